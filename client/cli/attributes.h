@@ -1,0 +1,25 @@
+// `--attribute name=value` as typed values.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/cpp/client.h"
+
+namespace warpcall::cli {
+
+using AttributeMap = std::map<std::string, client::AttributeValue>;
+
+// Gives each `name=value` the type that `kernel` declares for it in `kernels`. A kernel or name
+// that is not there gets a string, so that the server says what exists. INVALID_ARGUMENT when there
+// is no '=', a name comes twice, or a value does not have its type's form: true or false, an
+// integer, a number.
+absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts,
+                                             const std::string& kernel,
+                                             absl::Span<const client::KernelInfo> kernels);
+
+}  // namespace warpcall::cli

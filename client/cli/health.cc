@@ -1,0 +1,50 @@
+// warpcall health: exit status 0 when the server says SERVING, 1 in every other case, for use as a
+// health check.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "client/cli/command.h"
+#include "client/cli/options.h"
+#include "client/cli/output.h"
+#include "client/cpp/client.h"
+
+namespace warpcall::cli {
+namespace {
+
+// A probe that waits longer than this is of no use to the one who asks.
+constexpr double kHealthSeconds = 5;
+
+struct HealthOptions {
+  explicit HealthOptions(CLI::App* app) : timeout(app, kHealthSeconds) {
+    app->add_option("--service", service, "A service of the server; empty: the server itself");
+  }
+  TimeoutOption timeout;
+  std::string service;
+};
+
+int Run(const Globals& globals, const HealthOptions& options) {
+  client::Client client(globals.server);
+  const auto status = client.Health(options.service, options.timeout.duration());
+  if (!status.ok()) return Refused(status.status());
+  const char* name = client::ServingStatusName(*status);
+  if (globals.json) {
+    PrintJson({{"status", name}});
+  } else {
+    std::printf("%s\n", name);
+  }
+  return *status == client::ServingStatus::kServing ? kExitOk : kExitRefused;
+}
+
+}  // namespace
+
+Command AddHealthCommand(CLI::App* root, const Globals& globals) {
+  CLI::App* app =
+      root->add_subcommand("health", "Ask whether the server serves: exit status 0 or 1");
+  const auto options = std::make_shared<HealthOptions>(app);
+  return {app, [&globals, options] { return Run(globals, *options); }};
+}
+
+}  // namespace warpcall::cli

@@ -1,0 +1,99 @@
+// warpcall kernels: what the server can compute, and how.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/command.h"
+#include "client/cli/options.h"
+#include "client/cli/output.h"
+#include "client/cli/table.h"
+#include "client/cpp/client.h"
+
+namespace warpcall::cli {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> TypeNames(const client::ImplementationInfo& implementation) {
+  std::vector<std::string> names;
+  for (const DataType type : implementation.data_types) names.push_back(DataTypeName(type));
+  return names;
+}
+
+json ToJson(const client::KernelInfo& kernel) {
+  json attributes = json::array();
+  for (const client::AttributeInfo& attribute : kernel.attributes) {
+    attributes.push_back({{"name", attribute.name},
+                          {"summary", attribute.summary},
+                          {"default_value", cli::ToJson(attribute.default_value)},
+                          {"allowed_values", attribute.allowed_values}});
+  }
+  json implementations = json::array();
+  for (const client::ImplementationInfo& implementation : kernel.implementations) {
+    implementations.push_back({{"name", implementation.name},
+                               {"family", implementation.family},
+                               {"device_kind", implementation.device_kind},
+                               {"summary", implementation.summary},
+                               {"data_types", TypeNames(implementation)}});
+  }
+  return {{"name", kernel.name},
+          {"summary", kernel.summary},
+          {"input_names", kernel.input_names},
+          {"attributes", std::move(attributes)},
+          {"implementations", std::move(implementations)}};
+}
+
+std::string Describe(const client::KernelInfo& kernel) {
+  std::string text = absl::StrCat(kernel.name, "(", absl::StrJoin(kernel.input_names, ", "),
+                                  "): ", kernel.summary, "\n");
+  for (const client::AttributeInfo& attribute : kernel.attributes) {
+    const json default_value = cli::ToJson(attribute.default_value);
+    absl::StrAppend(
+        &text, "  --attribute ", attribute.name, "=",
+        default_value.is_string() ? default_value.get<std::string>() : default_value.dump(), "  ",
+        attribute.summary);
+    if (!attribute.allowed_values.empty())
+      absl::StrAppend(&text, " (", absl::StrJoin(attribute.allowed_values, ", "), ")");
+    text.push_back('\n');
+  }
+  return text;
+}
+
+int Run(const Globals& globals, const TimeoutOption& timeout) {
+  client::Client client(globals.server);
+  const auto kernels = client.ListKernels(timeout.duration());
+  if (!kernels.ok()) return Refused(kernels.status());
+  if (globals.json) {
+    json list = json::array();
+    for (const client::KernelInfo& kernel : *kernels) list.push_back(ToJson(kernel));
+    PrintJson({{"kernels", std::move(list)}});
+    return kExitOk;
+  }
+  for (const client::KernelInfo& kernel : *kernels) std::fputs(Describe(kernel).c_str(), stdout);
+  Table table({{"KERNEL"}, {"IMPLEMENTATION"}, {"FAMILY"}, {"DEVICE"}, {"TYPES"}, {"SUMMARY"}});
+  for (const client::KernelInfo& kernel : *kernels) {
+    for (const client::ImplementationInfo& implementation : kernel.implementations) {
+      table.AddRow({kernel.name, implementation.name, implementation.family,
+                    implementation.device_kind, absl::StrJoin(TypeNames(implementation), ","),
+                    implementation.summary});
+    }
+  }
+  std::printf("\n%s", table.ToString().c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddKernelsCommand(CLI::App* root, const Globals& globals) {
+  CLI::App* app = root->add_subcommand(
+      "kernels",
+      "List the kernels, their attributes, and their implementations in order of preference");
+  const auto timeout = std::make_shared<TimeoutOption>(app);
+  return {app, [&globals, timeout] { return Run(globals, *timeout); }};
+}
+
+}  // namespace warpcall::cli

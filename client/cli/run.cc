@@ -1,0 +1,194 @@
+// warpcall run: one kernel on tensors from .npy files.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/attributes.h"
+#include "client/cli/command.h"
+#include "client/cli/options.h"
+#include "client/cli/output.h"
+#include "client/cli/progress.h"
+#include "client/cli/table.h"
+#include "client/cpp/client.h"
+#include "client/cpp/npy.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::cli {
+namespace {
+
+using nlohmann::json;
+
+struct RunOptions {
+  explicit RunOptions(CLI::App* app) : timeout(app) {
+    app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
+    app->add_option("--input", inputs, "A .npy file; once per input, in order")
+        ->required()
+        ->type_name("FILE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app->add_option("--output", outputs, "Where to write the result; none: only report")
+        ->type_name("FILE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app->add_option("--implementation", call.implementation,
+                    "An implementation or a family; none: the server chooses");
+    app->add_option("--attribute", attributes, "name=value, once per attribute")
+        ->type_name("NAME=VALUE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app->add_option("--device", call.device,
+                    "A name from `warpcall devices`; none: the server chooses");
+    app->add_option(
+           "--type", type,
+           "The element type that the inputs must have; bf16 takes uint16 files for bfloat16")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+    app->add_option("--request_id", call.request_id, "Stands in the server's log");
+  }
+
+  TimeoutOption timeout;
+  std::string kernel;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::vector<std::string> attributes;
+  std::string type;
+  client::CallOptions call;
+};
+
+const char* TypeOption(DataType type) {
+  return type == DataType::kFloat32 ? "f32" : type == DataType::kFloat16 ? "f16" : "bf16";
+}
+
+absl::StatusOr<std::vector<client::Tensor>> ReadInputs(const RunOptions& options) {
+  std::vector<client::Tensor> tensors;
+  for (const std::string& path : options.inputs) {
+    const Progress progress(absl::StrCat("reading ", path));
+    ASSIGN_OR_RETURN(client::Tensor tensor,
+                     client::ReadNpy(path, {.uint16_is_bfloat16 = options.type == "bf16"}));
+    if (!options.type.empty() && options.type != TypeOption(tensor.data_type()))
+      return absl::InvalidArgumentError(absl::StrCat(path, ": --type ", options.type,
+                                                     ", but the file has ",
+                                                     DataTypeName(tensor.data_type())));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+absl::Status WriteOutputs(const RunOptions& options, const client::Result& result) {
+  if (options.outputs.empty()) return absl::OkStatus();
+  if (options.outputs.size() != result.outputs.size())
+    return absl::InvalidArgumentError(absl::StrCat(options.outputs.size(), " --output for ",
+                                                   result.outputs.size(), " outputs of ",
+                                                   options.kernel));
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    const Progress progress(absl::StrCat("writing ", options.outputs[i]));
+    RETURN_IF_ERROR(client::WriteNpy(options.outputs[i], result.outputs[i]));
+  }
+  return absl::OkStatus();
+}
+
+// Work per second of the kernel alone; 0 when it took no measurable time.
+double PerSecond(int64_t work, int64_t nanoseconds) {
+  return nanoseconds > 0 ? static_cast<double>(work) * 1e9 / static_cast<double>(nanoseconds) : 0;
+}
+
+void PrintResultJson(const RunOptions& options, const client::Result& result) {
+  json outputs = json::array();
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    const client::Tensor& output = result.outputs[i];
+    json entry = {{"data_type", DataTypeName(output.data_type())},
+                  {"shape", std::vector<int64_t>(output.shape().begin(), output.shape().end())},
+                  {"bytes", output.data().size()}};
+    if (i < options.outputs.size()) entry["file"] = options.outputs[i];
+    outputs.push_back(std::move(entry));
+  }
+  PrintJson(
+      {{"kernel", options.kernel},
+       {"implementation", result.implementation},
+       {"device", result.device},
+       {"request_id", result.request_id},
+       {"outputs", std::move(outputs)},
+       {"timing", ToJson(result.timing)},
+       {"launch", ToJson(result.launch)},
+       {"kernel_bytes_per_second", PerSecond(result.launch.bytes_moved, result.timing.kernel_ns)},
+       {"kernel_flops_per_second", PerSecond(result.launch.flops, result.timing.kernel_ns)},
+       {"wall_ns", absl::ToInt64Nanoseconds(result.wall)},
+       {"attempts", result.attempts}});
+}
+
+void PrintResultTables(const RunOptions& options, const client::Result& result) {
+  constexpr auto kRight = Table::Align::kRight;
+  std::printf("%s on %s by %s, request %s\n", options.kernel.c_str(), result.device.c_str(),
+              result.implementation.c_str(), result.request_id.c_str());
+  Table outputs({{"OUTPUT"}, {"TYPE"}, {"SHAPE"}, {"BYTES", kRight}});
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    const client::Tensor& output = result.outputs[i];
+    outputs.AddRow({i < options.outputs.size() ? options.outputs[i] : "(not written)",
+                    DataTypeName(output.data_type()), absl::StrJoin(output.shape(), "x"),
+                    HumanBytes(static_cast<double>(output.data().size()))});
+  }
+  Table times({{"QUEUE", kRight},
+               {"COPY IN", kRight},
+               {"H2D", kRight},
+               {"KERNEL", kRight},
+               {"D2H", kRight},
+               {"SERVER", kRight},
+               {"WALL", kRight},
+               {"KERNEL B/s", kRight},
+               {"KERNEL FLOP/s", kRight}});
+  const client::Timing& timing = result.timing;
+  std::vector<std::string> row;
+  for (const int64_t ns : {timing.queue_ns, timing.copy_in_ns, timing.h2d_ns, timing.kernel_ns,
+                           timing.d2h_ns, timing.total_ns, absl::ToInt64Nanoseconds(result.wall)})
+    row.push_back(HumanTime(static_cast<double>(ns)));
+  row.push_back(HumanRate(PerSecond(result.launch.bytes_moved, timing.kernel_ns), "B/s"));
+  row.push_back(HumanRate(PerSecond(result.launch.flops, timing.kernel_ns), "FLOP/s"));
+  times.AddRow(std::move(row));
+  std::printf("\n%s\n%s", outputs.ToString().c_str(), times.ToString().c_str());
+}
+
+int Run(const Globals& globals, const RunOptions& options) {
+  client::Call call{.kernel = options.kernel, .options = options.call};
+  call.options.timeout = options.timeout.duration();
+  auto inputs = ReadInputs(options);
+  if (!inputs.ok()) return UsageError(inputs.status());
+  call.inputs = *std::move(inputs);
+
+  client::Client client(globals.server);
+  if (!options.attributes.empty()) {
+    const auto kernels = client.ListKernels(call.options.timeout);
+    if (!kernels.ok()) return Refused(kernels.status());
+    auto attributes = ParseAttributes(options.attributes, options.kernel, *kernels);
+    if (!attributes.ok()) return UsageError(attributes.status());
+    call.attributes = *std::move(attributes);
+  }
+  absl::StatusOr<client::Result> result = absl::UnknownError("not called");
+  {
+    const Progress progress(absl::StrCat(options.kernel, " on ", globals.server));
+    result = client.Execute(call);
+  }
+  if (!result.ok()) return Refused(result.status());
+  if (const absl::Status status = WriteOutputs(options, *result); !status.ok())
+    return UsageError(status);
+  if (globals.json) {
+    PrintResultJson(options, *result);
+  } else {
+    PrintResultTables(options, *result);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddRunCommand(CLI::App* root, const Globals& globals) {
+  CLI::App* app = root->add_subcommand("run", "Run a kernel on tensors from .npy files");
+  const auto options = std::make_shared<RunOptions>(app);
+  return {app, [&globals, options] { return Run(globals, *options); }};
+}
+
+}  // namespace warpcall::cli

@@ -1,0 +1,40 @@
+// Tables and figures for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace warpcall::cli {
+
+// Rows of text in columns that are as wide as their widest cell, two spaces apart; the first row is
+// the heading.
+class Table {
+ public:
+  enum class Align : uint8_t { kLeft, kRight };
+
+  struct Column {
+    std::string heading;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns);
+  // As many cells as there are columns.
+  void AddRow(std::vector<std::string> cells);
+  // With a newline after each row and no spaces at its end.
+  std::string ToString() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Three significant digits and the unit that fits: "850 ns", "12.3 us", "1.20 s".
+std::string HumanTime(double nanoseconds);
+// Powers of 1024: "512 B", "16.0 MiB".
+std::string HumanBytes(double bytes);
+// Powers of 1000 before `unit`: HumanRate(4.3e12, "B/s") is "4.30 TB/s"; "-" for what is not above
+// 0.
+std::string HumanRate(double per_second, const char* unit);
+
+}  // namespace warpcall::cli

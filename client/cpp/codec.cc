@@ -1,0 +1,239 @@
+#include "client/cpp/codec.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+#include "proto/wire/tensor_split.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall::client {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+
+constexpr int kHealthServiceField = 1;
+constexpr int kHealthStatusField = 1;
+
+void ToProto(const AttributeValue& value, v1::Attribute* attribute) {
+  struct Setter {
+    v1::Attribute* attribute;
+    void operator()(bool v) const { attribute->set_bool_value(v); }
+    void operator()(int64_t v) const { attribute->set_int_value(v); }
+    void operator()(double v) const { attribute->set_double_value(v); }
+    void operator()(const std::string& v) const { attribute->set_string_value(v); }
+  };
+  std::visit(Setter{attribute}, value);
+}
+
+AttributeValue FromProto(const v1::Attribute& attribute) {
+  switch (attribute.value_case()) {
+    case v1::Attribute::kBoolValue:
+      return attribute.bool_value();
+    case v1::Attribute::kIntValue:
+      return static_cast<int64_t>(attribute.int_value());
+    case v1::Attribute::kDoubleValue:
+      return attribute.double_value();
+    case v1::Attribute::kStringValue:
+    case v1::Attribute::VALUE_NOT_SET:
+      break;
+  }
+  return attribute.string_value();
+}
+
+Piece OwnedPiece(std::string text) {
+  auto owner = std::make_shared<const std::string>(std::move(text));
+  const absl::Span<const char> bytes(owner->data(), owner->size());
+  return {bytes, std::move(owner)};
+}
+
+std::string Join(Fragments message) {
+  std::string joined;
+  for (const auto& fragment : message) joined.append(fragment.data(), fragment.size());
+  return joined;
+}
+
+// Responses come from the other side of the wire; one that can't be what the server meant is its
+// defect.
+absl::Status BadResponse(absl::string_view what) {
+  return absl::InternalError(absl::StrCat("malformed response from the server: ", what));
+}
+
+absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& header, const wire::FragmentedBytes& data) {
+  const auto wire_type = header.data_type();
+  if (wire_type < v1::DATA_TYPE_FLOAT32 || wire_type > v1::DATA_TYPE_BFLOAT16)
+    return BadResponse(absl::StrCat("unknown data type ", static_cast<int>(wire_type)));
+  const auto data_type = static_cast<DataType>(wire_type);
+  std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
+  const absl::StatusOr<int64_t> bytes = ByteCount(data_type, shape);
+  if (!bytes.ok()) return BadResponse(bytes.status().message());
+  if (static_cast<size_t>(*bytes) != data.size)
+    return BadResponse(absl::StrCat("a ", DataTypeName(data_type), " tensor of shape (",
+                                    absl::StrJoin(shape, ", "), ") has ", data.size,
+                                    " bytes instead of ", *bytes));
+  std::shared_ptr<char[]> memory = AllocateBytes(data.size);
+  if (memory == nullptr)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory here for an output of ", data.size, " bytes"));
+  data.CopyTo(memory.get());
+  const absl::Span<const char> view(memory.get(), data.size);
+  return Tensor(data_type, std::move(shape), view, std::move(memory));
+}
+
+Timing FromProto(const v1::Timing& timing) {
+  return {.queue_ns = timing.queue_ns(),
+          .copy_in_ns = timing.copy_in_ns(),
+          .h2d_ns = timing.h2d_ns(),
+          .kernel_ns = timing.kernel_ns(),
+          .d2h_ns = timing.d2h_ns(),
+          .total_ns = timing.total_ns()};
+}
+
+LaunchInfo FromProto(const v1::LaunchInfo& launch) {
+  return {.bytes_moved = launch.bytes_moved(),
+          .flops = launch.flops(),
+          .theoretical_occupancy = launch.theoretical_occupancy(),
+          .waves = launch.waves(),
+          .gpu_kernels = launch.gpu_kernels()};
+}
+
+KernelInfo FromProto(const v1::KernelInfo& kernel) {
+  KernelInfo info;
+  info.name = kernel.name();
+  info.summary = kernel.summary();
+  info.input_names.assign(kernel.input_names().begin(), kernel.input_names().end());
+  for (const v1::AttributeInfo& attribute : kernel.attributes()) {
+    info.attributes.push_back(
+        {.name = attribute.name(),
+         .summary = attribute.summary(),
+         .default_value = FromProto(attribute.default_value()),
+         .allowed_values = {attribute.allowed_values().begin(), attribute.allowed_values().end()}});
+  }
+  for (const v1::ImplementationInfo& implementation : kernel.implementations()) {
+    ImplementationInfo row;
+    row.name = implementation.name();
+    row.family = implementation.family();
+    row.device_kind = implementation.device_kind();
+    row.summary = implementation.summary();
+    for (const int type : implementation.data_types())
+      row.data_types.push_back(static_cast<DataType>(type));
+    info.implementations.push_back(std::move(row));
+  }
+  return info;
+}
+
+DeviceInfo FromProto(const v1::DeviceInfo& device) {
+  return {.name = device.name(),
+          .kind = device.kind(),
+          .description = device.description(),
+          .memory_bytes = device.memory_bytes(),
+          .multiprocessors = device.multiprocessors(),
+          .l2_bytes = device.l2_bytes(),
+          .shared_memory_per_block_bytes = device.shared_memory_per_block_bytes(),
+          .compute_capability = device.compute_capability(),
+          .healthy = device.healthy(),
+          .measured_bandwidth_bytes_per_second = device.measured_bandwidth_bytes_per_second()};
+}
+
+}  // namespace
+
+std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner) {
+  v1::ExecuteRequest request;
+  request.set_kernel(call.kernel);
+  request.set_implementation(call.options.implementation);
+  request.set_device(call.options.device);
+  request.set_request_id(call.options.request_id);
+  for (const auto& [name, value] : call.attributes)
+    ToProto(value, &(*request.mutable_attributes())[name]);
+
+  // Fields may come in any order, so what names the kernel goes first and its inputs follow.
+  std::string small = request.SerializeAsString();
+  std::vector<Piece> pieces;
+  for (const Tensor& input : call.inputs) {
+    wire::AppendTensorPrefix(
+        wire::kExecuteRequestInputs,
+        {static_cast<int>(input.data_type()), input.shape(), input.data().size()}, &small);
+    pieces.push_back(OwnedPiece(std::exchange(small, {})));
+    pieces.push_back({input.data(), input.owner() == nullptr ? borrowed_owner : input.owner()});
+  }
+  if (!small.empty()) pieces.push_back(OwnedPiece(std::move(small)));
+  return pieces;
+}
+
+absl::StatusOr<Result> DecodeResult(Fragments message) {
+  wire::SplitMessage split;
+  const absl::Status status = wire::SplitTensors(message, wire::kExecuteResponseOutputs, &split);
+  if (!status.ok()) return BadResponse(status.message());
+  v1::ExecuteResponse response;
+  if (!response.ParseFromString(split.header)) return BadResponse("not an ExecuteResponse");
+  if (static_cast<size_t>(response.outputs_size()) != split.tensor_data.size())
+    return BadResponse(absl::StrCat(response.outputs_size(), " outputs with ",
+                                    split.tensor_data.size(), " data fields"));
+  Result result;
+  result.implementation = response.implementation();
+  result.device = response.device();
+  result.timing = FromProto(response.timing());
+  result.launch = FromProto(response.launch());
+  result.request_id = response.request_id();
+  for (int i = 0; i < response.outputs_size(); ++i) {
+    ASSIGN_OR_RETURN(Tensor output, DecodeTensor(response.outputs(i), split.tensor_data[i]));
+    result.outputs.push_back(std::move(output));
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message) {
+  v1::ListKernelsResponse response;
+  if (!response.ParseFromString(Join(message))) return BadResponse("not a ListKernelsResponse");
+  std::vector<KernelInfo> kernels;
+  for (const v1::KernelInfo& kernel : response.kernels()) kernels.push_back(FromProto(kernel));
+  return kernels;
+}
+
+absl::StatusOr<std::vector<DeviceInfo>> DecodeDevices(Fragments message) {
+  v1::ListDevicesResponse response;
+  if (!response.ParseFromString(Join(message))) return BadResponse("not a ListDevicesResponse");
+  std::vector<DeviceInfo> devices;
+  for (const v1::DeviceInfo& device : response.devices()) devices.push_back(FromProto(device));
+  return devices;
+}
+
+// HealthCheckRequest is { string service = 1 }.
+std::string EncodeHealthRequest(absl::string_view service) {
+  std::string encoded;
+  google::protobuf::io::StringOutputStream stream(&encoded);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  WireFormatLite::WriteString(kHealthServiceField, std::string(service), &out);
+  out.Trim();
+  return encoded;
+}
+
+// HealthCheckResponse is { ServingStatus status = 1 }.
+absl::StatusOr<ServingStatus> DecodeHealthResponse(Fragments message) {
+  const std::string encoded = Join(message);
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(encoded.data()),
+                                            static_cast<int>(encoded.size()));
+  constexpr uint32_t kStatusTag =
+      WireFormatLite::MakeTag(kHealthStatusField, WireFormatLite::WIRETYPE_VARINT);
+  auto status = ServingStatus::kUnknown;
+  while (const uint32_t tag = in.ReadTag()) {
+    uint64_t value = 0;
+    if (tag != kStatusTag) {
+      if (!WireFormatLite::SkipField(&in, tag)) return BadResponse("not a HealthCheckResponse");
+      continue;
+    }
+    if (!in.ReadVarint64(&value)) return BadResponse("not a HealthCheckResponse");
+    const bool known = value <= static_cast<uint64_t>(ServingStatus::kServiceUnknown);
+    status = known ? static_cast<ServingStatus>(value) : ServingStatus::kUnknown;
+  }
+  if (!in.ConsumedEntireMessage()) return BadResponse("not a HealthCheckResponse");
+  return status;
+}
+
+}  // namespace warpcall::client

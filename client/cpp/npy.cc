@@ -1,0 +1,194 @@
+#include "client/cpp/npy.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::client {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files and tensors are little-endian");
+
+constexpr absl::string_view kMagic("\x93NUMPY", 6);
+constexpr size_t kVersionBytes = 2;
+// The length of the header takes 2 bytes in version 1 and 4 from version 2 on.
+constexpr size_t kLengthBytesMax = 4;
+// A header of 64 dimensions has some 1500 bytes; NumPy itself refuses more than 10 000.
+constexpr size_t kHeaderBytesMax = 10000;
+// Data start at a multiple of this, as the format asks.
+constexpr size_t kAlignmentBytes = 64;
+// Below read(2)'s and write(2)'s limit of 2^31 - 4096 a call.
+constexpr size_t kTransferBytesMax = size_t{1} << 30;
+
+class File {
+ public:
+  File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+
+  bool is_open() const { return descriptor_ >= 0; }
+
+  absl::Status Error(absl::string_view doing) const {
+    return absl::ErrnoToStatus(errno, absl::StrCat(doing, " ", path_));
+  }
+  absl::Status Invalid(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": ", what));
+  }
+
+  absl::StatusOr<int64_t> Size() const {
+    struct stat facts;
+    if (fstat(descriptor_, &facts) != 0) return Error("reading");
+    if (!S_ISREG(facts.st_mode)) return Invalid("not a regular file");
+    return facts.st_size;
+  }
+
+  absl::Status Read(char* data, size_t bytes) const {
+    while (bytes > 0) {
+      const ssize_t got = read(descriptor_, data, std::min(bytes, kTransferBytesMax));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Error("reading");
+      if (got == 0) return Invalid(absl::StrCat("the file ends ", bytes, " bytes too early"));
+      data += got;
+      bytes -= static_cast<size_t>(got);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(const char* data, size_t bytes) const {
+    while (bytes > 0) {
+      const ssize_t put = write(descriptor_, data, std::min(bytes, kTransferBytesMax));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) return Error("writing");
+      data += put;
+      bytes -= static_cast<size_t>(put);
+    }
+    return absl::OkStatus();
+  }
+
+  // Some file systems report a full disk only here.
+  absl::Status Close() {
+    if (close(std::exchange(descriptor_, -1)) != 0) return Error("writing");
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  int descriptor_;
+};
+
+absl::StatusOr<DataType> TypeOf(const NpyHeader& header, const NpyReadOptions& options) {
+  const std::string& descr = header.descr;
+  if (descr == "<f4") return DataType::kFloat32;
+  if (descr == "<f2") return DataType::kFloat16;
+  // ml_dtypes.bfloat16 is written as two bytes of unknown meaning.
+  if (descr == "<V2" || descr == "|V2" || descr == "V2" || descr == "bfloat16")
+    return DataType::kBFloat16;
+  if (descr == "<u2" && options.uint16_is_bfloat16) return DataType::kBFloat16;
+  std::string message = absl::StrCat("elements are '", descr,
+                                     "'; taken are '<f4' (float32), "
+                                     "'<f2' (float16), '<V2' (bfloat16 of ml_dtypes) and '<u2' "
+                                     "(uint16) where it is declared to be bfloat16");
+  if (!descr.empty() && descr.front() == '>')
+    absl::StrAppend(&message, "; big-endian files are not taken");
+  return absl::InvalidArgumentError(message);
+}
+
+// Reads up to where the data begin; *data_offset is that place.
+absl::StatusOr<NpyHeader> ReadHeader(const File& file, int64_t file_bytes, int64_t* data_offset) {
+  char start[kMagic.size() + kVersionBytes];
+  if (file_bytes < static_cast<int64_t>(sizeof start))
+    return file.Invalid(absl::StrCat(file_bytes, " bytes are too few for a .npy file"));
+  RETURN_IF_ERROR(file.Read(start, sizeof start));
+  if (absl::string_view(start, kMagic.size()) != kMagic) return file.Invalid("not a .npy file");
+  const int major = static_cast<unsigned char>(start[kMagic.size()]);
+  const int minor = static_cast<unsigned char>(start[kMagic.size() + 1]);
+  if (major < 1 || major > 3 || minor != 0)
+    return file.Invalid(
+        absl::StrCat(".npy version ", major, ".", minor, "; taken are 1.0, 2.0 and 3.0"));
+
+  const size_t length_bytes = major == 1 ? 2 : kLengthBytesMax;
+  unsigned char length[kLengthBytesMax] = {};
+  RETURN_IF_ERROR(file.Read(reinterpret_cast<char*>(length), length_bytes));
+  size_t header_bytes = 0;
+  for (size_t i = 0; i < length_bytes; ++i) header_bytes |= size_t{length[i]} << (8 * i);
+  if (header_bytes > kHeaderBytesMax)
+    return file.Invalid(absl::StrCat("the header has ", header_bytes, " bytes; at most ",
+                                     kHeaderBytesMax, " are taken"));
+  std::string text(header_bytes, '\0');
+  RETURN_IF_ERROR(file.Read(text.data(), text.size()));
+  *data_offset = static_cast<int64_t>(sizeof start + length_bytes + header_bytes);
+  absl::StatusOr<NpyHeader> header = ParseNpyHeader(text);
+  if (!header.ok()) return file.Invalid(header.status().message());
+  return header;
+}
+
+std::string MakeHeader(const Tensor& tensor) {
+  const char* descr = tensor.data_type() == DataType::kFloat32   ? "<f4"
+                      : tensor.data_type() == DataType::kFloat16 ? "<f2"
+                                                                 : "<u2";
+  std::string text = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
+                                  absl::StrJoin(tensor.shape(), ", "),
+                                  tensor.shape().size() == 1 ? ",), }" : "), }");
+  constexpr size_t kStartBytes = kMagic.size() + kVersionBytes + 2;
+  // Spaces up to a newline that ends on the boundary.
+  while ((kStartBytes + text.size() + 1) % kAlignmentBytes != 0) text.push_back(' ');
+  text.push_back('\n');
+  std::string header(kMagic);
+  header.append(
+      {'\x01', '\x00', static_cast<char>(text.size() & 0xFF), static_cast<char>(text.size() >> 8)});
+  return header.append(text);
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options) {
+  const File file(path, open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return file.Error("opening");
+  ASSIGN_OR_RETURN(const int64_t file_bytes, file.Size());
+  int64_t data_offset = 0;
+  ASSIGN_OR_RETURN(NpyHeader header, ReadHeader(file, file_bytes, &data_offset));
+  const absl::StatusOr<DataType> data_type = TypeOf(header, options);
+  if (!data_type.ok()) return file.Invalid(data_type.status().message());
+  if (header.fortran_order)
+    return file.Invalid(
+        "the array is in Fortran order; C order is taken "
+        "(numpy.ascontiguousarray)");
+  const absl::StatusOr<int64_t> bytes = ByteCount(*data_type, header.shape);
+  if (!bytes.ok()) return file.Invalid(bytes.status().message());
+  if (*bytes != file_bytes - data_offset)
+    return file.Invalid(absl::StrCat(DataTypeName(*data_type), " of shape (",
+                                     absl::StrJoin(header.shape, ", "), ") needs ", *bytes,
+                                     " bytes of data; the file has ", file_bytes - data_offset));
+  std::shared_ptr<char[]> memory = AllocateBytes(static_cast<size_t>(*bytes));
+  if (memory == nullptr)
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": no memory for ", *bytes, " bytes of data"));
+  RETURN_IF_ERROR(file.Read(memory.get(), static_cast<size_t>(*bytes)));
+  const absl::Span<const char> data(memory.get(), static_cast<size_t>(*bytes));
+  return Tensor(*data_type, std::move(header.shape), data, std::move(memory));
+}
+
+absl::Status WriteNpy(const std::string& path, const Tensor& tensor) {
+  constexpr mode_t kMode = 0666;  // the umask takes away from it
+  File file(path, open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode));
+  if (!file.is_open()) return file.Error("creating");
+  const std::string header = MakeHeader(tensor);
+  RETURN_IF_ERROR(file.Write(header.data(), header.size()));
+  RETURN_IF_ERROR(file.Write(tensor.data().data(), tensor.data().size()));
+  return file.Close();
+}
+
+}  // namespace warpcall::client

@@ -1,0 +1,67 @@
+#include "client/cpp/retry.h"
+
+#include <algorithm>
+
+#include "absl/random/random.h"
+#include "absl/strings/numbers.h"
+
+namespace warpcall::client {
+namespace {
+
+constexpr double kBackoffGrowth = 2;
+// Spreads clients that were refused at the same moment; the width is gRFC A6's.
+constexpr double kJitter = 0.2;
+
+}  // namespace
+
+RetryBudget::RetryBudget(const RetryOptions& options)
+    : max_(options.budget_max), per_success_(options.budget_per_success), tokens_(max_) {}
+
+bool RetryBudget::TakeRetry() {
+  absl::MutexLock lock(&mutex_);
+  if (tokens_ < 1) return false;
+  tokens_ -= 1;
+  return true;
+}
+
+void RetryBudget::AddSuccess() {
+  absl::MutexLock lock(&mutex_);
+  tokens_ = std::min(max_, tokens_ + per_success_);
+}
+
+int64_t ParsePushbackMs(absl::string_view text) {
+  int64_t milliseconds;
+  return absl::SimpleAtoi(text, &milliseconds) ? milliseconds : -1;
+}
+
+absl::Duration RetrySchedule::Backoff() {
+  absl::Duration pause = options_.backoff_initial;
+  for (int i = 0; i < backoffs_ && pause < options_.backoff_max; ++i) pause *= kBackoffGrowth;
+  ++backoffs_;
+  absl::BitGen random;
+  return std::min(pause, options_.backoff_max) *
+         absl::Uniform(absl::IntervalClosed, random, 1 - kJitter, 1 + kJitter);
+}
+
+std::optional<absl::Duration> RetrySchedule::Next(const Refusal& refusal, absl::Time now,
+                                                  absl::Time deadline) {
+  const bool pushed_back = refusal.pushback_ms.has_value();
+  const bool retryable = refusal.code == absl::StatusCode::kUnavailable ||
+                         (refusal.code == absl::StatusCode::kResourceExhausted && pushed_back);
+  if (!retryable || attempts_ >= options_.attempts_max) return std::nullopt;
+  if (pushed_back && *refusal.pushback_ms < 0) return std::nullopt;
+
+  absl::Duration pause;
+  if (pushed_back) {
+    pause = absl::Milliseconds(*refusal.pushback_ms);
+    if (pause > options_.pushback_max) return std::nullopt;
+    backoffs_ = 0;  // the server is in charge: a later failure without its advice starts afresh
+  } else {
+    pause = Backoff();
+  }
+  if (now + pause >= deadline || !budget_->TakeRetry()) return std::nullopt;
+  ++attempts_;
+  return pause;
+}
+
+}  // namespace warpcall::client

@@ -1,0 +1,55 @@
+#include "client/cpp/tensor.h"
+
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace warpcall::client {
+
+absl::StatusOr<int64_t> ByteCount(DataType data_type, absl::Span<const int64_t> shape) {
+  // Zeros are left out of the first product: a shape that overflows is refused even when it is
+  // empty, as the server does.
+  int64_t bytes = static_cast<int64_t>(ElementBytes(data_type));
+  bool empty = false;
+  for (const int64_t dimension : shape) {
+    if (dimension < 0)
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape (", absl::StrJoin(shape, ", "), ") has a negative dimension"));
+    empty |= dimension == 0;
+    if (dimension > 0 && __builtin_mul_overflow(bytes, dimension, &bytes))
+      return absl::InvalidArgumentError(absl::StrCat("shape (", absl::StrJoin(shape, ", "),
+                                                     ") has more bytes than an int64 counts"));
+  }
+  return empty ? 0 : bytes;
+}
+
+Tensor::Tensor(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data,
+               std::shared_ptr<const void> owner)
+    : data_type_(data_type), shape_(std::move(shape)), data_(data), owner_(std::move(owner)) {}
+
+Tensor Tensor::Borrow(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data) {
+  return Tensor(data_type, std::move(shape), data, nullptr);
+}
+
+Tensor Tensor::FromFloats(std::vector<int64_t> shape, std::vector<float> values) {
+  auto owner = std::make_shared<const std::vector<float>>(std::move(values));
+  const absl::Span<const char> data(reinterpret_cast<const char*>(owner->data()),
+                                    owner->size() * sizeof(float));
+  return Tensor(DataType::kFloat32, std::move(shape), data, std::move(owner));
+}
+
+absl::StatusOr<absl::Span<const float>> Tensor::Floats() const {
+  if (data_type_ != DataType::kFloat32)
+    return absl::InvalidArgumentError(
+        absl::StrCat("the tensor is ", DataTypeName(data_type_), ", not float32"));
+  return absl::Span<const float>(reinterpret_cast<const float*>(data_.data()),
+                                 data_.size() / sizeof(float));
+}
+
+std::shared_ptr<char[]> AllocateBytes(size_t bytes) {
+  return std::shared_ptr<char[]>(new (std::nothrow) char[bytes]);
+}
+
+}  // namespace warpcall::client

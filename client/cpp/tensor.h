@@ -1,0 +1,57 @@
+// A tensor as the client sends and receives it: type, shape, and bytes that it owns or borrows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/common/data_type.h"
+
+namespace warpcall::client {
+
+// Bytes of a tensor of this type and shape. INVALID_ARGUMENT when a dimension is negative or the
+// product overflows an int64.
+absl::StatusOr<int64_t> ByteCount(DataType data_type, absl::Span<const int64_t> shape);
+
+// Cheap to copy: copies share the bytes, which nobody changes.
+class Tensor {
+ public:
+  Tensor() = default;
+
+  // `data` are little-endian and row-major; `owner` keeps them alive for as long as anyone, gRPC's
+  // transport included, needs them. The server refuses data that do not fit the shape.
+  Tensor(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data,
+         std::shared_ptr<const void> owner);
+
+  // The caller keeps `data` alive and unchanged until every call that uses this tensor or a copy of
+  // it has returned; no call returns before the transport has let go of them.
+  static Tensor Borrow(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data);
+
+  // A float32 tensor that owns `values`.
+  static Tensor FromFloats(std::vector<int64_t> shape, std::vector<float> values);
+
+  DataType data_type() const { return data_type_; }
+  absl::Span<const int64_t> shape() const { return shape_; }
+  absl::Span<const char> data() const { return data_; }
+  // Null when the bytes are borrowed.
+  const std::shared_ptr<const void>& owner() const { return owner_; }
+
+  // INVALID_ARGUMENT unless the type is float32. Valid for as long as this tensor or a copy lives.
+  absl::StatusOr<absl::Span<const float>> Floats() const;
+
+ private:
+  DataType data_type_ = DataType::kFloat32;
+  std::vector<int64_t> shape_;
+  absl::Span<const char> data_;
+  std::shared_ptr<const void> owner_;
+};
+
+// Memory for a tensor to be filled in; not cleared, aligned for every data type. Null when there is
+// none.
+std::shared_ptr<char[]> AllocateBytes(size_t bytes);
+
+}  // namespace warpcall::client

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Installs what is missing of the Debian or Ubuntu packages that Warpcall needs:
+#   install_packages.sh build   to compile it
+#   install_packages.sh test    to compile it and its tests with g++ and clang, and run them
+#   install_packages.sh run     to run its binaries: shared libraries only
+# Needs root or sudo only when something is missing, and touches no network when nothing is.
+set -euo pipefail
+
+build_packages=(
+  g++ cmake ninja-build pkg-config
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
+  libcpp-httplib-dev
+)
+# clang and its run-time library are for the fuzzer and the thread-safety analysis.
+test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-dev)
+
+# Shared libraries carry a version in their package names, which differ between releases. The
+# development package depends on the right one; the pattern picks it from the dependencies.
+run_packages=(
+  'libgrpc++-dev libgrpc++[0-9]*'
+  'libprotobuf-dev libprotobuf[0-9]*'
+  'libabsl-dev libabsl[0-9]*'
+  'prometheus-cpp-dev libprometheus-cpp-core[0-9]*'
+  'libdnnl-dev libdnnl[0-9]*'
+  'libhwy-dev libhwy[0-9]*'
+  'libcpp-httplib-dev libcpp-httplib[0-9]*'
+)
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+fail() {
+  echo "install_packages.sh: $1" >&2
+  shift
+  (($# == 0)) || printf '  %s\n' "$@" >&2
+  exit 1
+}
+
+is_installed() {
+  dpkg-query --show --showformat '${db:Status-Abbrev}\n' "$1" 2>/dev/null | grep -q '^ii'
+}
+
+# How to become root: not at all, or through sudo, which may ask for a password at a terminal only.
+become_root=()
+if ((EUID != 0)); then
+  become_root=(sudo)
+  [[ -t 0 ]] || become_root+=(--non-interactive)
+fi
+
+# Runs an apt-get command; its output is kept in $log.
+apt_get() {
+  "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get --quiet -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" >>"$log" 2>&1 </dev/null
+}
+
+# The name that this release gives to the library of a development package.
+resolve_library() {
+  local development=$1 pattern=$2 name
+  for name in $(apt-cache depends "$development" 2>/dev/null | awk '$1 == "Depends:" {print $2}'); do
+    # shellcheck disable=SC2053  # the right-hand side is a pattern
+    if [[ $name == $pattern ]]; then
+      echo "$name"
+      return
+    fi
+  done
+  fail "no dependency of $development is called $pattern in this release." \
+    'Debian 12, Ubuntu 24.04 and later have what Warpcall needs.'
+}
+
+# Adds to the array `missing`.
+find_missing() {
+  local package
+  for package in "$@"; do
+    is_installed "$package" || missing+=("$package")
+  done
+}
+
+install() {
+  local started=$SECONDS package
+  echo "installing packages: $*"
+  for package in "$@"; do
+    apt-cache show "$package" >/dev/null 2>&1 ||
+      fail "this release has no package $package." \
+        'Debian 12, Ubuntu 24.04 and later have what Warpcall needs.'
+  done
+  if ! apt_get install --yes --no-install-recommends "$@"; then
+    tail -n 40 "$log" >&2
+    fail "apt-get install failed (its output is above): $*"
+  fi
+  echo "installed $# packages in $((SECONDS - started)) s"
+}
+
+update_lists() {
+  command -v apt-get >/dev/null ||
+    fail 'needs apt-get: Debian 12, Ubuntu 24.04 or later.' "missing: $*"
+  ((EUID == 0)) || "${become_root[@]}" true ||
+    fail 'needs root, or a sudo that lets this user in, to install packages.' "missing: $*"
+  # A third party's unreachable archive makes this fail, and need not matter: the lists of the
+  # archive that counts are asked next.
+  apt_get update || echo 'warning: apt-get update failed; going on with the lists that there are' >&2
+}
+
+main() {
+  local -a missing=()
+  local entry development pattern library
+  case ${1-} in
+    build) find_missing "${build_packages[@]}" ;;
+    test) find_missing "${test_packages[@]}" ;;
+    run) find_missing "${run_packages[@]#* }" ;;
+    *)
+      echo "usage: ${0##*/} build|test|run" >&2
+      exit 2
+      ;;
+  esac
+  ((${#missing[@]} > 0)) || return 0
+  update_lists "${missing[@]}"
+  if [[ $1 == run ]]; then
+    missing=()
+    for entry in "${run_packages[@]}"; do
+      read -r development pattern <<<"$entry"
+      is_installed "$pattern" && continue
+      library=$(resolve_library "$development" "$pattern")
+      missing+=("$library")
+    done
+  fi
+  install "${missing[@]}"
+}
+
+main "$@"

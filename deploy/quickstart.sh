@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# From a clone to a served kernel: installs what is missing, builds, starts the server on free
+# ports of the loopback interface, classifies handwritten digits through it, prints the result, the
+# timings and a few metrics, and stops the server. A second run only does what is left to do.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=deploy/logged.sh
+source deploy/logged.sh
+
+readonly build=build/release  # shared with tests/run.sh, so neither rebuilds what the other built
+readonly logs=build/logs
+readonly start_seconds_max=30
+server_pid=
+started=$SECONDS
+
+step() { printf '[%3d s] %s\n' $((SECONDS - started)) "$*"; }
+
+fail() {
+  echo "quickstart: $1" >&2
+  exit 1
+}
+
+stop_server_on_exit() {
+  [[ -z $server_pid ]] || kill -KILL "$server_pid" 2>/dev/null || true
+}
+trap stop_server_on_exit EXIT
+trap 'exit 130' INT TERM
+
+build_binaries() {
+  # Configured without tests, it needs none of their packages; a folder that tests/run.sh has
+  # configured is taken as it is.
+  [[ -f $build/build.ninja ]] ||
+    run_logged "$logs/quickstart-configure.log" cmake --preset release -DWARPCALL_BUILD_TESTS=OFF
+  run_logged "$logs/quickstart-build.log" cmake --build "$build" --target warpcalld warpcall digits
+}
+
+# Sets server_pid, server_address and metrics_address.
+start_server() {
+  local log=$logs/quickstart-warpcalld.log deadline=$((SECONDS + start_seconds_max)) ready=
+  "$build/bin/warpcalld" --listen 127.0.0.1:0 --metrics_listen 127.0.0.1:0 --lame_duck_seconds 0 \
+    >"$log" 2>"$logs/quickstart-warpcalld-errors.log" </dev/null &
+  server_pid=$!
+  until ready=$(grep -m 1 '^warpcalld: serving on ' "$log"); do
+    if ! kill -0 "$server_pid" 2>/dev/null || ((SECONDS >= deadline)); then
+      tail -n 40 "$log" "$logs/quickstart-warpcalld-errors.log" >&2
+      fail "the server left or was not ready within $start_seconds_max s; its output is above"
+    fi
+    sleep 0.05
+  done
+  [[ $ready =~ serving\ on\ ([^ ,]+),\ metrics\ on\ ([^ ]+)$ ]] ||
+    fail "cannot read the server's addresses from its line: $ready"
+  server_address=${BASH_REMATCH[1]}
+  metrics_address=${BASH_REMATCH[2]}
+}
+
+# Prints the body of http://HOST:PORT/PATH; a fresh machine need not have curl.
+http_get() {
+  local address=$1 path=$2 response
+  exec 3<>"/dev/tcp/${address%:*}/${address##*:}"
+  printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$path" "$address" >&3
+  response=$(tr -d '\r' <&3)
+  exec 3>&-
+  [[ ${response%%$'\n'*} == *' 200 '* ]] ||
+    fail "http://$address$path answered ${response%%$'\n'*}"
+  echo "${response#*$'\n\n'}"
+}
+
+# The counters of what the example has just done.
+print_metrics() {
+  local names='requests_total|kernel_flops_total|kernel_bytes_total|host_copy_bytes_total'
+  http_get "$metrics_address" /metrics |
+    awk -v names="^warpcall_($names)[{]" '$0 ~ names && $NF > 0 {print "  " $0; found = 1}
+                                          END {exit !found}' ||
+    fail "no counter at http://$metrics_address/metrics moved"
+}
+
+stop_server() {
+  local status=0
+  kill -TERM "$server_pid"
+  wait "$server_pid" || status=$?
+  server_pid=
+  ((status == 0)) || fail "the server left with exit status $status after SIGTERM"
+}
+
+mkdir -p "$logs"
+bash deploy/install_packages.sh build
+step "building warpcalld, warpcall and digits in $build"
+build_binaries
+start_server
+step "warpcalld serves $server_address; what it offers:"
+"$build/bin/warpcall" --server "$server_address" kernels
+step 'classifying handwritten digits: matmul, gelu, matmul, softmax'
+"$build/bin/digits" --server "$server_address" --data client/examples/digits/data
+step "from http://$metrics_address/metrics:"
+print_metrics
+stop_server
+step 'the server drained and left with exit status 0'
+cat <<END
+
+Next:
+  $build/bin/warpcalld &         serves on 127.0.0.1:8470, metrics on 127.0.0.1:9470; then
+  $build/bin/warpcall devices    what it found in this machine
+  $build/bin/warpcall run softmax --input x.npy --output y.npy
+  client/examples/digits/README.md     the example just run; its source is beside it
+  bash tests/run.sh                    every test that this machine can run
+END

@@ -1,0 +1,17 @@
+// What a build without a GPU serves: one line per op.
+#include "kernels/gelu/gelu.h"
+#include "kernels/identity/identity.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/registry.h"
+#include "kernels/softmax/softmax.h"
+
+namespace warpcall {
+
+void AddCpuKernels(Registry* registry) {
+  registry->Add(IdentityOp(), IdentityCpuRows());
+  registry->Add(GeluOp(), GeluCpuRows());
+  registry->Add(SoftmaxOp(), SoftmaxCpuRows());
+  registry->Add(MatmulOp(), MatmulCpuRows());
+}
+
+}  // namespace warpcall

@@ -1,0 +1,24 @@
+// From a data type known at run time to the C++ type that stores it. No Abseil: CUDA files include
+// this.
+#pragma once
+
+#include "kernels/common/data_type.h"
+#include "kernels/common/half.h"
+
+namespace warpcall {
+
+// Calls body(T{}) with T = float, Float16 or BFloat16; the value only carries the type.
+template <typename Body>
+auto DispatchDataType(DataType type, Body&& body) {
+  switch (type) {
+    case DataType::kFloat16:
+      return body(Float16{});
+    case DataType::kBFloat16:
+      return body(BFloat16{});
+    case DataType::kFloat32:
+      break;
+  }
+  return body(float{});
+}
+
+}  // namespace warpcall

@@ -1,0 +1,65 @@
+// What the oneDNN rows share: the engine's types and the border that its exceptions do not cross.
+// oneDNN keeps created primitives in a cache of its own, which is why rows create them in every
+// launch; its threads are OpenMP's, not the device's pool.
+#pragma once
+
+#include <new>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/op.h"
+#include "oneapi/dnnl/dnnl.hpp"
+#include "oneapi/dnnl/dnnl_debug.h"
+
+namespace warpcall::onednn {
+
+inline dnnl::memory::data_type ToOnednn(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return dnnl::memory::data_type::f32;
+    case DataType::kFloat16:
+      return dnnl::memory::data_type::f16;
+    case DataType::kBFloat16:
+      return dnnl::memory::data_type::bf16;
+  }
+  return dnnl::memory::data_type::undef;
+}
+
+// `elements` in a row, whatever their shape was.
+inline dnnl::memory::desc Flat(DataType type, int64_t elements) {
+  return {{elements}, ToOnednn(type), dnnl::memory::dims{1}};
+}
+
+// Runs `body`, which uses oneDNN; what it throws comes back as a Status that opens with `what`.
+template <typename Body>
+absl::Status Guard(absl::StatusCode code, absl::string_view what, Body&& body) {
+  try {
+    body();
+    return absl::OkStatus();
+  } catch (const dnnl::error& error) {
+    return absl::Status(code, absl::StrCat(what, ": oneDNN says \"", error.what(), "\" (status ",
+                                           dnnl_status2str(error.status), ")"));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat(what, ": out of memory in oneDNN"));
+  }
+}
+
+// OK when `describe` creates a descriptor of `primitive` for `spec`, UNIMPLEMENTED when oneDNN
+// throws.
+template <typename Describe>
+absl::Status CheckHas(absl::string_view primitive, const TensorSpec& spec, Describe&& describe) {
+  return Guard(absl::StatusCode::kUnimplemented,
+               absl::StrCat("no ", primitive, " for ", ToString(spec), " on this CPU"), describe);
+}
+
+// Executes `primitive` from `source` to `destination` and waits.
+inline void Execute(const dnnl::primitive& primitive, const dnnl::memory& source,
+                    const dnnl::memory& destination) {
+  dnnl::stream stream(source.get_engine());
+  primitive.execute(stream, {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, destination}});
+  stream.wait();
+}
+
+inline dnnl::engine CpuEngine() { return dnnl::engine(dnnl::engine::kind::cpu, 0); }
+
+}  // namespace warpcall::onednn

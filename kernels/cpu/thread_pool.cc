@@ -1,0 +1,122 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/common/saturate.h"
+
+namespace warpcall::cpu {
+namespace {
+
+// More chunks than threads, so that a thread that the system took away for a while holds back
+// little: the others take its share. 8 leave at most about an eighth of one thread's work to wait
+// for.
+constexpr int64_t kChunksPerThread = 8;
+
+// One ParallelFor, on its caller's stack. `next` hands out chunks; everything else is written
+// before the job is published or guarded by the pool's mutex.
+struct Job {
+  Job(int64_t count_in, int64_t chunk_in, absl::FunctionRef<void(int64_t, int64_t)> body_in)
+      : count(count_in), chunk(chunk_in), chunks(CeilDivide(count_in, chunk_in)), body(body_in) {}
+
+  const int64_t count;
+  const int64_t chunk;
+  const int64_t chunks;
+  const absl::FunctionRef<void(int64_t, int64_t)> body;
+  std::atomic<int64_t> next{0};
+  int helpers = 0;  // threads other than the caller inside RunChunks; guarded by the pool's mutex
+};
+
+bool HasChunks(const Job& job) { return job.next.load(std::memory_order_relaxed) < job.chunks; }
+
+void RunChunks(Job& job) {
+  // Relaxed is enough: the mutex that publishes the job and counts helpers out orders the body's
+  // memory.
+  for (;;) {
+    const int64_t index = job.next.fetch_add(1, std::memory_order_relaxed);
+    if (index >= job.chunks) return;
+    const int64_t begin = index * job.chunk;
+    job.body(begin, std::min(job.chunk, job.count - begin) + begin);
+  }
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  absl::Mutex mutex;
+  absl::CondVar work_arrived;
+  absl::CondVar helper_left;
+  std::vector<Job*> jobs ABSL_GUARDED_BY(mutex);  // published, oldest first, rotated by who joins
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::vector<std::thread> workers;  // written by the constructor only
+
+  // The first job with chunks left, moved to the back so that concurrent callers share the workers.
+  Job* TakeJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto found =
+        std::find_if(jobs.begin(), jobs.end(), [](const Job* job) { return HasChunks(*job); });
+    if (found == jobs.end()) return nullptr;
+    Job* const job = *found;
+    std::rotate(found, found + 1, jobs.end());
+    return job;
+  }
+
+  void Work() {
+    absl::MutexLock lock(&mutex);
+    while (!stopping) {
+      Job* const job = TakeJob();
+      if (job == nullptr) {
+        work_arrived.Wait(&mutex);
+        continue;
+      }
+      ++job->helpers;
+      mutex.Unlock();
+      RunChunks(*job);
+      mutex.Lock();
+      if (--job->helpers == 0) helper_left.SignalAll();
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+  for (int i = 1; i < threads; ++i) {
+    state_->workers.emplace_back([state = state_.get()] { state->Work(); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->stopping = true;
+    state_->work_arrived.SignalAll();
+  }
+  for (std::thread& worker : state_->workers) worker.join();
+}
+
+int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+
+void ThreadPool::ParallelFor(int64_t count, int64_t grain,
+                             absl::FunctionRef<void(int64_t, int64_t)> body) {
+  if (count <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  if (count <= grain || threads() == 1) return body(0, count);
+
+  const int64_t grains = CeilDivide(count, grain);
+  const int64_t grains_per_chunk = CeilDivide(grains, threads() * kChunksPerThread);
+  Job job(count, grains_per_chunk * grain, body);
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->jobs.push_back(&job);
+    const int64_t wanted = std::min<int64_t>(threads() - 1, job.chunks - 1);
+    for (int64_t i = 0; i < wanted; ++i) state_->work_arrived.Signal();
+  }
+  RunChunks(job);
+  absl::MutexLock lock(&state_->mutex);
+  state_->jobs.erase(std::find(state_->jobs.begin(), state_->jobs.end(), &job));
+  while (job.helpers > 0) state_->helper_left.Wait(&state_->mutex);
+}
+
+}  // namespace warpcall::cpu

@@ -1,0 +1,26 @@
+// What an implementation may ask about the device that it is to run on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace warpcall {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+constexpr const char* DeviceKindName(DeviceKind kind) {
+  return kind == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
+struct DeviceProperties {
+  std::string name;  // "cpu", "cuda:0"
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string description;
+  int64_t memory_bytes = 0;
+  int32_t multiprocessors = 0;  // hardware threads on the CPU
+  int64_t l2_bytes = 0;
+  int64_t shared_memory_per_block_bytes = 0;
+  std::string compute_capability;  // "9.0"; empty on the CPU
+};
+
+}  // namespace warpcall

@@ -1,0 +1,34 @@
+// gelu: y = x Phi(x), with Phi the standard normal distribution function ("none") or its tanh
+// approximation:
+//   none  0.5 x (1 + erf(x / sqrt(2)))
+//   tanh  0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+// gelu(+inf) = +inf; gelu(-inf) = 0, of either sign, the limit (the formula's -inf x 0 would be
+// NaN); NaN stays.
+#pragma once
+
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace warpcall {
+
+const Op& GeluOp();
+
+// The rows of the CPU device, in order of preference.
+std::vector<Implementation> GeluCpuRows();
+
+namespace gelu {
+
+// Index into Problem::attributes.
+inline constexpr int kApproximate = 0;
+
+bool UsesTanh(const Problem& problem);
+
+// The rows, one per file.
+Implementation SimdFusedRow();
+Implementation OnednnEltwiseRow();
+Implementation ChainOfLoopsRow();
+Implementation Float64Row();
+
+}  // namespace gelu
+}  // namespace warpcall

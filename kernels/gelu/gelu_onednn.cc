@@ -1,0 +1,100 @@
+// oneDNN's eltwise primitive, and one pass after it for the value where its formula has no limit:
+// it computes gelu(-inf) = -inf x 0 = NaN.
+#include <bit>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/gelu/gelu.h"
+
+namespace warpcall::gelu {
+namespace {
+
+constexpr int64_t kGrain = 64 * 1024;  // elements of the pass after it
+
+// Throws dnnl::error for what this CPU or version does not have.
+dnnl::eltwise_forward::primitive_desc Describe(const Problem& problem, const dnnl::engine& engine) {
+  const TensorSpec& x = problem.inputs[0];
+  const dnnl::algorithm algorithm =
+      UsesTanh(problem) ? dnnl::algorithm::eltwise_gelu_tanh : dnnl::algorithm::eltwise_gelu_erf;
+  const dnnl::eltwise_forward::desc descriptor(dnnl::prop_kind::forward_inference, algorithm,
+                                               onednn::Flat(x.data_type, x.elements()), 0, 0);
+  return {descriptor, engine};
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  return onednn::CheckHas("eltwise", problem.inputs[0],
+                          [&] { Describe(problem, onednn::CpuEngine()); });
+}
+
+template <typename T>
+using Pattern = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+
+template <typename T>
+bool IsMinusInfinity(T value) {
+  const T limit = FromFloat<T>(-std::numeric_limits<float>::infinity());
+  return std::bit_cast<Pattern<T>>(value) == std::bit_cast<Pattern<T>>(limit);
+}
+
+template <typename T>
+void FixLimit(const T* x, T* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (IsMinusInfinity(x[i])) y[i] = FromFloat<T>(-0.0f);
+  }
+}
+
+// Looks at whole blocks first, without a branch per element.
+template <typename T>
+void FixLimitWherePresent(const T* x, T* y, int64_t count) {
+  constexpr int64_t kBlock = 1024;
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    Pattern<T> hits = 0;  // as wide as an element, for the compiler to vectorise
+    for (int64_t j = 0; j < kBlock; ++j) {
+      hits = static_cast<Pattern<T>>(hits | (IsMinusInfinity(x[i + j]) ? 1 : 0));
+    }
+    if (hits != 0) FixLimit(x + i, y + i, kBlock);
+  }
+  FixLimit(x + i, y + i, count - i);
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  const TensorSpec& spec = problem.inputs[0];
+  if (spec.elements() == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kInternal, "eltwise", [&] {
+    const dnnl::engine engine = onednn::CpuEngine();
+    const dnnl::eltwise_forward::primitive_desc descriptor = Describe(problem, engine);
+    const dnnl::memory x(descriptor.src_desc(), engine, const_cast<void*>(operands.inputs[0]));
+    const dnnl::memory y(descriptor.dst_desc(), engine, operands.outputs[0]);
+    onednn::Execute(dnnl::eltwise_forward(descriptor), x, y);
+  }));
+  DispatchDataType(spec.data_type, [&]<typename T>(T) {
+    const T* const x = static_cast<const T*>(operands.inputs[0]);
+    T* const y = static_cast<T*>(operands.outputs[0]);
+    cpu::PoolOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
+      FixLimitWherePresent(x + begin, y + begin, end - begin);
+    });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Implementation OnednnEltwiseRow() {
+  return {.name = "onednn_eltwise",
+          .family = Family::kLibrary,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "oneDNN's eltwise primitive",
+          .data_types = {DataType::kFloat32, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = nullptr};
+}
+
+}  // namespace warpcall::gelu

@@ -1,0 +1,24 @@
+// identity: y = x, bit for bit. It shows what the path itself costs.
+#pragma once
+
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace warpcall {
+
+const Op& IdentityOp();
+
+// The rows of the CPU device, in order of preference.
+std::vector<Implementation> IdentityCpuRows();
+
+namespace identity {
+
+// The rows, one per file.
+Implementation ParallelCopyRow();
+Implementation OnednnReorderRow();
+Implementation ElementLoopRow();
+Implementation PlainCopyRow();
+
+}  // namespace identity
+}  // namespace warpcall

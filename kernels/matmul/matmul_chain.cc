@@ -1,0 +1,60 @@
+// What blocking is compared with: each output is one walk along a row of a and a column of b,
+// nothing reused.
+#include <algorithm>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/matmul/matmul.h"
+
+namespace warpcall::matmul {
+namespace {
+
+// A share of work that is worth waking a thread for: about 25 us, as each addition of a chain waits
+// four cycles for the one before.
+constexpr int64_t kTermsPerChunk = 1 << 14;
+
+template <typename T>
+void Multiply(const Shape& shape, const Operands& operands, cpu::ThreadPool& pool) {
+  const int64_t matrix = shape.m * shape.n;
+  const auto dot = [&](int64_t output) {
+    const Offsets at = shape.BatchOffsets(output / matrix);
+    const int64_t i = output % matrix / shape.n;
+    const int64_t j = output % shape.n;
+    const T* a = static_cast<const T*>(operands.inputs[0]) + at.a + i * shape.a_row_stride;
+    const T* b = static_cast<const T*>(operands.inputs[1]) + at.b + j * shape.b_column_stride;
+    float sum = 0;
+    for (int64_t p = 0; p < shape.k; ++p)
+      sum += ToFloat(a[p * shape.a_column_stride]) * ToFloat(b[p * shape.b_row_stride]);
+    static_cast<T*>(operands.outputs[0])[at.c + i * shape.n + j] = FromFloat<T>(sum);
+  };
+  const int64_t grain = std::max<int64_t>(1, kTermsPerChunk / std::max<int64_t>(1, shape.k));
+  pool.ParallelFor(shape.batches() * matrix, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t output = begin; output < end; ++output) dot(output);
+  });
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
+  const Shape shape = DecodeShape(problem);
+  cpu::ThreadPool& pool = cpu::PoolOf(context);
+  DispatchDataType(problem.outputs[0].data_type,
+                   [&](auto type) { Multiply<decltype(type)>(shape, operands, pool); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Implementation OneDotPerOutputRow() {
+  return {.name = "one_dot_per_output",
+          .family = Family::kManual,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "one output at a time, no tiling, float32 sums",
+          .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
+          .supports = SupportsAll,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = nullptr};
+}
+
+}  // namespace warpcall::matmul

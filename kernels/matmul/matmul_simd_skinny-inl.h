@@ -1,0 +1,180 @@
+// The multiplication for few rows of a: every element of b is read once, where it lies, and used at
+// once; packing b would cost as much as the multiplication itself. The limit is memory, not
+// arithmetic. Included once per target, inside hwy/foreach_target.h.
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/matmul/matmul_simd_blocked-inl.h"
+
+#if defined(WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_
+#undef WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_
+#else
+#define WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace warpcall::matmul::HWY_NAMESPACE {
+
+inline constexpr int kSkinnyRowsMax = 4;
+// Sums of a strip and a's rows over a chunk of k stay in the inner cache: 4 x (512 + 512) floats
+// are 16 KiB.
+inline constexpr int64_t kStripColumnsMax = 512;
+inline constexpr int64_t kStripColumnsMin = 64;
+inline constexpr int64_t kChunkDepth = 512;
+// Rows of b added per visit to the sums, so that 8 multiplications share one load and store of a
+// sum.
+inline constexpr int kRowsPerVisit = 8;
+// Columns of b walked at a time where k is adjacent: with one row of a, 4 chains of additions.
+inline constexpr int kColumnsPerVisit = 4;
+
+// c[rows, columns] = a[rows, depth] x b[depth, columns].
+template <typename T>
+struct Strip {
+  Matrix<T> a;
+  Matrix<T> b;
+  T* c;
+  int64_t c_stride;
+  int64_t columns;
+  int64_t depth;
+};
+
+template <int R>
+struct StripSums {
+  HWY_ALIGN float a[R][kChunkDepth];
+  HWY_ALIGN float c[R][kStripColumnsMax];
+};
+
+// Zeros behind `depth` up to a whole vector.
+template <int R, typename T>
+void LoadRowsOfA(const Matrix<T>& a, int64_t depth, StripSums<R>* strip) {
+  for (int r = 0; r < R; ++r) {
+    for (int64_t p = 0; p < depth; ++p)
+      strip->a[r][p] = ToFloat(a.data[r * a.row_stride + p * a.column_stride]);
+    std::fill(strip->a[r] + depth, strip->a[r] + hwy::RoundUpTo(depth, kLanes), 0.0f);
+  }
+}
+
+// Adds K rows of b, weighted by a, to the sums.
+template <int R, int K, typename T>
+HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a, StripSums<R>* strip) {
+  const FloatTag d;
+  for (int64_t j = 0; j < x.columns; j += kLanes) {
+    const int64_t left = x.columns - j;
+    FloatVector rows[K];
+#pragma GCC unroll 8
+    for (int i = 0; i < K; ++i) {
+      const T* from = b + i * x.b.row_stride + j;
+      rows[i] = left >= kLanes ? LoadFloats(d, from) : LoadFloatsPartial(d, from, left, T{});
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      FloatVector sum = hn::Load(d, strip->c[r] + j);
+#pragma GCC unroll 8
+      for (int i = 0; i < K; ++i)
+        sum = hn::MulAdd(hn::Set(d, a[r * kChunkDepth + i]), rows[i], sum);
+      hn::Store(sum, d, strip->c[r] + j);
+    }
+  }
+}
+
+template <int R, typename T>
+void MultiplyStripByRows(const Strip<T>& x) {
+  StripSums<R> strip;
+  for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
+  for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
+    const int64_t depth = std::min(kChunkDepth, x.depth - p0);
+    LoadRowsOfA<R>(x.a.At(0, p0), depth, &strip);
+    const T* b = x.b.At(p0, 0).data;
+    int64_t p = 0;
+    for (; p + kRowsPerVisit <= depth; p += kRowsPerVisit)
+      AddRows<R, kRowsPerVisit>(x, b + p * x.b.row_stride, strip.a[0] + p, &strip);
+    for (; p < depth; ++p) AddRows<R, 1>(x, b + p * x.b.row_stride, strip.a[0] + p, &strip);
+  }
+  for (int r = 0; r < R; ++r) RowFromFloat(strip.c[r], x.columns, x.c + r * x.c_stride);
+}
+
+struct KRange {
+  int64_t begin;
+  int64_t depth;
+};
+
+// Adds to C columns of sums, from column j, what the elements of k in `range` contribute.
+template <int R, int C, typename T>
+HWY_INLINE void AddColumns(const Strip<T>& x, KRange range, int64_t j, StripSums<R>* strip) {
+  const T* const b = x.b.At(range.begin, j).data;
+  const int64_t depth = range.depth;
+  const FloatTag d;
+  FloatVector sums[R][C];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int i = 0; i < C; ++i) sums[r][i] = hn::Zero(d);
+  for (int64_t p = 0; p < depth; p += kLanes) {
+    FloatVector columns[C];
+#pragma GCC unroll 4
+    for (int i = 0; i < C; ++i) {
+      const T* from = b + i * x.b.column_stride + p;
+      columns[i] =
+          depth - p >= kLanes ? LoadFloats(d, from) : LoadFloatsPartial(d, from, depth - p, T{});
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const FloatVector row = hn::Load(d, strip->a[r] + p);
+#pragma GCC unroll 4
+      for (int i = 0; i < C; ++i) sums[r][i] = hn::MulAdd(row, columns[i], sums[r][i]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int i = 0; i < C; ++i) strip->c[r][j + i] += hn::GetLane(hn::SumOfLanes(d, sums[r][i]));
+}
+
+template <int R, typename T>
+void MultiplyStripByColumns(const Strip<T>& x) {
+  StripSums<R> strip;
+  for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
+  for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
+    const KRange range{p0, std::min(kChunkDepth, x.depth - p0)};
+    LoadRowsOfA<R>(x.a.At(0, p0), range.depth, &strip);
+    int64_t j = 0;
+    for (; j + kColumnsPerVisit <= x.columns; j += kColumnsPerVisit)
+      AddColumns<R, kColumnsPerVisit>(x, range, j, &strip);
+    for (; j < x.columns; ++j) AddColumns<R, 1>(x, range, j, &strip);
+  }
+  for (int r = 0; r < R; ++r) RowFromFloat(strip.c[r], x.columns, x.c + r * x.c_stride);
+}
+
+template <int R, typename T>
+void MultiplyStrip(int64_t rows, const Strip<T>& x) {
+  if (rows < R) {
+    if constexpr (R > 1) return MultiplyStrip<R - 1>(rows, x);
+  }
+  if (x.b.column_stride == 1) return MultiplyStripByRows<R>(x);
+  MultiplyStripByColumns<R>(x);
+}
+
+// REQUIRES: shape.m <= kSkinnyRowsMax.
+template <typename T>
+void MultiplySkinny(const Shape& shape, const Operands& operands, const Team& team) {
+  const int64_t share = CeilDivide(shape.n, team.slots());
+  const int64_t strip_columns = std::clamp<int64_t>(hwy::RoundUpTo(share, kStripColumnsMin),
+                                                    kStripColumnsMin, kStripColumnsMax);
+  const int64_t strips = CeilDivide(shape.n, strip_columns);
+  team.ForEach(shape.batches() * strips, [&](int, int64_t index) {
+    const Offsets at = shape.BatchOffsets(index / strips);
+    const int64_t j = index % strips * strip_columns;
+    const Matrix<T> a{static_cast<const T*>(operands.inputs[0]) + at.a, shape.a_row_stride,
+                      shape.a_column_stride};
+    const Matrix<T> b{static_cast<const T*>(operands.inputs[1]) + at.b, shape.b_row_stride,
+                      shape.b_column_stride};
+    MultiplyStrip<kSkinnyRowsMax>(
+        shape.m, Strip<T>{a, b.At(0, j), static_cast<T*>(operands.outputs[0]) + at.c + j, shape.n,
+                          std::min(strip_columns, shape.n - j), shape.k});
+  });
+}
+
+}  // namespace warpcall::matmul::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,129 @@
+// The vocabulary of kernels: what a problem is, what an op promises, what an implementation (a row
+// of the op's menu) must do. No pointers appear in a Problem: selection runs before memory is
+// touched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/common/data_type.h"
+#include "kernels/device_properties.h"
+
+namespace warpcall {
+
+inline constexpr int kRankMax = 8;
+
+using Dims = absl::InlinedVector<int64_t, kRankMax>;
+
+struct TensorSpec {
+  DataType data_type = DataType::kFloat32;
+  Dims dims;  // row-major, slowest first
+
+  // Both are exact for every spec that CheckTensorSpec accepted.
+  int64_t elements() const;
+  size_t bytes() const;
+};
+
+// OK when 1 <= rank <= kRankMax, no dimension is negative, and the byte count fits an int64 even
+// with dimensions of zero left out (so that strides never overflow). `label` opens the message.
+absl::Status CheckTensorSpec(const TensorSpec& spec, absl::string_view label);
+
+// "float32[2,3]"
+std::string ToString(const TensorSpec& spec);
+
+using AttributeValue = std::variant<bool, int64_t, double, std::string>;
+
+struct AttributeSpec {
+  const char* name;
+  const char* summary;
+  AttributeValue default_value;             // its alternative is the attribute's type
+  std::vector<std::string> allowed_values;  // of a string attribute; empty: all
+};
+
+struct NamedAttribute {
+  absl::string_view name;
+  AttributeValue value;
+};
+
+// A problem whose parts fit each other: MakeProblem is the only way in from outside.
+struct Problem {
+  absl::InlinedVector<TensorSpec, 2> inputs;
+  absl::InlinedVector<TensorSpec, 1> outputs;
+  absl::InlinedVector<AttributeValue, 3> attributes;  // in the op's order, defaults filled in
+};
+
+// What the definition of the op costs at least, whatever the implementation.
+struct Work {
+  int64_t bytes = 0;  // inputs read once + outputs written once
+  int64_t flops = 0;
+};
+
+struct Op {
+  const char* name;
+  const char* summary;
+  std::vector<const char*> input_names;
+  std::vector<AttributeSpec> attributes;
+  // The only shape and attribute check of the op. `problem` has valid inputs and attributes of the
+  // right types; fills problem->outputs.
+  absl::Status (*infer_outputs)(Problem* problem);
+  Work (*work)(const Problem& problem);
+};
+
+// Checks the number of inputs, each spec, each attribute (name, type, allowed values) and the op's
+// own rule. INVALID_ARGUMENT otherwise, naming value and limit.
+absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> inputs,
+                                    absl::Span<const NamedAttribute> attributes);
+
+// Memory of one launch, in the problem's order. Inputs and outputs never overlap; each is aligned
+// to kOperandAlignmentBytes; a tensor of zero elements may be null.
+struct Operands {
+  absl::InlinedVector<const void*, 2> inputs;
+  absl::InlinedVector<void*, 1> outputs;
+};
+inline constexpr size_t kOperandAlignmentBytes = 256;
+
+struct LaunchContext {
+  void* stream = nullptr;  // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
+  const DeviceProperties* device = nullptr;
+  void* workspace = nullptr;  // at least workspace_bytes(problem), aligned like an operand
+};
+
+struct LaunchShape {
+  uint32_t grid[3] = {0, 0, 0};
+  uint32_t block[3] = {0, 0, 0};
+  double theoretical_occupancy = 0;
+  double waves = 0;
+  int32_t gpu_kernels = 0;
+};
+
+enum class Family : uint8_t { kReference, kCpu, kManual, kCuda, kTriton, kCompiled, kLibrary };
+const char* FamilyName(Family family);
+
+struct Implementation {  // one row of an op's menu; order in the list is preference
+  const char* name;      // the technique, e.g. "warp_per_row"
+  Family family;
+  DeviceKind device_kind;
+  const char* summary;
+  std::vector<DataType> data_types;
+  // OK, or why not, for the caller to read.
+  absl::Status (*supports)(const Problem&, const DeviceProperties&);
+  // Null: none.
+  size_t (*workspace_bytes)(const Problem&, const DeviceProperties&);
+  // Enqueues on context.stream; never synchronises a device, allocates on it, or keeps state.
+  absl::Status (*launch)(const Problem&, const Operands&, const LaunchContext&);
+  // Null on the CPU, where there is no grid.
+  absl::StatusOr<LaunchShape> (*shape)(const Problem&, const DeviceProperties&);
+};
+
+// A `supports` for rows that take every valid problem.
+absl::Status SupportsAll(const Problem&, const DeviceProperties&);
+
+}  // namespace warpcall

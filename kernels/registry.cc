@@ -1,0 +1,115 @@
+#include "kernels/registry.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace warpcall {
+namespace {
+
+bool IsAuto(absl::string_view requested) { return requested.empty() || requested == "auto"; }
+
+absl::Status CheckRuns(const Implementation& row, const Problem& problem,
+                       const DeviceProperties& device) {
+  if (row.device_kind != device.kind) {
+    return absl::UnimplementedError(absl::StrCat("runs on ", DeviceKindName(row.device_kind),
+                                                 " devices, and ", device.name, " is a ",
+                                                 DeviceKindName(device.kind), " device"));
+  }
+  for (const TensorSpec& input : problem.inputs) {
+    if (absl::c_linear_search(row.data_types, input.data_type)) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("does not take ", DataTypeName(input.data_type), "; takes ",
+                     absl::StrJoin(row.data_types, ", ", [](std::string* out, DataType type) {
+                       absl::StrAppend(out, DataTypeName(type));
+                     })));
+  }
+  return row.supports(problem, device);
+}
+
+// A catalog that contradicts itself is a defect of this program, found at every start.
+void DieUnless(bool condition, const Op& op, const Implementation& row, const char* message) {
+  if (condition) return;
+  std::fprintf(stderr, "kernel %s, implementation %s: %s\n", op.name, row.name, message);
+  std::abort();
+}
+
+}  // namespace
+
+void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
+  auto kernel = absl::c_find_if(kernels_, [&](const Kernel& k) { return k.op == &op; });
+  if (kernel == kernels_.end()) {
+    kernels_.push_back({static_cast<int>(kernels_.size()), &op, {}});
+    kernel = kernels_.end() - 1;
+  }
+  for (const Implementation& row : rows) {
+    DieUnless(row.supports != nullptr && row.launch != nullptr, op, row, "a function is missing");
+    for (int id : kernel->rows) {
+      const Implementation& other = rows_[id].implementation;
+      DieUnless(other.device_kind != row.device_kind || std::strcmp(other.name, row.name) != 0, op,
+                row, "the name is taken");
+    }
+    const int id = static_cast<int>(rows_.size());
+    rows_.push_back({id, kernel->id, row});
+    kernel->rows.push_back(id);
+  }
+}
+
+absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
+  for (const Kernel& kernel : kernels_) {
+    if (name == kernel.op->name) return &kernel;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("kernel \"", name, "\" is unknown; there are: ",
+                   absl::StrJoin(kernels_, ", ", [](std::string* out, const Kernel& kernel) {
+                     absl::StrAppend(out, kernel.op->name);
+                   })));
+}
+
+bool Registry::Matches(const Row& row, absl::string_view requested) const {
+  return IsAuto(requested) || requested == row.implementation.name ||
+         requested == FamilyName(row.implementation.family);
+}
+
+absl::Status Registry::CheckImplementationName(const Kernel& kernel,
+                                               absl::string_view requested) const {
+  if (IsAuto(requested)) return absl::OkStatus();
+  std::vector<std::string> names;
+  std::vector<std::string> families;
+  for (int id : kernel.rows) {
+    if (Matches(rows_[id], requested)) return absl::OkStatus();
+    const std::string family = FamilyName(rows_[id].implementation.family);
+    names.push_back(rows_[id].implementation.name);
+    if (!absl::c_linear_search(families, family)) families.push_back(family);
+  }
+  return absl::NotFoundError(absl::StrCat("implementation \"", requested, "\" of ", kernel.op->name,
+                                          " is unknown; there are: ", absl::StrJoin(names, ", "),
+                                          "; families: ", absl::StrJoin(families, ", ")));
+}
+
+absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, absl::string_view requested,
+                                            const Problem& problem,
+                                            const DeviceProperties& device) const {
+  if (absl::Status known = CheckImplementationName(kernel, requested); !known.ok()) return known;
+  std::vector<std::string> refusals;
+  for (int id : kernel.rows) {
+    const Row& row = rows_[id];
+    if (!Matches(row, requested)) continue;
+    const absl::Status status = CheckRuns(row.implementation, problem, device);
+    if (status.ok()) return &row;
+    refusals.push_back(absl::StrCat(row.implementation.name, ": ", status.message()));
+  }
+  const auto append_spec = [](std::string* out, const TensorSpec& spec) {
+    absl::StrAppend(out, ToString(spec));
+  };
+  return absl::UnimplementedError(
+      absl::StrCat("no implementation of ", kernel.op->name, " takes ",
+                   absl::StrJoin(problem.inputs, ", ", append_spec), " on ", device.name, ": ",
+                   refusals.empty() ? "it has none" : absl::StrJoin(refusals, "; ")));
+}
+
+}  // namespace warpcall

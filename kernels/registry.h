@@ -1,0 +1,61 @@
+// The closed list of kernels and their implementations; everything that enumerates (metrics,
+// ListKernels, conformance, benchmarks) reads it, and Select is the one place where a row is
+// chosen.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/op.h"
+
+namespace warpcall {
+
+struct Row {
+  int id;      // dense, 0 .. rows().size() - 1
+  int kernel;  // index into kernels()
+  Implementation implementation;
+};
+
+struct Kernel {
+  int id;  // dense, 0 .. kernels().size() - 1
+  const Op* op;
+  std::vector<int> rows;  // ids, in order of preference
+};
+
+// Filled by the catalogs before the server starts, const from then on; const members are
+// thread-safe.
+class Registry {
+ public:
+  // Appends `rows` to the menu of `op`, which must outlive the registry. Rows of one op on one kind
+  // of device have distinct names.
+  void Add(const Op& op, absl::Span<const Implementation> rows);
+
+  absl::Span<const Kernel> kernels() const { return kernels_; }
+  absl::Span<const Row> rows() const { return rows_; }
+
+  // NOT_FOUND lists the kernels that exist.
+  absl::StatusOr<const Kernel*> Find(absl::string_view name) const;
+
+  // OK when `requested` is empty, "auto", a row or a family of `kernel`; NOT_FOUND lists them
+  // otherwise.
+  absl::Status CheckImplementationName(const Kernel& kernel, absl::string_view requested) const;
+
+  // The first row in order of preference that matches `requested` (as above), runs on `device` and
+  // supports `problem`. UNIMPLEMENTED gives each matching row's reason.
+  absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
+                                    const Problem& problem, const DeviceProperties& device) const;
+
+ private:
+  bool Matches(const Row& row, absl::string_view requested) const;
+
+  std::vector<Kernel> kernels_;
+  std::vector<Row> rows_;
+};
+
+// The catalogs: one line per op. A build without CUDA has only the first.
+void AddCpuKernels(Registry* registry);
+
+}  // namespace warpcall

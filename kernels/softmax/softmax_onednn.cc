@@ -1,0 +1,119 @@
+// oneDNN's softmax primitive, and one pass after it for rows that must be NaN throughout: where the
+// axis is the last one it leaves NaN and +infinity to their own element and gives 0 beside them.
+#include <bit>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/softmax/softmax.h"
+
+namespace warpcall::softmax {
+namespace {
+
+constexpr int64_t kGrain = 64 * 1024;  // elements of the pass after it
+
+// Throws dnnl::error for what this CPU or version does not have.
+dnnl::softmax_v2_forward::primitive_desc Describe(const Problem& problem,
+                                                  const dnnl::engine& engine) {
+  const View view = ViewOf(problem);
+  const dnnl::memory::desc layout({view.outer, view.n, view.inner},
+                                  onednn::ToOnednn(problem.inputs[0].data_type),
+                                  dnnl::memory::format_tag::abc);
+  const dnnl::softmax_v2_forward::desc descriptor(dnnl::prop_kind::forward_inference,
+                                                  dnnl::algorithm::softmax_accurate, layout, layout,
+                                                  /*axis=*/1);
+  return {descriptor, engine};
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  return onednn::CheckHas("softmax", problem.inputs[0],
+                          [&] { Describe(problem, onednn::CpuEngine()); });
+}
+
+template <typename T>
+using Pattern = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+
+// A magnitude above infinity's.
+template <typename T>
+bool IsNan(T value) {
+  constexpr auto kSign = static_cast<Pattern<T>>(Pattern<T>{1} << (8 * sizeof(T) - 1));
+  const T infinity = FromFloat<T>(std::numeric_limits<float>::infinity());
+  const auto magnitude = static_cast<Pattern<T>>(std::bit_cast<Pattern<T>>(value) & ~kSign);
+  return magnitude > std::bit_cast<Pattern<T>>(infinity);
+}
+
+// y holds `count` elements.
+template <typename T>
+bool AnyNan(const T* y, int64_t count) {
+  constexpr int64_t kBlock = 256;  // a constant length, for the compiler to vectorise
+  int64_t i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    Pattern<T> hits = 0;
+    for (int64_t j = 0; j < kBlock; ++j) {
+      hits = static_cast<Pattern<T>>(hits | (IsNan(y[i + j]) ? 1 : 0));
+    }
+    if (hits != 0) return true;
+  }
+  for (; i < count; ++i) {
+    if (IsNan(y[i])) return true;
+  }
+  return false;
+}
+
+// y holds n x inner elements, of `inner` rows.
+template <typename T>
+void SpreadNan(T* y, int64_t n, int64_t inner) {
+  const T nan = FromFloat<T>(std::numeric_limits<float>::quiet_NaN());
+  for (int64_t i = 0; i < inner; ++i) {
+    bool found = false;
+    for (int64_t j = 0; j < n; ++j) found = found || IsNan(y[j * inner + i]);
+    if (!found) continue;
+    for (int64_t j = 0; j < n; ++j) y[j * inner + i] = nan;
+  }
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kInternal, "softmax", [&] {
+    const dnnl::engine engine = onednn::CpuEngine();
+    const dnnl::softmax_v2_forward::primitive_desc descriptor = Describe(problem, engine);
+    const dnnl::memory x(descriptor.src_desc(), engine, const_cast<void*>(operands.inputs[0]));
+    const dnnl::memory y(descriptor.dst_desc(), engine, operands.outputs[0]);
+    onednn::Execute(dnnl::softmax_v2_forward(descriptor), x, y);
+  }));
+  const View view = ViewOf(problem);
+  const int64_t slab = view.n * view.inner;
+  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    T* const y = static_cast<T*>(operands.outputs[0]);
+    cpu::PoolOf(context).ParallelFor(view.outer, CeilDivide(kGrain, slab),
+                                     [&](int64_t begin, int64_t end) {
+                                       for (int64_t o = begin; o < end; ++o) {
+                                         if (AnyNan(y + o * slab, slab))
+                                           SpreadNan(y + o * slab, view.n, view.inner);
+                                       }
+                                     });
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Implementation OnednnSoftmaxRow() {
+  return {.name = "onednn_softmax",
+          .family = Family::kLibrary,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "oneDNN's softmax primitive",
+          .data_types = {DataType::kFloat32, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = nullptr};
+}
+
+}  // namespace warpcall::softmax

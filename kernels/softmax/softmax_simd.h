@@ -1,0 +1,70 @@
+// What the vectorised rows of softmax are asked for; shared by the code of every instruction set.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/common/data_type.h"
+#include "kernels/softmax/softmax.h"
+
+namespace warpcall::softmax {
+
+// Elements of a row that one thread handles at a time: as floats, 32 KiB, two thirds of the
+// first-level cache of a current server core.
+inline constexpr int64_t kBlock = 8192;
+
+// Columns of a strided problem that one thread handles at a time: 256 bytes of float32, four cache
+// lines.
+inline constexpr int64_t kColumns = 64;
+
+// Of a part of a row: its maximum (at least the lowest finite float) and sum(exp(x - maximum)).
+// Starting at a finite maximum makes rows of -infinity alone come out right without a branch: their
+// sum is 0, and 0 x (1 / 0) is NaN.
+struct Partial {
+  float max;
+  float sum;
+};
+
+inline constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+inline Partial Merge(Partial a, Partial b) {
+  const float max = std::max(a.max, b.max);
+  return {max, a.sum * std::exp(a.max - max) + b.sum * std::exp(b.max - max)};
+}
+
+struct Tensors {
+  const void* x;
+  void* y;
+  DataType data_type;
+  View view;
+  bool stream;  // results bypass the caches
+};
+
+// Rows [first, last) of a problem whose axis is the last one.
+struct RowRange {
+  Tensors tensors;
+  int64_t first;
+  int64_t last;
+};
+
+// Elements [first, last) of one such row. For the first pass `partial` is where the result goes;
+// for the second it is that of the whole row.
+struct RowPiece {
+  Tensors tensors;
+  int64_t row;
+  int64_t first;
+  int64_t last;
+  Partial* partial;
+};
+
+// Columns [first, last), last - first <= kColumns, of slab `outer`.
+struct ColumnRange {
+  Tensors tensors;
+  int64_t outer;
+  int64_t first;
+  int64_t last;
+};
+
+}  // namespace warpcall::softmax

@@ -1,0 +1,288 @@
+#include "proto/wire/tensor_split.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace warpcall::wire {
+namespace {
+
+enum WireType : uint32_t { kVarint, kFixed64, kLength, kStartGroup, kEndGroup, kFixed32 };
+
+// Tensor.data, and the highest field number of ExecuteRequest and ExecuteResponse: length-delimited
+// fields above it are unknown, so their content is stepped over.
+constexpr uint32_t kTensorData = 3;
+constexpr uint32_t kTensorFieldMax = 3;
+constexpr uint32_t kMessageFieldMax = 6;
+
+// protobuf's parser refuses longer fields (INT_MAX less its 16 bytes of slop).
+constexpr uint64_t kLengthMax = INT_MAX - 16;
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+size_t VarintBytes(uint64_t value) {
+  size_t bytes = 1;
+  for (; value >= 0x80; value >>= 7) ++bytes;
+  return bytes;
+}
+
+constexpr uint32_t Tag(uint32_t field, WireType type) { return field << 3 | type; }
+
+// Reads forward over fragments, never past a limit that nested messages narrow.
+class Cursor {
+ public:
+  explicit Cursor(absl::Span<const Bytes> fragments) : fragments_(fragments) {
+    for (const Bytes& fragment : fragments) limit_ += fragment.size();
+    NextFragment();
+  }
+
+  size_t position() const { return position_; }
+  size_t remaining() const { return limit_ - position_; }
+  bool AtLimit() const { return position_ == limit_; }
+
+  // REQUIRES: bytes <= remaining(). Returns the old limit for PopLimit.
+  size_t PushLimit(size_t bytes) {
+    const size_t old = limit_;
+    limit_ = position_ + bytes;
+    return old;
+  }
+  void PopLimit(size_t old) { limit_ = old; }
+
+  // A varint of at most `bytes_max` bytes; what exceeds 64 bits is dropped, as protobuf does.
+  bool ReadVarint(int bytes_max, uint64_t* value) {
+    uint64_t result = 0;
+    for (int i = 0; i < bytes_max; ++i) {
+      if (AtLimit()) return false;
+      const auto byte = static_cast<uint8_t>(*at_);
+      Advance(1);
+      result |= static_cast<uint64_t>(byte & 0x7F) << (7 * i);
+      if (byte < 0x80) {
+        *value = result;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool ReadTag(uint32_t* tag) {
+    uint64_t value;
+    if (!ReadVarint(5, &value)) return false;
+    *tag = static_cast<uint32_t>(value);
+    return *tag >> 3 != 0;
+  }
+
+  bool ReadLength(size_t* length) {
+    uint64_t value;
+    if (!ReadVarint(5, &value) || value > kLengthMax || value > remaining()) return false;
+    *length = value;
+    return true;
+  }
+
+  // Steps over `bytes` <= remaining() and reports each piece.
+  template <typename Visitor>
+  void Take(size_t bytes, Visitor visit) {
+    while (bytes > 0) {
+      const size_t piece = std::min(bytes, static_cast<size_t>(end_ - at_));
+      visit(Bytes(at_, piece));
+      Advance(piece);
+      bytes -= piece;
+    }
+  }
+
+ private:
+  void Advance(size_t bytes) {
+    at_ += bytes;
+    position_ += bytes;
+    if (at_ == end_) NextFragment();
+  }
+
+  void NextFragment() {
+    while (at_ == end_ && next_ < fragments_.size()) {
+      at_ = fragments_[next_].data();
+      end_ = at_ + fragments_[next_].size();
+      ++next_;
+    }
+  }
+
+  absl::Span<const Bytes> fragments_;
+  size_t next_ = 0;
+  const char* at_ = nullptr;
+  const char* end_ = nullptr;
+  size_t position_ = 0;
+  size_t limit_ = 0;
+};
+
+class Splitter {
+ public:
+  Splitter(absl::Span<const Bytes> fragments, int tensor_field, SplitMessage* split)
+      : cursor_(fragments), tensor_tag_(Tag(tensor_field, kLength)), split_(split) {}
+
+  absl::Status Run() {
+    while (!cursor_.AtLimit()) {
+      uint32_t tag;
+      if (!cursor_.ReadTag(&tag)) return Malformed("a field tag is");
+      const absl::Status status =
+          tag == tensor_tag_ ? Tensor() : Field(tag, kMessageFieldMax, &split_->header);
+      if (!status.ok()) return status;
+      if (split_->header.size() > kHeaderBytesMax) return TooLarge();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Malformed(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("the message is not valid protobuf: ", what,
+                                                   " malformed or cut off before byte ",
+                                                   cursor_.position()));
+  }
+
+  absl::Status TooLarge() const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message without tensor data exceeds ", kHeaderBytesMax, " bytes at byte ",
+                     cursor_.position(), ": names, shapes and attributes must fit that limit"));
+  }
+
+  absl::Status Tensor() {
+    size_t length;
+    if (!cursor_.ReadLength(&length)) return Malformed("a tensor's length is");
+    FragmentedBytes& data = split_->tensor_data.emplace_back();
+    tensor_header_.clear();
+    const size_t outer = cursor_.PushLimit(length);
+    while (!cursor_.AtLimit()) {
+      uint32_t tag;
+      if (!cursor_.ReadTag(&tag)) return Malformed("a tensor's field tag is");
+      if (tag == Tag(kTensorData, kLength)) {
+        if (!cursor_.ReadLength(&length)) return Malformed("a tensor's data length is");
+        data.Clear();
+        cursor_.Take(length, [&](Bytes piece) { data.Append(piece); });
+        // Stays as an empty field, so that whatever repeats costs header bytes and meets their
+        // limit.
+        AppendVarint(tag, &tensor_header_);
+        AppendVarint(0, &tensor_header_);
+      } else if (absl::Status status = Field(tag, kTensorFieldMax, &tensor_header_); !status.ok()) {
+        return status;
+      }
+      if (tensor_header_.size() > kHeaderBytesMax) return TooLarge();
+    }
+    cursor_.PopLimit(outer);
+    AppendVarint(tensor_tag_, &split_->header);
+    AppendVarint(tensor_header_.size(), &split_->header);
+    split_->header += tensor_header_;
+    return absl::OkStatus();
+  }
+
+  // Copies one field to `out`; an unknown length-delimited one loses its content.
+  absl::Status Field(uint32_t tag, uint32_t field_max, std::string* out) {
+    if ((tag & 7) == kStartGroup) return Group(tag, out);
+    AppendVarint(tag, out);
+    return Value(tag, tag >> 3 <= field_max, out);
+  }
+
+  absl::Status Value(uint32_t tag, bool keep, std::string* out) {
+    uint64_t value;
+    size_t length;
+    switch (tag & 7) {
+      case kVarint:
+        if (!cursor_.ReadVarint(10, &value)) return Malformed("a varint is");
+        AppendVarint(value, out);
+        return absl::OkStatus();
+      case kFixed64:
+      case kFixed32:
+        length = (tag & 7) == kFixed64 ? 8 : 4;
+        if (cursor_.remaining() < length) return Malformed("a fixed-width field is");
+        cursor_.Take(length, [&](Bytes piece) { out->append(piece.data(), piece.size()); });
+        return absl::OkStatus();
+      case kLength:
+        if (!cursor_.ReadLength(&length)) return Malformed("a field's length is");
+        if (keep && length > kHeaderBytesMax) return TooLarge();
+        AppendVarint(keep ? length : 0, out);
+        cursor_.Take(length, [&](Bytes piece) {
+          if (keep) out->append(piece.data(), piece.size());
+        });
+        return absl::OkStatus();
+      default:
+        return Malformed("a wire type is");
+    }
+  }
+
+  // Groups are never part of these messages, but protobuf accepts them as unknown fields. Their
+  // tags and values go to the header (less the content of length-delimited ones), whose parser
+  // judges nesting.
+  absl::Status Group(uint32_t start_tag, std::string* out) {
+    AppendVarint(start_tag, out);
+    for (int64_t depth = 1; depth > 0;) {
+      uint32_t tag;
+      if (!cursor_.ReadTag(&tag)) return Malformed("a tag in a group is");
+      AppendVarint(tag, out);
+      if ((tag & 7) == kStartGroup) {
+        ++depth;
+      } else if ((tag & 7) == kEndGroup) {
+        --depth;
+      } else if (absl::Status status = Value(tag, false, out); !status.ok()) {
+        return status;
+      }
+      if (out->size() > kHeaderBytesMax) return TooLarge();
+    }
+    return absl::OkStatus();
+  }
+
+  Cursor cursor_;
+  const uint32_t tensor_tag_;
+  SplitMessage* const split_;
+  std::string tensor_header_;
+};
+
+}  // namespace
+
+void FragmentedBytes::Append(Bytes piece) {
+  pieces.push_back(piece);
+  size += piece.size();
+}
+
+void FragmentedBytes::Clear() {
+  pieces.clear();
+  size = 0;
+}
+
+void FragmentedBytes::CopyTo(void* destination) const {
+  auto* out = static_cast<char*>(destination);
+  for (const Bytes& piece : pieces) {
+    std::memcpy(out, piece.data(), piece.size());
+    out += piece.size();
+  }
+}
+
+void SplitMessage::Clear() {
+  header.clear();
+  tensor_data.clear();
+}
+
+absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field,
+                          SplitMessage* split) {
+  split->Clear();
+  return Splitter(fragments, tensor_field, split).Run();
+}
+
+void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out) {
+  size_t shape_bytes = 0;
+  for (int64_t dim : prefix.shape) shape_bytes += VarintBytes(static_cast<uint64_t>(dim));
+  std::string fields;
+  AppendVarint(Tag(1, kVarint), &fields);
+  AppendVarint(static_cast<uint64_t>(prefix.data_type), &fields);
+  AppendVarint(Tag(2, kLength), &fields);
+  AppendVarint(shape_bytes, &fields);
+  for (int64_t dim : prefix.shape) AppendVarint(static_cast<uint64_t>(dim), &fields);
+  AppendVarint(Tag(kTensorData, kLength), &fields);
+  AppendVarint(prefix.data_bytes, &fields);
+  AppendVarint(Tag(static_cast<uint32_t>(tensor_field), kLength), out);
+  AppendVarint(fields.size() + prefix.data_bytes, out);
+  *out += fields;
+}
+
+}  // namespace warpcall::wire

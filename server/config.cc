@@ -1,0 +1,83 @@
+#include "server/config.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "server/version.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int kUsageError = 2;
+
+// The longest message that protobuf's own parsers, and so most clients, can hold is 2 GiB - 1.
+constexpr int64_t kMessageMibMax = 2047;
+
+std::string CheckLogLevel(const std::string& name) {
+  LogLevel level;
+  if (ParseLogLevel(name, &level)) return "";
+  return "\"" + name + "\" is unknown; known: " + std::string(LogLevelNames());
+}
+
+std::string CheckAddress(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0 && address.size() > 5) return "";
+  const size_t colon = address.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (colon != 0 && digits && std::stoi(port) <= 65535) return "";
+  return "\"" + address + "\" is not HOST:PORT with a port of 0 to 65535, nor unix:/path";
+}
+
+void AddLimits(CLI::App* app, Config* config) {
+  app->add_option("--lanes_per_device", config->lanes_per_device,
+                  "Jobs that a device works on at once, each with a thread and a stream")
+      ->check(CLI::Range(1, 64));
+  app->add_option("--staging_mib", config->staging_mib,
+                  "Staging memory per device, for the inputs and outputs of running requests and "
+                  "for responses not yet sent, MiB")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app->add_option("--max_message_mib", config->max_message_mib, "Largest request or response, MiB")
+      ->check(CLI::Range(int64_t{1}, kMessageMibMax));
+  app->add_option("--queue_limit", config->queue_limit, "Requests that may wait for a device")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app->add_option("--queue_mib", config->queue_mib, "Input bytes that may wait for a device, MiB")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
+                  "After SIGTERM: not ready but still serving, for load balancers to notice")
+      ->check(CLI::Range(0.0, 3600.0));
+  app->add_option("--drain_seconds", config->drain_seconds,
+                  "The longest wait for accepted requests before the process ends")
+      ->check(CLI::Range(0.0, 3600.0));
+}
+
+}  // namespace
+
+bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
+  CLI::App app("Warpcall: runs kernels on this machine's devices for clients over gRPC.",
+               "warpcalld");
+  app.set_version_flag("--version", kVersion);
+  app.option_defaults()->always_capture_default();
+  std::string log_level = "info";
+  app.add_option("--listen", config->listen,
+                 "Addresses for gRPC, comma-separated: HOST:PORT (port 0: any free) or unix:/path")
+      ->delimiter(',')
+      ->check(CheckAddress);
+  app.add_option("--metrics_listen", config->metrics_listen,
+                 "HOST:PORT for /metrics, /healthz and /readyz over HTTP")
+      ->check(CheckAddress);
+  app.add_option("--devices", config->devices,
+                 "Devices to serve, comma-separated, or auto for all");
+  AddLimits(&app, config);
+  app.add_option("--log_level", log_level, "debug, info, warning or error")->check(CheckLogLevel);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error, std::cout, std::cerr) == 0 ? 0 : kUsageError;
+    return false;
+  }
+  ParseLogLevel(log_level, &config->log_level);
+  return true;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,31 @@
+// The server's flags, checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/log.h"
+
+namespace warpcall {
+
+struct Config {
+  std::vector<std::string> listen = {"127.0.0.1:8470"};
+  std::string metrics_listen = "127.0.0.1:9470";
+  std::string devices = "auto";
+  int lanes_per_device = 2;
+  int64_t staging_mib = 2048;
+  int64_t max_message_mib = 512;
+  int64_t queue_limit = 1024;
+  int64_t queue_mib = 2048;
+  double lame_duck_seconds = 5;
+  double drain_seconds = 30;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// Fills `config`. Returns false when the process should end at once with `*exit_code`: after --help
+// or --version (0), or a flag that is unknown or out of range (2), which stderr names with its
+// limits.
+bool ParseConfig(int argc, char** argv, Config* config, int* exit_code);
+
+}  // namespace warpcall

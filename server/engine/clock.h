@@ -1,0 +1,17 @@
+// Time as the engine sees it: nanoseconds on one monotonic axis, injected so that tests own it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+
+namespace warpcall {
+
+using Clock = std::function<int64_t()>;
+
+inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
+
+// CLOCK_MONOTONIC.
+int64_t MonotonicNs();
+
+}  // namespace warpcall

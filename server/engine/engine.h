@@ -1,0 +1,95 @@
+// Owns the devices and what serves them: per device a queue, a staging pool and its lanes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "kernels/registry.h"
+#include "server/engine/clock.h"
+#include "server/engine/job.h"
+#include "server/engine/lane.h"
+#include "server/engine/metrics_sink.h"
+#include "server/engine/scheduler.h"
+#include "server/engine/staging_pool.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+struct EngineOptions {
+  int lanes_per_device = 2;
+  size_t staging_bytes = size_t{1} << 30;  // per device
+  QueueLimits queue = {1024, int64_t{1} << 30};
+  Clock clock = MonotonicNs;
+};
+
+// Thread-safe once created.
+class Engine {
+ public:
+  // `devices` in order of preference, at least one; `registry` outlives the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(
+      const Registry& registry, std::vector<std::unique_ptr<Device>> devices,
+      const EngineOptions& options);
+  // Finishes what was accepted.
+  ~Engine();
+
+  int device_count() const { return static_cast<int>(runners_.size()); }
+  const Device& device(int index) const { return *runners_[static_cast<size_t>(index)]->device; }
+
+  struct Choice {
+    int device;
+    const Row* row;
+  };
+  // Which row on which device runs `problem`: the first device, in order of preference, that
+  // `device_name` names (empty: any healthy one) and that has a matching row. NOT_FOUND lists the
+  // devices; UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are
+  // lost.
+  absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
+                                absl::string_view device_name, const Problem& problem) const;
+
+  // Takes the job or leaves it with the reason, as Scheduler::Submit. A job that was taken is done
+  // exactly once.
+  absl::Status Submit(std::unique_ptr<Job>* job);
+
+  // Ends a job with CANCELLED, or DEADLINE_EXCEEDED when that has passed, if it still waits; one
+  // that a lane has taken runs on. REQUIRES: the job's `cancelled` was set before.
+  void Cancel(int device, int64_t deadline_ns, uint64_t id);
+
+  // From now on Submit answers UNAVAILABLE.
+  void Refuse();
+  // True when every accepted job was done before `timeout` passed.
+  bool AwaitIdle(absl::Duration timeout);
+
+  std::vector<DeviceSnapshot> Snapshot() const;
+
+ private:
+  struct Runner {
+    Runner(std::unique_ptr<Device> owned_device, Buffer staging_memory,
+           const EngineOptions& options);
+
+    std::unique_ptr<Device> device;
+    StagingPool staging;
+    Scheduler scheduler;
+    BusyMeter busy;
+    std::vector<std::unique_ptr<Lane>> lanes;  // last: they use the others
+  };
+
+  explicit Engine(const Registry& registry, Clock clock)
+      : registry_(registry), clock_(std::move(clock)) {}
+  absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
+  void JobEnded();
+
+  const Registry& registry_;
+  const Clock clock_;
+  mutable absl::Mutex mutex_;
+  int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // and not done
+  std::vector<std::unique_ptr<Runner>> runners_;
+};
+
+}  // namespace warpcall

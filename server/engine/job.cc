@@ -1,0 +1,18 @@
+#include "server/engine/job.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace warpcall {
+
+absl::Status CheckStillWanted(const Job& job, int64_t now_ns) {
+  if (now_ns >= job.deadline_ns) {
+    job.trace->reject_reason = RejectReason::kDeadline;
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the deadline passed ", now_ns - job.deadline_ns, " ns ago, before the work began"));
+  }
+  if (job.cancelled->load(std::memory_order_relaxed))
+    return absl::CancelledError("the client went away before the work began");
+  return absl::OkStatus();
+}
+
+}  // namespace warpcall

@@ -1,0 +1,48 @@
+// A validated request on its way through the engine.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/registry.h"
+#include "server/engine/clock.h"
+#include "server/engine/metrics_sink.h"
+#include "server/engine/staging_pool.h"
+
+namespace warpcall {
+
+// One input's bytes as they came from the network, in order.
+using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
+
+struct Job {
+  uint64_t id = 0;  // breaks ties between deadlines: first come, first served
+  const Row* row = nullptr;
+  int device = 0;  // position in the engine's list
+  Problem problem;
+  absl::InlinedVector<InputPieces, 2> inputs;  // valid until release_inputs
+  int64_t input_bytes = 0;
+  int64_t output_bytes = 0;
+  int64_t submitted_ns = 0;
+  int64_t deadline_ns = kNoDeadline;
+  // Set by whoever lost interest; outlives the job.
+  const std::atomic<bool>* cancelled = nullptr;
+  RequestTrace* trace = nullptr;  // outlives `done`
+
+  // Called at most once, when nothing reads `inputs` any more and the work is still to come; gives
+  // their memory back early. A job that ends before its inputs were copied leaves them to its
+  // owner.
+  absl::AnyInvocable<void()> release_inputs;
+  // Called exactly once, on a lane's thread or in Engine::Cancel: how it ended and, when OK, one
+  // buffer per output. The last thing that touches the job's owner.
+  absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
+};
+
+// OK while somebody waits for the job: CANCELLED or DEADLINE_EXCEEDED otherwise (the trace says so
+// too).
+absl::Status CheckStillWanted(const Job& job, int64_t now_ns);
+
+}  // namespace warpcall

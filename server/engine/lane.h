@@ -1,0 +1,68 @@
+// One thread with one stream: takes jobs from the device's queue and carries each from request
+// bytes to a finished answer.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/engine/clock.h"
+#include "server/engine/job.h"
+#include "server/engine/scheduler.h"
+#include "server/engine/staging_pool.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+// Time in which at least one lane of a device was at work. Thread-safe.
+class BusyMeter {
+ public:
+  explicit BusyMeter(Clock clock) : clock_(std::move(clock)) {}
+  void Enter();
+  void Leave();
+  int64_t busy_ns() const;
+
+ private:
+  const Clock clock_;
+  mutable absl::Mutex mutex_;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t busy_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// What the lanes of one device share; outlives them.
+struct LaneShared {
+  Device* device;
+  Scheduler* scheduler;
+  StagingPool* staging;
+  BusyMeter* busy;
+  Clock clock;
+};
+
+class Lane {
+ public:
+  Lane(const LaneShared& shared, std::unique_ptr<Stream> stream);
+  // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+ private:
+  // Where the kernel reads and writes: staging itself, or device memory that mirrors it.
+  struct Placement;
+
+  void Loop();
+  absl::Status Run(Job& job, StagingBuffers* outputs);
+  absl::StatusOr<StagingBuffers> StageIn(Job& job);
+  absl::StatusOr<Placement> Place(const Job& job, const StagingBuffers& staging);
+  absl::Status Execute(const Job& job, const StagingBuffers& staging, const Placement& placement);
+  absl::StatusOr<void*> Workspace(const Job& job);
+
+  const LaneShared shared_;
+  const std::unique_ptr<Stream> stream_;
+  Buffer workspace_;    // kept between jobs while small
+  std::thread thread_;  // last: runs on all of the above
+};
+
+}  // namespace warpcall

@@ -1,0 +1,29 @@
+#include "server/engine/metrics_sink.h"
+
+namespace warpcall {
+
+const char* RejectReasonName(RejectReason reason) {
+  switch (reason) {
+    case RejectReason::kNone:
+      return "";
+    case RejectReason::kMessageBytes:
+      return "message_bytes";
+    case RejectReason::kQueueRequests:
+      return "queue_requests";
+    case RejectReason::kQueueBytes:
+      return "queue_bytes";
+    case RejectReason::kStagingBytes:
+      return "staging_bytes";
+    case RejectReason::kDeviceMemory:
+      return "device_memory";
+    case RejectReason::kDeadline:
+      return "deadline";
+    case RejectReason::kDraining:
+      return "draining";
+    case RejectReason::kDeviceLost:
+      return "device_lost";
+  }
+  return "";
+}
+
+}  // namespace warpcall

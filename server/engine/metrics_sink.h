@@ -1,0 +1,73 @@
+// What the rest of the server tells the metrics, once per request.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/op.h"
+
+namespace warpcall {
+
+// Why a request was refused with RESOURCE_EXHAUSTED, UNAVAILABLE or DEADLINE_EXCEEDED before a
+// device worked for it: the values of the label `reason` of warpcall_rejected_total.
+enum class RejectReason : uint8_t {
+  kNone,
+  kMessageBytes,   // request or response over max_message_mib
+  kQueueRequests,  // queue_limit
+  kQueueBytes,     // queue_mib
+  kStagingBytes,   // staging_mib
+  kDeviceMemory,   // out of device memory
+  kDeadline,       // passed before the work began
+  kDraining,       // the server is on its way out
+  kDeviceLost,
+};
+inline constexpr int kRejectReasonCount = 9;
+// "message_bytes", ...; "" for kNone.
+const char* RejectReasonName(RejectReason reason);
+
+// The life of one request, filled in as it goes along. Fields keep their defaults where it did not
+// get.
+struct RequestTrace {
+  int kernel = -1;                          // Kernel::id; -1: refused before it was known
+  int row = -1;                             // Row::id
+  int device = -1;                          // position in the engine's list
+  DataType data_type = DataType::kFloat32;  // of the first input
+  absl::StatusCode code = absl::StatusCode::kOk;
+  RejectReason reject_reason = RejectReason::kNone;
+  bool ran = false;  // the kernel ran to its end; the times below are all valid
+
+  int64_t queue_ns = 0;
+  int64_t copy_in_ns = 0;
+  int64_t h2d_ns = 0;
+  int64_t kernel_ns = 0;
+  int64_t d2h_ns = 0;
+  int64_t total_ns = 0;  // received -> about to be answered
+  int64_t copy_in_bytes = 0;
+  int64_t copy_out_bytes = 0;
+  Work work;
+  LaunchShape launch;
+};
+
+class MetricsSink {
+ public:
+  virtual ~MetricsSink() = default;
+  // Called exactly once for every Execute call that reached the server, on any thread; must not
+  // block.
+  virtual void Record(const RequestTrace& trace) = 0;
+};
+
+// Gauges of one device, read at scrape time.
+struct DeviceSnapshot {
+  int64_t queue_depth = 0;
+  int64_t queue_bytes = 0;
+  double queue_oldest_age_seconds = 0;
+  int64_t staging_total_bytes = 0;
+  int64_t staging_used_bytes = 0;
+  int64_t memory_total_bytes = 0;
+  int64_t memory_used_bytes = 0;
+  double busy_seconds =
+      0;  // since start: time in which at least one kernel or copy of a lane was running
+};
+
+}  // namespace warpcall

@@ -1,0 +1,133 @@
+// warpcalld. The order of declarations in Serve is the order of shutdown, backwards.
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/common/status_macros.h"
+#include "server/config.h"
+#include "server/devices.h"
+#include "server/engine/engine.h"
+#include "server/log.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/prometheus_sink.h"
+#include "server/transport/server.h"
+#include "server/version.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+// After the drain, when all answers are sent: for connections to close on their own.
+constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
+
+// Blocked in every thread (they inherit it), so that the main thread can wait for them.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Waits `seconds`; a second signal ends the wait early.
+void AwaitSignalFor(const sigset_t& signals, double seconds) {
+  const timespec timeout = absl::ToTimespec(absl::Seconds(seconds));
+  sigtimedwait(&signals, nullptr, &timeout);
+}
+
+EngineOptions ToEngineOptions(const Config& config) {
+  EngineOptions options;
+  options.lanes_per_device = config.lanes_per_device;
+  options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
+  options.queue = {config.queue_limit, config.queue_mib * kMib};
+  return options;
+}
+
+PrometheusSink::Options ToSinkOptions(const Engine& engine) {
+  PrometheusSink::Options options;
+  for (int i = 0; i < engine.device_count(); ++i) {
+    const DeviceProperties& properties = engine.device(i).properties();
+    options.devices.push_back({properties.name, properties.kind});
+  }
+  options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
+  options.snapshot_devices = [&engine] { return engine.Snapshot(); };
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
+                                                      const PrometheusSink& sink,
+                                                      const std::atomic<bool>& ready) {
+  HttpServer::Options options;
+  options.listen = config.metrics_listen;
+  options.scrape = [&sink] { return sink.Scrape(); };
+  options.ready = [&ready] {
+    return ready.load() ? absl::OkStatus() : absl::UnavailableError("starting or draining");
+  };
+  return HttpServer::Start(std::move(options));
+}
+
+// Not ready, but serving, for the lame-duck time; then refusing; then everything accepted is
+// finished. False when that took longer than the drain time.
+bool Drain(const Config& config, const sigset_t& signals, Engine* engine, GrpcServer* server) {
+  AwaitSignalFor(signals, config.lame_duck_seconds);
+  engine->Refuse();
+  Log(LogLevel::kInfo, "draining", {{"drain_seconds", config.drain_seconds}});
+  const absl::Time give_up = absl::Now() + absl::Seconds(config.drain_seconds);
+  bool finished = engine->AwaitIdle(give_up - absl::Now());
+  finished = server->AwaitQuiet(give_up - absl::Now()) && finished;
+  if (!finished) Log(LogLevel::kError, "accepted requests were not done within drain_seconds");
+  server->Shutdown(kShutdownTimeout);
+  return finished;
+}
+
+absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
+  Registry registry;
+  AddKernels(&registry);
+  std::vector<std::unique_ptr<Device>> devices;
+  ASSIGN_OR_RETURN(devices, OpenDevices(config.devices));
+  std::unique_ptr<Engine> engine;
+  ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
+  PrometheusSink sink(registry, ToSinkOptions(*engine));
+  std::atomic<bool> ready{false};
+  std::unique_ptr<HttpServer> http;
+  ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
+  ExecuteDeps deps{&registry, engine.get(), &sink, MonotonicNs, config.max_message_mib * kMib};
+  std::unique_ptr<GrpcServer> server;
+  ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
+
+  ready = true;
+  std::printf("warpcalld: serving on %s, metrics on %s\n",
+              absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());
+  std::fflush(stdout);
+  int signal;
+  sigwait(&signals, &signal);
+  Log(LogLevel::kInfo, "stopping",
+      {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
+  ready = false;
+  server->SetServing(false);
+  return Drain(config, signals, engine.get(), server.get()) ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace warpcall
+
+int main(int argc, char** argv) {
+  warpcall::Config config;
+  int exit_code;
+  if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
+  warpcall::SetLogLevel(config.log_level);
+  const sigset_t signals = warpcall::BlockStopSignals();
+  const absl::StatusOr<int> result = warpcall::Serve(config, signals);
+  if (!result.ok()) {
+    std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
+    return 1;
+  }
+  return *result;
+}

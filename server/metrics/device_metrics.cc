@@ -1,0 +1,76 @@
+#include "server/metrics/device_metrics.h"
+
+#include <cstddef>
+#include <string>
+
+namespace warpcall {
+namespace {
+
+using prometheus::MetricType;
+
+// One value of every device: `state` is a second label where it is not null.
+struct Gauge {
+  const char* name;
+  const char* help;
+  MetricType type;
+  const char* state;
+  double (*value)(const DeviceSnapshot&);
+};
+
+// Gauges of one name stand next to each other.
+constexpr Gauge kGauges[] = {
+    {"warpcall_queue_depth", "Requests admitted and not yet started.", MetricType::Gauge, nullptr,
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.queue_depth); }},
+    {"warpcall_queue_bytes", "Tensor bytes of the requests that wait.", MetricType::Gauge, nullptr,
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.queue_bytes); }},
+    {"warpcall_queue_oldest_age_seconds", "How long the oldest waiting request has waited.",
+     MetricType::Gauge, nullptr,
+     [](const DeviceSnapshot& s) { return s.queue_oldest_age_seconds; }},
+    {"warpcall_staging_bytes", "Host memory for tensors on their way.", MetricType::Gauge, "total",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.staging_total_bytes); }},
+    {"warpcall_staging_bytes", "", MetricType::Gauge, "used",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.staging_used_bytes); }},
+    {"warpcall_device_memory_bytes", "Memory of the device.", MetricType::Gauge, "total",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_total_bytes); }},
+    {"warpcall_device_memory_bytes", "", MetricType::Gauge, "used",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_used_bytes); }},
+    {"warpcall_device_busy_seconds_total",
+     "Time in which at least one kernel or copy of a lane was running.", MetricType::Counter,
+     nullptr, [](const DeviceSnapshot& s) { return s.busy_seconds; }},
+};
+
+}  // namespace
+
+void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
+                          absl::Span<const DeviceSnapshot> snapshots,
+                          std::vector<prometheus::MetricFamily>* families) {
+  for (const Gauge& gauge : kGauges) {
+    if (families->empty() || families->back().name != gauge.name) {
+      families->push_back({gauge.name, gauge.help, gauge.type, {}});
+    }
+    for (size_t device = 0; device < devices.size(); ++device) {
+      prometheus::ClientMetric& metric = families->back().metric.emplace_back();
+      metric.label.push_back({"device", devices[device].name});
+      if (gauge.state != nullptr) metric.label.push_back({"state", gauge.state});
+      const double value =
+          gauge.value(device < snapshots.size() ? snapshots[device] : DeviceSnapshot());
+      if (gauge.type == MetricType::Counter) {
+        metric.counter.value = value;
+      } else {
+        metric.gauge.value = value;
+      }
+    }
+  }
+}
+
+void AppendBuildInfo(const BuildInfo& build, std::vector<prometheus::MetricFamily>* families) {
+  prometheus::MetricFamily& family = families->emplace_back();
+  family.name = "warpcall_build_info";
+  family.help = "What this server was built from; always 1.";
+  family.type = MetricType::Gauge;
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  metric.label = {{"version", build.version}, {"compiler", build.compiler}, {"cuda", build.cuda}};
+  metric.gauge.value = 1;
+}
+
+}  // namespace warpcall

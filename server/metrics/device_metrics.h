@@ -1,0 +1,20 @@
+// Families whose values are read when they are asked for.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "prometheus/metric_family.h"
+#include "server/engine/metrics_sink.h"
+#include "server/metrics/prometheus_sink.h"
+
+namespace warpcall {
+
+// Every device has its series; one without a snapshot (there are fewer of them) shows 0.
+void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
+                          absl::Span<const DeviceSnapshot> snapshots,
+                          std::vector<prometheus::MetricFamily>* families);
+
+void AppendBuildInfo(const BuildInfo& build, std::vector<prometheus::MetricFamily>* families);
+
+}  // namespace warpcall

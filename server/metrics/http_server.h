@@ -1,0 +1,44 @@
+// The port for operators: /metrics for Prometheus, /healthz and /readyz for probes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace warpcall {
+
+//   GET /metrics   200, what `scrape` returns
+//   GET /healthz   200 for as long as the process lives
+//   GET /readyz    200, or 503 with the reason that `ready` gives
+//
+// HEAD works as GET without a body. Any other method gives 405, any other path 404.
+class HttpServer {
+ public:
+  struct Options {
+    std::string listen;  // HOST:PORT, [IPV6]:PORT; port 0: any free one
+    // Both are called on the server's threads, several at a time, and must not wait for requests.
+    std::function<std::string()> scrape;  // text exposition format 0.0.4
+    std::function<absl::Status()> ready;
+  };
+
+  // Serves when it returns. INVALID_ARGUMENT or UNAVAILABLE names the address and what is wrong
+  // with it.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options);
+
+  // Ends when the requests being answered are.
+  ~HttpServer();
+
+  // HOST:PORT with the port that was bound.
+  const std::string& address() const;
+
+ private:
+  class Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,243 @@
+#include "server/metrics/prometheus_sink.h"
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "prometheus/text_serializer.h"
+#include "server/metrics/device_metrics.h"
+#include "server/metrics/process_metrics.h"
+#include "server/metrics/series_table.h"
+
+namespace warpcall {
+namespace {
+
+using Kind = SeriesTable::Kind;
+
+// The codes that the server answers with; api and label `code`.
+constexpr absl::StatusCode kCodes[] = {
+    absl::StatusCode::kOk,
+    absl::StatusCode::kInvalidArgument,
+    absl::StatusCode::kNotFound,
+    absl::StatusCode::kUnimplemented,
+    absl::StatusCode::kResourceExhausted,
+    absl::StatusCode::kDeadlineExceeded,
+    absl::StatusCode::kCancelled,
+    absl::StatusCode::kUnavailable,
+    absl::StatusCode::kInternal,
+};
+constexpr int kCodeCount = std::size(kCodes);
+
+constexpr int CodeIndex(absl::StatusCode code) {
+  for (int i = 0; i < kCodeCount; ++i) {
+    if (kCodes[i] == code) return i;
+  }
+  return CodeIndex(absl::StatusCode::kInternal);
+}
+
+struct Phase {
+  const char* name;
+  int64_t RequestTrace::*ns;
+};
+constexpr Phase kPhases[] = {
+    {"queue", &RequestTrace::queue_ns}, {"copy_in", &RequestTrace::copy_in_ns},
+    {"h2d", &RequestTrace::h2d_ns},     {"kernel", &RequestTrace::kernel_ns},
+    {"d2h", &RequestTrace::d2h_ns},
+};
+constexpr int kPhaseCount = std::size(kPhases);
+
+constexpr Cell kDurationsStride = kBucketCount + 1;
+
+int DataTypeIndex(DataType type) { return static_cast<int>(type) - 1; }
+
+bool InRange(int id, int count) { return id >= 0 && id < count; }
+
+// A row and a device that it can run on.
+struct Run {
+  const Implementation* implementation;
+  size_t index;  // row x devices + device
+  Labels labels;
+};
+
+std::vector<Run> RunsOf(const Registry& registry, absl::Span<const DeviceLabel> devices) {
+  std::vector<Run> runs;
+  for (const Row& row : registry.rows()) {
+    for (size_t device = 0; device < devices.size(); ++device) {
+      if (devices[device].kind != row.implementation.device_kind) continue;
+      runs.push_back({&row.implementation,
+                      row.id * devices.size() + device,
+                      {{"kernel", registry.kernels()[row.kernel].op->name},
+                       {"implementation", row.implementation.name},
+                       {"device", devices[device].name}}});
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+PrometheusSink::PrometheusSink(const Registry& registry, Options options)
+    : options_(std::move(options)),
+      kernel_count_(static_cast<int>(registry.kernels().size())),
+      row_count_(static_cast<int>(registry.rows().size())),
+      series_(std::make_unique<SeriesTable>()) {
+  AddRequestSeries(registry);
+  AddPhaseSeries(registry);
+  AddRunSeries(registry);
+  AddLaunchSeries(registry);
+  AddOtherSeries();
+  series_->Close();
+}
+
+PrometheusSink::~PrometheusSink() = default;
+
+// Pairs of kernel and implementation in the order that Record numbers them in: the rows, each
+// kernel with "" (no row chosen), and "" with "" (refused before the kernel was known).
+void PrometheusSink::AddRequestSeries(const Registry& registry) {
+  std::vector<Labels> pairs;
+  for (const Row& row : registry.rows()) {
+    pairs.push_back({{"kernel", registry.kernels()[row.kernel].op->name},
+                     {"implementation", row.implementation.name}});
+  }
+  for (const Kernel& kernel : registry.kernels()) {
+    pairs.push_back({{"kernel", kernel.op->name}, {"implementation", ""}});
+  }
+  pairs.push_back({{"kernel", ""}, {"implementation", ""}});
+
+  series_->BeginFamily(Kind::kCounter, "warpcall_requests_total",
+                       "Execute requests answered, by canonical status code.");
+  for (size_t pair = 0; pair < pairs.size(); ++pair) {
+    for (int code = 0; code < kCodeCount; ++code) {
+      Labels labels = pairs[pair];
+      labels.push_back({"code", absl::StatusCodeToString(kCodes[code])});
+      const Cell cell = series_->AddSeries(std::move(labels));
+      if (pair == 0 && code == 0) requests_ = cell;
+    }
+  }
+  series_->BeginFamily(Kind::kDurations, "warpcall_request_duration_seconds",
+                       "Time from a request's receipt to its answer, refused requests included.");
+  for (size_t pair = 0; pair < pairs.size(); ++pair) {
+    const Cell cell = series_->AddSeries(std::move(pairs[pair]));
+    if (pair == 0) request_durations_ = cell;
+  }
+}
+
+void PrometheusSink::AddPhaseSeries(const Registry& registry) {
+  series_->BeginFamily(Kind::kDurations, "warpcall_phase_duration_seconds",
+                       "Time that requests whose kernel ran spent in each phase.");
+  for (const Kernel& kernel : registry.kernels()) {
+    for (int phase = 0; phase < kPhaseCount; ++phase) {
+      const Cell cell =
+          series_->AddSeries({{"kernel", kernel.op->name}, {"phase", kPhases[phase].name}});
+      if (kernel.id == 0 && phase == 0) phase_durations_ = cell;
+    }
+  }
+}
+
+void PrometheusSink::AddRunSeries(const Registry& registry) {
+  const std::vector<Run> runs = RunsOf(registry, options_.devices);
+  const RunCells none = {{kNoCell, kNoCell, kNoCell}, kNoCell, kNoCell, kNoCell, kNoCell, kNoCell};
+  runs_.assign(row_count_ * options_.devices.size(), none);
+
+  series_->BeginFamily(Kind::kDurations, "warpcall_kernel_duration_seconds",
+                       "Device time of the kernel alone, by data type of the first input.");
+  for (const Run& run : runs) {
+    for (const DataType type : run.implementation->data_types) {
+      Labels labels = run.labels;
+      labels.push_back({"data_type", DataTypeName(type)});
+      runs_[run.index].durations[DataTypeIndex(type)] = series_->AddSeries(std::move(labels));
+    }
+  }
+  series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_flops_total",
+                       "Operations that the kernels run need by their definition.");
+  for (const Run& run : runs) runs_[run.index].flops = series_->AddSeries(run.labels);
+  series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_bytes_total",
+                       "Least bytes that the kernels run had to move: inputs and outputs once.");
+  for (const Run& run : runs) runs_[run.index].bytes = series_->AddSeries(run.labels);
+}
+
+void PrometheusSink::AddLaunchSeries(const Registry& registry) {
+  std::vector<Run> runs = RunsOf(registry, options_.devices);
+  std::erase_if(runs, [](const Run& run) { return run.implementation->shape == nullptr; });
+  if (runs.empty()) return;
+
+  series_->BeginFamily(Kind::kGauge, "warpcall_kernel_occupancy_ratio",
+                       "Resident warps to the most that fit, of the last launch.");
+  for (const Run& run : runs) {
+    Labels labels = run.labels;
+    labels.push_back({"kind", "theoretical"});
+    runs_[run.index].occupancy = series_->AddSeries(std::move(labels));
+  }
+  series_->BeginFamily(Kind::kGauge, "warpcall_kernel_waves",
+                       "Rounds in which the last launch's blocks filled the device.");
+  for (const Run& run : runs) runs_[run.index].waves = series_->AddSeries(run.labels);
+  series_->BeginFamily(Kind::kGauge, "warpcall_kernel_wave_efficiency_ratio",
+                       "waves / ceil(waves) of the last launch.");
+  for (const Run& run : runs) runs_[run.index].wave_efficiency = series_->AddSeries(run.labels);
+}
+
+void PrometheusSink::AddOtherSeries() {
+  series_->BeginFamily(Kind::kCounter, "warpcall_rejected_total",
+                       "Requests refused before a device worked for them, by limit or state.");
+  for (int reason = 1; reason < kRejectReasonCount; ++reason) {
+    const Cell cell =
+        series_->AddSeries({{"reason", RejectReasonName(static_cast<RejectReason>(reason))}});
+    if (reason == 1) rejected_ = cell;
+  }
+  series_->BeginFamily(Kind::kCounter, "warpcall_host_copy_bytes_total",
+                       "Tensor bytes that the host copied between requests and staging.");
+  copied_in_ = series_->AddSeries({{"where", "copy_in"}});
+  copied_out_ = series_->AddSeries({{"where", "copy_out"}});
+}
+
+void PrometheusSink::Record(const RequestTrace& trace) {
+  uint32_t pair = row_count_ + kernel_count_;
+  if (InRange(trace.row, row_count_)) {
+    pair = trace.row;
+  } else if (InRange(trace.kernel, kernel_count_)) {
+    pair = row_count_ + trace.kernel;
+  }
+  series_->Add(requests_ + pair * kCodeCount + CodeIndex(trace.code), 1);
+  series_->Observe(request_durations_ + pair * kDurationsStride, trace.total_ns);
+
+  const int reason = static_cast<int>(trace.reject_reason);
+  if (reason > 0 && reason < kRejectReasonCount) series_->Add(rejected_ + reason - 1, 1);
+  if (trace.copy_in_bytes > 0) series_->Add(copied_in_, trace.copy_in_bytes);
+  if (trace.copy_out_bytes > 0) series_->Add(copied_out_, trace.copy_out_bytes);
+  if (trace.ran) RecordRun(trace);
+}
+
+void PrometheusSink::RecordRun(const RequestTrace& trace) {
+  if (!InRange(trace.kernel, kernel_count_)) return;
+  for (int phase = 0; phase < kPhaseCount; ++phase) {
+    series_->Observe(phase_durations_ + (trace.kernel * kPhaseCount + phase) * kDurationsStride,
+                     trace.*kPhases[phase].ns);
+  }
+  const int device_count = static_cast<int>(options_.devices.size());
+  if (!InRange(trace.row, row_count_) || !InRange(trace.device, device_count)) return;
+  const RunCells& run = runs_[static_cast<size_t>(trace.row) * device_count + trace.device];
+  const Cell durations = run.durations[DataTypeIndex(trace.data_type)];
+  if (durations != kNoCell) series_->Observe(durations, trace.kernel_ns);
+  if (run.flops != kNoCell) {
+    series_->AddReal(run.flops, static_cast<double>(trace.work.flops));
+    series_->AddReal(run.bytes, static_cast<double>(trace.work.bytes));
+  }
+  if (run.waves != kNoCell) {
+    const double waves = trace.launch.waves;
+    series_->Set(run.occupancy, trace.launch.theoretical_occupancy);
+    series_->Set(run.waves, waves);
+    series_->Set(run.wave_efficiency, waves > 0 ? waves / std::ceil(waves) : 0);
+  }
+}
+
+std::string PrometheusSink::Scrape() const {
+  std::vector<prometheus::MetricFamily> families = series_->Collect();
+  AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
+  AppendBuildInfo(options_.build, &families);
+  if (const auto stats = ReadProcessStats(); stats.has_value()) {
+    AppendProcessFamilies(*stats, &families);
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace warpcall

@@ -1,0 +1,91 @@
+// Counts requests and renders them, with the state of devices and process, as Prometheus text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/device_properties.h"
+#include "kernels/op.h"
+#include "kernels/registry.h"
+#include "server/engine/metrics_sink.h"
+
+namespace warpcall {
+
+class SeriesTable;
+
+struct DeviceLabel {
+  std::string name;  // "cpu", "cuda:0"
+  DeviceKind kind = DeviceKind::kCpu;
+};
+
+// Labels of warpcall_build_info.
+struct BuildInfo {
+  std::string version;   // "0.1.0"
+  std::string compiler;  // "gcc 12.2.0"
+  std::string cuda;      // "13.0"; empty in a build without CUDA
+};
+
+// All series that can occur exist from the start: one per kernel, row, device of the row's kind,
+// data type and code. Record is lock-free and costs well under 1 us (tests/bench/metrics_bench.cc).
+// Thread-safe.
+class PrometheusSink final : public MetricsSink {
+ public:
+  struct Options {
+    std::vector<DeviceLabel> devices;  // in the engine's order
+    BuildInfo build;
+    // Present state of each device, in the order of `devices`; called by every Scrape, on its
+    // thread.
+    std::function<std::vector<DeviceSnapshot>()> snapshot_devices;
+  };
+
+  // Reads names from `registry` here and never again.
+  PrometheusSink(const Registry& registry, Options options);
+  ~PrometheusSink() override;
+
+  // Ids outside the registry and the list of devices count as unknown. A code that the server has
+  // no use for counts as INTERNAL.
+  void Record(const RequestTrace& trace) override;
+
+  // Text exposition format 0.0.4.
+  std::string Scrape() const;
+
+ private:
+  // What one row on one device counts into; kNoCell where there is no such series.
+  struct RunCells {
+    uint32_t durations[kDataTypeCount];
+    uint32_t flops;
+    uint32_t bytes;
+    uint32_t occupancy;
+    uint32_t waves;
+    uint32_t wave_efficiency;
+  };
+
+  void AddRequestSeries(const Registry& registry);
+  void AddPhaseSeries(const Registry& registry);
+  void AddRunSeries(const Registry& registry);
+  void AddLaunchSeries(const Registry& registry);
+  void AddOtherSeries();
+
+  void RecordRun(const RequestTrace& trace);
+
+  const Options options_;
+  const int kernel_count_;
+  const int row_count_;
+  const std::unique_ptr<SeriesTable> series_;
+
+  // First cells of runs of cells: see SeriesTable::AddSeries.
+  uint32_t requests_ = 0;           // per pair, per code
+  uint32_t request_durations_ = 0;  // per pair
+  uint32_t phase_durations_ = 0;    // per kernel, per phase
+  uint32_t rejected_ = 0;           // per reason but kNone
+  uint32_t copied_in_ = 0;
+  uint32_t copied_out_ = 0;
+  std::vector<RunCells> runs_;  // per row, per device
+};
+
+}  // namespace warpcall

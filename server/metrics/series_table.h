@@ -1,0 +1,81 @@
+// All series that are counted here, laid out once: a series is a cell number, so that counting is
+// an array access. Prometheus-cpp's own metrics are not used: its histogram locks a mutex per
+// observation and its families look labels up by string.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "prometheus/client_metric.h"
+#include "prometheus/metric_family.h"
+#include "server/metrics/duration_buckets.h"
+#include "server/metrics/sharded_counters.h"
+
+namespace warpcall {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+// Number of a series among those of its kind.
+using Cell = uint32_t;
+inline constexpr Cell kNoCell = UINT32_MAX;
+
+// First BeginFamily and AddSeries from one thread; then Close; from then on every other member,
+// thread-safe.
+class SeriesTable {
+ public:
+  enum class Kind : uint8_t {
+    kCounter,      // exact up to 2^64
+    kRealCounter,  // for what would pass 2^64 within weeks: bytes and operations of a GPU; exact up
+                   // to 2^53
+    kDurations,    // histogram, ns in, seconds out
+    kGauge,        // the last value set
+  };
+
+  void BeginFamily(Kind kind, const char* name, const char* help);
+  // A series of the family begun last, starting at 0. Cells of one family follow each other,
+  // kBucketCount + 1 apart for durations and 1 apart otherwise.
+  Cell AddSeries(Labels labels);
+  void Close();
+
+  // Each takes a cell of its own kind. Lock-free.
+  void Add(Cell counter, uint64_t delta) { counters_->Add(counter, delta); }
+  void AddReal(Cell real_counter, double delta) { real_counters_->Add(real_counter, delta); }
+  // A clock that was read out of order counts as 0.
+  void Observe(Cell durations, int64_t ns) {
+    counters_->Add(durations + BucketOf(ns), 1);
+    counters_->Add(durations + kBucketCount, static_cast<uint64_t>(std::max<int64_t>(ns, 0)));
+  }
+  void Set(Cell gauge, double value) {
+    // Reading first keeps the line shared while the value stays what it was, the usual case.
+    std::atomic<double>& cell = gauges_[gauge];
+    if (cell.load(std::memory_order_relaxed) != value) {
+      cell.store(value, std::memory_order_relaxed);
+    }
+  }
+
+  // Every family with its present values. A histogram's count is the sum of its buckets as they
+  // were read, so that it fits them whatever is being recorded meanwhile.
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  struct Family {
+    Kind kind;
+    prometheus::MetricFamily prototype;  // names and labels; values are left at 0
+    std::vector<Cell> cells;             // one per metric of the prototype
+  };
+
+  void Fill(Kind kind, Cell cell, prometheus::ClientMetric* metric) const;
+
+  std::vector<Family> families_;
+  Cell counter_cells_ = 0;
+  Cell real_counter_cells_ = 0;
+  Cell gauge_cells_ = 0;
+  std::optional<ShardedCounters<uint64_t>> counters_;
+  std::optional<ShardedCounters<double>> real_counters_;
+  std::vector<std::atomic<double>> gauges_;
+};
+
+}  // namespace warpcall

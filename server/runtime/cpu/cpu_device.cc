@@ -1,0 +1,136 @@
+#include "server/runtime/cpu/cpu_device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace warpcall {
+namespace {
+
+// From this size on, memory is asked for in huge pages: a fault every 2 MiB instead of every 4 KiB.
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+int64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Physical memory, or the container's limit where that is lower.
+int64_t MemoryBytes() {
+  const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
+  std::string limit;
+  int64_t limit_bytes;
+  if (limit_file >> limit && absl::SimpleAtoi(limit, &limit_bytes))
+    return std::min(physical, limit_bytes);
+  return physical;
+}
+
+std::string ModelName() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+absl::StatusOr<void*> Map(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system refused ", bytes, " bytes of memory: ", strerror(errno)));
+  if (bytes >= kHugePageBytes) madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(cpu::ThreadPool* pool) : pool_(pool) {}
+
+  void* native_handle() override { return pool_; }
+  absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) override {
+    if (bytes > 0) std::memcpy(device, staging, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) override {
+    return CopyToDevice(staging, device, bytes);
+  }
+  absl::Status Mark(Milestone milestone) override {
+    times_ns_[static_cast<int>(milestone)] = NowNs();
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  int64_t ElapsedNs(Milestone from, Milestone to) override {
+    return times_ns_[static_cast<int>(to)] - times_ns_[static_cast<int>(from)];
+  }
+
+ private:
+  cpu::ThreadPool* const pool_;
+  int64_t times_ns_[kMilestoneCount] = {};
+};
+
+}  // namespace
+
+CpuDevice::CpuDevice(int threads) : pool_(threads) {
+  properties_.name = "cpu";
+  properties_.kind = DeviceKind::kCpu;
+  properties_.description = ModelName();
+  properties_.memory_bytes = MemoryBytes();
+  properties_.multiprocessors = threads;
+  properties_.l2_bytes = std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE));
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() {
+  return std::make_unique<CpuStream>(&pool_);
+}
+
+absl::StatusOr<Buffer> CpuDevice::AllocateStaging(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  absl::StatusOr<void*> memory = Map(bytes);
+  if (!memory.ok()) return memory.status();
+  // No owner: responses that are still being sent may outlive the device.
+  return Buffer(
+      *memory, bytes, [](void*, void* data, size_t size) { munmap(data, size); }, nullptr);
+}
+
+absl::StatusOr<Buffer> CpuDevice::AllocateMemory(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  const int64_t used =
+      used_bytes_.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
+  absl::StatusOr<void*> memory =
+      used <= properties_.memory_bytes
+          ? Map(bytes)
+          : absl::ResourceExhaustedError(absl::StrCat(
+                "the work needs ", bytes, " bytes and ", used - static_cast<int64_t>(bytes),
+                " are in use; the device has ", properties_.memory_bytes, " bytes of memory"));
+  if (!memory.ok()) {
+    used_bytes_.fetch_sub(static_cast<int64_t>(bytes));
+    return memory.status();
+  }
+  return Buffer(
+      *memory, bytes,
+      [](void* owner, void* data, size_t size) {
+        munmap(data, size);
+        static_cast<CpuDevice*>(owner)->used_bytes_.fetch_sub(static_cast<int64_t>(size));
+      },
+      this);
+}
+
+MemoryUsage CpuDevice::memory_usage() const {
+  return {properties_.memory_bytes, used_bytes_.load()};
+}
+
+}  // namespace warpcall

@@ -1,0 +1,33 @@
+// The device that is always there: staging memory is its memory, and a stream runs what it is given
+// at once, on the caller's thread and the pool that the device's kernels share.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "kernels/cpu/thread_pool.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+class CpuDevice final : public Device {
+ public:
+  // `threads` >= 1 for its kernels.
+  explicit CpuDevice(int threads);
+
+  const DeviceProperties& properties() const override { return properties_; }
+  bool healthy() const override { return true; }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
+  // Address space only: pages appear when they are first written.
+  absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
+  absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override;
+  bool KernelsUseStaging(size_t) const override { return true; }
+  MemoryUsage memory_usage() const override;
+
+ private:
+  DeviceProperties properties_;
+  cpu::ThreadPool pool_;
+  std::atomic<int64_t> used_bytes_{0};
+};
+
+}  // namespace warpcall

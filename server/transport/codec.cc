@@ -1,0 +1,115 @@
+#include "server/transport/codec.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall {
+namespace {
+
+absl::StatusOr<DataType> ToDataType(v1::DataType type, size_t input) {
+  switch (type) {
+    case v1::DATA_TYPE_FLOAT32:
+    case v1::DATA_TYPE_FLOAT16:
+    case v1::DATA_TYPE_BFLOAT16:
+      return static_cast<DataType>(type);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", input, ": data type ", static_cast<int>(type),
+                       " is unknown; known: 1 (float32), 2 (float16), 3 (bfloat16)"));
+  }
+}
+
+absl::StatusOr<AttributeValue> ToAttributeValue(const std::string& name,
+                                                const v1::Attribute& attribute) {
+  switch (attribute.value_case()) {
+    case v1::Attribute::kBoolValue:
+      return AttributeValue(attribute.bool_value());
+    case v1::Attribute::kIntValue:
+      return AttributeValue(int64_t{attribute.int_value()});
+    case v1::Attribute::kDoubleValue:
+      return AttributeValue(attribute.double_value());
+    case v1::Attribute::kStringValue:
+      return AttributeValue(attribute.string_value());
+    case v1::Attribute::VALUE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attribute \"", name,
+      "\" has no value; set one of bool_value, int_value, double_value, string_value"));
+}
+
+grpc::Slice SliceOver(StagingBuffer buffer) {
+  auto* owner = new StagingBuffer(std::move(buffer));
+  return grpc::Slice(
+      owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
+}
+
+}  // namespace
+
+absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
+  if (!message.Dump(&slices_).ok())
+    return absl::InternalError("the request's bytes are unreadable");
+  absl::InlinedVector<wire::Bytes, 8> fragments;
+  for (const grpc::Slice& slice : slices_)
+    fragments.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  RETURN_IF_ERROR(wire::SplitTensors(fragments, wire::kExecuteRequestInputs, &split_));
+  if (!header_->ParseFromString(split_.header))
+    return absl::InvalidArgumentError(
+        "the message is not a valid ExecuteRequest: protobuf cannot parse its fields");
+  return absl::OkStatus();
+}
+
+void DecodedRequest::ReleaseData() {
+  slices_.clear();
+  split_.tensor_data.clear();
+}
+
+absl::StatusOr<Problem> ToProblem(const DecodedRequest& request, const Op& op) {
+  const v1::ExecuteRequest& header = request.header();
+  absl::InlinedVector<TensorSpec, 2> specs;
+  for (size_t i = 0; i < request.input_count(); ++i) {
+    const v1::Tensor& tensor = header.inputs(static_cast<int>(i));
+    TensorSpec& spec = specs.emplace_back();
+    ASSIGN_OR_RETURN(spec.data_type, ToDataType(tensor.data_type(), i));
+    spec.dims.assign(tensor.shape().begin(), tensor.shape().end());
+  }
+  absl::InlinedVector<NamedAttribute, 3> attributes;
+  for (const auto& [name, attribute] : header.attributes()) {
+    NamedAttribute& named = attributes.emplace_back();
+    named.name = name;
+    ASSIGN_OR_RETURN(named.value, ToAttributeValue(name, attribute));
+  }
+  absl::StatusOr<Problem> problem = MakeProblem(op, specs, attributes);
+  RETURN_IF_ERROR(problem.status());
+  for (size_t i = 0; i < request.input_count(); ++i) {
+    const TensorSpec& spec = problem->inputs[i];
+    if (request.data(i).size != spec.bytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", i, " (", op.input_names[i], "): ", request.data(i).size,
+                       " bytes of data, but ", ToString(spec), " takes ", spec.bytes()));
+    }
+  }
+  return problem;
+}
+
+grpc::ByteBuffer EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem,
+                                StagingBuffers outputs) {
+  std::string header;
+  rest.AppendToString(&header);
+  absl::InlinedVector<grpc::Slice, 4> slices;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorSpec& spec = problem.outputs[i];
+    wire::AppendTensorPrefix(wire::kExecuteResponseOutputs,
+                             {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &header);
+    slices.emplace_back(header);
+    header.clear();
+    if (spec.bytes() > 0) slices.push_back(SliceOver(std::move(outputs[i])));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+}  // namespace warpcall

@@ -1,0 +1,51 @@
+// Between gRPC's bytes and the engine's types.
+#pragma once
+
+#include <google/protobuf/arena.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/registry.h"
+#include "proto/wire/tensor_split.h"
+#include "server/engine/job.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall {
+
+// A request taken apart: everything but tensor data parsed, tensor data where gRPC received it.
+class DecodedRequest {
+ public:
+  // INVALID_ARGUMENT when `message` is no valid encoding of an ExecuteRequest. Holds references to
+  // the message's slices until ReleaseData.
+  absl::Status Decode(const grpc::ByteBuffer& message);
+
+  const v1::ExecuteRequest& header() const { return *header_; }
+  const wire::FragmentedBytes& data(size_t input) const { return split_.tensor_data[input]; }
+  size_t input_count() const { return split_.tensor_data.size(); }
+
+  // Drops the slices: data() is invalid from then on, header() is not.
+  void ReleaseData();
+
+ private:
+  // Room for the header of an ordinary request, so that parsing one allocates nothing.
+  alignas(8) char arena_block_[2048];
+  google::protobuf::Arena arena_{arena_block_, sizeof(arena_block_)};
+  v1::ExecuteRequest* header_ = google::protobuf::Arena::CreateMessage<v1::ExecuteRequest>(&arena_);
+  std::vector<grpc::Slice> slices_;
+  wire::SplitMessage split_;
+};
+
+// The problem that the request states, with every check of types, shapes, attributes and byte
+// lengths.
+absl::StatusOr<Problem> ToProblem(const DecodedRequest& request, const Op& op);
+
+// One message: `rest` (an ExecuteResponse without outputs) and the outputs, whose bytes stay where
+// they are. Gives the buffers back when gRPC has sent them.
+grpc::ByteBuffer EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem,
+                                StagingBuffers outputs);
+
+}  // namespace warpcall

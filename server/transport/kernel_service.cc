@@ -1,0 +1,81 @@
+#include "server/transport/kernel_service.h"
+
+namespace warpcall {
+namespace {
+
+v1::Attribute ToProto(const AttributeValue& value) {
+  v1::Attribute attribute;
+  if (const bool* as_bool = std::get_if<bool>(&value)) attribute.set_bool_value(*as_bool);
+  if (const int64_t* as_int = std::get_if<int64_t>(&value)) attribute.set_int_value(*as_int);
+  if (const double* as_double = std::get_if<double>(&value)) attribute.set_double_value(*as_double);
+  if (const std::string* text = std::get_if<std::string>(&value)) attribute.set_string_value(*text);
+  return attribute;
+}
+
+void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
+  info->set_name(kernel.op->name);
+  info->set_summary(kernel.op->summary);
+  for (const char* name : kernel.op->input_names) info->add_input_names(name);
+  for (const AttributeSpec& spec : kernel.op->attributes) {
+    v1::AttributeInfo* attribute = info->add_attributes();
+    attribute->set_name(spec.name);
+    attribute->set_summary(spec.summary);
+    *attribute->mutable_default_value() = ToProto(spec.default_value);
+    for (const std::string& value : spec.allowed_values) attribute->add_allowed_values(value);
+  }
+  for (int row : kernel.rows) {
+    const Implementation& implementation = registry.rows()[static_cast<size_t>(row)].implementation;
+    v1::ImplementationInfo* entry = info->add_implementations();
+    entry->set_name(implementation.name);
+    entry->set_family(FamilyName(implementation.family));
+    entry->set_device_kind(DeviceKindName(implementation.device_kind));
+    entry->set_summary(implementation.summary);
+    for (DataType type : implementation.data_types)
+      entry->add_data_types(static_cast<v1::DataType>(type));
+  }
+}
+
+void Describe(const Device& device, v1::DeviceInfo* info) {
+  const DeviceProperties& properties = device.properties();
+  info->set_name(properties.name);
+  info->set_kind(DeviceKindName(properties.kind));
+  info->set_description(properties.description);
+  info->set_memory_bytes(properties.memory_bytes);
+  info->set_multiprocessors(properties.multiprocessors);
+  info->set_l2_bytes(properties.l2_bytes);
+  info->set_shared_memory_per_block_bytes(properties.shared_memory_per_block_bytes);
+  info->set_compute_capability(properties.compute_capability);
+  info->set_healthy(device.healthy());
+}
+
+grpc::ServerUnaryReactor* FinishOk(grpc::CallbackServerContext* context) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* KernelService::Execute(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return ExecuteCall::Start(deps_, context, request, response);
+}
+
+grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext* context,
+                                                     const v1::ListKernelsRequest*,
+                                                     v1::ListKernelsResponse* response) {
+  for (const Kernel& kernel : deps_->registry->kernels())
+    Describe(*deps_->registry, kernel, response->add_kernels());
+  return FinishOk(context);
+}
+
+grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext* context,
+                                                     const v1::ListDevicesRequest*,
+                                                     v1::ListDevicesResponse* response) {
+  for (int i = 0; i < deps_->engine->device_count(); ++i)
+    Describe(deps_->engine->device(i), response->add_devices());
+  return FinishOk(context);
+}
+
+}  // namespace warpcall

@@ -1,0 +1,37 @@
+// The service that the wire sees.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "server/transport/execute_call.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall {
+
+// Execute takes raw bytes, so that protobuf never copies a tensor; everything else is generated.
+// Methods without an override here answer UNIMPLEMENTED.
+using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
+    v1::KernelService::WithCallbackMethod_ListKernels<
+        v1::KernelService::WithCallbackMethod_ListDevices<
+            v1::KernelService::WithCallbackMethod_Benchmark<
+                v1::KernelService::WithCallbackMethod_Profile<v1::KernelService::Service>>>>>;
+
+class KernelService final : public KernelServiceBase {
+ public:
+  explicit KernelService(ExecuteDeps* deps) : deps_(deps) {}
+
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListKernels(grpc::CallbackServerContext* context,
+                                        const v1::ListKernelsRequest* request,
+                                        v1::ListKernelsResponse* response) override;
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
+                                        const v1::ListDevicesRequest* request,
+                                        v1::ListDevicesResponse* response) override;
+
+ private:
+  ExecuteDeps* const deps_;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,52 @@
+// The gRPC server around KernelService: ports, limits, health, reflection, and a shutdown that
+// loses nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/transport/execute_call.h"
+
+namespace grpc {
+class Server;
+}
+
+namespace warpcall {
+
+class KernelService;
+
+class GrpcServer {
+ public:
+  // Listens on each of `addresses` ("HOST:PORT", port 0 for any; "unix:/path"). `deps` outlives the
+  // server. UNAVAILABLE names the address that could not be bound.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
+      const std::vector<std::string>& addresses, ExecuteDeps* deps);
+  ~GrpcServer();
+
+  // With the ports that were bound.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+  // What grpc.health.v1 answers for "" and for the service.
+  void SetServing(bool serving);
+
+  // Waits up to `timeout` until every answer is sent, true if so, and, for at most a second, until
+  // clients have stopped calling: gRPC answers a call that arrives while it shuts down with
+  // CANCELLED, which no client repeats, so let them hear UNAVAILABLE from the engine first.
+  bool AwaitQuiet(absl::Duration timeout);
+
+  // Takes no new call, waits up to `timeout` for those that run, then ends them.
+  void Shutdown(absl::Duration timeout);
+
+ private:
+  explicit GrpcServer(ExecuteDeps* deps);
+
+  ExecuteDeps* const deps_;
+  std::unique_ptr<KernelService> service_;
+  std::vector<std::string> addresses_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,344 @@
+#include "client/cpp/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "tests/client/fake_server.h"
+#include "tests/client/stalled_peer.h"
+#include "tests/client/temp_folder.h"
+
+namespace warpcall::client {
+namespace {
+
+using testing::EchoInputs;
+using ::testing::ElementsAre;
+using testing::FakeAnswer;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// More than any call here takes, so that a defect fails a test instead of hanging it.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// A client whose pauses are noted instead of slept.
+class PausingClient {
+ public:
+  explicit PausingClient(const FakeServer& server, RetryOptions retry = {})
+      : client_(server.address(),
+                {.retry = retry, .timeout = kPatience, .sleep = [this](absl::Duration pause) {
+                   absl::MutexLock lock(&mutex_);
+                   pauses_.push_back(pause);
+                 }}) {}
+
+  Client* operator->() { return &client_; }
+  std::vector<absl::Duration> pauses() {
+    absl::MutexLock lock(&mutex_);
+    return pauses_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<absl::Duration> pauses_ ABSL_GUARDED_BY(mutex_);
+  Client client_;
+};
+
+// Gives `answers` in turn, then echoes.
+testing::ExecuteHandler Answers(std::vector<FakeAnswer> answers) {
+  auto next = std::make_shared<std::atomic<size_t>>(0);
+  return [answers = std::move(answers), next](const v1::ExecuteRequest& request,
+                                              v1::ExecuteResponse* response) {
+    const size_t i = next->fetch_add(1);
+    return i < answers.size() ? answers[i] : EchoInputs(request, response);
+  };
+}
+
+FakeAnswer Busy(std::optional<std::string> pushback) {
+  return {absl::ResourceExhaustedError("queue_limit of 8 requests"), std::move(pushback)};
+}
+
+Tensor Numbers() { return Tensor::FromFloats({2, 2}, {1, 2, 3, 4}); }
+
+TEST(ClientTest, SendsEveryFieldAndReadsEveryField) {
+  v1::ExecuteRequest seen;
+  FakeServer server([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    seen = request;
+    return EchoInputs(request, response);
+  });
+  Client client(server.address());
+  const auto result = client.Execute(
+      {.kernel = "gelu",
+       .inputs = {Numbers(), Tensor::Borrow(DataType::kBFloat16, {1, 0}, {})},
+       .attributes = {{"b", true}, {"i", int64_t{-7}}, {"d", 0.5}, {"s", std::string("tanh")}},
+       .options = {.implementation = "simd_fused",
+                   .device = "cpu",
+                   .request_id = "r-1",
+                   .timeout = kPatience}});
+  ASSERT_TRUE(result.ok()) << result.status();
+
+  EXPECT_EQ(seen.kernel(), "gelu");
+  EXPECT_EQ(seen.implementation(), "simd_fused");
+  EXPECT_EQ(seen.device(), "cpu");
+  EXPECT_EQ(seen.request_id(), "r-1");
+  ASSERT_EQ(seen.inputs_size(), 2);
+  EXPECT_EQ(seen.inputs(0).data_type(), v1::DATA_TYPE_FLOAT32);
+  EXPECT_THAT(seen.inputs(0).shape(), ElementsAre(2, 2));
+  EXPECT_EQ(seen.inputs(0).data().size(), 16u);
+  EXPECT_EQ(seen.inputs(1).data_type(), v1::DATA_TYPE_BFLOAT16);
+  EXPECT_THAT(seen.inputs(1).shape(), ElementsAre(1, 0));
+  ASSERT_EQ(seen.attributes_size(), 4);
+  EXPECT_TRUE(seen.attributes().at("b").bool_value());
+  EXPECT_EQ(seen.attributes().at("i").int_value(), -7);
+  EXPECT_EQ(seen.attributes().at("d").double_value(), 0.5);
+  EXPECT_EQ(seen.attributes().at("s").string_value(), "tanh");
+
+  ASSERT_EQ(result->outputs.size(), 2u);
+  EXPECT_THAT(result->outputs[0].Floats().value(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(result->outputs[0].shape(), ElementsAre(2, 2));
+  EXPECT_EQ(result->outputs[1].data_type(), DataType::kBFloat16);
+  EXPECT_EQ(result->implementation, "simd_fused");
+  EXPECT_EQ(result->device, "cpu");
+  EXPECT_EQ(result->request_id, "r-1");
+  EXPECT_EQ(result->timing.queue_ns, 1);
+  EXPECT_EQ(result->timing.copy_in_ns, 2);
+  EXPECT_EQ(result->timing.h2d_ns, 3);
+  EXPECT_EQ(result->timing.kernel_ns, 4000);
+  EXPECT_EQ(result->timing.d2h_ns, 5);
+  EXPECT_EQ(result->timing.total_ns, 6000);
+  EXPECT_EQ(result->launch.bytes_moved, 8000);
+  EXPECT_EQ(result->launch.flops, 400);
+  EXPECT_EQ(result->launch.theoretical_occupancy, 0.75);
+  EXPECT_EQ(result->launch.waves, 1.5);
+  EXPECT_EQ(result->launch.gpu_kernels, 1);
+  EXPECT_EQ(result->attempts, 1);
+  EXPECT_GT(result->wall, absl::ZeroDuration());
+}
+
+TEST(ClientTest, TypedCallsNameTheirKernelsAndAttributes) {
+  v1::ExecuteRequest seen;
+  FakeServer server([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    seen = request;
+    return EchoInputs(request, response);
+  });
+  Client client(server.address(), {.timeout = kPatience});
+  ASSERT_TRUE(client.Identity(Numbers(), {.device = "cuda:0"}).ok());
+  EXPECT_EQ(seen.kernel(), "identity");
+  EXPECT_EQ(seen.device(), "cuda:0");
+  EXPECT_EQ(seen.attributes_size(), 0);
+  ASSERT_TRUE(client.Gelu(Numbers(), "none").ok());
+  EXPECT_EQ(seen.kernel(), "gelu");
+  EXPECT_EQ(seen.attributes().at("approximate").string_value(), "none");
+  ASSERT_TRUE(client.Softmax(Numbers(), 0).ok());
+  EXPECT_EQ(seen.kernel(), "softmax");
+  EXPECT_EQ(seen.attributes().at("axis").int_value(), 0);
+  ASSERT_TRUE(client.Matmul(Numbers(), Numbers(), {.transpose_b = true, .precision = "tf32"}).ok());
+  EXPECT_EQ(seen.kernel(), "matmul");
+  EXPECT_EQ(seen.inputs_size(), 2);
+  EXPECT_FALSE(seen.attributes().at("transpose_a").bool_value());
+  EXPECT_TRUE(seen.attributes().at("transpose_b").bool_value());
+  EXPECT_EQ(seen.attributes().at("precision").string_value(), "tf32");
+}
+
+TEST(ClientTest, LargeTensorsArriveIntact) {
+  FakeServer server(EchoInputs);
+  Client client(server.address(), {.timeout = kPatience});
+  std::vector<uint64_t> words((size_t{48} << 20) / sizeof(uint64_t) + 1);
+  std::mt19937_64 random(20240917);
+  for (uint64_t& word : words) word = random();
+  const absl::Span<const char> bytes(reinterpret_cast<const char*>(words.data()),
+                                     words.size() * sizeof(uint64_t));
+  const auto count = static_cast<int64_t>(bytes.size() / 2);
+  const auto result = client.Identity(Tensor::Borrow(DataType::kFloat16, {count}, bytes));
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->outputs.size(), 1u);
+  EXPECT_TRUE(result->outputs[0].data() == bytes);
+}
+
+TEST(ClientTest, ManyThreadsShareAClient) {
+  FakeServer server(EchoInputs);
+  Client client(server.address(), {.timeout = kPatience});
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        const auto value = static_cast<float>(100 * t + i);
+        const auto result = client.Identity(Tensor::FromFloats({1}, {value}));
+        if (result.ok() && result->outputs[0].Floats().value()[0] == value) right.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right.load(), 160);
+}
+
+TEST(ClientTest, ListsKernelsAndDevices) {
+  FakeServer server(EchoInputs);
+  Client client(server.address(), {.timeout = kPatience});
+  const auto kernels = client.ListKernels();
+  ASSERT_TRUE(kernels.ok()) << kernels.status();
+  ASSERT_EQ(kernels->size(), 1u);
+  const KernelInfo& gelu = kernels->front();
+  EXPECT_EQ(gelu.name, "gelu");
+  EXPECT_THAT(gelu.input_names, ElementsAre("x"));
+  ASSERT_EQ(gelu.attributes.size(), 4u);
+  EXPECT_EQ(gelu.attributes[0].default_value, AttributeValue(std::string("tanh")));
+  EXPECT_THAT(gelu.attributes[0].allowed_values, ElementsAre("tanh", "none"));
+  EXPECT_EQ(gelu.attributes[1].default_value, AttributeValue(int64_t{-1}));
+  EXPECT_EQ(gelu.attributes[2].default_value, AttributeValue(false));
+  EXPECT_EQ(gelu.attributes[3].default_value, AttributeValue(0.5));
+  ASSERT_EQ(gelu.implementations.size(), 1u);
+  EXPECT_EQ(gelu.implementations[0].family, "cpu");
+  EXPECT_THAT(gelu.implementations[0].data_types,
+              ElementsAre(DataType::kFloat32, DataType::kBFloat16));
+  const auto devices = client.ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 1u);
+  EXPECT_EQ(devices->front().name, "cpu");
+  EXPECT_EQ(devices->front().memory_bytes, int64_t{16} << 30);
+  EXPECT_TRUE(devices->front().healthy);
+}
+
+TEST(ClientTest, HealthIsTheServersWord) {
+  FakeServer server(EchoInputs);
+  Client client(server.address(), {.timeout = kPatience});
+  auto health = client.Health();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(*health, ServingStatus::kServing);
+  server.SetServing(false);
+  health = client.Health();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(*health, ServingStatus::kNotServing);
+  EXPECT_EQ(client.Health("no.such.Service").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ClientTest, WorksOverAUnixSocket) {
+  const testing::TempFolder folder;
+  FakeServer server(EchoInputs, "unix:" + folder.Path("socket"));
+  Client client(server.address(), {.timeout = kPatience});
+  EXPECT_TRUE(client.Identity(Numbers()).ok());
+}
+
+TEST(ClientRetryTest, HonoursPushback) {
+  FakeServer server(Answers({Busy("40"), Busy("70")}));
+  PausingClient client(server);
+  const auto result = client->Identity(Numbers());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->attempts, 3);
+  EXPECT_THAT(result->outputs[0].Floats().value(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(client.pauses(), ElementsAre(absl::Milliseconds(40), absl::Milliseconds(70)));
+}
+
+TEST(ClientRetryTest, BacksOffFromAnUnavailableServer) {
+  FakeServer server(Answers({{absl::UnavailableError("draining"), std::nullopt}}));
+  PausingClient client(server);
+  const auto result = client->Identity(Numbers());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(server.executes(), 2);
+  ASSERT_EQ(client.pauses().size(), 1u);
+  EXPECT_GE(client.pauses()[0], absl::Milliseconds(40));
+  EXPECT_LE(client.pauses()[0], absl::Milliseconds(60));
+}
+
+TEST(ClientRetryTest, GivesTheLastAnswerWhenAttemptsRunOut) {
+  FakeServer server(Answers(std::vector<FakeAnswer>(10, Busy("1"))));
+  PausingClient client(server, {.attempts_max = 3});
+  const auto result = client->Identity(Numbers());
+  EXPECT_EQ(result.status(), absl::ResourceExhaustedError("queue_limit of 8 requests"));
+  EXPECT_EQ(server.executes(), 3);
+}
+
+TEST(ClientRetryTest, BudgetEndsRetriesOfAllCalls) {
+  FakeServer server(Answers(std::vector<FakeAnswer>(10, Busy("1"))));
+  PausingClient client(server, {.attempts_max = 2, .budget_max = 2});
+  for (int call = 0; call < 4; ++call) EXPECT_FALSE(client->Identity(Numbers()).ok());
+  EXPECT_EQ(server.executes(), 4 + 2);
+}
+
+TEST(ClientRetryTest, RefusalsThatStandAreNotRetried) {
+  const FakeAnswer kAnswers[] = {
+      Busy("-1"),
+      Busy("later"),
+      Busy(std::nullopt),  // as gRPC's own refusal of a large message
+      {absl::InvalidArgumentError("axis 5 of rank 2"), "5"},
+      {absl::NotFoundError("kernel"), std::nullopt},
+      {absl::UnimplementedError("row"), std::nullopt},
+      {absl::InternalError("defect"), std::nullopt},
+  };
+  for (const FakeAnswer& answer : kAnswers) {
+    FakeServer server(Answers({answer}));
+    PausingClient client(server);
+    EXPECT_EQ(client->Identity(Numbers()).status(), answer.status);
+    EXPECT_EQ(server.executes(), 1) << answer.status;
+    EXPECT_THAT(client.pauses(), IsEmpty());
+  }
+}
+
+TEST(ClientRetryTest, NeverPausesPastTheDeadline) {
+  FakeServer server(Answers({Busy("30000")}));
+  PausingClient client(server);
+  const auto result = client->Identity(Numbers(), {.timeout = absl::Seconds(20)});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(server.executes(), 1);
+  EXPECT_THAT(client.pauses(), IsEmpty());
+}
+
+TEST(ClientTest, DeadlineEndsACall) {
+  absl::Notification finish;
+  FakeServer server([&](const v1::ExecuteRequest&, v1::ExecuteResponse*) -> FakeAnswer {
+    finish.WaitForNotification();
+    return {};
+  });
+  Client client(server.address());
+  const auto result = client.Identity(Numbers(), {.timeout = absl::Milliseconds(200)});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+  finish.Notify();
+}
+
+TEST(ClientTest, AnUnreachableServerIsUnavailableAndTriedAgain) {
+  FakeServer server(EchoInputs);
+  PausingClient client(server, {.attempts_max = 3});
+  server.Stop();
+  EXPECT_EQ(client->Identity(Numbers()).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client.pauses().size(), 2u);
+}
+
+TEST(ClientTest, RefusesOutputsThatDoNotFitTheirShape) {
+  FakeServer server([](const v1::ExecuteRequest&, v1::ExecuteResponse* response) -> FakeAnswer {
+    v1::Tensor* output = response->add_outputs();
+    output->set_data_type(v1::DATA_TYPE_FLOAT32);
+    output->add_shape(3);
+    output->set_data(std::string(11, 'x'));
+    return {};
+  });
+  Client client(server.address(), {.timeout = kPatience});
+  const auto result = client.Identity(Numbers());
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("11 bytes instead of 12"));
+}
+
+TEST(ClientTest, AServerThatStopsReadingCannotHoldACallForever) {
+  testing::StalledPeer peer;
+  // Enough to fill every socket buffer on the way several times over.
+  const std::vector<char> bytes(size_t{64} << 20, 1);
+  const auto count = static_cast<int64_t>(bytes.size() / 4);
+  const Tensor borrowed = Tensor::Borrow(DataType::kFloat32, {count}, bytes);
+  Client client(peer.address(), {.retry = {.attempts_max = 1}, .stall_timeout = absl::Seconds(1)});
+  const absl::Time start = absl::Now();
+  const auto result = client.Identity(borrowed, {.timeout = absl::Milliseconds(300)});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(15));
+}
+
+}  // namespace
+}  // namespace warpcall::client

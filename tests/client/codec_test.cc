@@ -1,0 +1,122 @@
+#include "client/cpp/codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<Result> Decode(const std::string& bytes) {
+  const absl::Span<const char> fragment(bytes.data(), bytes.size());
+  return DecodeResult({&fragment, 1});
+}
+
+std::string Response(v1::DataType type, std::vector<int64_t> shape, size_t bytes) {
+  v1::ExecuteResponse response;
+  v1::Tensor* output = response.add_outputs();
+  output->set_data_type(type);
+  for (const int64_t dimension : shape) output->add_shape(dimension);
+  output->set_data(std::string(bytes, 'x'));
+  return response.SerializeAsString();
+}
+
+std::string Refusal(const std::string& bytes) {
+  const auto result = Decode(bytes);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+  return std::string(result.status().message());
+}
+
+TEST(EncodeCallTest, TensorBytesAreNotCopied) {
+  const Tensor owned = Tensor::FromFloats({2}, {1, 2});
+  const char borrowed[4] = {};
+  const auto borrowed_owner = std::make_shared<int>(0);
+  const auto pieces = EncodeCall(
+      {.kernel = "k", .inputs = {owned, Tensor::Borrow(DataType::kFloat32, {1}, borrowed)}},
+      borrowed_owner);
+  bool found_owned = false, found_borrowed = false;
+  for (const Piece& piece : pieces) {
+    ASSERT_NE(piece.owner, nullptr) << "an attempt would copy this piece";
+    if (piece.bytes.data() == owned.data().data()) {
+      found_owned = true;
+      EXPECT_EQ(piece.owner, owned.owner());
+    }
+    if (piece.bytes.data() == borrowed) {
+      found_borrowed = true;
+      EXPECT_EQ(piece.owner, borrowed_owner);
+    }
+  }
+  EXPECT_TRUE(found_owned);
+  EXPECT_TRUE(found_borrowed);
+}
+
+TEST(EncodeCallTest, ACallWithoutInputsIsStillARequest) {
+  std::string bytes;
+  for (const Piece& piece : EncodeCall({.kernel = "k"}, nullptr))
+    bytes.append(piece.bytes.data(), piece.bytes.size());
+  v1::ExecuteRequest request;
+  ASSERT_TRUE(request.ParseFromString(bytes));
+  EXPECT_EQ(request.kernel(), "k");
+}
+
+TEST(DecodeResultTest, TakesEverySplitIntoFragments) {
+  const std::string bytes = Response(v1::DATA_TYPE_FLOAT16, {2, 3}, 12);
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    const absl::Span<const char> fragments[] = {{bytes.data(), cut},
+                                                {bytes.data() + cut, bytes.size() - cut}};
+    const auto result = DecodeResult(fragments);
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_EQ(result->outputs.size(), 1u);
+    EXPECT_EQ(std::string(result->outputs[0].data().data(), 12), std::string(12, 'x'));
+  }
+}
+
+TEST(DecodeResultTest, RefusesTensorsThatContradictThemselves) {
+  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {2, 3}, 23)),
+              HasSubstr("23 bytes instead of 24"));
+  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {0, 3}, 4)), HasSubstr("instead of 0"));
+  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_UNSPECIFIED, {1}, 4)), HasSubstr("data type 0"));
+  EXPECT_THAT(Refusal(Response(static_cast<v1::DataType>(9), {1}, 4)), HasSubstr("data type 9"));
+  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {-1}, 4)), HasSubstr("negative"));
+  EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {int64_t{1} << 40, int64_t{1} << 40}, 0)),
+              HasSubstr("int64"));
+}
+
+TEST(DecodeResultTest, RefusesWhatIsNoResponse) {
+  const std::string bytes = Response(v1::DATA_TYPE_FLOAT32, {1}, 4);
+  for (size_t size = 1; size < bytes.size(); ++size) Refusal(bytes.substr(0, size));
+  Refusal("\xFF\xFF\xFF");
+}
+
+absl::StatusOr<ServingStatus> DecodeHealth(const std::string& bytes) {
+  const absl::Span<const char> fragment(bytes.data(), bytes.size());
+  return DecodeHealthResponse({&fragment, 1});
+}
+
+// Bytes by hand, from the definition of grpc.health.v1.
+TEST(HealthCodecTest, EncodesTheService) {
+  EXPECT_EQ(EncodeHealthRequest("ab"),
+            "\x0A\x02"
+            "ab");
+}
+
+TEST(HealthCodecTest, DecodesEveryStatus) {
+  EXPECT_EQ(DecodeHealth("").value(), ServingStatus::kUnknown);
+  EXPECT_EQ(DecodeHealth("\x08\x01").value(), ServingStatus::kServing);
+  EXPECT_EQ(DecodeHealth("\x08\x02").value(), ServingStatus::kNotServing);
+  EXPECT_EQ(DecodeHealth("\x08\x03").value(), ServingStatus::kServiceUnknown);
+  EXPECT_EQ(DecodeHealth("\x08\x7F").value(), ServingStatus::kUnknown);
+  EXPECT_EQ(DecodeHealth("\x12\x01x\x08\x01").value(), ServingStatus::kServing)
+      << "unknown fields are skipped";
+  EXPECT_FALSE(DecodeHealth("\x08").ok());
+  EXPECT_FALSE(DecodeHealth("\x12\x05x").ok());
+  EXPECT_FALSE(DecodeHealth("\x0F").ok());
+}
+
+}  // namespace
+}  // namespace warpcall::client

@@ -1,0 +1,141 @@
+#include "tests/client/fake_server.h"
+
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+void AddAttribute(v1::KernelInfo* kernel, const std::string& name, v1::Attribute value) {
+  v1::AttributeInfo* attribute = kernel->add_attributes();
+  attribute->set_name(name);
+  attribute->set_summary("an attribute");
+  *attribute->mutable_default_value() = std::move(value);
+}
+
+void FillKernel(v1::KernelInfo* kernel) {
+  kernel->set_name("gelu");
+  kernel->set_summary("a kernel");
+  kernel->add_input_names("x");
+  v1::Attribute value;
+  value.set_string_value("tanh");
+  AddAttribute(kernel, "approximate", value);
+  kernel->mutable_attributes(0)->add_allowed_values("tanh");
+  kernel->mutable_attributes(0)->add_allowed_values("none");
+  value.set_int_value(-1);
+  AddAttribute(kernel, "axis", value);
+  value.set_bool_value(false);
+  AddAttribute(kernel, "transpose", value);
+  value.set_double_value(0.5);
+  AddAttribute(kernel, "scale", value);
+  v1::ImplementationInfo* implementation = kernel->add_implementations();
+  implementation->set_name("simd_fused");
+  implementation->set_family("cpu");
+  implementation->set_device_kind("cpu");
+  implementation->set_summary("a row");
+  implementation->add_data_types(v1::DATA_TYPE_FLOAT32);
+  implementation->add_data_types(v1::DATA_TYPE_BFLOAT16);
+}
+
+class Service final : public v1::KernelService::Service {
+ public:
+  explicit Service(ExecuteHandler handler) : handler_(std::move(handler)) {}
+
+  grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
+                       v1::ExecuteResponse* response) override {
+    executes_.fetch_add(1);
+    const FakeAnswer answer = handler_(*request, response);
+    if (answer.pushback.has_value())
+      context->AddTrailingMetadata("grpc-retry-pushback-ms", *answer.pushback);
+    return {static_cast<grpc::StatusCode>(answer.status.code()),
+            std::string(answer.status.message())};
+  }
+
+  grpc::Status ListKernels(grpc::ServerContext*, const v1::ListKernelsRequest*,
+                           v1::ListKernelsResponse* response) override {
+    FillKernel(response->add_kernels());
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+                           v1::ListDevicesResponse* response) override {
+    v1::DeviceInfo* device = response->add_devices();
+    device->set_name("cpu");
+    device->set_kind("cpu");
+    device->set_description("a processor");
+    device->set_memory_bytes(int64_t{16} << 30);
+    device->set_multiprocessors(2);
+    device->set_healthy(true);
+    device->set_measured_bandwidth_bytes_per_second(2.5e10);
+    return grpc::Status::OK;
+  }
+
+  int executes() const { return executes_.load(); }
+
+ private:
+  const ExecuteHandler handler_;
+  std::atomic<int> executes_{0};
+};
+
+}  // namespace
+
+struct FakeServer::Impl {
+  explicit Impl(ExecuteHandler handler) : service(std::move(handler)) {}
+  Service service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+FakeServer::FakeServer(ExecuteHandler handler, const std::string& address)
+    : impl_(std::make_unique<Impl>(std::move(handler))) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&impl_->service);
+  impl_->server = builder.BuildAndStart();
+  address_ = absl::StartsWith(address, "unix:") ? address : absl::StrCat("127.0.0.1:", port);
+}
+
+FakeServer::~FakeServer() { Stop(); }
+
+void FakeServer::SetServing(bool serving) {
+  impl_->server->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+int FakeServer::executes() const { return impl_->service.executes(); }
+
+void FakeServer::Stop() { impl_->server->Shutdown(); }
+
+FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+  *response->mutable_outputs() = request.inputs();
+  response->set_implementation(request.implementation().empty() ? "chosen"
+                                                                : request.implementation());
+  response->set_device(request.device().empty() ? "cpu" : request.device());
+  response->set_request_id(request.request_id());
+  v1::Timing* timing = response->mutable_timing();
+  timing->set_queue_ns(1);
+  timing->set_copy_in_ns(2);
+  timing->set_h2d_ns(3);
+  timing->set_kernel_ns(4000);
+  timing->set_d2h_ns(5);
+  timing->set_total_ns(6000);
+  v1::LaunchInfo* launch = response->mutable_launch();
+  launch->set_bytes_moved(8000);
+  launch->set_flops(400);
+  launch->set_theoretical_occupancy(0.75);
+  launch->set_waves(1.5);
+  launch->set_gpu_kernels(1);
+  return {};
+}
+
+}  // namespace warpcall::testing

@@ -1,0 +1,48 @@
+// A gRPC server whose answers a test decides. Its messages go through protobuf's own parser, so
+// what the client encodes by hand is checked against the real thing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall::testing {
+
+// What happens to one Execute call. Answers may come from several threads at once.
+struct FakeAnswer {
+  absl::Status status;
+  // Sent as the trailer grpc-retry-pushback-ms when given.
+  std::optional<std::string> pushback;
+};
+using ExecuteHandler = std::function<FakeAnswer(const v1::ExecuteRequest&, v1::ExecuteResponse*)>;
+
+// ListKernels and ListDevices answer with a "gelu" of every attribute type and a device "cpu";
+// health is SERVING.
+class FakeServer {
+ public:
+  // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
+  explicit FakeServer(ExecuteHandler handler, const std::string& address = "127.0.0.1:0");
+  ~FakeServer();
+
+  const std::string& address() const { return address_; }
+  void SetServing(bool serving);
+  // Execute calls that arrived.
+  int executes() const;
+  // Nothing answers at address() any more.
+  void Stop();
+
+ private:
+  struct Impl;
+  std::string address_;
+  const std::unique_ptr<Impl> impl_;
+};
+
+// Returns the inputs as outputs, and fixed timings.
+FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
+
+}  // namespace warpcall::testing

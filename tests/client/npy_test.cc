@@ -1,0 +1,210 @@
+#include "client/cpp/npy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/temp_folder.h"
+
+namespace warpcall::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A file as NumPy writes it, unpadded (readers must not rely on padding).
+std::string Npy(const std::string& header, const std::string& data, int version = 1) {
+  std::string file("\x93NUMPY");
+  file += {static_cast<char>(version), '\0'};
+  const size_t length_bytes = version == 1 ? 2 : 4;
+  for (size_t i = 0; i < length_bytes; ++i)
+    file += static_cast<char>((header.size() >> (8 * i)) & 0xFF);
+  return file + header + data;
+}
+
+std::string Header(const std::string& descr, const std::string& shape,
+                   const std::string& fortran_order = "False") {
+  return absl::StrCat("{'descr': '", descr, "', 'fortran_order': ", fortran_order,
+                      ", 'shape': ", shape, ", }\n");
+}
+
+class NpyTest : public ::testing::Test {
+ protected:
+  std::string Store(const std::string& bytes) {
+    const std::string path = folder_.Path("tensor.npy");
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+
+  std::string Load(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  // The message of the refusal, which must be INVALID_ARGUMENT and name the file.
+  std::string Refusal(const std::string& bytes) {
+    const std::string path = Store(bytes);
+    const auto tensor = ReadNpy(path);
+    EXPECT_EQ(tensor.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(tensor.status().message()), HasSubstr(path));
+    return std::string(tensor.status().message());
+  }
+
+  testing::TempFolder folder_;
+};
+
+std::string Bytes(const Tensor& tensor) { return {tensor.data().data(), tensor.data().size()}; }
+
+TEST_F(NpyTest, ReadsFloat32OfEveryVersion) {
+  const float values[] = {1, -2.5f, 3e38f, 0, 1e-45f, 6};
+  const std::string data(reinterpret_cast<const char*>(values), sizeof values);
+  for (const int version : {1, 2, 3}) {
+    const auto tensor = ReadNpy(Store(Npy(Header("<f4", "(2, 3)"), data, version)));
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->data_type(), DataType::kFloat32);
+    EXPECT_THAT(tensor->shape(), ElementsAre(2, 3));
+    EXPECT_THAT(tensor->Floats().value(), ::testing::ElementsAreArray(values));
+  }
+}
+
+TEST_F(NpyTest, ReadsHalfTypes) {
+  const std::string data("\x00\x3C\x00\xC0", 4);
+  auto tensor = ReadNpy(Store(Npy(Header("<f2", "(2,)"), data)));
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(tensor->data_type(), DataType::kFloat16);
+  EXPECT_EQ(Bytes(*tensor), data);
+  EXPECT_FALSE(tensor->Floats().ok());
+  for (const char* descr : {"<V2", "|V2", "bfloat16"}) {
+    tensor = ReadNpy(Store(Npy(Header(descr, "(2,)"), data)));
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->data_type(), DataType::kBFloat16);
+    EXPECT_EQ(Bytes(*tensor), data);
+  }
+}
+
+TEST_F(NpyTest, TakesUint16ForBFloat16OnlyWhenAsked) {
+  const std::string file = Npy(Header("<u2", "(1, 1)"), "ab");
+  EXPECT_THAT(Refusal(file), HasSubstr("'<u2'"));
+  const auto tensor = ReadNpy(Store(file), {.uint16_is_bfloat16 = true});
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(tensor->data_type(), DataType::kBFloat16);
+}
+
+TEST_F(NpyTest, TakesScalarsEmptyArraysAndKeysInAnyOrder) {
+  auto tensor = ReadNpy(Store(Npy(Header("<f4", "()"), "abcd")));
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_TRUE(tensor->shape().empty());
+  tensor = ReadNpy(Store(Npy(Header("<f4", "(3, 0, 7)"), "")));
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_THAT(tensor->shape(), ElementsAre(3, 0, 7));
+  tensor =
+      ReadNpy(Store(Npy("{\"shape\":(1,),\"fortran_order\":False,\"descr\":\"<f4\"}", "abcd")));
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_THAT(tensor->shape(), ElementsAre(1));
+}
+
+TEST_F(NpyTest, WritesWhatItReads) {
+  for (const DataType type : kDataTypes) {
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{5}, {2, 3}, {1, 2, 0}, {2, 1, 2, 1, 2, 1, 2, 1}, {}}) {
+      std::string bytes(static_cast<size_t>(ByteCount(type, shape).value()), '\0');
+      for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 37 + 1);
+      const std::string path = folder_.Path("round.npy");
+      ASSERT_TRUE(WriteNpy(path, Tensor::Borrow(type, shape, bytes)).ok());
+      const auto tensor = ReadNpy(path, {.uint16_is_bfloat16 = true});
+      ASSERT_TRUE(tensor.ok()) << tensor.status();
+      EXPECT_EQ(tensor->data_type(), type);
+      EXPECT_THAT(tensor->shape(), ::testing::ElementsAreArray(shape));
+      EXPECT_EQ(Bytes(*tensor), bytes);
+      EXPECT_EQ((Load(path).size() - bytes.size()) % 64, 0u) << "data must start aligned";
+    }
+  }
+}
+
+TEST_F(NpyTest, WritesTheBytesThatNumPyWrites) {
+  const std::string path = folder_.Path("exact.npy");
+  ASSERT_TRUE(WriteNpy(path, Tensor::FromFloats({1}, {1.0f})).ok());
+  std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
+  text.resize(117, ' ');
+  EXPECT_EQ(Load(path), Npy(text + "\n", std::string("\0\0\x80\x3F", 4)));
+}
+
+TEST_F(NpyTest, RefusesOtherElementsByName) {
+  for (const char* descr : {"<f8", ">f4", "<i8", "|u1", "|b1", "<c8", "=f4", ""})
+    EXPECT_THAT(Refusal(Npy(Header(descr, "(1,)"), "12345678")),
+                HasSubstr(absl::StrCat("'", descr, "'")));
+  EXPECT_THAT(Refusal(Npy(Header(">f4", "(1,)"), "1234")), HasSubstr("big-endian"));
+  EXPECT_THAT(Refusal(Npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "")),
+              HasSubstr("structured"));
+}
+
+TEST_F(NpyTest, RefusesFortranOrder) {
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(1, 1)", "True"), "1234")), HasSubstr("Fortran"));
+}
+
+TEST_F(NpyTest, RefusesSizesThatDoNotFit) {
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(2,)"), "1234567")),
+              HasSubstr("needs 8 bytes of data; the file has 7"));
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(2,)"), "123456789")), HasSubstr("the file has 9"));
+  // Far more than there is memory: refused by the file's size, before any is taken.
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(1000000000000,)"), "1234")),
+              HasSubstr("needs 4000000000000 bytes"));
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(4294967296, 4294967296)"), "")), HasSubstr("int64"));
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(0, 9223372036854775807, 9223372036854775807)"), "")),
+              HasSubstr("int64"));
+}
+
+TEST_F(NpyTest, RefusesEveryTruncation) {
+  for (const int version : {1, 2}) {
+    const std::string whole = Npy(Header("<f4", "(2,)"), "12345678", version);
+    for (size_t size = 0; size < whole.size(); ++size) Refusal(whole.substr(0, size));
+  }
+}
+
+TEST_F(NpyTest, RefusesWhatIsNoNpyFile) {
+  EXPECT_THAT(Refusal("PK\x03\x04 a .npz archive"), HasSubstr("not a .npy file"));
+  EXPECT_THAT(Refusal(Npy(Header("<f4", "(1,)"), "1234", 4)), HasSubstr("version 4.0"));
+  EXPECT_THAT(Refusal(Npy(std::string(10001, ' '), "")), HasSubstr("at most 10000"));
+  std::string huge = Npy("{}", "", 2);
+  huge.replace(8, 4, "\xFF\xFF\xFF\xFF");
+  EXPECT_THAT(Refusal(huge), HasSubstr("4294967295"));
+  EXPECT_EQ(ReadNpy(folder_.Path("missing")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(ReadNpy(folder_.Path(".")).ok());
+  EXPECT_FALSE(WriteNpy(folder_.Path("no/such/folder.npy"), Tensor()).ok());
+}
+
+TEST(ParseNpyHeaderTest, RefusesMalformedText) {
+  const char* kTexts[] = {
+      "",
+      "{",
+      "{}",
+      "{'descr': '<f4', 'fortran_order': False}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1 2)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1L,)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (,)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,)}",
+      "{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}",
+      "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}",
+      "{'descr': '<f4, 'fortran_order': False, 'shape': (1,)}",
+      "{'descr' '<f4', 'fortran_order': False, 'shape': (1,)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x",
+      "{, 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}",
+  };
+  for (const char* text : kTexts)
+    EXPECT_EQ(ParseNpyHeader(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  std::string many = "(";
+  for (int i = 0; i < 65; ++i) many += "1,";
+  EXPECT_FALSE(ParseNpyHeader(Header("<f4", many + ")")).ok());
+}
+
+}  // namespace
+}  // namespace warpcall::client

@@ -1,0 +1,25 @@
+// A peer that speaks just enough HTTP/2 for gRPC to send a call, grants it all the flow control
+// there is, and then never reads again: what a server that hangs in the middle of a large request
+// looks like to its client.
+#pragma once
+
+#include <string>
+#include <thread>
+
+namespace warpcall::testing {
+
+class StalledPeer {
+ public:
+  StalledPeer();
+  ~StalledPeer();
+
+  const std::string& address() const { return address_; }
+
+ private:
+  int listener_ = -1;
+  int connection_ = -1;
+  std::string address_;
+  std::thread thread_;
+};
+
+}  // namespace warpcall::testing

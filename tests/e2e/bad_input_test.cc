@@ -1,0 +1,250 @@
+// Whatever a client sends, it gets the right code and a message that names value and limit, it is
+// counted once, and the server serves on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <random>
+#include <thread>
+
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = new ServerProcess({"--max_message_mib=1", "--staging_mib=8"});
+    channel_ = new std::shared_ptr<grpc::Channel>(Connect(server_->address()));
+  }
+  static void TearDownTestSuite() {
+    delete channel_;
+    EXPECT_EQ(server_->Stop(), 0) << server_->log();
+    delete server_;
+  }
+
+  // The server gives the same right answer after the test as before, and counted every request of
+  // it.
+  void TearDown() override {
+    const Reply reply = Execute(*channel_, Request("gelu", {FloatTensor({2}, {0, 100})}));
+    ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+    EXPECT_EQ(Floats(reply.response.outputs(0)), (std::vector<float>{0, 100}));
+    EXPECT_EQ(server_->Sum("warpcall_requests_total"), ++sent_) << "requests lost or counted twice";
+    EXPECT_EQ(server_->Sum("warpcall_request_duration_seconds_count"), sent_);
+  }
+
+  // Sends, counts, and checks that just the one series of `code` moved.
+  Reply SendRaw(const std::string& message, const std::string& code) {
+    const std::vector<std::string> labels = {"code=\"" + code + "\""};
+    const double before = server_->Sum("warpcall_requests_total", labels);
+    Reply reply = CallRaw(*channel_, message);
+    ++sent_;
+    EXPECT_EQ(server_->Sum("warpcall_requests_total", labels), before + 1)
+        << reply.CodeAndMessage();
+    return reply;
+  }
+  Reply Refused(const v1::ExecuteRequest& request, grpc::StatusCode code, const std::string& name) {
+    Reply reply = SendRaw(request.SerializeAsString(), name);
+    EXPECT_EQ(reply.status.error_code(), code) << reply.CodeAndMessage();
+    return reply;
+  }
+  std::string Invalid(const v1::ExecuteRequest& request) {
+    return Refused(request, grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT")
+        .status.error_message();
+  }
+  std::string NotFound(const v1::ExecuteRequest& request) {
+    return Refused(request, grpc::StatusCode::NOT_FOUND, "NOT_FOUND").status.error_message();
+  }
+
+  static v1::ExecuteRequest WithShape(const std::vector<int64_t>& shape) {
+    v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+    request.mutable_inputs(0)->mutable_shape()->Assign(shape.begin(), shape.end());
+    return request;
+  }
+
+  static ServerProcess* server_;
+  static std::shared_ptr<grpc::Channel>* channel_;
+  static double sent_;
+};
+
+ServerProcess* BadInputTest::server_;
+std::shared_ptr<grpc::Channel>* BadInputTest::channel_;
+double BadInputTest::sent_ = 0;
+
+TEST_F(BadInputTest, WrongByteLength) {
+  EXPECT_THAT(Invalid(WithShape({5})), AllOf(HasSubstr("16"), HasSubstr("20")));
+  EXPECT_THAT(Invalid(WithShape({3})), AllOf(HasSubstr("16"), HasSubstr("12")));
+  EXPECT_THAT(Invalid(WithShape({0})), AllOf(HasSubstr("16"), HasSubstr("0")));
+}
+
+TEST_F(BadInputTest, Dimensions) {
+  EXPECT_THAT(Invalid(WithShape({-4})), AllOf(HasSubstr("-4"), HasSubstr("0")));
+  EXPECT_THAT(Invalid(WithShape({})), AllOf(HasSubstr("rank"), HasSubstr("0"), HasSubstr("1")));
+  EXPECT_THAT(Invalid(WithShape({1, 1, 1, 1, 1, 1, 1, 1, 4})),
+              AllOf(HasSubstr("9"), HasSubstr("8")));
+  const int64_t big = int64_t{1} << 40;
+  EXPECT_THAT(Invalid(WithShape({big, big})), HasSubstr("1099511627776"));
+  EXPECT_THAT(Invalid(WithShape({0, big, big})), HasSubstr("1099511627776"));
+  EXPECT_THAT(Invalid(WithShape({INT64_MAX})), HasSubstr("9223372036854775807"));
+}
+
+TEST_F(BadInputTest, UnknownNames) {
+  v1::ExecuteRequest request = Request("gleu", {FloatTensor(4)});
+  EXPECT_THAT(NotFound(request), AllOf(HasSubstr("gleu"), HasSubstr("gelu"), HasSubstr("softmax"),
+                                       HasSubstr("matmul"), HasSubstr("identity")));
+  request = Request("gelu", {FloatTensor(4)});
+  request.set_implementation("fpga");
+  EXPECT_THAT(NotFound(request),
+              AllOf(HasSubstr("fpga"), HasSubstr("reference"), HasSubstr("cpu")));
+  request.set_implementation("");
+  request.set_device("cuda:7");
+  EXPECT_THAT(NotFound(request), AllOf(HasSubstr("cuda:7"), HasSubstr("cpu")));
+  EXPECT_THAT(NotFound(v1::ExecuteRequest()), HasSubstr("gelu"));
+}
+
+TEST_F(BadInputTest, DataTypes) {
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  for (int type : {0, 4, -1, 1000}) {
+    request.mutable_inputs(0)->set_data_type(static_cast<v1::DataType>(type));
+    EXPECT_THAT(Invalid(request), AllOf(HasSubstr(std::to_string(type)), HasSubstr("float32")));
+  }
+  request =
+      Request("matmul", {FloatTensor({2, 2}, {1, 2, 3, 4}), FloatTensor({2, 2}, {1, 2, 3, 4})});
+  request.mutable_inputs(1)->set_data_type(v1::DATA_TYPE_BFLOAT16);
+  Invalid(request);
+}
+
+TEST_F(BadInputTest, Attributes) {
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  (*request.mutable_attributes())["aproximate"].set_string_value("tanh");
+  EXPECT_THAT(Invalid(request), AllOf(HasSubstr("aproximate"), HasSubstr("approximate")));
+  request.clear_attributes();
+  (*request.mutable_attributes())["approximate"].set_string_value("cubic");
+  EXPECT_THAT(Invalid(request), AllOf(HasSubstr("cubic"), HasSubstr("tanh"), HasSubstr("none")));
+  (*request.mutable_attributes())["approximate"].set_int_value(1);
+  EXPECT_THAT(Invalid(request), AllOf(HasSubstr("approximate"), HasSubstr("string")));
+  (*request.mutable_attributes())["approximate"].clear_value();
+  EXPECT_THAT(Invalid(request), AllOf(HasSubstr("approximate"), HasSubstr("no value")));
+  request = Request("softmax", {FloatTensor(4)});
+  for (int64_t axis : {int64_t{1}, int64_t{-2}, INT64_MAX, INT64_MIN}) {
+    (*request.mutable_attributes())["axis"].set_int_value(axis);
+    EXPECT_THAT(Invalid(request), HasSubstr(std::to_string(axis)));
+  }
+  request = Request("identity", {FloatTensor(4)});
+  (*request.mutable_attributes())["axis"].set_int_value(0);
+  EXPECT_THAT(Invalid(request), HasSubstr("axis"));
+}
+
+TEST_F(BadInputTest, NumberOfInputsAndShapesThatDoNotFit) {
+  EXPECT_THAT(Invalid(Request("gelu", {})), AllOf(HasSubstr("1"), HasSubstr("0")));
+  EXPECT_THAT(Invalid(Request("gelu", {FloatTensor(1), FloatTensor(1)})),
+              AllOf(HasSubstr("1"), HasSubstr("2")));
+  EXPECT_THAT(Invalid(Request("matmul", {FloatTensor({1, 4}, {1, 2, 3, 4})})),
+              AllOf(HasSubstr("2"), HasSubstr("1")));
+  EXPECT_THAT(Invalid(Request("matmul",
+                              {FloatTensor({1, 4}, {1, 2, 3, 4}), FloatTensor({3, 1}, {1, 2, 3})})),
+              AllOf(HasSubstr("4"), HasSubstr("3")));
+  EXPECT_THAT(Invalid(Request("matmul", {FloatTensor(4), FloatTensor(4)})), HasSubstr("2"));
+}
+
+TEST_F(BadInputTest, OutputsOverTheLimit) {
+  const v1::ExecuteRequest request =
+      Request("matmul", {FloatTensor({1 << 20, 0}, {}), FloatTensor({0, 1 << 20}, {})});
+  const Reply reply = Refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED");
+  EXPECT_THAT(reply.status.error_message(),
+              AllOf(HasSubstr("4398046511104"), HasSubstr("1048576")));
+  EXPECT_EQ(reply.pushback_ms, "-1");
+}
+
+TEST_F(BadInputTest, MessagesOverTheLimit) {
+  const Reply reply =
+      SendRaw(Request("gelu", {FloatTensor(1 << 18)}).SerializeAsString(), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(reply.status.error_message(),
+              AllOf(HasSubstr("has 1048597 bytes"), HasSubstr("1048576 (max_message_mib)")));
+  EXPECT_EQ(reply.pushback_ms, "-1");
+  EXPECT_GE(server_->Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
+}
+
+TEST_F(BadInputTest, TruncatedMessages) {
+  const std::string message = Request("gelu", {FloatTensor(4)}).SerializeAsString();
+  for (size_t bytes = 0; bytes < message.size(); ++bytes) {
+    const Reply reply = CallRaw(*channel_, message.substr(0, bytes));
+    ++sent_;
+    // Cut between two fields it is a valid message that lacks something: that is refused as well.
+    EXPECT_THAT(reply.status.error_code(),
+                ::testing::AnyOf(grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::NOT_FOUND))
+        << bytes << " bytes: " << reply.CodeAndMessage();
+  }
+}
+
+TEST_F(BadInputTest, RandomBytes) {
+  std::mt19937 random(std::random_device{}());
+  for (int i = 0; i < 500; ++i) {
+    std::string message(random() % 200, '\0');
+    for (char& c : message) c = static_cast<char>(random());
+    const Reply reply = CallRaw(*channel_, message);
+    ++sent_;
+    EXPECT_THAT(reply.status.error_code(),
+                ::testing::AnyOf(grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::NOT_FOUND));
+  }
+}
+
+TEST_F(BadInputTest, FieldsInAnyOrderAndRepeated) {
+  v1::ExecuteRequest names, tensors, more_names;
+  names.set_kernel("no such kernel");
+  names.set_request_id("first");
+  *tensors.add_inputs() = FloatTensor({2}, {50, 60});
+  more_names.set_kernel("identity");
+  more_names.set_request_id("last");
+  const Reply reply = SendRaw(
+      names.SerializeAsString() + tensors.SerializeAsString() + more_names.SerializeAsString(),
+      "OK");
+  ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+  EXPECT_EQ(reply.response.request_id(), "last");
+  EXPECT_EQ(Floats(reply.response.outputs(0)), (std::vector<float>{50, 60}));
+
+  // A tensor with data before shape, shape unpacked and in two parts, data given twice.
+  const std::string data = FloatTensor({2}, {7, 8}).data();
+  const std::string tensor =
+      std::string("\x1a\x03xyz\x1a\x08", 7) + data + std::string("\x10\x02\x12\x01\x01\x08\x01", 7);
+  const Reply odd = SendRaw(std::string("\x1a", 1) + static_cast<char>(tensor.size()) + tensor +
+                                more_names.SerializeAsString(),
+                            "OK");
+  ASSERT_TRUE(odd.status.ok()) << odd.CodeAndMessage();
+  EXPECT_EQ(odd.response.outputs(0).shape_size(), 2);
+  EXPECT_EQ(odd.response.outputs(0).data(), data);
+}
+
+TEST_F(BadInputTest, LongRequestIds) {
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  request.set_request_id(std::string(257, 'r'));
+  EXPECT_THAT(Invalid(request), AllOf(HasSubstr("257"), HasSubstr("256")));
+}
+
+TEST_F(BadInputTest, AnotherProtocol) {
+  // Not gRPC at all: no request reaches the service.
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(
+      std::atoi(server_->address().substr(server_->address().rfind(':') + 1).c_str())));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const char text[] = "GET / HTTP/1.1\r\n\r\n";
+  EXPECT_GT(write(fd, text, sizeof(text)), 0);
+  char buffer[256];
+  while (read(fd, buffer, sizeof(buffer)) > 0) {
+  }
+  close(fd);
+}
+
+}  // namespace
+}  // namespace warpcall::testing

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Flags out of range are refused at start, with status 2 and their limits: flags_test.sh WARPCALLD
+set -u
+server=$1
+failures=0
+
+# refused FLAG TEXT...: exit status 2, and stderr contains each TEXT.
+refused() {
+  local flag=$1 output status text
+  shift
+  output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 "$flag" 2>&1 >/dev/null)
+  status=$?
+  [ "$status" = 2 ] || { echo "$flag: exit status $status, wanted 2: $output"; failures=1; }
+  for text in "$@"; do
+    [[ $output == *"$text"* ]] || { echo "$flag: \"$text\" missing from: $output"; failures=1; }
+  done
+}
+
+refused --lanes_per_device=0 lanes_per_device 0 1 64
+refused --lanes_per_device=65 65 64
+refused --staging_mib=0 staging_mib 1
+refused --max_message_mib=2048 max_message_mib 2047
+refused --queue_limit=0 queue_limit 1
+refused --queue_mib=-1 queue_mib
+refused --lame_duck_seconds=-1 lame_duck_seconds 0 3600
+refused --drain_seconds=x drain_seconds
+refused --log_level=loud loud debug info warning error
+refused --listen=nonsense nonsense HOST:PORT
+refused --metrics_listen=127.0.0.1:70000 70000 65535
+refused --no_such_flag no_such_flag
+
+output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
+[ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
+help=$("$server" --help) || { echo "--help failed"; failures=1; }
+for flag in listen metrics_listen devices lanes_per_device staging_mib max_message_mib queue_limit \
+  queue_mib lame_duck_seconds drain_seconds log_level; do
+  [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
+done
+exit $failures

@@ -1,0 +1,195 @@
+// Start, serve, drain, end: through the real binary and real sockets.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// grpc.health.v1.Health/Check for "" as bytes: an empty request, and field 1 of the answer.
+std::string HealthCheck(const std::string& address) {
+  grpc::GenericStub stub(Connect(address));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const grpc::Slice empty;
+  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                    grpc::ByteBuffer(&empty, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag;
+  bool ok;
+  queue.Next(&tag, &ok);
+  grpc::Slice whole;
+  if (!status.ok() || !response.DumpToSingleSlice(&whole).ok()) return status.error_message();
+  return std::string(reinterpret_cast<const char*>(whole.begin()), whole.size());
+}
+const std::string kServing("\x08\x01");
+const std::string kNotServing("\x08\x02");
+
+TEST(Lifecycle, ListsWhatItHas) {
+  ServerProcess server;
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  grpc::ClientContext kernels_context;
+  v1::ListKernelsResponse kernels;
+  ASSERT_TRUE(stub->ListKernels(&kernels_context, {}, &kernels).ok());
+  std::vector<std::string> names;
+  for (const v1::KernelInfo& kernel : kernels.kernels()) {
+    names.push_back(kernel.name());
+    std::vector<std::string> families;
+    for (const v1::ImplementationInfo& row : kernel.implementations()) {
+      EXPECT_EQ(row.device_kind(), "cpu");
+      EXPECT_GT(row.data_types_size(), 0);
+      families.push_back(row.family());
+    }
+    EXPECT_THAT(families, ::testing::UnorderedElementsAre("cpu", "library", "manual", "reference"));
+    EXPECT_EQ(families.back(), "reference");
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("identity", "gelu", "softmax", "matmul"));
+  grpc::ClientContext devices_context;
+  v1::ListDevicesResponse devices;
+  ASSERT_TRUE(stub->ListDevices(&devices_context, {}, &devices).ok());
+  ASSERT_EQ(devices.devices_size(), 1);
+  EXPECT_EQ(devices.devices(0).name(), "cpu");
+  EXPECT_TRUE(devices.devices(0).healthy());
+  EXPECT_GT(devices.devices(0).memory_bytes(), 0);
+
+  grpc::ClientContext benchmark_context;
+  v1::BenchmarkResponse benchmark;
+  EXPECT_EQ(stub->Benchmark(&benchmark_context, {}, &benchmark).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, ReportsHealthAndReadiness) {
+  ServerProcess server({"--lame_duck_seconds=2"});
+  EXPECT_EQ(HealthCheck(server.address()), kServing);
+  EXPECT_EQ(server.Get("/healthz").first, 200);
+  EXPECT_EQ(server.Get("/readyz").first, 200);
+  server.Signal(SIGTERM);
+  std::pair<int, std::string> ready;
+  while ((ready = server.Get("/readyz")).first == 200) std::this_thread::yield();
+  // The lame duck: not ready, but alive and serving.
+  EXPECT_EQ(ready.first, 503);
+  EXPECT_EQ(HealthCheck(server.address()), kNotServing);
+  EXPECT_EQ(server.Get("/healthz").first, 200);
+  EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+TEST(Lifecycle, ASecondSignalEndsTheLameDuck) {
+  ServerProcess server({"--lame_duck_seconds=3600"});
+  server.Signal(SIGTERM);
+  while (server.Get("/readyz").first == 200) std::this_thread::yield();
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
+  for (int round = 0; round < 5; ++round) {
+    ServerProcess server({"--lame_duck_seconds=0.2"});
+    std::atomic<int> done{0}, wrong{0};
+    std::vector<std::thread> clients;
+    std::vector<std::string> ends(8);
+    for (std::string& end : ends) {
+      clients.emplace_back([&] {
+        const auto channel = Connect(server.address());
+        const v1::ExecuteRequest request = Request("gelu", {FloatTensor(1 << 16)});
+        for (;;) {
+          const Reply reply = Execute(channel, request);
+          if (!reply.status.ok()) {
+            end = reply.CodeAndMessage();
+            if (reply.status.error_code() != grpc::StatusCode::UNAVAILABLE) ++wrong;
+            return;
+          }
+          if (reply.response.outputs(0).data().size() != 4 << 16) ++wrong;
+          ++done;
+        }
+      });
+    }
+    while (done < 50) std::this_thread::yield();
+    server.Signal(SIGTERM);
+    for (std::thread& client : clients) client.join();
+    EXPECT_EQ(wrong, 0) << ::testing::PrintToString(ends);
+    EXPECT_EQ(server.Wait(), 0);
+    // What the server accepted it also finished: nothing but refusals in its log.
+    EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("code=INTERNAL")));
+    EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("code=CANCELLED")));
+  }
+}
+
+TEST(Lifecycle, RequestIdsComeBackAndStandInTheLog) {
+  ServerProcess server({"--log_level=debug"});
+  const auto channel = Connect(server.address());
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  EXPECT_FALSE(Execute(channel, request).response.request_id().empty());
+  request.set_request_id("job-17");
+  EXPECT_EQ(Execute(channel, request).response.request_id(), "job-17");
+  request.set_kernel("nope");
+  request.set_request_id("evil\nlevel=info");
+  EXPECT_FALSE(Execute(channel, request).status.ok());
+  EXPECT_THAT(server.log(), HasSubstr("request_id=job-17"));
+  EXPECT_THAT(server.log(), HasSubstr("request_id=\"evil\\nlevel=info\""));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, ServesAUnixSocketBesideTcp) {
+  const std::string path = ::testing::TempDir() + "/warpcall-" + std::to_string(getpid()) + ".sock";
+  ServerProcess server({"--listen=127.0.0.1:0,unix:" + path});
+  EXPECT_THAT(server.address(), HasSubstr(",unix:"));
+  const auto channel = Connect("unix:" + path);
+  EXPECT_TRUE(Execute(channel, Request("gelu", {FloatTensor(4)})).status.ok());
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, CopiesEveryInputOnceAndNoOutput) {
+  ServerProcess server;
+  const auto channel = Connect(server.address());
+  std::mt19937 random(std::random_device{}());
+  double bytes = 0;
+  std::vector<std::string> rows = {"cpu", "library", "manual", "reference", "auto", ""};
+  for (int i = 0; i < 60; ++i) {
+    const int64_t elements = random() % 3 == 0 ? random() % 300'000 : random() % 1000;
+    v1::ExecuteRequest request = Request(i % 2 == 0 ? "identity" : "gelu", {FloatTensor(elements)});
+    request.set_implementation(rows[random() % rows.size()]);
+    const Reply reply = Execute(channel, request);
+    ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+    bytes += 4 * static_cast<double>(elements);
+    if (i % 2 == 0) {
+      EXPECT_EQ(reply.response.outputs(0).data(), request.inputs(0).data());
+    }
+  }
+  EXPECT_FALSE(Execute(channel, Request("nope", {FloatTensor(1000)})).status.ok());
+  EXPECT_EQ(server.Sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""}), bytes);
+  EXPECT_EQ(server.Sum("warpcall_host_copy_bytes_total", {"where=\"copy_out\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, TimingAddsUp) {
+  ServerProcess server;
+  const Reply reply = Execute(Connect(server.address()), Request("gelu", {FloatTensor(1 << 20)}));
+  ASSERT_TRUE(reply.status.ok());
+  const v1::Timing& timing = reply.response.timing();
+  EXPECT_GT(timing.copy_in_ns(), 0);
+  EXPECT_GT(timing.kernel_ns(), 0);
+  EXPECT_GE(timing.total_ns(), timing.queue_ns() + timing.copy_in_ns() + timing.h2d_ns() +
+                                   timing.kernel_ns() + timing.d2h_ns());
+  EXPECT_EQ(reply.response.launch().bytes_moved(), 8 << 20);
+  EXPECT_GT(reply.response.launch().flops(), 0);
+  EXPECT_EQ(reply.response.device(), "cpu");
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing

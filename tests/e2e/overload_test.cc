@@ -1,0 +1,151 @@
+// More work than the server takes, and clients that leave: everyone gets an answer, and nothing is
+// kept.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/raw_http2.h"
+#include "tests/e2e/server_process.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Keeps one lane busy for some hundred milliseconds: the naive matrix product.
+v1::ExecuteRequest SlowRequest() {
+  const v1::Tensor square = [] {
+    v1::Tensor tensor = FloatTensor(700 * 700);
+    tensor.clear_shape();
+    tensor.add_shape(700);
+    tensor.add_shape(700);
+    return tensor;
+  }();
+  v1::ExecuteRequest request = Request("matmul", {square, square});
+  request.set_implementation("manual");
+  return request;
+}
+
+// Polls until `condition` holds, for at most 20 s.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
+  ServerProcess server({"--lanes_per_device=1", "--queue_limit=2"});
+  std::vector<Reply> replies(12);
+  std::vector<std::thread> clients;
+  for (Reply& reply : replies)
+    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
+  for (std::thread& client : clients) client.join();
+  int refused = 0;
+  for (const Reply& reply : replies) {
+    if (reply.status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << reply.CodeAndMessage();
+    EXPECT_THAT(reply.status.error_message(), HasSubstr("limit is 2 (queue_limit)"));
+    EXPECT_GE(std::atoi(reply.pushback_ms.c_str()), 1) << reply.pushback_ms;
+  }
+  EXPECT_GE(refused, 1);
+  EXPECT_LE(refused, 9);
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 12 - refused);
+  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"queue_requests\""}), refused);
+  EXPECT_EQ(server.Sum("warpcall_queue_depth"), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Overload, AFullQueueInBytesRefuses) {
+  ServerProcess server({"--lanes_per_device=1", "--queue_mib=4"});
+  std::vector<Reply> replies(6);
+  std::vector<std::thread> clients;
+  for (Reply& reply : replies)
+    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
+  for (std::thread& client : clients) client.join();
+  int refused = 0;
+  for (const Reply& reply : replies) {
+    if (reply.status.ok()) continue;
+    ++refused;
+    EXPECT_THAT(reply.status.error_message(), HasSubstr("4194304 bytes (queue_mib)"));
+  }
+  EXPECT_GE(refused, 1);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
+  ServerProcess server({"--lanes_per_device=1"});
+  const auto channel = Connect(server.address());
+  std::vector<std::thread> slow;
+  for (int i = 0; i < 3; ++i)
+    slow.emplace_back([&] { EXPECT_TRUE(Execute(channel, SlowRequest()).status.ok()); });
+  ASSERT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") >= 2; }));
+  const std::string small = Request("gelu", {FloatTensor(4)}).SerializeAsString();
+  // Earliest deadline first: it overtakes the two that wait, but not the one that runs.
+  const Reply late = CallRaw(channel, small, std::chrono::milliseconds(1));
+  EXPECT_EQ(late.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  for (std::thread& client : slow) client.join();
+  EXPECT_TRUE(Eventually([&] {
+    return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) +
+               server.Sum("warpcall_requests_total", {"code=\"OK\""}) >=
+           4;
+  }));
+  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Overload, ADeadlineThatPassedIsRefusedBeforeTheWork) {
+  ServerProcess server;
+  const v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  const std::string message = request.SerializeAsString();
+  for (int i = 0; i < 20; ++i) {
+    RawHttp2 client(server.address(), "1n");
+    ASSERT_TRUE(client.connected());
+    client.AwaitEnd();  // the deadline
+    client.SendMessagePart(static_cast<uint32_t>(message.size()), message, true);
+  }
+  EXPECT_TRUE(Execute(Connect(server.address()), request).status.ok());
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 1);
+  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Overload, ClientsThatVanishInTheMiddleLeaveNothing) {
+  ServerProcess server;
+  const std::string message = Request("gelu", {FloatTensor(1 << 18)}).SerializeAsString();
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{10'000}}) {
+    for (int i = 0; i < 25; ++i) {
+      RawHttp2 client(server.address(), "");
+      client.SendMessagePart(static_cast<uint32_t>(message.size()), message.substr(0, bytes),
+                             false);
+      EXPECT_TRUE(client.connected());
+    }
+  }
+  const auto channel = Connect(server.address());
+  EXPECT_TRUE(CallRaw(channel, message).status.ok());
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 1);
+  EXPECT_TRUE(
+      Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Overload, StagingThatIsTooSmallRefusesOnlyWhatDoesNotFit) {
+  ServerProcess server({"--staging_mib=1"});
+  const auto channel = Connect(server.address());
+  const Reply reply = Execute(channel, Request("identity", {FloatTensor(1 << 18)}));
+  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(reply.status.error_message(), HasSubstr("1048576 bytes (staging_mib)"));
+  EXPECT_EQ(reply.pushback_ms, "-1");
+  EXPECT_TRUE(Execute(channel, Request("identity", {FloatTensor(1 << 16)})).status.ok());
+  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"staging_bytes\""}), 1);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing

@@ -1,0 +1,47 @@
+// A real warpcalld, started for a test on free ports of the loopback address.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/e2e/child_process.h"
+
+namespace warpcall::testing {
+
+class ServerProcess {
+ public:
+  // Starts with `flags` beside free ports, no lame-duck time (unless given) and a log in `log()`.
+  // Fails the test when the server does not come up.
+  explicit ServerProcess(const std::vector<std::string>& flags = {});
+  // Ends it, the hard way if Stop was not called.
+  ~ServerProcess();
+
+  const std::string& address() const { return address_; }
+
+  void Signal(int signal);
+  // SIGTERM, then its exit status (128 + n after signal n).
+  int Stop();
+  int Wait();
+
+  // HTTP GET on the metrics port: status code and body; code 0 when nothing answers.
+  std::pair<int, std::string> Get(const std::string& path) const;
+  // /metrics as "name{labels}" -> value, as the text has them.
+  std::map<std::string, double> Metrics() const;
+  // Sum over the series of `name` whose labels contain each of `labels`.
+  double Sum(const std::string& name, const std::vector<std::string>& labels = {}) const;
+
+  std::string log() const;
+  int64_t ResidentBytes() const;
+
+ private:
+  std::unique_ptr<ChildProcess> process_;
+  std::string address_;
+  int metrics_port_ = 0;
+  std::string log_path_;
+};
+
+}  // namespace warpcall::testing

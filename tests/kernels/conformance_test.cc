@@ -1,0 +1,198 @@
+// Every row of the registry against its op's reference row, on every case of the op in every data
+// type. Outputs and workspace are poisoned first; NaN and infinity must stand exactly where the
+// reference has them; finite values obey the op's tolerance. Rows written for vectors run once per
+// instruction set that this CPU has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/common/dispatch.h"
+#include "tests/kernels/cases.h"
+#include "tests/kernels/fill.h"
+#include "tests/kernels/run_row.h"
+#include "tests/kernels/vector_targets.h"
+
+namespace warpcall::testing {
+namespace {
+
+// NaN in every data type.
+constexpr uint8_t kPoisonNan = 0xFF;
+// 48.6 in float32, 48.5 in bfloat16, 3.1 in float16: for cases whose results may be NaN.
+constexpr uint8_t kPoisonFinite = 0x42;
+
+constexpr int kFailuresShownMax = 5;  // per row and case
+
+const std::vector<OpCases>& AllCases() {
+  static const auto* const cases =
+      new std::vector<OpCases>{IdentityCases(), GeluCases(), SoftmaxCases(), MatmulCases()};
+  return *cases;
+}
+
+// A row, and the instruction set to run it with.
+struct Variant {
+  Variant(const Implementation* row_in, int64_t target_in, std::string name_in)
+      : row(row_in), target(target_in), name(std::move(name_in)) {}
+
+  const Implementation* row;
+  int64_t target;
+  std::string name;
+  int ran = 0;
+  int refused = 0;
+  std::string reason;  // of the last refusal
+};
+
+std::vector<Variant> VariantsOf(const Kernel& kernel) {
+  const int64_t best = VectorTargets().front();
+  std::vector<Variant> variants;
+  for (int id : kernel.rows) {
+    const Implementation& row = CpuRegistry().rows()[id].implementation;
+    if (row.family != Family::kCpu) {
+      variants.push_back({&row, best, row.name});
+      continue;
+    }
+    for (int64_t target : VectorTargets()) {
+      variants.push_back({&row, target, absl::StrCat(row.name, " on ", VectorTargetName(target))});
+    }
+  }
+  return variants;
+}
+
+double MagnitudeOf(const Problem& problem, absl::Span<const Memory> inputs) {
+  double magnitude = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorSpec& spec = problem.inputs[i];
+    for (int64_t j = 0, n = spec.elements(); j < n; ++j) {
+      const double value = std::fabs(ValueAt(inputs[i].data(), spec.data_type, j));
+      if (std::isfinite(value)) magnitude = std::max(magnitude, value);
+    }
+  }
+  return magnitude;
+}
+
+bool Agrees(double actual, double expected, Tolerance tolerance) {
+  if (std::isnan(expected)) return std::isnan(actual);
+  if (std::isinf(expected)) return actual == expected;
+  const double bound = tolerance.absolute + tolerance.relative * std::fabs(expected);
+  return std::isfinite(actual) && std::fabs(actual - expected) <= bound;
+}
+
+void ExpectAgreement(const TensorSpec& spec, const Memory& actual, const Memory& expected,
+                     Tolerance tolerance) {
+  int64_t wrong = 0;
+  DispatchDataType(spec.data_type, [&]<typename T>(T) {
+    for (int64_t i = 0, n = spec.elements(); i < n; ++i) {
+      const double a = ToFloat(static_cast<const T*>(actual.data())[i]);
+      const double e = ToFloat(static_cast<const T*>(expected.data())[i]);
+      if (Agrees(a, e, tolerance) || ++wrong > kFailuresShownMax) continue;
+      ADD_FAILURE() << "element " << i << " of " << ToString(spec) << " is " << a << ", expected "
+                    << e << " within " << tolerance.absolute << " + " << tolerance.relative
+                    << " x |expected|; off by " << std::fabs(a - e);
+    }
+  });
+  EXPECT_EQ(wrong, 0) << "elements of " << spec.elements();
+}
+
+// One op in one data type.
+struct Parameter {
+  size_t op;
+  DataType data_type;
+};
+
+class ConformanceTest : public ::testing::TestWithParam<Parameter> {
+ protected:
+  const OpCases& cases() const { return AllCases()[GetParam().op]; }
+
+  void RunCase(const Case& test_case, const Implementation& reference,
+               std::vector<Variant>& variants) {
+    SCOPED_TRACE(absl::StrCat("case ", test_case.name, ", seed ", RunSeed()));
+    std::vector<TensorSpec> specs;
+    for (const Dims& dims : test_case.shapes) specs.push_back({GetParam().data_type, dims});
+    const absl::StatusOr<Problem> problem = MakeProblem(*cases().op, specs, test_case.attributes);
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    std::vector<Memory> inputs;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      inputs.push_back(FilledInput(
+          specs[i], test_case.fill,
+          absl::StrCat(cases().op->name, test_case.name, DataTypeName(GetParam().data_type), i)));
+    }
+    const uint8_t poison = test_case.fill == Fill::kSpecial ? kPoisonFinite : kPoisonNan;
+    const auto expected = RunRow(reference, *problem, inputs, poison);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    const Tolerance tolerance = cases().tolerance(*problem, MagnitudeOf(*problem, inputs));
+    for (Variant& variant : variants) {
+      if (variant.row == &reference) {
+        ++variant.ran;
+        continue;
+      }
+      const absl::Status supported = Supports(*variant.row, *problem);
+      if (!supported.ok()) {
+        ++variant.refused;
+        variant.reason = std::string(supported.message());
+        continue;
+      }
+      SCOPED_TRACE(absl::StrCat("row ", variant.name));
+      ScopedVectorTarget target(variant.target);
+      const auto actual = RunRow(*variant.row, *problem, inputs, poison);
+      ASSERT_TRUE(actual.ok()) << actual.status();
+      ++variant.ran;
+      for (size_t i = 0; i < actual->size(); ++i) {
+        ExpectAgreement(problem->outputs[i], (*actual)[i], (*expected)[i], tolerance);
+      }
+    }
+  }
+
+  static absl::Status Supports(const Implementation& row, const Problem& problem) {
+    if (!absl::c_linear_search(row.data_types, problem.inputs[0].data_type)) {
+      return absl::UnimplementedError("data type is not in its list");
+    }
+    return row.supports(problem, TestDeviceProperties());
+  }
+};
+
+TEST_P(ConformanceTest, EveryRowAgreesWithTheReference) {
+  const auto kernel = CpuRegistry().Find(cases().op->name);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  const Implementation& reference = ReferenceOf(**kernel);
+  ASSERT_EQ(reference.family, Family::kReference);
+  std::vector<Variant> variants = VariantsOf(**kernel);
+  for (const Case& test_case : cases().cases) RunCase(test_case, reference, variants);
+  for (const Variant& variant : variants) {
+    std::printf("  %-40s %4d cases, %d refused%s%s\n", variant.name.c_str(), variant.ran,
+                variant.refused, variant.refused > 0 ? ": " : "", variant.reason.c_str());
+    // What a vendor's library takes of 16 bits depends on the CPU; everything else is up to us.
+    const bool excused =
+        variant.row->family == Family::kLibrary && GetParam().data_type != DataType::kFloat32;
+    const bool listed = absl::c_linear_search(variant.row->data_types, GetParam().data_type);
+    EXPECT_TRUE(variant.ran > 0 || excused || !listed)
+        << variant.name << " took no case: " << variant.reason;
+  }
+}
+
+std::vector<Parameter> AllParameters() {
+  std::vector<Parameter> parameters;
+  for (size_t op = 0; op < AllCases().size(); ++op) {
+    for (DataType type : kDataTypes) parameters.push_back({op, type});
+  }
+  return parameters;
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, ConformanceTest, ::testing::ValuesIn(AllParameters()),
+                         [](const auto& param_info) {
+                           return absl::StrCat(AllCases()[param_info.param.op].op->name, "_",
+                                               DataTypeName(param_info.param.data_type));
+                         });
+
+TEST(ConformanceCoverage, EveryKernelHasCases) {
+  for (const Kernel& kernel : CpuRegistry().kernels()) {
+    EXPECT_TRUE(absl::c_any_of(AllCases(), [&](const OpCases& cases) {
+      return cases.op == kernel.op && !cases.cases.empty();
+    })) << kernel.op->name;
+  }
+}
+
+}  // namespace
+}  // namespace warpcall::testing

@@ -1,0 +1,26 @@
+#include "kernels/identity/identity.h"
+#include "tests/kernels/cases.h"
+
+namespace warpcall::testing {
+namespace {
+
+// A copy has no error.
+Tolerance Exact(const Problem&, double) { return {0, 0}; }
+
+}  // namespace
+
+OpCases IdentityCases() {
+  OpCases cases{&IdentityOp(), {}, Exact};
+  const std::vector<Dims> shapes = {
+      {0},     {1},         {2},          {31},     {1009},
+      {0, 5},  {3, 0, 2},   {7, 13},      {4096},   {32768 - 1},
+      {32768}, {32768 + 1}, {65536 + 17}, {300001}, {1, 2, 3, 1, 2, 3, 1, 5}};
+  for (const Dims& dims : shapes) {
+    const std::string name = ToString({DataType::kFloat32, dims});
+    cases.cases.push_back({name, {dims}, {}, Fill::kWide});
+    cases.cases.push_back({name + " special", {dims}, {}, Fill::kSpecial});
+  }
+  return cases;
+}
+
+}  // namespace warpcall::testing

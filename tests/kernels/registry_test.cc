@@ -1,0 +1,160 @@
+#include "kernels/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernels/gelu/gelu.h"
+#include "kernels/identity/identity.h"
+
+namespace warpcall {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+absl::Status RefuseOdd(const Problem& problem, const DeviceProperties&) {
+  if (problem.inputs[0].elements() % 2 == 0) return absl::OkStatus();
+  return absl::UnimplementedError("needs an even number of elements");
+}
+
+absl::Status LaunchNothing(const Problem&, const Operands&, const LaunchContext&) {
+  return absl::OkStatus();
+}
+
+Implementation MakeRow(const char* name, Family family, DeviceKind kind) {
+  return {.name = name,
+          .family = family,
+          .device_kind = kind,
+          .summary = "",
+          .data_types = {DataType::kFloat32, DataType::kBFloat16},
+          .supports = SupportsAll,
+          .workspace_bytes = nullptr,
+          .launch = LaunchNothing,
+          .shape = nullptr};
+}
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  RegistryTest() {
+    Implementation picky = MakeRow("picky", Family::kCpu, DeviceKind::kCpu);
+    picky.supports = RefuseOdd;
+    registry_.Add(GeluOp(), {picky, MakeRow("plain", Family::kReference, DeviceKind::kCpu)});
+    registry_.Add(IdentityOp(), {MakeRow("copy", Family::kCpu, DeviceKind::kCpu)});
+    registry_.Add(GeluOp(), {MakeRow("warp", Family::kCuda, DeviceKind::kCuda)});
+    cpu_.name = "cpu";
+    gpu_.name = "cuda:0";
+    gpu_.kind = DeviceKind::kCuda;
+  }
+
+  absl::StatusOr<std::string> Select(absl::string_view requested, int64_t elements,
+                                     const DeviceProperties& device,
+                                     DataType type = DataType::kFloat32) {
+    const absl::StatusOr<Problem> problem = MakeProblem(GeluOp(), {{type, {elements}}}, {});
+    if (!problem.ok()) return problem.status();
+    const absl::StatusOr<const Row*> row =
+        registry_.Select(registry_.kernels()[0], requested, *problem, device);
+    if (!row.ok()) return row.status();
+    return std::string((*row)->implementation.name);
+  }
+
+  Registry registry_;
+  DeviceProperties cpu_;
+  DeviceProperties gpu_;
+};
+
+TEST_F(RegistryTest, IdsAreDenseAndRowsOfOneOpStayTogether) {
+  ASSERT_EQ(registry_.kernels().size(), 2u);
+  ASSERT_EQ(registry_.rows().size(), 4u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(registry_.rows()[i].id, i);
+  EXPECT_THAT(registry_.kernels()[0].rows, ::testing::ElementsAre(0, 1, 3));
+  EXPECT_EQ(registry_.rows()[2].kernel, 1);
+}
+
+TEST_F(RegistryTest, FindListsWhatExists) {
+  ASSERT_TRUE(registry_.Find("identity").ok());
+  EXPECT_EQ((*registry_.Find("identity"))->op, &IdentityOp());
+  const absl::Status status = registry_.Find("gelu2").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "kernel \"gelu2\" is unknown; there are: gelu, identity");
+}
+
+TEST_F(RegistryTest, AutoTakesTheFirstRowThatSupportsTheProblem) {
+  EXPECT_EQ(*Select("", 2, cpu_), "picky");
+  EXPECT_EQ(*Select("auto", 2, cpu_), "picky");
+  EXPECT_EQ(*Select("auto", 3, cpu_), "plain");
+  EXPECT_EQ(*Select("auto", 3, gpu_), "warp");
+}
+
+TEST_F(RegistryTest, TakesRowsAndFamiliesByName) {
+  EXPECT_EQ(*Select("plain", 2, cpu_), "plain");
+  EXPECT_EQ(*Select("reference", 2, cpu_), "plain");
+  EXPECT_EQ(*Select("cuda", 2, gpu_), "warp");
+}
+
+TEST_F(RegistryTest, UnknownImplementationListsRowsAndFamilies) {
+  const absl::Status status = Select("triton", 2, cpu_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(
+      status.message(),
+      "implementation \"triton\" of gelu is unknown; there are: picky, plain, warp; families: "
+      "cpu, reference, cuda");
+}
+
+TEST_F(RegistryTest, RefusalGivesEachRowsReason) {
+  const absl::Status picky = Select("picky", 3, cpu_).status();
+  EXPECT_EQ(picky.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(picky.message(),
+            "no implementation of gelu takes float32[3] on cpu: picky: needs an even number of "
+            "elements");
+  const absl::Status half = Select("auto", 2, cpu_, DataType::kFloat16).status();
+  EXPECT_EQ(half.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(half.message()),
+              AllOf(HasSubstr("picky: does not take float16; takes float32, bfloat16"),
+                    HasSubstr("plain: does not take float16"),
+                    HasSubstr("warp: runs on cuda devices, and cpu is a cpu device")));
+}
+
+TEST_F(RegistryTest, RowOfAnotherKindOfDeviceIsRefusedByName) {
+  const absl::Status status = Select("warp", 2, cpu_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("warp: runs on cuda devices"));
+}
+
+TEST_F(RegistryTest, NameTakenOnTheSameKindOfDeviceIsADefect) {
+  EXPECT_DEATH(registry_.Add(GeluOp(), {MakeRow("plain", Family::kCpu, DeviceKind::kCpu)}),
+               "kernel gelu, implementation plain: the name is taken");
+}
+
+TEST(CatalogTest, RowNamesAreUniqueWithinAnOpAndDifferFromFamilies) {
+  Registry registry;
+  AddCpuKernels(&registry);
+  const std::set<std::string> families = {"reference", "cpu",      "manual",  "cuda",
+                                          "triton",    "compiled", "library", "auto"};
+  for (const Kernel& kernel : registry.kernels()) {
+    std::set<std::string> names;
+    for (int id : kernel.rows) {
+      const std::string name = registry.rows()[id].implementation.name;
+      EXPECT_TRUE(names.insert(name).second) << kernel.op->name << " has two rows " << name;
+      EXPECT_EQ(families.count(name), 0u) << name;
+    }
+  }
+}
+
+TEST(CatalogTest, EveryCpuKernelHasTheFourFamiliesReferenceLast) {
+  Registry registry;
+  AddCpuKernels(&registry);
+  ASSERT_EQ(registry.kernels().size(), 4u);
+  for (const Kernel& kernel : registry.kernels()) {
+    std::set<Family> families;
+    for (int id : kernel.rows) families.insert(registry.rows()[id].implementation.family);
+    EXPECT_THAT(families, ::testing::UnorderedElementsAre(Family::kCpu, Family::kLibrary,
+                                                          Family::kManual, Family::kReference))
+        << kernel.op->name;
+    EXPECT_EQ(registry.rows()[kernel.rows.back()].implementation.family, Family::kReference);
+  }
+}
+
+}  // namespace
+}  // namespace warpcall

@@ -1,0 +1,53 @@
+// Runs one implementation on memory of its own, for tests.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/op.h"
+#include "kernels/registry.h"
+
+namespace warpcall::testing {
+
+// Memory of exactly `bytes` (so that AddressSanitizer sees the first byte past the end), aligned as
+// operands are; null when `bytes` is 0.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+  }
+  Memory& operator=(Memory&&) = delete;
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  void Poison(uint8_t byte);
+
+ private:
+  void* data_;
+  size_t bytes_;
+};
+
+// Of the device that RunRow uses: more threads than most machines under test have cores, so that
+// work is really shared out.
+const DeviceProperties& TestDeviceProperties();
+
+// Allocates outputs and workspace, fills both with `poison`, launches. One Memory per output.
+absl::StatusOr<std::vector<Memory>> RunRow(const Implementation& row, const Problem& problem,
+                                           absl::Span<const Memory> inputs, uint8_t poison);
+
+// The registry of the CPU build.
+const Registry& CpuRegistry();
+
+// The row that is the truth for `kernel`.
+const Implementation& ReferenceOf(const Kernel& kernel);
+
+// Element i of a tensor of `type`.
+float ValueAt(const void* data, DataType type, int64_t i);
+// Rounds to nearest, ties to even.
+void SetValue(void* data, DataType type, int64_t i, float value);
+
+}  // namespace warpcall::testing

@@ -1,0 +1,145 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/barrier.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
+namespace warpcall::cpu {
+namespace {
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+
+std::vector<Range> RangesOf(ThreadPool& pool, int64_t count, int64_t grain) {
+  absl::Mutex mutex;
+  std::vector<Range> ranges;
+  pool.ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
+    absl::MutexLock lock(&mutex);
+    ranges.push_back({begin, end});
+  });
+  return ranges;
+}
+
+TEST(ThreadPoolTest, CountsTheCaller) {
+  EXPECT_EQ(ThreadPool(1).threads(), 1);
+  EXPECT_EQ(ThreadPool(3).threads(), 3);
+}
+
+TEST(ThreadPoolTest, RangesCoverEverythingOnceInMultiplesOfTheGrain) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int64_t count : {1, 2, 7, 64, 1000, 1001}) {
+      for (int64_t grain : {1, 3, 64, 2000}) {
+        std::vector<int> seen(count, 0);
+        for (const Range& range : RangesOf(pool, count, grain)) {
+          ASSERT_LT(range.begin, range.end);
+          EXPECT_EQ(range.begin % grain, 0);
+          EXPECT_TRUE(range.end == count || range.end % grain == 0);
+          for (int64_t i = range.begin; i < range.end; ++i) ++seen[i];
+        }
+        EXPECT_EQ(std::set<int>(seen.begin(), seen.end()), std::set<int>{1})
+            << threads << " threads, count " << count << ", grain " << grain;
+      }
+    }
+  }
+}
+
+TEST(ThreadPoolTest, NothingToDoCallsNothing) {
+  ThreadPool pool(2);
+  EXPECT_TRUE(RangesOf(pool, 0, 1).empty());
+}
+
+TEST(ThreadPoolTest, OneGrainRunsOnTheCaller) {
+  ThreadPool pool(4);
+  std::thread::id ran_on;
+  pool.ParallelFor(10, 10, [&](int64_t, int64_t) { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
+// Each body waits until both are running, so the test ends only if a worker takes one.
+TEST(ThreadPoolTest, WorkersShareTheWork) {
+  ThreadPool pool(2);
+  absl::Barrier* const barrier = new absl::Barrier(2);
+  absl::Mutex mutex;
+  std::set<std::thread::id> ids;
+  pool.ParallelFor(2, 1, [&](int64_t, int64_t) {
+    {
+      absl::MutexLock lock(&mutex);
+      ids.insert(std::this_thread::get_id());
+    }
+    if (barrier->Block()) delete barrier;
+  });
+  EXPECT_EQ(ids.size(), 2u);
+}
+
+TEST(ThreadPoolTest, ConcurrentCallersEachGetTheirOwnResult) {
+  constexpr int kCallers = 4;
+  constexpr int kRounds = 300;
+  constexpr int64_t kCount = 1000;
+  ThreadPool pool(3);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < kCallers; ++caller) {
+    callers.emplace_back([&pool, &wrong, caller] {
+      std::vector<int64_t> out(kCount);
+      for (int round = 0; round < kRounds; ++round) {
+        const int64_t salt = caller * kRounds + round;
+        pool.ParallelFor(kCount, 10, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) out[i] = i + salt;
+        });
+        for (int64_t i = 0; i < kCount; ++i) wrong += out[i] != i + salt ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+// A caller finishes on its own while the only worker is held inside another caller's range.
+TEST(ThreadPoolTest, BusyWorkersDoNotHoldUpACaller) {
+  ThreadPool pool(2);
+  absl::Notification release;
+  std::atomic<int> inside{0};
+  std::thread other([&] {
+    pool.ParallelFor(2, 1, [&](int64_t, int64_t) {
+      ++inside;
+      release.WaitForNotification();
+    });
+  });
+  while (inside.load() < 2) std::this_thread::yield();
+  std::atomic<int64_t> sum{0};
+  pool.ParallelFor(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+  EXPECT_EQ(sum.load(), 100);
+  release.Notify();
+  other.join();
+}
+
+double ProcessCpuSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+TEST(ThreadPoolTest, IdleThreadsBurnNoCore) {
+  ThreadPool pool(4);
+  RangesOf(pool, 100, 1);
+  const double before = ProcessCpuSeconds();
+  absl::SleepFor(absl::Milliseconds(300));
+  // A spinning thread would use 0.3 s of its core, or its share of one; waiting uses next to
+  // nothing.
+  EXPECT_LT(ProcessCpuSeconds() - before, 0.03);
+}
+
+}  // namespace
+}  // namespace warpcall::cpu

@@ -1,0 +1,197 @@
+#include "proto/wire/tensor_split.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "tests/proto/split_check.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall {
+namespace {
+
+using testing::CompareWithProtobuf;
+
+uint32_t Seed() {
+  const char* given = std::getenv("WARPCALL_TEST_SEED");
+  const uint32_t seed =
+      given != nullptr ? static_cast<uint32_t>(std::atoll(given)) : std::random_device()();
+  ::testing::Test::RecordProperty("seed", std::to_string(seed));
+  std::printf("seed %u (WARPCALL_TEST_SEED)\n", seed);
+  return seed;
+}
+
+std::string Field(int number, int wire_type, const std::string& rest) {
+  return std::string(1, static_cast<char>(number << 3 | wire_type)) + rest;
+}
+
+std::string Length(int number, const std::string& content) {
+  return Field(number, 2, std::string(1, static_cast<char>(content.size())) + content);
+}
+
+v1::ExecuteRequest Sample() {
+  v1::ExecuteRequest request;
+  request.set_kernel("matmul");
+  request.set_implementation("cpu");
+  request.set_request_id("an id");
+  for (int i = 0; i < 2; ++i) {
+    v1::Tensor* tensor = request.add_inputs();
+    tensor->set_data_type(v1::DATA_TYPE_FLOAT32);
+    tensor->add_shape(2);
+    tensor->add_shape(300);
+    tensor->set_data(std::string(2400, static_cast<char>('a' + i)));
+  }
+  (*request.mutable_attributes())["transpose_a"].set_bool_value(true);
+  (*request.mutable_attributes())["precision"].set_string_value("tf32");
+  return request;
+}
+
+wire::SplitMessage Split(const std::string& message) {
+  wire::SplitMessage split;
+  const wire::Bytes whole(message);
+  const absl::Status status =
+      wire::SplitTensors(absl::MakeConstSpan(&whole, 1), wire::kExecuteRequestInputs, &split);
+  EXPECT_TRUE(status.ok()) << status;
+  return split;
+}
+
+TEST(TensorSplit, TakesDataOutWithoutCopyingIt) {
+  const std::string message = Sample().SerializeAsString();
+  const wire::SplitMessage split = Split(message);
+  ASSERT_EQ(split.tensor_data.size(), 2u);
+  ASSERT_EQ(split.tensor_data[1].pieces.size(), 1u);
+  const char* data = split.tensor_data[1].pieces[0].data();
+  EXPECT_GE(data, message.data());
+  EXPECT_LT(data, message.data() + message.size());
+  EXPECT_EQ(std::string(data, 2400), std::string(2400, 'b'));
+  EXPECT_LT(split.header.size(), 200u);
+}
+
+TEST(TensorSplit, AgreesOnEveryTruncation) {
+  const std::string message = Sample().SerializeAsString().substr(0, 400);
+  for (size_t bytes = 0; bytes <= message.size(); ++bytes)
+    ASSERT_EQ(CompareWithProtobuf(absl::string_view(message).substr(0, bytes), bytes & 7), "")
+        << bytes;
+}
+
+TEST(TensorSplit, AgreesOnOrderRepetitionAndUnknownFields) {
+  const std::string tensor = Field(1, 0, "\x01") + Length(2, "\x02\x03") + Length(3, "abcdef");
+  const std::string shuffled = Length(3, "first") + Length(3, "last") + Field(2, 0, "\x05") +
+                               Field(1, 0, "\x02") + Field(1, 0, "\x03") + Length(2, "\x07");
+  const std::string entry = Length(1, "axis") + Length(2, Field(2, 0, "\x01"));
+  const std::string group =
+      Field(9, 3, Field(10, 3, Length(11, "in")) + Field(10, 4, "")) + Field(9, 4, "");
+  const std::string messages[] = {
+      Length(3, tensor) + Length(1, "gelu") + Length(3, shuffled) + Length(1, "softmax"),
+      Length(6, "id") + Length(4, entry) + Length(4, entry) + Length(3, ""),
+      group + Length(3, tensor + group) + Length(15, "unknown") + Field(14, 5, "1234"),
+      Length(3, Length(4, "unknown") + Field(3, 0, "\x01") + Field(3, 1, "12345678") + tensor),
+      Field(3, 0, "\x01") + Field(1, 5, "1234") + Length(3, tensor),
+      Length(4, Length(2, Field(1, 0, "\x01")) + Length(1, "k") + Length(2, Field(2, 0, "\x01"))),
+  };
+  for (const std::string& message : messages)
+    for (uint32_t seed = 0; seed < 20; ++seed)
+      EXPECT_EQ(CompareWithProtobuf(message, seed), "") << message << " cut with seed " << seed;
+  EXPECT_EQ(Split(messages[0]).tensor_data[1].pieces[0], wire::Bytes("last", 4));
+}
+
+TEST(TensorSplit, AgreesOnMalformedMessages) {
+  const std::string varint_11(11, '\x80');
+  const std::string messages[] = {
+      std::string(1, '\0'),  // field number 0
+      Field(3, 4, ""),       // end of a group that never began
+      Field(3, 6, ""),
+      Field(3, 7, ""),  // wire types that do not exist
+      Field(3, 2,
+            "\x05"
+            "abc"),  // longer than the message
+      Length(3, Field(3, 2,
+                      "\x05"
+                      "abc")),                         // longer than the tensor
+      Field(9, 3, Field(9, 3, "") + Field(9, 4, "")),  // group left open
+      Field(9, 3, Field(10, 4, "")),                   // group closed by another
+      Length(3, Field(9, 3, "")) + Field(9, 4, ""),    // group that leaves its tensor
+      Field(1, 0, varint_11),
+      Field(3, 2, "\xff\xff\xff\xff\x07"),  // 2 GiB - 1
+      Field(3, 2, "\xff\xff\xff\xff\x0f"),  // more than 31 bits
+      Length(1, "\xff\xfe"),                // not UTF-8
+  };
+  for (const std::string& message : messages)
+    EXPECT_EQ(CompareWithProtobuf(message, 0), "") << message;
+}
+
+TEST(TensorSplit, AgreesOnMutatedMessages) {
+  std::mt19937 random(Seed());
+  v1::ExecuteRequest sample = Sample();
+  for (v1::Tensor& tensor : *sample.mutable_inputs()) tensor.set_data("0123456789");
+  const std::string base = sample.SerializeAsString();
+  for (int round = 0; round < 100'000; ++round) {
+    std::string message = base;
+    for (uint32_t edits = 1 + random() % 4; edits > 0; --edits) {
+      const size_t at = random() % message.size();
+      switch (random() % 4) {
+        case 0:
+          message[at] = static_cast<char>(random());
+          break;
+        case 1:
+          message[at] = static_cast<char>(message[at] ^ (1 << random() % 8));
+          break;
+        case 2:
+          message.insert(at, base.substr(random() % base.size(), random() % 20));
+          break;
+        default:
+          message.erase(at, random() % 10);
+          if (message.empty()) message = base;
+      }
+    }
+    ASSERT_EQ(CompareWithProtobuf(message, random()), "") << "round " << round;
+  }
+}
+
+TEST(TensorSplit, RefusesHeadersOverTheLimit) {
+  v1::ExecuteRequest request = Sample();
+  request.set_kernel(std::string(wire::kHeaderBytesMax + 1, 'k'));
+  const std::string long_name = request.SerializeAsString();
+  std::string many_empty_fields;
+  for (size_t i = 0; i < wire::kHeaderBytesMax; ++i) many_empty_fields += Length(3, "");
+  for (const std::string& message : {long_name, many_empty_fields}) {
+    wire::SplitMessage split;
+    const wire::Bytes whole(message);
+    const absl::Status status =
+        wire::SplitTensors(absl::MakeConstSpan(&whole, 1), wire::kExecuteRequestInputs, &split);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("65536"), absl::string_view::npos) << status;
+    EXPECT_LT(split.header.capacity(), 4 * wire::kHeaderBytesMax);
+  }
+}
+
+TEST(TensorSplit, StepsOverLargeUnknownFields) {
+  v1::ExecuteRequest request = Sample();
+  std::string message = request.SerializeAsString();
+  message += Field(15, 2, std::string("\x80\x80\x40", 3)) + std::string(1 << 20, 'x');
+  EXPECT_LT(Split(message).header.size(), 200u);
+  EXPECT_EQ(CompareWithProtobuf(message, 0), "");
+}
+
+TEST(TensorSplit, PrefixMakesATensorThatProtobufReads) {
+  const std::string data = "payload";
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{7}, {}, {0}, {-1, int64_t{1} << 62, 3, 4, 5, 6, 7, 8}}) {
+    std::string message;
+    wire::AppendTensorPrefix(wire::kExecuteRequestInputs, {3, shape, data.size()}, &message);
+    message += data;
+    v1::ExecuteRequest request;
+    ASSERT_TRUE(request.ParseFromString(message));
+    ASSERT_EQ(request.inputs_size(), 1);
+    EXPECT_EQ(request.inputs(0).data(), data);
+    EXPECT_EQ(request.inputs(0).data_type(), v1::DATA_TYPE_BFLOAT16);
+    EXPECT_EQ(
+        std::vector<int64_t>(request.inputs(0).shape().begin(), request.inputs(0).shape().end()),
+        shape);
+  }
+}
+
+}  // namespace
+}  // namespace warpcall

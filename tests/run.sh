@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Every check that this machine can run, from a clone: installs what is missing, then builds and
+# tests with AddressSanitizer and UndefinedBehaviorSanitizer, with ThreadSanitizer (the engine), with
+# clang (thread-safety analysis, fuzzing) and last the release build, whose ctest summary ends the
+# output. Stops at the first failure with the end of its log. Says what it skipped and why.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=deploy/logged.sh
+source deploy/logged.sh
+
+readonly logs=build/logs
+readonly fuzz_seconds=30
+jobs=$(nproc)
+readonly jobs
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+skipped=()
+
+step() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
+
+skip() {
+  skipped+=("$1: $2")
+  step "skipped: $1: $2"
+}
+
+# build FOLDER CMAKE-OPTION... [-- TARGET...]: configures and builds in build/FOLDER.
+build() {
+  local folder=$1 options=()
+  shift
+  while (($# > 0)) && [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift $(($# > 0 ? 1 : 0))
+  run_logged "$logs/$folder-configure.log" \
+    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${options[@]}"
+  run_logged "$logs/$folder-build.log" \
+    cmake --build "build/$folder" --parallel "$jobs" ${1:+--target "$@"}
+}
+
+# Runs ctest in build/FOLDER quietly and repeats its verdict.
+run_ctest() {
+  local folder=$1
+  shift
+  run_logged "$logs/$folder-ctest.log" \
+    ctest --test-dir "build/$folder" --output-on-failure --no-tests=error --parallel "$jobs" "$@"
+  step "$folder: $(grep 'tests passed' "$logs/$folder-ctest.log")"
+}
+
+check_sanitized() {
+  step 'dev: building with AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors'
+  build dev --preset dev
+  run_ctest dev
+}
+
+# gRPC's and protobuf's libraries are not instrumented, so ThreadSanitizer reports races in them that
+# are none. The engine, the kernels' thread pool and the metrics need neither.
+check_threads() {
+  echo 'int main() { return 0; }' >"$scratch/tsan.cc"
+  if ! g++ -fsanitize=thread "$scratch/tsan.cc" -o "$scratch/tsan" 2>"$logs/tsan-probe.log" ||
+    ! "$scratch/tsan" 2>>"$logs/tsan-probe.log"; then
+    skip 'ThreadSanitizer' "it does not run here: $(tail -n 1 "$logs/tsan-probe.log")"
+    return
+  fi
+  step 'tsan: building the engine, the thread pool and the metrics with ThreadSanitizer'
+  build tsan --preset tsan -- engine_tests kernels_thread_pool_test metrics_test
+  run_ctest tsan -L '^engine$'
+  run_ctest tsan -R '^(kernels_thread_pool_test|metrics_test)$'
+}
+
+check_clang() {
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
+    >"$scratch/fuzz.cc"
+  if ! clang++ -fsanitize=fuzzer "$scratch/fuzz.cc" -o "$scratch/fuzz" 2>"$logs/clang-probe.log"; then
+    skip 'clang and fuzzing' "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
+    return
+  fi
+  step 'clang: building the server with thread-safety analysis, warnings are errors, and the fuzzer'
+  build clang --preset release -DCMAKE_CXX_COMPILER=clang++ -DWARPCALL_WERROR=ON \
+    -DWARPCALL_FUZZ=ON -- warpcalld request_fuzz
+  step "clang: fuzzing the wire format for $fuzz_seconds s"
+  mkdir -p build/clang/corpus
+  run_logged "$logs/clang-fuzz.log" build/clang/tests/bin/request_fuzz -max_total_time=$fuzz_seconds \
+    -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/clang/ build/clang/corpus
+  step "clang: $(grep '^Done' "$logs/clang-fuzz.log")"
+}
+
+mkdir -p "$logs"
+bash deploy/install_packages.sh test
+step 'release: building'
+build release --preset release
+check_sanitized
+check_threads
+check_clang
+skip 'GPU tests' 'this version has no CUDA device'
+
+step 'release: every test; skipped above:'
+printf '  %s\n' "${skipped[@]}"
+ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$jobs" </dev/null

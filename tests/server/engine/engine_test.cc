@@ -1,0 +1,340 @@
+#include "server/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+#include "server/engine/retry_pushback.h"
+#include "tests/server/fake_device.h"
+
+namespace warpcall {
+namespace {
+
+using testing::FakeDevice;
+
+absl::Status InferSame(Problem* problem) {
+  problem->outputs = {problem->inputs[0]};
+  return absl::OkStatus();
+}
+
+const Op& DoubleOp() {
+  static const Op* const op =
+      new Op{"double", "y = 2 x", {"x"}, {}, InferSame, [](const Problem&) { return Work{8, 1}; }};
+  return *op;
+}
+
+// Writes through the workspace, so that a missing or short one shows.
+absl::Status LaunchDouble(const Problem& problem, const Operands& operands,
+                          const LaunchContext& context) {
+  const size_t bytes = problem.inputs[0].bytes();
+  auto* workspace = static_cast<float*>(context.workspace);
+  std::memcpy(workspace, operands.inputs[0], bytes);
+  for (int64_t i = 0; i < problem.inputs[0].elements(); ++i)
+    static_cast<float*>(operands.outputs[0])[i] = 2 * workspace[i];
+  return absl::OkStatus();
+}
+
+Registry MakeRegistry() {
+  const Implementation row = {
+      "twice",
+      Family::kCpu,
+      DeviceKind::kCpu,
+      "2 x",
+      {DataType::kFloat32},
+      SupportsAll,
+      [](const Problem& problem, const DeviceProperties&) { return problem.inputs[0].bytes(); },
+      LaunchDouble,
+      nullptr};
+  Registry registry;
+  registry.Add(DoubleOp(), {row});
+  return registry;
+}
+
+// One request and what became of it.
+struct Call {
+  std::vector<float> input;
+  std::atomic<bool> cancelled{false};
+  RequestTrace trace;
+  int done_count = 0;
+  bool released = false;
+  absl::Status status;
+  std::vector<float> output;
+  absl::Notification done;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::make_unique<FakeDevice>(&control_[0], "fake:0"));
+    devices.push_back(std::make_unique<FakeDevice>(&control_[1], "fake:1"));
+    EngineOptions options;
+    options.lanes_per_device = 2;
+    options.staging_bytes = 64 << 10;
+    options.queue = {8, 1 << 20};
+    options.clock = [this] { return now_ns_.load(); };
+    auto engine = Engine::Create(registry_, std::move(devices), options);
+    ASSERT_TRUE(engine.ok());
+    engine_ = *std::move(engine);
+  }
+
+  std::unique_ptr<Job> MakeJob(Call* call, size_t elements = 100, int device = 0) {
+    for (size_t i = 0; i < elements; ++i) call->input.push_back(static_cast<float>(i) + 0.5f);
+    auto job = std::make_unique<Job>();
+    job->id = ++last_id_;
+    job->device = device;
+    job->row = &registry_.rows()[0];
+    TensorSpec spec;
+    spec.dims = {static_cast<int64_t>(elements)};
+    job->problem.inputs = {spec};
+    job->problem.outputs = {spec};
+    const auto* bytes = reinterpret_cast<const char*>(call->input.data());
+    const size_t size = 4 * elements;
+    const size_t cut = size / 3;  // two pieces
+    job->inputs.push_back({{bytes, cut}, {bytes + cut, size - cut}});
+    job->input_bytes = job->output_bytes = static_cast<int64_t>(size);
+    job->cancelled = &call->cancelled;
+    job->trace = &call->trace;
+    job->release_inputs = [call] { call->released = true; };
+    job->done = [call](absl::Status status, StagingBuffers outputs) {
+      ++call->done_count;
+      call->status = std::move(status);
+      for (const StagingBuffer& buffer : outputs) {
+        call->output.resize(buffer.bytes() / 4);
+        std::memcpy(call->output.data(), buffer.data(), buffer.bytes());
+      }
+      outputs.clear();
+      call->done.Notify();
+    };
+    return job;
+  }
+
+  void Run(Call* call, std::unique_ptr<Job> job) {
+    ASSERT_TRUE(engine_->Submit(&job).ok());
+    call->done.WaitForNotification();
+    ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  }
+
+  // Makes lanes wait at the end of their job until `go`.
+  void BlockLanes(absl::BlockingCounter* reached, absl::Notification* go) {
+    control_[0].on_operation = [reached, go](const char* operation) {
+      if (std::string(operation) == "synchronize" && !go->HasBeenNotified()) {
+        reached->DecrementCount();
+        go->WaitForNotification();
+      }
+      return absl::OkStatus();
+    };
+  }
+
+  std::atomic<int64_t> now_ns_{1000};
+  std::atomic<uint64_t> last_id_{0};
+  Registry registry_ = MakeRegistry();
+  FakeDevice::Control control_[2];
+  std::unique_ptr<Engine> engine_;  // last: its lanes use the above
+};
+
+TEST_F(EngineTest, RunsAJobThroughDeviceMemory) {
+  Call call;
+  Run(&call, MakeJob(&call));
+  ASSERT_TRUE(call.status.ok()) << call.status;
+  ASSERT_EQ(call.output.size(), 100u);
+  EXPECT_EQ(call.output[99], 199);
+  EXPECT_TRUE(call.released);
+  EXPECT_TRUE(call.trace.ran);
+  EXPECT_EQ(call.trace.copy_in_bytes, 400);
+  EXPECT_EQ(call.trace.h2d_ns, 100);
+  EXPECT_EQ(call.trace.kernel_ns, 100);
+  EXPECT_EQ(control_[0].copies, 2);
+  EXPECT_EQ(engine_->Snapshot()[0].staging_used_bytes, 0);
+}
+
+TEST_F(EngineTest, RunsAJobOnStagingItself) {
+  control_[0].kernels_use_staging = true;
+  Call call;
+  Run(&call, MakeJob(&call));
+  ASSERT_TRUE(call.status.ok()) << call.status;
+  EXPECT_EQ(call.output[99], 199);
+  EXPECT_EQ(control_[0].copies, 0);
+}
+
+TEST_F(EngineTest, ZeroElementsWork) {
+  Call call;
+  Run(&call, MakeJob(&call, 0));
+  EXPECT_TRUE(call.status.ok()) << call.status;
+}
+
+TEST_F(EngineTest, EveryFailingOperationEndsTheJobOnce) {
+  for (const std::string failing : {"mark", "h2d", "d2h", "synchronize"}) {
+    control_[0].on_operation = [&](const char* operation) {
+      return operation == failing ? absl::InternalError("broken " + failing) : absl::OkStatus();
+    };
+    Call call;
+    Run(&call, MakeJob(&call));
+    EXPECT_EQ(call.status.message(), "broken " + failing);
+    EXPECT_EQ(call.done_count, 1);
+    EXPECT_FALSE(call.trace.ran);
+    EXPECT_EQ(engine_->Snapshot()[0].staging_used_bytes, 0);
+  }
+  control_[0].on_operation = [](const char*) { return absl::OkStatus(); };
+  Call call;
+  Run(&call, MakeJob(&call));
+  EXPECT_TRUE(call.status.ok());
+}
+
+TEST_F(EngineTest, OutOfDeviceMemoryIsRefusedAndNothingElseChanges) {
+  control_[0].memory_limit_bytes = 1000;
+  Call big;
+  Run(&big, MakeJob(&big, 200));
+  EXPECT_EQ(big.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryPushbackMs(big.status).has_value());
+  EXPECT_EQ(big.trace.reject_reason, RejectReason::kDeviceMemory);
+  Call small;
+  Run(&small, MakeJob(&small, 10));
+  EXPECT_TRUE(small.status.ok()) << small.status;
+}
+
+TEST_F(EngineTest, MoreThanStagingHoldsIsRefused) {
+  Call call;
+  Run(&call, MakeJob(&call, 10'000));
+  EXPECT_EQ(call.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(call.trace.reject_reason, RejectReason::kStagingBytes);
+  EXPECT_NE(call.status.message().find("65536"), absl::string_view::npos) << call.status;
+}
+
+TEST_F(EngineTest, CancelEndsAWaitingJobAtOnceAndLeavesARunningOne) {
+  absl::BlockingCounter reached(2);
+  absl::Notification go;
+  BlockLanes(&reached, &go);
+  Call running[2];
+  for (Call& call : running) {
+    std::unique_ptr<Job> job = MakeJob(&call);
+    ASSERT_TRUE(engine_->Submit(&job).ok());
+  }
+  reached.Wait();
+  Call waiting;
+  std::unique_ptr<Job> job = MakeJob(&waiting);
+  const uint64_t id = job->id;
+  ASSERT_TRUE(engine_->Submit(&job).ok());
+  EXPECT_EQ(engine_->Snapshot()[0].queue_depth, 1);
+  waiting.cancelled = true;
+  engine_->Cancel(0, kNoDeadline, id);
+  ASSERT_TRUE(waiting.done.HasBeenNotified());
+  EXPECT_EQ(waiting.status.code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(waiting.released);
+  engine_->Cancel(0, kNoDeadline, id - 1);  // runs: nothing to take back
+  EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
+  go.Notify();
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  for (Call& call : running) EXPECT_TRUE(call.status.ok());
+}
+
+TEST_F(EngineTest, AJobThatExpiresWhileWaitingIsNotRun) {
+  absl::BlockingCounter reached(2);
+  absl::Notification go;
+  BlockLanes(&reached, &go);
+  Call running[2];
+  for (Call& call : running) {
+    std::unique_ptr<Job> job = MakeJob(&call);
+    ASSERT_TRUE(engine_->Submit(&job).ok());
+  }
+  reached.Wait();
+  Call expiring;
+  std::unique_ptr<Job> job = MakeJob(&expiring);
+  job->deadline_ns = 2000;
+  ASSERT_TRUE(engine_->Submit(&job).ok());
+  now_ns_ = 3000;
+  control_[0].copies = 0;
+  go.Notify();
+  expiring.done.WaitForNotification();
+  EXPECT_EQ(expiring.status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(expiring.trace.reject_reason, RejectReason::kDeadline);
+  EXPECT_EQ(expiring.trace.copy_in_bytes, 0);
+  EXPECT_EQ(expiring.trace.queue_ns, 2000);
+}
+
+TEST_F(EngineTest, RefuseFinishesWhatWasAccepted) {
+  absl::BlockingCounter reached(2);
+  absl::Notification go;
+  BlockLanes(&reached, &go);
+  Call calls[5];
+  for (Call& call : calls) {
+    std::unique_ptr<Job> job = MakeJob(&call);
+    ASSERT_TRUE(engine_->Submit(&job).ok());
+  }
+  reached.Wait();
+  engine_->Refuse();
+  Call late;
+  std::unique_ptr<Job> job = MakeJob(&late);
+  EXPECT_EQ(engine_->Submit(&job).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(late.done_count, 0);
+  go.Notify();
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  for (Call& call : calls) EXPECT_TRUE(call.status.ok());
+}
+
+TEST_F(EngineTest, ChoosesByNameHealthAndSupport) {
+  const Kernel& kernel = registry_.kernels()[0];
+  Call call;
+  const std::unique_ptr<Job> job = MakeJob(&call);
+  EXPECT_EQ(engine_->Choose(kernel, "", "", job->problem)->device, 0);
+  EXPECT_EQ(engine_->Choose(kernel, "twice", "fake:1", job->problem)->device, 1);
+  EXPECT_EQ(engine_->Choose(kernel, "", "fake:2", job->problem).status().message(),
+            "device \"fake:2\" does not exist; there is: fake:0, fake:1");
+  EXPECT_EQ(engine_->Choose(kernel, "thrice", "", job->problem).status().code(),
+            absl::StatusCode::kNotFound);
+  control_[0].lost = true;
+  EXPECT_EQ(engine_->Choose(kernel, "", "", job->problem)->device, 1);
+  EXPECT_EQ(engine_->Choose(kernel, "", "fake:0", job->problem).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EngineTest, ALostDeviceAnswersUnavailableWithItsReason) {
+  control_[0].on_operation = [this](const char*) {
+    control_[0].lost = true;
+    return absl::UnavailableError("the device was lost");
+  };
+  Call call;
+  Run(&call, MakeJob(&call));
+  EXPECT_EQ(call.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(call.trace.reject_reason, RejectReason::kDeviceLost);
+}
+
+TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {
+  std::vector<std::thread> threads;
+  std::atomic<int> ended{0};
+  std::atomic<uint64_t> id{1'000'000};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        Call call;
+        std::unique_ptr<Job> job = MakeJob(&call, 1 + static_cast<size_t>(i), t % 2);
+        job->id = ++id;
+        const uint64_t own = job->id;
+        if (!engine_->Submit(&job).ok()) continue;
+        if (i % 3 == 0) {
+          call.cancelled = true;
+          engine_->Cancel(t % 2, kNoDeadline, own);
+        }
+        call.done.WaitForNotification();
+        EXPECT_EQ(call.done_count, 1);
+        if (call.status.ok()) {
+          EXPECT_EQ(call.output.back(), 2 * call.input.back());
+        }
+        ++ended;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  EXPECT_GT(ended, 0);
+  EXPECT_EQ(engine_->Snapshot()[0].staging_used_bytes, 0);
+  EXPECT_GT(engine_->Snapshot()[0].memory_total_bytes, 0);
+}
+
+}  // namespace
+}  // namespace warpcall

@@ -1,0 +1,98 @@
+// A device that does what it is told: it counts what it owns, keeps device memory apart from
+// staging, and fails where a test says so.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::testing {
+
+class FakeDevice final : public Device {
+ public:
+  // Shared with the test, which outlives the device.
+  struct Control {
+    std::atomic<bool> lost{false};
+    std::atomic<bool> kernels_use_staging{false};
+    std::atomic<int64_t> memory_limit_bytes{int64_t{1} << 40};
+    std::atomic<int64_t> memory_used_bytes{0};
+    std::atomic<int> copies{0};
+    // Called by every stream operation with its name; what it returns is what the operation
+    // returns.
+    std::function<absl::Status(const char* operation)> on_operation = [](const char*) {
+      return absl::OkStatus();
+    };
+  };
+
+  FakeDevice(Control* control, std::string name) : control_(control) {
+    properties_.name = std::move(name);
+    properties_.kind = DeviceKind::kCpu;
+  }
+
+  const DeviceProperties& properties() const override { return properties_; }
+  bool healthy() const override { return !control_->lost; }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    return std::make_unique<FakeStream>(control_);
+  }
+  absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override {
+    return Buffer(
+        std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
+        [](void*, void* data, size_t) { std::free(data); }, nullptr);
+  }
+  absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override {
+    const auto wanted = static_cast<int64_t>(bytes);
+    if (control_->memory_used_bytes + wanted > control_->memory_limit_bytes)
+      return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes wanted, the device has ",
+                                                       control_->memory_limit_bytes.load()));
+    control_->memory_used_bytes += wanted;
+    return Buffer(
+        std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
+        [](void* owner, void* data, size_t size) {
+          static_cast<Control*>(owner)->memory_used_bytes -= static_cast<int64_t>(size);
+          std::free(data);
+        },
+        control_);
+  }
+  bool KernelsUseStaging(size_t) const override { return control_->kernels_use_staging; }
+  MemoryUsage memory_usage() const override {
+    return {control_->memory_limit_bytes, control_->memory_used_bytes};
+  }
+
+ private:
+  class FakeStream final : public Stream {
+   public:
+    explicit FakeStream(Control* control) : control_(control) {}
+    void* native_handle() override { return control_; }
+    absl::Status CopyToDevice(void* to, const void* from, size_t bytes) override {
+      return Copy(to, from, bytes, "h2d");
+    }
+    absl::Status CopyToStaging(void* to, const void* from, size_t bytes) override {
+      return Copy(to, from, bytes, "d2h");
+    }
+    absl::Status Mark(Milestone) override { return control_->on_operation("mark"); }
+    absl::Status Synchronize() override { return control_->on_operation("synchronize"); }
+    int64_t ElapsedNs(Milestone from, Milestone to) override {
+      return static_cast<int64_t>(to) * 100 - static_cast<int64_t>(from) * 100;
+    }
+
+   private:
+    absl::Status Copy(void* to, const void* from, size_t bytes, const char* name) {
+      if (absl::Status status = control_->on_operation(name); !status.ok()) return status;
+      ++control_->copies;
+      std::memcpy(to, from, bytes);
+      return absl::OkStatus();
+    }
+    Control* const control_;
+  };
+
+  Control* const control_;
+  DeviceProperties properties_;
+};
+
+}  // namespace warpcall::testing

@@ -1,0 +1,183 @@
+// Which series there are before anything was recorded: names and labels are a contract with
+// dashboards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/server/metrics/sink_fixture.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::UnorderedElementsAreArray;
+
+constexpr const char* kPairs[] = {
+    R"(implementation="tiled",kernel="alpha")", R"(implementation="plain",kernel="alpha")",
+    R"(implementation="plain",kernel="beta")",  R"(implementation="",kernel="alpha")",
+    R"(implementation="",kernel="beta")",       R"(implementation="",kernel="")",
+};
+
+// The series of `name` in the order that Samples keeps them.
+std::set<std::string> SeriesOf(const Samples& samples, const std::string& name) {
+  std::set<std::string> series;
+  for (const auto& [key, value] : samples) {
+    if (key == name || absl::StartsWith(key, name + "{")) series.insert(key);
+  }
+  return series;
+}
+
+class SeriesTest : public ::testing::Test {
+ protected:
+  const PrometheusSink sink_{MadeUpRegistry(), SinkOptions()};
+  const MetricsText text_ = ParseMetricsText(sink_.Scrape());
+};
+
+TEST_F(SeriesTest, RequestsCoverEveryPairAndCode) {
+  std::set<std::string> expected;
+  for (const char* pair : kPairs) {
+    for (const char* code :
+         {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED",
+          "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "INTERNAL"}) {
+      expected.insert(absl::StrCat("warpcall_requests_total{code=\"", code, "\",", pair, "}"));
+    }
+  }
+  EXPECT_THAT(SeriesOf(text_.samples, "warpcall_requests_total"),
+              UnorderedElementsAreArray(expected));
+}
+
+TEST_F(SeriesTest, DurationsCoverEveryPairPhaseAndRun) {
+  std::set<std::string> requests;
+  for (const char* pair : kPairs) {
+    requests.insert(absl::StrCat("warpcall_request_duration_seconds_count{", pair, "}"));
+  }
+  EXPECT_THAT(SeriesOf(text_.samples, "warpcall_request_duration_seconds_count"),
+              UnorderedElementsAreArray(requests));
+  std::set<std::string> phases;
+  for (const char* kernel : {"alpha", "beta"}) {
+    for (const char* phase : {"queue", "copy_in", "h2d", "kernel", "d2h"}) {
+      phases.insert(absl::StrCat("warpcall_phase_duration_seconds_count{kernel=\"", kernel,
+                                 "\",phase=\"", phase, "\"}"));
+    }
+  }
+  EXPECT_THAT(SeriesOf(text_.samples, "warpcall_phase_duration_seconds_count"),
+              UnorderedElementsAreArray(phases));
+  const std::string name = "warpcall_kernel_duration_seconds_count";
+  EXPECT_THAT(
+      SeriesOf(text_.samples, name),
+      UnorderedElementsAreArray({
+          name + R"({data_type="float32",device="cuda:0",implementation="tiled",kernel="alpha"})",
+          name + R"({data_type="bfloat16",device="cuda:0",implementation="tiled",kernel="alpha"})",
+          name + R"({data_type="float32",device="cpu",implementation="plain",kernel="alpha"})",
+          name + R"({data_type="float16",device="cpu",implementation="plain",kernel="alpha"})",
+          name + R"({data_type="bfloat16",device="cpu",implementation="plain",kernel="alpha"})",
+          name + R"({data_type="float32",device="cpu",implementation="plain",kernel="beta"})",
+      }));
+}
+
+TEST_F(SeriesTest, WorkIsCountedPerRowAndDevice) {
+  for (const std::string name : {"warpcall_kernel_flops_total", "warpcall_kernel_bytes_total"}) {
+    EXPECT_THAT(SeriesOf(text_.samples, name),
+                UnorderedElementsAreArray({
+                    name + R"({device="cuda:0",implementation="tiled",kernel="alpha"})",
+                    name + R"({device="cpu",implementation="plain",kernel="alpha"})",
+                    name + R"({device="cpu",implementation="plain",kernel="beta"})",
+                }));
+  }
+}
+
+TEST_F(SeriesTest, LaunchShapesAreShownForRowsThatHaveThem) {
+  const std::string row = R"(implementation="tiled",kernel="alpha"})";
+  EXPECT_THAT(
+      SeriesOf(text_.samples, "warpcall_kernel_occupancy_ratio"),
+      UnorderedElementsAreArray({"warpcall_kernel_occupancy_ratio{device=\"cuda:0\","
+                                 R"(implementation="tiled",kernel="alpha",kind="theoretical"})"}));
+  for (const std::string name :
+       {"warpcall_kernel_waves", "warpcall_kernel_wave_efficiency_ratio"}) {
+    EXPECT_THAT(SeriesOf(text_.samples, name),
+                UnorderedElementsAreArray({name + "{device=\"cuda:0\"," + row}));
+  }
+}
+
+TEST_F(SeriesTest, WithoutAGpuThereAreNoSeriesOfGpuRuns) {
+  PrometheusSink::Options options = SinkOptions();
+  options.devices.pop_back();
+  const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), std::move(options)));
+  EXPECT_EQ(SeriesOf(samples, "warpcall_kernel_flops_total").size(), 2u);
+  for (const auto& [series, value] : samples) {
+    EXPECT_FALSE(absl::StrContains(series, "cuda:0")) << series;
+    EXPECT_FALSE(absl::StrContains(series, "_waves")) << series;
+  }
+}
+
+TEST_F(SeriesTest, RejectionsAndCopiesAndDevices) {
+  const Samples& samples = text_.samples;
+  for (const char* reason : {"message_bytes", "queue_requests", "queue_bytes", "staging_bytes",
+                             "device_memory", "deadline", "draining", "device_lost"}) {
+    EXPECT_EQ(samples.count(absl::StrCat("warpcall_rejected_total{reason=\"", reason, "\"}")), 1u);
+  }
+  EXPECT_EQ(SeriesOf(samples, "warpcall_rejected_total").size(), 8u);
+  EXPECT_THAT(SeriesOf(samples, "warpcall_host_copy_bytes_total"),
+              UnorderedElementsAreArray({R"(warpcall_host_copy_bytes_total{where="copy_in"})",
+                                         R"(warpcall_host_copy_bytes_total{where="copy_out"})"}));
+  for (const std::string name :
+       {"warpcall_queue_depth", "warpcall_queue_bytes", "warpcall_queue_oldest_age_seconds",
+        "warpcall_device_busy_seconds_total"}) {
+    EXPECT_THAT(
+        SeriesOf(samples, name),
+        UnorderedElementsAreArray({name + R"({device="cpu"})", name + R"({device="cuda:0"})"}));
+  }
+  for (const std::string name : {"warpcall_staging_bytes", "warpcall_device_memory_bytes"}) {
+    EXPECT_THAT(SeriesOf(samples, name),
+                UnorderedElementsAreArray({name + R"({device="cpu",state="total"})",
+                                           name + R"({device="cpu",state="used"})",
+                                           name + R"({device="cuda:0",state="total"})",
+                                           name + R"({device="cuda:0",state="used"})"}));
+  }
+}
+
+TEST_F(SeriesTest, EverythingStartsAtZeroButWhatDescribesTheProcess) {
+  int zeros = 0;
+  for (const auto& [series, value] : text_.samples) {
+    if (absl::StartsWith(series, "process_")) continue;
+    const bool is_build_info = absl::StartsWith(series, "warpcall_build_info");
+    EXPECT_EQ(value, is_build_info ? 1 : 0) << series;
+    zeros += value == 0;
+  }
+  EXPECT_GT(zeros, 500);
+  EXPECT_EQ(
+      text_.samples.count(R"(warpcall_build_info{compiler="gcc 12",cuda="13.0",version="1.2.3"})"),
+      1u);
+}
+
+TEST_F(SeriesTest, FamiliesHaveTheTypesOfTheContract) {
+  const auto& types = text_.types;
+  for (const char* name :
+       {"warpcall_requests_total", "warpcall_kernel_flops_total", "warpcall_kernel_bytes_total",
+        "warpcall_rejected_total", "warpcall_device_busy_seconds_total",
+        "warpcall_host_copy_bytes_total", "process_cpu_seconds_total"}) {
+    ASSERT_EQ(types.count(name), 1u) << name;
+    EXPECT_EQ(types.at(name), "counter") << name;
+  }
+  for (const char* name : {"warpcall_request_duration_seconds", "warpcall_phase_duration_seconds",
+                           "warpcall_kernel_duration_seconds"}) {
+    ASSERT_EQ(types.count(name), 1u) << name;
+    EXPECT_EQ(types.at(name), "histogram") << name;
+  }
+  for (const char* name :
+       {"warpcall_kernel_occupancy_ratio", "warpcall_kernel_waves",
+        "warpcall_kernel_wave_efficiency_ratio", "warpcall_queue_depth", "warpcall_queue_bytes",
+        "warpcall_queue_oldest_age_seconds", "warpcall_staging_bytes",
+        "warpcall_device_memory_bytes", "warpcall_build_info", "process_resident_memory_bytes",
+        "process_virtual_memory_bytes", "process_start_time_seconds", "process_open_fds",
+        "process_max_fds", "process_threads"}) {
+    ASSERT_EQ(types.count(name), 1u) << name;
+    EXPECT_EQ(types.at(name), "gauge") << name;
+  }
+}
+
+}  // namespace
+}  // namespace warpcall::testing
