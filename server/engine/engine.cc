@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall {
@@ -90,7 +91,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
 
 void Engine::JobEnded() {
   absl::MutexLock lock(&mutex_);
-  --accepted_;
+  if (--accepted_ == 0) idle_.SignalAll();
 }
 
 void Engine::Cancel(int device, int64_t deadline_ns, uint64_t id) {
@@ -108,9 +109,11 @@ void Engine::Refuse() {
 }
 
 bool Engine::AwaitIdle(absl::Duration timeout) {
+  const absl::Time give_up = absl::Now() + timeout;
   absl::MutexLock lock(&mutex_);
-  auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return accepted_ == 0; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout);
+  while (accepted_ > 0)
+    if (idle_.WaitWithDeadline(&mutex_, give_up)) break;
+  return accepted_ == 0;
 }
 
 std::vector<DeviceSnapshot> Engine::Snapshot() const {

@@ -87,7 +87,8 @@ class Engine {
 
   const Registry& registry_;
   const Clock clock_;
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
+  absl::CondVar idle_;
   int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // and not done
   std::vector<std::unique_ptr<Runner>> runners_;
 };

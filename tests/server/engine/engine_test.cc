@@ -250,7 +250,7 @@ TEST_F(EngineTest, AJobThatExpiresWhileWaitingIsNotRun) {
   now_ns_ = 3000;
   control_[0].copies = 0;
   go.Notify();
-  expiring.done.WaitForNotification();
+  ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
   EXPECT_EQ(expiring.status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(expiring.trace.reject_reason, RejectReason::kDeadline);
   EXPECT_EQ(expiring.trace.copy_in_bytes, 0);
