@@ -49,9 +49,8 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
   for (const Implementation& row : rows) {
     DieUnless(row.supports != nullptr && row.launch != nullptr, op, row, "a function is missing");
     for (int id : kernel->rows) {
-      const Implementation& other = rows_[id].implementation;
-      DieUnless(other.device_kind != row.device_kind || std::strcmp(other.name, row.name) != 0, op,
-                row, "the name is taken");
+      DieUnless(std::strcmp(rows_[id].implementation.name, row.name) != 0, op, row,
+                "the name is taken");
     }
     const int id = static_cast<int>(rows_.size());
     rows_.push_back({id, kernel->id, row});

@@ -29,8 +29,8 @@ struct Kernel {
 // thread-safe.
 class Registry {
  public:
-  // Appends `rows` to the menu of `op`, which must outlive the registry. Rows of one op on one kind
-  // of device have distinct names.
+  // Appends `rows` to the menu of `op`, which must outlive the registry. Rows of one op have
+  // distinct names, whatever their device: metrics know a row by kernel and name.
   void Add(const Op& op, absl::Span<const Implementation> rows);
 
   absl::Span<const Kernel> kernels() const { return kernels_; }

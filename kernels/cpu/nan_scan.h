@@ -11,32 +11,38 @@
 
 namespace warpcall::cpu {
 
-// The bits without the sign, as a signed number of the element's width: they order as the magnitudes do, with NaN
-// above infinity, and the maximum over an array is a loop that the compiler vectorises.
 template <typename T>
-using Magnitude = std::conditional_t<sizeof(T) == 4, int32_t, int16_t>;
+using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
 
+inline uint32_t BitsOf(const float& value) { return std::bit_cast<uint32_t>(value); }
+inline uint16_t BitsOf(const Float16& value) { return value.bits; }
+inline uint16_t BitsOf(const BFloat16& value) { return value.bits; }
+
+// The sign bit alone, set when `value` is NaN: only then do the bits of the magnitude exceed
+// infinity's and their difference wraps. No comparison, one width throughout and no copy of the
+// struct, so that a loop over it vectorises even for SSE2.
 template <typename T>
-Magnitude<T> MagnitudeOf(T value) {
-  return static_cast<Magnitude<T>>(std::bit_cast<Magnitude<T>>(value) &
-                                   std::numeric_limits<Magnitude<T>>::max());
+Bits<T> NanBit(const T& value) {
+  constexpr auto kSign = static_cast<Bits<T>>(Bits<T>{1} << (8 * sizeof(T) - 1));
+  const Bits<T> infinity = BitsOf(FromFloat<T>(std::numeric_limits<float>::infinity()));
+  const auto magnitude = static_cast<Bits<T>>(BitsOf(value) & ~kSign);
+  return static_cast<Bits<T>>(static_cast<Bits<T>>(infinity - magnitude) & kSign);
 }
 
 template <typename T>
-bool IsNan(T value) {
-  return MagnitudeOf(value) > MagnitudeOf(FromFloat<T>(std::numeric_limits<float>::infinity()));
+bool IsNan(const T& value) {
+  return NanBit(value) != 0;
 }
 
 // Whether any of `count` elements is NaN.
 template <typename T>
 bool AnyNan(const T* data, int64_t count) {
   constexpr int64_t kBlock = 1024;  // a constant length, without which -O2 does not vectorise
-  const T infinity = FromFloat<T>(std::numeric_limits<float>::infinity());
   int64_t i = 0;
   for (; i + kBlock <= count; i += kBlock) {
-    Magnitude<T> largest = 0;
-    for (int64_t j = 0; j < kBlock; ++j) largest = std::max(largest, MagnitudeOf(data[i + j]));
-    if (largest > MagnitudeOf(infinity)) return true;
+    Bits<T> found = 0;
+    for (int64_t j = 0; j < kBlock; ++j) found = static_cast<Bits<T>>(found | NanBit(data[i + j]));
+    if (found != 0) return true;
   }
   return std::any_of(data + i, data + count, IsNan<T>);
 }

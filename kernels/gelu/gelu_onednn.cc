@@ -1,11 +1,10 @@
 // oneDNN's eltwise primitive, and one pass after it for the value where its formula has no limit:
 // it computes gelu(-inf) = -inf x 0 = NaN.
-#include <bit>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/cpu/nan_scan.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
@@ -32,34 +31,10 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 }
 
 template <typename T>
-using Pattern = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-
-template <typename T>
-bool IsMinusInfinity(T value) {
-  const T limit = FromFloat<T>(-std::numeric_limits<float>::infinity());
-  return std::bit_cast<Pattern<T>>(value) == std::bit_cast<Pattern<T>>(limit);
-}
-
-template <typename T>
 void FixLimit(const T* x, T* y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    if (IsMinusInfinity(x[i])) y[i] = FromFloat<T>(-0.0f);
+    if (ToFloat(x[i]) < std::numeric_limits<float>::lowest()) y[i] = FromFloat<T>(-0.0f);
   }
-}
-
-// Looks at whole blocks first, without a branch per element.
-template <typename T>
-void FixLimitWherePresent(const T* x, T* y, int64_t count) {
-  constexpr int64_t kBlock = 1024;
-  int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
-    Pattern<T> hits = 0;  // as wide as an element, for the compiler to vectorise
-    for (int64_t j = 0; j < kBlock; ++j) {
-      hits = static_cast<Pattern<T>>(hits | (IsMinusInfinity(x[i + j]) ? 1 : 0));
-    }
-    if (hits != 0) FixLimit(x + i, y + i, kBlock);
-  }
-  FixLimit(x + i, y + i, count - i);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
@@ -77,7 +52,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
     const T* const x = static_cast<const T*>(operands.inputs[0]);
     T* const y = static_cast<T*>(operands.outputs[0]);
     cpu::PoolOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
-      FixLimitWherePresent(x + begin, y + begin, end - begin);
+      if (cpu::AnyNan(y + begin, end - begin)) FixLimit(x + begin, y + begin, end - begin);
     });
   });
   return absl::OkStatus();

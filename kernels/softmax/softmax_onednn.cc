@@ -1,12 +1,11 @@
 // oneDNN's softmax primitive, and one pass after it for rows that must be NaN throughout: where the
 // axis is the last one it leaves NaN and +infinity to their own element and gives 0 beside them.
-#include <bit>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/cpu/nan_scan.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/softmax/softmax.h"
@@ -35,43 +34,13 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
                           [&] { Describe(problem, onednn::CpuEngine()); });
 }
 
-template <typename T>
-using Pattern = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-
-// A magnitude above infinity's.
-template <typename T>
-bool IsNan(T value) {
-  constexpr auto kSign = static_cast<Pattern<T>>(Pattern<T>{1} << (8 * sizeof(T) - 1));
-  const T infinity = FromFloat<T>(std::numeric_limits<float>::infinity());
-  const auto magnitude = static_cast<Pattern<T>>(std::bit_cast<Pattern<T>>(value) & ~kSign);
-  return magnitude > std::bit_cast<Pattern<T>>(infinity);
-}
-
-// y holds `count` elements.
-template <typename T>
-bool AnyNan(const T* y, int64_t count) {
-  constexpr int64_t kBlock = 256;  // a constant length, for the compiler to vectorise
-  int64_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
-    Pattern<T> hits = 0;
-    for (int64_t j = 0; j < kBlock; ++j) {
-      hits = static_cast<Pattern<T>>(hits | (IsNan(y[i + j]) ? 1 : 0));
-    }
-    if (hits != 0) return true;
-  }
-  for (; i < count; ++i) {
-    if (IsNan(y[i])) return true;
-  }
-  return false;
-}
-
 // y holds n x inner elements, of `inner` rows.
 template <typename T>
 void SpreadNan(T* y, int64_t n, int64_t inner) {
   const T nan = FromFloat<T>(std::numeric_limits<float>::quiet_NaN());
   for (int64_t i = 0; i < inner; ++i) {
     bool found = false;
-    for (int64_t j = 0; j < n; ++j) found = found || IsNan(y[j * inner + i]);
+    for (int64_t j = 0; j < n; ++j) found = found || cpu::IsNan(y[j * inner + i]);
     if (!found) continue;
     for (int64_t j = 0; j < n; ++j) y[j * inner + i] = nan;
   }
@@ -94,7 +63,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
     cpu::PoolOf(context).ParallelFor(view.outer, CeilDivide(kGrain, slab),
                                      [&](int64_t begin, int64_t end) {
                                        for (int64_t o = begin; o < end; ++o) {
-                                         if (AnyNan(y + o * slab, slab))
+                                         if (cpu::AnyNan(y + o * slab, slab))
                                            SpreadNan(y + o * slab, view.n, view.inner);
                                        }
                                      });

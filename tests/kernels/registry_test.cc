@@ -122,9 +122,10 @@ TEST_F(RegistryTest, RowOfAnotherKindOfDeviceIsRefusedByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("warp: runs on cuda devices"));
 }
 
-TEST_F(RegistryTest, NameTakenOnTheSameKindOfDeviceIsADefect) {
-  EXPECT_DEATH(registry_.Add(GeluOp(), {MakeRow("plain", Family::kCpu, DeviceKind::kCpu)}),
-               "kernel gelu, implementation plain: the name is taken");
+TEST_F(RegistryTest, ANameThatIsTakenIsADefect) {
+  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda})
+    EXPECT_DEATH(registry_.Add(GeluOp(), {MakeRow("plain", Family::kCpu, kind)}),
+                 "kernel gelu, implementation plain: the name is taken");
 }
 
 TEST(CatalogTest, RowNamesAreUniqueWithinAnOpAndDifferFromFamilies) {
