@@ -63,8 +63,9 @@ check_threads() {
     return
   fi
   step 'tsan: building the engine, the thread pool and the metrics with ThreadSanitizer'
-  build tsan --preset tsan -- engine_tests kernels_thread_pool_test metrics_test
-  run_ctest tsan -L '^engine$'
+  build tsan --preset tsan -- \
+    tsan_race engine_tests kernels_thread_pool_test metrics_test
+  run_ctest tsan -L '^(tsan|engine)$'
   run_ctest tsan -R '^(kernels_thread_pool_test|metrics_test)$'
 }
 

@@ -107,6 +107,7 @@ absl::StatusOr<StagingBuffers> Lane::StageIn(Job& job) {
   for (size_t i = 0; i < job.inputs.size(); ++i) {
     char* to = (*staging)[i].data();
     for (const absl::Span<const char>& piece : job.inputs[i]) {
+      if (piece.empty()) continue;  // and perhaps null, which memcpy may not be given
       std::memcpy(to, piece.data(), piece.size());
       to += piece.size();
       job.trace->copy_in_bytes += static_cast<int64_t>(piece.size());

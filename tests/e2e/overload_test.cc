@@ -14,18 +14,30 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Keeps one lane busy for some hundred milliseconds: the naive matrix product.
+// Rows and columns of what keeps one lane busy for some hundred milliseconds: the naive product.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int64_t kSlowSize = 200;  // some 50 times slower
+#else
+constexpr int64_t kSlowSize = 700;
+#endif
+
 v1::ExecuteRequest SlowRequest() {
-  const v1::Tensor square = [] {
-    v1::Tensor tensor = FloatTensor(700 * 700);
-    tensor.clear_shape();
-    tensor.add_shape(700);
-    tensor.add_shape(700);
-    return tensor;
-  }();
+  v1::Tensor square = FloatTensor(kSlowSize * kSlowSize);
+  square.set_shape(0, kSlowSize);
+  square.add_shape(kSlowSize);
   v1::ExecuteRequest request = Request("matmul", {square, square});
   request.set_implementation("manual");
   return request;
+}
+
+// Sends slow requests from as many connections at once.
+std::vector<Reply> SendSlowRequests(const ServerProcess& server, size_t count) {
+  std::vector<Reply> replies(count);
+  std::vector<std::thread> clients;
+  for (Reply& reply : replies)
+    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
+  for (std::thread& client : clients) client.join();
+  return replies;
 }
 
 // Polls until `condition` holds, for at most 20 s.
@@ -40,11 +52,7 @@ bool Eventually(Condition condition) {
 
 TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
   ServerProcess server({"--lanes_per_device=1", "--queue_limit=2"});
-  std::vector<Reply> replies(12);
-  std::vector<std::thread> clients;
-  for (Reply& reply : replies)
-    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
-  for (std::thread& client : clients) client.join();
+  const std::vector<Reply> replies = SendSlowRequests(server, 12);
   int refused = 0;
   for (const Reply& reply : replies) {
     if (reply.status.ok()) continue;
@@ -64,11 +72,7 @@ TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
 
 TEST(Overload, AFullQueueInBytesRefuses) {
   ServerProcess server({"--lanes_per_device=1", "--queue_mib=4"});
-  std::vector<Reply> replies(6);
-  std::vector<std::thread> clients;
-  for (Reply& reply : replies)
-    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
-  for (std::thread& client : clients) client.join();
+  const std::vector<Reply> replies = SendSlowRequests(server, 6);
   int refused = 0;
   for (const Reply& reply : replies) {
     if (reply.status.ok()) continue;

@@ -59,7 +59,7 @@ constexpr Library kLibraries[] = {
     {"highway", "hwy/"},
     {"cli11", "CLI/"},
     {"json", "nlohmann/"},
-    {"test", "gtest/ gmock/ benchmark/"},
+    {"test", "gtest/ gmock/ benchmark/ sanitizer/"},
 };
 
 // Folders of the C library and the kernel, which every room may use, like headers without a folder.
