@@ -25,7 +25,9 @@ constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 // against a CPU server on two cores.
 constexpr int kFrameBytes = 4 << 20;
 // A lost server is looked for again after 100 ms, and every 2 s at most: gRPC's own 1 s and 120 s
-// would outlast every attempt of a call. The client's retries do the backing off.
+// would outlast every attempt of a call. The client's retries do the backing off. Not
+// GRPC_ARG_MIN_RECONNECT_BACKOFF_MS: in spite of its name that is how long an attempt to connect
+// may take, and 20 s, the default, is right for a distant server.
 constexpr int kReconnectMinMs = 100;
 constexpr int kReconnectMaxMs = 2000;
 
@@ -42,10 +44,9 @@ grpc::ChannelArguments MakeArguments(absl::Duration stall_timeout) {
   // Channels to one address would otherwise share a connection, and one connection is one core's
   // work.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES,
-                   0);  // ours know of pushback limits, budgets and deadlines
+  // Ours know of pushback limits, budgets and deadlines.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMinMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
