@@ -340,5 +340,13 @@ TEST(ClientTest, AServerThatStopsReadingCannotHoldACallForever) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(15));
 }
 
+TEST(ClientTest, ADistantServerIsWaitedFor) {
+  testing::StalledPeer peer(absl::Milliseconds(400));
+  Client client(peer.address(), {.retry = {.attempts_max = 1}, .stall_timeout = absl::Seconds(1)});
+  // Connected, it waits for an answer that never comes: not UNAVAILABLE for want of a connection.
+  const auto result = client.Identity(Tensor::FromFloats({1}, {1}), {.timeout = absl::Seconds(2)});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << result.status();
+}
+
 }  // namespace
 }  // namespace warpcall::client

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 
 namespace warpcall::testing {
 namespace {
@@ -31,7 +32,8 @@ void Require(bool condition, const char* what) {
 
 }  // namespace
 
-StalledPeer::StalledPeer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+StalledPeer::StalledPeer(absl::Duration greeting_delay)
+    : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   Require(listener_ >= 0, "socket");
   sockaddr_in name{};
   name.sin_family = AF_INET;
@@ -41,9 +43,10 @@ StalledPeer::StalledPeer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXE
   Require(listen(listener_, 1) == 0, "listen");
   Require(getsockname(listener_, reinterpret_cast<sockaddr*>(&name), &size) == 0, "getsockname");
   address_ = absl::StrCat("127.0.0.1:", ntohs(name.sin_port));
-  thread_ = std::thread([this] {
+  thread_ = std::thread([this, greeting_delay] {
     connection_ = accept(listener_, nullptr, nullptr);
     Require(connection_ >= 0, "accept");
+    absl::SleepFor(greeting_delay);
     Require(send(connection_, kGreetingView.data(), kGreetingView.size(), MSG_NOSIGNAL) ==
                 static_cast<ssize_t>(kGreetingView.size()),
             "send");

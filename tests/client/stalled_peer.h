@@ -6,11 +6,14 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/time.h"
+
 namespace warpcall::testing {
 
 class StalledPeer {
  public:
-  StalledPeer();
+  // Greets a client `greeting_delay` after it connected, as a server far away does.
+  explicit StalledPeer(absl::Duration greeting_delay = absl::ZeroDuration());
   ~StalledPeer();
 
   const std::string& address() const { return address_; }
