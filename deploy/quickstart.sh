@@ -7,7 +7,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=deploy/logged.sh
 source deploy/logged.sh
 
-readonly build=build/release  # shared with tests/run.sh, so neither rebuilds what the other built
+# The CUDA device where there are a compiler and a GPU for it. Folders are shared with tests/run.sh, so
+# that neither rebuilds what the other built.
+preset=release
+configuration=()
+if command -v nvcc >/dev/null && [[ -e /dev/nvidiactl ]]; then
+  preset=cuda
+  configuration=(-DCMAKE_CUDA_ARCHITECTURES=native)
+fi
+readonly preset configuration build=build/$preset
 readonly logs=build/logs
 readonly start_seconds_max=30
 server_pid=
@@ -30,7 +38,8 @@ build_binaries() {
   # Configured without tests, it needs none of their packages; a folder that tests/run.sh has
   # configured is taken as it is.
   [[ -f $build/build.ninja ]] ||
-    run_logged "$logs/quickstart-configure.log" cmake --preset release -DWARPCALL_BUILD_TESTS=OFF
+    run_logged "$logs/quickstart-configure.log" cmake --preset "$preset" \
+      -DWARPCALL_BUILD_TESTS=OFF "${configuration[@]}"
   run_logged "$logs/quickstart-build.log" cmake --build "$build" --target warpcalld warpcall digits
 }
 

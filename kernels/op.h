@@ -19,6 +19,10 @@
 
 namespace warpcall {
 
+namespace cuda {
+class Libraries;  // kernels/cuda/libraries.h
+}
+
 inline constexpr int kRankMax = 8;
 
 using Dims = absl::InlinedVector<int64_t, kRankMax>;
@@ -30,6 +34,10 @@ struct TensorSpec {
   // Both are exact for every spec that CheckTensorSpec accepted.
   int64_t elements() const;
   size_t bytes() const;
+
+  bool operator==(const TensorSpec& other) const {
+    return data_type == other.data_type && dims == other.dims;
+  }
 };
 
 // OK when 1 <= rank <= kRankMax, no dimension is negative, and the byte count fits an int64 even
@@ -58,6 +66,10 @@ struct Problem {
   absl::InlinedVector<TensorSpec, 2> inputs;
   absl::InlinedVector<TensorSpec, 1> outputs;
   absl::InlinedVector<AttributeValue, 3> attributes;  // in the op's order, defaults filled in
+
+  bool operator==(const Problem& other) const {
+    return inputs == other.inputs && outputs == other.outputs && attributes == other.attributes;
+  }
 };
 
 // What the definition of the op costs at least, whatever the implementation.
@@ -75,6 +87,12 @@ struct Op {
   // right types; fills problem->outputs.
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
+  // For ops whose problems fall into parts that don't depend on each other, so that a device can
+  // copy one while it works on another: into how many at most, where part i of every operand is the
+  // i-th of that many equal pieces of its memory; and the problem of `count` neighbouring parts.
+  // Null: the problem is one piece.
+  int64_t (*parts)(const Problem& problem) = nullptr;
+  Problem (*take_parts)(const Problem& problem, int64_t count) = nullptr;
 };
 
 // Checks the number of inputs, each spec, each attribute (name, type, allowed values) and the op's
@@ -94,6 +112,7 @@ struct LaunchContext {
   void* stream = nullptr;  // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
   const DeviceProperties* device = nullptr;
   void* workspace = nullptr;  // at least workspace_bytes(problem), aligned like an operand
+  cuda::Libraries* libraries = nullptr;  // on a GPU: the vendor's, with what they remember
 };
 
 struct LaunchShape {
@@ -121,6 +140,13 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   absl::Status (*launch)(const Problem&, const Operands&, const LaunchContext&);
   // Null on the CPU, where there is no grid.
   absl::StatusOr<LaunchShape> (*shape)(const Problem&, const DeviceProperties&);
+  // Called before every launch with the same arguments, outside the time that counts as the
+  // kernel's: may wait for the device, write the outputs and keep what it learned in
+  // context.libraries. Null: nothing to prepare.
+  absl::Status (*prepare)(const Problem&, const Operands&, const LaunchContext&) = nullptr;
+  // Reads every input element and writes every output element once, so that it loses nothing when
+  // they lie in host memory.
+  bool touches_once = false;
 };
 
 // A `supports` for rows that take every valid problem.

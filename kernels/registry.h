@@ -55,7 +55,11 @@ class Registry {
   std::vector<Row> rows_;
 };
 
-// The catalogs: one line per op. A build without CUDA has only the first.
+// The catalogs: one line per op. A build without CUDA has only the first. Rows that are added first
+// are preferred.
 void AddCpuKernels(Registry* registry);
+void AddCudaKernels(Registry* registry);
+// The kernel that breaks a GPU, for tests.
+void AddFaultKernels(Registry* registry);
 
 }  // namespace warpcall

@@ -20,6 +20,7 @@ struct Config {
   int64_t queue_mib = 2048;
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
+  bool fault_injection = false;
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -1,4 +1,6 @@
 // warpcalld. The order of declarations in Serve is the order of shutdown, backwards.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -26,12 +28,16 @@ constexpr int64_t kMib = int64_t{1} << 20;
 // After the drain, when all answers are sent: for connections to close on their own.
 constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
 
+// Sent by a lane to this process: what it is there for is gone.
+constexpr int kDevicesLost = SIGUSR1;
+
 // Blocked in every thread (they inherit it), so that the main thread can wait for them.
 sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, kDevicesLost);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
@@ -47,6 +53,7 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.lanes_per_device = config.lanes_per_device;
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
   options.queue = {config.queue_limit, config.queue_mib * kMib};
+  options.on_devices_lost = [] { kill(getpid(), kDevicesLost); };
   return options;
 }
 
@@ -58,6 +65,7 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine) {
   }
   options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
+  options.device_errors = DeviceErrorCounts;
   return options;
 }
 
@@ -73,10 +81,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
   return HttpServer::Start(std::move(options));
 }
 
-// Not ready, but serving, for the lame-duck time; then refusing; then everything accepted is
-// finished. False when that took longer than the drain time.
-bool Drain(const Config& config, const sigset_t& signals, Engine* engine, GrpcServer* server) {
-  AwaitSignalFor(signals, config.lame_duck_seconds);
+// Refuses new requests and finishes what was accepted. False when that took longer than the drain
+// time.
+bool Drain(const Config& config, Engine* engine, GrpcServer* server) {
   engine->Refuse();
   Log(LogLevel::kInfo, "draining", {{"drain_seconds", config.drain_seconds}});
   const absl::Time give_up = absl::Now() + absl::Seconds(config.drain_seconds);
@@ -90,6 +97,7 @@ bool Drain(const Config& config, const sigset_t& signals, Engine* engine, GrpcSe
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   Registry registry;
   AddKernels(&registry);
+  if (config.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(config.devices));
   std::unique_ptr<Engine> engine;
@@ -108,11 +116,18 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::fflush(stdout);
   int signal;
   sigwait(&signals, &signal);
-  Log(LogLevel::kInfo, "stopping",
-      {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
   ready = false;
   server->SetServing(false);
-  return Drain(config, signals, engine.get(), server.get()) ? 0 : 1;
+  if (signal == kDevicesLost) {
+    Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
+    Drain(config, engine.get(), server.get());
+    return 1;
+  }
+  Log(LogLevel::kInfo, "stopping",
+      {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
+  // Not ready, but serving, for load balancers to notice.
+  AwaitSignalFor(signals, config.lame_duck_seconds);
+  return Drain(config, engine.get(), server.get()) ? 0 : 1;
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Every check that this machine can run, from a clone: installs what is missing, then builds and
 # tests with AddressSanitizer and UndefinedBehaviorSanitizer, with ThreadSanitizer (the engine), with
-# clang (thread-safety analysis, fuzzing) and last the release build, whose ctest summary ends the
-# output. Stops at the first failure with the end of its log. Says what it skipped and why.
+# clang (thread-safety analysis, fuzzing), with CUDA where there is nvcc, and last the release build,
+# whose ctest summary ends the output. Stops at the first failure with the end of its log. Says what
+# it skipped and why.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=deploy/logged.sh
@@ -69,6 +70,21 @@ check_threads() {
   run_ctest tsan -R '^(kernels_thread_pool_test|metrics_test)$'
 }
 
+# Compiles the CUDA device and runs what needs no GPU: the start without a driver, the vendor's
+# libraries not being there, and the CPU's rows in the same binary. Kernels are proved on a GPU.
+check_cuda() {
+  if ! command -v nvcc >/dev/null; then
+    skip 'the CUDA build' 'there is no nvcc'
+    return
+  fi
+  step 'cuda: building with the CUDA device'
+  build cuda --preset cuda -- warpcalld warpcall device_test kernels_conformance_test \
+    kernels_libraries_test warpcall_cuda_kernel_bench
+  run_ctest cuda -R '^(device_test|kernels_conformance_test|kernels_libraries_test|no_gpu_test)$'
+  [[ -e /dev/nvidiactl ]] || skip 'GPU tests' \
+    'there is no GPU; tests/gpu/pack.sh and run.sh bring them to one'
+}
+
 check_clang() {
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
     >"$scratch/fuzz.cc"
@@ -93,7 +109,7 @@ build release --preset release
 check_sanitized
 check_threads
 check_clang
-skip 'GPU tests' 'this version has no CUDA device'
+check_cuda
 
 step 'release: every test; skipped above:'
 printf '  %s\n' "${skipped[@]}"

@@ -3,6 +3,7 @@
 #include <string>
 #include <variant>
 
+#include "kernels/common/element_parts.h"
 #include "kernels/common/saturate.h"
 
 namespace warpcall {
@@ -36,7 +37,9 @@ const Op& GeluOp() {
                       .default_value = std::string("tanh"),
                       .allowed_values = {"tanh", "none"}}},
       .infer_outputs = InferOutputs,
-      .work = WorkOf};
+      .work = WorkOf,
+      .parts = ElementParts,
+      .take_parts = TakeElements};
   return *op;
 }
 

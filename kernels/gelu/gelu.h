@@ -17,6 +17,9 @@ const Op& GeluOp();
 // The rows of the CPU device, in order of preference.
 std::vector<Implementation> GeluCpuRows();
 
+// The rows of CUDA devices, in order of preference.
+std::vector<Implementation> GeluCudaRows();
+
 namespace gelu {
 
 // Index into Problem::attributes.
@@ -27,6 +30,9 @@ bool UsesTanh(const Problem& problem);
 // The rows, one per file.
 Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();
+Implementation VectorizedRow();
+Implementation CudnnPointwiseRow();
+Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();
 

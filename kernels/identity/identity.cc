@@ -1,5 +1,6 @@
 #include "kernels/identity/identity.h"
 
+#include "kernels/common/element_parts.h"
 #include "kernels/common/saturate.h"
 
 namespace warpcall {
@@ -23,7 +24,9 @@ const Op& IdentityOp() {
                                      .input_names = {"x"},
                                      .attributes = {},
                                      .infer_outputs = InferOutputs,
-                                     .work = WorkOf};
+                                     .work = WorkOf,
+                                     .parts = ElementParts,
+                                     .take_parts = TakeElements};
   return *op;
 }
 

@@ -12,12 +12,18 @@ const Op& IdentityOp();
 // The rows of the CPU device, in order of preference.
 std::vector<Implementation> IdentityCpuRows();
 
+// The rows of CUDA devices, in order of preference.
+std::vector<Implementation> IdentityCudaRows();
+
 namespace identity {
 
 // The rows, one per file.
 Implementation ParallelCopyRow();
 Implementation OnednnReorderRow();
 Implementation ElementLoopRow();
+Implementation VectorCopyRow();
+Implementation DeviceMemcpyRow();
+Implementation ElementPerThreadRow();
 Implementation PlainCopyRow();
 
 }  // namespace identity

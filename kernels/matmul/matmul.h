@@ -21,6 +21,9 @@ const Op& MatmulOp();
 // The rows of the CPU device, in order of preference.
 std::vector<Implementation> MatmulCpuRows();
 
+// The rows of a GPU, in order of preference.
+std::vector<Implementation> MatmulCudaRows();
+
 namespace matmul {
 
 // Indices into Problem::attributes.
@@ -73,6 +76,11 @@ bool FinishIfNothingToSum(const Problem& problem, const Operands& operands);
 Implementation OneDotPerOutputRow();
 Implementation SimdTiledRow();
 Implementation OnednnRow();
+Implementation CublasltRow();
+Implementation DotPerOutputRow();
+Implementation MmaTiledRow();
+Implementation RegisterTiledRow();
+Implementation ThreadPerOutputRow();
 Implementation Float64Row();
 
 }  // namespace matmul

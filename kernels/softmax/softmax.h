@@ -16,6 +16,9 @@ const Op& SoftmaxOp();
 // The rows of the CPU device, in order of preference.
 std::vector<Implementation> SoftmaxCpuRows();
 
+// The rows of CUDA devices, in order of preference.
+std::vector<Implementation> SoftmaxCudaRows();
+
 namespace softmax {
 
 // Index into Problem::attributes.
@@ -38,6 +41,13 @@ View ViewOf(const Problem& problem);
 // The rows, one per file.
 Implementation SimdRowsRow();
 Implementation OnednnSoftmaxRow();
+Implementation SubwarpPerRowRow();
+Implementation WarpPerRowRow();
+Implementation BlockPerRowRow();
+Implementation TwoPassRow();
+Implementation ThreadPerColumnRow();
+Implementation CudnnSoftmaxRow();
+Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();
 

@@ -1,5 +1,6 @@
 #include "server/engine/engine.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,21 @@
 #include "kernels/common/status_macros.h"
 
 namespace warpcall {
+namespace {
+
+// What a request costs a device: the link to the host, the arithmetic and a fixed part. Only the
+// proportions matter, and only between devices of one kind. Rates of an H200: both directions of
+// PCIe, float32 matmul, a small request from enqueued to done.
+int64_t PredictedNs(const Op& op, const Problem& problem) {
+  constexpr double kFixedNs = 15'000;
+  constexpr double kBytesPerNs = 50;
+  constexpr double kFlopsPerNs = 40'000;
+  const Work work = op.work(problem);
+  return static_cast<int64_t>(kFixedNs + static_cast<double>(work.bytes) / kBytesPerNs +
+                              static_cast<double>(work.flops) / kFlopsPerNs);
+}
+
+}  // namespace
 
 Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memory,
                        const EngineOptions& options)
@@ -20,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
                                                        std::vector<std::unique_ptr<Device>> devices,
                                                        const EngineOptions& options) {
   if (devices.empty()) return absl::InvalidArgumentError("there is no device to serve");
-  std::unique_ptr<Engine> engine(new Engine(registry, options.clock));
+  std::unique_ptr<Engine> engine(new Engine(registry, options));
   for (std::unique_ptr<Device>& device : devices)
     RETURN_IF_ERROR(engine->AddDevice(std::move(device), options));
   return engine;
@@ -31,8 +47,8 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   ASSIGN_OR_RETURN(staging_memory, device->AllocateStaging(options.staging_bytes));
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
-  const LaneShared shared = {runner.device.get(), &runner.scheduler, &runner.staging, &runner.busy,
-                             options.clock};
+  const LaneShared shared = {runner.device.get(), &runner.scheduler, &runner.staging,
+                             &runner.busy,        options.clock,     [this] { NoteLoss(); }};
   for (int i = 0; i < options.lanes_per_device; ++i) {
     std::unique_ptr<Stream> stream;
     ASSIGN_OR_RETURN(stream, runner.device->CreateStream());
@@ -52,19 +68,27 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
   std::vector<std::string> reasons;
   bool named = false;
   bool lost = false;
+  std::optional<Choice> best;
   for (int i = 0; i < device_count(); ++i) {
     const DeviceProperties& properties = device(i).properties();
     names.push_back(properties.name);
     if (!device_name.empty() && properties.name != device_name) continue;
     named = true;
+    if (best.has_value() && device(best->device).properties().kind != properties.kind) continue;
     if (!device(i).healthy()) {
       lost = true;
       reasons.push_back(absl::StrCat(properties.name, ": the device was lost"));
       continue;
     }
     absl::StatusOr<const Row*> row = registry_.Select(kernel, implementation, problem, properties);
-    if (row.ok()) return Choice{i, *row};
-    reasons.push_back(std::string(row.status().message()));
+    if (!row.ok())
+      reasons.push_back(std::string(row.status().message()));
+    else if (!best.has_value() || LessLoaded(i, best->device))
+      best = Choice{i, *row, 0};
+  }
+  if (best.has_value()) {
+    best->predicted_ns = PredictedNs(*kernel.op, problem);
+    return *best;
   }
   if (!named) {
     return absl::NotFoundError(absl::StrCat(
@@ -74,9 +98,26 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
   return lost ? absl::UnavailableError(message) : absl::UnimplementedError(message);
 }
 
+bool Engine::LessLoaded(int a, int b) const {
+  const Runner& first = *runners_[static_cast<size_t>(a)];
+  const Runner& second = *runners_[static_cast<size_t>(b)];
+  return std::pair(first.outstanding_ns.load(), first.assigned_ns.load()) <
+         std::pair(second.outstanding_ns.load(), second.assigned_ns.load());
+}
+
+void Engine::NoteLoss() {
+  const DeviceKind kind = device(0).properties().kind;
+  for (int i = 0; i < device_count(); ++i)
+    if (device(i).properties().kind == kind && device(i).healthy()) return;
+  if (!devices_lost_.exchange(true)) on_devices_lost_();
+}
+
 absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
-  (*job)->done = [this, done = std::move((*job)->done)](absl::Status status,
-                                                        StagingBuffers outputs) mutable {
+  Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
+  const int64_t predicted_ns = (*job)->predicted_ns;
+  (*job)->done = [this, &runner, predicted_ns, done = std::move((*job)->done)](
+                     absl::Status status, StagingBuffers outputs) mutable {
+    runner.outstanding_ns.fetch_sub(predicted_ns);
     done(std::move(status), std::move(outputs));
     JobEnded();
   };
@@ -84,8 +125,14 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     absl::MutexLock lock(&mutex_);
     ++accepted_;
   }
-  absl::Status status = runners_[static_cast<size_t>((*job)->device)]->scheduler.Submit(job);
-  if (!status.ok()) JobEnded();
+  runner.outstanding_ns.fetch_add(predicted_ns);
+  absl::Status status = runner.scheduler.Submit(job);
+  if (status.ok()) {
+    runner.assigned_ns.fetch_add(predicted_ns);
+  } else {
+    runner.outstanding_ns.fetch_sub(predicted_ns);
+    JobEnded();
+  }
   return status;
 }
 
@@ -129,6 +176,8 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.staging_used_bytes = static_cast<int64_t>(runner->staging.used_bytes());
     snapshot.memory_total_bytes = memory.total_bytes;
     snapshot.memory_used_bytes = memory.used_bytes;
+    snapshot.memory_reserved_bytes = memory.reserved_bytes;
+    snapshot.healthy = runner->device->healthy();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;
   }
   return snapshots;

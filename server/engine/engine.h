@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct EngineOptions {
   size_t staging_bytes = size_t{1} << 30;  // per device
   QueueLimits queue = {1024, int64_t{1} << 30};
   Clock clock = MonotonicNs;
+  // Called once, on any thread, when every device of the first one's kind was lost: what the server
+  // is there for is gone, and only a new process gets it back.
+  std::function<void()> on_devices_lost = [] {};
 };
 
 // Thread-safe once created.
@@ -45,11 +49,12 @@ class Engine {
   struct Choice {
     int device;
     const Row* row;
+    int64_t predicted_ns;  // for Job::predicted_ns
   };
   // Which row on which device runs `problem`: the first device, in order of preference, that
-  // `device_name` names (empty: any healthy one) and that has a matching row. NOT_FOUND lists the
-  // devices; UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are
-  // lost.
+  // `device_name` names (empty: any healthy one) and that has a matching row; among devices of one
+  // kind the one with the least predicted work. NOT_FOUND lists the devices; UNIMPLEMENTED gives
+  // every row's reason; UNAVAILABLE when the devices asked for are lost.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name, const Problem& problem) const;
 
@@ -77,16 +82,22 @@ class Engine {
     StagingPool staging;
     Scheduler scheduler;
     BusyMeter busy;
+    std::atomic<int64_t> outstanding_ns{0};    // predicted, of jobs accepted and not done
+    std::atomic<int64_t> assigned_ns{0};       // predicted, since the start: breaks ties in turn
     std::vector<std::unique_ptr<Lane>> lanes;  // last: they use the others
   };
 
-  explicit Engine(const Registry& registry, Clock clock)
-      : registry_(registry), clock_(std::move(clock)) {}
+  Engine(const Registry& registry, const EngineOptions& options)
+      : registry_(registry), clock_(options.clock), on_devices_lost_(options.on_devices_lost) {}
+  bool LessLoaded(int a, int b) const;
+  void NoteLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   void JobEnded();
 
   const Registry& registry_;
   const Clock clock_;
+  const std::function<void()> on_devices_lost_;
+  std::atomic<bool> devices_lost_{false};
   absl::Mutex mutex_;
   absl::CondVar idle_;
   int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // and not done

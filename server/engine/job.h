@@ -19,7 +19,8 @@ namespace warpcall {
 using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
 
 struct Job {
-  uint64_t id = 0;  // breaks ties between deadlines: first come, first served
+  uint64_t id = 0;         // breaks ties between deadlines: first come, first served
+  const Op* op = nullptr;  // of the row; null: the job is never cut
   const Row* row = nullptr;
   int device = 0;  // position in the engine's list
   Problem problem;
@@ -27,6 +28,7 @@ struct Job {
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
   int64_t submitted_ns = 0;
+  int64_t predicted_ns = 0;  // from Engine::Choose
   int64_t deadline_ns = kNoDeadline;
   // Set by whoever lost interest; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;

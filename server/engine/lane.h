@@ -2,12 +2,14 @@
 // bytes to a finished answer.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/engine/clock.h"
+#include "server/engine/execution.h"
 #include "server/engine/job.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/staging_pool.h"
@@ -38,6 +40,7 @@ struct LaneShared {
   StagingPool* staging;
   BusyMeter* busy;
   Clock clock;
+  std::function<void()> on_lost;  // called when a job ended and the device was found lost
 };
 
 class Lane {
@@ -49,19 +52,12 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
  private:
-  // Where the kernel reads and writes: staging itself, or device memory that mirrors it.
-  struct Placement;
-
   void Loop();
   absl::Status Run(Job& job, StagingBuffers* outputs);
   absl::StatusOr<StagingBuffers> StageIn(Job& job);
-  absl::StatusOr<Placement> Place(const Job& job, const StagingBuffers& staging);
-  absl::Status Execute(const Job& job, const StagingBuffers& staging, const Placement& placement);
-  absl::StatusOr<void*> Workspace(const Job& job);
 
   const LaneShared shared_;
-  const std::unique_ptr<Stream> stream_;
-  Buffer workspace_;    // kept between jobs while small
+  Execution execution_;
   std::thread thread_;  // last: runs on all of the above
 };
 

@@ -42,7 +42,8 @@ struct RequestTrace {
   int64_t h2d_ns = 0;
   int64_t kernel_ns = 0;
   int64_t d2h_ns = 0;
-  int64_t total_ns = 0;  // received -> about to be answered
+  int64_t device_ns = 0;  // first enqueued -> seen complete, by the host's clock
+  int64_t total_ns = 0;   // received -> about to be answered
   int64_t copy_in_bytes = 0;
   int64_t copy_out_bytes = 0;
   Work work;
@@ -57,6 +58,12 @@ class MetricsSink {
   virtual void Record(const RequestTrace& trace) = 0;
 };
 
+// Errors of one kind, since the process began.
+struct DeviceErrorCount {
+  const char* code;  // "cudaErrorIllegalAddress"
+  int64_t count;
+};
+
 // Gauges of one device, read at scrape time.
 struct DeviceSnapshot {
   int64_t queue_depth = 0;
@@ -66,6 +73,8 @@ struct DeviceSnapshot {
   int64_t staging_used_bytes = 0;
   int64_t memory_total_bytes = 0;
   int64_t memory_used_bytes = 0;
+  int64_t memory_reserved_bytes = 0;
+  bool healthy = true;
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
 };

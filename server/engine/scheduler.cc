@@ -57,8 +57,16 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
   waiting_bytes_ += (*job)->input_bytes;
   const Key key((*job)->deadline_ns, (*job)->id);
   waiting_.emplace(key, std::move(*job));
-  arrived_.Signal();
+  CallIdle();
   return absl::OkStatus();
+}
+
+void Scheduler::CallIdle() {
+  if (idle_.empty()) return;
+  Idle* const idle = idle_.back();
+  idle_.pop_back();
+  idle->is_called = true;
+  idle->called.Signal();
 }
 
 std::unique_ptr<Job> Scheduler::Remove(int64_t deadline_ns, uint64_t id) {
@@ -75,7 +83,9 @@ std::unique_ptr<Job> Scheduler::Next() {
   absl::MutexLock lock(&mutex_);
   while (waiting_.empty()) {
     if (closed_) return nullptr;
-    arrived_.Wait(&mutex_);
+    Idle self;
+    idle_.push_back(&self);
+    while (!self.is_called) self.called.Wait(&mutex_);
   }
   const auto first = waiting_.begin();
   std::unique_ptr<Job> job = std::move(first->second);
@@ -92,7 +102,7 @@ void Scheduler::NoteServiceTime(int64_t ns) {
 void Scheduler::Close() {
   absl::MutexLock lock(&mutex_);
   closed_ = true;
-  arrived_.SignalAll();
+  while (!idle_.empty()) CallIdle();
 }
 
 QueueSnapshot Scheduler::Snapshot() const {

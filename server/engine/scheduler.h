@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
@@ -51,13 +52,21 @@ class Scheduler {
  private:
   using Key = std::pair<int64_t, uint64_t>;  // deadline, id
 
+  // A lane in Next without a job.
+  struct Idle {
+    absl::CondVar called;
+    bool is_called = false;
+  };
+
   absl::Status Admit(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t EstimatedWaitMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const QueueLimits limits_;
   const Clock clock_;
   mutable absl::Mutex mutex_;
-  absl::CondVar arrived_;
+  // The one that became idle last is called first: its core's caches still know the work.
+  std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<Key, std::unique_ptr<Job>> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   double service_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // exponential mean

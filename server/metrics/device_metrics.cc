@@ -34,6 +34,10 @@ constexpr Gauge kGauges[] = {
      [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_total_bytes); }},
     {"warpcall_device_memory_bytes", "", MetricType::Gauge, "used",
      [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_used_bytes); }},
+    {"warpcall_device_memory_bytes", "", MetricType::Gauge, "reserved",
+     [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_reserved_bytes); }},
+    {"warpcall_device_healthy", "1 while the device works, 0 for good once it was lost.",
+     MetricType::Gauge, nullptr, [](const DeviceSnapshot& s) { return s.healthy ? 1.0 : 0.0; }},
     {"warpcall_device_busy_seconds_total",
      "Time in which at least one kernel or copy of a lane was running.", MetricType::Counter,
      nullptr, [](const DeviceSnapshot& s) { return s.busy_seconds; }},
@@ -60,6 +64,18 @@ void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
         metric.gauge.value = value;
       }
     }
+  }
+}
+
+void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,
+                        std::vector<prometheus::MetricFamily>* families) {
+  if (errors.empty()) return;
+  families->push_back(
+      {"warpcall_cuda_errors_total", "Errors that CUDA reported.", MetricType::Counter, {}});
+  for (const DeviceErrorCount& error : errors) {
+    prometheus::ClientMetric& metric = families->back().metric.emplace_back();
+    metric.label = {{"code", error.code}};
+    metric.counter.value = static_cast<double>(error.count);
   }
 }
 

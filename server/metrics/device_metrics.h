@@ -15,6 +15,10 @@ void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
                           absl::Span<const DeviceSnapshot> snapshots,
                           std::vector<prometheus::MetricFamily>* families);
 
+// Nothing where a build has no devices with errors.
+void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,
+                        std::vector<prometheus::MetricFamily>* families);
+
 void AppendBuildInfo(const BuildInfo& build, std::vector<prometheus::MetricFamily>* families);
 
 }  // namespace warpcall

@@ -233,6 +233,7 @@ void PrometheusSink::RecordRun(const RequestTrace& trace) {
 std::string PrometheusSink::Scrape() const {
   std::vector<prometheus::MetricFamily> families = series_->Collect();
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
+  AppendDeviceErrors(options_.device_errors(), &families);
   AppendBuildInfo(options_.build, &families);
   if (const auto stats = ReadProcessStats(); stats.has_value()) {
     AppendProcessFamilies(*stats, &families);

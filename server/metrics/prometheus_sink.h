@@ -41,6 +41,10 @@ class PrometheusSink final : public MetricsSink {
     // Present state of each device, in the order of `devices`; called by every Scrape, on its
     // thread.
     std::function<std::vector<DeviceSnapshot>()> snapshot_devices;
+    // How often each error of a device was seen; called as above.
+    std::function<std::vector<DeviceErrorCount>()> device_errors = [] {
+      return std::vector<DeviceErrorCount>();
+    };
   };
 
   // Reads names from `registry` here and never again.

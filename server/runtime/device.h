@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device_properties.h"
+#include "kernels/op.h"
 
 namespace warpcall {
 
@@ -44,30 +45,49 @@ class Buffer {
   void* owner_ = nullptr;
 };
 
-// Points in a stream's order whose times the lane reads back.
+// Points in a stream's order. A job runs in rounds, one for each piece of its data that is copied
+// and worked on by itself; every round passes all four, in this order.
 enum class Milestone : uint8_t { kStart, kInputsReady, kKernelDone, kOutputsReady };
-inline constexpr int kMilestoneCount = 4;
 
-// An ordered queue of work on one device, used by one thread. Calls enqueue; Synchronize waits.
-// After an error that a device does not recover from, every call returns UNAVAILABLE.
+struct StreamTimes {
+  int64_t h2d_ns = 0;     // the first round's kStart to the last round's kInputsReady
+  int64_t kernel_ns = 0;  // kernels, summed over the rounds
+  int64_t d2h_ns = 0;     // the first round's kKernelDone to the last round's kOutputsReady
+};
+
+// An ordered queue of work on one device, used by one thread at a time. Calls enqueue; Synchronize
+// waits. After an error that a device does not recover from, every call returns UNAVAILABLE.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // What kernels get as LaunchContext::stream.
+  // Called first by a thread that is to use the stream.
+  virtual absl::Status BindThread() = 0;
+  // What kernels get as LaunchContext::stream and LaunchContext::libraries.
   virtual void* native_handle() = 0;
-  virtual absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) = 0;
-  virtual absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) = 0;
+  virtual cuda::Libraries* libraries() { return nullptr; }
+  // Device memory for operands and workspaces; RESOURCE_EXHAUSTED names the limit. Given back in
+  // the stream's order, which the stream outlives.
+  virtual absl::StatusOr<Buffer> AllocateMemory(size_t bytes) = 0;
+
+  // Opens a job of `rounds` >= 1. With one, everything runs in the order of the calls. With more, a
+  // round's copies in run beside the kernels and copies out of the rounds before it.
+  virtual absl::Status Begin(int rounds) = 0;
   virtual absl::Status Mark(Milestone milestone) = 0;
+  // Between kStart and kInputsReady.
+  virtual absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) = 0;
+  // Between kKernelDone and kOutputsReady.
+  virtual absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) = 0;
   // Returns when everything enqueued has run.
   virtual absl::Status Synchronize() = 0;
-  // Device time between two milestones marked before the last Synchronize.
-  virtual int64_t ElapsedNs(Milestone from, Milestone to) = 0;
+  // Of the rounds since Begin, once Synchronize has returned.
+  virtual StreamTimes Times() = 0;
 };
 
 struct MemoryUsage {
   int64_t total_bytes = 0;
-  int64_t used_bytes = 0;
+  int64_t used_bytes = 0;      // handed out
+  int64_t reserved_bytes = 0;  // held by this process, handed out or kept for later
 };
 
 // Thread-safe. Outlives its streams and buffers.
@@ -82,11 +102,12 @@ class Device {
   // Host memory that the device copies from and to at full speed (pinned on a GPU). Slow: at start
   // only.
   virtual absl::StatusOr<Buffer> AllocateStaging(size_t bytes) = 0;
-  // Device memory for operands and workspaces. RESOURCE_EXHAUSTED names the limit.
-  virtual absl::StatusOr<Buffer> AllocateMemory(size_t bytes) = 0;
-  // Whether kernels should work on staging memory itself when a job's operands total `bytes`:
-  // always on the CPU, for small requests on a GPU.
-  virtual bool KernelsUseStaging(size_t bytes) const = 0;
+  // Whether a kernel should work on staging memory itself when a job's operands total `bytes`:
+  // always on the CPU, for small requests on a GPU. `touches_once`: the kernel reads and writes no
+  // element twice.
+  virtual bool KernelsUseStaging(size_t bytes, bool touches_once) const = 0;
+  // Operand bytes of one round when a large job is cut into several; 0: never cut.
+  virtual size_t round_bytes() const = 0;
   virtual MemoryUsage memory_usage() const = 0;
 };
 

@@ -89,7 +89,9 @@ absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
 
   auto job = std::make_unique<Job>();
   job->id = id_;
+  job->op = kernel->op;
   job->row = choice.row;
+  job->predicted_ns = choice.predicted_ns;
   job->device = choice.device;
   job->problem = problem_;
   for (size_t i = 0; i < problem_.inputs.size(); ++i) {
@@ -188,6 +190,7 @@ void ExecuteCall::LogEnd(const absl::Status& status) const {
        {"code", CodeName(trace_.code)},
        {"queue_ns", trace_.queue_ns},
        {"kernel_ns", trace_.kernel_ns},
+       {"device_ns", trace_.device_ns},
        {"total_ns", trace_.total_ns},
        {"error", absl::string_view(status.message())}});
 }

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
 #include "tests/kernels/cases.h"
@@ -45,11 +47,32 @@ struct Variant {
   std::string reason;  // of the last refusal
 };
 
+// WARPCALL_TEST_DEVICE_KIND=cuda leaves the CPU's rows out, "cpu" the GPU's.
+bool Runs(const Implementation& row) {
+  if (row.device_kind == DeviceKind::kCuda && TestGpuProperties() == nullptr) return false;
+  const char* const wanted = std::getenv("WARPCALL_TEST_DEVICE_KIND");
+  return wanted == nullptr || std::string(wanted) == DeviceKindName(row.device_kind);
+}
+
+// WARPCALL_TEST_ELEMENTS_MAX leaves out larger cases, for runs under tools that slow them down.
+bool IsSmallEnough(const Problem& problem) {
+  const char* const text = std::getenv("WARPCALL_TEST_ELEMENTS_MAX");
+  int64_t elements_max = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &elements_max)) return true;
+  return absl::c_all_of(problem.inputs,
+                        [&](const TensorSpec& spec) { return spec.elements() <= elements_max; });
+}
+
+const DeviceProperties& PropertiesFor(const Implementation& row) {
+  return row.device_kind == DeviceKind::kCuda ? *TestGpuProperties() : TestDeviceProperties();
+}
+
 std::vector<Variant> VariantsOf(const Kernel& kernel) {
   const int64_t best = VectorTargets().front();
   std::vector<Variant> variants;
   for (int id : kernel.rows) {
-    const Implementation& row = CpuRegistry().rows()[id].implementation;
+    const Implementation& row = FullRegistry().rows()[id].implementation;
+    if (!Runs(row)) continue;
     if (row.family != Family::kCpu) {
       variants.push_back({&row, best, row.name});
       continue;
@@ -113,6 +136,7 @@ class ConformanceTest : public ::testing::TestWithParam<Parameter> {
     for (const Dims& dims : test_case.shapes) specs.push_back({GetParam().data_type, dims});
     const absl::StatusOr<Problem> problem = MakeProblem(*cases().op, specs, test_case.attributes);
     ASSERT_TRUE(problem.ok()) << problem.status();
+    if (!IsSmallEnough(*problem)) return;
     std::vector<Memory> inputs;
     for (size_t i = 0; i < specs.size(); ++i) {
       inputs.push_back(FilledInput(
@@ -149,12 +173,12 @@ class ConformanceTest : public ::testing::TestWithParam<Parameter> {
     if (!absl::c_linear_search(row.data_types, problem.inputs[0].data_type)) {
       return absl::UnimplementedError("data type is not in its list");
     }
-    return row.supports(problem, TestDeviceProperties());
+    return row.supports(problem, PropertiesFor(row));
   }
 };
 
 TEST_P(ConformanceTest, EveryRowAgreesWithTheReference) {
-  const auto kernel = CpuRegistry().Find(cases().op->name);
+  const auto kernel = FullRegistry().Find(cases().op->name);
   ASSERT_TRUE(kernel.ok()) << kernel.status();
   const Implementation& reference = ReferenceOf(**kernel);
   ASSERT_EQ(reference.family, Family::kReference);
@@ -187,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Catalog, ConformanceTest, ::testing::ValuesIn(AllParame
                          });
 
 TEST(ConformanceCoverage, EveryKernelHasCases) {
-  for (const Kernel& kernel : CpuRegistry().kernels()) {
+  for (const Kernel& kernel : FullRegistry().kernels()) {
     EXPECT_TRUE(absl::c_any_of(AllCases(), [&](const OpCases& cases) {
       return cases.op == kernel.op && !cases.cases.empty();
     })) << kernel.op->name;

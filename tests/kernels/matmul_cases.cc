@@ -51,11 +51,47 @@ Case Multiplication(const Size& size, const Transpose& transpose, const Batches&
 // 512, tasks at 240 rows, strips of few rows at 64 and 512 columns, blocks at 1024 columns and, for
 // 16-bit types, 512 rows.
 constexpr Size kSizes[] = {
-    {0, 3, 4},     {3, 0, 4},      {3, 4, 0},    {0, 0, 0},    {1, 0, 1},     {1, 1, 1},
-    {1, 7, 1},     {1, 1, 9},      {9, 1, 1},    {2, 3, 2},    {1, 513, 65},  {1, 37, 1030},
-    {1030, 37, 1}, {2, 511, 63},   {3, 515, 66}, {4, 64, 513}, {5, 9, 31},    {6, 16, 32},
-    {7, 17, 33},   {11, 31, 15},   {12, 32, 16}, {13, 33, 17}, {12, 255, 32}, {13, 257, 49},
-    {24, 256, 64}, {25, 13, 1025}, {53, 59, 61}, {239, 5, 33}, {241, 7, 31},  {513, 19, 47},
+    {0, 3, 4},
+    {3, 0, 4},
+    {3, 4, 0},
+    {0, 0, 0},
+    {1, 0, 1},
+    {1, 1, 1},
+    {1, 7, 1},
+    {1, 1, 9},
+    {9, 1, 1},
+    {2, 3, 2},
+    {1, 513, 65},
+    {1, 37, 1030},
+    {1030, 37, 1},
+    {2, 511, 63},
+    {3, 515, 66},
+    {4, 64, 513},
+    {5, 9, 31},
+    {6, 16, 32},
+    {7, 17, 33},
+    {11, 31, 15},
+    {12, 32, 16},
+    {13, 33, 17},
+    {12, 255, 32},
+    {13, 257, 49},
+    {24, 256, 64},
+    {25, 13, 1025},
+    {53, 59, 61},
+    {239, 5, 33},
+    {241, 7, 31},
+    {513, 19, 47},
+    // Tiles of 64, 128 and 256 on GPUs, whole and with an element more or less, and steps in k of
+    // 16 to 64; leading dimensions that are, and are not, multiples of 16 bytes.
+    {128, 64, 128},
+    {256, 96, 128},
+    {127, 31, 129},
+    {129, 65, 257},
+    {64, 1024, 72},
+    {264, 40, 136},
+    {1, 1024, 256},
+    {256, 520, 1},
+    {16, 512, 200},
 };
 
 // Rounding errors add up and a lost term weighs least where k is long.
@@ -85,7 +121,8 @@ const std::vector<Batches>& BatchCases() {
   };
   return cases;
 }
-constexpr Size kBatchSizes[] = {{5, 7, 6}, {1, 19, 21}, {14, 8, 1}};
+// The last: oneDNN's bfloat16 with AMX got it wrong, b transposed.
+constexpr Size kBatchSizes[] = {{5, 7, 6}, {1, 19, 21}, {14, 8, 1}, {13, 3, 55}};
 
 double UnitRoundoff(DataType type) {
   switch (type) {

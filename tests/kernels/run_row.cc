@@ -44,6 +44,7 @@ const DeviceProperties& TestDeviceProperties() {
 
 absl::StatusOr<std::vector<Memory>> RunRow(const Implementation& row, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison) {
+  if (row.device_kind == DeviceKind::kCuda) return RunRowOnGpu(row, problem, inputs, poison);
   Operands operands;
   for (const Memory& input : inputs) operands.inputs.push_back(input.data());
   std::vector<Memory> outputs;
@@ -70,8 +71,18 @@ const Registry& CpuRegistry() {
   return *registry;
 }
 
+const Registry& FullRegistry() {
+  static const Registry* const registry = [] {
+    auto* created = new Registry;
+    AddGpuRows(created);
+    AddCpuKernels(created);
+    return created;
+  }();
+  return *registry;
+}
+
 const Implementation& ReferenceOf(const Kernel& kernel) {
-  const Registry& registry = CpuRegistry();
+  const Registry& registry = FullRegistry();
   return registry.rows()[kernel.rows.back()].implementation;
 }
 

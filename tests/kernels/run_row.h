@@ -31,16 +31,29 @@ class Memory {
   size_t bytes_;
 };
 
-// Of the device that RunRow uses: more threads than most machines under test have cores, so that
-// work is really shared out.
+// Of the CPU device that RunRow uses: more threads than most machines under test have cores, so
+// that work is really shared out.
 const DeviceProperties& TestDeviceProperties();
 
-// Allocates outputs and workspace, fills both with `poison`, launches. One Memory per output.
+// Of the GPU that RunRow uses; null where there is none, or the build has no code for one.
+const DeviceProperties* TestGpuProperties();
+
+// On the device that the row is for. Allocates outputs and workspace, fills both with `poison`,
+// launches. One Memory per output.
 absl::StatusOr<std::vector<Memory>> RunRow(const Implementation& row, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison);
 
-// The registry of the CPU build.
+// Only for RunRow. REQUIRES: TestGpuProperties() is not null.
+absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const Implementation& row, const Problem& problem,
+                                                absl::Span<const Memory> inputs, uint8_t poison);
+
+// Adds the rows of GPUs to a registry, in builds that have them.
+void AddGpuRows(Registry* registry);
+
+// The rows of the CPU.
 const Registry& CpuRegistry();
+// Everything that this build has.
+const Registry& FullRegistry();
 
 // The row that is the truth for `kernel`.
 const Implementation& ReferenceOf(const Kernel& kernel);

@@ -49,6 +49,15 @@ OpCases SoftmaxCases() {
     AddAllFills({97, n}, 1, &cases);
   }
   for (int64_t n : {8191, 8192, 8193, 16385}) AddAllFills({11, n}, -1, &cases);
+  // Where rows for GPUs change their number of threads, and more rows than a block has.
+  for (int64_t n : {255,  256,  511,  512,  513,  1023, 1024, 1025, 2047, 2048,  2049,
+                    3071, 3072, 3073, 4095, 4096, 4097, 6143, 6144, 6145, 16383, 16384})
+    AddAllFills({7, n}, -1, &cases);
+  AddAllFills({1031, 64}, -1, &cases);
+  AddAllFills({1031, 100}, -1, &cases);
+  AddAllFills({2, 262147}, -1, &cases);
+  AddAllFills({5, 1031, 33}, 1, &cases);
+  AddAllFills({1, 3, 4099}, 1, &cases);
   // Few wide rows, which threads share.
   for (int64_t n : {32767, 32768, 65537}) AddAllFills({3, n}, -1, &cases);
   AddAllFills({100003}, 0, &cases);

@@ -22,7 +22,9 @@ class FakeDevice final : public Device {
     std::atomic<bool> kernels_use_staging{false};
     std::atomic<int64_t> memory_limit_bytes{int64_t{1} << 40};
     std::atomic<int64_t> memory_used_bytes{0};
+    std::atomic<size_t> round_bytes{0};
     std::atomic<int> copies{0};
+    std::atomic<int> rounds{0};  // since the start
     // Called by every stream operation with its name; what it returns is what the operation
     // returns.
     std::function<absl::Status(const char* operation)> on_operation = [](const char*) {
@@ -45,30 +47,36 @@ class FakeDevice final : public Device {
         std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
         [](void*, void* data, size_t) { std::free(data); }, nullptr);
   }
-  absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override {
-    const auto wanted = static_cast<int64_t>(bytes);
-    if (control_->memory_used_bytes + wanted > control_->memory_limit_bytes)
-      return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes wanted, the device has ",
-                                                       control_->memory_limit_bytes.load()));
-    control_->memory_used_bytes += wanted;
-    return Buffer(
-        std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
-        [](void* owner, void* data, size_t size) {
-          static_cast<Control*>(owner)->memory_used_bytes -= static_cast<int64_t>(size);
-          std::free(data);
-        },
-        control_);
-  }
-  bool KernelsUseStaging(size_t) const override { return control_->kernels_use_staging; }
+  bool KernelsUseStaging(size_t, bool) const override { return control_->kernels_use_staging; }
+  size_t round_bytes() const override { return control_->round_bytes; }
   MemoryUsage memory_usage() const override {
-    return {control_->memory_limit_bytes, control_->memory_used_bytes};
+    return {control_->memory_limit_bytes, control_->memory_used_bytes, control_->memory_used_bytes};
   }
 
  private:
   class FakeStream final : public Stream {
    public:
     explicit FakeStream(Control* control) : control_(control) {}
+    absl::Status BindThread() override { return absl::OkStatus(); }
     void* native_handle() override { return control_; }
+    absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override {
+      const auto wanted = static_cast<int64_t>(bytes);
+      if (control_->memory_used_bytes + wanted > control_->memory_limit_bytes)
+        return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes wanted, the device has ",
+                                                         control_->memory_limit_bytes.load()));
+      control_->memory_used_bytes += wanted;
+      return Buffer(
+          std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes,
+          [](void* owner, void* data, size_t size) {
+            static_cast<Control*>(owner)->memory_used_bytes -= static_cast<int64_t>(size);
+            std::free(data);
+          },
+          control_);
+    }
+    absl::Status Begin(int rounds) override {
+      control_->rounds += rounds;
+      return control_->on_operation("begin");
+    }
     absl::Status CopyToDevice(void* to, const void* from, size_t bytes) override {
       return Copy(to, from, bytes, "h2d");
     }
@@ -77,9 +85,7 @@ class FakeDevice final : public Device {
     }
     absl::Status Mark(Milestone) override { return control_->on_operation("mark"); }
     absl::Status Synchronize() override { return control_->on_operation("synchronize"); }
-    int64_t ElapsedNs(Milestone from, Milestone to) override {
-      return static_cast<int64_t>(to) * 100 - static_cast<int64_t>(from) * 100;
-    }
+    StreamTimes Times() override { return {100, 200, 300}; }
 
    private:
     absl::Status Copy(void* to, const void* from, size_t bytes, const char* name) {

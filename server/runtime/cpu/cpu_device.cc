@@ -1,5 +1,6 @@
 #include "server/runtime/cpu/cpu_device.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -58,9 +59,17 @@ absl::StatusOr<void*> Map(size_t bytes) {
 
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(cpu::ThreadPool* pool) : pool_(pool) {}
+  CpuStream(CpuDevice* device, cpu::ThreadPool* pool) : device_(device), pool_(pool) {}
 
+  absl::Status BindThread() override { return absl::OkStatus(); }
   void* native_handle() override { return pool_; }
+  absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override {
+    return device_->AllocateMemory(bytes);
+  }
+  absl::Status Begin(int) override {
+    times_ = {};
+    return absl::OkStatus();
+  }
   absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) override {
     if (bytes > 0) std::memcpy(device, staging, bytes);
     return absl::OkStatus();
@@ -69,20 +78,29 @@ class CpuStream final : public Stream {
     return CopyToDevice(staging, device, bytes);
   }
   absl::Status Mark(Milestone milestone) override {
-    times_ns_[static_cast<int>(milestone)] = NowNs();
+    const int64_t now_ns = NowNs();
+    if (milestone == Milestone::kInputsReady) times_.h2d_ns += now_ns - marked_ns_;
+    if (milestone == Milestone::kKernelDone) times_.kernel_ns += now_ns - marked_ns_;
+    if (milestone == Milestone::kOutputsReady) times_.d2h_ns += now_ns - marked_ns_;
+    marked_ns_ = now_ns;
     return absl::OkStatus();
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
-  int64_t ElapsedNs(Milestone from, Milestone to) override {
-    return times_ns_[static_cast<int>(to)] - times_ns_[static_cast<int>(from)];
-  }
+  StreamTimes Times() override { return times_; }
 
  private:
+  CpuDevice* const device_;
   cpu::ThreadPool* const pool_;
-  int64_t times_ns_[kMilestoneCount] = {};
+  int64_t marked_ns_ = 0;
+  StreamTimes times_;
 };
 
 }  // namespace
+
+int CpuDevice::UsableThreads() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
 
 CpuDevice::CpuDevice(int threads) : pool_(threads) {
   properties_.name = "cpu";
@@ -94,7 +112,7 @@ CpuDevice::CpuDevice(int threads) : pool_(threads) {
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() {
-  return std::make_unique<CpuStream>(&pool_);
+  return std::make_unique<CpuStream>(this, &pool_);
 }
 
 absl::StatusOr<Buffer> CpuDevice::AllocateStaging(size_t bytes) {
@@ -130,7 +148,8 @@ absl::StatusOr<Buffer> CpuDevice::AllocateMemory(size_t bytes) {
 }
 
 MemoryUsage CpuDevice::memory_usage() const {
-  return {properties_.memory_bytes, used_bytes_.load()};
+  const int64_t used = used_bytes_.load();
+  return {properties_.memory_bytes, used, used};
 }
 
 }  // namespace warpcall

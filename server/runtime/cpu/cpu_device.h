@@ -12,6 +12,9 @@ namespace warpcall {
 
 class CpuDevice final : public Device {
  public:
+  // What the process may use, which in a container can be less than the machine has.
+  static int UsableThreads();
+
   // `threads` >= 1 for its kernels.
   explicit CpuDevice(int threads);
 
@@ -20,9 +23,12 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   // Address space only: pages appear when they are first written.
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
-  absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override;
-  bool KernelsUseStaging(size_t) const override { return true; }
+  bool KernelsUseStaging(size_t, bool) const override { return true; }
+  size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;
+
+  // For its streams. The buffer must not outlive the device.
+  absl::StatusOr<Buffer> AllocateMemory(size_t bytes);
 
  private:
   DeviceProperties properties_;

@@ -22,9 +22,25 @@ absl::Status InferSame(Problem* problem) {
   return absl::OkStatus();
 }
 
+Problem TakeParts(const Problem& problem, int64_t count) {
+  Problem taken = problem;
+  taken.inputs[0].dims = taken.outputs[0].dims = {count};
+  return taken;
+}
+
 const Op& DoubleOp() {
   static const Op* const op =
-      new Op{"double", "y = 2 x", {"x"}, {}, InferSame, [](const Problem&) { return Work{8, 1}; }};
+      new Op{.name = "double",
+             .summary = "y = 2 x",
+             .input_names = {"x"},
+             .attributes = {},
+             .infer_outputs = InferSame,
+             .work =
+                 [](const Problem&) {
+                   return Work{8, 1};
+                 },
+             .parts = [](const Problem& problem) { return problem.inputs[0].elements(); },
+             .take_parts = TakeParts};
   return *op;
 }
 
@@ -79,6 +95,7 @@ class EngineTest : public ::testing::Test {
     options.staging_bytes = 64 << 10;
     options.queue = {8, 1 << 20};
     options.clock = [this] { return now_ns_.load(); };
+    options.on_devices_lost = [this] { ++devices_lost_; };
     auto engine = Engine::Create(registry_, std::move(devices), options);
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);
@@ -89,6 +106,7 @@ class EngineTest : public ::testing::Test {
     auto job = std::make_unique<Job>();
     job->id = ++last_id_;
     job->device = device;
+    job->op = &DoubleOp();
     job->row = &registry_.rows()[0];
     TensorSpec spec;
     spec.dims = {static_cast<int64_t>(elements)};
@@ -136,6 +154,7 @@ class EngineTest : public ::testing::Test {
   std::atomic<int64_t> now_ns_{1000};
   std::atomic<uint64_t> last_id_{0};
   Registry registry_ = MakeRegistry();
+  std::atomic<int> devices_lost_{0};
   FakeDevice::Control control_[2];
   std::unique_ptr<Engine> engine_;  // last: its lanes use the above
 };
@@ -150,7 +169,8 @@ TEST_F(EngineTest, RunsAJobThroughDeviceMemory) {
   EXPECT_TRUE(call.trace.ran);
   EXPECT_EQ(call.trace.copy_in_bytes, 400);
   EXPECT_EQ(call.trace.h2d_ns, 100);
-  EXPECT_EQ(call.trace.kernel_ns, 100);
+  EXPECT_EQ(call.trace.kernel_ns, 200);
+  EXPECT_EQ(call.trace.d2h_ns, 300);
   EXPECT_EQ(control_[0].copies, 2);
   EXPECT_EQ(engine_->Snapshot()[0].staging_used_bytes, 0);
 }
@@ -162,6 +182,33 @@ TEST_F(EngineTest, RunsAJobOnStagingItself) {
   ASSERT_TRUE(call.status.ok()) << call.status;
   EXPECT_EQ(call.output[99], 199);
   EXPECT_EQ(control_[0].copies, 0);
+}
+
+TEST_F(EngineTest, CutsALargeJobIntoRoundsWithTheSameResult) {
+  control_[0].round_bytes = 1024;
+  Call call;
+  Run(&call, MakeJob(&call, 1001));  // 8008 bytes of operands: the last round is a short one
+  ASSERT_TRUE(call.status.ok()) << call.status;
+  for (size_t i = 0; i < 1001; ++i) EXPECT_EQ(call.output[i], 2 * call.input[i]) << i;
+  EXPECT_GT(control_[0].rounds, 2);
+  EXPECT_EQ(control_[0].copies, 2 * control_[0].rounds);
+  EXPECT_EQ(control_[0].memory_used_bytes, 192 * 4);  // the workspace that is kept: one round's
+}
+
+TEST_F(EngineTest, AJobOfWhichARoundFailsEndsOnceAndTheDeviceIsWaitedFor) {
+  control_[0].round_bytes = 1024;
+  std::atomic<int> copies{0};
+  std::atomic<int> waits{0};
+  control_[0].on_operation = [&](const char* operation) {
+    if (std::string(operation) == "synchronize") ++waits;
+    return std::string(operation) == "h2d" && ++copies == 3 ? absl::InternalError("the third copy")
+                                                            : absl::OkStatus();
+  };
+  Call call;
+  Run(&call, MakeJob(&call, 1001));
+  EXPECT_EQ(call.status.message(), "the third copy");
+  EXPECT_EQ(call.done_count, 1);
+  EXPECT_EQ(waits, 1);
 }
 
 TEST_F(EngineTest, ZeroElementsWork) {
@@ -304,6 +351,42 @@ TEST_F(EngineTest, ALostDeviceAnswersUnavailableWithItsReason) {
   Run(&call, MakeJob(&call));
   EXPECT_EQ(call.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(call.trace.reject_reason, RejectReason::kDeviceLost);
+  EXPECT_EQ(devices_lost_, 0);  // the other one still works
+  const std::vector<DeviceSnapshot> snapshots = engine_->Snapshot();
+  EXPECT_FALSE(snapshots[0].healthy);
+  EXPECT_TRUE(snapshots[1].healthy);
+}
+
+TEST_F(EngineTest, LosingTheLastDeviceIsToldOnce) {
+  for (int device : {0, 1, 1, 0}) {
+    control_[device].lost = true;
+    Call call;
+    Run(&call, MakeJob(&call, 100, device));
+    EXPECT_EQ(call.status.code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(devices_lost_, 1);
+}
+
+// Lanes of device 0 are held, so what is submitted to it stays its work.
+TEST_F(EngineTest, ChoosesTheDeviceWithTheLeastPredictedWork) {
+  const Kernel& kernel = registry_.kernels()[0];
+  absl::BlockingCounter reached(1);
+  absl::Notification go;
+  BlockLanes(&reached, &go);
+  Call call;
+  std::unique_ptr<Job> job = MakeJob(&call);
+  const Problem problem = job->problem;
+  job->predicted_ns = engine_->Choose(kernel, "", "", problem)->predicted_ns;
+  EXPECT_GT(job->predicted_ns, 0);
+  ASSERT_TRUE(engine_->Submit(&job).ok());
+  reached.Wait();
+  EXPECT_EQ(engine_->Choose(kernel, "", "", problem)->device, 1);
+  EXPECT_EQ(engine_->Choose(kernel, "", "fake:0", problem)->device, 0);
+  go.Notify();
+  call.done.WaitForNotification();
+  ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  // Both are idle again; the one that has done less comes first.
+  EXPECT_EQ(engine_->Choose(kernel, "", "", problem)->device, 1);
 }
 
 TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {

@@ -13,6 +13,7 @@
 namespace warpcall::testing {
 namespace {
 
+using ::testing::IsSupersetOf;
 using ::testing::UnorderedElementsAreArray;
 
 constexpr const char* kPairs[] = {
@@ -130,21 +131,48 @@ TEST_F(SeriesTest, RejectionsAndCopiesAndDevices) {
         SeriesOf(samples, name),
         UnorderedElementsAreArray({name + R"({device="cpu"})", name + R"({device="cuda:0"})"}));
   }
-  for (const std::string name : {"warpcall_staging_bytes", "warpcall_device_memory_bytes"}) {
-    EXPECT_THAT(SeriesOf(samples, name),
-                UnorderedElementsAreArray({name + R"({device="cpu",state="total"})",
-                                           name + R"({device="cpu",state="used"})",
-                                           name + R"({device="cuda:0",state="total"})",
-                                           name + R"({device="cuda:0",state="used"})"}));
+  for (const std::string state : {"total", "used"}) {
+    EXPECT_THAT(
+        SeriesOf(samples, "warpcall_staging_bytes"),
+        IsSupersetOf({R"(warpcall_staging_bytes{device="cpu",state=")" + state + "\"}",
+                      R"(warpcall_staging_bytes{device="cuda:0",state=")" + state + "\"}"}));
   }
+  for (const std::string state : {"total", "used", "reserved"}) {
+    const std::string name = "warpcall_device_memory_bytes";
+    EXPECT_THAT(SeriesOf(samples, name),
+                IsSupersetOf({name + R"({device="cpu",state=")" + state + "\"}",
+                              name + R"({device="cuda:0",state=")" + state + "\"}"}));
+  }
+  EXPECT_EQ(SeriesOf(samples, "warpcall_staging_bytes").size(), 4u);
+  EXPECT_EQ(SeriesOf(samples, "warpcall_device_memory_bytes").size(), 6u);
+}
+
+TEST_F(SeriesTest, ErrorsOfDevicesHaveSeriesByCodeAndNoneWithoutCodes) {
+  EXPECT_TRUE(SeriesOf(text_.samples, "warpcall_cuda_errors_total").empty());
+  PrometheusSink::Options options = SinkOptions();
+  options.device_errors = [] {
+    return std::vector<DeviceErrorCount>{{"cudaErrorAssert", 0}, {"cudaErrorIllegalAddress", 3}};
+  };
+  const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), std::move(options)));
+  EXPECT_EQ(samples.at(R"(warpcall_cuda_errors_total{code="cudaErrorAssert"})"), 0);
+  EXPECT_EQ(samples.at(R"(warpcall_cuda_errors_total{code="cudaErrorIllegalAddress"})"), 3);
+}
+
+TEST_F(SeriesTest, ALostDeviceIsNotHealthy) {
+  std::vector<DeviceSnapshot> snapshots(2);
+  snapshots[kCudaDevice].healthy = false;
+  const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), SinkOptions(snapshots)));
+  EXPECT_EQ(samples.at(R"(warpcall_device_healthy{device="cpu"})"), 1);
+  EXPECT_EQ(samples.at(R"(warpcall_device_healthy{device="cuda:0"})"), 0);
 }
 
 TEST_F(SeriesTest, EverythingStartsAtZeroButWhatDescribesTheProcess) {
   int zeros = 0;
   for (const auto& [series, value] : text_.samples) {
     if (absl::StartsWith(series, "process_")) continue;
-    const bool is_build_info = absl::StartsWith(series, "warpcall_build_info");
-    EXPECT_EQ(value, is_build_info ? 1 : 0) << series;
+    const bool is_one = absl::StartsWith(series, "warpcall_build_info") ||
+                        absl::StartsWith(series, "warpcall_device_healthy");
+    EXPECT_EQ(value, is_one ? 1 : 0) << series;
     zeros += value == 0;
   }
   EXPECT_GT(zeros, 500);

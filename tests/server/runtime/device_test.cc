@@ -4,21 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
+#include <thread>
 #include <vector>
 
-#include "server/runtime/cpu/cpu_device.h"
+#include "tests/server/runtime/device_kinds.h"
 
 namespace warpcall {
 namespace {
 
-struct Kind {
-  const char* name;
-  std::unique_ptr<Device> (*open)();
-};
+using testing::DeviceKinds;
+using testing::KindOfDevice;
 
-class DeviceTest : public ::testing::TestWithParam<Kind> {
+class DeviceTest : public ::testing::TestWithParam<KindOfDevice> {
  protected:
-  std::unique_ptr<Device> device_ = GetParam().open();
+  void SetUp() override {
+    device_ = GetParam().open();
+    if (device_ == nullptr) GTEST_SKIP() << "there is no " << GetParam().name << " device here";
+  }
+
+  std::unique_ptr<Device> device_;
 };
 
 TEST_P(DeviceTest, DescribesItself) {
@@ -38,53 +43,97 @@ TEST_P(DeviceTest, StagingIsAlignedWritableAndOutlivesTheDevice) {
   std::memset(staging->data(), 1, staging->bytes());
 }
 
-TEST_P(DeviceTest, CopiesThereAndBackInOrder) {
-  auto stream = device_->CreateStream();
+// `rounds` rounds, each with its own kilobytes of the buffers.
+void CopyThereAndBack(Device* device, int rounds) {
+  constexpr size_t kBytes = 1 << 20;
+  auto stream = device->CreateStream();
   ASSERT_TRUE(stream.ok());
-  auto staging = device_->AllocateStaging(2 << 20);
-  auto memory = device_->AllocateMemory(1 << 20);
+  ASSERT_TRUE((*stream)->BindThread().ok());
+  auto staging = device->AllocateStaging(2 * kBytes);
+  auto memory = (*stream)->AllocateMemory(kBytes);
   ASSERT_TRUE(staging.ok() && memory.ok());
   auto* in = static_cast<unsigned char*>(staging->data());
-  unsigned char* out = in + (1 << 20);
-  for (int i = 0; i < 1 << 20; ++i) in[i] = static_cast<unsigned char>(i * 7);
-  EXPECT_TRUE((*stream)->Mark(Milestone::kStart).ok());
-  EXPECT_TRUE((*stream)->CopyToDevice(memory->data(), in, 1 << 20).ok());
-  EXPECT_TRUE((*stream)->Mark(Milestone::kInputsReady).ok());
-  EXPECT_TRUE((*stream)->Mark(Milestone::kKernelDone).ok());
-  EXPECT_TRUE((*stream)->CopyToStaging(out, memory->data(), 1 << 20).ok());
-  EXPECT_TRUE((*stream)->Mark(Milestone::kOutputsReady).ok());
+  unsigned char* out = in + kBytes;
+  for (size_t i = 0; i < kBytes; ++i) in[i] = static_cast<unsigned char>(i * 7 + i / 251);
+  const size_t bytes = kBytes / static_cast<size_t>(rounds);
+  ASSERT_TRUE((*stream)->Begin(rounds).ok());
+  for (int round = 0; round < rounds; ++round) {
+    const size_t at = static_cast<size_t>(round) * bytes;
+    char* there = static_cast<char*>(memory->data()) + at;
+    EXPECT_TRUE((*stream)->Mark(Milestone::kStart).ok());
+    EXPECT_TRUE((*stream)->CopyToDevice(there, in + at, bytes).ok());
+    EXPECT_TRUE((*stream)->Mark(Milestone::kInputsReady).ok());
+    EXPECT_TRUE((*stream)->Mark(Milestone::kKernelDone).ok());
+    EXPECT_TRUE((*stream)->CopyToStaging(out + at, there, bytes).ok());
+    EXPECT_TRUE((*stream)->Mark(Milestone::kOutputsReady).ok());
+  }
   ASSERT_TRUE((*stream)->Synchronize().ok());
-  EXPECT_EQ(std::memcmp(in, out, 1 << 20), 0);
-  EXPECT_GT((*stream)->ElapsedNs(Milestone::kStart, Milestone::kInputsReady), 0);
-  EXPECT_GE((*stream)->ElapsedNs(Milestone::kInputsReady, Milestone::kKernelDone), 0);
-  EXPECT_GT((*stream)->ElapsedNs(Milestone::kKernelDone, Milestone::kOutputsReady), 0);
+  EXPECT_EQ(std::memcmp(in, out, kBytes), 0);
+  const StreamTimes times = (*stream)->Times();
+  EXPECT_GT(times.h2d_ns, 0);
+  EXPECT_GE(times.kernel_ns, 0);
+  EXPECT_GT(times.d2h_ns, 0);
+}
+
+TEST_P(DeviceTest, CopiesThereAndBackInOrder) {
+  CopyThereAndBack(device_.get(), 1);
+  CopyThereAndBack(device_.get(), 16);
+}
+
+TEST_P(DeviceTest, StreamsOfSeveralThreadsDoNotDisturbEachOther) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([this, i] {
+      for (int k = 0; k < 8; ++k) CopyThereAndBack(device_.get(), 1 << i);
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_P(DeviceTest, CountsItsMemoryAndGivesItBack) {
+  auto stream = device_->CreateStream();
+  ASSERT_TRUE(stream.ok());
   const int64_t before = device_->memory_usage().used_bytes;
   {
-    auto memory = device_->AllocateMemory(3 << 20);
+    auto memory = (*stream)->AllocateMemory(3 << 20);
     ASSERT_TRUE(memory.ok());
     EXPECT_EQ(device_->memory_usage().used_bytes, before + (3 << 20));
+    EXPECT_GE(device_->memory_usage().reserved_bytes, 3 << 20);
     Buffer moved = *std::move(memory);
     EXPECT_EQ(moved.bytes(), size_t{3} << 20);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(moved.data()) % kOperandAlignmentBytes, 0u);
   }
   EXPECT_EQ(device_->memory_usage().used_bytes, before);
 }
 
-TEST_P(DeviceTest, RefusesMoreMemoryThanThereIsAndServesOn) {
-  const auto refused =
-      device_->AllocateMemory(static_cast<size_t>(device_->memory_usage().total_bytes) + 1);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(device_->healthy());
-  EXPECT_TRUE(device_->AllocateMemory(1 << 20).ok());
+TEST_P(DeviceTest, KeepsWhatItOnceGot) {
+  auto stream = device_->CreateStream();
+  ASSERT_TRUE(stream.ok());
+  const auto allocate = [&] {
+    ASSERT_TRUE((*stream)->AllocateMemory(64 << 20).ok());
+    ASSERT_TRUE((*stream)->Synchronize().ok());
+  };
+  allocate();
+  const int64_t reserved = device_->memory_usage().reserved_bytes;
+  for (int i = 0; i < 20; ++i) allocate();
+  EXPECT_EQ(device_->memory_usage().reserved_bytes, reserved);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, DeviceTest,
-                         ::testing::Values(Kind{"cpu", [] {
-                                                  return std::unique_ptr<Device>(
-                                                      std::make_unique<CpuDevice>(2));
-                                                }}));
+TEST_P(DeviceTest, RefusesMoreMemoryThanThereIsAndServesOn) {
+  auto stream = device_->CreateStream();
+  ASSERT_TRUE(stream.ok());
+  const auto total = static_cast<size_t>(device_->memory_usage().total_bytes);
+  // More than the device has, and what it has in two halves too large.
+  const auto refused = (*stream)->AllocateMemory(total + 1);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  const auto half = (*stream)->AllocateMemory(total / 4 * 3);
+  const auto too_much = (*stream)->AllocateMemory(total / 4 * 3);
+  EXPECT_EQ(too_much.status().code(), absl::StatusCode::kResourceExhausted) << too_much.status();
+  EXPECT_TRUE(device_->healthy());
+  EXPECT_TRUE((*stream)->AllocateMemory(1 << 20).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, DeviceTest, ::testing::ValuesIn(DeviceKinds()),
+                         [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace
 }  // namespace warpcall

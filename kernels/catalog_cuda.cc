@@ -1,0 +1,20 @@
+// What GPUs serve: one line per op.
+#include "kernels/fault/fault.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/identity/identity.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/registry.h"
+#include "kernels/softmax/softmax.h"
+
+namespace warpcall {
+
+void AddCudaKernels(Registry* registry) {
+  registry->Add(IdentityOp(), IdentityCudaRows());
+  registry->Add(GeluOp(), GeluCudaRows());
+  registry->Add(SoftmaxOp(), SoftmaxCudaRows());
+  registry->Add(MatmulOp(), MatmulCudaRows());
+}
+
+void AddFaultKernels(Registry* registry) { registry->Add(FaultOp(), FaultCudaRows()); }
+
+}  // namespace warpcall

@@ -1,0 +1,22 @@
+// Which of several ways to do the same is the fastest, by trying.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace warpcall::cuda {
+
+// Times `enqueue(i)`, which enqueues way i on `stream`, for the ways 0 <= i < count, and returns
+// the fastest. Of equals the earlier wins, so callers give what they expect to be best first. A way
+// whose `enqueue` fails is left out; when all fail, the first one's error is returned, and so is
+// UNAVAILABLE at once, for the device is then lost. REQUIRES: count > 0, nothing captures `stream`.
+//
+// Waits for the stream, many times. Takes about 100 ms at most, save that three ways are always
+// looked at unless that takes 400 ms: one that runs longer than this is chosen untried by the rest.
+absl::StatusOr<int> FindFastest(int count, cudaStream_t stream,
+                                absl::FunctionRef<absl::Status(int)> enqueue);
+
+}  // namespace warpcall::cuda

@@ -1,0 +1,9 @@
+#include "kernels/gelu/gelu.h"
+
+namespace warpcall {
+
+std::vector<Implementation> GeluCudaRows() {
+  return {gelu::VectorizedRow(), gelu::CudnnPointwiseRow(), gelu::ChainOfKernelsRow()};
+}
+
+}  // namespace warpcall

@@ -1,0 +1,185 @@
+// The unfused chain: every elementary operation of the definition is a kernel of its own over
+// float32 arrays in memory, in the order of chain_of_loops. Two arrays hold it: `h` is x and later
+// x / 2, `t` everything else. For float32 and tanh its ten kernels move 92 bytes an element, 13
+// floats read and 10 written, where the definition needs 8. Each alone is written to keep up with
+// the memory: the loss is that of not being fused.
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/gelu/gelu.h"
+
+namespace warpcall::gelu {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWidth = 4;  // elements a thread: 16 bytes of float32
+constexpr int kBlockElements = kThreads * kWidth;
+
+// The operations, by what they do to one element of each input.
+struct Copy {
+  __device__ float operator()(float a) const { return a; }
+};
+
+struct Square {
+  __device__ float operator()(float a) const { return a * a; }
+};
+
+struct Multiply {
+  __device__ float operator()(float a, float b) const { return a * b; }
+};
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+struct Scale {
+  float factor;
+  __device__ float operator()(float a) const { return factor * a; }
+};
+
+struct Tanh {
+  __device__ float operator()(float a) const { return tanhf(a); }
+};
+
+struct Erf {
+  __device__ float operator()(float a) const { return erff(a); }
+};
+
+struct AddOne {
+  __device__ float operator()(float a) const { return 1.0f + a; }
+};
+
+struct MultiplyToLimit {
+  __device__ float operator()(float h, float t) const {
+    // -inf x 0 is where the product has a limit and IEEE arithmetic none.
+    return h < std::numeric_limits<float>::lowest() ? -0.0f : h * t;
+  }
+};
+
+template <int kCount>
+struct Floats {
+  float values[kCount];
+};
+
+template <int kCount, typename T>
+__device__ Floats<kCount> Load(const T* at) {
+  Floats<kCount> loaded;
+  cuda::Vector<T, kCount>::Load(at).Unpack(loaded.values);
+  return loaded;
+}
+
+template <typename Out, typename Operation, int kCount, typename... More>
+__device__ void Store(Out* at, Operation operation, const Floats<kCount>& a, const More&... more) {
+  float result[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) result[i] = operation(a.values[i], more.values[i]...);
+  cuda::Vector<Out, kCount>::Pack(result).Store(at);
+}
+
+// out[i] = operation(in[i]...) for every i; `out` may be one of the inputs.
+template <typename Operation, typename Out, typename... In>
+__global__ void __launch_bounds__(kThreads)
+    Pass(Operation operation, int64_t count, Out* out, const In*... in) {
+  const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth;
+  if (first + kWidth <= count) {
+    Store(out + first, operation, Load<kWidth>(in + first)...);
+  } else {
+    for (int64_t i = first; i < count; ++i) Store(out + i, operation, Load<1>(in + i)...);
+  }
+}
+
+cuda::Grid GridOf(int64_t count) { return cuda::LinearGrid(count, kBlockElements, kThreads); }
+
+struct Chain {
+  const LaunchContext& context;
+  int64_t count;
+
+  template <typename Out, typename Operation, typename... In>
+  absl::Status Enqueue(Out* out, Operation operation, const In*... in) const {
+    return cuda::Launch(Pass<Operation, Out, In...>, GridOf(count), context, operation, count, out,
+                        in...);
+  }
+};
+
+// t = tanh(sqrt(2 / pi) (h + 0.044715 h^3))
+absl::Status EnqueueTanh(const Chain& chain, const float* h, float* t) {
+  constexpr float kScale = 0.797884561f;  // sqrt(2 / pi)
+  RETURN_IF_ERROR(chain.Enqueue(t, Square(), h));
+  RETURN_IF_ERROR(chain.Enqueue(t, Multiply(), t, h));
+  RETURN_IF_ERROR(chain.Enqueue(t, Scale{0.044715f}, t));
+  RETURN_IF_ERROR(chain.Enqueue(t, Add(), h, t));
+  RETURN_IF_ERROR(chain.Enqueue(t, Scale{kScale}, t));
+  return chain.Enqueue(t, Tanh(), t);
+}
+
+// t = erf(h / sqrt(2))
+absl::Status EnqueueErf(const Chain& chain, const float* h, float* t) {
+  RETURN_IF_ERROR(chain.Enqueue(t, Scale{1 / std::numbers::sqrt2_v<float>}, h));
+  return chain.Enqueue(t, Erf(), t);
+}
+
+constexpr int kKernelsOfTanh = 10;
+constexpr int kKernelsOfErf = 6;
+
+// Elements of one array: whole vectors, so that the second one starts aligned.
+int64_t ArrayElements(const Problem& problem) {
+  return SaturatingMultiply(CeilDivide(problem.inputs[0].elements(), kWidth), kWidth);
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  const TensorSpec& spec = problem.inputs[0];
+  if (spec.elements() == 0) return absl::OkStatus();
+  const Chain chain{context, spec.elements()};
+  float* const h = static_cast<float*>(context.workspace);
+  float* const t = h + ArrayElements(problem);
+  return DispatchDataType(spec.data_type, [&]<typename T>(T) -> absl::Status {
+    RETURN_IF_ERROR(chain.Enqueue(h, Copy(), static_cast<const T*>(operands.inputs[0])));
+    RETURN_IF_ERROR(UsesTanh(problem) ? EnqueueTanh(chain, h, t) : EnqueueErf(chain, h, t));
+    RETURN_IF_ERROR(chain.Enqueue(t, AddOne(), t));
+    RETURN_IF_ERROR(chain.Enqueue(h, Scale{0.5f}, h));
+    return chain.Enqueue(static_cast<T*>(operands.outputs[0]), MultiplyToLimit(), h, t);
+  });
+}
+
+// Of the kernel that moves most: both sums and products of two arrays in float32, the sum when the
+// last product writes 16 bits.
+absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
+  const TensorSpec& spec = problem.inputs[0];
+  if (spec.elements() == 0) return LaunchShape();
+  const cuda::Grid grid = GridOf(spec.elements());
+  if (UsesTanh(problem))
+    return cuda::ShapeOf(Pass<Add, float, float, float>, grid, device, kKernelsOfTanh);
+  return DispatchDataType(spec.data_type, [&]<typename T>(T) {
+    return cuda::ShapeOf(Pass<MultiplyToLimit, T, float, float>, grid, device, kKernelsOfErf);
+  });
+}
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
+  return SaturatingBytes(ArrayElements(problem), 2 * sizeof(float));
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  return cuda::CheckLinearGrid(problem.inputs[0].elements(), kBlockElements, "chain_of_kernels");
+}
+
+}  // namespace
+
+Implementation ChainOfKernelsRow() {
+  return {.name = "chain_of_kernels",
+          .family = Family::kManual,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "one elementary operation per kernel",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = WorkspaceBytes,
+          .launch = Launch,
+          .shape = Shape};
+}
+
+}  // namespace warpcall::gelu

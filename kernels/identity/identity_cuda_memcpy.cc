@@ -1,0 +1,38 @@
+// The driver's own copy.
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/identity/identity.h"
+
+namespace warpcall::identity {
+namespace {
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  const size_t bytes = problem.inputs[0].bytes();
+  if (bytes == 0) return absl::OkStatus();
+  return cuda::ToStatus(
+      cudaMemcpyAsync(operands.outputs[0], operands.inputs[0], bytes, cudaMemcpyDefault,
+                      static_cast<cudaStream_t>(context.stream)),
+      "copying");
+}
+
+// A copy engine, or a kernel of the driver's of which it tells nothing.
+absl::StatusOr<LaunchShape> Shape(const Problem&, const DeviceProperties&) { return LaunchShape(); }
+
+}  // namespace
+
+// touches_once stays false: a copy from host memory to host memory is the host's work.
+Implementation DeviceMemcpyRow() {
+  return {.name = "device_memcpy",
+          .family = Family::kLibrary,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "cudaMemcpyAsync",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = SupportsAll,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = Shape};
+}
+
+}  // namespace warpcall::identity

@@ -1,0 +1,66 @@
+// A copy in vectors of 16 bytes. No bits are looked at: the tensor is one of 2-byte units, into
+// which every type divides.
+#include <cstdint>
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/identity/identity.h"
+
+namespace warpcall::identity {
+namespace {
+
+using Unit = uint16_t;
+
+struct Keep {
+  template <int kWidth>
+  __device__ cuda::Vector<Unit, kWidth> operator()(const cuda::Vector<Unit, kWidth>& vector) const {
+    return vector;
+  }
+};
+
+__global__ void __launch_bounds__(cuda::kMapThreads)
+    Copy(const Unit* __restrict__ x, Unit* __restrict__ y, int64_t count) {
+  cuda::MapTile(x, y, count, Keep());
+}
+
+int64_t Units(const Problem& problem) {
+  return static_cast<int64_t>(problem.inputs[0].bytes() / sizeof(Unit));
+}
+
+cuda::Grid GridFor(const Problem& problem) {
+  return cuda::LinearGrid(Units(problem), cuda::kMapTileElements<Unit>, cuda::kMapThreads);
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  const int64_t elements_each = cuda::kMapTileElements<Unit> * static_cast<int64_t>(sizeof(Unit)) /
+                                static_cast<int64_t>(ElementBytes(problem.inputs[0].data_type));
+  return cuda::CheckLinearGrid(problem.inputs[0].elements(), elements_each, "vector_copy");
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  return cuda::Launch(Copy, GridFor(problem), context, static_cast<const Unit*>(operands.inputs[0]),
+                      static_cast<Unit*>(operands.outputs[0]), Units(problem));
+}
+
+absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
+  if (problem.inputs[0].elements() == 0) return LaunchShape();
+  return cuda::ShapeOf(Copy, GridFor(problem), device);
+}
+
+}  // namespace
+
+Implementation VectorCopyRow() {
+  return {.name = "vector_copy",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "a copy in vectors of 16 bytes",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = Shape,
+          .touches_once = true};
+}
+
+}  // namespace warpcall::identity

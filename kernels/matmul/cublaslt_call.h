@@ -1,0 +1,48 @@
+// How a matmul problem is put to cuBLASLt: pure arithmetic on sizes and strides.
+//
+// cuBLASLt's matrices are column-major. A row-major matrix is its own transpose there, so instead
+// of c = a b it is asked for c^T = b^T a^T: its first operand is our b, its second our a, and its
+// m is our n.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/plan_cache.h"
+#include "kernels/matmul/matmul.h"
+
+namespace warpcall::matmul {
+
+// A column-major matrix as it lies in memory, before the transposition that is asked for.
+struct CublasLtMatrix {
+  int64_t rows;
+  int64_t columns;
+  int64_t leading_dimension;  // elements between columns
+  bool transpose;
+  int64_t batch_stride;     // elements; 0: every batch has the same
+  int32_t alignment_bytes;  // of the matrix of every batch: a power of two, at most 256
+};
+
+// One cublasLtMatmul, of `batch_count` multiplications.
+struct CublasLtCall {
+  DataType data_type;
+  bool tf32;
+  int64_t batch_count;
+  CublasLtMatrix first;   // b
+  CublasLtMatrix second;  // a
+  CublasLtMatrix output;  // c
+};
+
+// A problem is the same call once per batch of `outer`, whose offsets tell where.
+struct CublasLtCalls {
+  CublasLtCall call;
+  Shape outer;
+};
+
+// The longest batch dimension goes into the call, the others are looped over. REQUIRES: the output
+// has elements and k > 0.
+CublasLtCalls MakeCublasLtCalls(const Problem& problem);
+
+// Different for calls that may need different algorithms.
+cuda::PlanKey KeyOf(const CublasLtCall& call);
+
+}  // namespace warpcall::matmul

@@ -1,0 +1,270 @@
+// cuBLASLt with the fastest of the algorithms that its heuristic proposes, measured when a problem
+// is first prepared and remembered.
+#include <array>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/cublaslt_api.h"
+#include "kernels/cuda/fastest.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/libraries.h"
+#include "kernels/matmul/cublaslt_call.h"
+#include "kernels/matmul/matmul.h"
+
+namespace warpcall::matmul {
+namespace {
+
+using cuda::CublasLtApi;
+
+// What NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr int kAlgorithmsMax = 16;
+constexpr int64_t kSizeMax = std::numeric_limits<int32_t>::max();
+// Each call costs the CPU some 3 us: beyond this the lane would be blocked for tens of ms.
+constexpr int64_t kCallsMax = 4096;
+
+// Calls of the library that create something return it through a pointer; these own it.
+template <auto Destroy>
+struct Deleter {
+  template <typename T>
+  void operator()(T* descriptor) const {
+    ((*cuda::LoadCublasLt())->*Destroy)(descriptor);
+  }
+};
+using Layout =
+    std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Deleter<&CublasLtApi::MatrixLayoutDestroy>>;
+using Description =
+    std::unique_ptr<cublasLtMatmulDescOpaque_t, Deleter<&CublasLtApi::MatmulDescDestroy>>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t,
+                                   Deleter<&CublasLtApi::MatmulPreferenceDestroy>>;
+
+struct Plan {
+  const CublasLtApi* api;
+  cublasLtHandle_t handle;
+  Description description;
+  Layout first;
+  Layout second;
+  Layout output;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+// Where one call finds its matrices.
+struct Addresses {
+  const char* a;
+  const char* b;
+  char* c;
+};
+
+Addresses AddressesOf(const Operands& operands, const Offsets& offsets, DataType type) {
+  const auto bytes = static_cast<int64_t>(ElementBytes(type));
+  return {static_cast<const char*>(operands.inputs[0]) + offsets.a * bytes,
+          static_cast<const char*>(operands.inputs[1]) + offsets.b * bytes,
+          static_cast<char*>(operands.outputs[0]) + offsets.c * bytes};
+}
+
+cudaDataType_t ToCuda(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return CUDA_R_16F;
+    case DataType::kBFloat16:
+      return CUDA_R_16BF;
+    case DataType::kFloat32:
+      break;
+  }
+  return CUDA_R_32F;
+}
+
+absl::StatusOr<Layout> MakeLayout(const CublasLtApi& api, const CublasLtCall& call,
+                                  const CublasLtMatrix& matrix) {
+  cublasLtMatrixLayout_t created = nullptr;
+  RETURN_IF_ERROR(api.ToStatus(
+      api.MatrixLayoutCreate(&created, ToCuda(call.data_type), static_cast<uint64_t>(matrix.rows),
+                             static_cast<uint64_t>(matrix.columns), matrix.leading_dimension),
+      "describing a matrix"));
+  Layout layout(created);
+  const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+    return api.ToStatus(api.MatrixLayoutSetAttribute(created, attribute, &value, sizeof(value)),
+                        "describing a batch of matrices");
+  };
+  RETURN_IF_ERROR(set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(call.batch_count)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.batch_stride));
+  return layout;
+}
+
+absl::StatusOr<Description> MakeDescription(const CublasLtApi& api, const CublasLtCall& call) {
+  cublasLtMatmulDesc_t created = nullptr;
+  RETURN_IF_ERROR(api.ToStatus(
+      api.MatmulDescCreate(&created, call.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                           CUDA_R_32F),
+      "describing a matmul"));
+  Description description(created);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
+    const int32_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return api.ToStatus(api.MatmulDescSetAttribute(created, attribute, &value, sizeof(value)),
+                        "describing a matmul's transpositions");
+  };
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, call.first.transpose));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, call.second.transpose));
+  return description;
+}
+
+absl::StatusOr<Preference> MakePreference(const CublasLtApi& api, const CublasLtCall& call) {
+  cublasLtMatmulPreference_t created = nullptr;
+  RETURN_IF_ERROR(
+      api.ToStatus(api.MatmulPreferenceCreate(&created), "describing what is preferred"));
+  Preference preference(created);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    return api.ToStatus(api.MatmulPreferenceSetAttribute(created, attribute, &value, sizeof(value)),
+                        "describing what is preferred");
+  };
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}));
+  // Sums that are split have their parts added in float32: the other schemes round every part to
+  // the type of the output.
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                      static_cast<uint32_t>(call.data_type == DataType::kFloat32
+                                                ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+  const auto alignment = [](const CublasLtMatrix& matrix) {
+    return static_cast<uint32_t>(matrix.alignment_bytes);
+  };
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(call.first)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(call.second)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(call.output)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(call.output)));
+  return preference;
+}
+
+absl::Status Multiply(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Addresses& at,
+                      const LaunchContext& context) {
+  constexpr float kAlpha = 1;
+  constexpr float kBeta = 0;  // c is not read
+  return plan.api->ToStatus(
+      plan.api->Matmul(plan.handle, plan.description.get(), &kAlpha, at.b, plan.first.get(), at.a,
+                       plan.second.get(), &kBeta, at.c, plan.output.get(), at.c, plan.output.get(),
+                       &algorithm, context.workspace, kWorkspaceBytes, cuda::StreamOf(context)),
+      "cublasLtMatmul");
+}
+
+// What the heuristic proposes, best first. UNIMPLEMENTED when it has nothing.
+absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Plan& plan,
+                                                          const CublasLtCall& call) {
+  ASSIGN_OR_RETURN(const Preference preference, MakePreference(*plan.api, call));
+  std::array<cublasLtMatmulHeuristicResult_t, kAlgorithmsMax> results{};
+  int count = 0;
+  RETURN_IF_ERROR(plan.api->ToStatus(
+      plan.api->MatmulAlgoGetHeuristic(plan.handle, plan.description.get(), plan.first.get(),
+                                       plan.second.get(), plan.output.get(), plan.output.get(),
+                                       preference.get(), kAlgorithmsMax, results.data(), &count),
+      "asking cuBLASLt for algorithms"));
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < count; ++i) {
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[i].algo);
+  }
+  if (!algorithms.empty()) return algorithms;
+  return absl::UnimplementedError(absl::StrCat(
+      "cuBLASLt has no ", DataTypeName(call.data_type), " matmul of ", call.second.rows, "x",
+      call.second.columns, " by ", call.first.rows, "x", call.first.columns, ", ", call.batch_count,
+      " times, within ", kWorkspaceBytes >> 20, " MiB of workspace"));
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const CublasLtCall& call, const Addresses& at,
+                                                     const LaunchContext& context) {
+  auto plan = std::make_shared<Plan>();
+  ASSIGN_OR_RETURN(plan->api, cuda::LoadCublasLt());
+  ASSIGN_OR_RETURN(plan->handle, context.libraries->CublasLt());
+  ASSIGN_OR_RETURN(plan->description, MakeDescription(*plan->api, call));
+  ASSIGN_OR_RETURN(plan->first, MakeLayout(*plan->api, call, call.first));
+  ASSIGN_OR_RETURN(plan->second, MakeLayout(*plan->api, call, call.second));
+  ASSIGN_OR_RETURN(plan->output, MakeLayout(*plan->api, call, call.output));
+  ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> algorithms, Propose(*plan, call));
+  ASSIGN_OR_RETURN(
+      const int fastest,
+      cuda::FindFastest(static_cast<int>(algorithms.size()), cuda::StreamOf(context),
+                        [&](int i) { return Multiply(*plan, algorithms[i], at, context); }));
+  plan->algorithm = algorithms[fastest];
+  return plan;
+}
+
+// Whether there is nothing to ask cuBLASLt for.
+bool NothingToSum(const Problem& problem) {
+  return problem.outputs[0].elements() == 0 || DecodeShape(problem).k == 0;
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  RETURN_IF_ERROR(cuda::LoadCublasLt().status());
+  if (NothingToSum(problem)) return absl::OkStatus();
+  const CublasLtCalls calls = MakeCublasLtCalls(problem);
+  const int64_t m = calls.outer.m;
+  const int64_t n = calls.outer.n;
+  const int64_t k = calls.outer.k;
+  if (m > kSizeMax || n > kSizeMax || k > kSizeMax || calls.call.batch_count > kSizeMax)
+    return absl::UnimplementedError(absl::StrCat("m, n, k and a batch dimension may be ", kSizeMax,
+                                                 " at most, got m ", m, ", n ", n, ", k ", k,
+                                                 ", batch ", calls.call.batch_count));
+  if (calls.outer.batches() > kCallsMax)
+    return absl::UnimplementedError(absl::StrCat("batch dimensions that broadcast this way take ",
+                                                 calls.outer.batches(), " calls of cuBLASLt; ",
+                                                 kCallsMax, " are allowed"));
+  return absl::OkStatus();
+}
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
+  return NothingToSum(problem) ? 0 : kWorkspaceBytes;
+}
+
+absl::Status Prepare(const Problem& problem, const Operands& operands,
+                     const LaunchContext& context) {
+  if (NothingToSum(problem)) return absl::OkStatus();
+  const CublasLtCalls calls = MakeCublasLtCalls(problem);
+  const Addresses at = AddressesOf(operands, calls.outer.BatchOffsets(0), calls.call.data_type);
+  return context.libraries->plans()
+      .GetOrMake<Plan>(KeyOf(calls.call), [&] { return MakePlan(calls.call, at, context); })
+      .status();
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
+  if (NothingToSum(problem))
+    return cuda::ToStatus(cudaMemsetAsync(operands.outputs[0], 0, problem.outputs[0].bytes(),
+                                          cuda::StreamOf(context)),
+                          "clearing the output");
+  const CublasLtCalls calls = MakeCublasLtCalls(problem);
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
+                   context.libraries->plans().Get<Plan>(KeyOf(calls.call)));
+  for (int64_t i = 0, batches = calls.outer.batches(); i < batches; ++i)
+    RETURN_IF_ERROR(Multiply(
+        *plan, plan->algorithm,
+        AddressesOf(operands, calls.outer.BatchOffsets(i), calls.call.data_type), context));
+  return absl::OkStatus();
+}
+
+// cuBLASLt tells neither grid nor block, nor whether a call adds a kernel that sums the parts of a
+// split sum: what is known is the number of calls.
+absl::StatusOr<LaunchShape> ShapeOfCalls(const Problem& problem, const DeviceProperties&) {
+  LaunchShape shape;
+  if (!NothingToSum(problem))
+    shape.gpu_kernels = static_cast<int32_t>(MakeCublasLtCalls(problem).outer.batches());
+  return shape;
+}
+
+}  // namespace
+
+Implementation CublasltRow() {
+  return {.name = "cublaslt",
+          .family = Family::kLibrary,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "cuBLASLt, the fastest of the algorithms that its heuristic proposes",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = WorkspaceBytes,
+          .launch = Launch,
+          .shape = ShapeOfCalls,
+          .prepare = Prepare};
+}
+
+}  // namespace warpcall::matmul

@@ -1,0 +1,37 @@
+// What the tiled kernels are told about a problem.
+#pragma once
+
+#include <cstdint>
+
+namespace warpcall::matmul {
+
+// The batch dimensions of Shape (matmul.h), slowest first. The output's matrices lie one after the
+// other in the order of the batch index, so c needs no strides.
+inline constexpr int kBatchRankMax = 6;
+struct BatchWalk {
+  int32_t rank;
+  int64_t size[kBatchRankMax];
+  int64_t a_stride[kBatchRankMax];
+  int64_t b_stride[kBatchRankMax];
+};
+
+struct Arguments {
+  const void* a;
+  const void* b;
+  void* c;
+  float* partial;  // [split][batch][m][n]; unused without splits
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t batches;
+  // Elements between neighbours along the index that is not adjacent.
+  int64_t a_stride;
+  int64_t b_stride;
+  int64_t split_depth;
+  uint32_t splits;
+  uint32_t tiles_m;
+  uint32_t tiles_n;
+  BatchWalk batch;
+};
+
+}  // namespace warpcall::matmul

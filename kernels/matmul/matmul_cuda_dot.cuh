@@ -1,0 +1,149 @@
+// dot_per_output: a matrix times a vector. Every element of the matrix is used once, so reading is
+// all there is to it: k x outer elements, by 16 bytes, several loads of a thread in flight. The
+// vector and the sums are little beside it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/vector.cuh"
+#include "kernels/matmul/matmul_cuda_arguments.h"
+#include "kernels/matmul/matmul_cuda_select.h"
+#include "kernels/matmul/matmul_cuda_share.cuh"
+
+namespace warpcall::matmul {
+
+// The kernels see c[m] = a[m, k] x b[k], so n = 1: where the problem's m is 1 instead, its b
+// transposed is their a and its a their b.
+inline constexpr int kDotThreads = 256;
+inline constexpr int kDotWarps = kDotThreads / 32;
+// Loads of a thread in flight: with 64 bytes a thread, 2048 threads have 128 KiB in flight, five
+// times what a multiprocessor needs (4.3 TB/s x 0.7 us / 132 = 23 KiB), so half of them suffice.
+inline constexpr int kDotUnroll = 4;
+
+// How a block's threads lie on the matrix, in vectors of kWidth elements. Where k is adjacent, a
+// warp along each of 8 rows. Otherwise 8 vectors, or 32 elements, side by side, which is a line of
+// 128 bytes or two sectors and more, and the rest of the threads along k.
+template <Adjacent kAdjacent, int kWidth>
+struct DotWalk {
+  static constexpr bool kByOuter = kAdjacent == Adjacent::kDepth;
+  static constexpr int kAcross = kByOuter ? 32 : (kWidth == 1 ? 32 : 8);  // threads side by side
+  static constexpr int kRows = kDotThreads / kAcross;
+  static constexpr int kOutputs = kByOuter ? kRows : kAcross * kWidth;
+};
+
+template <int kWidth>
+__device__ float SumOfProducts(const float (&a)[kWidth], const float (&b)[kWidth], float sum) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum = fmaf(a[i], b[i], sum);
+  return sum;
+}
+
+// Writes one output, or the part that this block has of it.
+template <typename T>
+__device__ void StoreDot(const Arguments& arguments, int64_t offset, float sum) {
+  if (arguments.splits > 1) {
+    arguments.partial[offset] = sum;
+  } else {
+    static_cast<T*>(arguments.c)[offset] = cuda::Narrow<T>(sum);
+  }
+}
+
+// k adjacent: a warp per output. REQUIRES: with kWidth > 1, k and all splits are multiples of it.
+template <typename T, int kWidth>
+__device__ void DotAlongRows(const Arguments& arguments, const BlockShare& share) {
+  using Vector = cuda::Vector<T, kWidth>;
+  const int lane = threadIdx.x % 32;
+  const int64_t output = share.m + threadIdx.x / 32;
+  if (output >= arguments.m) return;
+  const T* const row = static_cast<const T*>(arguments.a) + share.a + output * arguments.a_stride;
+  const T* const vector = static_cast<const T*>(arguments.b) + share.b;
+  constexpr int kStep = 32 * kWidth;
+  float sums[kDotUnroll] = {};
+  int64_t p = share.k_begin + lane * kWidth;
+  for (; p + (kDotUnroll - 1) * kStep < share.k_end; p += kDotUnroll * kStep) {
+    Vector matrix[kDotUnroll];
+#pragma unroll
+    for (int u = 0; u < kDotUnroll; ++u) matrix[u] = Vector::LoadStreaming(row + p + u * kStep);
+#pragma unroll
+    for (int u = 0; u < kDotUnroll; ++u) {
+      float a[kWidth], b[kWidth];
+      matrix[u].Unpack(a);
+      Vector::Load(vector + p + u * kStep).Unpack(b);
+      sums[u] = SumOfProducts(a, b, sums[u]);
+    }
+  }
+  for (; p < share.k_end; p += kStep) {
+    float a[kWidth], b[kWidth];
+    Vector::LoadStreaming(row + p).Unpack(a);
+    Vector::Load(vector + p).Unpack(b);
+    sums[0] = SumOfProducts(a, b, sums[0]);
+  }
+  float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  static_assert(kDotUnroll == 4);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  if (lane == 0) StoreDot<T>(arguments, share.c + output, sum);
+}
+
+// The outer index adjacent: a thread keeps kWidth outputs, the block's rows take turns along k and
+// meet in shared memory, `meeting`, [kDotWarps][kOutputs].
+template <typename T, int kWidth>
+__device__ void DotAcrossRows(const Arguments& arguments, const BlockShare& share, float* meeting) {
+  using Vector = cuda::Vector<T, kWidth>;
+  using Walk = DotWalk<Adjacent::kOuter, kWidth>;
+  const int column = threadIdx.x % Walk::kAcross * kWidth;
+  const int row = threadIdx.x / Walk::kAcross;
+  const bool valid = share.m + column < arguments.m;
+  const T* const matrix = static_cast<const T*>(arguments.a) + share.a + share.m + column;
+  const T* const vector = static_cast<const T*>(arguments.b) + share.b;
+  float sums[kWidth] = {};
+  for (int64_t p = share.k_begin + row; valid && p < share.k_end; p += kDotUnroll * Walk::kRows) {
+    Vector loaded[kDotUnroll];
+#pragma unroll
+    for (int u = 0; u < kDotUnroll; ++u) {
+      const int64_t at = p + u * Walk::kRows;
+      if (at < share.k_end) loaded[u] = Vector::LoadStreaming(matrix + at * arguments.a_stride);
+    }
+#pragma unroll
+    for (int u = 0; u < kDotUnroll; ++u) {
+      const int64_t at = p + u * Walk::kRows;
+      if (at >= share.k_end) break;
+      const float factor = cuda::Widen(vector[at]);
+      float values[kWidth];
+      loaded[u].Unpack(values);
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sums[i] = fmaf(values[i], factor, sums[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+#pragma unroll
+    for (int distance = 16; distance >= Walk::kAcross; distance /= 2)
+      sums[i] += __shfl_xor_sync(0xFFFFFFFFu, sums[i], distance);
+    if (threadIdx.x % 32 < Walk::kAcross)
+      meeting[threadIdx.x / 32 * Walk::kOutputs + column + i] = sums[i];
+  }
+  __syncthreads();
+  const int output = threadIdx.x;
+  if (output >= Walk::kOutputs || share.m + output >= arguments.m) return;
+  float sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kDotWarps; ++warp) sum += meeting[warp * Walk::kOutputs + output];
+  StoreDot<T>(arguments, share.c + share.m + output, sum);
+}
+
+template <typename T, Adjacent kAdjacent, int kWidth>
+__global__ void __launch_bounds__(kDotThreads)
+    DotPerOutput(const __grid_constant__ Arguments arguments) {
+  using Walk = DotWalk<kAdjacent, kWidth>;
+  const BlockShare share = ShareOfBlock<Walk::kOutputs, 1>(arguments);
+  if constexpr (kAdjacent == Adjacent::kDepth) {
+    DotAlongRows<T, kWidth>(arguments, share);
+  } else {
+    __shared__ float meeting[kDotWarps * Walk::kOutputs];
+    DotAcrossRows<T, kWidth>(arguments, share, meeting);
+  }
+}
+
+}  // namespace warpcall::matmul

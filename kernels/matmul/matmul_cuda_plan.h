@@ -1,0 +1,63 @@
+// What the tiled rows of the GPU decide about a problem before they launch: how its operands lie,
+// which tile takes it, how many blocks that makes. `supports`, `workspace_bytes`, `launch` and
+// `shape` of a row all start from the same plan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_cuda_arguments.h"
+#include "kernels/matmul/matmul_cuda_select.h"
+
+namespace warpcall::matmul {
+
+// The operands of a problem as a GPU kernel sees them. Tiles, splits and pointers are left at zero.
+struct Arrangement {
+  Arguments arguments;
+  Adjacent a;
+  Adjacent b;
+  bool a_in_vectors;  // every row begins at a multiple of 16 bytes and holds whole such vectors
+  bool b_in_vectors;
+};
+
+// REQUIRES: the output of `problem` has elements.
+Arrangement ArrangementOf(const Problem& problem);
+
+// Whether there is an output and something to sum to it.
+bool HasSums(const Problem& problem);
+
+// Zeros all outputs of a problem with k = 0.
+absl::Status FillWithZeros(const Problem& problem, const Operands& operands,
+                           const LaunchContext& context);
+
+struct Plan {
+  Arrangement arrangement;
+  Choice choice;
+  Tile tile;
+  int64_t blocks;
+  size_t shared_bytes;  // dynamic, per block
+};
+
+struct TileSet {
+  std::span<const Tile> tiles;
+  size_t (*shared_bytes)(const Tile&);  // that one block needs
+  int32_t products_per_cycle;           // of a multiprocessor at the peak rate
+};
+
+// UNIMPLEMENTED when no tile fits into the device's shared memory or the grid would be too large.
+// REQUIRES: HasSums(problem) of the arrangement's problem.
+absl::StatusOr<Plan> MakePlan(const Arrangement& arrangement, const TileSet& set,
+                              const DeviceProperties& device);
+
+// What the partial sums take in the workspace; 0 without a plan.
+size_t PartialBytes(const absl::StatusOr<Plan>& plan);
+
+inline Size SizeOf(const Arguments& arguments) {
+  return {arguments.m, arguments.n, arguments.k, arguments.batches};
+}
+
+}  // namespace warpcall::matmul

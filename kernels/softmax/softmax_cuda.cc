@@ -1,0 +1,11 @@
+#include "kernels/softmax/softmax.h"
+
+namespace warpcall {
+
+std::vector<Implementation> SoftmaxCudaRows() {
+  return {softmax::SubwarpPerRowRow(), softmax::WarpPerRowRow(),      softmax::BlockPerRowRow(),
+          softmax::TwoPassRow(),       softmax::ThreadPerColumnRow(), softmax::CudnnSoftmaxRow(),
+          softmax::ChainOfKernelsRow()};
+}
+
+}  // namespace warpcall

@@ -1,0 +1,93 @@
+// A row in the registers of 4 to 32 warps, 24 or 32 elements a thread; memory is read once and
+// written once. Every thread takes exp with the maximum of its own elements, so that one exchange
+// of (maximum, sum) through shared memory, one barrier, is all that the block waits for.
+#include <iterator>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/softmax/softmax_cuda_launch.h"
+#include "kernels/softmax/softmax_cuda_math.cuh"
+#include "kernels/softmax/softmax_cuda_window.cuh"
+
+namespace warpcall::softmax {
+namespace {
+
+// On a multiprocessor at once, by their registers: 64 of 65536 each. That is two rows of 16384
+// elements, of which one can be loading while the other is written.
+constexpr int kResidentThreads = 1024;
+
+template <typename T, int kThreadsIn, int kElements, bool kAlignedIn>
+struct BlockTiling {
+  static constexpr int kThreads = kThreadsIn;
+  static constexpr int kWidth = WidestVector(sizeof(T));
+  static constexpr int kVectors = kElements / kWidth;
+  static constexpr bool kAligned = kAlignedIn;
+  static_assert(kElements % kWidth == 0 && kElements <= kHeldElementsMax);
+  static_assert(kThreads % kWarpThreads == 0 && kThreads <= 1024);
+};
+
+template <typename T, typename Tiling>
+__global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::kThreads)
+    BlockPerRow(RowTensor<T> tensor) {
+  __shared__ MaxSum shared[Tiling::kThreads / kWarpThreads];
+  const int64_t row = BlockIndex();
+  if (row >= tensor.rows) return;
+  const Window<T> window = WholeRow<Tiling::kWidth, Tiling::kAligned>(tensor, row);
+  const int thread = threadIdx.x;
+  Held<T, Tiling::kWidth, Tiling::kVectors, Tiling::kThreads, Tiling::kAligned> held;
+  held.template Load</*kReadOnce=*/true>(window, thread);
+  const float max = held.Max();
+  const float sum = held.Exponentiate(max);
+  const MaxSum total = MergeOfBlock<Tiling::kThreads>({max, sum}, shared);
+  held.Store(window, thread, ScaleOf(max, total));
+}
+
+// body(kernel, grid, T{}) for the variant that the problem takes.
+template <typename Body>
+auto WithKernel(const Problem& problem, const Body& body) {
+  const View view = ViewOf(problem);
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
+    const RowPlan plan = PlanRow(view.n, sizeof(T));
+    return DispatchIndex<std::size(kBlockShapes)>(plan.shape, [&](auto shape) {
+      return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) {
+        constexpr RowShape kRow = kBlockShapes[shape.value];
+        using Tiling = BlockTiling<T, kRow.threads, kRow.elements, aligned.value != 0>;
+        return body(BlockPerRow<T, Tiling>, GridOf(view.rows(), kRow.threads), type);
+      });
+    });
+  });
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  return CheckWindowedRow(problem, RowMethod::kBlock, "block_per_row");
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  return WithKernel(problem, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+    return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
+  });
+}
+
+absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
+  if (problem.inputs[0].elements() == 0) return LaunchShape{};
+  return WithKernel(problem, [&](auto* kernel, const cuda::Grid& grid, auto) {
+    return cuda::ShapeOf(kernel, grid, device);
+  });
+}
+
+}  // namespace
+
+Implementation BlockPerRowRow() {
+  return {.name = "block_per_row",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "a row in the registers of one block",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = Shape};
+}
+
+}  // namespace warpcall::softmax

@@ -1,0 +1,175 @@
+// The unfused chain: maximum, subtract, exp, sum, divide, each a kernel of its own with float32
+// intermediates in memory. For float32 it moves 32 bytes an element, 5 floats read and 3 written,
+// where the definition needs 8. Every kernel is coalesced: what the comparison shows is fusion.
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/cuda/vector.cuh"
+#include "kernels/softmax/softmax_cuda_launch.h"
+#include "kernels/softmax/softmax_cuda_math.cuh"
+#include "kernels/softmax/softmax_cuda_tile.cuh"
+
+namespace warpcall::softmax {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Elements of a row that a thread takes at a time, and has before more threads share the row. A sum
+// in such parts has an error that grows with n / 128 at most (8 threads or more share a long row).
+constexpr int kSliceElements = 16;
+
+struct Columns {
+  ColumnShape shape;
+  ColumnTile tile;
+};
+
+struct Maximum {
+  static constexpr float kStart = kLowest;  // NaN may be lost here and comes back with the sum
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+struct Sum {
+  static constexpr float kStart = 0;
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+// statistic[row] = operation over the row.
+template <typename T, typename Operation>
+__global__ void __launch_bounds__(kThreads) Reduce(const T* in, float* statistic, Columns columns) {
+  __shared__ float shared[1][kThreads];
+  const ColumnShape& shape = columns.shape;
+  const ThreadPlace place = PlaceOf(shape, columns.tile, BlockIndex());
+  const Operation operation;
+  float result[1] = {Operation::kStart};
+  const int64_t n = place.has_column ? shape.n : 0;
+  const int slices = columns.tile.slices;
+  const T* const x = in + place.Offset(shape);
+  for (int64_t first = place.slice; first < n; first += int64_t{kSliceElements} * slices) {
+    float part = Operation::kStart;
+#pragma unroll
+    for (int i = 0; i < kSliceElements; ++i) {
+      const int64_t j = first + i * slices;
+      part = operation(part, j < n ? cuda::Widen(x[j * shape.lanes]) : Operation::kStart);
+    }
+    result[0] = operation(result[0], part);
+  }
+  MergeSlices(columns.tile, shared, result, operation);
+  if (place.has_column && place.slice == 0)
+    statistic[place.outer * shape.lanes + place.lane] = result[0];
+}
+
+// The row of element i. Index is 32 bits wide where that is enough: dividing by 64 bits takes
+// longer than the memory does.
+template <typename Index>
+__device__ int64_t RowOf(int64_t i, const ColumnShape& shape) {
+  const Index inner = static_cast<Index>(shape.lanes);
+  const Index slab = static_cast<Index>(shape.n) * inner;
+  const Index element = static_cast<Index>(i);
+  return static_cast<int64_t>(element / slab) * shape.lanes + static_cast<int64_t>(element % inner);
+}
+
+struct Elements {
+  int64_t count;
+  ColumnShape shape;
+};
+
+__device__ inline int64_t ElementIndex() { return BlockIndex() * kThreads + threadIdx.x; }
+
+template <typename T, typename Index>
+__global__ void __launch_bounds__(kThreads)
+    Subtract(const T* x, const float* max, float* t, Elements elements) {
+  const int64_t i = ElementIndex();
+  if (i >= elements.count) return;
+  t[i] = cuda::Widen(x[i]) - max[RowOf<Index>(i, elements.shape)];
+}
+
+__global__ void __launch_bounds__(kThreads) Exponentiate(float* t, int64_t count) {
+  const int64_t i = ElementIndex();
+  if (i < count) t[i] = Exp(t[i]);
+}
+
+template <typename T, typename Index>
+__global__ void __launch_bounds__(kThreads)
+    Divide(const float* t, const float* sum, T* y, Elements elements) {
+  const int64_t i = ElementIndex();
+  if (i >= elements.count) return;
+  y[i] = cuda::Narrow<T>(t[i] / sum[RowOf<Index>(i, elements.shape)]);
+}
+
+Columns ColumnsOf(const Problem& problem, const DeviceProperties& device) {
+  const View view = ViewOf(problem);
+  const ColumnShape shape{view.outer, view.n, view.inner};
+  return {shape, PlanColumns(shape, {.threads_max = kThreads,
+                                     .held = kSliceElements,
+                                     .vector_bytes = sizeof(float),
+                                     .multiprocessors = device.multiprocessors})};
+}
+
+cuda::Grid ElementGrid(int64_t elements) {
+  return GridOf(CeilDivide(elements, kThreads), kThreads);
+}
+
+struct Step {
+  const Operands& operands;
+  const LaunchContext& context;
+  Columns columns;
+  int64_t elements;
+};
+
+template <typename T, typename Index>
+absl::Status LaunchChain(const Step& step) {
+  const LaunchContext& context = step.context;
+  const T* const x = static_cast<const T*>(step.operands.inputs[0]);
+  T* const y = static_cast<T*>(step.operands.outputs[0]);
+  float* const t = static_cast<float*>(context.workspace);
+  float* const statistic = t + step.elements;
+  const ColumnTile& tile = step.columns.tile;
+  const cuda::Grid rows = GridOf(tile.blocks, tile.threads());
+  const cuda::Grid all = ElementGrid(step.elements);
+  const Elements elements{step.elements, step.columns.shape};
+  RETURN_IF_ERROR(cuda::Launch(Reduce<T, Maximum>, rows, context, x, statistic, step.columns));
+  RETURN_IF_ERROR(cuda::Launch(Subtract<T, Index>, all, context, x, statistic, t, elements));
+  RETURN_IF_ERROR(cuda::Launch(Exponentiate, all, context, t, step.elements));
+  RETURN_IF_ERROR(cuda::Launch(Reduce<float, Sum>, rows, context, t, statistic, step.columns));
+  return cuda::Launch(Divide<T, Index>, all, context, t, statistic, y, elements);
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  const int64_t elements = problem.inputs[0].elements();
+  if (elements == 0) return absl::OkStatus();
+  const Step step{operands, context, ColumnsOf(problem, *context.device), elements};
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    return elements <= UINT32_MAX ? LaunchChain<T, uint32_t>(step) : LaunchChain<T, uint64_t>(step);
+  });
+}
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
+  const int64_t elements = problem.inputs[0].elements();
+  if (elements == 0) return 0;
+  return SaturatingBytes(SaturatingAdd(elements, ViewOf(problem).rows()), sizeof(float));
+}
+
+// Of exp: in every data type no other kernel moves more, 8 bytes an element.
+absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
+  const int64_t elements = problem.inputs[0].elements();
+  if (elements == 0) return LaunchShape{};
+  return cuda::ShapeOf(Exponentiate, ElementGrid(elements), device, /*gpu_kernels=*/5);
+}
+
+}  // namespace
+
+Implementation ChainOfKernelsRow() {
+  return {.name = "chain_of_kernels",
+          .family = Family::kManual,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "one elementary operation per kernel",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = SupportsAll,
+          .workspace_bytes = WorkspaceBytes,
+          .launch = Launch,
+          .shape = Shape};
+}
+
+}  // namespace warpcall::softmax

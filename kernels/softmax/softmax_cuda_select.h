@@ -1,0 +1,164 @@
+// Which method and which compiled variant a GPU takes for which row length: pure functions, no
+// CUDA, so that every length can be tested without a GPU.
+//
+// Lengths along the last axis fall into three ranges with a row in registers, and the rest:
+//   subwarp   1 to 16 lanes a row, several rows a warp; vectors as wide as n allows
+//   warp      32 lanes a row, no barrier
+//   block     4 to 32 warps a row, one barrier
+//   two_pass  read once for the maximum and the sum, once more to be written
+// From warp on, rows whose length is no multiple of a 16-byte vector are taken as windows: the
+// aligned vectors that cover the row, of which the outer ones are partly the neighbours'. So the
+// memory is accessed in 16 bytes at a time for every n.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+
+#include "kernels/common/saturate.h"
+
+namespace warpcall::softmax {
+
+inline constexpr int kVectorBytes = 16;
+inline constexpr int kWarpThreads = 32;
+
+// What kernels of contiguous rows are given: a tensor [rows, n].
+template <typename T>
+struct RowTensor {
+  const T* x;
+  T* y;
+  int64_t rows;
+  int64_t n;
+};
+
+// Elements of a row that one thread may hold, as float32 each: with what the arithmetic needs
+// beside them, 64 leave room for 20 warps in the 65536 registers of a multiprocessor.
+inline constexpr int kHeldElementsMax = 64;
+
+enum class RowMethod : uint8_t { kSubwarp, kWarp, kBlock, kTwoPass };
+
+// How many threads share a row, and what each holds of it.
+struct RowShape {
+  int threads;
+  int elements;  // per thread
+
+  constexpr int capacity() const { return threads * elements; }
+};
+
+// subwarp: here `elements` counts vectors, of a width that divides n.
+inline constexpr RowShape kSubwarpShapes[] = {{1, 1},  {2, 1},  {4, 1},  {8, 1},
+                                              {16, 1}, {16, 2}, {16, 4}, {16, 8}};
+inline constexpr int kSubwarpElementsMax = 128;
+inline constexpr int kSubwarpWidths[] = {8, 4, 2, 1};
+
+inline constexpr RowShape kWarpShapes[] = {{32, 8},  {32, 16}, {32, 24},
+                                           {32, 32}, {32, 48}, {32, 64}};
+
+// Up to 32 elements keep a thread within 64 registers, which is 1024 threads a multiprocessor.
+inline constexpr RowShape kBlockShapes[] = {{128, 24}, {128, 32}, {256, 24},  {256, 32},
+                                            {512, 24}, {512, 32}, {1024, 24}, {1024, 32}};
+
+struct RowPlan {
+  RowMethod method;
+  int width;     // elements of a vector
+  int shape;     // index into the method's table; 0 for two_pass
+  bool aligned;  // every row starts at a vector and ends with one
+};
+
+constexpr int WidestVector(size_t element_bytes) {
+  return kVectorBytes / static_cast<int>(element_bytes);
+}
+
+// The largest power of two up to `limit` (a power of two) that divides n >= 1.
+constexpr int WidthThatDivides(int64_t n, int limit) {
+  return static_cast<int>(std::min<int64_t>(n & -n, limit));
+}
+
+// Vectors of `width` that a row of n covers at most, wherever it starts. Rows start at multiples of
+// n, hence at multiples of what n and the width have in common.
+constexpr int64_t WindowVectorsMax(int64_t n, int width) {
+  const int shift_max = width - WidthThatDivides(n, width);
+  return CeilDivide(n + shift_max, width);
+}
+
+// The first of `shapes` with room for `units`; their number when there is none.
+template <size_t kCount>
+constexpr int FirstShapeFor(const RowShape (&shapes)[kCount], int64_t units) {
+  int i = 0;
+  while (i < static_cast<int>(kCount) && shapes[i].capacity() < units) ++i;
+  return i;
+}
+
+// For rows of n >= 1 contiguous elements, the first of which is aligned to a vector.
+constexpr RowPlan PlanRow(int64_t n, size_t element_bytes) {
+  const int widest = WidestVector(element_bytes);
+  if (n <= kSubwarpElementsMax) {
+    const int width = WidthThatDivides(n, widest);
+    return {RowMethod::kSubwarp, width, FirstShapeFor(kSubwarpShapes, n / width), true};
+  }
+  const bool aligned = n % widest == 0;
+  const int64_t window = SaturatingMultiply(WindowVectorsMax(n, widest), widest);
+  const int warp = FirstShapeFor(kWarpShapes, window);
+  if (warp < static_cast<int>(std::size(kWarpShapes)))
+    return {RowMethod::kWarp, widest, warp, aligned};
+  const int block = FirstShapeFor(kBlockShapes, window);
+  if (block < static_cast<int>(std::size(kBlockShapes)))
+    return {RowMethod::kBlock, widest, block, aligned};
+  return {RowMethod::kTwoPass, widest, 0, aligned};
+}
+
+// The lengths that a method takes when they are multiples of a vector. Others may be up to a vector
+// longer as windows.
+struct LengthRange {
+  int64_t shortest;
+  int64_t longest;
+};
+
+constexpr LengthRange LengthsOf(RowMethod method) {
+  constexpr int kWarpMax = kWarpShapes[std::size(kWarpShapes) - 1].capacity();
+  constexpr int kBlockMax = kBlockShapes[std::size(kBlockShapes) - 1].capacity();
+  switch (method) {
+    case RowMethod::kSubwarp:
+      return {1, kSubwarpElementsMax};
+    case RowMethod::kWarp:
+      return {kSubwarpElementsMax + 1, kWarpMax};
+    case RowMethod::kBlock:
+      return {kWarpMax + 1, kBlockMax};
+    case RowMethod::kTwoPass:
+      break;
+  }
+  return {kBlockMax + 1, std::numeric_limits<int64_t>::max()};
+}
+
+// two_pass: a row is cut into chunks of whole vectors, a block each.
+inline constexpr int kTwoPassThreads = 512;
+
+struct ChunkPlan {
+  int64_t chunks_per_row;  // 1: one kernel, whose block reads its row twice
+  int64_t chunk_vectors;
+};
+
+// Indices within a chunk are 32 bits wide.
+inline constexpr int64_t kChunkVectorsMax = int64_t{1} << 26;
+static_assert(kChunkVectorsMax * WidestVector(2) < INT32_MAX - kTwoPassThreads * WidestVector(2));
+
+// From twice as many rows as multiprocessors on, rows alone keep the device busy, and a row that
+// one block reads twice is still in the second-level cache the second time, as rows in flight are
+// few. Fewer rows are cut so that there are two blocks for each multiprocessor, but into chunks of
+// two vectors a thread at least, below which a block costs more to start than it moves.
+constexpr ChunkPlan PlanChunks(int64_t rows, int64_t n, size_t element_bytes,
+                               int32_t multiprocessors) {
+  const int64_t vectors = WindowVectorsMax(n, WidestVector(element_bytes));
+  const int64_t blocks = 2 * std::max<int64_t>(1, multiprocessors);
+  const int64_t wanted = rows >= blocks ? 1 : CeilDivide(blocks, rows);
+  const int64_t useful = CeilDivide(vectors, 2 * kTwoPassThreads);
+  const int64_t chunks = std::max(std::min(wanted, useful), CeilDivide(vectors, kChunkVectorsMax));
+  // The last chunk may be short, the others have whole rounds of the block.
+  const int64_t chunk_vectors =
+      CeilDivide(CeilDivide(vectors, chunks), kTwoPassThreads) * kTwoPassThreads;
+  return {CeilDivide(vectors, chunk_vectors), chunk_vectors};
+}
+
+}  // namespace warpcall::softmax

@@ -1,0 +1,176 @@
+// Rows that no block holds in registers: read once for the maximum and the sum (the online softmax
+// of Milakov and Gimelshein, 2018), and once more to be written.
+//
+// With many rows a block takes a row and reads it the second time from its end, where the first
+// pass stopped: two rows a multiprocessor are in flight, of which the second-level cache still
+// holds much. With few rows each is cut into chunks, a block each, in two kernels; the first
+// leaves (maximum, sum) of every chunk in the workspace.
+#include "kernels/common/dispatch.h"
+#include "kernels/softmax/softmax_cuda_launch.h"
+#include "kernels/softmax/softmax_cuda_math.cuh"
+#include "kernels/softmax/softmax_cuda_window.cuh"
+
+namespace warpcall::softmax {
+namespace {
+
+// Elements that a thread has in flight, 64 bytes of two bytes each. Two blocks share a
+// multiprocessor, so that one moves data while the other exchanges its sums.
+constexpr int kInFlight = 32;
+constexpr int kResidentBlocks = 2;
+
+template <typename T, bool kAligned>
+using Step = Held<T, WidestVector(sizeof(T)), kInFlight / WidestVector(sizeof(T)), kTwoPassThreads,
+                  kAligned>;
+constexpr int kStepVectors16 = kInFlight / WidestVector(2) * kTwoPassThreads;
+constexpr int kStepVectors32 = kInFlight / WidestVector(4) * kTwoPassThreads;
+
+// Vectors that the block takes at a time.
+template <typename T>
+constexpr int kStepVectors = sizeof(T) == 2 ? kStepVectors16 : kStepVectors32;
+static_assert(kChunkVectorsMax + kStepVectors32 < INT32_MAX / WidestVector(2));
+
+// Of the thread's elements of the window.
+template <bool kAligned, bool kReadOnce, typename T>
+__device__ MaxSum Reduce(const Window<T>& window) {
+  MaxSum part{kLowest, 0};
+  for (int v = threadIdx.x; v < window.vectors; v += kStepVectors<T>) {
+    Step<T, kAligned> step;
+    step.template Load<kReadOnce>(window, v);
+    const float max = fmaxf(part.max, step.Max());
+    part = {max, part.sum * Exp(part.max - max) + step.Exponentiate(max)};
+  }
+  return part;
+}
+
+// From the end, what Reduce read last first.
+template <bool kAligned, typename T>
+__device__ void Write(const Window<T>& window, MaxSum row) {
+  const float scale = Reciprocal(row.sum);
+  const int steps = (window.vectors + kStepVectors<T> - 1) / kStepVectors<T>;
+  for (int i = steps - 1; i >= 0; --i) {
+    const int v = i * kStepVectors<T> + static_cast<int>(threadIdx.x);
+    Step<T, kAligned> step;
+    step.template Load</*kReadOnce=*/true>(window, v);
+    step.Exponentiate(row.max);
+    step.Store(window, v, scale);
+  }
+}
+
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
+    BlockPerLongRow(RowTensor<T> tensor) {
+  __shared__ MaxSum shared[kTwoPassThreads / kWarpThreads];
+  const int64_t row = BlockIndex();
+  if (row >= tensor.rows) return;
+  const Window<T> window = WholeRow<WidestVector(sizeof(T)), kAligned>(tensor, row);
+  const MaxSum part = Reduce<kAligned, /*kReadOnce=*/false>(window);
+  Write<kAligned>(window, MergeOfBlock<kTwoPassThreads>(part, shared));
+}
+
+// The part of its row that the block of this number takes.
+template <bool kAligned, typename T>
+__device__ Window<T> WindowOf(const RowTensor<T>& tensor, const ChunkPlan& plan, int64_t block) {
+  const int64_t first = block % plan.chunks_per_row * plan.chunk_vectors;
+  return PartOfRow<WidestVector(sizeof(T)), kAligned>(tensor, block / plan.chunks_per_row,
+                                                      {first, plan.chunk_vectors});
+}
+
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
+    ReduceChunks(RowTensor<T> tensor, ChunkPlan plan, MaxSum* parts) {
+  __shared__ MaxSum shared[kTwoPassThreads / kWarpThreads];
+  const int64_t block = BlockIndex();
+  if (block >= tensor.rows * plan.chunks_per_row) return;
+  const Window<T> window = WindowOf<kAligned>(tensor, plan, block);
+  const MaxSum part = Reduce<kAligned, /*kReadOnce=*/false>(window);
+  const MaxSum chunk = MergeOfBlock<kTwoPassThreads>(part, shared);
+  if (threadIdx.x == 0) parts[block] = chunk;
+}
+
+// Every warp merges the row's parts for itself: they are few, and no barrier is needed.
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
+    WriteChunks(RowTensor<T> tensor, ChunkPlan plan, const MaxSum* parts) {
+  const int64_t block = BlockIndex();
+  if (block >= tensor.rows * plan.chunks_per_row) return;
+  const int64_t row = block / plan.chunks_per_row;
+  MaxSum part{kLowest, 0};
+  for (int64_t i = threadIdx.x % kWarpThreads; i < plan.chunks_per_row; i += kWarpThreads)
+    part = Merge(part, parts[row * plan.chunks_per_row + i]);
+  const Window<T> window = WindowOf<kAligned>(tensor, plan, block);
+  Write<kAligned>(window, MergeOfLanes<kWarpThreads>(part));
+}
+
+struct Plan {
+  ChunkPlan chunks;
+  bool aligned;
+  cuda::Grid grid;
+};
+
+Plan PlanOf(const Problem& problem, const DeviceProperties& device) {
+  const View view = ViewOf(problem);
+  const size_t element_bytes = ElementBytes(problem.inputs[0].data_type);
+  const ChunkPlan chunks = PlanChunks(view.rows(), view.n, element_bytes, device.multiprocessors);
+  return {chunks, view.n % WidestVector(element_bytes) == 0,
+          GridOf(SaturatingMultiply(view.rows(), chunks.chunks_per_row), kTwoPassThreads)};
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  return CheckContiguous(ViewOf(problem), "two_pass");
+}
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+  if (problem.inputs[0].elements() == 0) return 0;
+  const int64_t chunks = PlanOf(problem, device).chunks.chunks_per_row;
+  if (chunks == 1) return 0;
+  return SaturatingBytes(SaturatingMultiply(ViewOf(problem).rows(), chunks), sizeof(MaxSum));
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  const Plan plan = PlanOf(problem, *context.device);
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    const RowTensor<T> tensor = TensorOf<T>(problem, operands);
+    return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) -> absl::Status {
+      constexpr bool kAligned = aligned.value != 0;
+      if (plan.chunks.chunks_per_row == 1)
+        return cuda::Launch(BlockPerLongRow<T, kAligned>, plan.grid, context, tensor);
+      MaxSum* const parts = static_cast<MaxSum*>(context.workspace);
+      RETURN_IF_ERROR(
+          cuda::Launch(ReduceChunks<T, kAligned>, plan.grid, context, tensor, plan.chunks, parts));
+      return cuda::Launch(WriteChunks<T, kAligned>, plan.grid, context, tensor, plan.chunks, parts);
+    });
+  });
+}
+
+// Of two kernels the second is the longer one: it reads as much and writes as well.
+absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
+  if (problem.inputs[0].elements() == 0) return LaunchShape{};
+  const Plan plan = PlanOf(problem, device);
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) {
+      constexpr bool kAligned = aligned.value != 0;
+      if (plan.chunks.chunks_per_row == 1)
+        return cuda::ShapeOf(BlockPerLongRow<T, kAligned>, plan.grid, device);
+      return cuda::ShapeOf(WriteChunks<T, kAligned>, plan.grid, device, /*gpu_kernels=*/2);
+    });
+  });
+}
+
+}  // namespace
+
+Implementation TwoPassRow() {
+  return {.name = "two_pass",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "reads a row twice; a row may be shared by several blocks",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = WorkspaceBytes,
+          .launch = Launch,
+          .shape = Shape};
+}
+
+}  // namespace warpcall::softmax

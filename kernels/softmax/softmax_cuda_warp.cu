@@ -1,0 +1,81 @@
+// Longer rows, one to four of them per warp at a time: 8 to 64 elements a lane, in registers. Warps
+// know nothing of each other, so that while one waits for memory others compute and write.
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/softmax/softmax_cuda_launch.h"
+#include "kernels/softmax/softmax_cuda_rows.cuh"
+
+namespace warpcall::softmax {
+namespace {
+
+// Elements that a lane has in flight, which short rows reach with several of them.
+constexpr int kInFlight = 32;
+
+template <typename T, int kShape, bool kAligned>
+struct WarpVariant {
+  static constexpr RowShape kRow = kWarpShapes[kShape];
+  static constexpr int kWidth = WidestVector(sizeof(T));
+  static_assert(kRow.threads == kWarpThreads && kRow.elements % kWidth == 0);
+  static_assert(kRow.elements <= kHeldElementsMax);
+  using Tiling = WarpTiling<kWarpThreads, kWidth, kRow.elements / kWidth,
+                            std::max(1, kInFlight / kRow.elements), kAligned>;
+};
+
+template <typename T, typename Tiling>
+__global__ void __launch_bounds__(kRowWarps* kWarpThreads) WarpPerRow(RowTensor<T> tensor) {
+  RowsInWarps<Tiling>(tensor);
+}
+
+// body(kernel, grid, T{}) for the variant that the problem takes.
+template <typename Body>
+auto WithKernel(const Problem& problem, const Body& body) {
+  const View view = ViewOf(problem);
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
+    const RowPlan plan = PlanRow(view.n, sizeof(T));
+    return DispatchIndex<std::size(kWarpShapes)>(plan.shape, [&](auto shape) {
+      return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) {
+        using Tiling = typename WarpVariant<T, shape.value, aligned.value != 0>::Tiling;
+        const cuda::Grid grid =
+            GridOf(CeilDivide(view.rows(), Tiling::kRowsPerBlock), kRowWarps * kWarpThreads);
+        return body(WarpPerRow<T, Tiling>, grid, type);
+      });
+    });
+  });
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  return CheckWindowedRow(problem, RowMethod::kWarp, "warp_per_row");
+}
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  return WithKernel(problem, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+    return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
+  });
+}
+
+absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
+  if (problem.inputs[0].elements() == 0) return LaunchShape{};
+  return WithKernel(problem, [&](auto* kernel, const cuda::Grid& grid, auto) {
+    return cuda::ShapeOf(kernel, grid, device);
+  });
+}
+
+}  // namespace
+
+Implementation WarpPerRowRow() {
+  return {.name = "warp_per_row",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "a row in the registers of one warp",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .workspace_bytes = nullptr,
+          .launch = Launch,
+          .shape = Shape};
+}
+
+}  // namespace warpcall::softmax

@@ -1,0 +1,55 @@
+// From staged inputs to staged outputs: a job's work on a device.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/engine/clock.h"
+#include "server/engine/job.h"
+#include "server/engine/rounds.h"
+#include "server/engine/staging_pool.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+// Owns a stream and what one keeps between jobs. Used by one thread.
+class Execution {
+ public:
+  Execution(const Device* device, std::unique_ptr<Stream> stream, Clock clock);
+
+  // Called first by the thread that runs jobs.
+  absl::Status BindThread() { return stream_->BindThread(); }
+
+  // `staging`: the inputs, filled, then the outputs. Returns when the device is done with them,
+  // also when it failed; fills in the trace's times and launch.
+  absl::Status Run(const Job& job, const StagingBuffers& staging);
+
+ private:
+  // Where the kernel reads and writes: staging itself, or device memory that mirrors it.
+  struct Placement;
+  // Whether the job's operands are mirrored, its rounds and their problems.
+  struct Cut;
+  // One launch: a problem and where its operands lie.
+  struct Piece;
+
+  Cut CutUp(const Job& job, bool mirrored) const;
+  absl::StatusOr<Placement> Place(const Job& job, const StagingBuffers& staging, const Cut& cut);
+  absl::StatusOr<void*> Workspace(const Job& job, const Cut& cut);
+  absl::Status RunPlaced(const Job& job, const Placement& placement, const Cut& cut);
+  absl::Status Prepare(const Job& job, const Placement& placement, const Cut& cut);
+  absl::Status EnqueueRound(const Job& job, const Placement& placement, const Piece& piece);
+  absl::Status NoteShape(const Job& job, const Cut& cut);
+  LaunchContext ContextOf(const Placement& placement) const;
+
+  const Device* const device_;
+  const std::unique_ptr<Stream> stream_;
+  const Clock clock_;
+  // The last launch's: a client that sends one shape again and again asks CUDA once.
+  const Row* shape_row_ = nullptr;
+  Problem shape_problem_;
+  LaunchShape shape_;
+  Buffer workspace_;  // kept between jobs while small; given back before the stream goes
+};
+
+}  // namespace warpcall

@@ -1,0 +1,61 @@
+#include "server/engine/rounds.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/common/saturate.h"
+
+namespace warpcall {
+namespace {
+
+template <typename Body>
+void ForEachOperand(const Problem& problem, Body&& body) {
+  for (const TensorSpec& spec : problem.inputs) body(spec);
+  for (const TensorSpec& spec : problem.outputs) body(spec);
+}
+
+// Of so many parts every operand's bytes are a multiple of the alignment.
+int64_t AlignedParts(const Rounds& rounds) {
+  size_t parts = 1;  // a power of two, as the alignment is, so that the largest fits all
+  for (const size_t bytes : rounds.part_bytes)
+    parts = std::max(parts, kOperandAlignmentBytes / std::gcd(kOperandAlignmentBytes, bytes));
+  return static_cast<int64_t>(parts);
+}
+
+}  // namespace
+
+int64_t Rounds::PartsIn(int64_t round) const {
+  return std::min(parts_per_round, parts - round * parts_per_round);
+}
+
+size_t Rounds::Offset(int64_t round, size_t operand) const {
+  return static_cast<size_t>(round * parts_per_round) * part_bytes[operand];
+}
+
+Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& problem,
+                  const Device& device) {
+  const size_t round_bytes = device.round_bytes();
+  size_t bytes = 0;
+  ForEachOperand(problem, [&](const TensorSpec& spec) { bytes += spec.bytes(); });
+  if (op == nullptr || op->parts == nullptr || round_bytes == 0 || bytes < 2 * round_bytes)
+    return {};
+  Rounds rounds;
+  rounds.parts = op->parts(problem);
+  if (rounds.parts < 2) return {};
+  ForEachOperand(problem, [&](const TensorSpec& spec) {
+    rounds.part_bytes.push_back(spec.bytes() / static_cast<size_t>(rounds.parts));
+  });
+  const int64_t wanted =
+      CeilDivide(rounds.parts, std::min(static_cast<int64_t>(bytes / round_bytes), kRoundsMax));
+  const int64_t step = AlignedParts(rounds);
+  rounds.parts_per_round = CeilDivide(wanted, step) * step;
+  rounds.count = CeilDivide(rounds.parts, rounds.parts_per_round);
+  if (rounds.count < 2) return {};
+  for (const int64_t round : {int64_t{0}, rounds.count - 1}) {
+    const Problem part = op->take_parts(problem, rounds.PartsIn(round));
+    if (!row.supports(part, device.properties()).ok()) return {};
+  }
+  return rounds;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,33 @@
+// How a large job is cut: rounds whose copies in, kernels and copies out can overlap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "kernels/op.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+struct Rounds {
+  int64_t count = 1;
+  // With one round, the rest says nothing: the problem runs as it is.
+  int64_t parts = 0;                          // of the whole problem
+  int64_t parts_per_round = 0;                // the last round may have fewer
+  absl::InlinedVector<size_t, 3> part_bytes;  // per operand, inputs first
+
+  int64_t PartsIn(int64_t round) const;
+  size_t Offset(int64_t round, size_t operand) const;  // bytes into the whole operand
+};
+
+// A round of a stream costs the host about 10 us; more rounds than this hide nothing more.
+inline constexpr int64_t kRoundsMax = 64;
+
+// Rounds of about device.round_bytes() of operands, each of which starts aligned as operands must
+// be. One round when `op` is null or has no parts, when there is too little to cut, or when `row`
+// does not take the parts.
+Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& problem,
+                  const Device& device);
+
+}  // namespace warpcall

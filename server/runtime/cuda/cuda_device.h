@@ -1,0 +1,58 @@
+// An NVIDIA GPU through the CUDA runtime. Staging is pinned and mapped, so that small requests'
+// kernels reach it themselves; device memory comes from a pool of this process that keeps what it
+// once got.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/libraries.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+class CudaDevice final : public Device {
+ public:
+  // How many devices the driver shows; 0 without a driver or a device.
+  static absl::StatusOr<int> Count();
+  static std::string NameOf(int ordinal);
+  // REQUIRES: 0 <= ordinal < Count(). FAILED_PRECONDITION when this build has no code for the
+  // device.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int ordinal);
+  ~CudaDevice() override;
+
+  const DeviceProperties& properties() const override { return properties_; }
+  bool healthy() const override { return !lost_.load(std::memory_order_acquire); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
+  absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
+  bool KernelsUseStaging(size_t bytes, bool touches_once) const override;
+  size_t round_bytes() const override;
+  MemoryUsage memory_usage() const override;
+
+  // The rest is for this device's streams.
+
+  // As cuda::ToStatus; a sticky error makes the device lost.
+  absl::Status Check(cudaError_t error, absl::string_view what);
+  // OK once the calling thread's CUDA calls go to this device.
+  absl::Status MakeCurrent();
+  // In the order of `stream`, which the buffer must not outlive.
+  absl::StatusOr<Buffer> AllocateMemory(size_t bytes, cudaStream_t stream);
+  cuda::Libraries* libraries() { return libraries_.get(); }
+
+ private:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
+  absl::Status Describe();
+  absl::Status CreatePool();
+
+  const int ordinal_;
+  DeviceProperties properties_;
+  cudaMemPool_t pool_ = nullptr;
+  std::unique_ptr<cuda::Libraries> libraries_;
+  std::atomic<int64_t> used_bytes_{0};
+  std::atomic<bool> lost_{false};
+};
+
+}  // namespace warpcall

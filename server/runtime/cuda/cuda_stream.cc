@@ -1,0 +1,167 @@
+#include "server/runtime/cuda/cuda_stream.h"
+
+#include <chrono>
+
+#include "kernels/common/status_macros.h"
+
+namespace warpcall {
+namespace {
+
+// A thread that sleeps is woken some 30 us late; requests whose kernels use staging take up to 50
+// us on an H200, so they are waited for awake, and nothing longer loses much.
+constexpr std::chrono::microseconds kSpin{100};
+
+absl::StatusOr<cuda::StreamHandle> CreateHandle(CudaDevice* device) {
+  cudaStream_t stream = nullptr;
+  RETURN_IF_ERROR(device->Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                "creating a stream"));
+  return cuda::StreamHandle(stream);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice* device) {
+  RETURN_IF_ERROR(device->MakeCurrent());
+  std::unique_ptr<CudaStream> stream(new CudaStream(device));
+  ASSIGN_OR_RETURN(stream->compute_, CreateHandle(device));
+  ASSIGN_OR_RETURN(stream->copy_in_, CreateHandle(device));
+  ASSIGN_OR_RETURN(stream->copy_out_, CreateHandle(device));
+  return stream;
+}
+
+CudaStream::~CudaStream() {
+  device_->MakeCurrent().IgnoreError();
+  Synchronize().IgnoreError();
+}
+
+absl::StatusOr<Buffer> CudaStream::AllocateMemory(size_t bytes) {
+  return device_->AllocateMemory(bytes, compute_.get());
+}
+
+absl::Status CudaStream::Begin(int rounds) {
+  events_used_ = 0;
+  rounds_wanted_ = rounds;
+  rounds_.clear();
+  copied_ = false;
+  if (!overlapped()) return absl::OkStatus();
+  // Memory was allocated in the order of the compute stream.
+  int allocated;
+  ASSIGN_OR_RETURN(allocated, Record(compute_.get()));
+  RETURN_IF_ERROR(WaitFor(copy_in_.get(), allocated));
+  return WaitFor(copy_out_.get(), allocated);
+}
+
+absl::StatusOr<int> CudaStream::Record(cudaStream_t stream) {
+  if (events_used_ == static_cast<int>(events_.size())) {
+    cudaEvent_t event = nullptr;
+    RETURN_IF_ERROR(device_->Check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync),
+                                   "creating an event"));
+    events_.emplace_back(event);
+  }
+  RETURN_IF_ERROR(
+      device_->Check(cudaEventRecord(events_[events_used_].get(), stream), "recording an event"));
+  return events_used_++;
+}
+
+absl::Status CudaStream::WaitFor(cudaStream_t stream, int event) {
+  return device_->Check(cudaStreamWaitEvent(stream, events_[event].get(), 0),
+                        "ordering two streams");
+}
+
+absl::Status CudaStream::Copy(cudaStream_t stream, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  copied_ = true;
+  return device_->Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+                        "enqueuing a copy");
+}
+
+absl::Status CudaStream::CopyToDevice(void* device, const void* staging, size_t bytes) {
+  return Copy(overlapped() ? copy_in_.get() : compute_.get(), device, staging, bytes);
+}
+
+absl::Status CudaStream::CopyToStaging(void* staging, const void* device, size_t bytes) {
+  return Copy(overlapped() ? copy_out_.get() : compute_.get(), staging, device, bytes);
+}
+
+absl::Status CudaStream::Mark(Milestone milestone) {
+  if (milestone == Milestone::kStart) rounds_.emplace_back();
+  if (overlapped()) return MarkOverlapped(milestone);
+  Round& round = rounds_.back();
+  int event = events_used_ - 1;
+  // An event costs about a microsecond: none where no copy lies since the last.
+  if (milestone == Milestone::kStart || milestone == Milestone::kKernelDone || copied_) {
+    ASSIGN_OR_RETURN(event, Record(compute_.get()));
+  }
+  copied_ = false;
+  switch (milestone) {
+    case Milestone::kStart:
+      round.start = event;
+      break;
+    case Milestone::kInputsReady:
+      round.inputs_ready = round.kernel_begin = event;
+      break;
+    case Milestone::kKernelDone:
+      round.kernel_done = event;
+      break;
+    case Milestone::kOutputsReady:
+      round.outputs_ready = event;
+      break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::MarkOverlapped(Milestone milestone) {
+  Round& round = rounds_.back();
+  if (milestone == Milestone::kStart) {
+    ASSIGN_OR_RETURN(round.start, Record(copy_in_.get()));
+  } else if (milestone == Milestone::kInputsReady) {
+    ASSIGN_OR_RETURN(round.inputs_ready, Record(copy_in_.get()));
+    RETURN_IF_ERROR(WaitFor(compute_.get(), round.inputs_ready));
+    ASSIGN_OR_RETURN(round.kernel_begin, Record(compute_.get()));
+  } else if (milestone == Milestone::kKernelDone) {
+    ASSIGN_OR_RETURN(round.kernel_done, Record(compute_.get()));
+    RETURN_IF_ERROR(WaitFor(copy_out_.get(), round.kernel_done));
+  } else {
+    ASSIGN_OR_RETURN(round.outputs_ready, Record(copy_out_.get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Synchronize() {
+  // The last round's outputs come after everything else of a job, and its event is the last.
+  const bool finished = !rounds_.empty() && rounds_.back().outputs_ready == events_used_ - 1;
+  if (!finished) {
+    absl::Status status;
+    for (const cuda::StreamHandle* stream : {&copy_in_, &compute_, &copy_out_})
+      status.Update(device_->Check(cudaStreamSynchronize(stream->get()), "waiting for the device"));
+    return status;
+  }
+  const cudaEvent_t last = events_[events_used_ - 1].get();
+  const auto give_up = std::chrono::steady_clock::now() + kSpin;
+  cudaError_t error;
+  while ((error = cudaEventQuery(last)) == cudaErrorNotReady &&
+         std::chrono::steady_clock::now() < give_up) {
+  }
+  if (error == cudaErrorNotReady) error = cudaEventSynchronize(last);
+  return device_->Check(error, "waiting for the device");
+}
+
+int64_t CudaStream::ElapsedNs(int from, int to) {
+  float ms = 0;
+  if (from == to ||
+      cudaEventElapsedTime(&ms, events_[from].get(), events_[to].get()) != cudaSuccess)
+    return 0;
+  return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+}
+
+StreamTimes CudaStream::Times() {
+  StreamTimes times;
+  if (rounds_.empty()) return times;
+  times.h2d_ns = ElapsedNs(rounds_.front().start, rounds_.back().inputs_ready);
+  for (const Round& round : rounds_)
+    times.kernel_ns += ElapsedNs(round.kernel_begin, round.kernel_done);
+  times.d2h_ns = ElapsedNs(rounds_.front().kernel_done, rounds_.back().outputs_ready);
+  return times;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,58 @@
+// A lane's queue on a GPU. A job of one round uses one CUDA stream; with more rounds, copies in and
+// out have streams of their own, and events keep each round's order.
+#pragma once
+
+#include <vector>
+
+#include "server/runtime/cuda/cuda_device.h"
+#include "server/runtime/cuda/cuda_handles.h"
+
+namespace warpcall {
+
+class CudaStream final : public Stream {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(CudaDevice* device);
+  ~CudaStream() override;
+
+  absl::Status BindThread() override { return device_->MakeCurrent(); }
+  void* native_handle() override { return compute_.get(); }
+  cuda::Libraries* libraries() override { return device_->libraries(); }
+  absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override;
+  absl::Status Begin(int rounds) override;
+  absl::Status Mark(Milestone milestone) override;
+  absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) override;
+  absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) override;
+  absl::Status Synchronize() override;
+  StreamTimes Times() override;
+
+ private:
+  // Indices into events_, of one round. Neighbours are the same where nothing lies between them.
+  struct Round {
+    int start = 0;
+    int inputs_ready = 0;
+    int kernel_begin = 0;
+    int kernel_done = 0;
+    int outputs_ready = 0;
+  };
+
+  explicit CudaStream(CudaDevice* device) : device_(device) {}
+  bool overlapped() const { return rounds_wanted_ > 1; }
+  // Records the next event on `stream` and returns its index.
+  absl::StatusOr<int> Record(cudaStream_t stream);
+  absl::Status WaitFor(cudaStream_t stream, int event);
+  absl::Status Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
+  absl::Status MarkOverlapped(Milestone milestone);
+  int64_t ElapsedNs(int from, int to);
+
+  CudaDevice* const device_;
+  cuda::StreamHandle compute_;
+  cuda::StreamHandle copy_in_;
+  cuda::StreamHandle copy_out_;
+  std::vector<cuda::EventHandle> events_;  // grows to what the largest job needed
+  int events_used_ = 0;                    // since Begin
+  int rounds_wanted_ = 1;
+  bool copied_ = false;  // since the last milestone
+  std::vector<Round> rounds_;
+};
+
+}  // namespace warpcall

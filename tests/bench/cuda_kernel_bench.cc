@@ -1,0 +1,282 @@
+// Rows of the registry on a GPU, by problem: device time, GB/s or TFLOP/s, the share of the copy
+// ceiling measured in the same run, and the ratio to the library's row. For matmul also cuBLASLt
+// called directly with the best of its heuristics.
+//   warpcall_cuda_kernel_bench [KERNEL [ROW...]]
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/registry.h"
+#include "server/runtime/cuda/cuda_device.h"
+#include "tests/bench/cublaslt_direct.h"
+#include "tests/bench/cuda_timing.h"
+
+namespace warpcall::bench {
+namespace {
+
+struct Setup {
+  const char* kernel;
+  DataType data_type;
+  std::vector<Dims> shapes;
+  std::vector<NamedAttribute> attributes;
+};
+
+constexpr DataType kFloat32 = DataType::kFloat32;
+constexpr DataType kBFloat16 = DataType::kBFloat16;
+
+void AddElementwise(std::vector<Setup>* setups) {
+  for (const DataType type : kDataTypes)
+    for (const int64_t n : {int64_t{1} << 28, int64_t{1} << 24})
+      setups->push_back({"gelu", type, {{n}}, {}});
+  for (const DataType type : {kFloat32, kBFloat16})
+    setups->push_back({"gelu", type, {{1 << 28}}, {{"approximate", std::string("none")}}});
+  for (const DataType type : {kFloat32, kBFloat16})
+    setups->push_back({"identity", type, {{1 << 28}}, {}});
+}
+
+void AddSoftmax(std::vector<Setup>* setups) {
+  for (const DataType type : {kFloat32, kBFloat16}) {
+    for (const Dims& dims :
+         {Dims{65536, 256}, Dims{65536, 512}, Dims{65536, 1024}, Dims{65536, 2048},
+          Dims{32768, 4096}, Dims{16384, 8192}, Dims{16384, 16384}, Dims{4096, 65536},
+          Dims{8, 262144}, Dims{65536, 1023}, Dims{32768, 4099}, Dims{262144, 64}})
+      setups->push_back({"softmax", type, {dims}, {}});
+    setups->push_back({"softmax", type, {{16384, 4096}}, {{"axis", int64_t{0}}}});
+  }
+}
+
+void AddMatmul(std::vector<Setup>* setups) {
+  struct Size {
+    int64_t m, n, k;
+  };
+  for (const DataType type : {kFloat32, kBFloat16})
+    for (const Size& size : {Size{1024, 1024, 1024}, Size{2048, 2048, 2048}, Size{4096, 4096, 4096},
+                             Size{8192, 8192, 8192}, Size{12288, 2048, 10240}, Size{16, 4096, 4096},
+                             Size{1, 8192, 8192}})
+      setups->push_back({"matmul", type, {{size.m, size.k}, {size.k, size.n}}, {}});
+  setups->push_back({"matmul",
+                     kBFloat16,
+                     {{4096, 4096}, {4096, 4096}},
+                     {{"transpose_a", true}, {"transpose_b", true}}});
+  setups->push_back({"matmul", kBFloat16, {{4095, 4095}, {4095, 4095}}, {}});
+  setups->push_back({"matmul", DataType::kFloat16, {{4096, 4096}, {4096, 4096}}, {}});
+  setups->push_back(
+      {"matmul", kFloat32, {{4096, 4096}, {4096, 4096}}, {{"precision", std::string("tf32")}}});
+}
+
+std::string Describe(const Setup& setup) {
+  std::string text = absl::StrCat(setup.kernel, " ", DataTypeName(setup.data_type));
+  for (const Dims& dims : setup.shapes) absl::StrAppend(&text, " ", absl::StrJoin(dims, "x"));
+  for (const NamedAttribute& attribute : setup.attributes) {
+    const std::string* const name = std::get_if<std::string>(&attribute.value);
+    absl::StrAppend(&text, " ", attribute.name, name == nullptr ? "" : "=",
+                    name == nullptr ? "" : *name);
+  }
+  return text;
+}
+
+// Copies of a problem's operands, more than the L2 holds five times over.
+class OperandSets {
+ public:
+  static absl::StatusOr<OperandSets> Create(const Problem& problem, const DeviceProperties& device,
+                                            size_t workspace_bytes) {
+    constexpr int kSetsMax = 64;
+    size_t bytes = 0;
+    for (const TensorSpec& spec : problem.inputs) bytes += spec.bytes();
+    for (const TensorSpec& spec : problem.outputs) bytes += spec.bytes();
+    const size_t wanted = 5 * static_cast<size_t>(device.l2_bytes) / std::max<size_t>(bytes, 1) + 1;
+    OperandSets sets;
+    uint64_t seed = 1;
+    for (size_t i = 0; i < std::min<size_t>(wanted, kSetsMax); ++i) {
+      Operands& operands = sets.operands_.emplace_back();
+      for (const TensorSpec& spec : problem.inputs) {
+        void* memory;
+        ASSIGN_OR_RETURN(memory, sets.Allocate(spec.bytes()));
+        RETURN_IF_ERROR(FillNormal(spec, seed++, memory));
+        operands.inputs.push_back(memory);
+      }
+      for (const TensorSpec& spec : problem.outputs) {
+        void* memory;
+        ASSIGN_OR_RETURN(memory, sets.Allocate(spec.bytes()));
+        operands.outputs.push_back(memory);
+      }
+    }
+    ASSIGN_OR_RETURN(sets.workspace_, sets.Allocate(workspace_bytes));
+    return sets;
+  }
+
+  const Operands& operator[](int i) const {
+    return operands_[static_cast<size_t>(i) % operands_.size()];
+  }
+  void* workspace() const { return workspace_; }
+
+ private:
+  absl::StatusOr<void*> Allocate(size_t bytes) {
+    DeviceArray array;
+    ASSIGN_OR_RETURN(array, DeviceArray::Create(bytes));
+    memory_.push_back(std::move(array));
+    return memory_.back().data();
+  }
+
+  std::vector<DeviceArray> memory_;
+  std::vector<Operands> operands_;
+  void* workspace_ = nullptr;
+};
+
+class Bench {
+ public:
+  Bench(CudaDevice* device, std::set<std::string> rows) : device_(device), rows_(std::move(rows)) {
+    AddCudaKernels(&registry_);
+    cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  }
+  ~Bench() { cudaStreamDestroy(stream_); }
+
+  absl::Status Run(const Setup& setup, double ceiling) {
+    const Kernel* kernel;
+    ASSIGN_OR_RETURN(kernel, registry_.Find(setup.kernel));
+    std::vector<TensorSpec> specs;
+    for (const Dims& dims : setup.shapes) specs.push_back({setup.data_type, dims});
+    Problem problem;
+    ASSIGN_OR_RETURN(problem, MakeProblem(*kernel->op, specs, setup.attributes));
+    const std::vector<const Implementation*> rows = RowsFor(*kernel, problem);
+    size_t workspace_bytes = CublasLtDirect::kWorkspaceBytes;
+    for (const Implementation* row : rows)
+      if (row->workspace_bytes != nullptr)
+        workspace_bytes = std::max(workspace_bytes, row->workspace_bytes(problem, properties()));
+    OperandSets sets;
+    ASSIGN_OR_RETURN(sets, OperandSets::Create(problem, properties(), workspace_bytes));
+    std::vector<Candidate> candidates;
+    for (const Implementation* row : rows) {
+      candidates.emplace_back();
+      if (row->prepare != nullptr)
+        RETURN_IF_ERROR(row->prepare(problem, sets[0], ContextOf(sets, stream_)));
+      candidates.back().in_graph = std::string(row->name) != "device_memcpy";
+      candidates.back().enqueue = [&problem, &sets, row, this](int i, cudaStream_t stream) {
+        return row->launch(problem, sets[i], ContextOf(sets, stream));
+      };
+    }
+    CublasLtDirect direct(device_->libraries());
+    const bool with_direct = std::string(setup.kernel) == "matmul" && !rows.empty();
+    if (with_direct) {
+      RETURN_IF_ERROR(direct.Prepare(problem, sets[0], sets.workspace(), stream_));
+      candidates.emplace_back().enqueue = [&](int i, cudaStream_t stream) {
+        return direct.Launch(sets[i], sets.workspace(), stream);
+      };
+    }
+    Time(candidates, stream_);
+    std::printf("%s\n", Describe(setup).c_str());
+    const double best = BestLibrary(rows, candidates);
+    for (size_t i = 0; i < candidates.size(); ++i)
+      Print(i < rows.size() ? rows[i] : nullptr, candidates[i], problem,
+            {kernel->op->work(problem), ceiling, best});
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Against {
+    Work work;
+    double ceiling;          // bytes per second
+    double library_seconds;  // 0: the library has no row
+  };
+
+  const DeviceProperties& properties() const { return device_->properties(); }
+
+  LaunchContext ContextOf(const OperandSets& sets, cudaStream_t stream) const {
+    return {.stream = stream,
+            .device = &properties(),
+            .workspace = sets.workspace(),
+            .libraries = device_->libraries()};
+  }
+
+  std::vector<const Implementation*> RowsFor(const Kernel& kernel, const Problem& problem) const {
+    std::vector<const Implementation*> rows;
+    for (int id : kernel.rows) {
+      const Implementation& row = registry_.rows()[id].implementation;
+      const bool takes = std::find(row.data_types.begin(), row.data_types.end(),
+                                   problem.inputs[0].data_type) != row.data_types.end();
+      // Without tiling, 8192^3 takes a minute.
+      const bool slow = row.family == Family::kManual && std::string(kernel.op->name) == "matmul" &&
+                        kernel.op->work(problem).flops > int64_t{200} << 30;
+      if (takes && !slow && (rows_.empty() || rows_.count(row.name) > 0) &&
+          row.supports(problem, properties()).ok())
+        rows.push_back(&row);
+    }
+    return rows;
+  }
+
+  static double BestLibrary(const std::vector<const Implementation*>& rows,
+                            const std::vector<Candidate>& candidates) {
+    double best = 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const bool library = i >= rows.size() || rows[i]->family == Family::kLibrary;
+      if (library && candidates[i].seconds > 0 && (best == 0 || candidates[i].seconds < best))
+        best = candidates[i].seconds;
+    }
+    return best;
+  }
+
+  void Print(const Implementation* row, const Candidate& candidate, const Problem& problem,
+             const Against& against) const {
+    const char* const name = row == nullptr ? "(cuBLASLt directly)" : row->name;
+    if (!candidate.status.ok()) {
+      std::printf("  %-22s %s\n", name, std::string(candidate.status.message()).c_str());
+      return;
+    }
+    const double bytes_per_second = static_cast<double>(against.work.bytes) / candidate.seconds;
+    std::printf("  %-22s %10.2f us  (p10 %.2f p90 %.2f) %8.0f GB/s %5.1f %% of copy %8.2f TFLOP/s",
+                name, candidate.seconds * 1e6, candidate.seconds_p10 * 1e6,
+                candidate.seconds_p90 * 1e6, bytes_per_second * 1e-9,
+                100 * bytes_per_second / against.ceiling,
+                static_cast<double>(against.work.flops) / candidate.seconds * 1e-12);
+    if (against.library_seconds > 0)
+      std::printf("  %5.2f x library", against.library_seconds / candidate.seconds);
+    if (row != nullptr && row->shape != nullptr) {
+      const absl::StatusOr<LaunchShape> shape = row->shape(problem, properties());
+      if (shape.ok())
+        std::printf("  occupancy %.2f waves %.2f", shape->theoretical_occupancy, shape->waves);
+    }
+    std::printf("\n");
+  }
+
+  CudaDevice* const device_;
+  const std::set<std::string> rows_;
+  Registry registry_;
+  cudaStream_t stream_ = nullptr;
+};
+
+absl::Status Main(int argc, char** argv) {
+  std::unique_ptr<CudaDevice> device;
+  ASSIGN_OR_RETURN(device, CudaDevice::Open(0));
+  Ceilings ceilings;
+  ASSIGN_OR_RETURN(ceilings, MeasureCeilings());
+  std::printf("%s: copy %.0f GB/s; PCIe to the device %.1f, from it %.1f, both at once %.1f GB/s\n",
+              device->properties().description.c_str(), ceilings.copy_bytes_per_second * 1e-9,
+              ceilings.h2d_bytes_per_second * 1e-9, ceilings.d2h_bytes_per_second * 1e-9,
+              ceilings.both_ways_bytes_per_second * 1e-9);
+  std::vector<Setup> setups;
+  AddElementwise(&setups);
+  AddSoftmax(&setups);
+  AddMatmul(&setups);
+  Bench bench(device.get(), std::set<std::string>(argv + std::min(argc, 2), argv + argc));
+  for (const Setup& setup : setups) {
+    if (argc > 1 && std::string(setup.kernel) != argv[1]) continue;
+    const absl::Status status = bench.Run(setup, ceilings.copy_bytes_per_second);
+    if (!status.ok()) std::printf("%s: %s\n", Describe(setup).c_str(), status.ToString().c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace warpcall::bench
+
+int main(int argc, char** argv) {
+  const absl::Status status = warpcall::bench::Main(argc, argv);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,63 @@
+// Device time of kernels as a server that is busy sees it: graphs of many launches over rotating
+// buffers, so that neither launch gaps nor a warm L2 flatter.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op.h"
+
+namespace warpcall::bench {
+
+// cudaMalloc, for the life of the program's measurement.
+class DeviceArray {
+ public:
+  static absl::StatusOr<DeviceArray> Create(size_t bytes);
+  DeviceArray() = default;
+  DeviceArray(DeviceArray&& other) noexcept { std::swap(data_, other.data_); }
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~DeviceArray() { cudaFree(data_); }
+
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// N(0, 1), a different sequence for every seed.
+absl::Status FillNormal(const TensorSpec& spec, uint64_t seed, void* device_memory);
+
+// One candidate: `enqueue` puts launch number i on the stream.
+struct Candidate {
+  std::function<absl::Status(int i, cudaStream_t stream)> enqueue;
+  // False: launches are timed as they are. A copy in a graph is not the copy outside of one: on an
+  // H200 it reached 2766 GB/s instead of 4298.
+  bool in_graph = true;
+
+  // Set by Time.
+  absl::Status status;
+  double seconds = 0;  // per launch, median
+  double seconds_p10 = 0;
+  double seconds_p90 = 0;
+};
+
+// Times the candidates in turn, over and over, so that all see the same state of the device.
+void Time(std::vector<Candidate>& candidates, cudaStream_t stream);
+
+struct Ceilings {
+  double copy_bytes_per_second = 0;  // device to device, read + written
+  double h2d_bytes_per_second = 0;   // pinned
+  double d2h_bytes_per_second = 0;
+  double both_ways_bytes_per_second = 0;  // sum of both directions at once
+};
+absl::StatusOr<Ceilings> MeasureCeilings();
+
+}  // namespace warpcall::bench

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Packs what tests/gpu/run.sh needs into one folder that a GPU machine without a compiler, gRPC or
+# Abseil can run: programs of a CUDA build, their libraries except CUDA's and the C library's, the
+# scripts, and the service's description.
+#   tests/gpu/pack.sh [BUILD_FOLDER [OUT_FOLDER]]       there: bash OUT_FOLDER/run.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+readonly build=${1:-build/cuda}
+readonly out=${2:-build/gpu-pack}
+
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib"
+for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test tests/bin/device_test \
+  tests/bin/warpcall_cuda_kernel_bench \
+  tests/bin/warpcall_device_path_bench; do
+  strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"
+  ldd "$build/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' >>"$out/libraries"
+done
+# The machine brings these itself: newer ones of the system, and those that belong to its driver.
+sort -u "$out/libraries" |
+  { grep -Ev "/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas(Lt)?|cudnn[^/]*))\\.so" ||
+    true; } |
+  while read -r library; do cp -L "$library" "$out/lib/"; done
+rm "$out/libraries"
+protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.desc" \
+  warpcall/v1/warpcall.proto
+cp tests/gpu/run.sh tests/gpu/service_check.py "$out/"
+du -sh "$out"

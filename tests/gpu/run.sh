@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
+#   bash run.sh [STEP...]      steps: device conformance sanitizer service fault path bench; default: all
+# Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here
+readonly logs=${OUT:-$here/logs}
+export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+mkdir -p "$logs"
+results=()
+failed=0
+
+# step NAME COMMAND...: runs it, keeps its output in a log, notes verdict and seconds.
+step() {
+  local name=$1 start=$SECONDS verdict=passed
+  shift
+  echo "== $name"
+  if ! "$@" >"$logs/$name.log" 2>&1; then
+    verdict=FAILED
+    failed=1
+  fi
+  tail -n "${TAIL_LINES:-12}" "$logs/$name.log"
+  results+=("$(printf '%-24s %-7s %4d s' "$name" "$verdict" $((SECONDS - start)))")
+}
+
+device() { step device "$here/bin/device_test"; }
+
+conformance() {
+  WARPCALL_TEST_DEVICE_KIND=cuda step conformance "$here/bin/kernels_conformance_test"
+}
+
+# Small cases only: the tools slow kernels down tenfold and more.
+sanitizer() {
+  local tool
+  for tool in memcheck racecheck; do
+    WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=20000 step "sanitizer_$tool" \
+      timeout 280 compute-sanitizer --tool "$tool" --error-exitcode 3 --kernel-regex-exclude \
+      kns=cudnn "$here/bin/kernels_conformance_test"
+  done
+}
+
+service() { step service python3 "$here/service_check.py" "$here" service; }
+fault() { step fault python3 "$here/service_check.py" "$here" fault; }
+path() { TAIL_LINES=40 step path "$here/bin/warpcall_device_path_bench"; }
+bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
+
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
+for name in ${@:-device conformance sanitizer service fault path bench}; do
+  "$name"
+done
+printf '\n%s\n' "${results[@]}"
+exit $failed

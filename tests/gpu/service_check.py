@@ -1,0 +1,448 @@
+"""The real server on a GPU, seen by an independent client: grpcio and NumPy, no code of this project.
+
+    service_check.py PACK service    10 000 mixed requests from 8 clients, each checked; growth of memory;
+                                     latency inside the server; the rate of large requests
+    service_check.py PACK fault      a device that is lost, and one that runs out of memory
+
+Prints what it measured; exit status 1 when something is not as it must be.
+"""
+
+import collections
+import math
+import multiprocessing
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import grpc
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+CLIENTS = 8
+REQUESTS = 10_000
+WARM_REQUESTS = 1_000
+SERVICE = "/warpcall.v1.KernelService/"
+# Families that take every problem; a single row may refuse a shape.
+COMPLETE_FAMILIES = {"cuda", "manual", "cpu", "reference"}
+OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def load_messages(pack):
+    files = descriptor_pb2.FileDescriptorSet()
+    with open(os.path.join(pack, "warpcall.desc"), "rb") as file:
+        files.ParseFromString(file.read())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    names = ["ExecuteRequest", "ExecuteResponse", "ListKernelsRequest", "ListKernelsResponse",
+             "ListDevicesRequest", "ListDevicesResponse"]
+    types = {name: message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("warpcall.v1." + name)) for name in names}
+    return collections.namedtuple("Messages", names)(**types)
+
+
+# ---- data types -----------------------------------------------------------------------------------
+
+FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
+TYPE_NAMES = {FLOAT32: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16"}
+# Half a unit in the last place of the output, twice (the truth is rounded too), and the arithmetic's.
+RELATIVE = {FLOAT32: 2e-5, FLOAT16: 2.0**-10, BFLOAT16: 2.0**-7}
+
+
+def encode(values, data_type):
+    """float32 array -> (bytes, the values that these bytes stand for)."""
+    if data_type == FLOAT32:
+        return values.tobytes(), values
+    if data_type == FLOAT16:
+        halves = values.astype(np.float16)
+        return halves.tobytes(), halves.astype(np.float32)
+    bits = values.view(np.uint32)
+    upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return upper.tobytes(), (upper.astype(np.uint32) << 16).view(np.float32)
+
+
+def decode(data, data_type):
+    if data_type == FLOAT32:
+        return np.frombuffer(data, np.float32)
+    if data_type == FLOAT16:
+        return np.frombuffer(data, np.float16).astype(np.float32)
+    return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+# ---- problems and their truth ---------------------------------------------------------------------
+
+def gelu(x, approximate):
+    x = x.astype(np.float64)
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
+
+
+def softmax(x, axis):
+    x = x.astype(np.float64)
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def random_dims(rng, elements_max, rank_max=4):
+    dims = [int(2 ** rng.uniform(0, math.log2(elements_max)))]
+    while len(dims) < rank_max and rng.random() < 0.5:
+        cut = int(2 ** rng.uniform(0, math.log2(max(2, dims[-1]))))
+        dims[-1:] = [max(1, dims[-1] // cut), cut]
+    return dims
+
+
+class Problem:
+    """One request's kernel, data type, attributes, inputs and the tolerance of its output."""
+
+    def __init__(self, kernel, rng, numpy_rng):
+        self.kernel = kernel
+        self.data_type = rng.choice([FLOAT32, FLOAT16, BFLOAT16])
+        self.attributes = {}
+        self.absolute = 1e-6
+        elements_max = 1 << 22 if rng.random() < 0.04 else 1 << 16
+        if kernel == "gelu":
+            self.attributes["approximate"] = rng.choice(["tanh", "none"])
+            if self.attributes["approximate"] == "none":
+                elements_max = 1 << 14  # math.erf is slow
+        shapes = [random_dims(rng, elements_max)]
+        if kernel == "softmax":
+            self.attributes["axis"] = rng.randrange(-len(shapes[0]), len(shapes[0]))
+        if kernel == "matmul":
+            shapes = self.matmul_shapes(rng)
+        self.tensors = [encode(numpy_rng.standard_normal(shape, dtype=np.float32), self.data_type)
+                        for shape in shapes]
+        self.shapes = shapes
+
+    def matmul_shapes(self, rng):
+        m, k, n = (int(2 ** rng.uniform(0, 8)) for _ in range(3))
+        batch = rng.choice([[], [], [3], [2, 2]])
+        self.attributes["transpose_a"] = rng.random() < 0.3
+        self.attributes["transpose_b"] = rng.random() < 0.3
+        self.absolute = 1e-5 * math.sqrt(k)
+        a = [k, m] if self.attributes["transpose_a"] else [m, k]
+        b = [n, k] if self.attributes["transpose_b"] else [k, n]
+        return [batch + a, rng.choice([[], batch]) + b]
+
+    def truth(self):
+        values = [value.reshape(shape) for (_, value), shape in zip(self.tensors, self.shapes)]
+        if self.kernel == "identity":
+            return values[0]
+        if self.kernel == "gelu":
+            return gelu(values[0], self.attributes["approximate"])
+        if self.kernel == "softmax":
+            return softmax(values[0], self.attributes["axis"])
+        a, b = (value.astype(np.float64) for value in values)
+        a = np.swapaxes(a, -1, -2) if self.attributes["transpose_a"] else a
+        b = np.swapaxes(b, -1, -2) if self.attributes["transpose_b"] else b
+        return a @ b
+
+    def request(self, messages, implementation="", device=""):
+        request = messages.ExecuteRequest(kernel=self.kernel, implementation=implementation,
+                                          device=device)
+        for (data, _), shape in zip(self.tensors, self.shapes):
+            request.inputs.add(data_type=self.data_type, shape=shape, data=data)
+        for name, value in self.attributes.items():
+            field = {bool: "bool_value", int: "int_value", str: "string_value"}[type(value)]
+            setattr(request.attributes[name], field, value)
+        return request
+
+    def check(self, response):
+        truth = self.truth()
+        output = response.outputs[0]
+        if list(output.shape) != list(truth.shape) or output.data_type != self.data_type:
+            return f"shape {list(output.shape)} type {output.data_type}, not {truth.shape}"
+        actual = decode(output.data, self.data_type).reshape(truth.shape).astype(np.float64)
+        absolute = self.absolute + (2.0**-24 if self.data_type == FLOAT16 else 0)
+        wrong = ~(np.abs(actual - truth) <= absolute + RELATIVE[self.data_type] * np.abs(truth))
+        if not wrong.any():
+            return None
+        at = np.unravel_index(np.argmax(wrong), truth.shape)
+        return f"{int(wrong.sum())} of {wrong.size} wrong; at {at} {actual[at]}, not {truth[at]}"
+
+
+# ---- the server -----------------------------------------------------------------------------------
+
+class Server:
+    """warpcalld as a child process."""
+
+    def __init__(self, pack, *flags):
+        self.log_path = tempfile.mktemp(suffix=".log")
+        self.log = open(self.log_path, "wb")
+        self.process = subprocess.Popen(
+            [os.path.join(pack, "bin/warpcalld"), "--listen", "127.0.0.1:0", "--metrics_listen",
+             "127.0.0.1:0", "--lame_duck_seconds", "0", *flags],
+            stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        match = re.search(r"serving on (\S+), metrics on (\S+)", line)
+        if match is None:
+            raise RuntimeError(f"the server did not start: {line}{self.log_text()}")
+        self.address, self.metrics_address = match.groups()
+
+    def log_text(self):
+        with open(self.log_path, encoding="utf-8") as file:
+            return file.read()
+
+    def metrics(self):
+        text = urllib.request.urlopen(f"http://{self.metrics_address}/metrics").read().decode()
+        pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+class Client:
+    def __init__(self, address, messages):
+        self.channel = grpc.insecure_channel(address, options=OPTIONS)
+        self.messages = messages
+        method = lambda name, request, response: self.channel.unary_unary(
+            SERVICE + name, request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString)
+        self.execute = method("Execute", messages.ExecuteRequest, messages.ExecuteResponse)
+        self.list_kernels = method("ListKernels", messages.ListKernelsRequest,
+                                   messages.ListKernelsResponse)
+        self.list_devices = method("ListDevices", messages.ListDevicesRequest,
+                                   messages.ListDevicesResponse)
+        health = lambda data: data[1] if data else 0  # HealthCheckResponse{1: status}
+        self.health = self.channel.unary_unary("/grpc.health.v1.Health/Check",
+                                               request_serializer=lambda _: b"",
+                                               response_deserializer=health)
+
+
+def device_memory_bytes():
+    """Of all GPUs together, as the driver counts."""
+    text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True, check=True).stdout
+    return sum(int(line) for line in text.split()) << 20
+
+
+# ---- 10 000 mixed requests ------------------------------------------------------------------------
+
+def client_main(pack, address, seed, count, results):
+    rng, numpy_rng = random.Random(seed), np.random.default_rng(seed)
+    messages = load_messages(pack)
+    client = Client(address, messages)
+    menu = [(kernel.name, row) for kernel in client.list_kernels(messages.ListKernelsRequest()).kernels
+            for row in kernel.implementations]
+    done, failures, refused, devices = collections.Counter(), [], collections.Counter(), \
+        collections.Counter()
+    for _ in range(count):
+        kernel, row = rng.choice(menu)
+        problem = Problem(kernel, rng, numpy_rng)
+        asked = rng.choice([row.name, row.family, ""])
+        try:
+            response = client.execute(problem.request(messages, asked), timeout=120)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED and asked not in COMPLETE_FAMILIES:
+                refused[f"{kernel}/{asked}"] += 1
+                continue
+            failures.append(f"{kernel} {asked} {TYPE_NAMES[problem.data_type]} {problem.shapes} "
+                            f"{problem.attributes}: {error.code()} {error.details()}")
+            continue
+        problem_text = problem.check(response)
+        done[f"{kernel}/{response.implementation}"] += 1
+        devices[response.device] += 1
+        if problem_text:
+            failures.append(f"{kernel} {response.implementation} {TYPE_NAMES[problem.data_type]} "
+                            f"{problem.shapes} {problem.attributes}: {problem_text}")
+    results.put((done, failures, refused, devices))
+
+
+def run_clients(pack, server, count, seed):
+    results = multiprocessing.Queue()
+    workers = [multiprocessing.Process(target=client_main, args=(
+        pack, server.address, seed + i, count // CLIENTS, results)) for i in range(CLIENTS)]
+    for worker in workers:
+        worker.start()
+    collected = [results.get(timeout=500) for _ in workers]
+    for worker in workers:
+        worker.join()
+    done, refused, devices = (sum((c[i] for c in collected), collections.Counter())
+                              for i in (0, 2, 3))
+    return done, [f for c in collected for f in c[1]], refused, devices
+
+
+def memory_of(server):
+    metrics = server.metrics()
+    sum_of = lambda prefix: sum(v for name, v in metrics.items() if name.startswith(prefix))
+    return {"resident": metrics["process_resident_memory_bytes"],
+            "pinned": sum(v for name, v in metrics.items()
+                          if name.startswith("warpcall_staging_bytes") and 'state="total"' in name),
+            "pool": sum(v for name, v in metrics.items()
+                        if name.startswith("warpcall_device_memory_bytes")
+                        and 'state="reserved"' in name),
+            "driver": device_memory_bytes(),
+            "requests": sum_of("warpcall_requests_total")}
+
+
+def check_mixed(pack):
+    """Memory may differ by what a rare large request adds once; growth would be many times that."""
+    server = Server(pack)
+    seed = int(os.environ.get("WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"seed {seed}")
+    _, failures, _, _ = run_clients(pack, server, WARM_REQUESTS, seed)
+    warm = memory_of(server)
+    start = time.monotonic()
+    done, more, refused, devices = run_clients(pack, server, REQUESTS, seed + 1000)
+    seconds = time.monotonic() - start
+    end = memory_of(server)
+    failures += more
+    for name, count in sorted(done.items()):
+        print(f"  {name:40} {count}")
+    print(f"refused by a single row: {dict(refused)}")
+    print(f"devices: {dict(devices)}; {sum(done.values())} answered in {seconds:.1f} s")
+    for what in ("pinned", "pool", "driver", "resident"):
+        print(f"{what} MiB after {WARM_REQUESTS}: {warm[what] / 2**20:.0f}, "
+              f"after {WARM_REQUESTS + REQUESTS}: {end[what] / 2**20:.0f}")
+    for failure in failures[:20]:
+        print("FAILED", failure)
+    code = server.stop()
+    print(f"{len(failures)} failures; the server ended with {code}")
+    return not failures and code == 0 and warm["pinned"] == end["pinned"]
+
+
+# ---- latency and large requests -------------------------------------------------------------------
+
+def device_ns_of(server, request_prefix):
+    pattern = re.compile(r'request_id="?(%s[^" ]*)"?.* device_ns=(\d+)' % request_prefix)
+    return [int(match.group(2)) for match in map(pattern.search, server.log_text().splitlines())
+            if match]
+
+
+def check_latency(pack):
+    """Enqueued -> seen complete, as the server's log has it: 4 KiB gelu, and 256 MiB gelu."""
+    messages = load_messages(pack)
+    server = Server(pack, "--log_level", "debug", "--devices", "cuda:0", "--staging_mib", "2048")
+    client = Client(server.address, messages)
+    ok = True
+    for name, elements, count in (("4KiB", 1 << 10, 2000), ("64KiB", 1 << 14, 500),
+                                  ("1MiB", 1 << 18, 300), ("16MiB", 1 << 22, 50),
+                                  ("64MiB", 1 << 24, 20), ("256MiB", 1 << 26, 8)):
+        data = np.random.default_rng(1).standard_normal(elements, dtype=np.float32).tobytes()
+        request = messages.ExecuteRequest(kernel="gelu", implementation="cuda")
+        request.inputs.add(data_type=FLOAT32, shape=[elements], data=data)
+        round_trips = []
+        for i in range(count):
+            request.request_id = f"{name}-{i}"
+            start = time.perf_counter()
+            response = client.execute(request, timeout=60)
+            round_trips.append(time.perf_counter() - start)
+        inside = device_ns_of(server, name + "-")[count // 5:]
+        t = response.timing
+        median = statistics.median(inside)
+        print(f"gelu float32 {name:>7}: enqueued -> seen complete {median / 1e3:9.1f} us "
+              f"({2 * len(data) / median:6.1f} GB/s both ways), round trip "
+              f"{statistics.median(round_trips) * 1e6:9.0f} us; last: queue {t.queue_ns / 1e3:.1f} "
+              f"copy_in {t.copy_in_ns / 1e3:.1f} h2d {t.h2d_ns / 1e3:.1f} kernel "
+              f"{t.kernel_ns / 1e3:.1f} d2h {t.d2h_ns / 1e3:.1f} total {t.total_ns / 1e3:.1f} us")
+        if name == "4KiB" and median > 15_000:
+            ok = False
+            print("FAILED: more than 15 us")
+    return server.stop() == 0 and ok
+
+
+# ---- faults ---------------------------------------------------------------------------------------
+
+def fault_request(messages, kind, device):
+    request = messages.ExecuteRequest(kernel="fault", device=device)
+    request.inputs.add(data_type=FLOAT32, shape=[1], data=b"\0\0\0\0")
+    request.attributes["kind"].string_value = kind
+    return request
+
+
+def code_of(call, *arguments):
+    try:
+        call(*arguments, timeout=30)
+        return "OK"
+    except grpc.RpcError as error:
+        return f"{error.code().name}: {error.details()}"
+
+
+def check_out_of_memory(client, messages):
+    code = code_of(client.execute, fault_request(messages, "out_of_memory", "cuda:0"))
+    print(f"out of memory: {code}")
+    after = code_of(client.execute, Problem("gelu", random.Random(1), np.random.default_rng(1))
+                    .request(messages, device="cuda:0"))
+    print(f"the next request on the same device: {after}; health {client.health(b'')}")
+    return code.startswith("RESOURCE_EXHAUSTED") and after == "OK" and client.health(b"") == 1
+
+
+def check_fault(pack):
+    messages = load_messages(pack)
+    server = Server(pack, "--test_fault_injection")
+    client = Client(server.address, messages)
+    gpus = [device.name for device in
+            client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]
+    print(f"GPUs: {gpus}")
+    ok = check_out_of_memory(client, messages)
+    for index, gpu in enumerate(gpus):
+        last = index == len(gpus) - 1
+        code = code_of(client.execute, fault_request(messages, "trap", gpu))
+        print(f"trap on {gpu}: {code}")
+        ok = ok and code.startswith("UNAVAILABLE")
+        if last:
+            break
+        healthy = {device.name: device.healthy for device in
+                   client.list_devices(messages.ListDevicesRequest()).devices}
+        gauge = {name: value for name, value in server.metrics().items()
+                 if name.startswith("warpcall_device_healthy")}
+        named = code_of(client.execute, Problem("gelu", random.Random(1), np.random.default_rng(1))
+                        .request(messages, device=gpu))
+        problem = Problem("matmul", random.Random(2), np.random.default_rng(2))
+        response = client.execute(problem.request(messages, "cuda"), timeout=30)
+        print(f"  healthy {healthy}; {gauge}; service health {client.health(b'')}; by name: {named}; "
+              f"a request without a name ran on {response.device}: {problem.check(response) or 'right'}")
+        ok = ok and not healthy[gpu] and client.health(b"") == 1 and response.device == gpus[index + 1]
+        ok = ok and problem.check(response) is None and named.startswith("UNAVAILABLE")
+        ok = ok and gauge[f'warpcall_device_healthy{{device="{gpu}"}}'] == 0
+    start = time.monotonic()
+    status = server.process.wait(timeout=60)
+    print(f"the server ended by itself {time.monotonic() - start:.1f} s later with status {status}")
+    errors = [line for line in server.log_text().splitlines() if "lost" in line]
+    print("\n".join(errors[-3:]))
+    return ok and status not in (0, None)
+
+
+def check_spread(pack):
+    """Two GPUs and more: requests without a device's name spread evenly; a name is honoured."""
+    server = Server(pack)
+    messages = load_messages(pack)
+    client = Client(server.address, messages)
+    gpus = [device.name for device in
+            client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]
+    if len(gpus) < 2:
+        print("spread over several GPUs: skipped, there is one")
+        return server.stop() == 0
+    named = [client.execute(Problem("gelu", random.Random(i), np.random.default_rng(i)).request(
+        messages, device=gpu)).device == gpu for i in range(20) for gpu in gpus]
+    before = server.metrics()
+    _, failures, _, devices = run_clients(pack, server, 2 * WARM_REQUESTS, 77)
+    after = server.metrics()
+    key = 'warpcall_device_busy_seconds_total{device="%s"}'
+    busy = {gpu: after[key % gpu] - before[key % gpu] for gpu in gpus}
+    counts = [devices[gpu] for gpu in gpus]
+    print(f"requests by device: {dict(devices)}; busy seconds {busy}; names honoured: {all(named)}")
+    even = max(counts) <= 1.2 * min(counts)
+    return server.stop() == 0 and all(named) and not failures and even
+
+
+def main():
+    pack, mode = sys.argv[1], sys.argv[2]
+    checks = {"service": [check_mixed, check_latency, check_spread], "fault": [check_fault],
+              "latency": [check_latency], "mixed": [check_mixed], "spread": [check_spread]}
+    results = [check(pack) for check in checks[mode]]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()

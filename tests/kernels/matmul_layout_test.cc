@@ -1,0 +1,125 @@
+// Where elements lie in shared memory, against what the PTX ISA says of ldmatrix and mma.m16n8k16.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "kernels/matmul/matmul_cuda_layout.h"
+
+namespace warpcall::matmul {
+namespace {
+
+// One operand's tile in a model of shared memory; the element of outer index i and term p has the
+// value i x kDepth + p.
+template <Adjacent kAdjacent, int kOuter, int kDepth>
+class TileModel {
+ public:
+  using Layout = OperandTile<kAdjacent, kOuter, kDepth>;
+
+  TileModel() : elements_(Layout::kBytes / sizeof(uint16_t), 0xFFFF) {
+    for (int i = 0; i < kOuter; ++i) {
+      for (int p = 0; p < kDepth; ++p) {
+        const int row = kAdjacent == Adjacent::kDepth ? i : p;
+        const int column = kAdjacent == Adjacent::kDepth ? p : i;
+        const uint32_t offset = ChunkOffset<Layout::kRowChunks>(row, column / kChunkElements) / 2 +
+                                column % kChunkElements;
+        EXPECT_EQ(elements_.at(offset), 0xFFFF) << "two elements in one place";
+        elements_[offset] = static_cast<uint16_t>(i * kDepth + p);
+      }
+    }
+  }
+
+  // What ldmatrix.x4 leaves in `lane`: registers of two elements.
+  std::array<std::array<int, 2>, 4> LoadMatrices(const std::array<uint32_t, 32>& addresses,
+                                                 int lane) const {
+    std::array<std::array<int, 2>, 4> registers;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      for (int half = 0; half < 2; ++half) {
+        const bool transpose = kAdjacent == Adjacent::kOuter;
+        const int row = transpose ? lane % 4 * 2 + half : lane / 4;
+        const int column = transpose ? lane / 4 : lane % 4 * 2 + half;
+        registers[matrix][half] = elements_.at(addresses[8 * matrix + row] / 2 + column);
+      }
+    }
+    return registers;
+  }
+
+ private:
+  std::vector<uint16_t> elements_;
+};
+
+template <Side kSide, Adjacent kAdjacent, int kOuter, int kDepth, int kWarpOuter>
+void CheckFragments() {
+  const TileModel<kAdjacent, kOuter, kDepth> tile;
+  constexpr int kRowChunks = OperandTile<kAdjacent, kOuter, kDepth>::kRowChunks;
+  for (int warp = 0; warp < kOuter; warp += kWarpOuter) {
+    for (int index = 0; index < kWarpOuter / kFragmentOuter; ++index) {
+      for (int step = 0; step < kDepth / kFragmentDepth; ++step) {
+        std::array<uint32_t, 32> addresses;
+        for (int lane = 0; lane < 32; ++lane)
+          addresses[lane] = FragmentOffset<kAdjacent, kRowChunks>(
+              LaneAddressOf<kSide, kAdjacent, kRowChunks>(lane, warp), index, step);
+        for (int matrix = 0; matrix < 4; ++matrix) {
+          std::set<uint32_t> banks;  // groups of four
+          for (int row = 0; row < 8; ++row)
+            banks.insert(addresses[8 * matrix + row] / kChunkBytes % 8);
+          EXPECT_EQ(banks.size(), 8u) << "bank conflict";
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+          const auto registers = tile.LoadMatrices(addresses, lane);
+          for (int r = 0; r < 4; ++r) {
+            const bool high_outer = kSide == Side::kA ? r % 2 == 1 : r / 2 == 1;
+            const bool high_depth = kSide == Side::kA ? r / 2 == 1 : r % 2 == 1;
+            for (int half = 0; half < 2; ++half) {
+              const int i = warp + index * kFragmentOuter + lane / 4 + (high_outer ? 8 : 0);
+              const int p = step * kFragmentDepth + lane % 4 * 2 + half + (high_depth ? 8 : 0);
+              ASSERT_EQ(registers[r][half], i * kDepth + p);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+template <int kOuter, int kDepth, int kWarpOuter>
+void CheckOperands() {
+  CheckFragments<Side::kA, Adjacent::kDepth, kOuter, kDepth, kWarpOuter>();
+  CheckFragments<Side::kA, Adjacent::kOuter, kOuter, kDepth, kWarpOuter>();
+  CheckFragments<Side::kB, Adjacent::kDepth, kOuter, kDepth, kWarpOuter>();
+  CheckFragments<Side::kB, Adjacent::kOuter, kOuter, kDepth, kWarpOuter>();
+}
+
+TEST(Fragments, HoldWhatMmaExpectsWithoutBankConflicts) {
+  CheckOperands<256, 64, 64>();
+  CheckOperands<128, 64, 64>();
+  CheckOperands<64, 64, 32>();
+  CheckOperands<128, 32, 32>();
+  CheckOperands<128, 32, 64>();
+  CheckOperands<64, 32, 32>();
+}
+
+// A quarter of a warp stores 16 bytes each at a time: 8 neighbouring chunks of a row, or of two
+// rows where a row has 4.
+template <int kRowChunks>
+void CheckRows() {
+  for (uint32_t first = 0; first < 64 * kRowChunks; first += 8) {
+    std::set<uint32_t> banks;
+    for (uint32_t i = first; i < first + 8; ++i)
+      banks.insert(ChunkOffset<kRowChunks>(i / kRowChunks, i % kRowChunks) / kChunkBytes % 8);
+    EXPECT_EQ(banks.size(), 8u) << first;
+  }
+}
+
+TEST(ChunkOffset, SpreadsNeighboursInARowOverAllBanks) {
+  CheckRows<4>();
+  CheckRows<8>();
+  CheckRows<16>();
+  CheckRows<32>();
+}
+
+}  // namespace
+}  // namespace warpcall::matmul

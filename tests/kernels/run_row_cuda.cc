@@ -1,0 +1,130 @@
+// Every operand and the workspace is an allocation of its own of exactly its size, so that
+// compute-sanitizer sees the first byte past an end.
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/libraries.h"
+#include "server/runtime/cuda/cuda_device.h"
+#include "tests/kernels/run_row.h"
+
+namespace warpcall::testing {
+namespace {
+
+using cuda::ToStatus;
+
+// One GPU for the whole program, as the server opens it, with one stream.
+struct Gpu {
+  std::unique_ptr<CudaDevice> device;
+  cudaStream_t stream = nullptr;
+};
+
+Gpu* TheGpu() {
+  static Gpu* const gpu = []() -> Gpu* {
+    const auto count = CudaDevice::Count();
+    if (!count.ok() || *count == 0) return nullptr;
+    auto device = CudaDevice::Open(0);
+    if (!device.ok()) return nullptr;
+    auto* opened = new Gpu{*std::move(device)};
+    return cudaStreamCreateWithFlags(&opened->stream, cudaStreamNonBlocking) == cudaSuccess
+               ? opened
+               : nullptr;
+  }();
+  return gpu;
+}
+
+// Null when empty.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(DeviceMemory&& other) noexcept { std::swap(data_, other.data_); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~DeviceMemory() { cudaFree(data_); }
+
+  absl::Status Allocate(size_t bytes) {
+    if (bytes == 0) return absl::OkStatus();
+    return ToStatus(cudaMalloc(&data_, bytes), absl::StrCat("allocating ", bytes, " bytes"));
+  }
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+absl::Status CopyIn(const Memory& from, DeviceMemory* to) {
+  RETURN_IF_ERROR(to->Allocate(from.bytes()));
+  if (from.bytes() == 0) return absl::OkStatus();
+  return ToStatus(cudaMemcpy(to->data(), from.data(), from.bytes(), cudaMemcpyHostToDevice),
+                  "copying in");
+}
+
+absl::Status Poisoned(size_t bytes, uint8_t poison, DeviceMemory* memory) {
+  RETURN_IF_ERROR(memory->Allocate(bytes));
+  if (bytes == 0) return absl::OkStatus();
+  return ToStatus(cudaMemset(memory->data(), poison, bytes), "poisoning");
+}
+
+}  // namespace
+
+const DeviceProperties* TestGpuProperties() {
+  return TheGpu() == nullptr ? nullptr : &TheGpu()->device->properties();
+}
+
+void AddGpuRows(Registry* registry) { AddCudaKernels(registry); }
+
+absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const Implementation& row, const Problem& problem,
+                                                absl::Span<const Memory> inputs, uint8_t poison) {
+  Gpu& gpu = *TheGpu();
+  RETURN_IF_ERROR(gpu.device->MakeCurrent());
+  std::vector<DeviceMemory> memory(inputs.size() + problem.outputs.size() + 1);
+  Operands operands;
+  size_t next = 0;
+  for (const Memory& input : inputs) {
+    RETURN_IF_ERROR(CopyIn(input, &memory[next]));
+    operands.inputs.push_back(memory[next++].data());
+  }
+  for (const TensorSpec& spec : problem.outputs) {
+    RETURN_IF_ERROR(Poisoned(spec.bytes(), poison, &memory[next]));
+    operands.outputs.push_back(memory[next++].data());
+  }
+  const DeviceProperties& properties = gpu.device->properties();
+  const size_t workspace_bytes =
+      row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(problem, properties);
+  RETURN_IF_ERROR(Poisoned(workspace_bytes, poison, &memory[next]));
+  RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the operands"));
+  const LaunchContext context{.stream = gpu.stream,
+                              .device = &properties,
+                              .workspace = memory[next].data(),
+                              .libraries = gpu.device->libraries()};
+  if (row.prepare != nullptr) {
+    RETURN_IF_ERROR(row.prepare(problem, operands, context));
+    // What prepare wrote must not hide what launch forgets.
+    for (size_t i = 0; i < problem.outputs.size(); ++i) {
+      if (problem.outputs[i].bytes() == 0) continue;
+      RETURN_IF_ERROR(ToStatus(cudaMemset(operands.outputs[i], poison, problem.outputs[i].bytes()),
+                               "poisoning again"));
+    }
+    RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the poison"));
+  }
+  RETURN_IF_ERROR(row.launch(problem, operands, context));
+  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(gpu.stream), "running the row"));
+  if (row.shape != nullptr) RETURN_IF_ERROR(row.shape(problem, properties).status());
+  std::vector<Memory> outputs;
+  for (size_t i = 0; i < problem.outputs.size(); ++i) {
+    outputs.emplace_back(problem.outputs[i].bytes());
+    if (outputs.back().bytes() == 0) continue;
+    RETURN_IF_ERROR(ToStatus(cudaMemcpy(outputs.back().data(), operands.outputs[i],
+                                        outputs.back().bytes(), cudaMemcpyDeviceToHost),
+                             "copying out"));
+  }
+  return outputs;
+}
+
+}  // namespace warpcall::testing

@@ -1,0 +1,103 @@
+#include "server/engine/rounds.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/server/fake_device.h"
+
+namespace warpcall {
+namespace {
+
+// `rows` independent rows of the last dimension.
+Problem RowsProblem(int64_t rows, int64_t columns, DataType type = DataType::kFloat32) {
+  Problem problem;
+  const TensorSpec spec{type, {rows, columns}};
+  problem.inputs = {spec};
+  problem.outputs = {spec};
+  return problem;
+}
+
+const Op& RowsOp() {
+  static const Op* const op = new Op{
+      .name = "rows",
+      .summary = "",
+      .input_names = {"x"},
+      .attributes = {},
+      .infer_outputs = nullptr,
+      .work = nullptr,
+      .parts = [](const Problem& problem) { return problem.inputs[0].dims[0]; },
+      .take_parts =
+          [](const Problem& problem, int64_t count) {
+            return RowsProblem(count, problem.inputs[0].dims[1], problem.inputs[0].data_type);
+          }};
+  return *op;
+}
+
+Implementation Row(absl::Status (*supports)(const Problem&, const DeviceProperties&)) {
+  return {.name = "row",
+          .family = Family::kCpu,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "",
+          .data_types = {},
+          .supports = supports,
+          .workspace_bytes = nullptr,
+          .launch = nullptr,
+          .shape = nullptr};
+}
+
+Rounds Plan(const Op* op, const Implementation& row, const Problem& problem, size_t round_bytes) {
+  testing::FakeDevice::Control control;
+  control.round_bytes = round_bytes;
+  return PlanRounds(op, row, problem, testing::FakeDevice(&control, "fake:0"));
+}
+
+Rounds Plan(const Problem& problem, size_t round_bytes) {
+  return Plan(&RowsOp(), Row(SupportsAll), problem, round_bytes);
+}
+
+TEST(RoundsTest, RoundsCoverEveryPartOnceAndStartAligned) {
+  for (const int64_t rows : {2, 3, 63, 64, 65, 1000, 100'003})
+    for (const int64_t columns : {1, 3, 64, 1001})
+      for (const DataType type : kDataTypes) {
+        const Problem problem = RowsProblem(rows, columns, type);
+        const Rounds rounds = Plan(problem, 64 << 10);
+        if (rounds.count == 1) continue;
+        ASSERT_LE(rounds.count, kRoundsMax);
+        int64_t covered = 0;
+        for (int64_t round = 0; round < rounds.count; ++round) {
+          for (size_t operand : {size_t{0}, size_t{1}}) {
+            EXPECT_EQ(rounds.Offset(round, operand) % kOperandAlignmentBytes, 0u);
+            EXPECT_EQ(rounds.Offset(round, operand), static_cast<size_t>(covered) *
+                                                         problem.inputs[0].bytes() /
+                                                         static_cast<size_t>(rows));
+          }
+          ASSERT_GT(rounds.PartsIn(round), 0);
+          covered += rounds.PartsIn(round);
+        }
+        EXPECT_EQ(covered, rows);
+      }
+}
+
+TEST(RoundsTest, RoundsHaveAboutTheBytesAskedFor) {
+  const Rounds rounds = Plan(RowsProblem(4096, 1024), 4 << 20);  // 32 MiB of operands
+  EXPECT_EQ(rounds.count, 8);
+  EXPECT_EQ(rounds.parts_per_round, 512);
+}
+
+TEST(RoundsTest, SmallJobsAndOpsWithoutPartsAreNotCut) {
+  EXPECT_EQ(Plan(RowsProblem(1024, 1024), (4 << 20) + 1).count, 1);
+  EXPECT_EQ(Plan(RowsProblem(1024, 1024), 4 << 20).count, 2);
+  EXPECT_EQ(Plan(RowsProblem(1, 1 << 24), 4 << 20).count, 1);
+  EXPECT_EQ(Plan(RowsProblem(4096, 1024), 0).count, 1);
+  EXPECT_EQ(Plan(nullptr, Row(SupportsAll), RowsProblem(4096, 1024), 4 << 20).count, 1);
+}
+
+TEST(RoundsTest, ARowThatRefusesThePartsGetsTheWhole) {
+  const Implementation row = Row([](const Problem& problem, const DeviceProperties&) {
+    return problem.inputs[0].dims[0] == 4096 ? absl::OkStatus()
+                                             : absl::UnimplementedError("takes 4096 rows");
+  });
+  EXPECT_EQ(Plan(&RowsOp(), row, RowsProblem(4096, 1024), 4 << 20).count, 1);
+}
+
+}  // namespace
+}  // namespace warpcall
