@@ -1,4 +1,5 @@
 // warpcalld. The order of declarations in Serve is the order of shutdown, backwards.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -27,6 +28,11 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 // After the drain, when all answers are sent: for connections to close on their own.
 constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
+
+// glibc gives threads up to eight arenas a core, and each keeps what the messages that it once held
+// left behind: on 16 cores some 100 MiB more after 10 000 mixed requests. With few, throughput on
+// one connection was the same within its noise.
+constexpr int kArenas = 4;
 
 // Sent by a lane to this process: what it is there for is gone.
 constexpr int kDevicesLost = SIGUSR1;
@@ -138,6 +144,7 @@ int main(int argc, char** argv) {
   int exit_code;
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
   warpcall::SetLogLevel(config.log_level);
+  mallopt(M_ARENA_MAX, warpcall::kArenas);
   const sigset_t signals = warpcall::BlockStopSignals();
   const absl::StatusOr<int> result = warpcall::Serve(config, signals);
   if (!result.ok()) {

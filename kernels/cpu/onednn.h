@@ -60,6 +60,16 @@ inline void Execute(const dnnl::primitive& primitive, const dnnl::memory& source
   stream.wait();
 }
 
-inline dnnl::engine CpuEngine() { return dnnl::engine(dnnl::engine::kind::cpu, 0); }
+// Primitives that oneDNN remembers, about 0.1 MB each: with its default of 1024, clients that send
+// one shape after another made the process grow by 50 MB.
+inline constexpr int kPrimitivesMax = 64;
+
+inline dnnl::engine CpuEngine() {
+  static const dnnl::engine engine = [] {
+    dnnl::set_primitive_cache_capacity(kPrimitivesMax);
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
+  return engine;
+}
 
 }  // namespace warpcall::onednn

@@ -22,7 +22,7 @@ class Libraries {
   // Opens the libraries that are there, so that no request waits for that: cuBLASLt's half a
   // gigabyte takes up to a second the first time.
   // Each holds a compiled kernel, about 1 MB of host memory and some of the device's.
-  static constexpr size_t kCompiledPlansMax = 32;
+  static constexpr size_t kCompiledPlansMax = 16;
 
   explicit Libraries(size_t plans_max = kPlansMax, size_t compiled_plans_max = kCompiledPlansMax);
   ~Libraries();

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
-#   bash run.sh [STEP...]      steps: device conformance sanitizer service fault path bench; default: all
+#   bash run.sh [STEP...]      steps: device conformance sanitizer service spread fault path
+# bench; default: all
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -32,21 +33,20 @@ conformance() {
 
 # Small cases only: the tools slow kernels down tenfold and more.
 sanitizer() {
-  local tool
-  for tool in memcheck racecheck; do
-    WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=20000 step "sanitizer_$tool" \
-      timeout 280 compute-sanitizer --tool "$tool" --error-exitcode 3 --kernel-regex-exclude \
-      kns=cudnn "$here/bin/kernels_conformance_test"
-  done
+  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=20000 step memcheck \
+    compute-sanitizer --tool memcheck --error-exitcode 3 "$here/bin/kernels_conformance_test"
+  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=4000 step racecheck \
+    compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_conformance_test"
 }
 
 service() { step service python3 "$here/service_check.py" "$here" service; }
+spread() { step spread python3 "$here/service_check.py" "$here" spread; }
 fault() { step fault python3 "$here/service_check.py" "$here" fault; }
 path() { TAIL_LINES=40 step path "$here/bin/warpcall_device_path_bench"; }
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device conformance sanitizer service fault path bench}; do
+for name in ${@:-device conformance sanitizer service spread fault path bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"

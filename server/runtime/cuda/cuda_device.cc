@@ -23,6 +23,12 @@ constexpr size_t kUseStagingRereadBytesMax = size_t{64} << 10;
 // 2, 4, 8 and 16 MiB.
 constexpr size_t kRoundBytes = size_t{16} << 20;
 
+// Whether a GPU of this process was lost. CUDA 13 with driver 580 then answers every call of the
+// process with that GPU's error, those for other GPUs too (seen on two H200s, for a trap and for an
+// illegal address, whatever thread, pinned memory or memory pool was used), so all of them are
+// lost.
+std::atomic<bool> process_lost{false};
+
 }  // namespace
 
 absl::StatusOr<int> CudaDevice::Count() {
@@ -81,9 +87,11 @@ CudaDevice::~CudaDevice() {
 
 absl::Status CudaDevice::Check(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  if (cuda::IsSticky(error)) lost_.store(true, std::memory_order_release);
+  if (cuda::IsSticky(error)) process_lost.store(true, std::memory_order_release);
   return cuda::ToStatus(error, absl::StrCat(properties_.name, ": ", what));
 }
+
+bool CudaDevice::healthy() const { return !process_lost.load(std::memory_order_acquire); }
 
 absl::Status CudaDevice::MakeCurrent() {
   return Check(cudaSetDevice(ordinal_), "choosing the device");

@@ -25,7 +25,8 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   const DeviceProperties& properties() const override { return properties_; }
-  bool healthy() const override { return !lost_.load(std::memory_order_acquire); }
+  // False once any GPU of this process was lost: the others go with it.
+  bool healthy() const override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
   bool KernelsUseStaging(size_t bytes, bool touches_once) const override;
@@ -34,7 +35,7 @@ class CudaDevice final : public Device {
 
   // The rest is for this device's streams.
 
-  // As cuda::ToStatus; a sticky error makes the device lost.
+  // As cuda::ToStatus; a sticky error makes the devices lost.
   absl::Status Check(cudaError_t error, absl::string_view what);
   // OK once the calling thread's CUDA calls go to this device.
   absl::Status MakeCurrent();
@@ -52,7 +53,6 @@ class CudaDevice final : public Device {
   cudaMemPool_t pool_ = nullptr;
   std::unique_ptr<cuda::Libraries> libraries_;
   std::atomic<int64_t> used_bytes_{0};
-  std::atomic<bool> lost_{false};
 };
 
 }  // namespace warpcall
