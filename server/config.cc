@@ -72,6 +72,9 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
   app.add_flag("--test_fault_injection", config->fault_injection,
                "For tests: adds a kernel that breaks the device it runs on")
       ->group("");  // not in --help
+  app.add_option("--worker_device", config->worker_device,
+                 "Set by a server that starts a worker process for this device")
+      ->group("");
   app.add_option("--log_level", log_level, "debug, info, warning or error")->check(CheckLogLevel);
   try {
     app.parse(argc, argv);

@@ -21,6 +21,7 @@ struct Config {
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   bool fault_injection = false;
+  std::string worker_device;  // not empty: this is a worker process for it
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/registry.h"
+#include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
 #include "server/runtime/device.h"
 
@@ -19,13 +20,27 @@ void AddKernels(Registry* registry);
 // that can break.
 absl::Status AddFaultInjection(Registry* registry);
 
-// Opens the devices that `selection` names ("auto": all there are), in order of preference; the CPU
-// is always among them, last. NOT_FOUND lists what exists.
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const std::string& selection);
+struct DeviceOptions {
+  std::string selection = "auto";  // names, comma-separated, or "auto": all there are
+  int lanes_per_device = 1;
+  bool fault_injection = false;
+};
 
-// How often each of the devices' errors was seen since the process began; empty in a build without
+// Opens the devices selected, in order of preference; the CPU is always among them, last. NOT_FOUND
+// lists what exists. A single GPU is opened in this process; of several, each gets a worker
+// process, because a GPU that is lost takes all of its process's GPUs with it.
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options);
+
+// For EngineOptions::create_executor. `device` is one of OpenDevices'.
+absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device);
+
+// What a worker process runs instead of the server, for the device `options.selection`, until the
+// server that started it goes.
+absl::Status RunWorker(const DeviceOptions& options);
+
+// How often each of the engine's devices' errors was seen, all together; empty in a build without
 // such devices.
-std::vector<DeviceErrorCount> DeviceErrorCounts();
+std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine& engine);
 
 // "none", or the CUDA version of the build.
 const char* CudaVersion();

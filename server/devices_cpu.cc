@@ -10,8 +10,8 @@ absl::Status AddFaultInjection(Registry*) {
   return absl::FailedPreconditionError("this build has no device that can break");
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const std::string& selection) {
-  for (absl::string_view name : absl::StrSplit(selection, ','))
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+  for (absl::string_view name : absl::StrSplit(options.selection, ','))
     if (name != "auto" && name != "cpu")
       return absl::NotFoundError(
           absl::StrCat("device \"", name, "\" does not exist; there is: cpu"));
@@ -20,7 +20,16 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const std::stri
   return devices;
 }
 
-std::vector<DeviceErrorCount> DeviceErrorCounts() { return {}; }
+absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
+  return CreateLocalExecutor(device, MonotonicNs);
+}
+
+absl::Status RunWorker(const DeviceOptions& options) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("this build has no workers, asked for one for ", options.selection));
+}
+
+std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine&) { return {}; }
 
 const char* CudaVersion() { return "none"; }
 

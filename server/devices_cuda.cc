@@ -1,4 +1,7 @@
+#include <sys/prctl.h>
+
 #include <algorithm>
+#include <csignal>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -9,6 +12,7 @@
 #include "server/log.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/runtime/cuda/cuda_device.h"
+#include "server/worker/process.h"
 
 namespace warpcall {
 namespace {
@@ -19,18 +23,66 @@ std::vector<std::string> GpuNames(int count) {
   return names;
 }
 
-// Every GPU that works with this build; why another does not goes to the log.
-std::vector<std::unique_ptr<Device>> OpenAll(int count) {
-  std::vector<std::unique_ptr<Device>> devices;
-  for (int i = 0; i < count; ++i) {
-    absl::StatusOr<std::unique_ptr<CudaDevice>> device = CudaDevice::Open(i);
-    if (device.ok())
-      devices.push_back(*std::move(device));
-    else
-      Log(LogLevel::kWarning, "a GPU is left out",
-          {{"device", CudaDevice::NameOf(i)}, {"error", device.status().message()}});
+// "cuda:1" -> 1 when there is such a GPU.
+absl::StatusOr<int> OrdinalOf(absl::string_view name) {
+  int count;
+  ASSIGN_OR_RETURN(count, CudaDevice::Count());
+  const std::vector<std::string> names = GpuNames(count);
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<int>(found - names.begin());
+  return absl::NotFoundError(
+      absl::StrCat("device \"", name, "\" does not exist; there is: ", absl::StrJoin(names, ", "),
+                   names.empty() ? "" : ", ", "cpu"));
+}
+
+// The GPUs that `selection` names, each once.
+absl::StatusOr<std::vector<std::string>> SelectGpus(const std::string& selection) {
+  if (selection == "auto") {
+    int count;
+    ASSIGN_OR_RETURN(count, CudaDevice::Count());
+    return GpuNames(count);
   }
-  return devices;
+  std::vector<std::string> selected;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(selection, ','))) {
+    if (name == "cpu" || std::find(selected.begin(), selected.end(), name) != selected.end())
+      continue;
+    if (name == "auto")
+      return absl::InvalidArgumentError("--devices: auto stands alone, for all devices");
+    RETURN_IF_ERROR(OrdinalOf(name).status());
+    selected.push_back(name);
+  }
+  return selected;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const std::string& name,
+                                                const DeviceOptions& options, bool alone) {
+  if (!alone) return worker::StartWorker({name, options.lanes_per_device, options.fault_injection});
+  int ordinal;
+  ASSIGN_OR_RETURN(ordinal, OrdinalOf(name));
+  return CudaDevice::Open(ordinal);
+}
+
+std::vector<DeviceErrorCount> LocalErrorCounts() {
+  std::vector<DeviceErrorCount> counts;
+  for (const cuda::ErrorCount& error : cuda::ErrorCounts())
+    counts.push_back({error.code, error.count});
+  return counts;
+}
+
+// What a worker serves.
+absl::Status Serve(const worker::Ends& ends, const DeviceOptions& options) {
+  Registry registry;
+  AddKernels(&registry);
+  if (options.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
+  int ordinal;
+  ASSIGN_OR_RETURN(ordinal, OrdinalOf(options.selection));
+  std::unique_ptr<CudaDevice> device;
+  ASSIGN_OR_RETURN(device, CudaDevice::Open(ordinal));
+  return worker::ServeDevice(
+      ends, {.registry = &registry,
+             .device = device.get(),
+             .pin = [&](void* data, size_t bytes) { return device->PinStaging(data, bytes); },
+             .errors = LocalErrorCounts});
 }
 
 }  // namespace
@@ -45,38 +97,45 @@ absl::Status AddFaultInjection(Registry* registry) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const std::string& selection) {
-  int count;
-  ASSIGN_OR_RETURN(count, CudaDevice::Count());
-  const std::vector<std::string> names = GpuNames(count);
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+  std::vector<std::string> names;
+  ASSIGN_OR_RETURN(names, SelectGpus(options.selection));
   std::vector<std::unique_ptr<Device>> devices;
-  std::vector<std::string> opened;
-  for (const std::string& name : std::vector<std::string>(absl::StrSplit(selection, ','))) {
-    if (name == "cpu" || std::find(opened.begin(), opened.end(), name) != opened.end()) continue;
-    opened.push_back(name);
-    if (name == "auto") {
-      if (selection != name)
-        return absl::InvalidArgumentError("--devices: auto stands alone, for all devices");
-      devices = OpenAll(count);
-      continue;
-    }
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end())
-      return absl::NotFoundError(absl::StrCat(
-          "device \"", name, "\" does not exist; there is: ", absl::StrJoin(names, ", "),
-          names.empty() ? "" : ", ", "cpu"));
-    std::unique_ptr<CudaDevice> device;
-    ASSIGN_OR_RETURN(device, CudaDevice::Open(static_cast<int>(found - names.begin())));
-    devices.push_back(std::move(device));
+  for (const std::string& name : names) {
+    auto device = OpenGpu(name, options, names.size() == 1);
+    if (device.ok())
+      devices.push_back(*std::move(device));
+    else if (options.selection != "auto")
+      return std::move(device).status();
+    else  // serve with those that work
+      Log(LogLevel::kWarning, "a GPU is left out",
+          {{"device", name}, {"error", device.status().message()}});
   }
   devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads()));
   return devices;
 }
 
-std::vector<DeviceErrorCount> DeviceErrorCounts() {
-  std::vector<DeviceErrorCount> counts;
-  for (const cuda::ErrorCount& error : cuda::ErrorCounts())
-    counts.push_back({error.code, error.count});
+absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
+  auto* const remote = dynamic_cast<worker::RemoteDevice*>(device);
+  return remote == nullptr ? CreateLocalExecutor(device, MonotonicNs) : remote->CreateExecutor();
+}
+
+absl::Status RunWorker(const DeviceOptions& options) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const worker::Ends ends = worker::InheritedEnds(options.lanes_per_device);
+  absl::Status status = Serve(ends, options);
+  if (!status.ok()) worker::ReportFailure(ends, status);
+  return status;
+}
+
+std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine& engine) {
+  std::vector<DeviceErrorCount> counts = LocalErrorCounts();
+  for (int i = 0; i < engine.device_count(); ++i) {
+    const auto* const remote = dynamic_cast<const worker::RemoteDevice*>(&engine.device(i));
+    if (remote == nullptr) continue;
+    const std::vector<int64_t> theirs = remote->error_counts();
+    for (size_t k = 0; k < theirs.size() && k < counts.size(); ++k) counts[k].count += theirs[k];
+  }
   return counts;
 }
 

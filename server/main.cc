@@ -54,11 +54,20 @@ void AwaitSignalFor(const sigset_t& signals, double seconds) {
   sigtimedwait(&signals, nullptr, &timeout);
 }
 
+DeviceOptions ToDeviceOptions(const Config& config) {
+  DeviceOptions options;
+  options.selection = config.worker_device.empty() ? config.devices : config.worker_device;
+  options.lanes_per_device = config.lanes_per_device;
+  options.fault_injection = config.fault_injection;
+  return options;
+}
+
 EngineOptions ToEngineOptions(const Config& config) {
   EngineOptions options;
   options.lanes_per_device = config.lanes_per_device;
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
   options.queue = {config.queue_limit, config.queue_mib * kMib};
+  options.create_executor = CreateExecutor;
   options.on_devices_lost = [] { kill(getpid(), kDevicesLost); };
   return options;
 }
@@ -71,7 +80,7 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine) {
   }
   options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
-  options.device_errors = DeviceErrorCounts;
+  options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
   return options;
 }
 
@@ -105,7 +114,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   AddKernels(&registry);
   if (config.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
   std::vector<std::unique_ptr<Device>> devices;
-  ASSIGN_OR_RETURN(devices, OpenDevices(config.devices));
+  ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config)));
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
   PrometheusSink sink(registry, ToSinkOptions(*engine));
@@ -146,6 +155,8 @@ int main(int argc, char** argv) {
   warpcall::SetLogLevel(config.log_level);
   mallopt(M_ARENA_MAX, warpcall::kArenas);
   const sigset_t signals = warpcall::BlockStopSignals();
+  if (!config.worker_device.empty())
+    return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? 0 : 1;
   const absl::StatusOr<int> result = warpcall::Serve(config, signals);
   if (!result.ok()) {
     std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/execution.h"
 
 namespace warpcall {
 namespace {
@@ -42,6 +43,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
   return engine;
 }
 
+absl::StatusOr<std::unique_ptr<Executor>> CreateLocalExecutor(Device* device, Clock clock) {
+  std::unique_ptr<Stream> stream;
+  ASSIGN_OR_RETURN(stream, device->CreateStream());
+  return std::make_unique<Execution>(device, std::move(stream), std::move(clock));
+}
+
 absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptions& options) {
   Buffer staging_memory;
   ASSIGN_OR_RETURN(staging_memory, device->AllocateStaging(options.staging_bytes));
@@ -50,9 +57,11 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   const LaneShared shared = {runner.device.get(), &runner.scheduler, &runner.staging,
                              &runner.busy,        options.clock,     [this] { NoteLoss(); }};
   for (int i = 0; i < options.lanes_per_device; ++i) {
-    std::unique_ptr<Stream> stream;
-    ASSIGN_OR_RETURN(stream, runner.device->CreateStream());
-    runner.lanes.push_back(std::make_unique<Lane>(shared, std::move(stream)));
+    std::unique_ptr<Executor> executor;
+    ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
+                                   ? CreateLocalExecutor(runner.device.get(), options.clock)
+                                   : options.create_executor(runner.device.get()));
+    runner.lanes.push_back(std::make_unique<Lane>(shared, std::move(executor)));
   }
   return absl::OkStatus();
 }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
+#include "server/engine/executor.h"
 #include "server/engine/job.h"
 #include "server/engine/lane.h"
 #include "server/engine/metrics_sink.h"
@@ -28,10 +29,15 @@ struct EngineOptions {
   size_t staging_bytes = size_t{1} << 30;  // per device
   QueueLimits queue = {1024, int64_t{1} << 30};
   Clock clock = MonotonicNs;
+  // What carries out a lane's jobs. Null: a stream of the device, in this process.
+  std::function<absl::StatusOr<std::unique_ptr<Executor>>(Device*)> create_executor;
   // Called once, on any thread, when every device of the first one's kind was lost: what the server
   // is there for is gone, and only a new process gets it back.
   std::function<void()> on_devices_lost = [] {};
 };
+
+// A stream of the device, in this process.
+absl::StatusOr<std::unique_ptr<Executor>> CreateLocalExecutor(Device* device, Clock clock);
 
 // Thread-safe once created.
 class Engine {

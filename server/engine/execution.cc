@@ -67,7 +67,7 @@ struct Execution::Piece {
 Execution::Execution(const Device* device, std::unique_ptr<Stream> stream, Clock clock)
     : device_(device), stream_(std::move(stream)), clock_(std::move(clock)) {}
 
-absl::Status Execution::Run(const Job& job, const StagingBuffers& staging) {
+absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> staging) {
   if (!device_->healthy())
     return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
   const bool mirrored =
@@ -94,16 +94,17 @@ Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
   return cut;
 }
 
-absl::StatusOr<Execution::Placement> Execution::Place(const Job& job, const StagingBuffers& staging,
+absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
+                                                      absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
   Placement placement;
   placement.mirrored = cut.mirrored;
-  for (const StagingBuffer& buffer : staging) {
-    placement.staging.push_back(buffer.data());
-    placement.operands.push_back(buffer.data());
+  for (const StagingRange& range : staging) {
+    placement.staging.push_back(range.data);
+    placement.operands.push_back(range.data);
     if (!placement.mirrored) continue;
     Buffer memory;
-    ASSIGN_OR_RETURN(memory, stream_->AllocateMemory(buffer.bytes()));
+    ASSIGN_OR_RETURN(memory, stream_->AllocateMemory(range.bytes));
     placement.operands.back() = static_cast<char*>(memory.data());
     placement.device_memory.push_back(std::move(memory));
   }

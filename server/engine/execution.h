@@ -6,24 +6,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/engine/clock.h"
+#include "server/engine/executor.h"
 #include "server/engine/job.h"
 #include "server/engine/rounds.h"
-#include "server/engine/staging_pool.h"
 #include "server/runtime/device.h"
 
 namespace warpcall {
 
 // Owns a stream and what one keeps between jobs. Used by one thread.
-class Execution {
+class Execution final : public Executor {
  public:
   Execution(const Device* device, std::unique_ptr<Stream> stream, Clock clock);
 
-  // Called first by the thread that runs jobs.
-  absl::Status BindThread() { return stream_->BindThread(); }
-
-  // `staging`: the inputs, filled, then the outputs. Returns when the device is done with them,
-  // also when it failed; fills in the trace's times and launch.
-  absl::Status Run(const Job& job, const StagingBuffers& staging);
+  absl::Status BindThread() override { return stream_->BindThread(); }
+  absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) override;
 
  private:
   // Where the kernel reads and writes: staging itself, or device memory that mirrors it.
@@ -34,7 +30,8 @@ class Execution {
   struct Piece;
 
   Cut CutUp(const Job& job, bool mirrored) const;
-  absl::StatusOr<Placement> Place(const Job& job, const StagingBuffers& staging, const Cut& cut);
+  absl::StatusOr<Placement> Place(const Job& job, absl::Span<const StagingRange> staging,
+                                  const Cut& cut);
   absl::StatusOr<void*> Workspace(const Job& job, const Cut& cut);
   absl::Status RunPlaced(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status Prepare(const Job& job, const Placement& placement, const Cut& cut);

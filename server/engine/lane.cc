@@ -29,16 +29,14 @@ int64_t BusyMeter::busy_ns() const {
   return busy_ns_ + (running_ > 0 ? clock_() - since_ns_ : 0);
 }
 
-Lane::Lane(const LaneShared& shared, std::unique_ptr<Stream> stream)
-    : shared_(shared),
-      execution_(shared.device, std::move(stream), shared.clock),
-      thread_([this] { Loop(); }) {}
+Lane::Lane(const LaneShared& shared, std::unique_ptr<Executor> executor)
+    : shared_(shared), executor_(std::move(executor)), thread_([this] { Loop(); }) {}
 
 Lane::~Lane() { thread_.join(); }
 
 void Lane::Loop() {
   // A thread that could not be bound fails in every call that follows, which says so to the client.
-  execution_.BindThread().IgnoreError();
+  executor_->BindThread().IgnoreError();
   while (std::unique_ptr<Job> job = shared_.scheduler->Next()) {
     const int64_t start_ns = shared_.clock();
     job->trace->queue_ns = start_ns - job->submitted_ns;
@@ -63,7 +61,9 @@ absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
   StagingBuffers staging;
   ASSIGN_OR_RETURN(staging, StageIn(job));
   RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
-  RETURN_IF_ERROR(execution_.Run(job, staging));
+  absl::InlinedVector<StagingRange, 3> ranges;
+  for (const StagingBuffer& buffer : staging) ranges.push_back({buffer.data(), buffer.bytes()});
+  RETURN_IF_ERROR(executor_->Run(job, ranges));
   job.trace->ran = true;
   for (size_t i = job.inputs.size(); i < staging.size(); ++i)
     outputs->push_back(std::move(staging[i]));

@@ -1,4 +1,4 @@
-// One thread with one stream: takes jobs from the device's queue and carries each from request
+// One thread with one executor: takes jobs from the device's queue and carries each from request
 // bytes to a finished answer.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/engine/clock.h"
-#include "server/engine/execution.h"
+#include "server/engine/executor.h"
 #include "server/engine/job.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/staging_pool.h"
@@ -45,7 +45,7 @@ struct LaneShared {
 
 class Lane {
  public:
-  Lane(const LaneShared& shared, std::unique_ptr<Stream> stream);
+  Lane(const LaneShared& shared, std::unique_ptr<Executor> executor);
   // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
   ~Lane();
   Lane(const Lane&) = delete;
@@ -57,7 +57,7 @@ class Lane {
   absl::StatusOr<StagingBuffers> StageIn(Job& job);
 
   const LaneShared shared_;
-  Execution execution_;
+  const std::unique_ptr<Executor> executor_;
   std::thread thread_;  // last: runs on all of the above
 };
 

@@ -34,6 +34,7 @@ constexpr Room kRooms[] = {
     {"server/engine/", "@ server/log.h server/runtime/* kernels/", ""},
     {"server/runtime/cuda/", "@ server/log.h server/runtime/* kernels/", "cuda"},
     {"server/runtime/", "@ server/log.h server/runtime/* kernels/", ""},
+    {"server/worker/", "@ server/log.h server/engine/ server/runtime/* kernels/", ""},
     {"server/metrics/", "@ server/log.h server/engine/ kernels/", "prometheus httplib"},
     {"server/transport/", "@ server/log.h server/engine/ server/runtime/* kernels/ proto/", "grpc"},
     {"server/", "server/ kernels/", "cli11"},

@@ -114,6 +114,13 @@ absl::StatusOr<Buffer> CudaDevice::AllocateStaging(size_t bytes) {
       memory, bytes, [](void*, void* data, size_t) { cudaFreeHost(data); }, nullptr);
 }
 
+absl::Status CudaDevice::PinStaging(void* data, size_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeCurrent());
+  return Check(cudaHostRegister(data, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+               absl::StrCat("pinning ", bytes, " bytes of shared memory (staging_mib)"));
+}
+
 absl::StatusOr<Buffer> CudaDevice::AllocateMemory(size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return Buffer();
   if (bytes > static_cast<size_t>(properties_.memory_bytes))

@@ -33,6 +33,9 @@ class CudaDevice final : public Device {
   size_t round_bytes() const override;
   MemoryUsage memory_usage() const override;
 
+  // Makes memory that another process shares fit for this device's copies and kernels.
+  absl::Status PinStaging(void* data, size_t bytes);
+
   // The rest is for this device's streams.
 
   // As cuda::ToStatus; a sticky error makes the devices lost.

@@ -1,0 +1,120 @@
+// What the server and its worker processes say to each other: plain structs, one to a datagram,
+// over pairs of local sockets. Both ends are the same program, so layouts agree.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op.h"
+#include "server/engine/job.h"
+#include "server/engine/metrics_sink.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::worker {
+
+inline constexpr int kTensorsMax = 4;
+inline constexpr int kAttributesMax = 4;
+inline constexpr int kTextBytes = 32;
+inline constexpr int kMessageBytes = 1024;
+inline constexpr int kErrorCodesMax = 32;
+
+struct WireStatus {
+  int32_t code;
+  char message[kMessageBytes];  // cut to fit
+};
+
+// worker -> server on the control socket, first: the device, or why there is none.
+struct Hello {
+  WireStatus status;
+  char name[kTextBytes];
+  char description[256];
+  char compute_capability[kTextBytes];
+  int64_t memory_bytes;
+  int64_t l2_bytes;
+  int64_t shared_memory_per_block_bytes;
+  int32_t multiprocessors;
+  int32_t threads_per_multiprocessor;
+  int32_t architecture;
+  int32_t ordinal;
+  int32_t kind;
+};
+
+// server -> worker on the control socket: the staging memory has this size now; answered with a
+// WireStatus when the worker's device can use it.
+struct StagingReady {
+  uint64_t bytes;
+};
+
+struct WireTensor {
+  int32_t data_type;
+  int32_t rank;
+  int64_t dims[kRankMax];
+};
+
+struct WireAttribute {
+  int32_t kind;  // index of AttributeValue's alternative
+  bool as_bool;
+  int64_t as_int;
+  double as_double;
+  char as_text[kTextBytes];
+};
+
+// server -> worker on a lane's socket.
+struct RunRequest {
+  int32_t row;  // Row::id, the same in both
+  int32_t input_count;
+  int32_t attribute_count;
+  int32_t operand_count;
+  WireTensor inputs[kTensorsMax];
+  WireAttribute attributes[kAttributesMax];
+  uint64_t offsets[2 * kTensorsMax];  // of the operands in staging, inputs first
+};
+
+// The answer.
+struct RunReply {
+  WireStatus status;
+  bool has_pushback;
+  int64_t pushback_ms;
+  bool healthy;
+  RejectReason reject_reason;
+  int64_t h2d_ns;
+  int64_t kernel_ns;
+  int64_t d2h_ns;
+  int64_t device_ns;
+  LaunchShape launch;
+  MemoryUsage memory;
+  int64_t errors[kErrorCodesMax];  // DeviceErrorCount::count, in its order
+};
+
+WireStatus ToWire(const absl::Status& status);
+absl::Status FromWire(const WireStatus& status);
+Hello ToWire(const DeviceProperties& properties);
+DeviceProperties FromWire(const Hello& hello);
+// INTERNAL for a problem that does not fit the structs.
+absl::StatusOr<RunRequest> ToWire(const Job& job);
+// REQUIRES: `request` came from ToWire.
+absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op);
+
+absl::Status SendBytes(int socket, const void* data, size_t bytes);
+absl::Status ReceiveBytes(int socket, void* data, size_t bytes);
+
+// UNAVAILABLE when the other end is gone.
+template <typename T>
+absl::Status Send(int socket, const T& message) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return SendBytes(socket, &message, sizeof(message));
+}
+
+template <typename T>
+absl::StatusOr<T> Receive(int socket) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T message;
+  absl::Status status = ReceiveBytes(socket, &message, sizeof(message));
+  if (!status.ok()) return status;
+  return message;
+}
+
+}  // namespace warpcall::worker

@@ -1,0 +1,36 @@
+// The worker's side: serves one device to the process that started it.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/registry.h"
+#include "server/engine/metrics_sink.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::worker {
+
+// The worker's ends of the sockets, and the staging memory that both processes map.
+struct Ends {
+  int control = -1;
+  int staging = -1;  // a file
+  std::vector<int> lanes;
+};
+
+struct Served {
+  const Registry* registry;
+  Device* device;
+  // Makes memory that the other process shares fit for the device's copies and kernels.
+  std::function<absl::Status(void* data, size_t bytes)> pin;
+  std::function<std::vector<DeviceErrorCount>()> errors;
+};
+
+// Says what the device is, maps staging, then runs what comes until the other process closes the
+// control socket.
+absl::Status ServeDevice(const Ends& ends, const Served& served);
+
+// Says why there is no device.
+void ReportFailure(const Ends& ends, const absl::Status& status);
+
+}  // namespace warpcall::worker
