@@ -87,7 +87,8 @@ Implementation BlockPerRowRow() {
           .supports = Supports,
           .workspace_bytes = nullptr,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .touches_once = true};
 }
 
 }  // namespace warpcall::softmax

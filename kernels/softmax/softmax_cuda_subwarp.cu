@@ -100,7 +100,8 @@ Implementation SubwarpPerRowRow() {
           .supports = Supports,
           .workspace_bytes = nullptr,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .touches_once = true};
 }
 
 }  // namespace warpcall::softmax

@@ -75,7 +75,8 @@ Implementation WarpPerRowRow() {
           .supports = Supports,
           .workspace_bytes = nullptr,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .touches_once = true};
 }
 
 }  // namespace warpcall::softmax

@@ -65,7 +65,10 @@ struct Execution::Piece {
 };
 
 Execution::Execution(const Device* device, std::unique_ptr<Stream> stream, Clock clock)
-    : device_(device), stream_(std::move(stream)), clock_(std::move(clock)) {}
+    : device_(device),
+      stream_(std::move(stream)),
+      clock_(std::move(clock)),
+      repeats_(stream_.get()) {}
 
 absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> staging) {
   if (!device_->healthy())
@@ -137,9 +140,7 @@ LaunchContext Execution::ContextOf(const Placement& placement) const {
 absl::Status Execution::RunPlaced(const Job& job, const Placement& placement, const Cut& cut) {
   RETURN_IF_ERROR(Prepare(job, placement, cut));
   const int64_t start_ns = clock_();
-  RETURN_IF_ERROR(stream_->Begin(static_cast<int>(cut.rounds.count)));
-  for (int64_t round = 0; round < cut.rounds.count; ++round)
-    RETURN_IF_ERROR(EnqueueRound(job, placement, Piece(placement, cut, round)));
+  RETURN_IF_ERROR(Enqueue(job, placement, cut));
   // Asked while the device works.
   RETURN_IF_ERROR(NoteShape(job, cut));
   RETURN_IF_ERROR(stream_->Synchronize());
@@ -149,6 +150,22 @@ absl::Status Execution::RunPlaced(const Job& job, const Placement& placement, co
   trace.h2d_ns = times.h2d_ns;
   trace.kernel_ns = times.kernel_ns;
   trace.d2h_ns = times.d2h_ns;
+  return absl::OkStatus();
+}
+
+absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
+  const Implementation& row = job.row->implementation;
+  // Rows of our own that keep nothing but their operands; a library may reuse what it recorded.
+  if (!cut.mirrored && row.touches_once && stream_->records()) {
+    const Piece piece(placement, cut, 0);
+    const int recording = repeats_.RecordingOf(*job.row, piece.problem, piece.operands, [&] {
+      return row.launch(piece.problem, piece.operands, ContextOf(placement));
+    });
+    if (recording >= 0) return stream_->Replay(recording);
+  }
+  RETURN_IF_ERROR(stream_->Begin(static_cast<int>(cut.rounds.count)));
+  for (int64_t round = 0; round < cut.rounds.count; ++round)
+    RETURN_IF_ERROR(EnqueueRound(job, placement, Piece(placement, cut, round)));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
+#include "server/engine/repeats.h"
 #include "server/engine/rounds.h"
 #include "server/runtime/device.h"
 
@@ -35,6 +36,7 @@ class Execution final : public Executor {
   absl::StatusOr<void*> Workspace(const Job& job, const Cut& cut);
   absl::Status RunPlaced(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status Prepare(const Job& job, const Placement& placement, const Cut& cut);
+  absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Piece& piece);
   absl::Status NoteShape(const Job& job, const Cut& cut);
   LaunchContext ContextOf(const Placement& placement) const;
@@ -42,6 +44,7 @@ class Execution final : public Executor {
   const Device* const device_;
   const std::unique_ptr<Stream> stream_;
   const Clock clock_;
+  Repeats repeats_;
   // The last launch's: a client that sends one shape again and again asks CUDA once.
   const Row* shape_row_ = nullptr;
   Problem shape_problem_;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device_properties.h"
@@ -80,9 +81,26 @@ class Stream {
   virtual absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) = 0;
   // Returns when everything enqueued has run.
   virtual absl::Status Synchronize() = 0;
-  // Of the rounds since Begin, once Synchronize has returned.
+  // Of the rounds since Begin, or of the replay, once Synchronize has returned.
   virtual StreamTimes Times() = 0;
+
+  // Whether launches can be recorded, to be replayed at less cost and timed without the gaps
+  // between calls.
+  virtual bool records() const { return false; }
+  // `enqueue` puts kernels on the stream, which do not run yet. Replay runs them on the same
+  // memory, instead of Begin and a round of marks. REQUIRES: records(); the stream is idle.
+  virtual absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue);
+  virtual absl::Status Replay(int recording);
+  virtual void Forget(int recording);
 };
+
+inline absl::StatusOr<int> Stream::Record(absl::FunctionRef<absl::Status()>) {
+  return absl::UnimplementedError("this device records no launches");
+}
+inline absl::Status Stream::Replay(int) {
+  return absl::UnimplementedError("this device records no launches");
+}
+inline void Stream::Forget(int) {}
 
 struct MemoryUsage {
   int64_t total_bytes = 0;

@@ -1,4 +1,4 @@
-// Move-only owners of CUDA's streams and events.
+// Move-only owners of CUDA's streams, events and graphs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,6 +29,7 @@ class Handle {
 };
 
 using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
+using GraphHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
 
 }  // namespace warpcall::cuda

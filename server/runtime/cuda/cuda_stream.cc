@@ -39,6 +39,7 @@ absl::StatusOr<Buffer> CudaStream::AllocateMemory(size_t bytes) {
 }
 
 absl::Status CudaStream::Begin(int rounds) {
+  replayed_ = -1;
   events_used_ = 0;
   rounds_wanted_ = rounds;
   rounds_.clear();
@@ -51,12 +52,17 @@ absl::Status CudaStream::Begin(int rounds) {
   return WaitFor(copy_out_.get(), allocated);
 }
 
+absl::StatusOr<cuda::EventHandle> CudaStream::CreateEvent() {
+  cudaEvent_t event = nullptr;
+  RETURN_IF_ERROR(
+      device_->Check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "creating an event"));
+  return cuda::EventHandle(event);
+}
+
 absl::StatusOr<int> CudaStream::Record(cudaStream_t stream) {
   if (events_used_ == static_cast<int>(events_.size())) {
-    cudaEvent_t event = nullptr;
-    RETURN_IF_ERROR(device_->Check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync),
-                                   "creating an event"));
-    events_.emplace_back(event);
+    ASSIGN_OR_RETURN(cuda::EventHandle event, CreateEvent());
+    events_.push_back(std::move(event));
   }
   RETURN_IF_ERROR(
       device_->Check(cudaEventRecord(events_[events_used_].get(), stream), "recording an event"));
@@ -127,35 +133,92 @@ absl::Status CudaStream::MarkOverlapped(Milestone milestone) {
   return absl::OkStatus();
 }
 
-absl::Status CudaStream::Synchronize() {
-  // The last round's outputs come after everything else of a job, and its event is the last.
-  const bool finished = !rounds_.empty() && rounds_.back().outputs_ready == events_used_ - 1;
-  if (!finished) {
-    absl::Status status;
-    for (const cuda::StreamHandle* stream : {&copy_in_, &compute_, &copy_out_})
-      status.Update(device_->Check(cudaStreamSynchronize(stream->get()), "waiting for the device"));
-    return status;
-  }
-  const cudaEvent_t last = events_[events_used_ - 1].get();
+absl::Status CudaStream::Capture(const Recording& recording,
+                                 absl::FunctionRef<absl::Status()> enqueue) {
+  const auto record = [&](const cuda::EventHandle& event) {
+    return device_->Check(
+        cudaEventRecordWithFlags(event.get(), compute_.get(), cudaEventRecordExternal),
+        "recording an event in a graph");
+  };
+  RETURN_IF_ERROR(record(recording.begin));
+  RETURN_IF_ERROR(enqueue());
+  return record(recording.end);
+}
+
+absl::StatusOr<int> CudaStream::Record(absl::FunctionRef<absl::Status()> enqueue) {
+  Recording recording;
+  ASSIGN_OR_RETURN(recording.begin, CreateEvent());
+  ASSIGN_OR_RETURN(recording.end, CreateEvent());
+  RETURN_IF_ERROR(
+      device_->Check(cudaStreamBeginCapture(compute_.get(), cudaStreamCaptureModeThreadLocal),
+                     "beginning a graph"));
+  absl::Status status = Capture(recording, enqueue);
+  cudaGraph_t graph = nullptr;
+  status.Update(device_->Check(cudaStreamEndCapture(compute_.get(), &graph), "ending a graph"));
+  cudaGraphExec_t executable = nullptr;
+  if (status.ok())
+    status = device_->Check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  recording.graph = cuda::GraphHandle(executable);
+  size_t slot = 0;
+  while (slot < recordings_.size() && recordings_[slot].graph.get() != nullptr) ++slot;
+  if (slot == recordings_.size()) recordings_.emplace_back();
+  recordings_[slot] = std::move(recording);
+  return static_cast<int>(slot);
+}
+
+absl::Status CudaStream::Replay(int recording) {
+  rounds_.clear();
+  replayed_ = recording;
+  return device_->Check(cudaGraphLaunch(recordings_[recording].graph.get(), compute_.get()),
+                        "launching a graph");
+}
+
+void CudaStream::Forget(int recording) { recordings_[recording] = Recording(); }
+
+absl::Status CudaStream::Await(absl::FunctionRef<cudaError_t()> query,
+                               absl::FunctionRef<cudaError_t()> wait) {
   const auto give_up = std::chrono::steady_clock::now() + kSpin;
   cudaError_t error;
-  while ((error = cudaEventQuery(last)) == cudaErrorNotReady &&
-         std::chrono::steady_clock::now() < give_up) {
+  while ((error = query()) == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up) {
   }
-  if (error == cudaErrorNotReady) error = cudaEventSynchronize(last);
+  if (error == cudaErrorNotReady) error = wait();
   return device_->Check(error, "waiting for the device");
 }
 
-int64_t CudaStream::ElapsedNs(int from, int to) {
+absl::Status CudaStream::Synchronize() {
+  // The last round's outputs come after everything else of a job, and its event is the last.
+  const bool finished = !rounds_.empty() && rounds_.back().outputs_ready == events_used_ - 1;
+  if (finished) {
+    const cudaEvent_t last = events_[events_used_ - 1].get();
+    return Await([=] { return cudaEventQuery(last); }, [=] { return cudaEventSynchronize(last); });
+  }
+  if (replayed_ >= 0)
+    return Await([this] { return cudaStreamQuery(compute_.get()); },
+                 [this] { return cudaStreamSynchronize(compute_.get()); });
+  absl::Status status;
+  for (const cuda::StreamHandle* stream : {&copy_in_, &compute_, &copy_out_})
+    status.Update(device_->Check(cudaStreamSynchronize(stream->get()), "waiting for the device"));
+  return status;
+}
+
+int64_t CudaStream::ElapsedNs(cudaEvent_t from, cudaEvent_t to) {
   float ms = 0;
-  if (from == to ||
-      cudaEventElapsedTime(&ms, events_[from].get(), events_[to].get()) != cudaSuccess)
-    return 0;
+  if (from == to || cudaEventElapsedTime(&ms, from, to) != cudaSuccess) return 0;
   return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+}
+
+int64_t CudaStream::ElapsedNs(int from, int to) {
+  return ElapsedNs(events_[from].get(), events_[to].get());
 }
 
 StreamTimes CudaStream::Times() {
   StreamTimes times;
+  if (replayed_ >= 0) {
+    const Recording& recording = recordings_[replayed_];
+    times.kernel_ns = ElapsedNs(recording.begin.get(), recording.end.get());
+  }
   if (rounds_.empty()) return times;
   times.h2d_ns = ElapsedNs(rounds_.front().start, rounds_.back().inputs_ready);
   for (const Round& round : rounds_)

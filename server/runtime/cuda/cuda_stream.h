@@ -24,6 +24,11 @@ class CudaStream final : public Stream {
   absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) override;
   absl::Status Synchronize() override;
   StreamTimes Times() override;
+  // As graphs of events and kernels.
+  bool records() const override { return true; }
+  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override;
+  absl::Status Replay(int recording) override;
+  void Forget(int recording) override;
 
  private:
   // Indices into events_, of one round. Neighbours are the same where nothing lies between them.
@@ -35,6 +40,12 @@ class CudaStream final : public Stream {
     int outputs_ready = 0;
   };
 
+  struct Recording {
+    cuda::GraphHandle graph;
+    cuda::EventHandle begin;
+    cuda::EventHandle end;
+  };
+
   explicit CudaStream(CudaDevice* device) : device_(device) {}
   bool overlapped() const { return rounds_wanted_ > 1; }
   // Records the next event on `stream` and returns its index.
@@ -42,6 +53,12 @@ class CudaStream final : public Stream {
   absl::Status WaitFor(cudaStream_t stream, int event);
   absl::Status Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
   absl::Status MarkOverlapped(Milestone milestone);
+  absl::StatusOr<cuda::EventHandle> CreateEvent();
+  // Puts `enqueue` between the recording's events, on the stream that is being captured.
+  absl::Status Capture(const Recording& recording, absl::FunctionRef<absl::Status()> enqueue);
+  // Polls `query` for a while, then sleeps in `wait`.
+  absl::Status Await(absl::FunctionRef<cudaError_t()> query, absl::FunctionRef<cudaError_t()> wait);
+  static int64_t ElapsedNs(cudaEvent_t from, cudaEvent_t to);
   int64_t ElapsedNs(int from, int to);
 
   CudaDevice* const device_;
@@ -53,6 +70,8 @@ class CudaStream final : public Stream {
   int rounds_wanted_ = 1;
   bool copied_ = false;  // since the last milestone
   std::vector<Round> rounds_;
+  std::vector<Recording> recordings_;
+  int replayed_ = -1;  // since Begin: none
 };
 
 }  // namespace warpcall

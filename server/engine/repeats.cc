@@ -1,0 +1,48 @@
+#include "server/engine/repeats.h"
+
+#include <algorithm>
+
+namespace warpcall {
+namespace {
+
+// Staging gives its lowest ranges first, so requests of a few clients and shapes meet in a few
+// places.
+constexpr size_t kEntriesMax = 64;
+// Recording takes as long as some ten launches.
+constexpr int kRunsBeforeRecording = 4;
+
+}  // namespace
+
+Repeats::Entry* Repeats::Find(const Row& row, const Problem& problem, const Operands& operands) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.row == &row && entry.operands.outputs == operands.outputs &&
+           entry.operands.inputs == operands.inputs && entry.problem == problem;
+  });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+Repeats::Entry* Repeats::Add(const Row& row, const Problem& problem, const Operands& operands) {
+  Entry entry = {&row, problem, operands, 0, -1, 0};
+  if (entries_.size() < kEntriesMax) return &entries_.emplace_back(std::move(entry));
+  const auto oldest =
+      std::min_element(entries_.begin(), entries_.end(),
+                       [](const Entry& a, const Entry& b) { return a.last_used < b.last_used; });
+  if (oldest->recording >= 0) stream_->Forget(oldest->recording);
+  *oldest = std::move(entry);
+  return &*oldest;
+}
+
+int Repeats::RecordingOf(const Row& row, const Problem& problem, const Operands& operands,
+                         absl::FunctionRef<absl::Status()> enqueue) {
+  Entry* entry = Find(row, problem, operands);
+  if (entry == nullptr) entry = Add(row, problem, operands);
+  entry->last_used = ++now_;
+  if (entry->runs < kRunsBeforeRecording && ++entry->runs == kRunsBeforeRecording) {
+    // What cannot be recorded is launched one by one, as before.
+    const absl::StatusOr<int> recording = stream_->Record(enqueue);
+    if (recording.ok()) entry->recording = *recording;
+  }
+  return entry->recording;
+}
+
+}  // namespace warpcall
