@@ -6,7 +6,7 @@
 # BASE_IMAGE is any Debian 12, Ubuntu 24.04 or later; both stages use it, so that the libraries which
 # the binaries were linked with are the ones that they find. The CUDA images are Ubuntu 24.04's.
 ARG BASE_IMAGE=debian:bookworm-slim
-ARG CUDA_BUILD_IMAGE=nvidia/cuda:13.0.1-devel-ubuntu24.04
+ARG CUDA_BUILD_IMAGE=nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04
 # With cuBLASLt and cuDNN, which rows of the family library load at run time.
 ARG CUDA_BASE_IMAGE=nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
 

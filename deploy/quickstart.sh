@@ -7,11 +7,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=deploy/logged.sh
 source deploy/logged.sh
 
-# The CUDA device where there are a compiler and a GPU for it. Folders are shared with tests/run.sh, so
-# that neither rebuilds what the other built.
+# The CUDA device where there are a GPU, a compiler for it and the vendor's headers. Folders are shared
+# with tests/run.sh, so that neither rebuilds what the other built.
 preset=release
 configuration=()
-if command -v nvcc >/dev/null && [[ -e /dev/nvidiactl ]]; then
+if [[ -e /dev/nvidiactl ]] && command -v nvcc >/dev/null &&
+  printf '#include <cublasLt.h>\n#include <cudnn.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
   preset=cuda
   configuration=(-DCMAKE_CUDA_ARCHITECTURES=native)
 fi

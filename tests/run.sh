@@ -77,6 +77,11 @@ check_cuda() {
     skip 'the CUDA build' 'there is no nvcc'
     return
   fi
+  if ! printf '#include <cublasLt.h>\n#include <cudnn.h>\n' >"$scratch/headers.cu" ||
+    ! nvcc -E "$scratch/headers.cu" >/dev/null 2>"$logs/cuda-probe.log"; then
+    skip 'the CUDA build' "headers are missing: $(head -n 1 "$logs/cuda-probe.log")"
+    return
+  fi
   step 'cuda: building with the CUDA device'
   build cuda --preset cuda -- warpcalld warpcall device_test kernels_conformance_test \
     kernels_libraries_test warpcall_cuda_kernel_bench
