@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/common/data_type.h"
 
 namespace warpcall::cuda {
 
@@ -34,6 +35,18 @@ struct CudnnApi {
   // of the error and its own last words about it.
   absl::Status ToStatus(cudnnStatus_t status, absl::string_view what) const;
 };
+
+constexpr cudnnDataType_t ToCudnn(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return CUDNN_DATA_HALF;
+    case DataType::kBFloat16:
+      return CUDNN_DATA_BFLOAT16;
+    case DataType::kFloat32:
+      break;
+  }
+  return CUDNN_DATA_FLOAT;
+}
 
 // Opens `file` and resolves every function. UNIMPLEMENTED says what is missing and why.
 absl::StatusOr<CudnnApi> OpenCudnn(const char* file);

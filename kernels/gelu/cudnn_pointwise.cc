@@ -21,18 +21,6 @@ constexpr int64_t kIdBetween = 5;     // and those that follow
 constexpr int64_t kVectorBytes = 16;  // the widest access, and all that an engine can ask for
 constexpr int kConfigurationsMax = 8;
 
-cudnnDataType_t ToCudnn(DataType type) {
-  switch (type) {
-    case DataType::kFloat16:
-      return CUDNN_DATA_HALF;
-    case DataType::kBFloat16:
-      return CUDNN_DATA_BFLOAT16;
-    case DataType::kFloat32:
-      break;
-  }
-  return CUDNN_DATA_FLOAT;
-}
-
 enum class TensorKind : uint8_t {
   kMemory,
   kVirtual,  // between two nodes, never stored
@@ -146,7 +134,7 @@ absl::StatusOr<CudnnDescriptor> MakePlan(const CudnnDescriptor& configuration, c
 // and selecting is not compiled by its engines.)
 absl::StatusOr<CudnnPointwiseGraph> MakeCudnnGraph(const CudnnPointwise& pointwise,
                                                    cudnnHandle_t handle) {
-  const cudnnDataType_t type = ToCudnn(pointwise.data_type);
+  const cudnnDataType_t type = cuda::ToCudnn(pointwise.data_type);
   const std::array<int64_t, 3>& dims = pointwise.dims;
   constexpr std::array<int64_t, 3> kOne = {1, 1, 1};
   CudnnPointwiseGraph result;

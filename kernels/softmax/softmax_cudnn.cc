@@ -30,18 +30,6 @@ struct Plan {
   cudnnSoftmaxMode_t mode;
 };
 
-cudnnDataType_t ToCudnn(DataType type) {
-  switch (type) {
-    case DataType::kFloat16:
-      return CUDNN_DATA_HALF;
-    case DataType::kBFloat16:
-      return CUDNN_DATA_BFLOAT16;
-    case DataType::kFloat32:
-      break;
-  }
-  return CUDNN_DATA_FLOAT;
-}
-
 cuda::PlanKey KeyOf(const Problem& problem) {
   const View view = ViewOf(problem);
   return {.row = "cudnn_softmax",
@@ -72,7 +60,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const Problem& problem) {
   plan->tensor.reset(tensor);
   RETURN_IF_ERROR(plan->api->ToStatus(
       plan->api->SetTensor4dDescriptor(
-          tensor, CUDNN_TENSOR_NCHW, ToCudnn(problem.inputs[0].data_type),
+          tensor, CUDNN_TENSOR_NCHW, cuda::ToCudnn(problem.inputs[0].data_type),
           static_cast<int>(view.outer), static_cast<int>(view.n), static_cast<int>(view.inner), 1),
       "describing a tensor"));
   return plan;
