@@ -28,7 +28,6 @@ absl::Status NoteRefusal(absl::Status status, RequestTrace* trace) {
 }  // namespace
 
 struct Execution::Placement {
-  bool mirrored = false;
   absl::InlinedVector<char*, 3> staging;   // per operand, inputs first
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
   void* workspace = nullptr;
@@ -101,11 +100,10 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
                                                       absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
   Placement placement;
-  placement.mirrored = cut.mirrored;
   for (const StagingRange& range : staging) {
     placement.staging.push_back(range.data);
     placement.operands.push_back(range.data);
-    if (!placement.mirrored) continue;
+    if (!cut.mirrored) continue;
     Buffer memory;
     ASSIGN_OR_RETURN(memory, stream_->AllocateMemory(range.bytes));
     placement.operands.back() = static_cast<char*>(memory.data());
@@ -165,7 +163,7 @@ absl::Status Execution::Enqueue(const Job& job, const Placement& placement, cons
   }
   RETURN_IF_ERROR(stream_->Begin(static_cast<int>(cut.rounds.count)));
   for (int64_t round = 0; round < cut.rounds.count; ++round)
-    RETURN_IF_ERROR(EnqueueRound(job, placement, Piece(placement, cut, round)));
+    RETURN_IF_ERROR(EnqueueRound(job, placement, cut, round));
   return absl::OkStatus();
 }
 
@@ -181,18 +179,19 @@ absl::Status Execution::Prepare(const Job& job, const Placement& placement, cons
   return cut.parts.empty() ? absl::OkStatus() : prepare(cut.rounds.count - 1);
 }
 
-absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
-                                     const Piece& piece) {
+absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
+                                     int64_t round) {
+  const Piece piece(placement, cut, round);
   const size_t input_count = piece.problem.inputs.size();
   RETURN_IF_ERROR(stream_->Mark(Milestone::kStart));
-  for (size_t i = 0; placement.mirrored && i < input_count; ++i)
+  for (size_t i = 0; cut.mirrored && i < input_count; ++i)
     RETURN_IF_ERROR(stream_->CopyToDevice(placement.operands[i] + piece.offsets[i],
                                           placement.staging[i] + piece.offsets[i], piece.bytes[i]));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kInputsReady));
   RETURN_IF_ERROR(
       job.row->implementation.launch(piece.problem, piece.operands, ContextOf(placement)));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kKernelDone));
-  for (size_t i = input_count; placement.mirrored && i < piece.offsets.size(); ++i)
+  for (size_t i = input_count; cut.mirrored && i < piece.offsets.size(); ++i)
     RETURN_IF_ERROR(stream_->CopyToStaging(placement.staging[i] + piece.offsets[i],
                                            placement.operands[i] + piece.offsets[i],
                                            piece.bytes[i]));

@@ -37,7 +37,8 @@ class Execution final : public Executor {
   absl::Status RunPlaced(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status Prepare(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
-  absl::Status EnqueueRound(const Job& job, const Placement& placement, const Piece& piece);
+  absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
+                            int64_t round);
   absl::Status NoteShape(const Job& job, const Cut& cut);
   LaunchContext ContextOf(const Placement& placement) const;
 

@@ -15,9 +15,12 @@
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/bench/cublaslt_direct.h"
 #include "tests/bench/cuda_timing.h"
+#include "tests/kernels/device_array.h"
 
 namespace warpcall::bench {
 namespace {
+
+using testing::DeviceArray;
 
 struct Setup {
   const char* kernel;

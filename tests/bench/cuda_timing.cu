@@ -6,11 +6,13 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/vector.cuh"
 #include "tests/bench/cuda_timing.h"
+#include "tests/kernels/device_array.h"
 
 namespace warpcall::bench {
 namespace {
 
 using cuda::ToStatus;
+using testing::DeviceArray;
 
 // One sample: a graph of launches of at least this long, so that an event's resolution of half a
 // microsecond and the gaps at both ends do not count.
@@ -120,13 +122,6 @@ absl::StatusOr<int> LaunchesFor(const Candidate& candidate, cudaStream_t stream,
 }
 
 }  // namespace
-
-absl::StatusOr<DeviceArray> DeviceArray::Create(size_t bytes) {
-  DeviceArray array;
-  RETURN_IF_ERROR(ToStatus(cudaMalloc(&array.data_, std::max<size_t>(bytes, 1)),
-                           absl::StrCat("allocating ", bytes, " bytes")));
-  return array;
-}
 
 absl::Status FillNormal(const TensorSpec& spec, uint64_t seed, void* device_memory) {
   DispatchDataType(spec.data_type, [&]<typename T>(T) {

@@ -14,24 +14,6 @@
 
 namespace warpcall::bench {
 
-// cudaMalloc, for the life of the program's measurement.
-class DeviceArray {
- public:
-  static absl::StatusOr<DeviceArray> Create(size_t bytes);
-  DeviceArray() = default;
-  DeviceArray(DeviceArray&& other) noexcept { std::swap(data_, other.data_); }
-  DeviceArray& operator=(DeviceArray&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~DeviceArray() { cudaFree(data_); }
-
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
-
 // N(0, 1), a different sequence for every seed.
 absl::Status FillNormal(const TensorSpec& spec, uint64_t seed, void* device_memory);
 

@@ -1,5 +1,4 @@
-// Every operand and the workspace is an allocation of its own of exactly its size, so that
-// compute-sanitizer sees the first byte past an end.
+// Rows of GPUs: every operand and the workspace in an allocation of its own.
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -10,6 +9,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/libraries.h"
 #include "server/runtime/cuda/cuda_device.h"
+#include "tests/kernels/device_array.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {
@@ -37,36 +37,15 @@ Gpu* TheGpu() {
   return gpu;
 }
 
-// Null when empty.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  DeviceMemory(DeviceMemory&& other) noexcept { std::swap(data_, other.data_); }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~DeviceMemory() { cudaFree(data_); }
-
-  absl::Status Allocate(size_t bytes) {
-    if (bytes == 0) return absl::OkStatus();
-    return ToStatus(cudaMalloc(&data_, bytes), absl::StrCat("allocating ", bytes, " bytes"));
-  }
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
-
-absl::Status CopyIn(const Memory& from, DeviceMemory* to) {
-  RETURN_IF_ERROR(to->Allocate(from.bytes()));
+absl::Status CopyIn(const Memory& from, DeviceArray* to) {
+  ASSIGN_OR_RETURN(*to, DeviceArray::Create(from.bytes()));
   if (from.bytes() == 0) return absl::OkStatus();
   return ToStatus(cudaMemcpy(to->data(), from.data(), from.bytes(), cudaMemcpyHostToDevice),
                   "copying in");
 }
 
-absl::Status Poisoned(size_t bytes, uint8_t poison, DeviceMemory* memory) {
-  RETURN_IF_ERROR(memory->Allocate(bytes));
+absl::Status Poisoned(size_t bytes, uint8_t poison, DeviceArray* memory) {
+  ASSIGN_OR_RETURN(*memory, DeviceArray::Create(bytes));
   if (bytes == 0) return absl::OkStatus();
   return ToStatus(cudaMemset(memory->data(), poison, bytes), "poisoning");
 }
@@ -83,7 +62,7 @@ absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const Implementation& row, const
                                                 absl::Span<const Memory> inputs, uint8_t poison) {
   Gpu& gpu = *TheGpu();
   RETURN_IF_ERROR(gpu.device->MakeCurrent());
-  std::vector<DeviceMemory> memory(inputs.size() + problem.outputs.size() + 1);
+  std::vector<DeviceArray> memory(inputs.size() + problem.outputs.size() + 1);
   Operands operands;
   size_t next = 0;
   for (const Memory& input : inputs) {

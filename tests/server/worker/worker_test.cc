@@ -72,7 +72,6 @@ class Pair {
 
   RemoteDevice& remote() { return *remote_; }
   char* staging() const { return static_cast<char*>(staging_.data()); }
-  const Served& served() const { return served_; }
   void CutConnections() {
     for (const int fd : theirs_) shutdown(fd, SHUT_RDWR);
   }
