@@ -41,6 +41,20 @@ absl::Status CheckAttributeValue(const AttributeSpec& spec, const AttributeValue
                    "\" is not allowed; allowed: ", absl::StrJoin(spec.allowed_values, ", ")));
 }
 
+// The attribute "axis" of a problem of `op`, counted from the front.
+struct Axis {
+  size_t attribute;
+  size_t dimension;
+};
+
+Axis AxisOf(const Op& op, const Problem& problem) {
+  size_t attribute = 0;
+  while (absl::string_view(op.attributes[attribute].name) != "axis") ++attribute;
+  const int64_t given = std::get<int64_t>(problem.attributes[attribute]);
+  const auto rank = static_cast<int64_t>(problem.inputs[0].dims.size());
+  return {attribute, static_cast<size_t>(given < 0 ? given + rank : given)};
+}
+
 absl::Status ApplyAttribute(const Op& op, const NamedAttribute& given, Problem* problem) {
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     if (given.name != op.attributes[i].name) continue;
@@ -125,6 +139,34 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
     RETURN_IF_ERROR(CheckTensorSpec(problem.outputs[i], absl::StrCat("output ", i)));
   }
   return problem;
+}
+
+int64_t PartsOf(const Op& op, const Problem& problem) {
+  if (op.independence == Independence::kNone) return 1;
+  const TensorSpec& x = problem.inputs[0];
+  const int64_t elements = x.elements();
+  if (op.independence == Independence::kElements || elements == 0) return elements;
+  int64_t parts = 1;
+  for (size_t i = 0; i < AxisOf(op, problem).dimension; ++i) parts *= x.dims[i];
+  return parts;
+}
+
+Problem TakeParts(const Op& op, const Problem& problem, int64_t count) {
+  if (op.independence == Independence::kNone) return problem;
+  Problem part = problem;
+  Dims dims = {count};
+  if (op.independence == Independence::kBeforeAxis) {
+    const Axis axis = AxisOf(op, problem);
+    const Dims& whole = problem.inputs[0].dims;
+    dims.push_back(whole[axis.dimension]);
+    int64_t inner = 1;
+    for (size_t i = axis.dimension + 1; i < whole.size(); ++i) inner *= whole[i];
+    if (inner > 1) dims.push_back(inner);
+    part.attributes[axis.attribute] = int64_t{1};
+  }
+  for (TensorSpec& spec : part.inputs) spec.dims = dims;
+  for (TensorSpec& spec : part.outputs) spec.dims = dims;
+  return part;
 }
 
 const char* FamilyName(Family family) {

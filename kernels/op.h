@@ -78,6 +78,15 @@ struct Work {
   int64_t flops = 0;
 };
 
+// Which parts of an op's problems depend on no other part, so that a device can copy one while it
+// works on another, and a client can spread them over connections. Where there are some, all
+// operands have one shape.
+enum class Independence : uint8_t {
+  kNone,        // the problem is one piece
+  kElements,    // every element
+  kBeforeAxis,  // what lies behind each index of the dimensions before the attribute "axis"
+};
+
 struct Op {
   const char* name;
   const char* summary;
@@ -87,13 +96,15 @@ struct Op {
   // right types; fills problem->outputs.
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
-  // For ops whose problems fall into parts that don't depend on each other, so that a device can
-  // copy one while it works on another: into how many at most, where part i of every operand is the
-  // i-th of that many equal pieces of its memory; and the problem of `count` neighbouring parts.
-  // Null: the problem is one piece.
-  int64_t (*parts)(const Problem& problem) = nullptr;
-  Problem (*take_parts)(const Problem& problem, int64_t count) = nullptr;
+  Independence independence = Independence::kNone;
 };
+
+// Into how many independent parts `problem` falls: part i of every operand is the i-th of that many
+// equal pieces of its memory. 0 when it has no elements.
+int64_t PartsOf(const Op& op, const Problem& problem);
+// The problem of `count` neighbouring parts. REQUIRES: 1 <= count <= PartsOf(op, problem), and
+// count is PartsOf(op, problem) for an op without independent parts.
+Problem TakeParts(const Op& op, const Problem& problem, int64_t count);
 
 // Checks the number of inputs, each spec, each attribute (name, type, allowed values) and the op's
 // own rule. INVALID_ARGUMENT otherwise, naming value and limit.

@@ -3,7 +3,6 @@
 #include <string>
 #include <variant>
 
-#include "kernels/common/element_parts.h"
 #include "kernels/common/saturate.h"
 
 namespace warpcall {
@@ -38,8 +37,7 @@ const Op& GeluOp() {
                       .allowed_values = {"tanh", "none"}}},
       .infer_outputs = InferOutputs,
       .work = WorkOf,
-      .parts = ElementParts,
-      .take_parts = TakeElements};
+      .independence = Independence::kElements};
   return *op;
 }
 

@@ -1,6 +1,5 @@
 #include "kernels/identity/identity.h"
 
-#include "kernels/common/element_parts.h"
 #include "kernels/common/saturate.h"
 
 namespace warpcall {
@@ -25,8 +24,7 @@ const Op& IdentityOp() {
                                      .attributes = {},
                                      .infer_outputs = InferOutputs,
                                      .work = WorkOf,
-                                     .parts = ElementParts,
-                                     .take_parts = TakeElements};
+                                     .independence = Independence::kElements};
   return *op;
 }
 

@@ -27,21 +27,6 @@ Work WorkOf(const Problem& problem) {
           .flops = SaturatingMultiply(x.elements(), 5)};
 }
 
-// Slabs of everything behind the dimensions before the axis: whole rows, one after the other.
-int64_t PartsOf(const Problem& problem) {
-  return problem.inputs[0].elements() == 0 ? 0 : softmax::ViewOf(problem).outer;
-}
-
-Problem TakeParts(const Problem& problem, int64_t count) {
-  const softmax::View view = softmax::ViewOf(problem);
-  Problem part = problem;
-  part.inputs[0].dims = {count, view.n};
-  if (view.inner > 1) part.inputs[0].dims.push_back(view.inner);
-  part.outputs[0].dims = part.inputs[0].dims;
-  part.attributes[softmax::kAxis] = int64_t{1};
-  return part;
-}
-
 }  // namespace
 
 const Op& SoftmaxOp() {
@@ -55,8 +40,7 @@ const Op& SoftmaxOp() {
                              .allowed_values = {}}},
              .infer_outputs = InferOutputs,
              .work = WorkOf,
-             .parts = PartsOf,
-             .take_parts = TakeParts};
+             .independence = Independence::kBeforeAxis};
   return *op;
 }
 

@@ -92,7 +92,7 @@ Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
   if (mirrored) cut.rounds = PlanRounds(job.op, job.row->implementation, job.problem, *device_);
   if (cut.rounds.count > 1)
     for (const int64_t round : {int64_t{0}, cut.rounds.count - 1})
-      cut.parts.push_back(job.op->take_parts(job.problem, cut.rounds.PartsIn(round)));
+      cut.parts.push_back(TakeParts(*job.op, job.problem, cut.rounds.PartsIn(round)));
   return cut;
 }
 

@@ -37,10 +37,9 @@ Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& proble
   const size_t round_bytes = device.round_bytes();
   size_t bytes = 0;
   ForEachOperand(problem, [&](const TensorSpec& spec) { bytes += spec.bytes(); });
-  if (op == nullptr || op->parts == nullptr || round_bytes == 0 || bytes < 2 * round_bytes)
-    return {};
+  if (op == nullptr || round_bytes == 0 || bytes < 2 * round_bytes) return {};
   Rounds rounds;
-  rounds.parts = op->parts(problem);
+  rounds.parts = PartsOf(*op, problem);
   if (rounds.parts < 2) return {};
   ForEachOperand(problem, [&](const TensorSpec& spec) {
     rounds.part_bytes.push_back(spec.bytes() / static_cast<size_t>(rounds.parts));
@@ -52,7 +51,7 @@ Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& proble
   rounds.count = CeilDivide(rounds.parts, rounds.parts_per_round);
   if (rounds.count < 2) return {};
   for (const int64_t round : {int64_t{0}, rounds.count - 1}) {
-    const Problem part = op->take_parts(problem, rounds.PartsIn(round));
+    const Problem part = TakeParts(*op, problem, rounds.PartsIn(round));
     if (!row.supports(part, device.properties()).ok()) return {};
   }
   return rounds;

@@ -15,6 +15,7 @@ v1::Attribute ToProto(const AttributeValue& value) {
 void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
   info->set_name(kernel.op->name);
   info->set_summary(kernel.op->summary);
+  info->set_independence(static_cast<v1::Independence>(kernel.op->independence));
   for (const char* name : kernel.op->input_names) info->add_input_names(name);
   for (const AttributeSpec& spec : kernel.op->attributes) {
     v1::AttributeInfo* attribute = info->add_attributes();

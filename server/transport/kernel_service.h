@@ -11,10 +11,11 @@ namespace warpcall {
 // Execute takes raw bytes, so that protobuf never copies a tensor; everything else is generated.
 // Methods without an override here answer UNIMPLEMENTED.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
-    v1::KernelService::WithCallbackMethod_ListKernels<
-        v1::KernelService::WithCallbackMethod_ListDevices<
-            v1::KernelService::WithCallbackMethod_Benchmark<
-                v1::KernelService::WithCallbackMethod_Profile<v1::KernelService::Service>>>>>;
+    v1::KernelService::WithRawCallbackMethod_ExecuteStream<
+        v1::KernelService::WithCallbackMethod_ListKernels<
+            v1::KernelService::WithCallbackMethod_ListDevices<
+                v1::KernelService::WithCallbackMethod_Benchmark<
+                    v1::KernelService::WithCallbackMethod_Profile<v1::KernelService::Service>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:

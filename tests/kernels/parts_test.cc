@@ -1,4 +1,4 @@
-// Op::parts and Op::take_parts: what a row computes part by part is what it computes at once.
+// Op::independence: what a row computes part by part is what it computes at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,12 +68,12 @@ struct Whole {
 
 // The output of the row, from rounds of up to `parts_per_round` parts with operands of their own.
 Memory RunInRounds(const Whole& whole, int64_t parts_per_round) {
-  const int64_t parts = whole.op.parts(whole.problem);
+  const int64_t parts = PartsOf(whole.op, whole.problem);
   const size_t part_bytes = whole.input.bytes() / static_cast<size_t>(parts);
   Memory output(whole.problem.outputs[0].bytes());
   for (int64_t part = 0; part < parts; part += parts_per_round) {
     const int64_t count = std::min(parts_per_round, parts - part);
-    const Problem round = whole.op.take_parts(whole.problem, count);
+    const Problem round = TakeParts(whole.op, whole.problem, count);
     const size_t begin = static_cast<size_t>(part) * part_bytes;
     std::vector<Memory> inputs;
     inputs.push_back(Slice(whole.input, begin, static_cast<size_t>(count) * part_bytes));
@@ -107,7 +107,7 @@ void ExpectSameInRounds(const PartsCase& test_case, const Implementation& row, D
 TEST(PartsTest, CountWhatDoesNotDependOnEachOther) {
   for (const PartsCase& test_case : Cases()) {
     const Problem problem = ProblemOf(test_case, DataType::kFloat32);
-    EXPECT_EQ(test_case.op->parts(problem), test_case.parts)
+    EXPECT_EQ(PartsOf(*test_case.op, problem), test_case.parts)
         << test_case.op->name << " " << ToString(problem.inputs[0]);
   }
 }
@@ -116,7 +116,7 @@ TEST(PartsTest, TakenPartsAreAProblemOfTheOp) {
   for (const PartsCase& test_case : Cases()) {
     if (test_case.three.empty()) continue;
     const Problem problem = ProblemOf(test_case, DataType::kFloat32);
-    const Problem part = test_case.op->take_parts(problem, 3);
+    const Problem part = TakeParts(*test_case.op, problem, 3);
     EXPECT_EQ(ToString(part.inputs[0]), test_case.three);
     std::vector<NamedAttribute> attributes;
     for (size_t i = 0; i < part.attributes.size(); ++i) {

@@ -22,12 +22,6 @@ absl::Status InferSame(Problem* problem) {
   return absl::OkStatus();
 }
 
-Problem TakeParts(const Problem& problem, int64_t count) {
-  Problem taken = problem;
-  taken.inputs[0].dims = taken.outputs[0].dims = {count};
-  return taken;
-}
-
 const Op& DoubleOp() {
   static const Op* const op =
       new Op{.name = "double",
@@ -39,8 +33,7 @@ const Op& DoubleOp() {
                  [](const Problem&) {
                    return Work{8, 1};
                  },
-             .parts = [](const Problem& problem) { return problem.inputs[0].elements(); },
-             .take_parts = TakeParts};
+             .independence = Independence::kElements};
   return *op;
 }
 

@@ -13,22 +13,22 @@ Problem RowsProblem(int64_t rows, int64_t columns, DataType type = DataType::kFl
   const TensorSpec spec{type, {rows, columns}};
   problem.inputs = {spec};
   problem.outputs = {spec};
+  problem.attributes = {int64_t{-1}};
   return problem;
 }
 
+Op MakeRowsOp(Independence independence) {
+  return {.name = "rows",
+          .summary = "",
+          .input_names = {"x"},
+          .attributes = {{"axis", "", int64_t{-1}, {}}},
+          .infer_outputs = nullptr,
+          .work = nullptr,
+          .independence = independence};
+}
+
 const Op& RowsOp() {
-  static const Op* const op = new Op{
-      .name = "rows",
-      .summary = "",
-      .input_names = {"x"},
-      .attributes = {},
-      .infer_outputs = nullptr,
-      .work = nullptr,
-      .parts = [](const Problem& problem) { return problem.inputs[0].dims[0]; },
-      .take_parts =
-          [](const Problem& problem, int64_t count) {
-            return RowsProblem(count, problem.inputs[0].dims[1], problem.inputs[0].data_type);
-          }};
+  static const Op* const op = new Op(MakeRowsOp(Independence::kBeforeAxis));
   return *op;
 }
 
