@@ -43,6 +43,9 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app->add_option("--queue_mib", config->queue_mib, "Input bytes that may wait for a device, MiB")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app->add_option("--queue_seconds", config->queue_seconds,
+                  "Predicted work that may wait for a device, seconds of one lane")
+      ->check(CLI::Range(0.001, 86400.0));
   app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
                   "After SIGTERM: not ready but still serving, for load balancers to notice")
       ->check(CLI::Range(0.0, 3600.0));

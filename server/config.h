@@ -18,6 +18,7 @@ struct Config {
   int64_t max_message_mib = 512;
   int64_t queue_limit = 1024;
   int64_t queue_mib = 2048;
+  double queue_seconds = 60;
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   bool fault_injection = false;

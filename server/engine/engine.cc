@@ -12,25 +12,24 @@
 namespace warpcall {
 namespace {
 
-// What a request costs a device: the link to the host, the arithmetic and a fixed part. Only the
-// proportions matter, and only between devices of one kind. Rates of an H200: both directions of
-// PCIe, float32 matmul, a small request from enqueued to done.
-int64_t PredictedNs(const Op& op, const Problem& problem) {
-  constexpr double kFixedNs = 15'000;
-  constexpr double kBytesPerNs = 50;
-  constexpr double kFlopsPerNs = 40'000;
-  const Work work = op.work(problem);
-  return static_cast<int64_t>(kFixedNs + static_cast<double>(work.bytes) / kBytesPerNs +
-                              static_cast<double>(work.flops) / kFlopsPerNs);
-}
+// What a gRPC thread may copy: as long as it takes to wake a lane.
+constexpr int64_t kRunByCallerBytesMax = 64 << 10;
 
 }  // namespace
+
+Engine::Engine(const Registry& registry, const EngineOptions& options)
+    : registry_(registry),
+      clock_(options.clock),
+      on_devices_lost_(options.on_devices_lost),
+      run_by_caller_ns_max_(options.run_by_caller_ns_max),
+      history_(static_cast<int>(registry.rows().size())),
+      copiers_(options.copy_threads) {}
 
 Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memory,
                        const EngineOptions& options)
     : device(std::move(owned_device)),
       staging(std::move(staging_memory)),
-      scheduler(options.queue, options.clock),
+      scheduler(options.queue, options.lanes_per_device, options.clock),
       busy(options.clock) {}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
@@ -54,14 +53,22 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   ASSIGN_OR_RETURN(staging_memory, device->AllocateStaging(options.staging_bytes));
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
-  const LaneShared shared = {runner.device.get(), &runner.scheduler, &runner.staging,
-                             &runner.busy,        options.clock,     [this] { NoteLoss(); }};
+  Device* const opened = runner.device.get();
+  const LaneShared shared = {opened,    &runner.scheduler, &runner.staging, &runner.busy,
+                             &history_, &copiers_,         options.clock,   [this] { NoteLoss(); }};
   for (int i = 0; i < options.lanes_per_device; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
-                                   ? CreateLocalExecutor(runner.device.get(), options.clock)
-                                   : options.create_executor(runner.device.get()));
-    runner.lanes.push_back(std::make_unique<Lane>(shared, std::move(executor)));
+                                   ? CreateLocalExecutor(opened, options.clock)
+                                   : options.create_executor(opened));
+    runner.lanes.push_back(std::make_unique<LaneThread>(shared, std::move(executor)));
+  }
+  if (options.run_by_caller_ns_max == 0 || opened->properties().kind != DeviceKind::kCpu)
+    return absl::OkStatus();
+  for (int i = 0; i < options.lanes_per_device; ++i) {
+    std::unique_ptr<Executor> executor;
+    ASSIGN_OR_RETURN(executor, CreateLocalExecutor(opened, options.clock));
+    runner.caller_lanes.push_back(std::make_unique<CallerLane>(shared, std::move(executor)));
   }
   return absl::OkStatus();
 }
@@ -93,12 +100,9 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
     if (!row.ok())
       reasons.push_back(std::string(row.status().message()));
     else if (!best.has_value() || LessLoaded(i, best->device))
-      best = Choice{i, *row, 0};
+      best = Choice{i, *row};
   }
-  if (best.has_value()) {
-    best->predicted_ns = PredictedNs(*kernel.op, problem);
-    return *best;
-  }
+  if (best.has_value()) return *best;
   if (!named) {
     return absl::NotFoundError(absl::StrCat(
         "device \"", device_name, "\" does not exist; there is: ", absl::StrJoin(names, ", ")));
@@ -123,8 +127,12 @@ void Engine::NoteLoss() {
 
 absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
-  const int64_t predicted_ns = (*job)->predicted_ns;
-  (*job)->done = [this, &runner, predicted_ns, done = std::move((*job)->done)](
+  const int row = (*job)->row->id;
+  RequestTrace& trace = *(*job)->trace;
+  const ServiceHistory::Prediction prediction = history_.Predict(row, trace.work);
+  (*job)->predicted_ns = prediction.ns;
+  (*job)->prediction_measured = prediction.measured;
+  (*job)->done = [this, &runner, predicted_ns = prediction.ns, done = std::move((*job)->done)](
                      absl::Status status, StagingBuffers outputs) mutable {
     runner.outstanding_ns.fetch_sub(predicted_ns);
     done(std::move(status), std::move(outputs));
@@ -134,15 +142,38 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     absl::MutexLock lock(&mutex_);
     ++accepted_;
   }
-  runner.outstanding_ns.fetch_add(predicted_ns);
-  absl::Status status = runner.scheduler.Submit(job);
-  if (status.ok()) {
-    runner.assigned_ns.fetch_add(predicted_ns);
-  } else {
-    runner.outstanding_ns.fetch_sub(predicted_ns);
+  runner.outstanding_ns.fetch_add(prediction.ns);
+  runner.assigned_ns.fetch_add(prediction.ns);
+  absl::Status status = Place(&runner, job);
+  if (!status.ok()) {
+    if (trace.reject_reason == RejectReason::kDeadlineUnmeetable) history_.Doubt(row, trace.work);
+    runner.assigned_ns.fetch_sub(prediction.ns);
+    runner.outstanding_ns.fetch_sub(prediction.ns);
     JobEnded();
   }
   return status;
+}
+
+absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
+  const bool small = (*job)->input_bytes + (*job)->output_bytes <= kRunByCallerBytesMax &&
+                     (*job)->prediction_measured && (*job)->predicted_ns <= run_by_caller_ns_max_;
+  if (small) RETURN_IF_ERROR(RunHere(runner, job));
+  return *job == nullptr ? absl::OkStatus() : runner->scheduler.Submit(job);
+}
+
+// Leaves the job where it is when something waits or every lane for callers is in use.
+absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
+  for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {
+    if (!caller->in_use.TryLock()) continue;
+    const absl::StatusOr<bool> pass = runner->scheduler.Pass(**job);
+    if (pass.ok() && *pass) {
+      (*job)->submitted_ns = clock_();
+      caller->lane.Carry(std::move(*job));
+    }
+    caller->in_use.Unlock();
+    return pass.status();
+  }
+  return absl::OkStatus();
 }
 
 void Engine::JobEnded() {
@@ -150,14 +181,11 @@ void Engine::JobEnded() {
   if (--accepted_ == 0) idle_.SignalAll();
 }
 
-void Engine::Cancel(int device, int64_t deadline_ns, uint64_t id) {
-  std::unique_ptr<Job> job =
-      runners_[static_cast<size_t>(device)]->scheduler.Remove(deadline_ns, id);
+void Engine::Cancel(int device, const JobKey& key) {
+  std::unique_ptr<Job> job = runners_[static_cast<size_t>(device)]->scheduler.Remove(key);
   if (job == nullptr) return;
   absl::Status status = CheckStillWanted(*job, clock_());
-  auto done = std::move(job->done);
-  job.reset();
-  done(std::move(status), {});
+  EndJob(std::move(job), std::move(status));
 }
 
 void Engine::Refuse() {

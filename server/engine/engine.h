@@ -28,6 +28,11 @@ struct EngineOptions {
   int lanes_per_device = 2;
   size_t staging_bytes = size_t{1} << 30;  // per device
   QueueLimits queue = {1024, int64_t{1} << 30};
+  // Jobs of at most 64 KiB that are measured to take the CPU device at most this long are run by
+  // the thread that submits them, when nothing waits. 0: none.
+  int64_t run_by_caller_ns_max = 0;
+  // Threads that copy large inputs, a lane's own included.
+  int copy_threads = 1;
   Clock clock = MonotonicNs;
   // What carries out a lane's jobs. Null: a stream of the device, in this process.
   std::function<absl::StatusOr<std::unique_ptr<Executor>>(Device*)> create_executor;
@@ -55,7 +60,6 @@ class Engine {
   struct Choice {
     int device;
     const Row* row;
-    int64_t predicted_ns;  // for Job::predicted_ns
   };
   // Which row on which device runs `problem`: the first device, in order of preference, that
   // `device_name` names (empty: any healthy one) and that has a matching row; among devices of one
@@ -65,12 +69,12 @@ class Engine {
                                 absl::string_view device_name, const Problem& problem) const;
 
   // Takes the job or leaves it with the reason, as Scheduler::Submit. A job that was taken is done
-  // exactly once.
+  // exactly once, perhaps before Submit returns.
   absl::Status Submit(std::unique_ptr<Job>* job);
 
   // Ends a job with CANCELLED, or DEADLINE_EXCEEDED when that has passed, if it still waits; one
   // that a lane has taken runs on. REQUIRES: the job's `cancelled` was set before.
-  void Cancel(int device, int64_t deadline_ns, uint64_t id);
+  void Cancel(int device, const JobKey& key);
 
   // From now on Submit answers UNAVAILABLE.
   void Refuse();
@@ -80,6 +84,7 @@ class Engine {
   std::vector<DeviceSnapshot> Snapshot() const;
 
  private:
+  struct CallerLane;
   struct Runner {
     Runner(std::unique_ptr<Device> owned_device, Buffer staging_memory,
            const EngineOptions& options);
@@ -88,21 +93,33 @@ class Engine {
     StagingPool staging;
     Scheduler scheduler;
     BusyMeter busy;
-    std::atomic<int64_t> outstanding_ns{0};    // predicted, of jobs accepted and not done
-    std::atomic<int64_t> assigned_ns{0};       // predicted, since the start: breaks ties in turn
-    std::vector<std::unique_ptr<Lane>> lanes;  // last: they use the others
+    std::atomic<int64_t> outstanding_ns{0};  // predicted, of jobs accepted and not done
+    std::atomic<int64_t> assigned_ns{0};     // predicted, since the start: breaks ties in turn
+    // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
+    std::vector<std::unique_ptr<CallerLane>> caller_lanes;
+    std::vector<std::unique_ptr<LaneThread>> lanes;  // last: they use the others
+  };
+  struct CallerLane {
+    CallerLane(const LaneShared& shared, std::unique_ptr<Executor> executor)
+        : lane(shared, std::move(executor)) {}
+    absl::Mutex in_use;
+    Lane lane ABSL_GUARDED_BY(in_use);
   };
 
-  Engine(const Registry& registry, const EngineOptions& options)
-      : registry_(registry), clock_(options.clock), on_devices_lost_(options.on_devices_lost) {}
+  Engine(const Registry& registry, const EngineOptions& options);
   bool LessLoaded(int a, int b) const;
   void NoteLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
+  absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
+  absl::Status RunHere(Runner* runner, std::unique_ptr<Job>* job);
   void JobEnded();
 
   const Registry& registry_;
   const Clock clock_;
   const std::function<void()> on_devices_lost_;
+  const int64_t run_by_caller_ns_max_;
+  ServiceHistory history_;
+  cpu::ThreadPool copiers_;
   std::atomic<bool> devices_lost_{false};
   absl::Mutex mutex_;
   absl::CondVar idle_;

@@ -1,14 +1,22 @@
 #include "server/engine/job.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace warpcall {
 
+void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs) {
+  auto done = std::move(job->done);
+  job.reset();
+  done(std::move(status), std::move(outputs));
+}
+
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns) {
-  if (now_ns >= job.deadline_ns) {
+  if (now_ns >= job.key.deadline_ns) {
     job.trace->reject_reason = RejectReason::kDeadline;
     return absl::DeadlineExceededError(absl::StrCat(
-        "the deadline passed ", now_ns - job.deadline_ns, " ns ago, before the work began"));
+        "the deadline passed ", now_ns - job.key.deadline_ns, " ns ago, before the work began"));
   }
   if (job.cancelled->load(std::memory_order_relaxed))
     return absl::CancelledError("the client went away before the work began");

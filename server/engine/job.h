@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
@@ -18,8 +19,15 @@ namespace warpcall {
 // One input's bytes as they came from the network, in order.
 using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
 
+// Names a job while it waits.
+struct JobKey {
+  uint64_t connection = 0;  // whose turn it is is decided between connections
+  int64_t deadline_ns = kNoDeadline;
+  uint64_t id = 0;  // unique; breaks ties between deadlines: first come, first served
+};
+
 struct Job {
-  uint64_t id = 0;         // breaks ties between deadlines: first come, first served
+  JobKey key;
   const Op* op = nullptr;  // of the row; null: the job is never cut
   const Row* row = nullptr;
   int device = 0;  // position in the engine's list
@@ -28,11 +36,13 @@ struct Job {
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
   int64_t submitted_ns = 0;
-  int64_t predicted_ns = 0;  // from Engine::Choose
-  int64_t deadline_ns = kNoDeadline;
+  // How long a lane is expected to take, and whether that was measured: set by Engine::Submit.
+  int64_t predicted_ns = 0;
+  bool prediction_measured = false;
   // Set by whoever lost interest; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;
-  RequestTrace* trace = nullptr;  // outlives `done`
+  // Outlives `done`; kernel, row and work are filled in.
+  RequestTrace* trace = nullptr;
 
   // Called at most once, when nothing reads `inputs` any more and the work is still to come; gives
   // their memory back early. A job that ends before its inputs were copied leaves them to its
@@ -42,6 +52,10 @@ struct Job {
   // buffer per output. The last thing that touches the job's owner.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
 };
+
+// Calls `done` when nothing is left of the job: whoever is called may be gone, with all that the
+// job points to, when it returns.
+void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs = {});
 
 // OK while somebody waits for the job: CANCELLED or DEADLINE_EXCEEDED otherwise (the trace says so
 // too).

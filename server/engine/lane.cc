@@ -1,7 +1,7 @@
 #include "server/engine/lane.h"
 
+#include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "kernels/common/status_macros.h"
 
@@ -11,6 +11,27 @@ namespace {
 // A lane waits this long for staging that other jobs hold; a client that reads its responses slower
 // than that must not stall the device for everyone.
 constexpr int64_t kStagingWaitNs = 2'000'000'000;
+
+// Copying so much takes some 20 us, as long as it takes to wake a helper.
+constexpr int64_t kCopyGrainBytes = 256 << 10;
+
+// One input, by several threads when it is large.
+void CopyPieces(const InputPieces& pieces, char* to, cpu::ThreadPool* copiers) {
+  absl::InlinedVector<size_t, 8> begins = {0};  // of each piece in the whole, and the end
+  for (const absl::Span<const char>& piece : pieces) begins.push_back(begins.back() + piece.size());
+  const auto copy = [&](int64_t first, int64_t last) {
+    auto at = static_cast<size_t>(first);
+    const auto end = static_cast<size_t>(last);
+    auto piece = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), at) -
+                                     begins.begin() - 1);
+    for (; at < end; ++piece) {
+      const size_t bytes = std::min(begins[piece + 1], end) - at;
+      std::memcpy(to + at, pieces[piece].data() + (at - begins[piece]), bytes);
+      at += bytes;
+    }
+  };
+  copiers->ParallelFor(static_cast<int64_t>(begins.back()), kCopyGrainBytes, copy);
+}
 
 }  // namespace
 
@@ -30,48 +51,55 @@ int64_t BusyMeter::busy_ns() const {
 }
 
 Lane::Lane(const LaneShared& shared, std::unique_ptr<Executor> executor)
-    : shared_(shared), executor_(std::move(executor)), thread_([this] { Loop(); }) {}
+    : shared_(shared), executor_(std::move(executor)) {}
 
-Lane::~Lane() { thread_.join(); }
-
-void Lane::Loop() {
+void Lane::BindThread() {
   // A thread that could not be bound fails in every call that follows, which says so to the client.
   executor_->BindThread().IgnoreError();
-  while (std::unique_ptr<Job> job = shared_.scheduler->Next()) {
-    const int64_t start_ns = shared_.clock();
-    job->trace->queue_ns = start_ns - job->submitted_ns;
-    StagingBuffers outputs;
-    shared_.busy->Enter();
-    absl::Status status = Run(*job, &outputs);
-    shared_.busy->Leave();
-    if (!status.ok() && !shared_.device->healthy()) {
-      job->trace->reject_reason = RejectReason::kDeviceLost;
-      shared_.on_lost();
-    }
-    shared_.scheduler->NoteServiceTime(shared_.clock() - start_ns);
-    // By value: whoever is called may be gone, with all that the job points to, when it returns.
-    auto done = std::move(job->done);
-    job.reset();
-    done(std::move(status), std::move(outputs));
+}
+
+LaneThread::LaneThread(const LaneShared& shared, std::unique_ptr<Executor> executor)
+    : scheduler_(shared.scheduler), lane_(shared, std::move(executor)), thread_([this] {
+        lane_.BindThread();
+        while (std::unique_ptr<Job> job = scheduler_->Next()) {
+          const uint64_t id = job->key.id;
+          lane_.Carry(std::move(job));
+          scheduler_->Finished(id);
+        }
+      }) {}
+
+void Lane::Carry(std::unique_ptr<Job> job) {
+  job->trace->queue_ns = shared_.clock() - job->submitted_ns;
+  StagingBuffers outputs;
+  shared_.busy->Enter();
+  absl::Status status = Run(*job, &outputs);
+  shared_.busy->Leave();
+  if (!status.ok() && !shared_.device->healthy()) {
+    job->trace->reject_reason = RejectReason::kDeviceLost;
+    shared_.on_lost();
   }
+  EndJob(std::move(job), std::move(status), std::move(outputs));
 }
 
 absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
   RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
   StagingBuffers staging;
-  ASSIGN_OR_RETURN(staging, StageIn(job));
+  ASSIGN_OR_RETURN(staging, Allocate(job));
+  const int64_t start_ns = shared_.clock();
+  CopyIn(job, staging);
   RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
   absl::InlinedVector<StagingRange, 3> ranges;
   for (const StagingBuffer& buffer : staging) ranges.push_back({buffer.data(), buffer.bytes()});
   RETURN_IF_ERROR(executor_->Run(job, ranges));
+  shared_.history->Note(job.row->id, job.trace->work, shared_.clock() - start_ns);
   job.trace->ran = true;
   for (size_t i = job.inputs.size(); i < staging.size(); ++i)
     outputs->push_back(std::move(staging[i]));
   return absl::OkStatus();
 }
 
-// Buffers for the inputs, filled, then for the outputs.
-absl::StatusOr<StagingBuffers> Lane::StageIn(Job& job) {
+// Buffers for the inputs, then for the outputs.
+absl::StatusOr<StagingBuffers> Lane::Allocate(const Job& job) {
   absl::InlinedVector<size_t, 3> sizes;
   for (const TensorSpec& spec : job.problem.inputs) sizes.push_back(spec.bytes());
   for (const TensorSpec& spec : job.problem.outputs) sizes.push_back(spec.bytes());
@@ -80,24 +108,19 @@ absl::StatusOr<StagingBuffers> Lane::StageIn(Job& job) {
     const int64_t now_ns = shared_.clock();
     return now_ns < give_up_ns && CheckStillWanted(job, now_ns).ok();
   });
-  if (!staging.ok()) {
-    RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
-    job.trace->reject_reason = RejectReason::kStagingBytes;
-    return staging;
-  }
+  if (staging.ok()) return staging;
+  RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
+  job.trace->reject_reason = RejectReason::kStagingBytes;
+  return staging;
+}
+
+void Lane::CopyIn(Job& job, const StagingBuffers& staging) {
   const int64_t start_ns = shared_.clock();
-  for (size_t i = 0; i < job.inputs.size(); ++i) {
-    char* to = (*staging)[i].data();
-    for (const absl::Span<const char>& piece : job.inputs[i]) {
-      if (piece.empty()) continue;  // and perhaps null, which memcpy may not be given
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
-      job.trace->copy_in_bytes += static_cast<int64_t>(piece.size());
-    }
-  }
+  for (size_t i = 0; i < job.inputs.size(); ++i)
+    CopyPieces(job.inputs[i], staging[i].data(), shared_.copiers);
+  job.trace->copy_in_bytes = job.input_bytes;
   job.release_inputs();
   job.trace->copy_in_ns = shared_.clock() - start_ns;
-  return staging;
 }
 
 }  // namespace warpcall

@@ -1,5 +1,4 @@
-// One thread with one executor: takes jobs from the device's queue and carries each from request
-// bytes to a finished answer.
+// Carries jobs, one after the other, from request bytes to finished answers.
 #pragma once
 
 #include <functional>
@@ -8,10 +7,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cpu/thread_pool.h"
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
 #include "server/engine/scheduler.h"
+#include "server/engine/service_history.h"
 #include "server/engine/staging_pool.h"
 #include "server/runtime/device.h"
 
@@ -39,25 +40,43 @@ struct LaneShared {
   Scheduler* scheduler;
   StagingPool* staging;
   BusyMeter* busy;
+  ServiceHistory* history;
+  cpu::ThreadPool* copiers;  // for large inputs
   Clock clock;
   std::function<void()> on_lost;  // called when a job ended and the device was found lost
 };
 
+// Used by one thread at a time.
 class Lane {
  public:
   Lane(const LaneShared& shared, std::unique_ptr<Executor> executor);
-  // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+
+  // Called first by the thread that is to use the lane.
+  void BindThread();
+  // Runs the job and ends it.
+  void Carry(std::unique_ptr<Job> job);
 
  private:
-  void Loop();
   absl::Status Run(Job& job, StagingBuffers* outputs);
-  absl::StatusOr<StagingBuffers> StageIn(Job& job);
+  absl::StatusOr<StagingBuffers> Allocate(const Job& job);
+  void CopyIn(Job& job, const StagingBuffers& staging);
 
   const LaneShared shared_;
   const std::unique_ptr<Executor> executor_;
+};
+
+// A lane with a thread of its own, which takes jobs from the device's queue.
+class LaneThread {
+ public:
+  LaneThread(const LaneShared& shared, std::unique_ptr<Executor> executor);
+  // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
+  ~LaneThread() { thread_.join(); }
+  LaneThread(const LaneThread&) = delete;
+  LaneThread& operator=(const LaneThread&) = delete;
+
+ private:
+  Scheduler* const scheduler_;
+  Lane lane_;
   std::thread thread_;  // last: runs on all of the above
 };
 

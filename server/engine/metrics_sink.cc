@@ -12,12 +12,16 @@ const char* RejectReasonName(RejectReason reason) {
       return "queue_requests";
     case RejectReason::kQueueBytes:
       return "queue_bytes";
+    case RejectReason::kQueueWork:
+      return "queue_work";
     case RejectReason::kStagingBytes:
       return "staging_bytes";
     case RejectReason::kDeviceMemory:
       return "device_memory";
     case RejectReason::kDeadline:
       return "deadline";
+    case RejectReason::kDeadlineUnmeetable:
+      return "deadline_unmeetable";
     case RejectReason::kDraining:
       return "draining";
     case RejectReason::kDeviceLost:

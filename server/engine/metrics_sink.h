@@ -13,16 +13,18 @@ namespace warpcall {
 // device worked for it: the values of the label `reason` of warpcall_rejected_total.
 enum class RejectReason : uint8_t {
   kNone,
-  kMessageBytes,   // request or response over max_message_mib
-  kQueueRequests,  // queue_limit
-  kQueueBytes,     // queue_mib
-  kStagingBytes,   // staging_mib
-  kDeviceMemory,   // out of device memory
-  kDeadline,       // passed before the work began
-  kDraining,       // the server is on its way out
+  kMessageBytes,        // request or response over max_message_mib
+  kQueueRequests,       // queue_limit
+  kQueueBytes,          // queue_mib
+  kQueueWork,           // queue_seconds
+  kStagingBytes,        // staging_mib
+  kDeviceMemory,        // out of device memory
+  kDeadline,            // passed before the work began
+  kDeadlineUnmeetable,  // by the time that such requests, and those ahead, are measured to take
+  kDraining,            // the server is on its way out
   kDeviceLost,
 };
-inline constexpr int kRejectReasonCount = 9;
+inline constexpr int kRejectReasonCount = 11;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 

@@ -9,56 +9,145 @@
 namespace warpcall {
 namespace {
 
-// Weight of the newest sample: the mean follows a change of load within some ten jobs.
-constexpr double kServiceTimeWeight = 0.1;
 constexpr int64_t kPushbackMsMin = 1;
 constexpr int64_t kPushbackMsMax = 5'000;
 // A draining server is usually replaced: long enough for its successor to be found.
 constexpr int64_t kDrainPushbackMs = 1'000;
 
-}  // namespace
+constexpr Resource kResources[] = {Resource::kRequests, Resource::kBytes, Resource::kWorkNs};
+constexpr RejectReason kReasons[] = {RejectReason::kQueueRequests, RejectReason::kQueueBytes,
+                                     RejectReason::kQueueWork};
 
-Scheduler::Scheduler(QueueLimits limits, Clock clock) : limits_(limits), clock_(std::move(clock)) {}
-
-int64_t Scheduler::EstimatedWaitMs() const {
-  const double wait_ns = static_cast<double>(waiting_.size()) * service_ns_;
-  return std::clamp(static_cast<int64_t>(wait_ns / 1e6), kPushbackMsMin, kPushbackMsMax);
+int64_t PushbackMs(int64_t wait_ns) {
+  return std::clamp(wait_ns / 1'000'000, kPushbackMsMin, kPushbackMsMax);
 }
 
-absl::Status Scheduler::Admit(const Job& job) const {
+double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+}  // namespace
+
+Scheduler::Scheduler(QueueLimits limits, int lanes, Clock clock)
+    : limits_(limits), lanes_(lanes), clock_(std::move(clock)) {}
+
+int64_t Scheduler::WaitNs(int64_t work_ns) const {
+  const int64_t now_ns = clock_();
+  for (const Running& running : running_) work_ns += std::max<int64_t>(0, running.end_ns - now_ns);
+  return work_ns / lanes_;
+}
+
+int64_t Scheduler::LimitOf(Resource resource) const {
+  switch (resource) {
+    case Resource::kRequests:
+      return limits_.requests_max;
+    case Resource::kBytes:
+      return limits_.bytes_max;
+    case Resource::kWorkNs:
+      return limits_.work_ns_max;
+  }
+  return 0;
+}
+
+absl::Status Scheduler::Full(Resource resource, const Job& job) const {
+  const int64_t held = waiting_.load()[static_cast<size_t>(resource)];
+  const int64_t more = LoadOf(job)[static_cast<size_t>(resource)];
+  std::string what;
+  switch (resource) {
+    case Resource::kRequests:
+      what = absl::StrCat(held, " requests waiting, the limit is ", limits_.requests_max,
+                          " (queue_limit)");
+      break;
+    case Resource::kBytes:
+      what = absl::StrCat(held, " bytes waiting and ", more, " more to come, the limit is ",
+                          limits_.bytes_max, " bytes (queue_mib)");
+      break;
+    case Resource::kWorkNs:
+      what = absl::StrCat(Milliseconds(held), " ms of predicted work waiting and ",
+                          Milliseconds(more), " more to come, the limit is ",
+                          Milliseconds(limits_.work_ns_max), " ms (queue_seconds)");
+      break;
+  }
+  job.trace->reject_reason = kReasons[static_cast<size_t>(resource)];
+  const bool hopeless = resource != Resource::kWorkNs && more > LimitOf(resource);
+  const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
+  return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", what)),
+                           hopeless ? kNeverRetry : PushbackMs(WaitNs(work_ns)));
+}
+
+absl::Status Scheduler::CheckOpen(const Job& job) const {
   RETURN_IF_ERROR(CheckStillWanted(job, clock_()));
-  if (closed_) {
-    job.trace->reject_reason = RejectReason::kDraining;
-    return WithRetryPushback(absl::UnavailableError("the server is draining"), kDrainPushbackMs);
-  }
-  if (static_cast<int64_t>(waiting_.size()) >= limits_.requests_max) {
-    job.trace->reject_reason = RejectReason::kQueueRequests;
+  if (!closed_) return absl::OkStatus();
+  job.trace->reject_reason = RejectReason::kDraining;
+  return WithRetryPushback(absl::UnavailableError("the server is draining"), kDrainPushbackMs);
+}
+
+// Errs on the side of letting in: unmeasured work counts for little, and of what waits only that
+// which is sure to come first.
+absl::Status Scheduler::CheckDeadline(const Job& job) const {
+  if (job.key.deadline_ns == kNoDeadline || !job.prediction_measured) return absl::OkStatus();
+  const int64_t left_ns = job.key.deadline_ns - clock_();
+  if (job.predicted_ns > left_ns) {
+    job.trace->reject_reason = RejectReason::kDeadlineUnmeetable;
     return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", waiting_.size(),
-                                                  " requests waiting, the limit is ",
-                                                  limits_.requests_max, " (queue_limit)")),
-        EstimatedWaitMs());
+        absl::DeadlineExceededError(absl::StrCat(
+            "the deadline is ", Milliseconds(left_ns), " ms away, and such requests take ",
+            Milliseconds(job.predicted_ns), " ms on this device of late")),
+        kNeverRetry);
   }
-  if (job.input_bytes > limits_.bytes_max - waiting_bytes_) {
-    job.trace->reject_reason = RejectReason::kQueueBytes;
-    return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the queue is full: ", waiting_bytes_, " bytes waiting and ", job.input_bytes,
-            " more to come, the limit is ", limits_.bytes_max, " bytes (queue_mib)")),
-        job.input_bytes > limits_.bytes_max ? kNeverRetry : EstimatedWaitMs());
+  const int64_t wait_ns = WaitNs(waiting_.empty() ? 0 : waiting_.WorkAheadOf(job));
+  if (wait_ns + job.predicted_ns <= left_ns) return absl::OkStatus();
+  job.trace->reject_reason = RejectReason::kDeadlineUnmeetable;
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the deadline is ", Milliseconds(left_ns), " ms away, but ", Milliseconds(wait_ns),
+          " ms of predicted work come first and the request takes ", Milliseconds(job.predicted_ns),
+          " ms")),
+      PushbackMs(wait_ns));
+}
+
+absl::Status Scheduler::MakeRoom(const Job& job, DisplacedJobs* displaced) {
+  const Load load = LoadOf(job);
+  for (const Resource resource : kResources) {
+    const auto r = static_cast<size_t>(resource);
+    const auto fits = [&] { return load[r] <= LimitOf(resource) - waiting_.load()[r]; };
+    const bool alone = resource == Resource::kWorkNs && waiting_.empty();
+    while (!alone && !fits()) {
+      absl::Status full = Full(resource, job);
+      std::unique_ptr<Job> other =
+          load[r] > LimitOf(resource) ? nullptr : waiting_.TakeFromLargest(resource, job);
+      if (other == nullptr) return full;
+      job.trace->reject_reason = RejectReason::kNone;
+      other->trace->reject_reason = kReasons[r];
+      displaced->push_back({std::move(other), std::move(full)});
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(Admit(**job));
-  (*job)->submitted_ns = clock_();
-  waiting_bytes_ += (*job)->input_bytes;
-  const Key key((*job)->deadline_ns, (*job)->id);
-  waiting_.emplace(key, std::move(*job));
-  CallIdle();
+  DisplacedJobs displaced;
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(CheckOpen(**job));
+    RETURN_IF_ERROR(CheckDeadline(**job));
+    if (absl::Status status = MakeRoom(**job, &displaced); !status.ok()) {
+      for (Displaced& other : displaced) {
+        other.job->trace->reject_reason = RejectReason::kNone;
+        waiting_.Push(std::move(other.job));
+      }
+      return status;
+    }
+    (*job)->submitted_ns = clock_();
+    waiting_.Push(std::move(*job));
+    CallIdle();
+  }
+  for (Displaced& other : displaced) EndJob(std::move(other.job), std::move(other.status));
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckOpen(job));
+  return waiting_.empty();
 }
 
 void Scheduler::CallIdle() {
@@ -69,14 +158,9 @@ void Scheduler::CallIdle() {
   idle->called.Signal();
 }
 
-std::unique_ptr<Job> Scheduler::Remove(int64_t deadline_ns, uint64_t id) {
+std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
   absl::MutexLock lock(&mutex_);
-  const auto found = waiting_.find(Key(deadline_ns, id));
-  if (found == waiting_.end()) return nullptr;
-  std::unique_ptr<Job> job = std::move(found->second);
-  waiting_.erase(found);
-  waiting_bytes_ -= job->input_bytes;
-  return job;
+  return waiting_.Remove(key);
 }
 
 std::unique_ptr<Job> Scheduler::Next() {
@@ -87,16 +171,14 @@ std::unique_ptr<Job> Scheduler::Next() {
     idle_.push_back(&self);
     while (!self.is_called) self.called.Wait(&mutex_);
   }
-  const auto first = waiting_.begin();
-  std::unique_ptr<Job> job = std::move(first->second);
-  waiting_.erase(first);
-  waiting_bytes_ -= job->input_bytes;
+  std::unique_ptr<Job> job = waiting_.Pop();
+  running_.push_back({job->key.id, clock_() + job->predicted_ns});
   return job;
 }
 
-void Scheduler::NoteServiceTime(int64_t ns) {
+void Scheduler::Finished(uint64_t id) {
   absl::MutexLock lock(&mutex_);
-  service_ns_ += kServiceTimeWeight * (static_cast<double>(ns) - service_ns_);
+  std::erase_if(running_, [id](const Running& running) { return running.id == id; });
 }
 
 void Scheduler::Close() {
@@ -108,12 +190,10 @@ void Scheduler::Close() {
 QueueSnapshot Scheduler::Snapshot() const {
   absl::MutexLock lock(&mutex_);
   QueueSnapshot snapshot;
-  snapshot.depth = static_cast<int64_t>(waiting_.size());
-  snapshot.bytes = waiting_bytes_;
-  int64_t oldest_ns = kNoDeadline;
-  for (const auto& [key, job] : waiting_) oldest_ns = std::min(oldest_ns, job->submitted_ns);
-  if (!waiting_.empty())
-    snapshot.oldest_age_seconds = static_cast<double>(clock_() - oldest_ns) / 1e9;
+  if (waiting_.empty()) return snapshot;
+  snapshot.depth = waiting_.load()[static_cast<size_t>(Resource::kRequests)];
+  snapshot.bytes = waiting_.load()[static_cast<size_t>(Resource::kBytes)];
+  snapshot.oldest_age_seconds = static_cast<double>(clock_() - waiting_.OldestSubmittedNs()) / 1e9;
   return snapshot;
 }
 

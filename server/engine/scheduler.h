@@ -1,4 +1,4 @@
-// The bounded queue in front of one device: earliest deadline first, then first come.
+// Admission and order of the jobs of one device: what is let in, who is next, who has to make room.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,20 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/btree_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "server/engine/clock.h"
+#include "server/engine/fair_queue.h"
 #include "server/engine/job.h"
 
 namespace warpcall {
 
+// Of the jobs that wait.
 struct QueueLimits {
   int64_t requests_max;
-  int64_t bytes_max;  // of the waiting requests' inputs
+  int64_t bytes_max;                     // of inputs
+  int64_t work_ns_max = 60'000'000'000;  // predicted; one job alone may be longer
 };
 
 struct QueueSnapshot {
@@ -29,20 +32,28 @@ struct QueueSnapshot {
 // Thread-safe.
 class Scheduler {
  public:
-  Scheduler(QueueLimits limits, Clock clock);
+  // `lanes`: how many jobs the device works on at once.
+  Scheduler(QueueLimits limits, int lanes, Clock clock);
 
   // Takes the job, or leaves it where it is and says why: RESOURCE_EXHAUSTED names the limit and
-  // when to retry, DEADLINE_EXCEEDED and CANCELLED as CheckStillWanted, UNAVAILABLE after Close.
+  // when to retry, or says that measured jobs ahead of it leave no time before its deadline;
+  // DEADLINE_EXCEEDED and CANCELLED as CheckStillWanted, the former also when jobs of its kind are
+  // measured to take longer than it has; UNAVAILABLE after Close. A full queue makes room for a
+  // connection that holds less than another: the other's last job is ended with
+  // RESOURCE_EXHAUSTED, on this thread.
   absl::Status Submit(std::unique_ptr<Job>* job);
 
+  // True when nothing waits, so that the caller may run the job itself at once; false when it
+  // should be submitted. Errors as of Submit.
+  absl::StatusOr<bool> Pass(const Job& job);
+
   // Takes a waiting job back; null when it is not waiting.
-  std::unique_ptr<Job> Remove(int64_t deadline_ns, uint64_t id);
+  std::unique_ptr<Job> Remove(const JobKey& key);
 
   // The next job, waiting for one; null once closed and empty.
   std::unique_ptr<Job> Next();
-
-  // A lane finished a job that kept it for `ns`: feeds the estimate behind the retry hint.
-  void NoteServiceTime(int64_t ns);
+  // A job from Next has left its lane.
+  void Finished(uint64_t id);
 
   // No job is accepted any more; those waiting are still handed out.
   void Close();
@@ -50,26 +61,40 @@ class Scheduler {
   QueueSnapshot Snapshot() const;
 
  private:
-  using Key = std::pair<int64_t, uint64_t>;  // deadline, id
-
   // A lane in Next without a job.
   struct Idle {
     absl::CondVar called;
     bool is_called = false;
   };
+  // A job that a lane works on, and when it is expected to be done.
+  struct Running {
+    uint64_t id;
+    int64_t end_ns;
+  };
+  struct Displaced {
+    std::unique_ptr<Job> job;
+    absl::Status status;
+  };
+  using DisplacedJobs = absl::InlinedVector<Displaced, 1>;
 
-  absl::Status Admit(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckOpen(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckDeadline(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeRoom(const Job& job, DisplacedJobs* displaced)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Full(Resource resource, const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t LimitOf(Resource resource) const;
   void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  int64_t EstimatedWaitMs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the lanes have done `work_ns` behind what they run.
+  int64_t WaitNs(int64_t work_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const QueueLimits limits_;
+  const int lanes_;
   const Clock clock_;
   mutable absl::Mutex mutex_;
   // The one that became idle last is called first: its core's caches still know the work.
   std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_map<Key, std::unique_ptr<Job>> waiting_ ABSL_GUARDED_BY(mutex_);
-  int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  double service_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // exponential mean
+  FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -1,6 +1,7 @@
 #include "server/transport/execute_call.h"
 
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,11 @@ constexpr size_t kRequestIdBytesMax = 256;
 // deadline's.
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
 
+// Clients on a Unix socket have no address of their own and count as one connection.
+uint64_t ConnectionOf(const grpc::CallbackServerContext& context) {
+  return std::hash<std::string>()(context.peer());
+}
+
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return kNoDeadline;
@@ -35,9 +41,9 @@ ExecuteCall::ExecuteCall(ExecuteDeps* deps, grpc::CallbackServerContext* context
       context_(context),
       request_(const_cast<grpc::ByteBuffer*>(request)),
       response_(response),
-      id_(deps->next_id.fetch_add(1, std::memory_order_relaxed)),
       start_ns_(deps->clock()),
-      deadline_ns_(DeadlineNs(*context, start_ns_)) {
+      key_{ConnectionOf(*context), DeadlineNs(*context, start_ns_),
+           deps->next_id.fetch_add(1, std::memory_order_relaxed)} {
   deps->open_calls.fetch_add(1);
 }
 
@@ -72,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
     return absl::InvalidArgumentError(absl::StrCat("request_id has ", header.request_id().size(),
                                                    " bytes; the limit is ", kRequestIdBytesMax));
   request_id_ = header.request_id();
-  if (request_id_.empty()) request_id_ = absl::StrCat("warpcall-", id_);
+  if (request_id_.empty()) request_id_ = absl::StrCat("warpcall-", key_.id);
 
   const Kernel* kernel;
   ASSIGN_OR_RETURN(kernel, deps_->registry->Find(header.kernel()));
@@ -88,10 +94,9 @@ absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
   trace_.work = kernel->op->work(problem_);
 
   auto job = std::make_unique<Job>();
-  job->id = id_;
+  job->key = key_;
   job->op = kernel->op;
   job->row = choice.row;
-  job->predicted_ns = choice.predicted_ns;
   job->device = choice.device;
   job->problem = problem_;
   for (size_t i = 0; i < problem_.inputs.size(); ++i) {
@@ -100,7 +105,6 @@ absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
   }
   for (const TensorSpec& spec : problem_.outputs)
     job->output_bytes += static_cast<int64_t>(spec.bytes());
-  job->deadline_ns = deadline_ns_;
   job->cancelled = &cancelled_;
   job->trace = &trace_;
   job->release_inputs = [this] {
@@ -126,7 +130,7 @@ absl::Status ExecuteCall::CheckSizes(const Job& job) {
 void ExecuteCall::OnCancel() {
   cancelled_.store(true);
   const int device = device_.load();
-  if (device >= 0) deps_->engine->Cancel(device, deadline_ns_, id_);
+  if (device >= 0) deps_->engine->Cancel(device, key_);
 }
 
 void ExecuteCall::Answer(absl::Status status, StagingBuffers outputs) {
@@ -161,7 +165,7 @@ void ExecuteCall::FillResponse(StagingBuffers outputs) {
 
 void ExecuteCall::Finish(const absl::Status& status) {
   trace_.code = status.code();
-  if (absl::IsCancelled(status) && deps_->clock() >= deadline_ns_ - kDeadlineSlackNs) {
+  if (absl::IsCancelled(status) && deps_->clock() >= key_.deadline_ns - kDeadlineSlackNs) {
     trace_.code = absl::StatusCode::kDeadlineExceeded;
     trace_.reject_reason = RejectReason::kDeadline;
   }

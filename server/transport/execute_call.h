@@ -55,9 +55,8 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const request_;  // ours to clear: gRPC would keep it until OnDone
   grpc::ByteBuffer* const response_;
-  const uint64_t id_;
   const int64_t start_ns_;
-  int64_t deadline_ns_ = kNoDeadline;
+  const JobKey key_;
   DecodedRequest decoded_;
   std::string request_id_;
   Problem problem_;  // kept for the response once the job has gone

@@ -23,17 +23,16 @@ absl::Status InferSame(Problem* problem) {
 }
 
 const Op& DoubleOp() {
-  static const Op* const op =
-      new Op{.name = "double",
-             .summary = "y = 2 x",
-             .input_names = {"x"},
-             .attributes = {},
-             .infer_outputs = InferSame,
-             .work =
-                 [](const Problem&) {
-                   return Work{8, 1};
-                 },
-             .independence = Independence::kElements};
+  static const Op* const op = new Op{.name = "double",
+                                     .summary = "y = 2 x",
+                                     .input_names = {"x"},
+                                     .attributes = {},
+                                     .infer_outputs = InferSame,
+                                     .work =
+                                         [](const Problem&) {
+                                           return Work{8, 1};
+                                         },
+                                     .independence = Independence::kElements};
   return *op;
 }
 
@@ -87,6 +86,8 @@ class EngineTest : public ::testing::Test {
     options.lanes_per_device = 2;
     options.staging_bytes = 64 << 10;
     options.queue = {8, 1 << 20};
+    options.run_by_caller_ns_max = 1000;
+    options.copy_threads = 3;
     options.clock = [this] { return now_ns_.load(); };
     options.on_devices_lost = [this] { ++devices_lost_; };
     auto engine = Engine::Create(registry_, std::move(devices), options);
@@ -97,7 +98,7 @@ class EngineTest : public ::testing::Test {
   std::unique_ptr<Job> MakeJob(Call* call, size_t elements = 100, int device = 0) {
     for (size_t i = 0; i < elements; ++i) call->input.push_back(static_cast<float>(i) + 0.5f);
     auto job = std::make_unique<Job>();
-    job->id = ++last_id_;
+    job->key.id = ++last_id_;
     job->device = device;
     job->op = &DoubleOp();
     job->row = &registry_.rows()[0];
@@ -260,15 +261,15 @@ TEST_F(EngineTest, CancelEndsAWaitingJobAtOnceAndLeavesARunningOne) {
   reached.Wait();
   Call waiting;
   std::unique_ptr<Job> job = MakeJob(&waiting);
-  const uint64_t id = job->id;
+  const uint64_t id = job->key.id;
   ASSERT_TRUE(engine_->Submit(&job).ok());
   EXPECT_EQ(engine_->Snapshot()[0].queue_depth, 1);
   waiting.cancelled = true;
-  engine_->Cancel(0, kNoDeadline, id);
+  engine_->Cancel(0, {0, kNoDeadline, id});
   ASSERT_TRUE(waiting.done.HasBeenNotified());
   EXPECT_EQ(waiting.status.code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(waiting.released);
-  engine_->Cancel(0, kNoDeadline, id - 1);  // runs: nothing to take back
+  engine_->Cancel(0, {0, kNoDeadline, id - 1});  // runs: nothing to take back
   EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
   go.Notify();
   EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
@@ -287,7 +288,7 @@ TEST_F(EngineTest, AJobThatExpiresWhileWaitingIsNotRun) {
   reached.Wait();
   Call expiring;
   std::unique_ptr<Job> job = MakeJob(&expiring);
-  job->deadline_ns = 2000;
+  job->key.deadline_ns = 2000;
   ASSERT_TRUE(engine_->Submit(&job).ok());
   now_ns_ = 3000;
   control_[0].copies = 0;
@@ -369,8 +370,6 @@ TEST_F(EngineTest, ChoosesTheDeviceWithTheLeastPredictedWork) {
   Call call;
   std::unique_ptr<Job> job = MakeJob(&call);
   const Problem problem = job->problem;
-  job->predicted_ns = engine_->Choose(kernel, "", "", problem)->predicted_ns;
-  EXPECT_GT(job->predicted_ns, 0);
   ASSERT_TRUE(engine_->Submit(&job).ok());
   reached.Wait();
   EXPECT_EQ(engine_->Choose(kernel, "", "", problem)->device, 1);
@@ -382,6 +381,37 @@ TEST_F(EngineTest, ChoosesTheDeviceWithTheLeastPredictedWork) {
   EXPECT_EQ(engine_->Choose(kernel, "", "", problem)->device, 1);
 }
 
+TEST_F(EngineTest, SmallJobsThatAreMeasuredRunOnTheCallersThread) {
+  control_[0].kernels_use_staging = true;
+  std::thread::id ran_on;
+  control_[0].on_operation = [&](const char*) {
+    ran_on = std::this_thread::get_id();
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 8; ++i) {
+    Call call;
+    Run(&call, MakeJob(&call));
+    EXPECT_TRUE(call.status.ok()) << call.status;
+    EXPECT_EQ(call.output[99], 199);
+    EXPECT_EQ(call.done_count, 1);
+    EXPECT_EQ(ran_on == std::this_thread::get_id(), i >= 4) << i;
+  }
+  control_[0].on_operation = [&](const char*) {
+    ran_on = std::this_thread::get_id();
+    now_ns_ += 10'000;  // slow from now on
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 4; ++i) {
+    Call call;
+    Run(&call, MakeJob(&call));
+  }
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+  engine_->Refuse();
+  Call late;
+  std::unique_ptr<Job> job = MakeJob(&late);
+  EXPECT_EQ(engine_->Submit(&job).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {
   std::vector<std::thread> threads;
   std::atomic<int> ended{0};
@@ -391,12 +421,12 @@ TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {
       for (int i = 0; i < 200; ++i) {
         Call call;
         std::unique_ptr<Job> job = MakeJob(&call, 1 + static_cast<size_t>(i), t % 2);
-        job->id = ++id;
-        const uint64_t own = job->id;
+        job->key.id = ++id;
+        const JobKey own = job->key;
         if (!engine_->Submit(&job).ok()) continue;
         if (i % 3 == 0) {
           call.cancelled = true;
-          engine_->Cancel(t % 2, kNoDeadline, own);
+          engine_->Cancel(t % 2, own);
         }
         call.done.WaitForNotification();
         EXPECT_EQ(call.done_count, 1);

@@ -15,8 +15,7 @@ class SchedulerTest : public ::testing::Test {
  protected:
   std::unique_ptr<Job> MakeJob(int64_t deadline_ns = kNoDeadline, int64_t bytes = 1) {
     auto job = std::make_unique<Job>();
-    job->id = ++last_id_;
-    job->deadline_ns = deadline_ns;
+    job->key = {1, deadline_ns, ++last_id_};
     job->input_bytes = bytes;
     job->cancelled = &cancelled_;
     job->trace = &trace_;
@@ -24,13 +23,13 @@ class SchedulerTest : public ::testing::Test {
   }
 
   uint64_t Submit(std::unique_ptr<Job> job) {
-    const uint64_t id = job->id;
+    const uint64_t id = job->key.id;
     EXPECT_TRUE(scheduler_.Submit(&job).ok());
     return id;
   }
 
   std::atomic<int64_t> now_ns_{1000};
-  Scheduler scheduler_{{3, 100}, [this] { return now_ns_.load(); }};
+  Scheduler scheduler_{{3, 100}, 2, [this] { return now_ns_.load(); }};
   std::atomic<bool> cancelled_{false};
   RequestTrace trace_;
   uint64_t last_id_ = 0;
@@ -42,9 +41,9 @@ TEST_F(SchedulerTest, EarliestDeadlineFirstThenFirstCome) {
   scheduler_.Next();
   const uint64_t first = Submit(MakeJob(4000));
   const uint64_t later = Submit(MakeJob());
-  EXPECT_EQ(scheduler_.Next()->id, first);
-  EXPECT_EQ(scheduler_.Next()->id, late);
-  EXPECT_EQ(scheduler_.Next()->id, later);
+  EXPECT_EQ(scheduler_.Next()->key.id, first);
+  EXPECT_EQ(scheduler_.Next()->key.id, late);
+  EXPECT_EQ(scheduler_.Next()->key.id, later);
   EXPECT_LT(late, second);
 }
 
@@ -73,11 +72,100 @@ TEST_F(SchedulerTest, RefusesOverTheByteLimit) {
   EXPECT_EQ(RetryPushbackMs(scheduler_.Submit(&hopeless)), kNeverRetry);
 }
 
-TEST_F(SchedulerTest, RetryHintFollowsQueueAndServiceTime) {
-  for (int i = 0; i < 200; ++i) scheduler_.NoteServiceTime(100'000'000);
-  for (int i = 0; i < 3; ++i) Submit(MakeJob());
+TEST_F(SchedulerTest, RetryHintIsThePredictedWorkSharedByTheLanes) {
+  const auto slow = [this] {
+    std::unique_ptr<Job> job = MakeJob();
+    job->predicted_ns = 200'000'000;
+    return job;
+  };
+  Submit(slow());
+  const std::unique_ptr<Job> running = scheduler_.Next();
+  for (int i = 0; i < 3; ++i) Submit(slow());
+  std::unique_ptr<Job> job = slow();
+  EXPECT_EQ(RetryPushbackMs(scheduler_.Submit(&job)), 400);
+  now_ns_ += 100'000'000;  // half of what runs is done
+  EXPECT_EQ(RetryPushbackMs(scheduler_.Submit(&job)), 350);
+  scheduler_.Finished(running->key.id);
+  EXPECT_EQ(RetryPushbackMs(scheduler_.Submit(&job)), 300);
+}
+
+TEST_F(SchedulerTest, RefusesOverTheLimitOfPredictedWorkUnlessItIsAlone) {
+  Scheduler scheduler({10, 100, 5'000'000}, 1, [this] { return now_ns_.load(); });
   std::unique_ptr<Job> job = MakeJob();
-  EXPECT_NEAR(static_cast<double>(*RetryPushbackMs(scheduler_.Submit(&job))), 300, 5);
+  job->predicted_ns = 9'000'000;
+  EXPECT_TRUE(scheduler.Submit(&job).ok());
+  job = MakeJob();
+  job->predicted_ns = 1'000'000;
+  const absl::Status status = scheduler.Submit(&job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("9 ms of predicted work"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("5 ms (queue_seconds)"), absl::string_view::npos) << status;
+  EXPECT_EQ(RetryPushbackMs(status), 9);
+  EXPECT_EQ(trace_.reject_reason, RejectReason::kQueueWork);
+}
+
+TEST_F(SchedulerTest, RefusesADeadlineThatMeasuredWorkRulesOut) {
+  const auto measured = [this](int64_t deadline_ns) {
+    std::unique_ptr<Job> job = MakeJob(deadline_ns);
+    job->predicted_ns = 10'000'000;
+    job->prediction_measured = true;
+    return job;
+  };
+  std::unique_ptr<Job> too_slow = measured(now_ns_ + 9'000'000);
+  const absl::Status own = scheduler_.Submit(&too_slow);
+  EXPECT_EQ(own.code(), absl::StatusCode::kDeadlineExceeded) << own;
+  EXPECT_EQ(RetryPushbackMs(own), kNeverRetry);
+  EXPECT_EQ(trace_.reject_reason, RejectReason::kDeadlineUnmeetable);
+  Submit(measured(now_ns_ + 30'000'000));
+  Submit(measured(now_ns_ + 30'000'000));
+  std::unique_ptr<Job> behind = measured(now_ns_ + 31'000'000 - 12'000'000);
+  EXPECT_TRUE(scheduler_.Submit(&behind).ok());  // goes before both
+  scheduler_.Next();
+  std::unique_ptr<Job> last = measured(now_ns_ + 30'000'000);
+  EXPECT_TRUE(scheduler_.Submit(&last).ok());  // two lanes: 15 ms come first
+  scheduler_.Next();
+  scheduler_.Next();
+  std::unique_ptr<Job> late = measured(now_ns_ + 22'000'000);
+  EXPECT_EQ(scheduler_.Submit(&late).code(), absl::StatusCode::kResourceExhausted);
+  late = measured(now_ns_ + 28'000'000);
+  EXPECT_TRUE(scheduler_.Submit(&late).ok());
+  std::unique_ptr<Job> guessed = measured(now_ns_ + 1'000'000);
+  guessed->prediction_measured = false;
+  EXPECT_TRUE(scheduler_.Submit(&guessed).ok());
+}
+
+TEST_F(SchedulerTest, AFullQueueMakesRoomForAConnectionThatHoldsLess) {
+  absl::Status displaced;
+  RequestTrace displaced_trace;
+  for (int i = 0; i < 3; ++i) {
+    std::unique_ptr<Job> job = MakeJob();
+    job->trace = &displaced_trace;
+    job->done = [&](absl::Status status, StagingBuffers) { displaced = std::move(status); };
+    Submit(std::move(job));
+  }
+  std::unique_ptr<Job> other = MakeJob();
+  other->key.connection = 2;
+  const uint64_t id = other->key.id;
+  EXPECT_TRUE(scheduler_.Submit(&other).ok());
+  EXPECT_EQ(displaced.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(RetryPushbackMs(displaced).value_or(0), 0);
+  EXPECT_EQ(displaced_trace.reject_reason, RejectReason::kQueueRequests);
+  EXPECT_EQ(trace_.reject_reason, RejectReason::kNone);
+  EXPECT_EQ(scheduler_.Snapshot().depth, 3);
+  // 2 : 1 now. One more would hold as much as the other, which does not make room for that.
+  std::unique_ptr<Job> second = MakeJob();
+  second->key.connection = 2;
+  EXPECT_EQ(scheduler_.Submit(&second).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(scheduler_.Remove({2, kNoDeadline, id}), nullptr);
+}
+
+TEST_F(SchedulerTest, PassLetsInOnlyWhenNothingWaits) {
+  EXPECT_TRUE(*scheduler_.Pass(*MakeJob()));
+  Submit(MakeJob());
+  EXPECT_FALSE(*scheduler_.Pass(*MakeJob()));
+  EXPECT_EQ(scheduler_.Pass(*MakeJob(1)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  scheduler_.Close();
+  EXPECT_EQ(scheduler_.Pass(*MakeJob()).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(SchedulerTest, RefusesWhatNobodyWaitsForAnyMore) {
@@ -91,9 +179,9 @@ TEST_F(SchedulerTest, RefusesWhatNobodyWaitsForAnyMore) {
 
 TEST_F(SchedulerTest, RemoveTakesBackOnlyWhatWaits) {
   const uint64_t id = Submit(MakeJob(5000, 7));
-  EXPECT_EQ(scheduler_.Remove(5000, id + 1), nullptr);
-  ASSERT_NE(scheduler_.Remove(5000, id), nullptr);
-  EXPECT_EQ(scheduler_.Remove(5000, id), nullptr);
+  EXPECT_EQ(scheduler_.Remove({1, 5000, id + 1}), nullptr);
+  ASSERT_NE(scheduler_.Remove({1, 5000, id}), nullptr);
+  EXPECT_EQ(scheduler_.Remove({1, 5000, id}), nullptr);
   EXPECT_EQ(scheduler_.Snapshot().bytes, 0);
 }
 

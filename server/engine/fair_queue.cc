@@ -1,0 +1,131 @@
+#include "server/engine/fair_queue.h"
+
+#include <algorithm>
+
+namespace warpcall {
+namespace {
+
+// How far a connection may be ahead of the others before they go first: long against a small
+// request, short against what a person notices.
+constexpr int64_t kTurnNs = 20'000'000;
+// Looked at for the earliest deadline, and for the work ahead; bounds the time under the lock.
+constexpr int kConnectionsLookedAtMax = 64;
+constexpr int kJobsLookedAtMax = 1024;
+// Connections without jobs whose accounts are kept, so that one that sends its jobs one by one
+// does not start anew each time.
+constexpr size_t kIdleConnectionsMax = 1024;
+
+}  // namespace
+
+Load LoadOf(const Job& job) { return {1, job.input_bytes, job.predicted_ns}; }
+
+void FairQueue::Push(std::unique_ptr<Job> job) {
+  const uint64_t id = job->key.connection;
+  std::unique_ptr<Connection>& connection = connections_[id];
+  if (connection == nullptr) connection = std::make_unique<Connection>();
+  if (connection->jobs.empty()) {
+    connection->account_ns = std::max(connection->account_ns, account_now_ns_);
+    by_account_.emplace(connection->account_ns, id);
+  }
+  const Load load = LoadOf(*job);
+  for (size_t i = 0; i < load.size(); ++i) {
+    load_[i] += load[i];
+    connection->load[i] += load[i];
+  }
+  const Order order(job->key.deadline_ns, job->key.id);
+  connection->jobs.emplace(order, std::move(job));
+}
+
+std::unique_ptr<Job> FairQueue::Take(uint64_t id, Connection* connection, const Order& order) {
+  const auto found = connection->jobs.find(order);
+  if (found == connection->jobs.end()) return nullptr;
+  std::unique_ptr<Job> job = std::move(found->second);
+  connection->jobs.erase(found);
+  const Load load = LoadOf(*job);
+  for (size_t i = 0; i < load.size(); ++i) {
+    load_[i] -= load[i];
+    connection->load[i] -= load[i];
+  }
+  if (connection->jobs.empty()) {
+    by_account_.erase({connection->account_ns, id});
+    ForgetIdle();
+  }
+  return job;
+}
+
+std::unique_ptr<Job> FairQueue::Pop() {
+  const int64_t turn_end_ns = by_account_.begin()->first + kTurnNs;
+  uint64_t chosen = 0;
+  Connection* connection = nullptr;
+  int looked_at = 0;
+  for (const auto& [account_ns, id] : by_account_) {
+    if (account_ns > turn_end_ns || ++looked_at > kConnectionsLookedAtMax) break;
+    Connection* const candidate = connections_.find(id)->second.get();
+    if (connection != nullptr && candidate->jobs.begin()->first > connection->jobs.begin()->first)
+      continue;
+    chosen = id;
+    connection = candidate;
+  }
+  account_now_ns_ = std::max(account_now_ns_, by_account_.begin()->first);
+  const Order order = connection->jobs.begin()->first;
+  const int64_t cost_ns = connection->jobs.begin()->second->predicted_ns;
+  by_account_.erase({connection->account_ns, chosen});
+  connection->account_ns += cost_ns;
+  by_account_.emplace(connection->account_ns, chosen);
+  return Take(chosen, connection, order);
+}
+
+std::unique_ptr<Job> FairQueue::Remove(const JobKey& key) {
+  const auto found = connections_.find(key.connection);
+  if (found == connections_.end()) return nullptr;
+  return Take(key.connection, found->second.get(), {key.deadline_ns, key.id});
+}
+
+std::unique_ptr<Job> FairQueue::TakeFromLargest(Resource resource, const Job& newcomer) {
+  const auto r = static_cast<size_t>(resource);
+  const auto own = connections_.find(newcomer.key.connection);
+  const int64_t held = own == connections_.end() ? 0 : own->second->load[r];
+  uint64_t largest = 0;
+  Connection* connection = nullptr;
+  for (const auto& [account_ns, id] : by_account_) {
+    Connection* const candidate = connections_.find(id)->second.get();
+    if (connection != nullptr && candidate->load[r] <= connection->load[r]) continue;
+    largest = id;
+    connection = candidate;
+  }
+  if (connection == nullptr || largest == newcomer.key.connection) return nullptr;
+  if (connection->load[r] <= held + LoadOf(newcomer)[r]) return nullptr;
+  return Take(largest, connection, std::prev(connection->jobs.end())->first);
+}
+
+int64_t FairQueue::WorkAheadOf(const Job& job) const {
+  const Order order(job.key.deadline_ns, job.key.id);
+  int64_t ahead_ns = 0;
+  int looked_at = 0;
+  for (const auto& [account_ns, id] : by_account_) {
+    // What another connection has before us in time counts for a turn at most: then it is ours.
+    int64_t left_ns = id == job.key.connection ? kNoDeadline : kTurnNs;
+    for (const auto& [other, waiting] : connections_.find(id)->second->jobs) {
+      if (other > order || left_ns <= 0) break;
+      if (++looked_at > kJobsLookedAtMax) return ahead_ns;
+      ahead_ns += std::min(waiting->predicted_ns, left_ns);
+      left_ns -= waiting->predicted_ns;
+    }
+  }
+  return ahead_ns;
+}
+
+int64_t FairQueue::OldestSubmittedNs() const {
+  int64_t oldest_ns = kNoDeadline;
+  for (const auto& [account_ns, id] : by_account_)
+    for (const auto& [order, job] : connections_.find(id)->second->jobs)
+      oldest_ns = std::min(oldest_ns, job->submitted_ns);
+  return oldest_ns;
+}
+
+void FairQueue::ForgetIdle() {
+  if (connections_.size() <= by_account_.size() + kIdleConnectionsMax) return;
+  absl::erase_if(connections_, [](const auto& entry) { return entry.second->jobs.empty(); });
+}
+
+}  // namespace warpcall

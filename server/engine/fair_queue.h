@@ -1,0 +1,69 @@
+// The jobs that wait for one device, in an order that is fair to connections.
+//
+// Every connection has an account of the device time that its jobs were predicted to take. The
+// next job comes from the connections whose account is within a turn of the lowest, and among
+// those it is the one with the earliest deadline, then the one that came first. So while nobody
+// takes much more than the others the order is earliest deadline first, and one that does falls
+// behind. (Start-time fair queueing, Goyal, Vin and Cheng 1996, with deadlines inside a turn.)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "server/engine/job.h"
+
+namespace warpcall {
+
+// What waiting jobs take up.
+enum class Resource : uint8_t { kRequests, kBytes, kWorkNs };
+using Load = std::array<int64_t, 3>;  // indexed by Resource
+Load LoadOf(const Job& job);
+
+// Not thread-safe.
+class FairQueue {
+ public:
+  bool empty() const { return load_[0] == 0; }
+  const Load& load() const { return load_; }
+
+  void Push(std::unique_ptr<Job> job);
+  // REQUIRES: !empty().
+  std::unique_ptr<Job> Pop();
+  // Null when no such job waits.
+  std::unique_ptr<Job> Remove(const JobKey& key);
+
+  // Takes the last job of the connection that holds most of `resource`; null unless that is more
+  // than `newcomer`'s connection would hold with it.
+  std::unique_ptr<Job> TakeFromLargest(Resource resource, const Job& newcomer);
+
+  // Predicted work, in nanoseconds, that is sure to come before `job`, were it pushed now; jobs
+  // deep in a long queue are left out.
+  int64_t WorkAheadOf(const Job& job) const;
+
+  // Of the job that has waited longest. REQUIRES: !empty().
+  int64_t OldestSubmittedNs() const;
+
+ private:
+  using Order = std::pair<int64_t, uint64_t>;  // deadline, id
+  struct Connection {
+    int64_t account_ns = 0;
+    Load load = {};
+    absl::btree_map<Order, std::unique_ptr<Job>> jobs;
+  };
+  using Connections = absl::flat_hash_map<uint64_t, std::unique_ptr<Connection>>;
+
+  std::unique_ptr<Job> Take(uint64_t id, Connection* connection, const Order& order);
+  void ForgetIdle();
+
+  Load load_ = {};
+  Connections connections_;
+  // Those with jobs, by account.
+  absl::btree_set<std::pair<int64_t, uint64_t>> by_account_;
+  int64_t account_now_ns_ = 0;  // of the connection that was served last: newcomers start here
+};
+
+}  // namespace warpcall

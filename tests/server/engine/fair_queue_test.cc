@@ -1,0 +1,133 @@
+#include "server/engine/fair_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace warpcall {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kMs = 1'000'000;
+
+class FairQueueTest : public ::testing::Test {
+ protected:
+  uint64_t Push(uint64_t connection, int64_t work_ns, int64_t deadline_ns = kNoDeadline) {
+    auto job = std::make_unique<Job>();
+    job->key = {connection, deadline_ns, ++last_id_};
+    job->input_bytes = 10;
+    job->predicted_ns = work_ns;
+    queue_.Push(std::move(job));
+    return last_id_;
+  }
+
+  // The connections of the next `count` jobs.
+  std::vector<uint64_t> Pop(int count) {
+    std::vector<uint64_t> connections;
+    for (int i = 0; i < count; ++i) connections.push_back(queue_.Pop()->key.connection);
+    return connections;
+  }
+
+  FairQueue queue_;
+  uint64_t last_id_ = 0;
+};
+
+TEST_F(FairQueueTest, ShortWorkGoesByDeadlineThenArrivalWhateverItsConnection) {
+  Push(1, kMs);
+  Push(1, kMs);
+  Push(2, kMs);
+  Push(3, kMs, 5000);
+  EXPECT_THAT(Pop(4), ElementsAre(3, 1, 1, 2));
+  EXPECT_TRUE(queue_.empty());
+}
+
+TEST_F(FairQueueTest, OneThatTakesMoreThanATurnFallsBehind) {
+  for (int i = 0; i < 6; ++i) Push(1, 30 * kMs);
+  Push(2, kMs);
+  Push(2, kMs);
+  EXPECT_THAT(Pop(8), ElementsAre(1, 2, 2, 1, 1, 1, 1, 1));
+}
+
+TEST_F(FairQueueTest, DeadlinesDoNotBuyMoreThanATurn) {
+  for (int i = 0; i < 4; ++i) Push(1, 30 * kMs, 1000);
+  for (int i = 0; i < 4; ++i) Push(2, 30 * kMs);
+  EXPECT_THAT(Pop(8), ElementsAre(1, 2, 1, 2, 1, 2, 1, 2));
+}
+
+TEST_F(FairQueueTest, ConnectionsShareByWorkNotByCount) {
+  for (int i = 0; i < 4; ++i) Push(1, 100 * kMs);
+  for (int i = 0; i < 40; ++i) Push(2, 10 * kMs);
+  int served_of_2 = 0;
+  for (int of_1 = 0; of_1 < 3;) (queue_.Pop()->key.connection == 1 ? of_1 : served_of_2)++;
+  EXPECT_NEAR(served_of_2, 20, 2);  // a turn
+}
+
+TEST_F(FairQueueTest, OneThatComesBackDoesNotStartAnewNorPayForTheTimeAway) {
+  Push(1, 100 * kMs);
+  Pop(1);
+  Push(1, kMs);
+  Push(2, kMs);
+  EXPECT_THAT(Pop(2), ElementsAre(2, 1));  // 1 has had 100 ms
+  for (int i = 0; i < 3; ++i) Push(2, 200 * kMs);
+  Push(1, kMs);
+  EXPECT_THAT(Pop(1), ElementsAre(2));
+  Push(3, kMs);  // starts where the others are, not 200 ms behind
+  EXPECT_THAT(Pop(4), ::testing::UnorderedElementsAre(1, 3, 2, 2));
+}
+
+TEST_F(FairQueueTest, RemovingKeepsTheSums) {
+  const uint64_t id = Push(1, kMs);
+  Push(2, 2 * kMs);
+  EXPECT_THAT(queue_.load(), ElementsAre(2, 20, 3 * kMs));
+  EXPECT_EQ(queue_.Remove({2, kNoDeadline, id}), nullptr);
+  EXPECT_NE(queue_.Remove({1, kNoDeadline, id}), nullptr);
+  EXPECT_EQ(queue_.Remove({1, kNoDeadline, id}), nullptr);
+  EXPECT_THAT(queue_.load(), ElementsAre(1, 10, 2 * kMs));
+}
+
+TEST_F(FairQueueTest, TheLargestGivesItsLastJobButNeverToAnEqual) {
+  Push(1, kMs, 1);
+  const uint64_t last = Push(1, kMs, 2);
+  Push(2, 5 * kMs);
+  Job newcomer;
+  newcomer.key = {3, kNoDeadline, 100};
+  newcomer.predicted_ns = kMs;
+  const auto taken = queue_.TakeFromLargest(Resource::kRequests, newcomer);
+  ASSERT_NE(taken, nullptr);
+  EXPECT_EQ(taken->key.id, last);
+  EXPECT_EQ(queue_.TakeFromLargest(Resource::kRequests, newcomer), nullptr);
+  EXPECT_EQ(queue_.TakeFromLargest(Resource::kWorkNs, newcomer)->key.connection, 2u);
+  newcomer.key.connection = 1;
+  Push(1, kMs);
+  EXPECT_EQ(queue_.TakeFromLargest(Resource::kRequests, newcomer), nullptr);
+}
+
+TEST_F(FairQueueTest, WorkAheadIsOwnEarlierJobsAndATurnOfEveryOther) {
+  Push(1, 7 * kMs);
+  Push(1, 90 * kMs, 5000);
+  Push(2, 90 * kMs, 1000);
+  Push(3, 90 * kMs);
+  Job job;
+  job.key = {1, 4000, 100};
+  EXPECT_EQ(queue_.WorkAheadOf(job), 20 * kMs);
+  job.key.deadline_ns = 6000;
+  EXPECT_EQ(queue_.WorkAheadOf(job), 110 * kMs);
+  job.key.deadline_ns = kNoDeadline;
+  EXPECT_EQ(queue_.WorkAheadOf(job), 137 * kMs);
+}
+
+TEST_F(FairQueueTest, ThousandsOfConnectionsComeAndGo) {
+  for (uint64_t connection = 0; connection < 5000; ++connection) {
+    Push(connection, kMs);
+    if (connection % 3 != 0) Pop(1);
+  }
+  int left = 0;
+  for (; !queue_.empty(); ++left) Pop(1);
+  EXPECT_EQ(left, 1667);
+  EXPECT_THAT(queue_.load(), ElementsAre(0, 0, 0));
+}
+
+}  // namespace
+}  // namespace warpcall
