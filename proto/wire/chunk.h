@@ -1,0 +1,61 @@
+// Takes the messages of ExecuteStream apart, and makes chunks, without copying tensor bytes. Client
+// and server share it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/wire/tensor_split.h"
+
+namespace warpcall::wire {
+
+// The members of ExecuteStreamRequest and ExecuteStreamResponse; the values are their field
+// numbers. A request has no kDone.
+enum class StreamMember : uint8_t { kNone = 0, kHeader = 1, kChunk = 2, kDone = 3 };
+
+struct StreamMessage {
+  // The member that is set.
+  StreamMember member = StreamMember::kNone;
+  // What it holds, for SplitTensors or ParseChunk: where it was given several times in a row, which
+  // protobuf merges, one after the other, which parses to the same. Points into the fragments.
+  FragmentedBytes payload;
+
+  void Clear();
+};
+
+// Say which member the message in `fragments` holds. They accept every encoding that protobuf
+// accepts (unknown fields, members given several times: the last counts) and refuse with
+// INVALID_ARGUMENT what protobuf refuses at this level and one below; what lies deeper is judged by
+// the payload's own parser, and not at all in members that a later one replaced. INVALID_ARGUMENT
+// too when fields, without the content of the length-delimited among them, take more than
+// kHeaderBytesMax: so no message can keep a thread long.
+absl::Status SplitStreamRequest(absl::Span<const Bytes> fragments, StreamMessage* message);
+absl::Status SplitStreamResponse(absl::Span<const Bytes> fragments, StreamMessage* message);
+
+struct ChunkView {
+  int32_t input_index = 0;
+  int64_t offset = 0;
+  FragmentedBytes data;  // points into the payload
+
+  void Clear();
+};
+
+// Reads a Chunk, the payload of a StreamMessage; judges as above. Index and offset may have any
+// value, negative ones included.
+absl::Status ParseChunk(absl::Span<const Bytes> payload, ChunkView* chunk);
+
+// What stands before a chunk's data.
+struct ChunkPrefix {
+  int32_t input_index = 0;
+  int64_t offset = 0;
+  size_t data_bytes = 0;
+};
+
+// Appends to `out` an ExecuteStreamRequest or -Response (the encoding is the same) that holds this
+// chunk, up to and without its data bytes, which must follow and end the message.
+void AppendChunkPrefix(const ChunkPrefix& prefix, std::string* out);
+
+}  // namespace warpcall::wire
