@@ -44,6 +44,9 @@ constexpr int64_t kRunByCallerNsMax = 30'000;
 constexpr int kCopyThreadsMin = 2;
 constexpr int kCopyThreadsMax = 4;
 
+// Windows of streams that staging has room for, so that small staging does not stop them.
+constexpr int64_t kWindowsInStaging = 8;
+
 // Sent by a lane to this process: what it is there for is gone.
 constexpr int kDevicesLost = SIGUSR1;
 
@@ -136,6 +139,8 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
   ExecuteDeps deps{&registry, engine.get(), &sink, MonotonicNs, config.max_message_mib * kMib};
+  deps.stream_window_bytes =
+      std::min(deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging);
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 

@@ -73,7 +73,9 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   return absl::OkStatus();
 }
 
-Engine::~Engine() { Refuse(); }
+Engine::~Engine() {
+  for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
+}
 
 absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
                                               absl::string_view implementation,
@@ -189,7 +191,7 @@ void Engine::Cancel(int device, const JobKey& key) {
 }
 
 void Engine::Refuse() {
-  for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
+  for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Refuse();
 }
 
 bool Engine::AwaitIdle(absl::Duration timeout) {

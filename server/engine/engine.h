@@ -76,7 +76,7 @@ class Engine {
   // that a lane has taken runs on. REQUIRES: the job's `cancelled` was set before.
   void Cancel(int device, const JobKey& key);
 
-  // From now on Submit answers UNAVAILABLE.
+  // From now on Submit answers UNAVAILABLE, but for jobs that continue a request.
   void Refuse();
   // True when every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);

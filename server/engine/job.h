@@ -36,6 +36,8 @@ struct Job {
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
   int64_t submitted_ns = 0;
+  // Part of a request of which parts have run: accepted while the server drains.
+  bool continues = false;
   // How long a lane is expected to take, and whether that was measured: set by Engine::Submit.
   int64_t predicted_ns = 0;
   bool prediction_measured = false;

@@ -75,7 +75,7 @@ absl::Status Scheduler::Full(Resource resource, const Job& job) const {
 
 absl::Status Scheduler::CheckOpen(const Job& job) const {
   RETURN_IF_ERROR(CheckStillWanted(job, clock_()));
-  if (!closed_) return absl::OkStatus();
+  if (!refusing_ || (job.continues && !closed_)) return absl::OkStatus();
   job.trace->reject_reason = RejectReason::kDraining;
   return WithRetryPushback(absl::UnavailableError("the server is draining"), kDrainPushbackMs);
 }
@@ -181,9 +181,14 @@ void Scheduler::Finished(uint64_t id) {
   std::erase_if(running_, [id](const Running& running) { return running.id == id; });
 }
 
+void Scheduler::Refuse() {
+  absl::MutexLock lock(&mutex_);
+  refusing_ = true;
+}
+
 void Scheduler::Close() {
   absl::MutexLock lock(&mutex_);
-  closed_ = true;
+  refusing_ = closed_ = true;
   while (!idle_.empty()) CallIdle();
 }
 

@@ -38,7 +38,7 @@ class Scheduler {
   // Takes the job, or leaves it where it is and says why: RESOURCE_EXHAUSTED names the limit and
   // when to retry, or says that measured jobs ahead of it leave no time before its deadline;
   // DEADLINE_EXCEEDED and CANCELLED as CheckStillWanted, the former also when jobs of its kind are
-  // measured to take longer than it has; UNAVAILABLE after Close. A full queue makes room for a
+  // measured to take longer than it has; UNAVAILABLE after Refuse. A full queue makes room for a
   // connection that holds less than another: the other's last job is ended with
   // RESOURCE_EXHAUSTED, on this thread.
   absl::Status Submit(std::unique_ptr<Job>* job);
@@ -55,6 +55,8 @@ class Scheduler {
   // A job from Next has left its lane.
   void Finished(uint64_t id);
 
+  // From now on only jobs that continue a request are accepted.
+  void Refuse();
   // No job is accepted any more; those waiting are still handed out.
   void Close();
 
@@ -95,6 +97,7 @@ class Scheduler {
   std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
+  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

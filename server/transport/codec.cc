@@ -42,12 +42,6 @@ absl::StatusOr<AttributeValue> ToAttributeValue(const std::string& name,
       "\" has no value; set one of bool_value, int_value, double_value, string_value"));
 }
 
-grpc::Slice SliceOver(StagingBuffer buffer) {
-  auto* owner = new StagingBuffer(std::move(buffer));
-  return grpc::Slice(
-      owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
-}
-
 }  // namespace
 
 absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
@@ -56,6 +50,10 @@ absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
   absl::InlinedVector<wire::Bytes, 8> fragments;
   for (const grpc::Slice& slice : slices_)
     fragments.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return Decode(fragments);
+}
+
+absl::Status DecodedRequest::Decode(absl::Span<const wire::Bytes> fragments) {
   RETURN_IF_ERROR(wire::SplitTensors(fragments, wire::kExecuteRequestInputs, &split_));
   if (!header_->ParseFromString(split_.header))
     return absl::InvalidArgumentError(
@@ -68,13 +66,11 @@ void DecodedRequest::ReleaseData() {
   split_.tensor_data.clear();
 }
 
-absl::StatusOr<Problem> ToProblem(const DecodedRequest& request, const Op& op) {
-  const v1::ExecuteRequest& header = request.header();
+absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op) {
   absl::InlinedVector<TensorSpec, 2> specs;
-  for (size_t i = 0; i < request.input_count(); ++i) {
-    const v1::Tensor& tensor = header.inputs(static_cast<int>(i));
+  for (const v1::Tensor& tensor : header.inputs()) {
     TensorSpec& spec = specs.emplace_back();
-    ASSIGN_OR_RETURN(spec.data_type, ToDataType(tensor.data_type(), i));
+    ASSIGN_OR_RETURN(spec.data_type, ToDataType(tensor.data_type(), specs.size() - 1));
     spec.dims.assign(tensor.shape().begin(), tensor.shape().end());
   }
   absl::InlinedVector<NamedAttribute, 3> attributes;
@@ -83,17 +79,25 @@ absl::StatusOr<Problem> ToProblem(const DecodedRequest& request, const Op& op) {
     named.name = name;
     ASSIGN_OR_RETURN(named.value, ToAttributeValue(name, attribute));
   }
-  absl::StatusOr<Problem> problem = MakeProblem(op, specs, attributes);
-  RETURN_IF_ERROR(problem.status());
-  for (size_t i = 0; i < request.input_count(); ++i) {
-    const TensorSpec& spec = problem->inputs[i];
-    if (request.data(i).size != spec.bytes()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", i, " (", op.input_names[i], "): ", request.data(i).size,
-                       " bytes of data, but ", ToString(spec), " takes ", spec.bytes()));
+  return MakeProblem(op, specs, attributes);
+}
+
+absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem) const {
+  for (size_t i = 0; i < input_count(); ++i) {
+    const TensorSpec& spec = problem.inputs[i];
+    if (data(i).size != spec.bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", op.input_names[i],
+                                                     "): ", data(i).size, " bytes of data, but ",
+                                                     ToString(spec), " takes ", spec.bytes()));
     }
   }
-  return problem;
+  return absl::OkStatus();
+}
+
+grpc::Slice SliceOver(StagingBuffer buffer) {
+  auto* owner = new StagingBuffer(std::move(buffer));
+  return grpc::Slice(
+      owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
 }
 
 grpc::ByteBuffer EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem,

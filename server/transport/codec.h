@@ -22,6 +22,12 @@ class DecodedRequest {
   // INVALID_ARGUMENT when `message` is no valid encoding of an ExecuteRequest. Holds references to
   // the message's slices until ReleaseData.
   absl::Status Decode(const grpc::ByteBuffer& message);
+  // The same for a message within another one; whoever owns `fragments` keeps them until
+  // ReleaseData.
+  absl::Status Decode(absl::Span<const wire::Bytes> fragments);
+
+  // INVALID_ARGUMENT when an input's data are not as long as its type and shape say.
+  absl::Status CheckDataBytes(const Op& op, const Problem& problem) const;
 
   const v1::ExecuteRequest& header() const { return *header_; }
   const wire::FragmentedBytes& data(size_t input) const { return split_.tensor_data[input]; }
@@ -39,9 +45,11 @@ class DecodedRequest {
   wire::SplitMessage split_;
 };
 
-// The problem that the request states, with every check of types, shapes, attributes and byte
-// lengths.
-absl::StatusOr<Problem> ToProblem(const DecodedRequest& request, const Op& op);
+// The problem that the request states, with every check of types, shapes and attributes.
+absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
+
+// A slice over the buffer's bytes, which gives the buffer back when gRPC has sent them.
+grpc::Slice SliceOver(StagingBuffer buffer);
 
 // One message: `rest` (an ExecuteResponse without outputs) and the outputs, whose bytes stay where
 // they are. Gives the buffers back when gRPC has sent them.

@@ -1,5 +1,8 @@
 #include "server/transport/kernel_service.h"
 
+#include "server/transport/execute_call.h"
+#include "server/transport/execute_stream_call.h"
+
 namespace warpcall {
 namespace {
 
@@ -61,6 +64,11 @@ grpc::ServerUnaryReactor* KernelService::Execute(grpc::CallbackServerContext* co
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
   return ExecuteCall::Start(deps_, context, request, response);
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::ExecuteStream(
+    grpc::CallbackServerContext* context) {
+  return new ExecuteStreamCall(deps_, context);
 }
 
 grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext* context,

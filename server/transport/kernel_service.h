@@ -3,13 +3,13 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "server/transport/execute_call.h"
+#include "server/transport/request.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall {
 
-// Execute takes raw bytes, so that protobuf never copies a tensor; everything else is generated.
-// Methods without an override here answer UNIMPLEMENTED.
+// Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor; everything else
+// is generated. Methods without an override here answer UNIMPLEMENTED.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
         v1::KernelService::WithCallbackMethod_ListKernels<
@@ -24,6 +24,8 @@ class KernelService final : public KernelServiceBase {
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ExecuteStream(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* ListKernels(grpc::CallbackServerContext* context,
                                         const v1::ListKernelsRequest* request,
                                         v1::ListKernelsResponse* response) override;

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/transport/execute_call.h"
+#include "server/transport/request.h"
 
 namespace grpc {
 class Server;

@@ -195,6 +195,22 @@ TEST_F(SchedulerTest, CloseHandsOutWhatWaitsThenEnds) {
   EXPECT_EQ(scheduler_.Next(), nullptr);
 }
 
+TEST_F(SchedulerTest, WhatContinuesARequestIsTakenUntilTheQueueIsClosed) {
+  const auto continuing = [this] {
+    std::unique_ptr<Job> job = MakeJob();
+    job->continues = true;
+    return job;
+  };
+  scheduler_.Refuse();
+  std::unique_ptr<Job> fresh = MakeJob();
+  EXPECT_EQ(scheduler_.Submit(&fresh).code(), absl::StatusCode::kUnavailable);
+  Submit(continuing());
+  EXPECT_NE(scheduler_.Next(), nullptr);
+  scheduler_.Close();
+  std::unique_ptr<Job> late = continuing();
+  EXPECT_EQ(scheduler_.Submit(&late).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(SchedulerTest, CloseWakesThoseWhoWait) {
   std::vector<std::thread> lanes;
   for (int i = 0; i < 3; ++i) lanes.emplace_back([this] { EXPECT_EQ(scheduler_.Next(), nullptr); });

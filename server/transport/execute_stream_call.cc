@@ -1,0 +1,260 @@
+#include "server/transport/execute_stream_call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "proto/wire/chunk.h"
+#include "server/engine/retry_pushback.h"
+
+namespace warpcall {
+namespace {
+
+// Of one request: one window's input is being read, others are copied, computed and sent.
+constexpr size_t kWindowsMax = 4;
+// Output bytes of one message: below the 4 MiB that gRPC's clients take by default.
+constexpr size_t kChunkBytesMax = 2 << 20;
+// Messages that wait to be sent, beyond which no new window is begun.
+constexpr size_t kOutgoingMax = 8;
+// A window that the queue has no room for is tried again after what the queue says, at most this.
+constexpr int64_t kRetryMsMax = 1'000;
+
+wire::Bytes BytesOf(const grpc::Slice& slice) {
+  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+}
+
+grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
+  const grpc::Slice slice(response.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
+
+ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
+    : deps_(deps), context_(context) {
+  deps->open_calls.fetch_add(1);
+  strand_.Post([this] { Advance(); });
+}
+
+void ExecuteStreamCall::OnReadDone(bool ok) {
+  strand_.Post([this, ok] {
+    reading_ = false;
+    input_ended_ = !ok;
+    if (failure_.has_value()) return EndIfIdle();
+    if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok()) Fail(status);
+    Advance();
+  });
+}
+
+void ExecuteStreamCall::OnWriteDone(bool ok) {
+  strand_.Post([this, ok] {
+    writing_ = false;
+    if (!outgoing_.empty()) outgoing_.pop_front();
+    if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
+    Advance();
+  });
+}
+
+void ExecuteStreamCall::OnCancel() {
+  strand_.Post([this] {
+    Fail(absl::CancelledError("the client went away"));
+    Advance();
+  });
+}
+
+void ExecuteStreamCall::OnDone() {
+  strand_.Post([this] { delete this; });
+}
+
+absl::Status ExecuteStreamCall::ReadMessage() {
+  std::vector<grpc::Slice> slices;
+  if (!incoming_.Dump(&slices).ok()) return absl::InternalError("a message's bytes are unreadable");
+  std::vector<wire::Bytes> fragments;
+  for (const grpc::Slice& slice : slices) fragments.push_back(BytesOf(slice));
+  wire::StreamMessage message;
+  RETURN_IF_ERROR(wire::SplitStreamRequest(fragments, &message));
+  if (message.member == wire::StreamMember::kChunk) {
+    if (request_ == nullptr)
+      return absl::InvalidArgumentError("a chunk came before the header of its request");
+    wire::ChunkView chunk;
+    RETURN_IF_ERROR(wire::ParseChunk(message.payload.pieces, &chunk));
+    incoming_.Clear();
+    return request_->Add(chunk, slices);
+  }
+  if (message.member != wire::StreamMember::kHeader)
+    return absl::InvalidArgumentError("a message holds neither a header nor a chunk");
+  if (request_ != nullptr) {
+    header_waits_ = true;  // in incoming_
+    return request_->CheckComplete();
+  }
+  absl::Status status = OpenRequest(message.payload);
+  incoming_.Clear();
+  return status;
+}
+
+absl::Status ExecuteStreamCall::OpenRequest(const wire::FragmentedBytes& header) {
+  request_ = std::make_unique<StreamRequest>(deps_, context_);
+  RETURN_IF_ERROR(request_->Open(header));
+  v1::ExecuteStreamResponse response;
+  *response.mutable_header() = request_->DescribeOutputs();
+  outgoing_.push_back(ToMessage(response));
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteStreamCall::CheckInputEnd() const {
+  return request_ == nullptr ? absl::OkStatus() : request_->CheckComplete();
+}
+
+bool ExecuteStreamCall::HasRoom() const {
+  return windows_.size() < kWindowsMax && outgoing_.size() < kOutgoingMax;
+}
+
+void ExecuteStreamCall::SubmitWindows() {
+  while (HasRoom()) {
+    std::unique_ptr<Window> window = request_->TakeWindow();
+    if (window == nullptr) break;
+    const int64_t index = window->index;
+    windows_.emplace(index, std::move(window));
+  }
+  if (HasRoom())
+    if (absl::Status status = request_->CheckHeld(); !status.ok()) return Fail(status);
+  if (alarm_set_) return;
+  for (const auto& [index, window] : windows_) {
+    if (window->state == Window::State::kToSubmit) SubmitWindow(window.get());
+    if (alarm_set_ || failure_.has_value()) return;
+  }
+}
+
+void ExecuteStreamCall::SubmitWindow(Window* window) {
+  std::unique_ptr<Job> job = request_->JobOf(window);
+  job->cancelled = &cancelled_;
+  // The slices' memory is gRPC's; nothing else of the window is touched while the job has it.
+  job->release_inputs = [window] { window->inputs.clear(); };
+  job->done = [this, index = window->index](absl::Status status, StagingBuffers outputs) {
+    strand_.Post([this, index, status = std::move(status), buffers = std::move(outputs)]() mutable {
+      WindowDone(index, std::move(status), std::move(buffers));
+      Advance();
+    });
+  };
+  window->state = Window::State::kSubmitted;
+  ++submitted_;
+  if (absl::Status status = deps_->engine->Submit(&job); !status.ok())
+    WindowDone(window->index, std::move(status), {});
+}
+
+void ExecuteStreamCall::WindowDone(int64_t index, absl::Status status, StagingBuffers outputs) {
+  --submitted_;
+  Window& window = *windows_.find(index)->second;
+  if (failure_.has_value()) return;
+  if (status.ok()) {
+    window.state = Window::State::kRan;
+    window.outputs = std::move(outputs);
+    return request_->NoteRan(window);
+  }
+  // A request that has begun waits for room; it is held back, not refused.
+  const auto pushback_ms = RetryPushbackMs(status);
+  const bool retry = absl::IsResourceExhausted(status) && pushback_ms.value_or(-1) >= 0 &&
+                     request_->AnyRan() && !window.inputs.empty();
+  if (!retry) return Fail(status);
+  window.state = Window::State::kToSubmit;
+  RetryLater(*pushback_ms);
+}
+
+void ExecuteStreamCall::RetryLater(int64_t pushback_ms) {
+  if (std::exchange(alarm_set_, true)) return;
+  const auto pause = std::chrono::milliseconds(std::clamp<int64_t>(pushback_ms, 1, kRetryMsMax));
+  alarm_.Set(std::chrono::system_clock::now() + pause, [this](bool) {
+    strand_.Post([this] {
+      alarm_set_ = false;
+      Advance();
+    });
+  });
+}
+
+void ExecuteStreamCall::Advance() {
+  if (request_ != nullptr && !failure_.has_value()) SubmitWindows();
+  if (request_ != nullptr && !failure_.has_value()) SendRanWindows();
+  if (request_ == nullptr && header_waits_ && !failure_.has_value()) {
+    header_waits_ = false;
+    if (absl::Status status = ReadMessage(); !status.ok()) Fail(status);
+    if (!failure_.has_value()) return Advance();
+  }
+  if (!writing_ && !outgoing_.empty() && !failure_.has_value()) {
+    writing_ = true;
+    StartWrite(&outgoing_.front());
+  }
+  if (!reading_ && !input_ended_ && !header_waits_ && HasRoom() && !failure_.has_value()) {
+    reading_ = true;
+    StartRead(&incoming_);
+  }
+  EndIfIdle();
+}
+
+// In order, but for windows that wait for room: those behind them hold what they wait for.
+void ExecuteStreamCall::SendRanWindows() {
+  for (auto next = windows_.begin(); next != windows_.end();) {
+    if (next->second->state == Window::State::kSubmitted) break;
+    if (next->second->state == Window::State::kToSubmit) {
+      ++next;
+      continue;
+    }
+    std::unique_ptr<Window> window = std::move(next->second);
+    next = windows_.erase(next);
+    SendWindow(std::move(window));
+  }
+  if (request_->AllRan() && windows_.empty()) SendDone();
+}
+
+void ExecuteStreamCall::SendWindow(std::unique_ptr<Window> window) {
+  for (size_t i = 0; i < window->outputs.size(); ++i) {
+    const size_t bytes = window->outputs[i].bytes();
+    if (bytes == 0) continue;
+    const grpc::Slice whole = SliceOver(std::move(window->outputs[i]));
+    for (size_t begin = 0; begin < bytes; begin += kChunkBytesMax) {
+      const size_t end = std::min(begin + kChunkBytesMax, bytes);
+      std::string prefix;
+      wire::AppendChunkPrefix(
+          {static_cast<int32_t>(i),
+           request_->OutputOffset(*window, i) + static_cast<int64_t>(begin), end - begin},
+          &prefix);
+      const grpc::Slice slices[] = {grpc::Slice(prefix), whole.sub(begin, end)};
+      outgoing_.emplace_back(slices, 2);
+    }
+  }
+}
+
+void ExecuteStreamCall::SendDone() {
+  v1::ExecuteStreamResponse response;
+  *response.mutable_done() = request_->Describe();
+  outgoing_.push_back(ToMessage(response));
+  request_->End(absl::OkStatus());
+  request_.reset();
+}
+
+void ExecuteStreamCall::Fail(const absl::Status& status) {
+  if (failure_.has_value() || finished_) return;
+  cancelled_.store(true);
+  // What came before any request's header is a request, too: a refused one.
+  if (request_ == nullptr && !absl::IsCancelled(status))
+    request_ = std::make_unique<StreamRequest>(deps_, context_);
+  failure_ =
+      request_ == nullptr ? grpc::Status(grpc::StatusCode::CANCELLED, "") : request_->End(status);
+  if (alarm_set_) alarm_.Cancel();
+  while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();
+  for (const auto& [index, window] : windows_)
+    if (window->state == Window::State::kSubmitted)
+      deps_->engine->Cancel(window->trace.device, window->key);
+}
+
+void ExecuteStreamCall::EndIfIdle() {
+  if (finished_ || writing_ || submitted_ > 0 || alarm_set_) return;
+  const bool complete = input_ended_ && request_ == nullptr && outgoing_.empty() && !header_waits_;
+  if (!failure_.has_value() && !complete) return;
+  finished_ = true;
+  Finish(failure_.value_or(grpc::Status::OK));
+}
+
+}  // namespace warpcall

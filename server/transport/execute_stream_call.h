@@ -1,0 +1,76 @@
+// One ExecuteStream call: requests one after the other, each read, run and answered in windows, so
+// that results leave while later input arrives and a stream holds a bounded amount of memory.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "server/transport/request.h"
+#include "server/transport/strand.h"
+#include "server/transport/stream_request.h"
+
+namespace warpcall {
+
+// Owned by gRPC: deletes itself when the call is over. Everything happens in the strand's events;
+// one read and one write are outstanding at most. Reading stops while windows are under way, so
+// gRPC's flow control holds a client back that sends faster than it reads or than the device works.
+class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  ~ExecuteStreamCall() override { deps_->open_calls.fetch_sub(1); }
+
+  absl::Status ReadMessage();
+  absl::Status OpenRequest(const wire::FragmentedBytes& header);
+  absl::Status CheckInputEnd() const;
+  // Whether another window may be begun.
+  bool HasRoom() const;
+  void SubmitWindows();
+  void SubmitWindow(Window* window);
+  void WindowDone(int64_t index, absl::Status status, StagingBuffers outputs);
+  void RetryLater(int64_t pushback_ms);
+  // Does what can be done by now: submits, sends, reads, ends.
+  void Advance();
+  void SendRanWindows();
+  void SendWindow(std::unique_ptr<Window> window);
+  void SendDone();
+  // The stream ends with `status` as soon as nothing is under way.
+  void Fail(const absl::Status& status);
+  void EndIfIdle();
+
+  ExecuteDeps* const deps_;
+  grpc::CallbackServerContext* const context_;
+  Strand strand_;
+  std::atomic<bool> cancelled_{false};
+
+  grpc::ByteBuffer incoming_;
+  bool reading_ = false;
+  bool input_ended_ = false;
+  // A header that came while the request before it was still being answered.
+  bool header_waits_ = false;
+  std::unique_ptr<StreamRequest> request_;
+  std::map<int64_t, std::unique_ptr<Window>> windows_;  // taken, and not yet handed to outgoing_
+  int submitted_ = 0;
+  std::deque<grpc::ByteBuffer> outgoing_;
+  bool writing_ = false;
+  grpc::Alarm alarm_;
+  bool alarm_set_ = false;
+  std::optional<grpc::Status> failure_;
+  bool finished_ = false;
+};
+
+}  // namespace warpcall

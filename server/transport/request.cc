@@ -1,0 +1,147 @@
+#include "server/transport/request.h"
+
+#include <chrono>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+#include "server/log.h"
+#include "server/transport/codec.h"
+#include "server/transport/status.h"
+
+namespace warpcall {
+namespace {
+
+constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
+// Ids go into every log line about a request.
+constexpr size_t kRequestIdBytesMax = 256;
+// gRPC cancels a call when its deadline passes, by its own clock: a cancellation this close is the
+// deadline's.
+constexpr int64_t kDeadlineSlackNs = 2'000'000;
+
+// Clients on a Unix socket have no address of their own and count as one connection.
+uint64_t ConnectionOf(const grpc::CallbackServerContext& context) {
+  return std::hash<std::string>()(context.peer());
+}
+
+int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return kNoDeadline;
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      deadline - std::chrono::system_clock::now());
+  return left.count() >= kNoDeadline - now_ns ? kNoDeadline : now_ns + left.count();
+}
+
+}  // namespace
+
+Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
+    : deps_(deps),
+      context_(context),
+      start_ns_(deps->clock()),
+      key_{ConnectionOf(*context), DeadlineNs(*context, start_ns_),
+           deps->next_id.fetch_add(1, std::memory_order_relaxed)} {}
+
+absl::Status Request::ReadHeader(const v1::ExecuteRequest& header) {
+  if (header.request_id().size() > kRequestIdBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("request_id has ", header.request_id().size(),
+                                                   " bytes; the limit is ", kRequestIdBytesMax));
+  request_id_ = header.request_id();
+  if (request_id_.empty()) request_id_ = absl::StrCat("warpcall-", key_.id);
+  ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(header.kernel()));
+  trace_.kernel = kernel_->id;
+  RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, header.implementation()));
+  ASSIGN_OR_RETURN(problem_, ToProblem(header, *kernel_->op));
+  trace_.data_type = problem_.inputs[0].data_type;
+  trace_.work = kernel_->op->work(problem_);
+  return absl::OkStatus();
+}
+
+absl::Status Request::Choose(const v1::ExecuteRequest& header, const Problem& part) {
+  Engine::Choice choice;
+  ASSIGN_OR_RETURN(choice,
+                   deps_->engine->Choose(*kernel_, header.implementation(), header.device(), part));
+  row_ = choice.row;
+  trace_.row = choice.row->id;
+  trace_.device = choice.device;
+  return absl::OkStatus();
+}
+
+absl::Status Request::CheckMessageBytes(absl::string_view what, int64_t bytes) {
+  if (bytes <= deps_->message_bytes_max) return absl::OkStatus();
+  trace_.reject_reason = RejectReason::kMessageBytes;
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(what, " has ", bytes, " bytes; the limit is ",
+                                                deps_->message_bytes_max, " (max_message_mib)")),
+      kNeverRetry);
+}
+
+std::unique_ptr<Job> Request::NewJob(const Problem& part) const {
+  auto job = std::make_unique<Job>();
+  job->key = key_;
+  job->op = kernel_->op;
+  job->row = row_;
+  job->device = trace_.device;
+  job->problem = part;
+  for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
+  for (const TensorSpec& spec : part.outputs)
+    job->output_bytes += static_cast<int64_t>(spec.bytes());
+  return job;
+}
+
+v1::ExecuteResponse Request::Describe() {
+  trace_.total_ns = deps_->clock() - start_ns_;
+  v1::ExecuteResponse response;
+  response.set_implementation(row_->implementation.name);
+  response.set_device(deps_->engine->device(trace_.device).properties().name);
+  response.set_request_id(request_id_);
+  v1::Timing& timing = *response.mutable_timing();
+  timing.set_queue_ns(trace_.queue_ns);
+  timing.set_copy_in_ns(trace_.copy_in_ns);
+  timing.set_h2d_ns(trace_.h2d_ns);
+  timing.set_kernel_ns(trace_.kernel_ns);
+  timing.set_d2h_ns(trace_.d2h_ns);
+  timing.set_total_ns(trace_.total_ns);
+  v1::LaunchInfo& launch = *response.mutable_launch();
+  launch.set_bytes_moved(trace_.work.bytes);
+  launch.set_flops(trace_.work.flops);
+  launch.set_theoretical_occupancy(trace_.launch.theoretical_occupancy);
+  launch.set_waves(trace_.launch.waves);
+  launch.set_gpu_kernels(trace_.launch.gpu_kernels);
+  return response;
+}
+
+grpc::Status Request::End(const absl::Status& status) {
+  trace_.code = status.code();
+  if (absl::IsCancelled(status) && deps_->clock() >= key_.deadline_ns - kDeadlineSlackNs) {
+    trace_.code = absl::StatusCode::kDeadlineExceeded;
+    trace_.reject_reason = RejectReason::kDeadline;
+  }
+  if (trace_.total_ns == 0) trace_.total_ns = deps_->clock() - start_ns_;
+  deps_->metrics->Record(trace_);
+  LogEnd(status);
+  if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
+    context_->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
+  return ToGrpcStatus(status);
+}
+
+void Request::LogEnd(const absl::Status& status) const {
+  const LogLevel level = status.ok() ? LogLevel::kDebug
+                         : absl::IsInternal(status) || absl::IsUnavailable(status)
+                             ? LogLevel::kError
+                             : LogLevel::kInfo;
+  if (!LogEnabled(level)) return;
+  Log(level, status.ok() ? "request done" : "request failed",
+      {{"request_id", request_id_},
+       {"peer", context_->peer()},
+       {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
+       {"implementation", row_ == nullptr ? "" : row_->implementation.name},
+       {"code", CodeName(trace_.code)},
+       {"queue_ns", trace_.queue_ns},
+       {"kernel_ns", trace_.kernel_ns},
+       {"device_ns", trace_.device_ns},
+       {"total_ns", trace_.total_ns},
+       {"error", absl::string_view(status.message())}});
+}
+
+}  // namespace warpcall

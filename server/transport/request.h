@@ -1,0 +1,79 @@
+// One request as the service sees it, whichever method brought it: what it asks for, who runs it,
+// what becomes of it. End, which every path reaches, counts it once.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/registry.h"
+#include "server/engine/engine.h"
+#include "server/engine/metrics_sink.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall {
+
+// What all calls use; outlives them.
+struct ExecuteDeps {
+  const Registry* registry;
+  Engine* engine;
+  MetricsSink* metrics;
+  Clock clock;
+  int64_t message_bytes_max;
+  // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
+  // beside its transfer, small enough that results start early and a stream holds little.
+  int64_t stream_window_bytes = 16 << 20;
+  std::atomic<uint64_t> next_id{1};
+  std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
+};
+
+class Request {
+ public:
+  // Received now. `context` outlives it.
+  Request(ExecuteDeps* deps, grpc::CallbackServerContext* context);
+
+  // Reads everything but tensor data; each check of names, types, shapes and attributes.
+  absl::Status ReadHeader(const v1::ExecuteRequest& header);
+  // Finds the row and the device that run `part`, the request's problem or a part of it. REQUIRES:
+  // `header` is the one that was read.
+  absl::Status Choose(const v1::ExecuteRequest& header, const Problem& part);
+
+  // Refuses what does not fit a message: RESOURCE_EXHAUSTED names value and limit.
+  absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
+
+  // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
+  std::unique_ptr<Job> NewJob(const Problem& part) const;
+
+  // A response but for its outputs: timing and launch from the trace. Stops the clock.
+  v1::ExecuteResponse Describe();
+
+  // Counts and logs the request; the pushback goes into the call's trailers. Returns what the
+  // client gets.
+  grpc::Status End(const absl::Status& status);
+
+  const Kernel& kernel() const { return *kernel_; }
+  const Problem& problem() const { return problem_; }
+  const JobKey& key() const { return key_; }
+  // -1 before Choose.
+  int device() const { return trace_.device; }
+  RequestTrace& trace() { return trace_; }
+
+ private:
+  void LogEnd(const absl::Status& status) const;
+
+  ExecuteDeps* const deps_;
+  grpc::CallbackServerContext* const context_;
+  const int64_t start_ns_;
+  const JobKey key_;
+  std::string request_id_;
+  const Kernel* kernel_ = nullptr;
+  const Row* row_ = nullptr;
+  Problem problem_;
+  RequestTrace trace_;
+};
+
+}  // namespace warpcall

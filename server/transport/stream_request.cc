@@ -1,0 +1,188 @@
+#include "server/transport/stream_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+
+namespace warpcall {
+namespace {
+
+// What may be held back because bytes before it have not come.
+constexpr int64_t kHeldBytesMax = 64 << 20;
+
+int64_t BytesOf(const Problem& problem) {
+  int64_t bytes = 0;
+  for (const TensorSpec& spec : problem.inputs) bytes += static_cast<int64_t>(spec.bytes());
+  for (const TensorSpec& spec : problem.outputs) bytes += static_cast<int64_t>(spec.bytes());
+  return bytes;
+}
+
+// The slices of [data, data + size) among `slices`, which it lies in.
+std::vector<grpc::Slice> SlicesOf(const wire::FragmentedBytes& data,
+                                  const std::vector<grpc::Slice>& slices) {
+  std::vector<grpc::Slice> found;
+  size_t i = 0;
+  for (const wire::Bytes& piece : data.pieces) {
+    const auto* begin = reinterpret_cast<const uint8_t*>(piece.data());
+    while (begin < slices[i].begin() || begin >= slices[i].end()) i = (i + 1) % slices.size();
+    const auto offset = static_cast<size_t>(begin - slices[i].begin());
+    found.push_back(slices[i].sub(offset, offset + piece.size()));
+  }
+  return found;
+}
+
+}  // namespace
+
+absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
+  RETURN_IF_ERROR(header_.Decode(header.pieces));
+  RETURN_IF_ERROR(request_.ReadHeader(header_.header()));
+  for (size_t i = 0; i < header_.input_count(); ++i) {
+    if (header_.data(i).size == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", i, " (", request_.kernel().op->input_names[i], ") has ",
+                     header_.data(i).size, " bytes of data in the header; they come in chunks"));
+  }
+  RETURN_IF_ERROR(Plan());
+  RETURN_IF_ERROR(request_.Choose(header_.header(), full_));
+  header_.ReleaseData();
+  for (const TensorSpec& spec : request_.problem().inputs)
+    inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));
+  return absl::OkStatus();
+}
+
+absl::Status StreamRequest::Plan() {
+  const Op& op = *request_.kernel().op;
+  const Problem& problem = request_.problem();
+  parts_ = PartsOf(op, problem);
+  // Nothing to divide: one window of nothing.
+  parts_per_window_ = parts_ = std::max<int64_t>(parts_, 1);
+  windows_ = 1;
+  full_ = last_ = problem;
+  if (const int64_t bytes = BytesOf(problem); bytes > deps_->stream_window_bytes && parts_ > 1) {
+    parts_per_window_ =
+        std::max<int64_t>(1, deps_->stream_window_bytes / CeilDivide(bytes, parts_));
+    windows_ = CeilDivide(parts_, parts_per_window_);
+    full_ = TakeParts(op, problem, parts_per_window_);
+    last_ = TakeParts(op, problem, parts_ - (windows_ - 1) * parts_per_window_);
+  }
+  const std::string what = windows_ > 1 ? "one independent part, " : "a problem in one piece, ";
+  for (const TensorSpec& spec : full_.inputs)
+    RETURN_IF_ERROR(request_.CheckMessageBytes(absl::StrCat(what, ToString(spec), ","),
+                                               static_cast<int64_t>(spec.bytes())));
+  for (const TensorSpec& spec : full_.outputs)
+    RETURN_IF_ERROR(request_.CheckMessageBytes(absl::StrCat(what, ToString(spec), ","),
+                                               static_cast<int64_t>(spec.bytes())));
+  return absl::OkStatus();
+}
+
+v1::ExecuteResponse StreamRequest::DescribeOutputs() {
+  v1::ExecuteResponse response = request_.Describe();
+  response.clear_timing();
+  response.clear_launch();
+  for (const TensorSpec& spec : request_.problem().outputs) {
+    v1::Tensor* tensor = response.add_outputs();
+    tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));
+    for (const int64_t dim : spec.dims) tensor->add_shape(dim);
+  }
+  return response;
+}
+
+absl::Status StreamRequest::Add(const wire::ChunkView& chunk,
+                                const std::vector<grpc::Slice>& slices) {
+  if (chunk.input_index < 0 || static_cast<size_t>(chunk.input_index) >= inputs_.size())
+    return absl::InvalidArgumentError(absl::StrCat("a chunk is for input ", chunk.input_index,
+                                                   "; the kernel has ", inputs_.size(),
+                                                   ", the first being 0"));
+  const absl::Status status = inputs_[static_cast<size_t>(chunk.input_index)].Add(
+      chunk.offset, SlicesOf(chunk.data, slices));
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("input ", chunk.input_index, ": ", status.message()));
+}
+
+absl::Status StreamRequest::CheckHeld() {
+  int64_t held = 0;
+  for (const ChunkAssembler& input : inputs_) held += input.held_bytes();
+  if (held <= BytesOf(full_) + kHeldBytesMax) return absl::OkStatus();
+  request_.trace().reject_reason = RejectReason::kMessageBytes;
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          held, " bytes are held back because bytes before them are missing; the limit is ",
+          BytesOf(full_) + kHeldBytesMax, ": send chunks nearer to their order")),
+      kNeverRetry);
+}
+
+absl::Status StreamRequest::CheckComplete() const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].complete_bytes() == inputs_[i].bytes()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the request ended too early: input ", i,
+                                                   " lacks byte ", inputs_[i].complete_bytes(),
+                                                   " of ", inputs_[i].bytes()));
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Window> StreamRequest::TakeWindow() {
+  if (windows_taken_ == windows_) return nullptr;
+  const Problem& problem = ProblemOf(windows_taken_);
+  const auto bytes = [&](size_t i) { return static_cast<int64_t>(problem.inputs[i].bytes()); };
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const int64_t begin = windows_taken_ * static_cast<int64_t>(full_.inputs[i].bytes());
+    if (inputs_[i].complete_bytes() < begin + bytes(i)) return nullptr;
+  }
+  auto window = std::make_unique<Window>();
+  window->index = windows_taken_++;
+  window->first_part = window->index * parts_per_window_;
+  window->problem = &problem;
+  for (size_t i = 0; i < inputs_.size(); ++i) window->inputs.push_back(inputs_[i].Take(bytes(i)));
+  return window;
+}
+
+std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
+  const RequestTrace& trace = request_.trace();
+  window->trace = RequestTrace();
+  window->trace.kernel = trace.kernel;
+  window->trace.row = trace.row;
+  window->trace.device = trace.device;
+  window->trace.data_type = trace.data_type;
+  window->trace.work = request_.kernel().op->work(*window->problem);
+  std::unique_ptr<Job> job = request_.NewJob(*window->problem);
+  job->key.id = deps_->next_id.fetch_add(1, std::memory_order_relaxed);
+  window->key = job->key;
+  job->continues = AnyRan();
+  job->trace = &window->trace;
+  for (const std::vector<grpc::Slice>& slices : window->inputs) {
+    InputPieces& pieces = job->inputs.emplace_back();
+    for (const grpc::Slice& slice : slices)
+      pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return job;
+}
+
+void StreamRequest::NoteRan(const Window& window) {
+  RequestTrace& trace = request_.trace();
+  const RequestTrace& part = window.trace;
+  trace.queue_ns += part.queue_ns;
+  trace.copy_in_ns += part.copy_in_ns;
+  trace.h2d_ns += part.h2d_ns;
+  trace.kernel_ns += part.kernel_ns;
+  trace.d2h_ns += part.d2h_ns;
+  trace.device_ns += part.device_ns;
+  trace.copy_in_bytes += part.copy_in_bytes;
+  trace.copy_out_bytes += part.copy_out_bytes;
+  const int32_t gpu_kernels = trace.launch.gpu_kernels + part.launch.gpu_kernels;
+  if (window.index == 0) trace.launch = part.launch;
+  trace.launch.gpu_kernels = gpu_kernels;
+  trace.ran = ++windows_ran_ == windows_;
+}
+
+int64_t StreamRequest::OutputOffset(const Window& window, size_t output) const {
+  const auto bytes = static_cast<int64_t>(request_.problem().outputs[output].bytes());
+  return bytes / parts_ * window.first_part;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,85 @@
+// One request of an ExecuteStream: its input bytes as they come, cut into windows of independent
+// parts, each of which runs as a job of its own.
+#pragma once
+
+#include <grpcpp/support/slice.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "proto/wire/chunk.h"
+#include "server/engine/job.h"
+#include "server/transport/chunk_assembler.h"
+#include "server/transport/codec.h"
+#include "server/transport/request.h"
+
+namespace warpcall {
+
+// Neighbouring parts of the problem, their inputs and, once they have run, their outputs.
+struct Window {
+  int64_t index = 0;
+  int64_t first_part = 0;
+  const Problem* problem = nullptr;
+  absl::InlinedVector<std::vector<grpc::Slice>, 2> inputs;
+  RequestTrace trace;
+  JobKey key;
+  enum class State : uint8_t { kToSubmit, kSubmitted, kRan } state = State::kToSubmit;
+  StagingBuffers outputs;
+};
+
+class StreamRequest {
+ public:
+  StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context)
+      : deps_(deps), request_(deps, context) {}
+
+  // Reads the header, plans the windows, chooses row and device.
+  absl::Status Open(const wire::FragmentedBytes& header);
+  // First message of the response.
+  v1::ExecuteResponse DescribeOutputs();
+
+  // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
+  // come twice.
+  absl::Status Add(const wire::ChunkView& chunk, const std::vector<grpc::Slice>& slices);
+  // RESOURCE_EXHAUSTED when more is held back, for bytes before it are missing, than a window and
+  // the limit.
+  absl::Status CheckHeld();
+  // INVALID_ARGUMENT, and which bytes, when input is missing.
+  absl::Status CheckComplete() const;
+
+  // The next window when all its bytes have come, otherwise null.
+  std::unique_ptr<Window> TakeWindow();
+  // A job for it, still without `cancelled` and callbacks; leaves the window's input in place.
+  std::unique_ptr<Job> JobOf(Window* window);
+  // Adds what the window's job took.
+  void NoteRan(const Window& window);
+  bool AllRan() const { return windows_ran_ == windows_; }
+  bool AnyRan() const { return windows_ran_ > 0; }
+
+  // Bytes before the window in output `output`.
+  int64_t OutputOffset(const Window& window, size_t output) const;
+
+  // Last message of the response, and the end of the request.
+  v1::ExecuteResponse Describe() { return request_.Describe(); }
+  grpc::Status End(const absl::Status& status) { return request_.End(status); }
+
+ private:
+  absl::Status Plan();
+  const Problem& ProblemOf(int64_t window) const { return window == windows_ - 1 ? last_ : full_; }
+
+  ExecuteDeps* const deps_;
+  Request request_;
+  DecodedRequest header_;
+  int64_t parts_ = 0;
+  int64_t parts_per_window_ = 0;
+  int64_t windows_ = 0;
+  Problem full_;  // all windows but the last
+  Problem last_;
+  std::vector<ChunkAssembler> inputs_;
+  int64_t windows_taken_ = 0;
+  int64_t windows_ran_ = 0;
+};
+
+}  // namespace warpcall

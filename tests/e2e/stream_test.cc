@@ -1,0 +1,429 @@
+// ExecuteStream through the real server, as generated code speaks it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kMib = size_t{1} << 20;
+
+v1::ExecuteStreamRequest Header(const std::string& kernel, const std::vector<int64_t>& shape,
+                                v1::DataType type = v1::DATA_TYPE_FLOAT32) {
+  v1::ExecuteStreamRequest message;
+  message.mutable_header()->set_kernel(kernel);
+  v1::Tensor* input = message.mutable_header()->add_inputs();
+  input->set_data_type(type);
+  for (const int64_t dim : shape) input->add_shape(dim);
+  return message;
+}
+
+v1::ExecuteStreamRequest ChunkOf(int64_t offset, const std::string& data, int input = 0) {
+  v1::ExecuteStreamRequest message;
+  message.mutable_chunk()->set_input_index(input);
+  message.mutable_chunk()->set_offset(offset);
+  message.mutable_chunk()->set_data(data);
+  return message;
+}
+
+// What came back of one request.
+struct Answer {
+  v1::ExecuteResponse header;
+  v1::ExecuteResponse done;
+  std::string output;
+  int64_t received_bytes = 0;
+};
+
+class Stream {
+ public:
+  explicit Stream(const ServerProcess& server)
+      : stub_(v1::KernelService::NewStub(Connect(server.address()))),
+        stream_(stub_->ExecuteStream(&context_)) {}
+
+  bool Send(const v1::ExecuteStreamRequest& message) { return stream_->Write(message); }
+  void CloseInput() { stream_->WritesDone(); }
+  grpc::Status Finish() { return stream_->Finish(); }
+  void Cancel() { context_.TryCancel(); }
+  std::string Pushback() const {
+    const auto& trailers = context_.GetServerTrailingMetadata();
+    const auto found = trailers.find("grpc-retry-pushback-ms");
+    return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+  }
+  bool Receive(v1::ExecuteStreamResponse* message) { return stream_->Read(message); }
+
+  // Up to `done`; false when the stream ended before.
+  bool Receive(Answer* answer) {
+    v1::ExecuteStreamResponse message;
+    while (stream_->Read(&message)) {
+      if (message.has_header()) answer->header = message.header();
+      if (message.has_done()) {
+        answer->done = message.done();
+        return true;
+      }
+      if (!message.has_chunk()) continue;
+      const v1::Chunk& chunk = message.chunk();
+      EXPECT_LE(chunk.data().size(), 4 * kMib - 1024);
+      const size_t end = static_cast<size_t>(chunk.offset()) + chunk.data().size();
+      if (answer->output.size() < end) answer->output.resize(end);
+      answer->output.replace(static_cast<size_t>(chunk.offset()), chunk.data().size(),
+                             chunk.data());
+      answer->received_bytes += static_cast<int64_t>(chunk.data().size());
+    }
+    return false;
+  }
+
+ private:
+  std::unique_ptr<v1::KernelService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>>
+      stream_;
+};
+
+std::string Data(size_t bytes) {
+  const v1::Tensor tensor = FloatTensor(static_cast<int64_t>(bytes / 4));
+  return tensor.data();
+}
+
+// Sends `data` as chunks of `chunk_bytes` while the answer is read.
+Answer Call(Stream* stream, const v1::ExecuteStreamRequest& header, const std::string& data,
+            size_t chunk_bytes) {
+  Answer answer;
+  std::thread sender([&] {
+    stream->Send(header);
+    for (size_t at = 0; at < data.size(); at += chunk_bytes)
+      stream->Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, chunk_bytes)));
+  });
+  EXPECT_TRUE(stream->Receive(&answer));
+  sender.join();
+  return answer;
+}
+
+TEST(StreamTest, ComesBackAsExecuteComputesItWhateverTheChunks) {
+  ServerProcess server;
+  const std::string data = Data(5 * 1023 * 1021 * 4);
+  for (const char* kernel : {"identity", "gelu", "softmax"}) {
+    v1::ExecuteRequest whole = Request(kernel, {FloatTensor(0)});
+    whole.mutable_inputs(0)->clear_shape();
+    for (const int64_t dim : {5, 1023, 1021}) whole.mutable_inputs(0)->add_shape(dim);
+    whole.mutable_inputs(0)->set_data(data);
+    const Reply expected = Execute(Connect(server.address()), whole);
+    ASSERT_TRUE(expected.status.ok()) << expected.CodeAndMessage();
+    for (const size_t chunk_bytes : {size_t{999'999}, 2 * kMib, 64 * kMib}) {
+      Stream stream(server);
+      const Answer answer = Call(&stream, Header(kernel, {5, 1023, 1021}), data, chunk_bytes);
+      stream.CloseInput();
+      EXPECT_TRUE(stream.Finish().ok());
+      EXPECT_EQ(answer.output == expected.response.outputs(0).data(), true) << kernel;
+      EXPECT_EQ(answer.received_bytes, static_cast<int64_t>(data.size()));
+      ASSERT_EQ(answer.header.outputs_size(), 1);
+      EXPECT_THAT(answer.header.outputs(0).shape(), ::testing::ElementsAre(5, 1023, 1021));
+      EXPECT_EQ(answer.header.outputs(0).data(), "");
+      EXPECT_EQ(answer.header.implementation(), answer.done.implementation());
+      EXPECT_EQ(answer.done.implementation(), expected.response.implementation());
+      EXPECT_GT(answer.done.timing().kernel_ns(), 0);
+      EXPECT_GT(answer.done.timing().total_ns(), answer.done.timing().copy_in_ns());
+      EXPECT_EQ(answer.done.launch().bytes_moved(), expected.response.launch().bytes_moved());
+    }
+  }
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 12);
+  EXPECT_EQ(server.Sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""}),
+            12.0 * static_cast<double>(data.size()));
+  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, ResultsComeBeforeTheRequestHasEnded) {
+  ServerProcess server;
+  Stream stream(server);
+  const std::string data = Data(64 * kMib);
+  stream.Send(Header("gelu", {16 << 20}));
+  for (size_t at = 0; at < data.size() / 2; at += 2 * kMib)
+    stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
+  v1::ExecuteStreamResponse message;
+  ASSERT_TRUE(stream.Receive(&message));
+  EXPECT_TRUE(message.has_header());
+  int64_t received = 0;
+  while (received < int64_t{16} << 20 && stream.Receive(&message)) {
+    EXPECT_EQ(message.chunk().offset(), received);
+    received += static_cast<int64_t>(message.chunk().data().size());
+  }
+  EXPECT_GE(received, int64_t{16} << 20);
+  stream.Cancel();
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, OneStreamCarriesManyRequests) {
+  ServerProcess server;
+  Stream stream(server);
+  for (const int64_t elements : {0, 1, 1000, 1 << 20, 3 << 20}) {
+    const std::string data = Data(static_cast<size_t>(elements) * 4);
+    const Answer answer = Call(&stream, Header("identity", {elements}), data, kMib);
+    EXPECT_EQ(answer.output == data, true) << elements;
+  }
+  // Sent without waiting for the answers in between.
+  for (int i = 0; i < 3; ++i) {
+    stream.Send(Header("identity", {1000}));
+    stream.Send(ChunkOf(0, Data(4000)));
+  }
+  stream.CloseInput();
+  for (int i = 0; i < 3; ++i) {
+    Answer answer;
+    EXPECT_TRUE(stream.Receive(&answer));
+    EXPECT_EQ(answer.output, Data(4000));
+  }
+  EXPECT_TRUE(stream.Finish().ok());
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 8);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, ChunksMayComeOutOfOrderAndInterleavedBetweenInputs) {
+  ServerProcess server;
+  Stream stream(server);
+  v1::ExecuteStreamRequest header = Header("matmul", {300, 200});
+  *header.mutable_header()->add_inputs() = Header("", {200, 100}).header().inputs(0);
+  const std::string a = Data(300 * 200 * 4);
+  const std::string b = Data(200 * 100 * 4);
+  stream.Send(header);
+  stream.Send(ChunkOf(40'000, b.substr(40'000), 1));
+  stream.Send(ChunkOf(100'000, a.substr(100'000)));
+  stream.Send(ChunkOf(0, b.substr(0, 40'000), 1));
+  stream.Send(ChunkOf(0, ""));
+  stream.Send(ChunkOf(0, a.substr(0, 100'000)));
+  Answer answer;
+  ASSERT_TRUE(stream.Receive(&answer)) << stream.Finish().error_message();
+  v1::ExecuteRequest whole = header.header();
+  whole.mutable_inputs(0)->set_data(a);
+  whole.mutable_inputs(1)->set_data(b);
+  const Reply expected = Execute(Connect(server.address()), whole);
+  EXPECT_EQ(answer.output, expected.response.outputs(0).data());
+  stream.CloseInput();
+  EXPECT_TRUE(stream.Finish().ok());
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+struct Refusal {
+  std::string name;
+  std::function<void(Stream*)> send;
+  grpc::StatusCode code;
+  std::string message;
+};
+
+std::vector<Refusal> Refusals() {
+  const auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  const std::string data = Data(4000);
+  const auto header = [](Stream* stream) { stream->Send(Header("gelu", {1000})); };
+  return {
+      {"nothing", [](Stream* s) { s->Send({}); }, kInvalid, "neither a header nor a chunk"},
+      {"no header", [=](Stream* s) { s->Send(ChunkOf(0, data)); }, kInvalid, "before the header"},
+      {"unknown kernel", [](Stream* s) { s->Send(Header("gelo", {1})); },
+       grpc::StatusCode::NOT_FOUND, "gelu"},
+      {"data in the header",
+       [=](Stream* s) {
+         v1::ExecuteStreamRequest message = Header("gelu", {1000});
+         message.mutable_header()->mutable_inputs(0)->set_data(data);
+         s->Send(message);
+       },
+       kInvalid, "4000 bytes of data in the header"},
+      {"input index",
+       [=](Stream* s) {
+         header(s);
+         s->Send(ChunkOf(0, data, 1));
+       },
+       kInvalid, "input 1; the kernel has 1"},
+      {"outside",
+       [=](Stream* s) {
+         header(s);
+         s->Send(ChunkOf(4, data));
+       },
+       kInvalid, "does not lie in the tensor's 4000 bytes"},
+      {"negative offset",
+       [=](Stream* s) {
+         header(s);
+         s->Send(ChunkOf(-4, "abcd"));
+       },
+       kInvalid, "offset -4"},
+      {"twice",
+       [=](Stream* s) {
+         header(s);
+         s->Send(ChunkOf(0, data.substr(0, 100)));
+         s->Send(ChunkOf(96, data.substr(96, 10)));
+       },
+       kInvalid, "bytes 96 to 105 come in part or whole for the second time"},
+      {"too early an end",
+       [=](Stream* s) {
+         header(s);
+         s->Send(ChunkOf(0, data.substr(0, 3999)));
+       },
+       kInvalid, "input 0 lacks byte 3999 of 4000"},
+      {"a header too early",
+       [=](Stream* s) {
+         header(s);
+         header(s);
+       },
+       kInvalid, "input 0 lacks byte 0 of 4000"},
+  };
+}
+
+TEST(StreamTest, EveryMistakeHasItsCodeAndIsCountedOnce) {
+  ServerProcess server;
+  double counted = 0;
+  for (const Refusal& refusal : Refusals()) {
+    Stream stream(server);
+    refusal.send(&stream);
+    stream.CloseInput();
+    Answer answer;
+    EXPECT_FALSE(stream.Receive(&answer)) << refusal.name;
+    const grpc::Status status = stream.Finish();
+    EXPECT_EQ(status.error_code(), refusal.code) << refusal.name << ": " << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(refusal.message)) << refusal.name;
+    EXPECT_EQ(server.Sum("warpcall_requests_total"), ++counted) << refusal.name;
+  }
+  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, OnePieceThatIsTooLargeIsRefusedWithTheLimit) {
+  ServerProcess server({"--max_message_mib=1"});
+  Stream stream(server);
+  stream.Send(Header("softmax", {300'000}));  // one row
+  Answer answer;
+  EXPECT_FALSE(stream.Receive(&answer));
+  const grpc::Status status = stream.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("1200000 bytes; the limit is 1048576"));
+  EXPECT_EQ(stream.Pushback(), "-1");
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, WhatIsHeldBackIsLimited) {
+  ServerProcess server;
+  Stream stream(server);
+  stream.Send(Header("identity", {1 << 28}));  // 1 GiB
+  const std::string data = Data(2 * kMib);
+  for (size_t at = 2 * kMib; at < 512 * kMib; at += 2 * kMib)
+    if (!stream.Send(ChunkOf(static_cast<int64_t>(at), data))) break;
+  Answer answer;
+  EXPECT_FALSE(stream.Receive(&answer));
+  const grpc::Status status = stream.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("send chunks nearer to their order"));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, AGibibyteNeedsLittleMemoryEvenWhenTheClientReadsSlowly) {
+  ServerProcess server({"--staging_mib=256"});
+  const int64_t before = server.ResidentBytes();
+  Stream stream(server);
+  const std::string data = Data(2 * kMib);
+  std::thread sender([&] {
+    stream.Send(Header("identity", {1 << 28}));
+    for (size_t at = 0; at < 1024 * kMib; at += 2 * kMib)
+      stream.Send(ChunkOf(static_cast<int64_t>(at), data));
+    stream.CloseInput();
+  });
+  int64_t received = 0;
+  int64_t resident_max = 0;
+  v1::ExecuteStreamResponse message;
+  while (stream.Receive(&message)) {
+    received += static_cast<int64_t>(message.chunk().data().size());
+    resident_max = std::max(resident_max, server.ResidentBytes());
+    if (received == int64_t{8} << 20)
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // the sender runs against the limits
+  }
+  sender.join();
+  EXPECT_TRUE(stream.Finish().ok());
+  EXPECT_EQ(received, int64_t{1} << 30);
+  EXPECT_LT(resident_max - before, int64_t{512} << 20);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, SmallStagingAndAFullQueueHoldStreamsBackAndLoseNothing) {
+  ServerProcess server({"--staging_mib=8", "--queue_limit=2"});
+  const std::string data = Data(24 * kMib);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i)
+    clients.emplace_back([&] {
+      for (int attempt = 0; attempt < 100; ++attempt) {
+        Stream stream(server);
+        Answer answer;
+        std::thread sender([&] {
+          stream.Send(Header("gelu", {6 << 20}));
+          for (size_t at = 0; at < data.size(); at += kMib)
+            stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, kMib)));
+        });
+        const bool complete = stream.Receive(&answer);
+        sender.join();
+        if (complete) {
+          EXPECT_EQ(answer.output.size(), data.size());
+          return;
+        }
+        // Refused before anything ran, or not at all.
+        const grpc::Status status = stream.Finish();
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+        EXPECT_EQ(answer.output.size(), 0u) << status.error_message();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      ADD_FAILURE() << "refused 100 times";
+    });
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 4);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, AClientThatVanishesLeavesNothing) {
+  ServerProcess server;
+  for (int i = 0; i < 8; ++i) {
+    Stream stream(server);
+    stream.Send(Header("gelu", {64 << 20}));
+    for (int chunk = 0; chunk < 4 * i; ++chunk)
+      stream.Send(ChunkOf(static_cast<int64_t>(chunk) << 20, Data(kMib)));
+    stream.Cancel();
+    EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
+  for (int i = 0; i < 500 && server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, DrainFinishesAStreamThatHasBegunAndRefusesTheNext) {
+  ServerProcess server;
+  Stream stream(server);
+  const std::string data = Data(48 * kMib);
+  stream.Send(Header("gelu", {12 << 20}));
+  for (size_t at = 0; at < 32 * kMib; at += 2 * kMib)
+    stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
+  v1::ExecuteStreamResponse message;
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(stream.Receive(&message));
+  server.Signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::thread sender([&] {
+    for (size_t at = 32 * kMib; at < data.size(); at += 2 * kMib)
+      stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
+  });
+  Answer answer;
+  EXPECT_TRUE(stream.Receive(&answer));
+  sender.join();
+  EXPECT_NE(answer.done.implementation(), "");
+  stream.Send(Header("gelu", {4}));
+  stream.Send(ChunkOf(0, Data(16)));
+  EXPECT_FALSE(stream.Receive(&answer));
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing
