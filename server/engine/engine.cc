@@ -134,10 +134,8 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   const ServiceHistory::Prediction prediction = history_.Predict(row, trace.work);
   (*job)->predicted_ns = prediction.ns;
   (*job)->prediction_measured = prediction.measured;
-  (*job)->done = [this, &runner, predicted_ns = prediction.ns, done = std::move((*job)->done)](
-                     absl::Status status, StagingBuffers outputs) mutable {
-    runner.outstanding_ns.fetch_sub(predicted_ns);
-    done(std::move(status), std::move(outputs));
+  (*job)->ended = [this, &runner](const Job& ended) {
+    runner.outstanding_ns.fetch_sub(ended.predicted_ns);
     JobEnded();
   };
   {

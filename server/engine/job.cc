@@ -7,9 +7,8 @@
 namespace warpcall {
 
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs) {
-  auto done = std::move(job->done);
-  job.reset();
-  done(std::move(status), std::move(outputs));
+  job->done(std::move(status), std::move(outputs));
+  if (job->ended != nullptr) job->ended(*job);
 }
 
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns) {

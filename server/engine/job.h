@@ -53,10 +53,11 @@ struct Job {
   // Called exactly once, on a lane's thread or in Engine::Cancel: how it ended and, when OK, one
   // buffer per output. The last thing that touches the job's owner.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
+  // Called after `done`: the engine's own books.
+  absl::AnyInvocable<void(const Job&)> ended;
 };
 
-// Calls `done` when nothing is left of the job: whoever is called may be gone, with all that the
-// job points to, when it returns.
+// Calls `done`, after which all that the job points to may be gone, and `ended`.
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs = {});
 
 // OK while somebody waits for the job: CANCELLED or DEADLINE_EXCEEDED otherwise (the trace says so

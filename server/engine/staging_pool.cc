@@ -1,9 +1,10 @@
 #include "server/engine/staging_pool.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -24,9 +25,14 @@ size_t RoundUp(size_t bytes) {
 }  // namespace
 
 class StagingArena {
+  struct Range {
+    size_t offset;
+    size_t bytes;
+  };
+
  public:
   explicit StagingArena(Buffer memory) : memory_(std::move(memory)) {
-    if (memory_.bytes() > 0) free_[0] = memory_.bytes();
+    if (memory_.bytes() > 0) free_.push_back({0, memory_.bytes()});
   }
 
   size_t total_bytes() const { return memory_.bytes(); }
@@ -66,40 +72,42 @@ class StagingArena {
  private:
   std::optional<size_t> TakeOne(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (bytes == 0) return 0;
-    for (auto range = free_.begin(); range != free_.end(); ++range) {
-      if (range->second < bytes) continue;
-      const size_t offset = range->first;
-      const size_t rest = range->second - bytes;
-      free_.erase(range);
-      if (rest > 0) free_[offset + bytes] = rest;
-      used_ += bytes;
-      return offset;
-    }
-    return std::nullopt;
+    const auto range = std::find_if(free_.begin(), free_.end(),
+                                    [bytes](const Range& free) { return free.bytes >= bytes; });
+    if (range == free_.end()) return std::nullopt;
+    const size_t offset = range->offset;
+    range->offset += bytes;
+    range->bytes -= bytes;
+    if (range->bytes == 0) free_.erase(range);
+    used_ += bytes;
+    return offset;
   }
 
   void PutOne(size_t offset, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (bytes == 0) return;
     used_ -= bytes;
-    auto next = free_.lower_bound(offset);
-    if (next != free_.end() && offset + bytes == next->first) {
-      bytes += next->second;
-      next = free_.erase(next);
+    auto next =
+        std::lower_bound(free_.begin(), free_.end(), offset,
+                         [](const Range& free, size_t position) { return free.offset < position; });
+    const bool joins_next = next != free_.end() && offset + bytes == next->offset;
+    const bool joins_previous =
+        next != free_.begin() && std::prev(next)->offset + std::prev(next)->bytes == offset;
+    if (joins_next) {
+      next->offset = offset;
+      next->bytes += bytes;
+    } else if (!joins_previous) {
+      next = free_.insert(next, {offset, bytes});
     }
-    if (next != free_.begin()) {
-      auto previous = std::prev(next);
-      if (previous->first + previous->second == offset) {
-        previous->second += bytes;
-        return;
-      }
-    }
-    free_[offset] = bytes;
+    if (!joins_previous) return;
+    std::prev(next)->bytes += joins_next ? next->bytes : bytes;
+    if (joins_next) free_.erase(next);
   }
 
   const Buffer memory_;
   mutable absl::Mutex mutex_;
   absl::CondVar returned_;
-  absl::btree_map<size_t, size_t> free_ ABSL_GUARDED_BY(mutex_);  // offset -> bytes, never adjacent
+  // By offset, never adjacent. A vector: ranges are few, and none is allocated once it has grown.
+  std::vector<Range> free_ ABSL_GUARDED_BY(mutex_);
   size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

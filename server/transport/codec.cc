@@ -10,6 +10,9 @@
 namespace warpcall {
 namespace {
 
+// Of a response with one output of a few dimensions.
+constexpr size_t kHeaderBytesUsual = 256;
+
 absl::StatusOr<DataType> ToDataType(v1::DataType type, size_t input) {
   switch (type) {
     case v1::DATA_TYPE_FLOAT32:
@@ -100,9 +103,10 @@ grpc::Slice SliceOver(StagingBuffer buffer) {
       owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
 }
 
-grpc::ByteBuffer EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem,
-                                StagingBuffers outputs) {
+void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
+                    grpc::ByteBuffer* message) {
   std::string header;
+  header.reserve(kHeaderBytesUsual);
   rest.AppendToString(&header);
   absl::InlinedVector<grpc::Slice, 4> slices;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -113,7 +117,8 @@ grpc::ByteBuffer EncodeResponse(const v1::ExecuteResponse& rest, const Problem& 
     header.clear();
     if (spec.bytes() > 0) slices.push_back(SliceOver(std::move(outputs[i])));
   }
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  grpc::ByteBuffer encoded(slices.data(), slices.size());
+  message->Swap(&encoded);
 }
 
 }  // namespace warpcall

@@ -53,7 +53,7 @@ grpc::Slice SliceOver(StagingBuffer buffer);
 
 // One message: `rest` (an ExecuteResponse without outputs) and the outputs, whose bytes stay where
 // they are. Gives the buffers back when gRPC has sent them.
-grpc::ByteBuffer EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem,
-                                StagingBuffers outputs);
+void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
+                    grpc::ByteBuffer* message);
 
 }  // namespace warpcall

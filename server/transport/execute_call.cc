@@ -65,8 +65,13 @@ void ExecuteCall::OnCancel() {
 void ExecuteCall::Answer(absl::Status status, StagingBuffers outputs) {
   if (status.ok() && cancelled_.load())
     status = absl::CancelledError("the client went away while the device worked");
-  if (status.ok())
-    *response_ = EncodeResponse(request_.Describe(), request_.problem(), std::move(outputs));
+  if (status.ok()) {
+    alignas(8) char block[1024];  // room for the response without its outputs
+    google::protobuf::Arena arena(block, sizeof(block));
+    auto* rest = google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
+    request_.Describe(rest);
+    EncodeResponse(*rest, request_.problem(), std::move(outputs), response_);
+  }
   Finish(status);
 }
 

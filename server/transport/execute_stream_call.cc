@@ -99,7 +99,7 @@ absl::Status ExecuteStreamCall::OpenRequest(const wire::FragmentedBytes& header)
   request_ = std::make_unique<StreamRequest>(deps_, context_);
   RETURN_IF_ERROR(request_->Open(header));
   v1::ExecuteStreamResponse response;
-  *response.mutable_header() = request_->DescribeOutputs();
+  request_->DescribeOutputs(response.mutable_header());
   outgoing_.push_back(ToMessage(response));
   return absl::OkStatus();
 }
@@ -228,7 +228,7 @@ void ExecuteStreamCall::SendWindow(std::unique_ptr<Window> window) {
 
 void ExecuteStreamCall::SendDone() {
   v1::ExecuteStreamResponse response;
-  *response.mutable_done() = request_->Describe();
+  request_->Describe(response.mutable_done());
   outgoing_.push_back(ToMessage(response));
   request_->End(absl::OkStatus());
   request_.reset();

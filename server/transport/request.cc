@@ -89,26 +89,24 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) const {
   return job;
 }
 
-v1::ExecuteResponse Request::Describe() {
+void Request::Describe(v1::ExecuteResponse* response) {
   trace_.total_ns = deps_->clock() - start_ns_;
-  v1::ExecuteResponse response;
-  response.set_implementation(row_->implementation.name);
-  response.set_device(deps_->engine->device(trace_.device).properties().name);
-  response.set_request_id(request_id_);
-  v1::Timing& timing = *response.mutable_timing();
+  response->set_implementation(row_->implementation.name);
+  response->set_device(deps_->engine->device(trace_.device).properties().name);
+  response->set_request_id(request_id_);
+  v1::Timing& timing = *response->mutable_timing();
   timing.set_queue_ns(trace_.queue_ns);
   timing.set_copy_in_ns(trace_.copy_in_ns);
   timing.set_h2d_ns(trace_.h2d_ns);
   timing.set_kernel_ns(trace_.kernel_ns);
   timing.set_d2h_ns(trace_.d2h_ns);
   timing.set_total_ns(trace_.total_ns);
-  v1::LaunchInfo& launch = *response.mutable_launch();
+  v1::LaunchInfo& launch = *response->mutable_launch();
   launch.set_bytes_moved(trace_.work.bytes);
   launch.set_flops(trace_.work.flops);
   launch.set_theoretical_occupancy(trace_.launch.theoretical_occupancy);
   launch.set_waves(trace_.launch.waves);
   launch.set_gpu_kernels(trace_.launch.gpu_kernels);
-  return response;
 }
 
 grpc::Status Request::End(const absl::Status& status) {

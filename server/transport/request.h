@@ -48,8 +48,8 @@ class Request {
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
   std::unique_ptr<Job> NewJob(const Problem& part) const;
 
-  // A response but for its outputs: timing and launch from the trace. Stops the clock.
-  v1::ExecuteResponse Describe();
+  // Fills in a response but for its outputs: timing and launch from the trace. Stops the clock.
+  void Describe(v1::ExecuteResponse* response);
 
   // Counts and logs the request; the pushback goes into the call's trailers. Returns what the
   // client gets.

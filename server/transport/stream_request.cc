@@ -79,16 +79,15 @@ absl::Status StreamRequest::Plan() {
   return absl::OkStatus();
 }
 
-v1::ExecuteResponse StreamRequest::DescribeOutputs() {
-  v1::ExecuteResponse response = request_.Describe();
-  response.clear_timing();
-  response.clear_launch();
+void StreamRequest::DescribeOutputs(v1::ExecuteResponse* response) {
+  request_.Describe(response);
+  response->clear_timing();
+  response->clear_launch();
   for (const TensorSpec& spec : request_.problem().outputs) {
-    v1::Tensor* tensor = response.add_outputs();
+    v1::Tensor* tensor = response->add_outputs();
     tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));
     for (const int64_t dim : spec.dims) tensor->add_shape(dim);
   }
-  return response;
 }
 
 absl::Status StreamRequest::Add(const wire::ChunkView& chunk,

@@ -38,7 +38,7 @@ class StreamRequest {
   // Reads the header, plans the windows, chooses row and device.
   absl::Status Open(const wire::FragmentedBytes& header);
   // First message of the response.
-  v1::ExecuteResponse DescribeOutputs();
+  void DescribeOutputs(v1::ExecuteResponse* response);
 
   // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
   // come twice.
@@ -62,7 +62,7 @@ class StreamRequest {
   int64_t OutputOffset(const Window& window, size_t output) const;
 
   // Last message of the response, and the end of the request.
-  v1::ExecuteResponse Describe() { return request_.Describe(); }
+  void Describe(v1::ExecuteResponse* response) { request_.Describe(response); }
   grpc::Status End(const absl::Status& status) { return request_.End(status); }
 
  private:
