@@ -1,208 +1,238 @@
-// What the data path costs against gRPC itself: an echo of a ByteBuffer (nothing but gRPC),
-// warpcalld's identity, and an echo through protobuf `bytes` (what generated code makes of it),
-// side by side in one run. Each server is a process of its own; the four take turns, so that a
-// machine whose speed drifts hits all alike.
+// What the data path costs against gRPC itself: echoes of a ByteBuffer (nothing but gRPC) and of a
+// protobuf `bytes` field (what generated code makes of it), and warpcalld, side by side in one run.
+// Each server is a process of its own; a caller on each connection calls in a closed loop.
 //
-//   transport_bench [MIB...]       default 16; fractions work (0.00390625 is 4 KiB)
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-
+//   warpcall_transport_bench [--quick] [--readme] [--json FILE] ...      --help says the rest
+//
+// Latencies are a client's, server CPU that of the server's process (workers of several GPUs not
+// counted). No exit status depends on timings: 1 says that a call failed or an answer was wrong.
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
+#include <cstring>
+#include <fstream>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cpp/client.h"
-#include "proto/wire/tensor_split.h"
-#include "tests/e2e/child_process.h"
-#include "tests/e2e/raw_call.h"
-#include "tests/e2e/server_process.h"
-#include "warpcall/v1/warpcall.grpc.pb.h"
+#include "kernels/common/status_macros.h"
+#include "tests/bench/transport_bars.h"
+#include "tests/bench/transport_echo.h"
+#include "tests/bench/transport_measure.h"
+#include "tests/bench/transport_options.h"
+#include "tests/bench/transport_server.h"
+#include "tests/bench/transport_stripe.h"
+#include "tests/bench/transport_table.h"
 
-namespace warpcall::testing {
+namespace warpcall::bench {
 namespace {
 
-constexpr char kMethod[] = "/warpcall.v1.KernelService/Execute";
-constexpr int kRounds = 8;
-constexpr double kSecondsPerRound = 0.35;
-constexpr int kCallsPerRoundMin = 3;
+constexpr double kMib = 1 << 20;
+// A request lies in the server's and its response in the client's gRPC, both in staging memory.
+constexpr int kCopiesInMemory = 4;
 
-using Seconds = std::chrono::duration<double>;
-using SteadyClock = std::chrono::steady_clock;
+std::vector<char> RandomFloats(size_t bytes) {
+  std::vector<char> data(bytes);
+  std::mt19937 random(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(-6, 6);
+  for (size_t i = 0; i < bytes; i += sizeof(float)) {
+    const float value = uniform(random);
+    std::memcpy(&data[i], &value, sizeof(value));
+  }
+  return data;
+}
 
-class RawEcho final : public grpc::CallbackGenericService {
-  class Reactor final : public grpc::ServerGenericBidiReactor {
-   public:
-    Reactor() { StartRead(&message_); }
-    void OnReadDone(bool ok) override {
-      if (ok)
-        StartWriteAndFinish(&message_, {}, grpc::Status::OK);
-      else
-        Finish(grpc::Status::OK);
+double AvailableMib() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    int64_t kib = 0;
+    if (absl::StartsWith(line, "MemAvailable:") &&
+        absl::SimpleAtoi(line.substr(13, line.rfind(" kB") - 13), &kib))
+      return static_cast<double>(kib) / 1024;
+  }
+  return 0;
+}
+
+class TransportBench {
+ public:
+  TransportBench(std::string program, TransportOptions options)
+      : program_(std::move(program)), options_(std::move(options)) {}
+
+  absl::Status Run();
+
+ private:
+  absl::Status StartServers();
+  absl::Status FindDevice();
+  absl::Status MeasureAll();
+  absl::Status MeasurePoint(const Point& point);
+  // "" when the point can be measured.
+  std::string SkipReason(const Point& point) const;
+  absl::Status JudgeAll();
+  absl::Status WriteJson() const;
+
+  const std::string program_;  // this one, for echoes
+  const TransportOptions options_;
+  std::vector<char> data_;
+  double in_flight_mib_max_ = 0;
+  SocketFolder folder_;
+  std::map<ContenderKind, std::unique_ptr<BenchServer>> echoes_;
+  std::unique_ptr<BenchServer> warpcalld_;
+  std::string device_;  // that warpcalld chose
+  bool on_gpu_ = false;
+  Results results_;
+  std::vector<std::string> skipped_;
+  std::vector<Bar> bars_;
+};
+
+absl::Status TransportBench::Run() {
+  data_ = RandomFloats(*std::max_element(options_.sizes.begin(), options_.sizes.end()));
+  in_flight_mib_max_ =
+      std::min(static_cast<double>(options_.in_flight_mib), AvailableMib() / kCopiesInMemory);
+  RETURN_IF_ERROR(StartServers());
+  RETURN_IF_ERROR(FindDevice());
+  std::printf("warpcalld on %s, %u cores, %g s of each contender at each point\n\n",
+              device_.c_str(), std::thread::hardware_concurrency(), options_.seconds);
+  RETURN_IF_ERROR(MeasureAll());
+  RETURN_IF_ERROR(JudgeAll());
+  RETURN_IF_ERROR(WriteJson());
+  return warpcalld_->Stop();
+}
+
+absl::Status TransportBench::StartServers() {
+  const std::pair<ContenderKind, const char*> kEchoes[] = {
+      {ContenderKind::kEcho, "raw"},
+      {ContenderKind::kEchoDefaults, "defaults"},
+      {ContenderKind::kProtobuf, "protobuf"}};
+  for (const auto& [kind, name] : kEchoes) {
+    ASSIGN_OR_RETURN(echoes_[kind], BenchServer::Start({program_, "--serve_echo", name,
+                                                        folder_.ListenAddresses(name)}));
+  }
+  // Room for all that may be on its way, so that no request is refused.
+  std::vector<std::string> flags = {absl::StrCat("--staging_mib=", options_.in_flight_mib),
+                                    absl::StrCat("--queue_mib=", options_.in_flight_mib)};
+  flags.insert(flags.end(), options_.server_flags.begin(), options_.server_flags.end());
+  ASSIGN_OR_RETURN(warpcalld_, StartWarpcalld(folder_, {options_.warpcalld, flags}));
+  return absl::OkStatus();
+}
+
+absl::Status TransportBench::FindDevice() {
+  client::Client client(warpcalld_->address(Transport::kTcp));
+  absl::StatusOr<client::Result> result =
+      client.Gelu(client::Tensor::FromFloats({1}, {0.5f}), "tanh", {.device = options_.device});
+  if (!result.ok()) return result.status();
+  device_ = result->device;
+  on_gpu_ = absl::StartsWith(device_, "cuda");
+  return absl::OkStatus();
+}
+
+std::string TransportBench::SkipReason(const Point& point) const {
+  const double mib = 2 * point.connections * static_cast<double>(point.bytes) / kMib;
+  if (mib <= in_flight_mib_max_) return "";
+  return absl::StrFormat(
+      "%s, %d connections, %s: skipped, %.0f MiB of requests and responses would be on their way; "
+      "the limit is %.0f (--in_flight_mib, and a quarter of the memory available)",
+      TransportName(point.transport), point.connections, SizeText(point.bytes), mib,
+      in_flight_mib_max_);
+}
+
+absl::Status TransportBench::MeasurePoint(const Point& point) {
+  std::vector<Seat> seats;
+  for (const Contender& contender : options_.contenders) {
+    const auto echo = echoes_.find(contender.kind);
+    seats.push_back({contender, echo == echoes_.end() ? warpcalld_.get() : echo->second.get()});
+  }
+  std::vector<Figures> figures;
+  ASSIGN_OR_RETURN(figures, Measure(seats, {.point = point,
+                                            .seconds = options_.seconds,
+                                            .device = options_.device,
+                                            .data = data_}));
+  for (size_t i = 0; i < seats.size(); ++i) results_.Add({point, seats[i].contender, figures[i]});
+  return absl::OkStatus();
+}
+
+absl::Status TransportBench::MeasureAll() {
+  if (!options_.readme) std::printf("%s", TableHeading().c_str());
+  for (Transport transport : options_.transports) {
+    for (int connections : options_.connections) {
+      // Of a Unix socket the README's table has one connection's small requests only.
+      if (options_.readme && transport == Transport::kUnix && connections != 1) continue;
+      for (size_t bytes : options_.sizes) {
+        if (options_.readme && transport == Transport::kUnix && bytes > kSmallBytesMax) continue;
+        const Point point = {transport, connections, bytes};
+        if (std::string reason = SkipReason(point); !reason.empty()) {
+          skipped_.push_back(std::move(reason));
+          continue;
+        }
+        RETURN_IF_ERROR(MeasurePoint(point));
+        if (options_.readme)
+          std::fprintf(stderr, "%s", TableLines(results_, point).c_str());
+        else
+          std::printf("%s", TableLines(results_, point).c_str());
+        std::fflush(stdout);
+      }
     }
-    void OnDone() override { delete this; }
-
-   private:
-    grpc::ByteBuffer message_;
-  };
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
-    return new Reactor;
   }
-};
+  if (options_.readme) std::printf("%s", ReadmeTable(results_).c_str());
+  for (const std::string& reason : skipped_) std::printf("\n%s\n", reason.c_str());
+  return absl::OkStatus();
+}
 
-class ProtoEcho final : public v1::KernelService::CallbackService {
-  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
-                                    const v1::ExecuteRequest* request,
-                                    v1::ExecuteResponse* response) override {
-    *response->mutable_outputs() = request->inputs();
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
+absl::Status TransportBench::JudgeAll() {
+  bars_ = JudgeBars(results_, on_gpu_);
+  const bool wanted =
+      data_.size() >= kStripedBytes &&
+      std::count(options_.kernels.begin(), options_.kernels.end(), "gelu") > 0 &&
+      std::count(options_.transports.begin(), options_.transports.end(), Transport::kTcp) > 0;
+  if (wanted) {
+    Bar bar;
+    ASSIGN_OR_RETURN(bar, JudgeStriping({.server = warpcalld_.get(),
+                                         .device = options_.device,
+                                         .data = data_,
+                                         .on_gpu = on_gpu_}));
+    bars_.push_back(std::move(bar));
   }
-};
-
-// Runs in the child: serves until the process is ended.
-[[noreturn]] void ServeEcho(const std::string& kind) {
-  RawEcho raw;
-  ProtoEcho proto;
-  grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(-1);
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  if (kind == "raw")
-    builder.RegisterCallbackGenericService(&raw);
-  else
-    builder.RegisterService(&proto);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  std::printf("127.0.0.1:%d\n", port);
-  std::fflush(stdout);
-  server->Wait();
-  std::abort();
+  std::printf("\n%s", BarsText(bars_).c_str());
+  return absl::OkStatus();
 }
 
-// One contender: a call returns the bytes of its response.
-struct Contender {
-  std::string name;
-  std::function<size_t()> call;
-  std::vector<double> seconds;
-};
-
-std::function<size_t()> RawCaller(const std::string& address, size_t bytes) {
-  auto channel = Connect(address);
-  auto data = std::make_shared<std::string>(bytes, 'x');
-  for (size_t i = 0; i < bytes; ++i) (*data)[i] = static_cast<char>(i * 31 % 63);
-  std::string header = Request("identity", {}).SerializeAsString();
-  const int64_t shape[] = {static_cast<int64_t>(bytes / 4)};
-  wire::AppendTensorPrefix(wire::kExecuteRequestInputs, {1, shape, bytes}, &header);
-  return [=] {
-    const grpc::Slice slices[] = {grpc::Slice(header),
-                                  grpc::Slice(data->data(), bytes, grpc::Slice::STATIC_SLICE)};
-    const grpc::ByteBuffer request(slices, 2);
-    grpc::GenericStub stub(channel);
-    grpc::ClientContext context;
-    grpc::CompletionQueue queue;
-    grpc::ByteBuffer response;
-    grpc::Status status;
-    auto call = stub.PrepareUnaryCall(&context, kMethod, request, &queue);
-    call->StartCall();
-    call->Finish(&response, &status, nullptr);
-    void* tag;
-    bool ok;
-    queue.Next(&tag, &ok);
-    return status.ok() ? response.Length() : 0;
-  };
-}
-
-// Both callers start from a buffer of the application's: what it takes to get it into a message is
-// part of what generated code costs.
-std::function<size_t()> ProtoCaller(const std::string& address, size_t bytes) {
-  std::shared_ptr<v1::KernelService::Stub> stub = v1::KernelService::NewStub(Connect(address));
-  const v1::Tensor tensor = FloatTensor(static_cast<int64_t>(bytes / 4));
-  auto data = std::make_shared<const std::string>(tensor.data());
-  return [=] {
-    v1::ExecuteRequest request;
-    request.set_kernel("identity");
-    v1::Tensor* input = request.add_inputs();
-    input->set_data_type(v1::DATA_TYPE_FLOAT32);
-    input->add_shape(static_cast<int64_t>(bytes / 4));
-    input->set_data(*data);
-    grpc::ClientContext context;
-    v1::ExecuteResponse response;
-    return stub->Execute(&context, request, &response).ok() ? response.outputs(0).data().size() : 0;
-  };
-}
-
-std::function<size_t()> LibraryCaller(const std::string& address, size_t bytes) {
-  auto client = std::make_shared<client::Client>(address);
-  const auto tensor = client::Tensor::FromFloats({static_cast<int64_t>(bytes / 4)},
-                                                 std::vector<float>(bytes / 4, 1.5f));
-  return [=]() -> size_t {
-    const auto result = client->Identity(tensor);
-    return result.ok() ? result->outputs[0].data().size() : 0;
-  };
-}
-
-void Measure(Contender* contender, size_t bytes) {
-  const auto begin = SteadyClock::now();
-  for (int i = 0;
-       i < kCallsPerRoundMin || Seconds(SteadyClock::now() - begin).count() < kSecondsPerRound;
-       ++i) {
-    const auto start = SteadyClock::now();
-    if (contender->call() < bytes) {
-      std::fprintf(stderr, "%s: a call failed\n", contender->name.c_str());
-      std::exit(1);
-    }
-    contender->seconds.push_back(Seconds(SteadyClock::now() - start).count());
-  }
-}
-
-double Percentile(std::vector<double> seconds, double fraction) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[static_cast<size_t>(fraction * static_cast<double>(seconds.size() - 1))];
-}
-
-void Compare(std::vector<Contender> contenders, size_t bytes) {
-  for (Contender& contender : contenders)
-    for (int i = 0; i < kCallsPerRoundMin; ++i) contender.call();  // connections, pages, pools
-  for (int round = 0; round < kRounds; ++round)
-    for (Contender& contender : contenders) Measure(&contender, bytes);
-  const double echo = Percentile(contenders[0].seconds, 0.5);
-  for (const Contender& contender : contenders) {
-    const double p50 = Percentile(contender.seconds, 0.5);
-    std::printf("| %zu | %s | %.1f | %.1f | %.3f | %.2f |\n", bytes, contender.name.c_str(),
-                p50 * 1e6, Percentile(contender.seconds, 0.99) * 1e6,
-                static_cast<double>(bytes) / p50 / 1e9, echo / p50);
-  }
+absl::Status TransportBench::WriteJson() const {
+  if (options_.json_path.empty()) return absl::OkStatus();
+  const nlohmann::json json = {
+      {"device", device_},           {"cores", std::thread::hardware_concurrency()},
+      {"seconds", options_.seconds}, {"server_flags", options_.server_flags},
+      {"rows", ToJson(results_)},    {"skipped", skipped_},
+      {"bars", ToJson(bars_)}};
+  std::ofstream file(options_.json_path);
+  file << json.dump(2) << "\n";
+  file.flush();
+  if (file.good()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", options_.json_path));
 }
 
 int Main(int argc, char** argv) {
-  if (argc == 3 && std::string(argv[1]) == "--serve_echo") ServeEcho(argv[2]);
-  std::vector<double> sizes_mib;
-  for (int i = 1; i < argc; ++i) sizes_mib.push_back(std::atof(argv[i]));
-  if (sizes_mib.empty()) sizes_mib = {16};
-  ChildProcess raw_echo({argv[0], "--serve_echo", "raw"}, "");
-  ChildProcess proto_echo({argv[0], "--serve_echo", "proto"}, "");
-  ServerProcess server;
-  std::printf("| bytes | what | p50 us | p99 us | GB/s each way | against the ByteBuffer echo |\n");
-  std::printf("|---|---|---|---|---|---|\n");
-  for (double mib : sizes_mib) {
-    const size_t bytes = std::max<size_t>(4, static_cast<size_t>(mib * (1 << 20))) / 4 * 4;
-    Compare({{"ByteBuffer echo", RawCaller(raw_echo.first_line(), bytes), {}},
-             {"warpcall identity", RawCaller(server.address(), bytes), {}},
-             {"warpcall identity, client library", LibraryCaller(server.address(), bytes), {}},
-             {"protobuf bytes echo", ProtoCaller(proto_echo.first_line(), bytes), {}}},
-            bytes);
-  }
-  return server.Stop();
+  if (argc == 4 && std::strcmp(argv[1], "--serve_echo") == 0) ServeEcho(argv[2], argv[3]);
+  TransportOptions options;
+  options.warpcalld = DefaultWarpcalld();
+  int exit_status = 0;
+  if (!ParseOptions(argc, argv, &options, &exit_status)) return exit_status;
+  TransportBench bench(OwnProgram(), std::move(options));
+  const absl::Status status = bench.Run();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
 }
 
 }  // namespace
-}  // namespace warpcall::testing
+}  // namespace warpcall::bench
 
-int main(int argc, char** argv) { return warpcall::testing::Main(argc, argv); }
+int main(int argc, char** argv) { return warpcall::bench::Main(argc, argv); }

@@ -1,0 +1,60 @@
+// What the transport benchmark compares, and where.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace warpcall::bench {
+
+enum class Transport : uint8_t { kTcp, kUnix };
+
+constexpr const char* TransportName(Transport transport) {
+  return transport == Transport::kTcp ? "TCP" : "Unix";
+}
+
+enum class ContenderKind : uint8_t {
+  kEcho,          // a ByteBuffer, sent back: gRPC and nothing else, read in warpcalld's chunks
+  kEchoDefaults,  // the same with gRPC's own channel arguments
+  kProtobuf,      // a `bytes` field, sent back by a service of generated code
+  kRaw,           // warpcalld, called with ByteBuffers
+  kLibrary,       // warpcalld, called through the client library
+};
+
+struct Contender {
+  ContenderKind kind = ContenderKind::kEcho;
+  std::string kernel = {};  // of kRaw and kLibrary
+
+  friend bool operator==(const Contender&, const Contender&) = default;
+};
+
+inline std::string ContenderName(const Contender& contender) {
+  switch (contender.kind) {
+    case ContenderKind::kEcho:
+      return "ByteBuffer echo";
+    case ContenderKind::kEchoDefaults:
+      return "ByteBuffer echo (defaults)";
+    case ContenderKind::kProtobuf:
+      return "protobuf bytes echo";
+    case ContenderKind::kRaw:
+      return "warpcall " + contender.kernel;
+    case ContenderKind::kLibrary:
+      return "warpcall " + contender.kernel + " (client library)";
+  }
+  return "unknown";
+}
+
+constexpr bool IsEcho(ContenderKind kind) {
+  return kind == ContenderKind::kEcho || kind == ContenderKind::kEchoDefaults;
+}
+
+// Where contenders meet: `connections` closed loops of requests with `bytes` of tensor data.
+struct Point {
+  Transport transport = Transport::kTcp;
+  int connections = 1;
+  size_t bytes = 0;
+
+  friend bool operator==(const Point&, const Point&) = default;
+};
+
+}  // namespace warpcall::bench

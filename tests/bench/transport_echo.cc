@@ -1,0 +1,85 @@
+#include "tests/bench/transport_echo.h"
+
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::bench {
+namespace {
+
+// As server/transport/server.cc has it.
+constexpr int kTcpReadChunkBytes = 1 << 20;
+
+class RawEcho final
+    : public v1::KernelService::WithRawCallbackMethod_Execute<v1::KernelService::Service> {
+ public:
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override {
+    const_cast<grpc::ByteBuffer*>(request)->Swap(response);  // not even a reference is counted
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+class ProtobufEcho final : public v1::KernelService::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
+                                    const v1::ExecuteRequest* request,
+                                    v1::ExecuteResponse* response) override {
+    *response->mutable_outputs() = request->inputs();
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+}  // namespace
+
+void ServeEcho(const std::string& kind, const std::string& addresses) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  RawEcho raw;
+  ProtobufEcho protobuf;
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
+  if (kind == "protobuf")
+    builder.RegisterService(&protobuf);
+  else
+    builder.RegisterService(&raw);
+  if (kind != "defaults") {
+    builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kTcpReadChunkBytes);
+    builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytes);
+  }
+  std::vector<std::string> served = absl::StrSplit(addresses, ',');
+  std::vector<int> ports(served.size(), 0);
+  for (size_t i = 0; i < served.size(); ++i)
+    builder.AddListeningPort(served[i], grpc::InsecureServerCredentials(), &ports[i]);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  for (size_t i = 0; i < served.size(); ++i) {
+    if (server == nullptr || ports[i] == 0) {
+      std::fprintf(stderr, "the echo cannot listen on %s\n", served[i].c_str());
+      std::exit(1);
+    }
+    if (!absl::StartsWith(served[i], "unix:"))
+      served[i] = absl::StrCat(served[i].substr(0, served[i].rfind(':')), ":", ports[i]);
+  }
+  std::printf("echo: serving on %s\n", absl::StrJoin(served, ",").c_str());
+  std::fflush(stdout);
+  server->Wait();
+  std::abort();  // nobody shuts it down
+}
+
+}  // namespace warpcall::bench

@@ -1,0 +1,54 @@
+// Results of the transport benchmark, and their tables.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tests/bench/transport_cases.h"
+#include "tests/bench/transport_stats.h"
+
+namespace warpcall::bench {
+
+struct Row {
+  Point point;
+  Contender contender;
+  Figures figures;
+};
+
+// Everything that was measured, in order.
+class Results {
+ public:
+  void Add(Row row) { rows_.push_back(std::move(row)); }
+
+  absl::Span<const Row> rows() const { return rows_; }
+  // Null when it was not measured.
+  const Figures* Find(const Point& point, const Contender& contender) const;
+  // The better of the ByteBuffer echoes at `point`, rate and p50 each for itself.
+  std::optional<double> EchoRequestsPerSecond(const Point& point) const;
+  std::optional<double> EchoP50Us(const Point& point) const;
+
+ private:
+  std::vector<Row> rows_;
+};
+
+// Up to this size a request's p50 is compared with the echo's by difference.
+inline constexpr size_t kSmallBytesMax = size_t{64} << 10;
+
+// Markdown: the heading, and the lines of all contenders at `point`.
+std::string TableHeading();
+std::string TableLines(const Results& results, const Point& point);
+
+// The README's shorter table: one and eight connections over TCP side by side, and a sentence about
+// small requests over a Unix socket.
+inline constexpr int kReadmeConnections = 8;
+std::string ReadmeTable(const Results& results);
+
+nlohmann::json ToJson(const Results& results);
+
+// "64 B", "16 MiB"; bytes where no unit divides them.
+std::string SizeText(size_t bytes);
+
+}  // namespace warpcall::bench
