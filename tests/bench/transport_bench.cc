@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +26,7 @@
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
 #include "tests/bench/transport_bars.h"
+#include "tests/bench/transport_caller.h"
 #include "tests/bench/transport_echo.h"
 #include "tests/bench/transport_measure.h"
 #include "tests/bench/transport_options.h"
@@ -40,17 +40,6 @@ namespace {
 constexpr double kMib = 1 << 20;
 // A request lies in the server's and its response in the client's gRPC, both in staging memory.
 constexpr int kCopiesInMemory = 4;
-
-std::vector<char> RandomFloats(size_t bytes) {
-  std::vector<char> data(bytes);
-  std::mt19937 random(std::random_device{}());
-  std::uniform_real_distribution<float> uniform(-6, 6);
-  for (size_t i = 0; i < bytes; i += sizeof(float)) {
-    const float value = uniform(random);
-    std::memcpy(&data[i], &value, sizeof(value));
-  }
-  return data;
-}
 
 double AvailableMib() {
   std::ifstream file("/proc/meminfo");

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
@@ -222,6 +222,17 @@ absl::StatusOr<std::unique_ptr<Caller>> NewCaller(const CallerOptions& options) 
   else
     caller = std::make_unique<RawCaller>(options, channel);
   return caller;
+}
+
+std::vector<char> RandomFloats(size_t bytes) {
+  std::vector<char> data(bytes);
+  std::mt19937 random(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(-6, 6);
+  for (size_t i = 0; i < bytes; i += sizeof(float)) {
+    const float value = uniform(random);
+    std::memcpy(&data[i], &value, sizeof(value));
+  }
+  return data;
 }
 
 absl::Status CheckAnswer(const std::string& kernel, absl::Span<const char> input,

@@ -1,8 +1,10 @@
 // One connection to a server under measurement, and the calls made on it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +37,9 @@ struct CallerOptions {
 
 // Connects; UNAVAILABLE when nobody answers.
 absl::StatusOr<std::unique_ptr<Caller>> NewCaller(const CallerOptions& options);
+
+// New ones each time: float32 between -6 and 6. `bytes` is a multiple of 4.
+std::vector<char> RandomFloats(size_t bytes);
 
 // What `kernel` (identity or gelu) makes of `input`, a float32 tensor: DATA_LOSS when `output` is
 // something else. Identity is compared byte by byte, gelu where it was sampled.
