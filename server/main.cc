@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/common/status_macros.h"
@@ -173,6 +174,8 @@ int main(int argc, char** argv) {
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
   warpcall::SetLogLevel(config.log_level);
   mallopt(M_ARENA_MAX, warpcall::kArenas);
+  // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const sigset_t signals = warpcall::BlockStopSignals();
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? 0 : 1;

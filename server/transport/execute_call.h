@@ -22,6 +22,10 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
 
   void OnCancel() override;
   void OnDone() override { delete this; }
+  // gRPC hands OnDone and OnCancel to a thread of its own unless they are known not to block:
+  // ours do not, and waking that thread for each call took a tenth of the server's time. Marked
+  // internal in gRPC's header: look again when gRPC is exchanged.
+  bool InternalInlineable() override { return true; }
 
  private:
   ExecuteCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,

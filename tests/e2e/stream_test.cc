@@ -148,17 +148,18 @@ TEST(StreamTest, ResultsComeBeforeTheRequestHasEnded) {
   Stream stream(server);
   const std::string data = Data(64 * kMib);
   stream.Send(Header("gelu", {16 << 20}));
-  for (size_t at = 0; at < data.size() / 2; at += 2 * kMib)
+  // A quarter: a server that is not read takes no more than a few windows.
+  for (size_t at = 0; at < data.size() / 4; at += 2 * kMib)
     stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
   v1::ExecuteStreamResponse message;
   ASSERT_TRUE(stream.Receive(&message));
   EXPECT_TRUE(message.has_header());
   int64_t received = 0;
-  while (received < int64_t{16} << 20 && stream.Receive(&message)) {
+  while (received < int64_t{8} << 20 && stream.Receive(&message)) {
     EXPECT_EQ(message.chunk().offset(), received);
     received += static_cast<int64_t>(message.chunk().data().size());
   }
-  EXPECT_GE(received, int64_t{16} << 20);
+  EXPECT_GE(received, int64_t{8} << 20);
   stream.Cancel();
   EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(server.Stop(), 0);
