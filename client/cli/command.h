@@ -34,6 +34,7 @@ Command AddKernelsCommand(CLI::App* root, const Globals& globals);
 Command AddDevicesCommand(CLI::App* root, const Globals& globals);
 Command AddRunCommand(CLI::App* root, const Globals& globals);
 Command AddHealthCommand(CLI::App* root, const Globals& globals);
+Command AddLoadCommand(CLI::App* root, const Globals& globals);
 
 // Print `CODE: message` to stderr and return the exit status.
 int Refused(const absl::Status& status);

@@ -24,6 +24,7 @@ int Main(int argc, char** argv) {
       AddDevicesCommand(&app, globals),
       AddRunCommand(&app, globals),
       AddHealthCommand(&app, globals),
+      AddLoadCommand(&app, globals),
   };
   try {
     app.parse(argc, argv);
