@@ -1,5 +1,7 @@
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "client/cli/load_report.h"
 

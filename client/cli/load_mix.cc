@@ -194,8 +194,8 @@ absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry
     if (entry->shapes.size() == 1) entry->shapes.resize(inputs, entry->shapes[0]);
     if (entry->shapes.size() != inputs)
       return Invalid(EntryName(*entry),
-                     absl::StrCat(entry->shapes.size(), " shapes for the ", inputs, " inputs of ",
-                                  entry->kernel, ": ", absl::StrJoin(kernel->input_names, ", ")));
+                     absl::StrCat(entry->shapes.size(), " shapes, but ", entry->kernel, " takes ",
+                                  inputs, ": ", absl::StrJoin(kernel->input_names, ", ")));
   }
   int64_t total_bytes = 0;
   for (const std::vector<int64_t>& shape : entry->shapes) {

@@ -1,5 +1,8 @@
 #include "client/cli/load_report.h"
 
+#include <iterator>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/table.h"

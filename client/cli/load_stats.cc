@@ -1,6 +1,6 @@
 #include "client/cli/load_stats.h"
 
-#include <algorithm>
+#include <vector>
 
 #include "client/cpp/tensor.h"
 

@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -31,13 +32,6 @@ void WakeUp(int event) {
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
 
-void OnSignal(int) {
-  const int saved_errno = errno;
-  signal_came = true;
-  WakeUp(signal_event);
-  errno = saved_errno;
-}
-
 // `action` of SIGINT and SIGTERM, but where the program was started with them ignored.
 void SetHandlers(void (*action)(int)) {
   for (const int signal : {SIGINT, SIGTERM}) {
@@ -46,9 +40,17 @@ void SetHandlers(void (*action)(int)) {
     if (now.sa_handler == SIG_IGN) continue;
     struct sigaction next = {};
     next.sa_handler = action;
-    next.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+    next.sa_flags = SA_RESTART;
     sigaction(signal, &next, nullptr);
   }
+}
+
+void OnSignal(int) {
+  const int saved_errno = errno;
+  SetHandlers(SIG_DFL);  // the next one ends the program
+  signal_came = true;
+  WakeUp(signal_event);
+  errno = saved_errno;
 }
 
 // The difference between two looks at a run.

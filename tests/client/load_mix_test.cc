@@ -110,7 +110,7 @@ TEST(FitToKernelTest, OneShapeServesAllInputs) {
   LoadEntry wrong = Parse("matmul:1*2*3")[0];
   const absl::Status status = FitToKernel(kernels, &wrong);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("3 shapes for the 2 inputs of matmul: a, b"));
+  EXPECT_THAT(status.message(), HasSubstr("3 shapes, but matmul takes 2: a, b"));
 }
 
 TEST(FitToKernelTest, RequestsOverTheMessageLimitAreRefused) {

@@ -1,0 +1,340 @@
+// `warpcall load`: the real binary against a server whose answers the tests decide.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "tests/client/fake_server.h"
+#include "tests/client/subprocess.h"
+#include "tests/client/temp_folder.h"
+
+namespace warpcall::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using warpcall::testing::EchoInputs;
+using warpcall::testing::FakeAnswer;
+using warpcall::testing::FakeServer;
+using warpcall::testing::ProgramResult;
+using warpcall::testing::RunProgram;
+
+constexpr int64_t kMs = 1'000'000;
+
+// Answers one request after the other, so that one that takes long keeps all others waiting.
+class LoadTest : public ::testing::Test {
+ protected:
+  using Answer = std::function<FakeAnswer(int number, const v1::ExecuteRequest& request,
+                                          v1::ExecuteResponse* response)>;
+
+  LoadTest()
+      : server_([this](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+          absl::MutexLock lock(&mutex_);
+          inputs_.push_back(request.inputs(0).data());
+          return answer_(number_++, request, response);
+        }) {}
+
+  // What runs after `answer` was set sees it.
+  void SetAnswer(Answer answer) {
+    absl::MutexLock lock(&mutex_);
+    answer_ = std::move(answer);
+  }
+  std::vector<std::string> TakeInputs() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(inputs_, {});
+  }
+
+  ProgramResult Load(const std::string& arguments) {
+    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '", WARPCALL_BINARY,
+                                   "' load ", arguments));
+  }
+  // Without a warm-up, as JSON.
+  json LoadJson(const std::string& arguments, int exit_status = 0) {
+    const ProgramResult run = Load(absl::StrCat(arguments, " --warmup 0 --json"));
+    EXPECT_EQ(run.exit_status, exit_status) << run.err << run.out;
+    json result = json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(result.is_object()) << run.err << run.out;
+    return result;
+  }
+
+  absl::Mutex mutex_;
+  int number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> inputs_ ABSL_GUARDED_BY(mutex_);
+  Answer answer_ ABSL_GUARDED_BY(mutex_) = [](int, const v1::ExecuteRequest& request,
+                                              v1::ExecuteResponse* response) {
+    return EchoInputs(request, response);
+  };
+  FakeServer server_;
+};
+
+// Holds up whoever answers.
+void Stall(absl::Duration duration) {
+  absl::Notification().WaitForNotificationWithTimeout(duration);
+}
+
+TEST_F(LoadTest, AClosedLoopSendsExactlyTheRequests) {
+  const json result = LoadJson("gelu:8=3,softmax:2x3:bf16 --requests 200 --concurrency 3");
+  EXPECT_EQ(server_.executes(), 200);
+  const json& all = result["all"];
+  EXPECT_EQ(all["sent"], 200);
+  EXPECT_EQ(all["ok"], 200);
+  EXPECT_EQ(all["failed"], 0);
+  EXPECT_EQ(all["statuses"], json({{"OK", {{"count", 200}}}}));
+  EXPECT_EQ(all["latency"]["count"], 200);
+  EXPECT_EQ(all["retries"], 0);
+  EXPECT_NEAR(all["phases"]["kernel"]["p50_ns"].get<double>(), 4000, 40);
+  EXPECT_EQ(all["phases"]["kernel"]["max_ns"], 4000);
+  EXPECT_EQ(all["phases"]["total"]["max_ns"], 6000);
+  const int64_t gelu = result["entries"][0]["ok"];
+  const int64_t softmax = result["entries"][1]["ok"];
+  EXPECT_EQ(gelu + softmax, 200);
+  EXPECT_GT(gelu, softmax);
+  EXPECT_GT(softmax, 0);
+  EXPECT_EQ(all["input_bytes"], gelu * 8 * 4 + softmax * 6 * 2);
+  EXPECT_EQ(all["output_bytes"], all["input_bytes"]);
+  EXPECT_EQ(result["entries"][1]["name"], "softmax:2x3:bf16");
+  EXPECT_EQ(result["entries"][1]["data_type"], "bfloat16");
+  EXPECT_EQ(result["entries"][0]["weight"], 3.0);
+  EXPECT_EQ(result["request"]["mode"], "closed");
+  EXPECT_EQ(result["request"]["concurrency"], 3);
+  EXPECT_TRUE(result["lateness"].is_null());
+  EXPECT_NEAR(all["requests_per_second"].get<double>() * result["elapsed_ns"].get<double>() * 1e-9,
+              200, 1e-6);
+}
+
+TEST_F(LoadTest, AnOpenLoopSendsByItsPlan) {
+  const json result = LoadJson("gelu:8 --rate 200 --arrivals uniform --requests 100");
+  EXPECT_EQ(server_.executes(), 100);
+  EXPECT_EQ(result["planned"], 100);
+  EXPECT_EQ(result["unsent"], 0);
+  EXPECT_EQ(result["all"]["sent"], 100);
+  EXPECT_EQ(result["lateness"]["count"], 100);
+  EXPECT_GE(result["elapsed_ns"], 99 * 5 * kMs);  // the last is planned then
+  EXPECT_EQ(result["request"]["mode"], "open");
+  EXPECT_EQ(result["request"]["rate_per_second"], 200.0);
+  EXPECT_EQ(result["request"]["arrivals"], "uniform");
+}
+
+TEST_F(LoadTest, AStallIsChargedForAllThatShouldHaveComeMeanwhile) {
+  SetAnswer([](int number, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    if (number % 300 == 100) Stall(absl::Milliseconds(200));
+    return EchoInputs(request, response);
+  });
+  // 20 of 300 requests fall into the stall, of which the third worst waits for some 180 ms. A loop
+  // that waits before it sends the next sees one slow request, below its p99.
+  const json enough = LoadJson("gelu:8 --rate 100 --arrivals uniform --requests 300");
+  EXPECT_GE(enough["all"]["latency"]["p99_ns"], 150 * kMs);
+  EXPECT_GE(enough["all"]["latency"]["max_ns"], 200 * kMs);
+
+  // The same latencies when a single worker has to wait itself, and now the requests are late.
+  const json one = LoadJson("gelu:8 --rate 100 --arrivals uniform --requests 300 --concurrency 1");
+  EXPECT_GE(one["all"]["latency"]["p99_ns"], 150 * kMs);
+  EXPECT_GE(one["lateness"]["p99_ns"], 140 * kMs);
+  EXPECT_GE(one["late"], 10);
+  EXPECT_EQ(one["kept_up"], false);
+  EXPECT_EQ(one["all"]["sent"], 300);
+}
+
+TEST_F(LoadTest, WhatCouldNotBeSentIsSaid) {
+  SetAnswer([](int, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    Stall(absl::Milliseconds(50));
+    return EchoInputs(request, response);
+  });
+  const ProgramResult run =
+      Load("gelu:8 --rate 1000 --arrivals uniform --duration 0.5 --warmup 0 --concurrency 2");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("COULD NOT KEEP UP: of 500 planned requests"));
+  const json result = LoadJson("gelu:8 --rate 1000 --duration 0.5 --concurrency 2");
+  EXPECT_EQ(result["kept_up"], false);
+  EXPECT_GE(result["unsent"], 400);
+  EXPECT_EQ(result["unsent"].get<int64_t>() + result["all"]["sent"].get<int64_t>(),
+            result["planned"].get<int64_t>());
+}
+
+TEST_F(LoadTest, RefusalsAreCountedByCodeWithTheirFirstMessage) {
+  SetAnswer([](int number, const v1::ExecuteRequest& request,
+               v1::ExecuteResponse* response) -> FakeAnswer {
+    if (number % 3 == 1)
+      return {absl::ResourceExhaustedError(absl::StrCat("full, said number ", number)), "0"};
+    if (number % 30 == 2) return {absl::InvalidArgumentError("no"), std::nullopt};
+    return EchoInputs(request, response);
+  });
+  const std::string arguments = "gelu:8 --requests 150";
+  const json result = LoadJson(arguments, 1);
+  EXPECT_EQ(server_.executes(), 150);  // nothing was tried again
+  EXPECT_EQ(result["all"]["statuses"],
+            json({{"OK", {{"count", 95}}},
+                  {"RESOURCE_EXHAUSTED", {{"count", 50}, {"message", "full, said number 1"}}},
+                  {"INVALID_ARGUMENT", {{"count", 5}, {"message", "no"}}}}));
+  EXPECT_EQ(result["all"]["failed"], 55);
+  EXPECT_EQ(result["all"]["latency"]["count"], 95);
+  EXPECT_EQ(result["all"]["failed_latency"]["count"], 55);
+  EXPECT_EQ(result["all"]["input_bytes"], 95 * 32);
+
+  const ProgramResult text = Load(absl::StrCat(arguments, " --warmup 0"));
+  EXPECT_EQ(text.exit_status, 1);
+  EXPECT_THAT(text.out, HasSubstr("full, said number 151"));
+  EXPECT_THAT(text.out, HasSubstr("55 failed"));
+}
+
+TEST_F(LoadTest, RetriesAreTheClientsAndAreCounted) {
+  SetAnswer([](int number, const v1::ExecuteRequest& request,
+               v1::ExecuteResponse* response) -> FakeAnswer {
+    if (number % 4 == 0) return {absl::ResourceExhaustedError("full"), "1"};
+    return EchoInputs(request, response);
+  });
+  const json result = LoadJson("gelu:8 --requests 90 --retry");
+  EXPECT_EQ(result["all"]["ok"], 90);
+  EXPECT_EQ(result["all"]["retries"], 30);
+  EXPECT_EQ(server_.executes(), 120);
+}
+
+TEST_F(LoadTest, DeadlinesEndRequests) {
+  SetAnswer([](int, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    Stall(absl::Milliseconds(200));
+    return EchoInputs(request, response);
+  });
+  const json result = LoadJson("gelu:8 --requests 2 --deadline 0.05", 1);
+  EXPECT_EQ(result["all"]["statuses"]["DEADLINE_EXCEEDED"]["count"], 2);
+  EXPECT_GE(result["all"]["failed_latency"]["p50_ns"], 50 * kMs);
+  EXPECT_EQ(result["request"]["deadline_ns"], 50 * kMs);
+}
+
+TEST_F(LoadTest, ChecksFindWrongAnswers) {
+  SetAnswer([](int number, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    const FakeAnswer answer = EchoInputs(request, response);
+    v1::Tensor* output = response->mutable_outputs(0);
+    if (number % 10 == 3) (*output->mutable_data())[5] ^= 1;
+    if (number % 10 == 7) output->add_shape(1);
+    return answer;
+  });
+  EXPECT_EQ(LoadJson("identity:8 --requests 50")["all"]["ok"], 50);
+  json result = LoadJson("identity:8 --requests 50 --check", 1);
+  EXPECT_EQ(result["all"]["statuses"]["DATA_LOSS"]["count"], 10);
+  EXPECT_THAT(result["all"]["statuses"]["DATA_LOSS"]["message"].get<std::string>(),
+              HasSubstr("from byte 5 on"));
+  result = LoadJson("gelu:8 --requests 50 --check", 1);  // whose data may differ
+  EXPECT_EQ(result["all"]["statuses"]["DATA_LOSS"]["count"], 5);
+}
+
+TEST_F(LoadTest, TheWarmUpIsNotCounted) {
+  const ProgramResult run = Load("gelu:8 --warmup 0.3 --requests 20 --json");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const json result = json::parse(run.out);
+  EXPECT_EQ(result["all"]["sent"], 20);
+  EXPECT_GT(result["warmup"]["requests"], 0);
+  EXPECT_EQ(result["warmup"]["failed"], 0);
+  EXPECT_EQ(server_.executes(), result["warmup"]["requests"].get<int>() + 20);
+}
+
+TEST_F(LoadTest, InputsDifferAndComeFromTheSeed) {
+  LoadJson("gelu:8 --requests 16 --seed 4");
+  const std::vector<std::string> first = TakeInputs();
+  LoadJson("gelu:8 --requests 16 --seed 4");
+  EXPECT_EQ(TakeInputs(), first);
+  LoadJson("gelu:8 --requests 16 --seed 5");
+  EXPECT_NE(TakeInputs(), first);
+  EXPECT_EQ(std::set<std::string>(first.begin(), first.end()).size(), 8u);
+  EXPECT_THAT(first, Each(Not(std::string(32, '\0'))));
+}
+
+TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
+  std::signal(SIGINT, SIG_DFL);  // shells start what runs in the background with it ignored
+  const warpcall::testing::TempFolder folder;
+  const std::string pid_file = folder.Path("pid");
+  for (const char* loop : {"--concurrency 2", "--rate 100 --concurrency 8"}) {
+    SetAnswer(
+        [&, at = 0](int, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) mutable {
+          if (++at == 20) {
+            pid_t pid = 0;
+            std::ifstream(pid_file) >> pid;
+            EXPECT_EQ(pid > 0 ? kill(pid, SIGINT) : -1, 0);
+          }
+          return EchoInputs(request, response);
+        });
+    const ProgramResult run = RunProgram(
+        absl::StrCat("echo $$ >", pid_file, "; exec '", WARPCALL_BINARY, "' load gelu:8 ", loop,
+                     " --duration 600 --warmup 0 --json --server ", server_.address()));
+    EXPECT_EQ(run.exit_status, 0) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("interrupted"));
+    const json result = json::parse(run.out);
+    EXPECT_EQ(result["interrupted"], true);
+    EXPECT_GE(result["all"]["sent"], 20);
+    EXPECT_LT(result["elapsed_ns"], 60'000 * kMs);
+  }
+}
+
+TEST_F(LoadTest, ProgressIsALineASecondOnStderr) {
+  const ProgramResult run = Load("gelu:8 --rate 50 --warmup 0 --duration 1.5");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("warpcall: load: 1 s: "));
+  EXPECT_THAT(run.err, HasSubstr("requests/s, p50 "));
+  EXPECT_THAT(run.err, HasSubstr(", 0 errors"));
+  EXPECT_THAT(run.out, HasSubstr("SERVER'S TIMES"));
+  EXPECT_EQ(Load("gelu:8 --requests 3 --warmup 0").err, "");
+}
+
+TEST_F(LoadTest, NothingSentIsNoSuccess) {
+  const json result = LoadJson("gelu:8 --rate 0.001 --duration 0.01", 1);
+  EXPECT_EQ(result["planned"], 0);
+  EXPECT_EQ(server_.executes(), 0);
+}
+
+TEST_F(LoadTest, AServerThatIsNotThereIsStatusOne) {
+  server_.Stop();
+  const ProgramResult run = Load("gelu:8 --deadline 1");
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.err, ::testing::AnyOf(HasSubstr("UNAVAILABLE: "), HasSubstr("DEADLINE_EXC")));
+}
+
+TEST_F(LoadTest, UsageErrorsAreStatusTwo) {
+  const std::pair<const char*, const char*> kLines[] = {
+      {"", "required"},
+      {"gelu", "no shape"},
+      {"gelu:8=0", "'0': a weight"},
+      {"gelu:8:f64", "'f64'"},
+      {"gelu --shape 8x", "'8x'"},
+      {"gelu --shape 8 --type f64", "--type"},
+      {"gelu:8 --mix gelu:8", "excludes"},
+      {"gelu:8 --rate 0", "0 is not in the range 0.001 to 1e+06"},
+      {"gelu:8 --rate nan", "nan is not in the range"},
+      {"gelu:8 --arrivals uniform", "requires --rate"},
+      {"gelu:8 --rate 1 --arrivals bursty", "bursty"},
+      {"gelu:8 --concurrency 0", "0 is not in the range 1 to 1024"},
+      {"gelu:8,gelu:9,gelu:10,gelu:11,gelu:12 --concurrency 1000", "limit of 4096"},
+      {"gelu:8 --duration 0", "--duration"},
+      {"gelu:8 --duration 1 --requests 1", "excludes"},
+      {"gelu:8 --requests 0", "--requests"},
+      {"gelu:8 --warmup -1", "--warmup"},
+      {"gelu:8 --deadline 0", "--deadline"},
+      {"gelu:8 --attribute axis", "name=value"},
+      {"gelu[axis=x]:8", "an integer"},
+      {"gelu:8 --device", "--device"},
+      {"'gelu:8*8'", "2 shapes, but gelu takes 1: x"},
+      {"gelu:65536x65536", "at most 4294967295"},
+  };
+  for (const auto& [line, message] : kLines) {
+    const ProgramResult run = Load(line);
+    EXPECT_EQ(run.exit_status, 2) << line;
+    EXPECT_EQ(run.out, "") << line;
+    EXPECT_THAT(run.err, HasSubstr(message)) << line;
+  }
+  EXPECT_EQ(server_.executes(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::cli
