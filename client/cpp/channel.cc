@@ -9,16 +9,14 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <utility>
+#include <algorithm>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
-#include "client/cpp/retry.h"
+#include "client/cpp/message.h"
+#include "client/cpp/stream_loop.h"
 
 namespace warpcall::client {
 namespace {
-
-constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 
 // gRPC's own advice: larger frames cost less work per byte of a large message and make its
 // neighbours on the connection wait longer. Of 16 KiB (the default) to 16 MiB nothing stood out
@@ -54,28 +52,6 @@ grpc::ChannelArguments MakeArguments(absl::Duration stall_timeout) {
   return arguments;
 }
 
-void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
-
-grpc::Slice ToSlice(const Piece& piece) {
-  if (piece.owner == nullptr) return grpc::Slice(piece.bytes.data(), piece.bytes.size());
-  return grpc::Slice(const_cast<char*>(piece.bytes.data()), piece.bytes.size(), ReleaseOwner,
-                     new std::shared_ptr<const void>(piece.owner));
-}
-
-absl::StatusOr<grpc::ByteBuffer> ToByteBuffer(absl::Span<const Piece> message) {
-  int64_t bytes = 0;
-  std::vector<grpc::Slice> slices;
-  slices.reserve(message.size());
-  for (const Piece& piece : message) {
-    bytes += static_cast<int64_t>(piece.bytes.size());
-    if (!piece.bytes.empty()) slices.push_back(ToSlice(piece));
-  }
-  if (bytes > kMessageBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the request has ", bytes, " bytes; a gRPC message has at most ", kMessageBytesMax));
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
 }  // namespace
 
 struct Channel::Impl {
@@ -91,8 +67,8 @@ Channel::Channel(const std::string& address, absl::Duration stall_timeout)
 
 Channel::~Channel() = default;
 
-Reply Channel::Unary(const char* method, absl::Span<const Piece> message,
-                     absl::Time deadline) const {
+Reply Channel::Unary(const char* method, absl::Span<const Piece> message, absl::Time deadline,
+                     Cancellation* cancellation) const {
   Reply reply;
   absl::StatusOr<grpc::ByteBuffer> request = ToByteBuffer(message);
   if (!request.ok()) {
@@ -107,31 +83,46 @@ Reply Channel::Unary(const char* method, absl::Span<const Piece> message,
   grpc::ByteBuffer response;
   grpc::Status status;
   auto call = impl_->stub.PrepareUnaryCall(&context, method, *request, &queue);
+  if (cancellation != nullptr) cancellation->Add(&context);
   call->StartCall();
   call->Finish(&response, &status, nullptr);
   void* tag;
   bool ok;
   queue.Next(&tag, &ok);
+  if (cancellation != nullptr) cancellation->Remove(&context);
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) {
   }
 
-  reply.status =
-      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  const auto& trailers = context.GetServerTrailingMetadata();
-  if (const auto found = trailers.find(kPushbackTrailer); found != trailers.end())
-    reply.pushback_ms = ParsePushbackMs({found->second.data(), found->second.size()});
-  if (!reply.status.ok()) return reply;
-
-  auto slices = std::make_shared<std::vector<grpc::Slice>>();
-  if (!response.Dump(slices.get()).ok()) {
-    reply.status = absl::InternalError(absl::StrCat("the response of ", method, " is unreadable"));
-    return reply;
-  }
-  for (const grpc::Slice& slice : *slices)
-    reply.fragments.push_back({reinterpret_cast<const char*>(slice.begin()), slice.size()});
-  reply.owner = std::move(slices);
+  reply = EndOfCall(status, context);
+  if (reply.status.ok()) reply.status = TakeFragments(response, &reply);
   return reply;
+}
+
+Reply Channel::Stream(const char* method, absl::Time deadline, StreamHandler* handler) const {
+  return StreamLoop(&impl_->stub, method, deadline, handler).Run();
+}
+
+void Cancellation::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+void Cancellation::WaitFor(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), timeout);
+}
+
+void Cancellation::Add(grpc::ClientContext* call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.push_back(call);
+  if (cancelled_) call->TryCancel();
+}
+
+void Cancellation::Remove(grpc::ClientContext* call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(std::remove(calls_.begin(), calls_.end(), call), calls_.end());
 }
 
 }  // namespace warpcall::client

@@ -2,37 +2,20 @@
 
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/cpp/channel.h"
 #include "client/cpp/codec.h"
+#include "client/cpp/connections.h"
+#include "client/cpp/execute.h"
+#include "client/cpp/methods.h"
+#include "client/cpp/stream.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {
 
-constexpr char kExecute[] = "/warpcall.v1.KernelService/Execute";
-constexpr char kListKernels[] = "/warpcall.v1.KernelService/ListKernels";
-constexpr char kListDevices[] = "/warpcall.v1.KernelService/ListDevices";
-constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
-
-// Stands in for the owner of borrowed bytes: whoever holds owner() may still read them.
-class BorrowedBytes {
- public:
-  const std::shared_ptr<const void>& owner() const { return owner_; }
-
-  // Waits until nobody else holds owner(). The transport may have bytes of a call that failed in
-  // its hands for a while yet, and the caller is free to reuse its memory once we return.
-  void WaitUntilReleased() {
-    owner_.reset();
-    released_->WaitForNotification();
-  }
-
- private:
-  const std::shared_ptr<absl::Notification> released_ = std::make_shared<absl::Notification>();
-  std::shared_ptr<const void> owner_{&released_,
-                                     [released = released_](const void*) { released->Notify(); }};
-};
+// As a server's pushback: this call is not to be tried again.
+constexpr int64_t kNeverAgain = -1;
 
 }  // namespace
 
@@ -53,40 +36,55 @@ const char* ServingStatusName(ServingStatus status) {
 class Client::Impl {
  public:
   Impl(absl::string_view address, ClientOptions options)
-      : options_(std::move(options)),
-        budget_(options_.retry),
-        channel_(std::string(address), options_.stall_timeout) {
-    if (options_.sleep == nullptr) options_.sleep = absl::SleepFor;
+      : connections_(std::string(address), std::move(options)), executor_(&connections_) {}
+
+  Connections& connections() { return connections_; }
+  const absl::Status& options_status() const { return connections_.options_status(); }
+
+  absl::StatusOr<Result> Execute(const Call& call) {
+    RETURN_IF_ERROR(options_status());
+    const absl::Time start = absl::Now();
+    absl::StatusOr<Result> result =
+        executor_.Execute(call, connections_.Deadline(start, call.options.timeout));
+    if (result.ok()) result->wall = absl::Now() - start;
+    return result;
   }
 
-  absl::Time Deadline(absl::Time start, absl::Duration timeout) const {
-    return start + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
+  // Leaves outputs to `ends`.
+  absl::StatusOr<Result> Stream(const StreamCall& call, StreamEnds* ends) {
+    RETURN_IF_ERROR(options_status());
+    const absl::Time start = absl::Now();
+    const absl::Time deadline = connections_.Deadline(start, call.options.timeout);
+    ASSIGN_OR_RETURN(const auto session,
+                     ExecuteStreamSession::Make(call, connections_.options().chunk_bytes, ends));
+    const Channel& channel = connections_.channel(connections_.Next());
+    const auto attempt = [&] {
+      Reply reply = channel.Stream(kExecuteStream, deadline, session.get());
+      if (session->begun()) reply.pushback_ms = kNeverAgain;
+      return reply;
+    };
+    int attempts = 0;
+    RETURN_IF_ERROR(connections_.Retry(attempt, deadline, nullptr, &attempts).status);
+    ASSIGN_OR_RETURN(Result result, session->TakeResult());
+    result.attempts = attempts;
+    result.wall = absl::Now() - start;
+    return result;
   }
 
-  const Channel& channel() const { return channel_; }
-
-  // Calls until there is an answer that no retry may change; `attempts` is set in any case.
-  Reply CallWithRetries(const char* method, absl::Span<const Piece> message, absl::Time deadline,
-                        int* attempts) {
-    RetrySchedule schedule(options_.retry, &budget_);
-    while (true) {
-      Reply reply = channel_.Unary(method, message, deadline);
-      *attempts = schedule.attempts();
-      if (reply.status.ok()) {
-        budget_.AddSuccess();
-        return reply;
-      }
-      const auto pause =
-          schedule.Next({reply.status.code(), reply.pushback_ms}, absl::Now(), deadline);
-      if (!pause.has_value()) return reply;
-      options_.sleep(*pause);
-    }
+  // A call without tensors, on any connection.
+  absl::StatusOr<Reply> Ask(const char* method, absl::Duration timeout) {
+    RETURN_IF_ERROR(options_status());
+    int attempts = 0;
+    Reply reply = connections_.Call(
+        connections_.Next(),
+        {.method = method, .deadline = connections_.Deadline(absl::Now(), timeout)}, &attempts);
+    RETURN_IF_ERROR(reply.status);
+    return reply;
   }
 
  private:
-  ClientOptions options_;
-  RetryBudget budget_;
-  const Channel channel_;
+  Connections connections_;
+  Executor executor_;
 };
 
 Client::Client(absl::string_view address, ClientOptions options)
@@ -94,21 +92,24 @@ Client::Client(absl::string_view address, ClientOptions options)
 
 Client::~Client() = default;
 
-absl::StatusOr<Result> Client::Execute(const Call& call) {
-  const absl::Time start = absl::Now();
-  BorrowedBytes borrowed;
-  std::vector<Piece> message = EncodeCall(call, borrowed.owner());
-  int attempts = 0;
-  const Reply reply = impl_->CallWithRetries(
-      kExecute, message, impl_->Deadline(start, call.options.timeout), &attempts);
-  message.clear();
-  borrowed.WaitUntilReleased();
-  RETURN_IF_ERROR(reply.status);
-  absl::StatusOr<Result> result = DecodeResult(reply.fragments);
-  if (result.ok()) {
-    result->attempts = attempts;
-    result->wall = absl::Now() - start;
-  }
+absl::StatusOr<Result> Client::Execute(const Call& call) { return impl_->Execute(call); }
+
+absl::StatusOr<Result> Client::ExecuteStream(const StreamCall& call) {
+  if ((call.read == nullptr && !call.inputs.empty()) || call.write == nullptr)
+    return absl::InvalidArgumentError("a StreamCall needs both `read` and `write`");
+  CallbackEnds ends(call);
+  return impl_->Stream(call, &ends);
+}
+
+absl::StatusOr<Result> Client::ExecuteStream(const Call& call) {
+  RETURN_IF_ERROR(MemoryEnds::Check(call));
+  StreamCall stream{.kernel = call.kernel, .attributes = call.attributes, .options = call.options};
+  for (const Tensor& input : call.inputs)
+    stream.inputs.push_back({input.data_type(), {input.shape().begin(), input.shape().end()}});
+  MemoryEnds ends(call);
+  absl::StatusOr<Result> result = impl_->Stream(stream, &ends);
+  ends.WaitUntilReleased();
+  if (result.ok()) result->outputs = ends.ReleaseOutputs();
   return result;
 }
 
@@ -141,26 +142,23 @@ absl::StatusOr<Result> Client::Matmul(Tensor a, Tensor b, const MatmulAttributes
 }
 
 absl::StatusOr<std::vector<KernelInfo>> Client::ListKernels(absl::Duration timeout) {
-  int attempts = 0;
-  const Reply reply =
-      impl_->CallWithRetries(kListKernels, {}, impl_->Deadline(absl::Now(), timeout), &attempts);
-  RETURN_IF_ERROR(reply.status);
+  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListKernels, timeout));
   return DecodeKernels(reply.fragments);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices(absl::Duration timeout) {
-  int attempts = 0;
-  const Reply reply =
-      impl_->CallWithRetries(kListDevices, {}, impl_->Deadline(absl::Now(), timeout), &attempts);
-  RETURN_IF_ERROR(reply.status);
+  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListDevices, timeout));
   return DecodeDevices(reply.fragments);
 }
 
 absl::StatusOr<ServingStatus> Client::Health(absl::string_view service, absl::Duration timeout) {
+  RETURN_IF_ERROR(impl_->options_status());
   const std::string request = EncodeHealthRequest(service);
   const Piece piece{{request.data(), request.size()}, nullptr};
-  const Reply reply = impl_->channel().Unary(kHealthCheck, absl::MakeConstSpan(&piece, 1),
-                                             impl_->Deadline(absl::Now(), timeout));
+  Connections& connections = impl_->connections();
+  const Reply reply = connections.channel(connections.Next())
+                          .Unary(kHealthCheck, absl::MakeConstSpan(&piece, 1),
+                                 connections.Deadline(absl::Now(), timeout));
   RETURN_IF_ERROR(reply.status);
   return DecodeHealthResponse(reply.fragments);
 }

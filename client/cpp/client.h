@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/tensor.h"
 #include "kernels/common/data_type.h"
@@ -35,6 +36,13 @@ struct ClientOptions {
   // connection, so a call whose server stops reading half-way may outlast its deadline by this
   // much.
   absl::Duration stall_timeout = absl::Seconds(20);
+  // 1 to 64. One connection is one core's work on either side: with several, small calls take them
+  // in turn, and Execute spreads a large call over them where the kernel's problems have
+  // independent parts (Result::stripes).
+  int connections = 1;
+  // Of tensor data in one message of ExecuteStream: 256 bytes to 4 MiB less 1 KiB, in whole
+  // multiples of 256 (what exceeds one is not used).
+  int64_t chunk_bytes = int64_t{1} << 20;
   // How a call waits between attempts; by default absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
 };
@@ -55,6 +63,24 @@ struct Call {
   std::vector<Tensor> inputs = {};
   std::map<std::string, AttributeValue> attributes = {};
   CallOptions options = {};
+};
+
+// A call whose tensors need not be in memory, for ExecuteStream. `read` and the other two are
+// called from two threads, possibly at the same time; each in itself only one call after the other.
+// The first that does not return OK ends the call with its status.
+struct StreamCall {
+  std::string kernel;
+  std::vector<TensorSpec> inputs = {};
+  std::map<std::string, AttributeValue> attributes = {};
+  CallOptions options = {};
+  // Fills `into` with the bytes of an input from `offset` on. Offsets of each input ascend; inputs
+  // take turns, so that about the same share of each has been read at any time.
+  std::function<absl::Status(size_t input, int64_t offset, absl::Span<char> into)> read = nullptr;
+  // The outputs to come, once, before the first of them is written. May be null.
+  std::function<absl::Status(absl::Span<const TensorSpec> outputs)> begin = nullptr;
+  // Takes bytes of an output, in pieces of any size and order, each byte once.
+  std::function<absl::Status(size_t output, int64_t offset, absl::Span<const char> bytes)> write =
+      nullptr;
 };
 
 // Where the time of one request went, as the server saw it, in nanoseconds.
@@ -85,6 +111,11 @@ struct Result {
   // From the call to its return, retries and their pauses included.
   absl::Duration wall;
   int attempts = 1;
+  // Calls that this one was cut into. Of several: `implementation`, `device`, occupancy and waves
+  // are the first stripe's; the phases of `timing` and the amounts of `launch` are sums, the work
+  // of all devices together; total_ns and `attempts` are the largest; `request_id` is the caller's,
+  // or that which the server made up for the first.
+  int stripes = 1;
 };
 
 struct AttributeInfo {
@@ -102,12 +133,21 @@ struct ImplementationInfo {
   std::vector<DataType> data_types;
 };
 
+// Which parts of a kernel's problems depend on no other part. Where there are some, all inputs and
+// outputs have one shape.
+enum class Independence : uint8_t {
+  kNone = 0,        // the problem is one piece
+  kElements = 1,    // every element by itself
+  kBeforeAxis = 2,  // what lies behind each index of the dimensions before the attribute "axis"
+};
+
 struct KernelInfo {
   std::string name;
   std::string summary;
   std::vector<std::string> input_names;
   std::vector<AttributeInfo> attributes;
   std::vector<ImplementationInfo> implementations;  // in the order in which the server prefers them
+  Independence independence = Independence::kNone;
 };
 
 struct DeviceInfo {
@@ -139,10 +179,11 @@ enum class ServingStatus : uint8_t {
 // "SERVING", ...
 const char* ServingStatusName(ServingStatus status);
 
-// One connection to one server. Thread-safe; calls block the thread that makes them, and that
-// thread itself waits on the socket. Errors are the server's, code and message unchanged;
-// UNAVAILABLE and DEADLINE_EXCEEDED also come from the connection, and INTERNAL from here when a
-// response contradicts itself.
+// The connections to one server. Thread-safe; calls block the thread that makes them, and that
+// thread itself waits on the socket; calls cut into stripes get threads of the client to help.
+// Errors are the server's, code and message unchanged; UNAVAILABLE and DEADLINE_EXCEEDED also come
+// from the connection, INTERNAL from here when a response contradicts itself, and INVALID_ARGUMENT
+// when a ClientOptions is out of its range.
 class Client {
  public:
   // `address` is what gRPC takes: host:port, unix:/path. Returns at once: the first call connects.
@@ -152,7 +193,17 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // With several connections and 2 MiB of inputs or more, in stripes where the kernel allows it:
+  // for that the client asks ListKernels once. The first stripe that fails ends the call with its
+  // status; each is retried by itself.
   absl::StatusOr<Result> Execute(const Call& call);
+
+  // Execute for tensors of any size, which a message (2 GiB at most on the server's side) need not
+  // hold: they travel in chunks, and results come back while inputs are still on their way. A call
+  // that found no server is tried again; once a byte of it has been sent or received, never.
+  absl::StatusOr<Result> ExecuteStream(const Call& call);
+  // The same with bytes from and to wherever the caller wants; Result::outputs stays empty.
+  absl::StatusOr<Result> ExecuteStream(const StreamCall& call);
 
   // The kernels of the public contract. One output each, of the first input's type.
   absl::StatusOr<Result> Identity(Tensor x, CallOptions options = {});

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/output_buffers.h"
 #include "kernels/common/status_macros.h"
 #include "proto/wire/tensor_split.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -59,31 +60,33 @@ std::string Join(Fragments message) {
   return joined;
 }
 
-// Responses come from the other side of the wire; one that can't be what the server meant is its
-// defect.
-absl::Status BadResponse(absl::string_view what) {
-  return absl::InternalError(absl::StrCat("malformed response from the server: ", what));
-}
-
-absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& header, const wire::FragmentedBytes& data) {
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& header, int64_t* bytes) {
   const auto wire_type = header.data_type();
   if (wire_type < v1::DATA_TYPE_FLOAT32 || wire_type > v1::DATA_TYPE_BFLOAT16)
     return BadResponse(absl::StrCat("unknown data type ", static_cast<int>(wire_type)));
-  const auto data_type = static_cast<DataType>(wire_type);
-  std::vector<int64_t> shape(header.shape().begin(), header.shape().end());
-  const absl::StatusOr<int64_t> bytes = ByteCount(data_type, shape);
-  if (!bytes.ok()) return BadResponse(bytes.status().message());
-  if (static_cast<size_t>(*bytes) != data.size)
-    return BadResponse(absl::StrCat("a ", DataTypeName(data_type), " tensor of shape (",
-                                    absl::StrJoin(shape, ", "), ") has ", data.size,
-                                    " bytes instead of ", *bytes));
-  std::shared_ptr<char[]> memory = AllocateBytes(data.size);
-  if (memory == nullptr)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory here for an output of ", data.size, " bytes"));
-  data.CopyTo(memory.get());
-  const absl::Span<const char> view(memory.get(), data.size);
-  return Tensor(data_type, std::move(shape), view, std::move(memory));
+  TensorSpec spec{static_cast<DataType>(wire_type), {header.shape().begin(), header.shape().end()}};
+  const absl::StatusOr<int64_t> count = ByteCount(spec.data_type, spec.shape);
+  if (!count.ok()) return BadResponse(count.status().message());
+  *bytes = *count;
+  return spec;
+}
+
+// An ExecuteResponse taken apart.
+struct SplitResponse {
+  v1::ExecuteResponse header;
+  wire::SplitMessage split;
+};
+
+absl::Status Split(Fragments message, SplitResponse* response) {
+  const absl::Status status =
+      wire::SplitTensors(message, wire::kExecuteResponseOutputs, &response->split);
+  if (!status.ok()) return BadResponse(status.message());
+  if (!response->header.ParseFromString(response->split.header))
+    return BadResponse("not an ExecuteResponse");
+  if (static_cast<size_t>(response->header.outputs_size()) != response->split.tensor_data.size())
+    return BadResponse(absl::StrCat(response->header.outputs_size(), " outputs with ",
+                                    response->split.tensor_data.size(), " data fields"));
+  return absl::OkStatus();
 }
 
 Timing FromProto(const v1::Timing& timing) {
@@ -103,8 +106,20 @@ LaunchInfo FromProto(const v1::LaunchInfo& launch) {
           .gpu_kernels = launch.gpu_kernels()};
 }
 
+Independence FromProto(v1::Independence independence) {
+  switch (independence) {
+    case v1::INDEPENDENCE_ELEMENTS:
+      return Independence::kElements;
+    case v1::INDEPENDENCE_BEFORE_AXIS:
+      return Independence::kBeforeAxis;
+    default:
+      return Independence::kNone;  // kinds that this client does not know are one piece to it
+  }
+}
+
 KernelInfo FromProto(const v1::KernelInfo& kernel) {
   KernelInfo info;
+  info.independence = FromProto(kernel.independence());
   info.name = kernel.name();
   info.summary = kernel.summary();
   info.input_names.assign(kernel.input_names().begin(), kernel.input_names().end());
@@ -128,6 +143,27 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
   return info;
 }
 
+Result ToResult(const v1::ExecuteResponse& response) {
+  Result result;
+  result.implementation = response.implementation();
+  result.device = response.device();
+  result.timing = FromProto(response.timing());
+  result.launch = FromProto(response.launch());
+  result.request_id = response.request_id();
+  return result;
+}
+
+// Everything of a Call or StreamCall but its tensors.
+template <typename AnyCall>
+void SetNames(const AnyCall& call, v1::ExecuteRequest* request) {
+  request->set_kernel(call.kernel);
+  request->set_implementation(call.options.implementation);
+  request->set_device(call.options.device);
+  request->set_request_id(call.options.request_id);
+  for (const auto& [name, value] : call.attributes)
+    ToProto(value, &(*request->mutable_attributes())[name]);
+}
+
 DeviceInfo FromProto(const v1::DeviceInfo& device) {
   return {.name = device.name(),
           .kind = device.kind(),
@@ -143,15 +179,13 @@ DeviceInfo FromProto(const v1::DeviceInfo& device) {
 
 }  // namespace
 
+absl::Status BadResponse(absl::string_view what) {
+  return absl::InternalError(absl::StrCat("malformed response from the server: ", what));
+}
+
 std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner) {
   v1::ExecuteRequest request;
-  request.set_kernel(call.kernel);
-  request.set_implementation(call.options.implementation);
-  request.set_device(call.options.device);
-  request.set_request_id(call.options.request_id);
-  for (const auto& [name, value] : call.attributes)
-    ToProto(value, &(*request.mutable_attributes())[name]);
-
+  SetNames(call, &request);
   // Fields may come in any order, so what names the kernel goes first and its inputs follow.
   std::string small = request.SerializeAsString();
   std::vector<Piece> pieces;
@@ -166,26 +200,67 @@ std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void
   return pieces;
 }
 
-absl::StatusOr<Result> DecodeResult(Fragments message) {
-  wire::SplitMessage split;
-  const absl::Status status = wire::SplitTensors(message, wire::kExecuteResponseOutputs, &split);
-  if (!status.ok()) return BadResponse(status.message());
-  v1::ExecuteResponse response;
-  if (!response.ParseFromString(split.header)) return BadResponse("not an ExecuteResponse");
-  if (static_cast<size_t>(response.outputs_size()) != split.tensor_data.size())
-    return BadResponse(absl::StrCat(response.outputs_size(), " outputs with ",
-                                    split.tensor_data.size(), " data fields"));
-  Result result;
-  result.implementation = response.implementation();
-  result.device = response.device();
-  result.timing = FromProto(response.timing());
-  result.launch = FromProto(response.launch());
-  result.request_id = response.request_id();
-  for (int i = 0; i < response.outputs_size(); ++i) {
-    ASSIGN_OR_RETURN(Tensor output, DecodeTensor(response.outputs(i), split.tensor_data[i]));
-    result.outputs.push_back(std::move(output));
+absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place) {
+  SplitResponse response;
+  RETURN_IF_ERROR(Split(message, &response));
+  std::vector<TensorSpec> specs;
+  for (int i = 0; i < response.header.outputs_size(); ++i) {
+    int64_t bytes = 0;
+    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(response.header.outputs(i), &bytes));
+    const size_t data_bytes = response.split.tensor_data[static_cast<size_t>(i)].size;
+    if (static_cast<size_t>(bytes) != data_bytes)
+      return BadResponse(absl::StrCat("a ", DataTypeName(spec.data_type), " tensor of shape (",
+                                      absl::StrJoin(spec.shape, ", "), ") has ", data_bytes,
+                                      " bytes instead of ", bytes));
+    specs.push_back(std::move(spec));
   }
+  ASSIGN_OR_RETURN(const std::vector<char*> places, place(specs));
+  for (size_t i = 0; i < places.size(); ++i) response.split.tensor_data[i].CopyTo(places[i]);
+  return ToResult(response.header);
+}
+
+absl::StatusOr<Result> DecodeResult(Fragments message) {
+  OutputBuffers outputs;
+  const auto allocate =
+      [&outputs](const std::vector<TensorSpec>& specs) -> absl::StatusOr<std::vector<char*>> {
+    ASSIGN_OR_RETURN(outputs, OutputBuffers::Allocate(specs));
+    std::vector<char*> places;
+    for (size_t i = 0; i < specs.size(); ++i) places.push_back(outputs.data(i));
+    return places;
+  };
+  ASSIGN_OR_RETURN(Result result, DecodeResultInto(message, allocate));
+  result.outputs = outputs.Release();
   return result;
+}
+
+std::string EncodeStreamHeader(const StreamCall& call) {
+  v1::ExecuteStreamRequest message;
+  v1::ExecuteRequest* request = message.mutable_header();
+  SetNames(call, request);
+  for (const TensorSpec& spec : call.inputs) {
+    v1::Tensor* input = request->add_inputs();
+    input->set_data_type(static_cast<v1::DataType>(spec.data_type));
+    for (const int64_t dimension : spec.shape) input->add_shape(dimension);
+  }
+  return message.SerializeAsString();
+}
+
+absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header) {
+  SplitResponse response;
+  RETURN_IF_ERROR(Split(header, &response));
+  std::vector<TensorSpec> specs;
+  for (const v1::Tensor& output : response.header.outputs()) {
+    int64_t bytes;
+    ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(output, &bytes));
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+absl::StatusOr<Result> DecodeStreamEnd(Fragments done) {
+  SplitResponse response;
+  RETURN_IF_ERROR(Split(done, &response));
+  return ToResult(response.header);
 }
 
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message) {

@@ -1,5 +1,7 @@
 #include "client/cpp/tensor.h"
 
+#include <sys/mman.h>
+
 #include <new>
 #include <utility>
 
@@ -7,6 +9,23 @@
 #include "absl/strings/str_join.h"
 
 namespace warpcall::client {
+namespace {
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+// Of less than two huge pages, what alignment costs would be more than what they give.
+constexpr size_t kHugeBytesMin = 2 * kHugePageBytes;
+
+std::shared_ptr<char[]> AllocateHuge(size_t bytes) {
+  constexpr std::align_val_t kAlignment{kHugePageBytes};
+  auto* const memory = static_cast<char*>(::operator new[](bytes, kAlignment, std::nothrow));
+  if (memory == nullptr) return nullptr;
+  // Advice: where the kernel has no huge pages, ordinary ones do.
+  (void)madvise(memory, bytes, MADV_HUGEPAGE);
+  return std::shared_ptr<char[]>(memory,
+                                 [](char* start) { ::operator delete[](start, kAlignment); });
+}
+
+}  // namespace
 
 absl::StatusOr<int64_t> ByteCount(DataType data_type, absl::Span<const int64_t> shape) {
   // Zeros are left out of the first product: a shape that overflows is refused even when it is
@@ -49,6 +68,7 @@ absl::StatusOr<absl::Span<const float>> Tensor::Floats() const {
 }
 
 std::shared_ptr<char[]> AllocateBytes(size_t bytes) {
+  if (bytes >= kHugeBytesMin) return AllocateHuge(bytes);
   return std::shared_ptr<char[]>(new (std::nothrow) char[bytes]);
 }
 

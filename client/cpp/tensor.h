@@ -17,6 +17,15 @@ namespace warpcall::client {
 // product overflows an int64.
 absl::StatusOr<int64_t> ByteCount(DataType data_type, absl::Span<const int64_t> shape);
 
+struct TensorSpec {
+  DataType data_type = DataType::kFloat32;
+  std::vector<int64_t> shape;
+
+  bool operator==(const TensorSpec& other) const {
+    return data_type == other.data_type && shape == other.shape;
+  }
+};
+
 // Cheap to copy: copies share the bytes, which nobody changes.
 class Tensor {
  public:
@@ -51,7 +60,8 @@ class Tensor {
 };
 
 // Memory for a tensor to be filled in; not cleared, aligned for every data type. Null when there is
-// none.
+// none. From 4 MiB on it asks for huge pages: touching memory for the first time in pages of 4 KiB
+// costs as much as copying into it.
 std::shared_ptr<char[]> AllocateBytes(size_t bytes);
 
 }  // namespace warpcall::client

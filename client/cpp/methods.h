@@ -1,0 +1,12 @@
+// The methods that the library calls. Internal to it.
+#pragma once
+
+namespace warpcall::client {
+
+inline constexpr char kExecute[] = "/warpcall.v1.KernelService/Execute";
+inline constexpr char kExecuteStream[] = "/warpcall.v1.KernelService/ExecuteStream";
+inline constexpr char kListKernels[] = "/warpcall.v1.KernelService/ListKernels";
+inline constexpr char kListDevices[] = "/warpcall.v1.KernelService/ListDevices";
+inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
+
+}  // namespace warpcall::client

@@ -1,0 +1,31 @@
+// Tensors whose bytes are still coming. Internal to the library.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/tensor.h"
+
+namespace warpcall::client {
+
+class OutputBuffers {
+ public:
+  // Memory for all of `specs`. INVALID_ARGUMENT when a shape is none; RESOURCE_EXHAUSTED when there
+  // is no memory.
+  static absl::StatusOr<OutputBuffers> Allocate(std::vector<TensorSpec> specs);
+
+  const std::vector<TensorSpec>& specs() const { return specs_; }
+  // Where the bytes of an output go. Threads may write to different bytes at once.
+  char* data(size_t output) { return memory_[output].get(); }
+
+  // The tensors, all of whose bytes have been written. This holds nothing afterwards.
+  std::vector<Tensor> Release();
+
+ private:
+  std::vector<TensorSpec> specs_;
+  std::vector<size_t> bytes_;
+  std::vector<std::shared_ptr<char[]>> memory_;
+};
+
+}  // namespace warpcall::client
