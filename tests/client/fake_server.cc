@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -46,6 +47,10 @@ void FillKernel(v1::KernelInfo* kernel) {
   implementation->add_data_types(v1::DATA_TYPE_BFLOAT16);
 }
 
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
 class Service final : public v1::KernelService::Service {
  public:
   explicit Service(ExecuteHandler handler) : handler_(std::move(handler)) {}
@@ -53,15 +58,26 @@ class Service final : public v1::KernelService::Service {
   grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
                        v1::ExecuteResponse* response) override {
     executes_.fetch_add(1);
+    {
+      absl::MutexLock lock(&mutex_);
+      peers_.insert(context->peer());
+    }
     const FakeAnswer answer = handler_(*request, response);
     if (answer.pushback.has_value())
       context->AddTrailingMetadata("grpc-retry-pushback-ms", *answer.pushback);
-    return {static_cast<grpc::StatusCode>(answer.status.code()),
-            std::string(answer.status.message())};
+    return ToGrpc(answer.status);
+  }
+
+  grpc::Status ExecuteStream(grpc::ServerContext*, ServerStream* stream) override {
+    execute_streams_.fetch_add(1);
+    return stream_handler_ == nullptr ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no streams")
+                                      : ToGrpc(stream_handler_(stream));
   }
 
   grpc::Status ListKernels(grpc::ServerContext*, const v1::ListKernelsRequest*,
                            v1::ListKernelsResponse* response) override {
+    list_kernels_.fetch_add(1);
+    if (kernels_handler_ != nullptr) return ToGrpc(kernels_handler_(response));
     FillKernel(response->add_kernels());
     return grpc::Status::OK;
   }
@@ -79,11 +95,25 @@ class Service final : public v1::KernelService::Service {
     return grpc::Status::OK;
   }
 
+  void set_kernels_handler(ListKernelsHandler handler) { kernels_handler_ = std::move(handler); }
+  void set_stream_handler(StreamHandler handler) { stream_handler_ = std::move(handler); }
   int executes() const { return executes_.load(); }
+  int list_kernels() const { return list_kernels_.load(); }
+  int execute_streams() const { return execute_streams_.load(); }
+  std::set<std::string> peers() const {
+    absl::MutexLock lock(&mutex_);
+    return peers_;
+  }
 
  private:
   const ExecuteHandler handler_;
+  ListKernelsHandler kernels_handler_;
+  StreamHandler stream_handler_;
   std::atomic<int> executes_{0};
+  std::atomic<int> list_kernels_{0};
+  std::atomic<int> execute_streams_{0};
+  mutable absl::Mutex mutex_;
+  std::set<std::string> peers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -112,7 +142,21 @@ void FakeServer::SetServing(bool serving) {
   impl_->server->GetHealthCheckService()->SetServingStatus(serving);
 }
 
+void FakeServer::AnswerListKernels(ListKernelsHandler handler) {
+  impl_->service.set_kernels_handler(std::move(handler));
+}
+
+void FakeServer::AnswerExecuteStream(StreamHandler handler) {
+  impl_->service.set_stream_handler(std::move(handler));
+}
+
 int FakeServer::executes() const { return impl_->service.executes(); }
+
+int FakeServer::list_kernels() const { return impl_->service.list_kernels(); }
+
+int FakeServer::execute_streams() const { return impl_->service.execute_streams(); }
+
+std::set<std::string> FakeServer::peers() const { return impl_->service.peers(); }
 
 void FakeServer::Stop() { impl_->server->Shutdown(); }
 

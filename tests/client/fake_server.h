@@ -2,10 +2,13 @@
 // what the client encodes by hand is checked against the real thing.
 #pragma once
 
+#include <grpcpp/support/sync_stream.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,8 +24,12 @@ struct FakeAnswer {
 };
 using ExecuteHandler = std::function<FakeAnswer(const v1::ExecuteRequest&, v1::ExecuteResponse*)>;
 
-// ListKernels and ListDevices answer with a "gelu" of every attribute type and a device "cpu";
-// health is SERVING.
+using ListKernelsHandler = std::function<absl::Status(v1::ListKernelsResponse*)>;
+using ServerStream = grpc::ServerReaderWriter<v1::ExecuteStreamResponse, v1::ExecuteStreamRequest>;
+using StreamHandler = std::function<absl::Status(ServerStream*)>;
+
+// Unless told otherwise, ExecuteStream answers UNIMPLEMENTED; ListKernels and ListDevices answer
+// with a "gelu" of every attribute type and a device "cpu"; health is SERVING.
 class FakeServer {
  public:
   // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
@@ -31,8 +38,15 @@ class FakeServer {
 
   const std::string& address() const { return address_; }
   void SetServing(bool serving);
-  // Execute calls that arrived.
+  // Both before the first call.
+  void AnswerListKernels(ListKernelsHandler handler);
+  void AnswerExecuteStream(StreamHandler handler);
+  // Calls that arrived.
   int executes() const;
+  int list_kernels() const;
+  int execute_streams() const;
+  // The connections on which Execute calls arrived, by the client's addresses.
+  std::set<std::string> peers() const;
   // Nothing answers at address() any more.
   void Stop();
 

@@ -1,0 +1,188 @@
+#include "client/cpp/stripes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace warpcall::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+KernelInfo Kernel(Independence independence) {
+  KernelInfo kernel;
+  kernel.name = "kernel";
+  kernel.attributes.push_back(
+      {.name = "axis", .summary = "", .default_value = int64_t{-1}, .allowed_values = {}});
+  kernel.independence = independence;
+  return kernel;
+}
+
+// Bytes that nobody reads: plans look at sizes alone.
+Tensor Unread(DataType type, const std::vector<int64_t>& shape) {
+  static const char start = 0;
+  const auto bytes = static_cast<size_t>(ByteCount(type, shape).value());
+  return Tensor::Borrow(type, shape, absl::Span<const char>(&start, bytes));
+}
+
+std::vector<Stripe> Plan(Independence independence, const Call& call, int stripes_max) {
+  return PlanStripes(call, Kernel(independence), stripes_max);
+}
+
+// Every element once and in order; starts on 256 bytes where `aligned`.
+void ExpectCovers(const std::vector<Stripe>& stripes, const Call& call, bool aligned) {
+  int64_t next = 0;
+  for (const Stripe& stripe : stripes) {
+    EXPECT_EQ(stripe.begin_element, next);
+    EXPECT_GT(stripe.elements, 0);
+    int64_t product = 1;
+    for (const int64_t dimension : stripe.shape) product *= dimension;
+    EXPECT_EQ(product, stripe.elements);
+    for (const Tensor& input : call.inputs) {
+      const auto element = static_cast<int64_t>(ElementBytes(input.data_type()));
+      EXPECT_TRUE(!aligned || stripe.begin_element * element % 256 == 0) << stripe.begin_element;
+    }
+    next += stripe.elements;
+  }
+  const Tensor& x = call.inputs.front();
+  EXPECT_EQ(next, static_cast<int64_t>(x.data().size() / ElementBytes(x.data_type())));
+}
+
+TEST(StripesTest, ElementsAreSpreadEvenlyOnAlignedBoundaries) {
+  for (const int64_t count : {3 * kMiB, 3 * kMiB + 1, 3 * kMiB - 1, 2'999'999 + kMiB}) {
+    const Call call{.kernel = "kernel", .inputs = {Unread(DataType::kFloat16, {count})}};
+    const auto stripes = Plan(Independence::kElements, call, 3);
+    ASSERT_EQ(stripes.size(), 3u);
+    ExpectCovers(stripes, call, true);
+    for (const Stripe& stripe : stripes) {
+      EXPECT_EQ(stripe.shape.size(), 1u);
+      EXPECT_NEAR(static_cast<double>(stripe.elements), static_cast<double>(count) / 3, 256);
+    }
+  }
+}
+
+TEST(StripesTest, EveryStripeHasTheLeastNumberOfBytes) {
+  const auto stripes = [](int64_t floats, int connections) {
+    return Plan(Independence::kElements,
+                {.kernel = "kernel", .inputs = {Unread(DataType::kFloat32, {floats})}}, connections)
+        .size();
+  };
+  EXPECT_EQ(stripes(kMiB / 2 - 1, 8), 0u);
+  EXPECT_EQ(stripes(kMiB / 2, 8), 2u);
+  EXPECT_EQ(stripes(kMiB, 8), 4u);
+  EXPECT_EQ(stripes(100 * kMiB, 8), 8u);
+  EXPECT_EQ(stripes(100 * kMiB, 1), 0u);
+  EXPECT_FALSE(LargeEnoughToStripe(
+      {.kernel = "kernel", .inputs = {Unread(DataType::kFloat32, {kMiB / 2 - 1})}}));
+  EXPECT_TRUE(LargeEnoughToStripe(
+      {.kernel = "kernel", .inputs = {Unread(DataType::kFloat32, {kMiB / 2})}}));
+}
+
+TEST(StripesTest, RowsBeforeTheAxisStayWhole) {
+  // 1000 rows of 1001 elements; a row is 2002 bytes, so 128 rows make a multiple of 256.
+  Call call{.kernel = "kernel", .inputs = {Unread(DataType::kBFloat16, {10, 100, 1001})}};
+  auto stripes = Plan(Independence::kBeforeAxis, call, 2);
+  ASSERT_EQ(stripes.size(), 0u);  // below 2 MiB
+  call.inputs = {Unread(DataType::kFloat32, {10, 100, 1001})};
+  stripes = Plan(Independence::kBeforeAxis, call, 2);
+  ASSERT_EQ(stripes.size(), 2u);
+  ExpectCovers(stripes, call, true);
+  EXPECT_THAT(stripes[0].shape, ElementsAre(448, 1001));
+  EXPECT_THAT(stripes[1].shape, ElementsAre(552, 1001));
+
+  call.attributes["axis"] = int64_t{1};
+  stripes = Plan(Independence::kBeforeAxis, call, 3);
+  ASSERT_EQ(stripes.size(), 3u);
+  ExpectCovers(stripes, call, false);  // 10 rows are too few to align
+  EXPECT_THAT(stripes[0].shape, ElementsAre(3, 100, 1001));
+  EXPECT_THAT(stripes[2].shape, ElementsAre(4, 100, 1001));
+
+  call.attributes["axis"] = int64_t{-3};
+  EXPECT_THAT(Plan(Independence::kBeforeAxis, call, 3), IsEmpty());  // one part
+}
+
+TEST(StripesTest, ThereAreNoMoreStripesThanParts) {
+  const Call call{.kernel = "kernel", .inputs = {Unread(DataType::kFloat32, {3, 2 * kMiB})}};
+  const auto stripes = Plan(Independence::kBeforeAxis, call, 8);
+  ASSERT_EQ(stripes.size(), 3u);
+  ExpectCovers(stripes, call, true);
+}
+
+TEST(StripesTest, InputsOfDifferentTypesAreCutAtTheSameElements) {
+  const std::vector<int64_t> shape = {kMiB + 77};
+  const Call call{.kernel = "kernel",
+                  .inputs = {Unread(DataType::kFloat32, shape), Unread(DataType::kFloat16, shape)}};
+  const auto stripes = Plan(Independence::kElements, call, 5);
+  ASSERT_EQ(stripes.size(), 5u);
+  ExpectCovers(stripes, call, true);
+}
+
+TEST(StripesTest, WhatIsOnePieceOrNotValidIsSentWhole) {
+  const auto f32 = [](const std::vector<int64_t>& shape) {
+    return Unread(DataType::kFloat32, shape);
+  };
+  constexpr auto kElements = Independence::kElements;
+  constexpr auto kRows = Independence::kBeforeAxis;
+  EXPECT_THAT(Plan(Independence::kNone, {.kernel = "kernel", .inputs = {f32({kMiB})}}, 4),
+              IsEmpty());
+  EXPECT_THAT(Plan(kElements, {.kernel = "kernel"}, 4), IsEmpty());
+  EXPECT_THAT(Plan(kElements, {.kernel = "kernel", .inputs = {f32({2, kMiB}), f32({kMiB, 2})}}, 4),
+              IsEmpty());
+  EXPECT_THAT(
+      Plan(kElements, {.kernel = "kernel", .inputs = {f32({1, 1, 1, 1, 1, 1, 1, 1, kMiB})}}, 4),
+      IsEmpty());
+  EXPECT_EQ(
+      Plan(kElements, {.kernel = "kernel", .inputs = {f32({1, 1, 1, 1, 1, 1, 1, kMiB})}}, 4).size(),
+      4u);
+  EXPECT_THAT(Plan(kElements, {.kernel = "kernel", .inputs = {f32({0, kMiB})}}, 4), IsEmpty());
+  const Tensor wrong = Tensor::Borrow(DataType::kFloat32, {kMiB + 1}, f32({kMiB}).data());
+  EXPECT_THAT(Plan(kElements, {.kernel = "kernel", .inputs = {wrong}}, 4), IsEmpty());
+  const Tensor scalar = Tensor::Borrow(DataType::kFloat32, {}, f32({kMiB}).data());
+  EXPECT_THAT(Plan(kElements, {.kernel = "kernel", .inputs = {scalar}}, 4), IsEmpty());
+  const Tensor negative = Tensor::Borrow(DataType::kFloat32, {-1, -kMiB}, f32({kMiB}).data());
+  EXPECT_THAT(Plan(kElements, {.kernel = "kernel", .inputs = {negative}}, 4), IsEmpty());
+
+  const Call rows{.kernel = "kernel", .inputs = {f32({1024, 1024})}};
+  EXPECT_EQ(Plan(kRows, rows, 4).size(), 4u);
+  for (const AttributeValue& axis :
+       {AttributeValue(int64_t{2}), AttributeValue(int64_t{-3}), AttributeValue(1.0),
+        AttributeValue(true), AttributeValue(std::string("1"))}) {
+    Call call = rows;
+    call.attributes["axis"] = axis;
+    EXPECT_THAT(Plan(kRows, call, 4), IsEmpty());
+  }
+  KernelInfo no_default = Kernel(kRows);
+  no_default.attributes.clear();
+  EXPECT_THAT(PlanStripes(rows, no_default, 4), IsEmpty());
+}
+
+TEST(StripesTest, AStripesCallSharesBytesAndKeepsTheRest) {
+  const std::vector<float> values(2 * kMiB);
+  const Tensor owned = Tensor::FromFloats({1024, 2048}, values);
+  Call call{.kernel = "kernel",
+            .inputs = {owned},
+            .attributes = {{"axis", int64_t{-1}}, {"other", true}},
+            .options = {.implementation = "row", .device = "cpu", .request_id = "r"}};
+  const KernelInfo kernel = Kernel(Independence::kBeforeAxis);
+  const auto stripes = PlanStripes(call, kernel, 2);
+  ASSERT_EQ(stripes.size(), 2u);
+  const Call second = StripeCall(call, kernel, stripes[1]);
+  EXPECT_EQ(second.inputs[0].data().data(), owned.data().data() + 4 * kMiB);
+  EXPECT_EQ(second.inputs[0].data().size(), static_cast<size_t>(4 * kMiB));
+  EXPECT_EQ(second.inputs[0].owner(), owned.owner());
+  EXPECT_THAT(second.inputs[0].shape(), ElementsAre(512, 2048));
+  EXPECT_EQ(second.attributes.at("axis"), AttributeValue(int64_t{1}));
+  EXPECT_EQ(second.attributes.at("other"), AttributeValue(true));
+  EXPECT_EQ(second.kernel, "kernel");
+  EXPECT_EQ(second.options.implementation, "row");
+  EXPECT_EQ(second.options.device, "cpu");
+  EXPECT_EQ(second.options.request_id, "r");
+}
+
+}  // namespace
+}  // namespace warpcall::client
