@@ -49,6 +49,16 @@ struct RunOptions {
            "The element type that the inputs must have; bf16 takes uint16 files for bfloat16")
         ->check(CLI::IsMember({"f32", "f16", "bf16"}));
     app->add_option("--request_id", call.request_id, "Stands in the server's log");
+    auto* const over =
+        app->add_option("--connections", connections,
+                        "Send a large call in stripes over this many connections, where the "
+                        "kernel's problems have independent parts")
+            ->check(CLI::Range(kConnectionsMin, kConnectionsMax))
+            ->capture_default_str();
+    app->add_flag("--stream", stream,
+                  "Send the tensors in chunks, for those that are over the server's limit on "
+                  "messages")
+        ->excludes(over);
   }
 
   TimeoutOption timeout;
@@ -58,6 +68,12 @@ struct RunOptions {
   std::vector<std::string> attributes;
   std::string type;
   client::CallOptions call;
+  int connections = kConnectionsMin;
+  bool stream = false;
+
+ private:
+  static constexpr int kConnectionsMin = 1;
+  static constexpr int kConnectionsMax = 64;
 };
 
 const char* TypeOption(DataType type) {
@@ -118,7 +134,8 @@ void PrintResultJson(const RunOptions& options, const client::Result& result) {
        {"kernel_bytes_per_second", PerSecond(result.launch.bytes_moved, result.timing.kernel_ns)},
        {"kernel_flops_per_second", PerSecond(result.launch.flops, result.timing.kernel_ns)},
        {"wall_ns", absl::ToInt64Nanoseconds(result.wall)},
-       {"attempts", result.attempts}});
+       {"attempts", result.attempts},
+       {"stripes", result.stripes}});
 }
 
 void PrintResultTables(const RunOptions& options, const client::Result& result) {
@@ -140,7 +157,8 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
                {"SERVER", kRight},
                {"WALL", kRight},
                {"KERNEL B/s", kRight},
-               {"KERNEL FLOP/s", kRight}});
+               {"KERNEL FLOP/s", kRight},
+               {"STRIPES", kRight}});
   const client::Timing& timing = result.timing;
   std::vector<std::string> row;
   for (const int64_t ns : {timing.queue_ns, timing.copy_in_ns, timing.h2d_ns, timing.kernel_ns,
@@ -148,6 +166,7 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
     row.push_back(HumanTime(static_cast<double>(ns)));
   row.push_back(HumanRate(PerSecond(result.launch.bytes_moved, timing.kernel_ns), "B/s"));
   row.push_back(HumanRate(PerSecond(result.launch.flops, timing.kernel_ns), "FLOP/s"));
+  row.push_back(absl::StrCat(result.stripes));
   times.AddRow(std::move(row));
   std::printf("\n%s\n%s", outputs.ToString().c_str(), times.ToString().c_str());
 }
@@ -159,7 +178,7 @@ int Run(const Globals& globals, const RunOptions& options) {
   if (!inputs.ok()) return UsageError(inputs.status());
   call.inputs = *std::move(inputs);
 
-  client::Client client(globals.server);
+  client::Client client(globals.server, {.connections = options.connections});
   if (!options.attributes.empty()) {
     const auto kernels = client.ListKernels(call.options.timeout);
     if (!kernels.ok()) return Refused(kernels.status());
@@ -170,7 +189,7 @@ int Run(const Globals& globals, const RunOptions& options) {
   absl::StatusOr<client::Result> result = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat(options.kernel, " on ", globals.server));
-    result = client.Execute(call);
+    result = options.stream ? client.ExecuteStream(call) : client.Execute(call);
   }
   if (!result.ok()) return Refused(result.status());
   if (const absl::Status status = WriteOutputs(options, *result); !status.ok())

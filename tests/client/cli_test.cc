@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -121,6 +122,50 @@ TEST_F(CliTest, AttributesTakeTheTypesOfTheKernel) {
   EXPECT_EQ(attributes.at("unheard_of").string_value(), "1");
 }
 
+TEST_F(CliTest, LargeCallsGoOverConnectionsInStripes) {
+  server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
+    v1::KernelInfo* kernel = response->add_kernels();
+    kernel->set_name("gelu");
+    kernel->set_independence(v1::INDEPENDENCE_ELEMENTS);
+    return absl::OkStatus();
+  });
+  const std::vector<float> values(3 << 18);
+  ASSERT_TRUE(client::WriteNpy(x_, Tensor::FromFloats({3, 1 << 18}, values)).ok());
+  auto run = Warpcall(absl::StrCat("run gelu --json --connections 3 --input ", x_));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(json::parse(run.out)["stripes"], 3);
+  EXPECT_EQ(json::parse(run.out)["outputs"][0]["shape"], json({3, 1 << 18}));
+  EXPECT_EQ(server_.executes(), 3);
+  run = Warpcall(absl::StrCat("run gelu --json --input ", x_));
+  EXPECT_EQ(json::parse(run.out)["stripes"], 1);
+  run = Warpcall(absl::StrCat("run gelu --connections 3 --input ", x_));
+  EXPECT_THAT(run.out, HasSubstr("STRIPES"));
+}
+
+TEST_F(CliTest, StreamSendsTheInputsInChunks) {
+  server_.AnswerExecuteStream([](warpcall::testing::ServerStream* stream) {
+    v1::ExecuteStreamRequest request;
+    v1::ExecuteStreamResponse header, done;
+    stream->Read(&request);
+    *header.mutable_header()->mutable_outputs() = request.header().inputs();
+    stream->Write(header);
+    while (stream->Read(&request)) {
+      v1::ExecuteStreamResponse chunk;
+      *chunk.mutable_chunk() = request.chunk();
+      stream->Write(chunk);
+    }
+    done.mutable_done()->set_implementation("streamed");
+    stream->Write(done);
+    return absl::OkStatus();
+  });
+  const auto run = Warpcall(absl::StrCat("run gelu --stream --input ", x_, " --output ", y_));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("by streamed"));
+  EXPECT_THAT(client::ReadNpy(y_)->Floats().value(), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(server_.executes(), 0);
+  EXPECT_EQ(server_.execute_streams(), 1);
+}
+
 TEST_F(CliTest, BFloat16ComesFromUint16) {
   const std::string bf = folder_.Path("bf.npy");
   ASSERT_TRUE(client::WriteNpy(bf, Tensor::Borrow(DataType::kBFloat16, {2}, {"abcd", 4})).ok());
@@ -168,6 +213,9 @@ TEST_F(CliTest, UsageErrorsAreStatusTwo) {
       {absl::StrCat("run gelu", in, " --frobnicate 1"), "frobnicate"},
       {absl::StrCat("run gelu", in, " --deadline 0"), "--deadline"},
       {absl::StrCat("run gelu", in, " --deadline soon"), "--deadline"},
+      {absl::StrCat("run gelu", in, " --connections 0"), "--connections"},
+      {absl::StrCat("run gelu", in, " --connections 65"), "--connections"},
+      {absl::StrCat("run gelu", in, " --connections 2 --stream"), "--stream"},
       {absl::StrCat("run gelu", in, " --type f64"), "--type"},
       {absl::StrCat("run gelu", in, " --type bf16"), "float32"},
       {absl::StrCat("run gelu --input ", folder_.Path("none.npy")), "none.npy"},

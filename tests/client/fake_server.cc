@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 namespace {

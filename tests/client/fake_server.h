@@ -2,8 +2,6 @@
 // what the client encodes by hand is checked against the real thing.
 #pragma once
 
-#include <grpcpp/support/sync_stream.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,7 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "warpcall/v1/warpcall.pb.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 

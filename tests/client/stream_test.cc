@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <functional>
-#include <memory>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -19,7 +20,6 @@
 #include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/stalled_peer.h"
-#include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::client {
 namespace {
@@ -73,9 +73,12 @@ absl::Status Echo(ServerStream* stream) {
 }
 
 std::vector<char> RandomBytes(size_t bytes) {
-  static std::minstd_rand random(20261121);
+  static std::mt19937_64 random(20261121);
   std::vector<char> data(bytes);
-  for (char& byte : data) byte = static_cast<char>(random());
+  for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    std::memcpy(&data[i], &word, std::min(sizeof word, bytes - i));
+  }
   return data;
 }
 
