@@ -1,7 +1,7 @@
 #include "tests/bench/soak_growth.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <numeric>
 
 namespace warpcall::bench {
@@ -14,6 +14,19 @@ double Mean(absl::Span<const double> values) {
 }
 
 }  // namespace
+
+std::vector<double> BlockMinima(absl::Span<const double> values, size_t block) {
+  std::vector<double> minima;
+  for (size_t i = 0; i + block <= values.size(); i += block)
+    minima.push_back(*std::min_element(values.begin() + i, values.begin() + i + block));
+  return minima;
+}
+
+double LargestStep(absl::Span<const double> values) {
+  double largest = 0;
+  for (size_t i = 1; i < values.size(); ++i) largest = std::max(largest, values[i] - values[i - 1]);
+  return largest;
+}
 
 std::optional<Slope> FitSlope(absl::Span<const double> x, absl::Span<const double> y) {
   if (x.size() < 3) return std::nullopt;

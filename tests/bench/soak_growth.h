@@ -1,8 +1,10 @@
 // Whether memory that was sampled over requests is flat.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/types/span.h"
 
@@ -14,6 +16,13 @@ struct Slope {
   // (what an allocator keeps, it keeps for a while), so the true error is larger.
   double error = 0;
 };
+
+// The least of each `block` values that follow one another; what is left over at the end is
+// dropped.
+std::vector<double> BlockMinima(absl::Span<const double> values, size_t block);
+
+// The most by which a value exceeds the one before it; 0 when none does.
+double LargestStep(absl::Span<const double> values);
 
 // Of the line through the points by least squares; nothing for fewer than three points and for
 // points above each other. `x` and `y` have one length.

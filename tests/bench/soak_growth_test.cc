@@ -1,11 +1,26 @@
 #include "tests/bench/soak_growth.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 namespace warpcall::bench {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(BlockMinima, IgnoresWhatOneValueHasMoreAndDropsTheRest) {
+  EXPECT_THAT(BlockMinima({5, 70, 6, 7, 8, 7, 1}, 3), ElementsAre(5, 7));
+  EXPECT_THAT(BlockMinima({5, 6}, 3), IsEmpty());
+}
+
+TEST(LargestStep, IsUpwards) {
+  EXPECT_EQ(LargestStep({1, 2, 66, 3, 4}), 64);
+  EXPECT_EQ(LargestStep({3, 2, 1}), 0);
+  EXPECT_EQ(LargestStep({}), 0);
+}
 
 TEST(FitSlope, OfPointsOnALineIsExact) {
   const std::optional<Slope> slope = FitSlope({0, 1, 2, 5}, {3, 5, 7, 13});

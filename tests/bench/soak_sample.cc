@@ -31,11 +31,16 @@ SoakSample ToSample(const testing::Samples& metrics) {
   const auto sum = [&](const char* name, std::initializer_list<absl::string_view> labels) {
     return static_cast<int64_t>(testing::SumOf(metrics, name, labels));
   };
+  const auto plain = [&](const char* name) {
+    const auto found = metrics.find(name);
+    return found == metrics.end() ? int64_t{0} : static_cast<int64_t>(found->second);
+  };
   SoakSample sample;
   sample.staging_bytes = sum("warpcall_staging_bytes", {"state=\"used\""});
   sample.queue_depth = sum("warpcall_queue_depth", {});
   sample.rejected = sum("warpcall_rejected_total", {});
-  sample.open_fds = sum("process_open_fds", {});
+  sample.open_fds = plain("process_open_fds");
+  sample.threads = plain("process_threads");
   sample.copied_in_bytes = sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""});
   sample.copied_out_bytes = sum("warpcall_host_copy_bytes_total", {"where=\"copy_out\""});
   return sample;
@@ -57,18 +62,19 @@ absl::StatusOr<SoakSample> TakeSample(const BenchServer& server) {
 
 std::string SamplesTable(absl::Span<const SoakSample> samples, size_t lines) {
   std::string text =
-      "| requests | sent MiB | resident MiB | staging in use | queue | rejected | open files | "
-      "copied in / sent | copied out |\n|---|---|---|---|---|---|---|---|---|\n";
+      "| requests | sent MiB | resident MiB | staging in use | queue | rejected | threads | open "
+      "files | copied in / sent | copied out |\n|---|---|---|---|---|---|---|---|---|---|\n";
   const size_t step = std::max<size_t>(1, samples.size() / std::max<size_t>(1, lines));
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i % step != 0 && i + 1 != samples.size()) continue;
     const SoakSample& s = samples[i];
     const double sent = static_cast<double>(s.input_bytes - samples[0].input_bytes);
     const double copied = static_cast<double>(s.copied_in_bytes - samples[0].copied_in_bytes);
-    absl::StrAppendFormat(
-        &text, "| %d | %.0f | %.2f | %d | %d | %d | %d | %s | %d |\n", s.requests, sent / kMib,
-        static_cast<double>(s.resident_bytes) / kMib, s.staging_bytes, s.queue_depth, s.rejected,
-        s.open_fds, sent > 0 ? absl::StrFormat("%.4f", copied / sent) : "–", s.copied_out_bytes);
+    absl::StrAppendFormat(&text, "| %d | %.0f | %.2f | %d | %d | %d | %d | %d | %s | %d |\n",
+                          s.requests, sent / kMib, static_cast<double>(s.resident_bytes) / kMib,
+                          s.staging_bytes, s.queue_depth, s.rejected, s.threads, s.open_fds,
+                          sent > 0 ? absl::StrFormat("%.4f", copied / sent) : "–",
+                          s.copied_out_bytes);
   }
   return text;
 }

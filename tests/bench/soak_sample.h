@@ -17,6 +17,7 @@ struct SoakSample {
   int64_t staging_bytes = 0;  // in use, with no request on its way
   int64_t queue_depth = 0;
   int64_t rejected = 0;
+  int64_t threads = 0;
   int64_t open_fds = 0;
   int64_t copied_in_bytes = 0;  // on the host
   int64_t copied_out_bytes = 0;

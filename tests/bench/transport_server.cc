@@ -2,8 +2,12 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -18,6 +23,7 @@ namespace warpcall::bench {
 namespace {
 
 constexpr int64_t kKib = 1024;
+constexpr char kBecomeServer[] = "--become_server";
 
 }  // namespace
 
@@ -52,7 +58,8 @@ absl::StatusOr<std::unique_ptr<BenchServer>> BenchServer::Start(
       server->tcp_ = std::string(part);
   }
   if (server->tcp_.empty() || server->unix_.empty())
-    return absl::UnavailableError(absl::StrCat(words[0], " did not start: \"", line, "\""));
+    return absl::UnavailableError(absl::StrCat("it did not start (its first line: \"", line,
+                                               "\"): ", absl::StrJoin(words, " ")));
   return server;
 }
 
@@ -100,11 +107,23 @@ std::string DefaultWarpcalld() {
   return std::filesystem::exists(beside, ignored) ? beside.string() : WARPCALLD_PATH;
 }
 
+void BecomeServerIfAsked(int argc, char** argv) {
+  if (argc < 3 || std::strcmp(argv[1], kBecomeServer) != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  execv(argv[2], argv + 2);
+  std::perror(argv[2]);
+  _exit(1);
+}
+
 absl::StatusOr<std::unique_ptr<BenchServer>> StartWarpcalld(const SocketFolder& folder,
                                                             const WarpcalldOptions& options) {
-  std::vector<std::string> words = {
-      options.program, absl::StrCat("--listen=", folder.ListenAddresses("warpcalld")),
-      "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0", "--log_level=warning"};
+  std::vector<std::string> words = {OwnProgram(),
+                                    kBecomeServer,
+                                    options.program,
+                                    absl::StrCat("--listen=", folder.ListenAddresses("warpcalld")),
+                                    "--metrics_listen=127.0.0.1:0",
+                                    "--lame_duck_seconds=0",
+                                    "--log_level=warning"};
   for (const std::string& flag : options.flags) {
     // A flag given replaces the default above.
     const std::string name = absl::StrCat(flag.substr(0, flag.find('=')), "=");

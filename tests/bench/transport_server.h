@@ -72,6 +72,10 @@ struct WarpcalldOptions {
   std::vector<std::string> flags;  // replace what is set for the benchmark
 };
 
+// Must be called first by a program that calls StartWarpcalld, which starts that program again to
+// become warpcalld: one that ends when its parent does, however that ends, and leaves no GPU taken.
+void BecomeServerIfAsked(int argc, char** argv);
+
 // warpcalld on free ports and a Unix socket in `folder`; it logs warnings only.
 absl::StatusOr<std::unique_ptr<BenchServer>> StartWarpcalld(const SocketFolder& folder,
                                                             const WarpcalldOptions& options);
