@@ -32,6 +32,8 @@ absl::Status ExecuteCall::Submit() {
 }
 
 absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
+  // The client vanished, or its deadline passed, before the message was complete.
+  if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
   RETURN_IF_ERROR(
       request_.CheckMessageBytes("the message", static_cast<int64_t>(message_->Length())));
   RETURN_IF_ERROR(decoded_.Decode(*message_));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/e2e/eventually.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
@@ -42,16 +43,6 @@ std::vector<Reply> SendSlowRequests(const ServerProcess& server, size_t count) {
     clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
   for (std::thread& client : clients) client.join();
   return replies;
-}
-
-// Polls until `condition` holds, for at most 20 s.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (int i = 0; i < 2000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
@@ -112,19 +103,53 @@ TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-TEST(Overload, ADeadlineThatPassedIsRefusedBeforeTheWork) {
+TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
   ServerProcess server;
   const v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
   const std::string message = request.SerializeAsString();
   for (int i = 0; i < 20; ++i) {
-    RawHttp2 client(server.address(), "1n");
+    RawHttp2 client(server.address());
+    const uint32_t stream = client.Call("1n");
     ASSERT_TRUE(client.connected());
-    client.AwaitEnd();  // the deadline
-    client.SendMessagePart(static_cast<uint32_t>(message.size()), message, true);
+    client.AwaitEnd(stream);  // the deadline
+    client.SendMessagePart(stream, static_cast<uint32_t>(message.size()), message, true);
   }
   EXPECT_TRUE(Execute(Connect(server.address()), request).status.ok());
-  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 1);
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) == 20; }));
+  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"deadline\""}), 20);
+  EXPECT_EQ(server.Sum("warpcall_requests_total"), 21);
   EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Overload, ADeadlineThatPassesInTheQueueIsRefusedBeforeTheWork) {
+  ServerProcess server({"--lanes_per_device=1"});
+  std::vector<Reply> slow;
+  std::thread slow_clients([&] { slow = SendSlowRequests(server, 3); });
+  // One runs and none of the others will within some hundred milliseconds.
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 2; }));
+  constexpr int kLate = 10;
+  const std::string message = Request("gelu", {FloatTensor(4)}).SerializeAsString();
+  std::vector<std::unique_ptr<RawHttp2>> clients;
+  for (int i = 0; i < kLate; ++i) {
+    clients.push_back(std::make_unique<RawHttp2>(server.address()));
+    clients.back()->Send(RawHttp2::CallFrames(1, message, "30m"));
+  }
+  for (const auto& client : clients) {
+    EXPECT_TRUE(client->AwaitEnd(1));
+    EXPECT_THAT(client->headers(), HasSubstr("grpc-status\x01"
+                                             "4"));
+  }
+  slow_clients.join();
+  for (const Reply& reply : slow) EXPECT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+  EXPECT_TRUE(Eventually([&] {
+    return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) == kLate;
+  })) << server.Get("/metrics").second;
+  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"deadline\""}), kLate);
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"kernel=\"gelu\"", "code=\"OK\""}), 0);
+  EXPECT_EQ(server.Sum("warpcall_requests_total"), 3 + kLate);
+  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 3);
   EXPECT_EQ(server.Stop(), 0);
 }
 
@@ -133,9 +158,9 @@ TEST(Overload, ClientsThatVanishInTheMiddleLeaveNothing) {
   const std::string message = Request("gelu", {FloatTensor(1 << 18)}).SerializeAsString();
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{10'000}}) {
     for (int i = 0; i < 25; ++i) {
-      RawHttp2 client(server.address(), "");
-      client.SendMessagePart(static_cast<uint32_t>(message.size()), message.substr(0, bytes),
-                             false);
+      RawHttp2 client(server.address());
+      client.SendMessagePart(client.Call(), static_cast<uint32_t>(message.size()),
+                             message.substr(0, bytes), false);
       EXPECT_TRUE(client.connected());
     }
   }
