@@ -51,9 +51,10 @@ absl::Status RunEngine(Engine* engine, const Registry& registry, size_t bytes, i
   absl::Status failure;
   for (int i = 0; i < CountFor(bytes); ++i) {
     RequestTrace trace;
+    trace.work = kernel->op->work(problem);
     absl::Notification done;
     auto job = std::make_unique<Job>();
-    job->id = static_cast<uint64_t>(i);
+    job->key.id = static_cast<uint64_t>(i);
     Engine::Choice choice;
     ASSIGN_OR_RETURN(choice, engine->Choose(*kernel, "cuda", "", problem));
     job->op = kernel->op;
