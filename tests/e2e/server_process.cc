@@ -118,4 +118,15 @@ int64_t ServerProcess::ResidentBytes() const {
   return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
+int64_t ServerProcess::PeakResidentBytes() const {
+  std::ifstream file(absl::StrCat("/proc/", process_->pid(), "/status"));
+  for (std::string word; file >> word;) {
+    if (word != "VmHWM:") continue;
+    int64_t kib = 0;
+    file >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
 }  // namespace warpcall::testing

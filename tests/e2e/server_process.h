@@ -36,6 +36,8 @@ class ServerProcess {
 
   std::string log() const;
   int64_t ResidentBytes() const;
+  // The most that it ever was.
+  int64_t PeakResidentBytes() const;
 
  private:
   std::unique_ptr<ChildProcess> process_;

@@ -1,0 +1,90 @@
+#include "tests/e2e/steady_clients.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "tests/e2e/eventually.h"
+
+namespace warpcall::testing {
+namespace {
+
+// Together some third of what the server can do on two cores: what is measured is the server, not
+// how busy the machine is.
+constexpr int kClients = 4;
+constexpr absl::Duration kInterval = absl::Milliseconds(4);
+constexpr absl::Duration kRound = absl::Milliseconds(500);
+constexpr int kRounds = 10;
+constexpr double kRatioMax = 3;
+
+double Percentile99(std::vector<double> values) {
+  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
+}
+
+// One client's part of a round.
+std::vector<double> SendSteadily(const std::shared_ptr<grpc::Channel>& channel,
+                                 const v1::ExecuteRequest& request, absl::Time end) {
+  std::vector<double> latencies_us;
+  absl::Time answered = absl::InfinitePast();
+  for (absl::Time due = absl::Now(); due < end; due += kInterval) {
+    // That a sleep ends late is not the server's fault; that the answer before came late, is.
+    const bool behind = answered > due;
+    absl::SleepFor(due - absl::Now());
+    const absl::Time begin = behind ? due : absl::Now();
+    const Reply reply = Execute(channel, request);
+    answered = absl::Now();
+    latencies_us.push_back(absl::ToDoubleMicroseconds(answered - begin));
+    EXPECT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+    if (!reply.status.ok()) continue;
+    EXPECT_EQ(reply.response.outputs(0).data(), request.inputs(0).data());
+  }
+  return latencies_us;
+}
+
+}  // namespace
+
+SteadyClients::SteadyClients(const std::string& address)
+    : request_(Request("identity", {FloatTensor(1024)})) {
+  for (int i = 0; i < kClients; ++i) channels_.push_back(Connect(address));
+}
+
+void SteadyClients::SendFor(absl::Duration period, std::vector<double>* latencies_us) {
+  const absl::Time end = absl::Now() + period;
+  std::vector<std::vector<double>> parts(channels_.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < channels_.size(); ++i)
+    threads.emplace_back([&, i] { parts[i] = SendSteadily(channels_[i], request_, end); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<double>& part : parts) {
+    latencies_us->insert(latencies_us->end(), part.begin(), part.end());
+    sent_ += static_cast<int64_t>(part.size());
+  }
+}
+
+void ExpectUndisturbed(SteadyClients* clients, const std::function<Fault()>& begin,
+                       const std::function<bool()>& settled) {
+  std::vector<double> warm_up_us, calm_us, disturbed_us;
+  clients->SendFor(kRound, &warm_up_us);
+  for (int i = 0; i < kRounds && !::testing::Test::HasFailure(); ++i) {
+    clients->SendFor(kRound, &calm_us);
+    Fault fault = begin();
+    clients->SendFor(kRound, &disturbed_us);
+    fault.reset();
+    EXPECT_TRUE(Eventually(settled)) << "the server keeps something of a fault that is over";
+  }
+  const double calm_p99_us = Percentile99(calm_us);
+  const double disturbed_p99_us = Percentile99(disturbed_us);
+  std::printf(
+      "p99 of %zu requests undisturbed: %.0f us; of %zu beside the fault: %.0f us (%.2f x)\n",
+      calm_us.size(), calm_p99_us, disturbed_us.size(), disturbed_p99_us,
+      disturbed_p99_us / calm_p99_us);
+  EXPECT_LE(disturbed_p99_us, kRatioMax * calm_p99_us);
+}
+
+}  // namespace warpcall::testing

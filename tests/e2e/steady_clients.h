@@ -1,0 +1,43 @@
+// Well-behaved clients, and what somebody else's fault does to their latency.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tests/e2e/raw_call.h"
+
+namespace warpcall::testing {
+
+// Some clients, each with a connection of its own, that send small requests at a steady rate.
+class SteadyClients {
+ public:
+  explicit SteadyClients(const std::string& address);
+
+  // Lets all of them send for `period` and adds how long each request took, in microseconds,
+  // counted from when it was due: a server that stands still for a second spoils all that second's
+  // requests, not just one a client. Whatever is not answered OK, with the right tensor, fails the
+  // test.
+  void SendFor(absl::Duration period, std::vector<double>* latencies_us);
+
+  int64_t sent() const { return sent_; }
+
+ private:
+  const v1::ExecuteRequest request_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  int64_t sent_ = 0;
+};
+
+// Something that goes on from when it is made until it is destroyed.
+using Fault = std::shared_ptr<void>;
+
+// Has `clients` send in rounds, every second one beside a fault that `begin` starts, and expects
+// the p99 over all the disturbed rounds to be at most three times that over the others. A round
+// begins when `settled` says that the server is done with the fault before; that must come about.
+void ExpectUndisturbed(
+    SteadyClients* clients, const std::function<Fault()>& begin,
+    const std::function<bool()>& settled = [] { return true; });
+
+}  // namespace warpcall::testing
