@@ -64,17 +64,6 @@ With it requests arrive by a plan, and latencies count from the planned times
 (open loop).
 Exit status: 0 all were OK, 1 some were not, or there were none, 2 usage.)";
 
-// Client libraries from before striping have one connection, and no option for more.
-template <typename Options>
-constexpr bool kHasConnections = requires(Options options) {
-  options.connections;
-};
-
-template <typename Options>
-void SetConnections(int connections, Options* options) {
-  if constexpr (kHasConnections<Options>) options->connections = connections;
-}
-
 struct LoadCommand {
   explicit LoadCommand(CLI::App* app) : deadline(app) {
     AddMix(app);
@@ -124,11 +113,10 @@ struct LoadCommand {
     app->add_option("--warmup", warmup_seconds, "Seconds before anything is counted")
         ->check(Between(0, kSecondsMax))
         ->capture_default_str();
-    if (kHasConnections<client::ClientOptions>)
-      app->add_option("--connections", connections,
-                      "Of each worker's client, which spreads large requests over them")
-          ->check(Between(1, kConnectionsMax))
-          ->capture_default_str();
+    app->add_option("--connections", connections,
+                    "Of each worker's client, which spreads large requests over them")
+        ->check(Between(1, kConnectionsMax))
+        ->capture_default_str();
     app->add_option("--seed", seed, "Of the inputs, the choices and the arrivals")
         ->capture_default_str();
     app->add_flag("--retry", retry, "Let clients try again what was refused for now");
@@ -156,7 +144,7 @@ struct LoadCommand {
     options.client.timeout = deadline.duration();
     if (!retry) options.client.retry.attempts_max = 1;
     options.connections = connections;
-    SetConnections(connections, &options.client);
+    options.client.connections = connections;
     options.workers = workers > 0 ? workers : rate > 0 ? kDefaultOpenWorkers : 1;
     options.rate_per_second = rate;
     options.arrivals = arrivals == "poisson" ? Arrivals::kPoisson : Arrivals::kUniform;

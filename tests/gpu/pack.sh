@@ -11,8 +11,8 @@ readonly out=${2:-build/gpu-pack}
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
 for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test tests/bin/device_test \
-  tests/bin/warpcall_cuda_kernel_bench \
-  tests/bin/warpcall_device_path_bench; do
+  tests/bin/warpcall_cuda_kernel_bench tests/bin/warpcall_device_path_bench \
+  tests/bin/warpcall_transport_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench; do
   strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"
   ldd "$build/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' >>"$out/libraries"
 done
