@@ -98,6 +98,7 @@ class Bursts {
 
  private:
   void Repeat() {
+    GiveWay();
     const grpc::Slice slice(BurstRequest().SerializeAsString());
     const grpc::ByteBuffer request(&slice, 1);
     while (!over_) {

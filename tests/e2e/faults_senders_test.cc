@@ -54,6 +54,7 @@ class SlowSenders {
   static constexpr absl::Duration kPause = absl::Milliseconds(40);
 
   void Trickle() {
+    GiveWay();
     for (; !over_ && sent_ + kBytesAtATime < bytes_.size(); sent_ += kBytesAtATime) {
       for (const auto& client : clients_) client->Send(bytes_.substr(sent_, kBytesAtATime));
       absl::SleepFor(kPause);
@@ -114,6 +115,7 @@ class VanishingSenders {
  public:
   VanishingSenders(const std::string& address, int* orderly, int* reset)
       : thread_([=, this] {
+          GiveWay();
           constexpr int64_t kPlaces[] = {0, 1, 1000, 65'000, 70'000, kMib, 3 * kMib};
           for (size_t i = 0; !over_; ++i) {
             const bool is_orderly = i % 2 == 0;

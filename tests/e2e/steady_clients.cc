@@ -1,6 +1,8 @@
 #include "tests/e2e/steady_clients.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -65,6 +67,11 @@ void SteadyClients::SendFor(absl::Duration period, std::vector<double>* latencie
     latencies_us->insert(latencies_us->end(), part.begin(), part.end());
     sent_ += static_cast<int64_t>(part.size());
   }
+}
+
+void GiveWay() {
+  // Linux gives each thread a nice value of its own.
+  EXPECT_EQ(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19), 0);
 }
 
 void ExpectUndisturbed(SteadyClients* clients, const std::function<Fault()>& begin,

@@ -33,6 +33,10 @@ class SteadyClients {
 // Something that goes on from when it is made until it is destroyed.
 using Fault = std::shared_ptr<void>;
 
+// Puts the calling thread behind all others that want to run: for the clients at fault, whose own
+// work is not to be measured.
+void GiveWay();
+
 // Has `clients` send in rounds, every second one beside a fault that `begin` starts, and expects
 // the p99 over all the disturbed rounds to be at most three times that over the others. A round
 // begins when `settled` says that the server is done with the fault before; that must come about.
