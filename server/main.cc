@@ -41,6 +41,10 @@ constexpr int kArenas = 4;
 // woken costs on two cores.
 constexpr int64_t kRunByCallerNsMax = 30'000;
 
+// A lane that sleeps is woken 10 to 40 us late; a client that waits for each answer comes back
+// within some 100 us.
+constexpr int64_t kLaneSpinNs = 200'000;
+
 // Large inputs are copied by several threads: one copies some 6 to 12 GB/s.
 constexpr int kCopyThreadsMin = 2;
 constexpr int kCopyThreadsMax = 4;
@@ -83,6 +87,7 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.queue = {config.queue_limit, config.queue_mib * kMib,
                    static_cast<int64_t>(config.queue_seconds * 1e9)};
   options.run_by_caller_ns_max = kRunByCallerNsMax;
+  options.lane_spin_ns = kLaneSpinNs;
   options.copy_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2,
                                     kCopyThreadsMin, kCopyThreadsMax);
   options.create_executor = CreateExecutor;

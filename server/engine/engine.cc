@@ -29,7 +29,9 @@ Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memo
                        const EngineOptions& options)
     : device(std::move(owned_device)),
       staging(std::move(staging_memory)),
-      scheduler(options.queue, options.lanes_per_device, options.clock),
+      scheduler({options.queue, options.lanes_per_device,
+                 device->properties().kind == DeviceKind::kCpu ? 0 : options.lane_spin_ns,
+                 options.clock, &staging}),
       busy(options.clock) {}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
@@ -54,8 +56,8 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
   Device* const opened = runner.device.get();
-  const LaneShared shared = {opened,    &runner.scheduler, &runner.staging, &runner.busy,
-                             &history_, &copiers_,         options.clock,   [this] { NoteLoss(); }};
+  const LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
+                             &copiers_, options.clock,     [this] { NoteLoss(); }};
   for (int i = 0; i < options.lanes_per_device; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
@@ -166,7 +168,7 @@ absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
   for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {
     if (!caller->in_use.TryLock()) continue;
     const absl::StatusOr<bool> pass = runner->scheduler.Pass(**job);
-    if (pass.ok() && *pass) {
+    if (pass.ok() && *pass && runner->scheduler.TakeStaging(job->get())) {
       (*job)->submitted_ns = clock_();
       caller->lane.Carry(std::move(*job));
     }

@@ -31,6 +31,8 @@ struct EngineOptions {
   // Jobs of at most 64 KiB that are measured to take the CPU device at most this long are run by
   // the thread that submits them, when nothing waits. 0: none.
   int64_t run_by_caller_ns_max = 0;
+  // How long a GPU's lane that has no more to do looks for more before it sleeps.
+  int64_t lane_spin_ns = 0;
   // Threads that copy large inputs, a lane's own included.
   int copy_threads = 1;
   Clock clock = MonotonicNs;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+
 namespace warpcall {
 namespace {
 
@@ -53,26 +55,53 @@ std::unique_ptr<Job> FairQueue::Take(uint64_t id, Connection* connection, const 
   return job;
 }
 
-std::unique_ptr<Job> FairQueue::Pop() {
-  const int64_t turn_end_ns = by_account_.begin()->first + kTurnNs;
-  uint64_t chosen = 0;
+FairQueue::Connection* FairQueue::Choose(const Ids& passed_over, uint64_t* chosen) const {
   Connection* connection = nullptr;
+  int64_t turn_end_ns = kNoDeadline;
   int looked_at = 0;
   for (const auto& [account_ns, id] : by_account_) {
     if (account_ns > turn_end_ns || ++looked_at > kConnectionsLookedAtMax) break;
+    if (absl::c_linear_search(passed_over, id)) continue;
+    turn_end_ns = std::min(turn_end_ns, account_ns + kTurnNs);
     Connection* const candidate = connections_.find(id)->second.get();
     if (connection != nullptr && candidate->jobs.begin()->first > connection->jobs.begin()->first)
       continue;
-    chosen = id;
+    *chosen = id;
     connection = candidate;
   }
-  account_now_ns_ = std::max(account_now_ns_, by_account_.begin()->first);
-  const Order order = connection->jobs.begin()->first;
-  const int64_t cost_ns = connection->jobs.begin()->second->predicted_ns;
-  by_account_.erase({connection->account_ns, chosen});
-  connection->account_ns += cost_ns;
-  by_account_.emplace(connection->account_ns, chosen);
-  return Take(chosen, connection, order);
+  return connection;
+}
+
+std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run) {
+  Ids passed_over;
+  uint64_t id = 0;
+  while (Connection* connection = Choose(passed_over, &id)) {
+    Job& job = *connection->jobs.begin()->second;
+    if (!may_run(job)) {
+      passed_over.push_back(id);
+      continue;
+    }
+    account_now_ns_ = std::max(account_now_ns_, by_account_.begin()->first);
+    by_account_.erase({connection->account_ns, id});
+    connection->account_ns += job.predicted_ns;
+    by_account_.emplace(connection->account_ns, id);
+    return Take(id, connection, connection->jobs.begin()->first);
+  }
+  return nullptr;
+}
+
+std::vector<std::unique_ptr<Job>> FairQueue::TakeStarved(int64_t until_ns) {
+  std::vector<JobKey> keys;
+  for (const auto& [account_ns, id] : by_account_) {
+    const auto& jobs = connections_.find(id)->second->jobs;
+    const int64_t since_ns = jobs.begin()->second->starved_since_ns;
+    if (since_ns == 0 || since_ns > until_ns) continue;
+    for (const auto& [order, job] : jobs)
+      if (job->submitted_ns <= until_ns) keys.push_back(job->key);
+  }
+  std::vector<std::unique_ptr<Job>> starved;
+  for (const JobKey& key : keys) starved.push_back(Remove(key));
+  return starved;
 }
 
 std::unique_ptr<Job> FairQueue::Remove(const JobKey& key) {

@@ -11,10 +11,13 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "server/engine/job.h"
 
 namespace warpcall {
@@ -31,8 +34,11 @@ class FairQueue {
   const Load& load() const { return load_; }
 
   void Push(std::unique_ptr<Job> job);
-  // REQUIRES: !empty().
-  std::unique_ptr<Job> Pop();
+  // The next job that `may_run`, which is asked of one job of each connection, in order. Null when
+  // there is none.
+  std::unique_ptr<Job> Pop(absl::FunctionRef<bool(Job&)> may_run);
+  // Jobs that were pushed by `until_ns` and whose connection's next job has starved since then.
+  std::vector<std::unique_ptr<Job>> TakeStarved(int64_t until_ns);
   // Null when no such job waits.
   std::unique_ptr<Job> Remove(const JobKey& key);
 
@@ -56,6 +62,9 @@ class FairQueue {
   };
   using Connections = absl::flat_hash_map<uint64_t, std::unique_ptr<Connection>>;
 
+  using Ids = absl::InlinedVector<uint64_t, 4>;
+
+  Connection* Choose(const Ids& passed_over, uint64_t* id) const;
   std::unique_ptr<Job> Take(uint64_t id, Connection* connection, const Order& order);
   void ForgetIdle();
 

@@ -36,6 +36,8 @@ struct Job {
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
   int64_t submitted_ns = 0;
+  int64_t starved_since_ns = 0;  // it is its connection's next, but there is no staging; 0: no
+  StagingBuffers staging;        // for inputs, then outputs: taken before the job reaches a lane
   // Part of a request of which parts have run: accepted while the server drains.
   bool continues = false;
   // How long a lane is expected to take, and whether that was measured: set by Engine::Submit.

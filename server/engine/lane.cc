@@ -8,10 +8,6 @@
 namespace warpcall {
 namespace {
 
-// A lane waits this long for staging that other jobs hold; a client that reads its responses slower
-// than that must not stall the device for everyone.
-constexpr int64_t kStagingWaitNs = 2'000'000'000;
-
 // Copying so much takes some 20 us, as long as it takes to wake a helper.
 constexpr int64_t kCopyGrainBytes = 256 << 10;
 
@@ -78,46 +74,29 @@ void Lane::Carry(std::unique_ptr<Job> job) {
     job->trace->reject_reason = RejectReason::kDeviceLost;
     shared_.on_lost();
   }
+  job->staging.clear();
   EndJob(std::move(job), std::move(status), std::move(outputs));
 }
 
 absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
   RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
-  StagingBuffers staging;
-  ASSIGN_OR_RETURN(staging, Allocate(job));
   const int64_t start_ns = shared_.clock();
-  CopyIn(job, staging);
+  CopyIn(job);
   RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
   absl::InlinedVector<StagingRange, 3> ranges;
-  for (const StagingBuffer& buffer : staging) ranges.push_back({buffer.data(), buffer.bytes()});
+  for (const StagingBuffer& buffer : job.staging) ranges.push_back({buffer.data(), buffer.bytes()});
   RETURN_IF_ERROR(executor_->Run(job, ranges));
   shared_.history->Note(job.row->id, job.trace->work, shared_.clock() - start_ns);
   job.trace->ran = true;
-  for (size_t i = job.inputs.size(); i < staging.size(); ++i)
-    outputs->push_back(std::move(staging[i]));
+  for (size_t i = job.inputs.size(); i < job.staging.size(); ++i)
+    outputs->push_back(std::move(job.staging[i]));
   return absl::OkStatus();
 }
 
-// Buffers for the inputs, then for the outputs.
-absl::StatusOr<StagingBuffers> Lane::Allocate(const Job& job) {
-  absl::InlinedVector<size_t, 3> sizes;
-  for (const TensorSpec& spec : job.problem.inputs) sizes.push_back(spec.bytes());
-  for (const TensorSpec& spec : job.problem.outputs) sizes.push_back(spec.bytes());
-  const int64_t give_up_ns = shared_.clock() + kStagingWaitNs;
-  absl::StatusOr<StagingBuffers> staging = shared_.staging->Allocate(sizes, [&] {
-    const int64_t now_ns = shared_.clock();
-    return now_ns < give_up_ns && CheckStillWanted(job, now_ns).ok();
-  });
-  if (staging.ok()) return staging;
-  RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
-  job.trace->reject_reason = RejectReason::kStagingBytes;
-  return staging;
-}
-
-void Lane::CopyIn(Job& job, const StagingBuffers& staging) {
+void Lane::CopyIn(Job& job) {
   const int64_t start_ns = shared_.clock();
   for (size_t i = 0; i < job.inputs.size(); ++i)
-    CopyPieces(job.inputs[i], staging[i].data(), shared_.copiers);
+    CopyPieces(job.inputs[i], job.staging[i].data(), shared_.copiers);
   job.trace->copy_in_bytes = job.input_bytes;
   job.release_inputs();
   job.trace->copy_in_ns = shared_.clock() - start_ns;

@@ -38,7 +38,6 @@ class BusyMeter {
 struct LaneShared {
   Device* device;
   Scheduler* scheduler;
-  StagingPool* staging;
   BusyMeter* busy;
   ServiceHistory* history;
   cpu::ThreadPool* copiers;  // for large inputs
@@ -53,13 +52,12 @@ class Lane {
 
   // Called first by the thread that is to use the lane.
   void BindThread();
-  // Runs the job and ends it.
+  // Runs the job, which has its staging, and ends it.
   void Carry(std::unique_ptr<Job> job);
 
  private:
   absl::Status Run(Job& job, StagingBuffers* outputs);
-  absl::StatusOr<StagingBuffers> Allocate(const Job& job);
-  void CopyIn(Job& job, const StagingBuffers& staging);
+  void CopyIn(Job& job);
 
   const LaneShared shared_;
   const std::unique_ptr<Executor> executor_;

@@ -14,6 +14,21 @@ constexpr int64_t kPushbackMsMax = 5'000;
 // A draining server is usually replaced: long enough for its successor to be found.
 constexpr int64_t kDrainPushbackMs = 1'000;
 
+// A job for which there is no staging waits so long for others to give theirs back: a client that
+// reads its answers slower than that must not hold up the rest.
+constexpr int64_t kStarvedNsMax = 2'000'000'000;
+constexpr absl::Duration kStarvedCheckPeriod = absl::Milliseconds(100);
+// How long a caller should stay away then.
+constexpr int64_t kStagingPushbackMs = 100;
+
+// Inputs, then outputs.
+absl::InlinedVector<size_t, 3> StagingSizes(const Job& job) {
+  absl::InlinedVector<size_t, 3> sizes;
+  for (const TensorSpec& spec : job.problem.inputs) sizes.push_back(spec.bytes());
+  for (const TensorSpec& spec : job.problem.outputs) sizes.push_back(spec.bytes());
+  return sizes;
+}
+
 constexpr Resource kResources[] = {Resource::kRequests, Resource::kBytes, Resource::kWorkNs};
 constexpr RejectReason kReasons[] = {RejectReason::kQueueRequests, RejectReason::kQueueBytes,
                                      RejectReason::kQueueWork};
@@ -26,13 +41,14 @@ double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 }  // namespace
 
-Scheduler::Scheduler(QueueLimits limits, int lanes, Clock clock)
-    : limits_(limits), lanes_(lanes), clock_(std::move(clock)) {}
+Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {
+  if (options_.staging != nullptr) options_.staging->OnReturn([this] { StagingReturned(); });
+}
 
 int64_t Scheduler::WaitNs(int64_t work_ns) const {
   const int64_t now_ns = clock_();
   for (const Running& running : running_) work_ns += std::max<int64_t>(0, running.end_ns - now_ns);
-  return work_ns / lanes_;
+  return work_ns / options_.lanes;
 }
 
 int64_t Scheduler::LimitOf(Resource resource) const {
@@ -128,6 +144,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
   {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(CheckOpen(**job));
+    RETURN_IF_ERROR(CheckStaging(**job));
     RETURN_IF_ERROR(CheckDeadline(**job));
     if (absl::Status status = MakeRoom(**job, &displaced); !status.ok()) {
       for (Displaced& other : displaced) {
@@ -138,10 +155,16 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     }
     (*job)->submitted_ns = clock_();
     waiting_.Push(std::move(*job));
-    CallIdle();
+    work_waits_.store(true, std::memory_order_release);
+    // A lane that spins takes the first job; whoever takes one calls the next.
+    if (!spinning_ || waiting_.load()[0] > 1) CallIdle();
   }
-  for (Displaced& other : displaced) EndJob(std::move(other.job), std::move(other.status));
+  End(std::move(displaced));
   return absl::OkStatus();
+}
+
+void Scheduler::End(DisplacedJobs displaced) {
+  for (Displaced& other : displaced) EndJob(std::move(other.job), std::move(other.status));
 }
 
 absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
@@ -164,16 +187,98 @@ std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
 }
 
 std::unique_ptr<Job> Scheduler::Next() {
-  absl::MutexLock lock(&mutex_);
-  while (waiting_.empty()) {
-    if (closed_) return nullptr;
-    Idle self;
-    idle_.push_back(&self);
-    while (!self.is_called) self.called.Wait(&mutex_);
+  for (bool spun = false;; spun = true) {
+    DisplacedJobs starved;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (std::unique_ptr<Job> job = TakeNext()) return job;
+      if (closed_ && waiting_.empty()) return nullptr;
+      if (!spun && !spinning_ && options_.spin_ns > 0 && waiting_.empty())
+        Spin();
+      else
+        Sleep();
+      TakeStarved(&starved);
+    }
+    End(std::move(starved));
   }
-  std::unique_ptr<Job> job = waiting_.Pop();
+}
+
+std::unique_ptr<Job> Scheduler::TakeNext() {
+  std::unique_ptr<Job> job = waiting_.Pop([this](Job& next) {
+    if (TakeStaging(&next)) return true;
+    if (next.starved_since_ns == 0) next.starved_since_ns = clock_();
+    return false;
+  });
+  work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
+  if (job == nullptr) return nullptr;
   running_.push_back({job->key.id, clock_() + job->predicted_ns});
+  if (!waiting_.empty()) CallIdle();
   return job;
+}
+
+bool Scheduler::TakeStaging(Job* job) const {
+  if (options_.staging == nullptr) return true;
+  absl::optional<StagingBuffers> staging =
+      options_.staging->TryAllocate(StagingSizes(*job), job->key.connection);
+  if (!staging.has_value()) return false;
+  job->staging = *std::move(staging);
+  return true;
+}
+
+absl::Status Scheduler::CheckStaging(const Job& job) const {
+  if (options_.staging == nullptr) return absl::OkStatus();
+  const size_t wanted = StagingPool::BytesFor(StagingSizes(job));
+  const size_t total = options_.staging->total_bytes();
+  if (wanted <= total) return absl::OkStatus();
+  job.trace->reject_reason = RejectReason::kStagingBytes;
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the request needs ", wanted, " bytes of staging memory for inputs and outputs; the ",
+          "limit is ", total, " bytes (staging_mib)")),
+      kNeverRetry);
+}
+
+void Scheduler::TakeStarved(DisplacedJobs* starved) {
+  if (waiting_.empty() || options_.staging == nullptr) return;
+  for (std::unique_ptr<Job>& job : waiting_.TakeStarved(clock_() - kStarvedNsMax)) {
+    job->trace->reject_reason = RejectReason::kStagingBytes;
+    absl::Status status = WithRetryPushback(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "staging memory has no room for ", job->input_bytes + job->output_bytes,
+            " bytes more of this connection; ", options_.staging->total_bytes(),
+            " bytes (staging_mib) are shared by requests and by responses not yet read")),
+        kStagingPushbackMs);
+    starved->push_back({std::move(job), std::move(status)});
+  }
+}
+
+void Scheduler::StagingReturned() {
+  absl::MutexLock lock(&mutex_);
+  if (!waiting_.empty()) CallIdle();
+}
+
+void Scheduler::Spin() {
+  spinning_ = true;
+  mutex_.Unlock();
+  const int64_t give_up_ns = clock_() + options_.spin_ns;
+  while (!work_waits_.load(std::memory_order_acquire) && clock_() < give_up_ns) {
+  }
+  mutex_.Lock();
+  spinning_ = false;
+}
+
+// Until called; no longer than it takes to notice what starves.
+void Scheduler::Sleep() {
+  Idle self;
+  idle_.push_back(&self);
+  while (!self.is_called) {
+    if (waiting_.empty()) {
+      self.called.Wait(&mutex_);
+    } else if (self.called.WaitWithTimeout(&mutex_, kStarvedCheckPeriod) && !self.is_called) {
+      std::erase(idle_, &self);
+      return;
+    }
+  }
 }
 
 void Scheduler::Finished(uint64_t id) {

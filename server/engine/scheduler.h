@@ -1,6 +1,7 @@
 // Admission and order of the jobs of one device: what is let in, who is next, who has to make room.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -29,11 +30,18 @@ struct QueueSnapshot {
   double oldest_age_seconds = 0;
 };
 
+struct SchedulerOptions {
+  QueueLimits limits;
+  int lanes = 1;        // how many jobs the device works on at once
+  int64_t spin_ns = 0;  // how long a lane that has no more to do looks for more before it sleeps
+  Clock clock = MonotonicNs;
+  StagingPool* staging = nullptr;  // from which jobs get theirs; outlives the scheduler
+};
+
 // Thread-safe.
 class Scheduler {
  public:
-  // `lanes`: how many jobs the device works on at once.
-  Scheduler(QueueLimits limits, int lanes, Clock clock);
+  explicit Scheduler(SchedulerOptions options);
 
   // Takes the job, or leaves it where it is and says why: RESOURCE_EXHAUSTED names the limit and
   // when to retry, or says that measured jobs ahead of it leave no time before its deadline;
@@ -50,8 +58,14 @@ class Scheduler {
   // Takes a waiting job back; null when it is not waiting.
   std::unique_ptr<Job> Remove(const JobKey& key);
 
-  // The next job, waiting for one; null once closed and empty.
+  // The next job, with its staging, waiting for one; null once closed and empty. Jobs for which
+  // there is no staging let others pass, and end with RESOURCE_EXHAUSTED after two seconds, on this
+  // thread.
   std::unique_ptr<Job> Next();
+  // Staging for a job from Pass. False when there is none at present.
+  bool TakeStaging(Job* job) const;
+  // Staging came back.
+  void StagingReturned();
   // A job from Next has left its lane.
   void Finished(uint64_t id);
 
@@ -73,11 +87,13 @@ class Scheduler {
     uint64_t id;
     int64_t end_ns;
   };
+  // Jobs that lost their place, and why: to be ended when the lock is free.
   struct Displaced {
     std::unique_ptr<Job> job;
     absl::Status status;
   };
   using DisplacedJobs = absl::InlinedVector<Displaced, 1>;
+  static void End(DisplacedJobs displaced);
 
   absl::Status CheckOpen(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDeadline(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -85,18 +101,25 @@ class Scheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Full(Resource resource, const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t LimitOf(Resource resource) const;
+  absl::Status CheckStaging(const Job& job) const;
+  std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeStarved(DisplacedJobs* starved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the lanes have done `work_ns` behind what they run.
   int64_t WaitNs(int64_t work_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const QueueLimits limits_;
-  const int lanes_;
-  const Clock clock_;
+  const SchedulerOptions options_;
+  const QueueLimits& limits_ = options_.limits;
+  const Clock& clock_ = options_.clock;
   mutable absl::Mutex mutex_;
   // The one that became idle last is called first: its core's caches still know the work.
   std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
+  bool spinning_ ABSL_GUARDED_BY(mutex_) = false;  // a lane
+  std::atomic<bool> work_waits_{false};            // for the lane that spins
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

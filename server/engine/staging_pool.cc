@@ -2,20 +2,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
-#include "server/engine/retry_pushback.h"
 
 namespace warpcall {
 namespace {
-
-constexpr absl::Duration kRecheckPeriod = absl::Milliseconds(10);
-// How long a caller should stay away when staging was full all through its wait.
-constexpr int64_t kStagingPushbackMs = 100;
 
 size_t RoundUp(size_t bytes) {
   return (bytes + StagingPool::kGranuleBytes - 1) / StagingPool::kGranuleBytes *
@@ -44,29 +39,51 @@ class StagingArena {
   }
 
   // Offsets for all `sizes`, or nothing.
-  std::optional<absl::InlinedVector<size_t, 3>> Take(absl::Span<const size_t> sizes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  std::optional<absl::InlinedVector<size_t, 3>> Take(absl::Span<const size_t> sizes,
+                                                     uint64_t connection) {
+    absl::MutexLock lock(&mutex_);
     absl::InlinedVector<size_t, 3> offsets;
+    const size_t wanted = StagingPool::BytesFor(sizes);
+    const auto held = held_.find(connection);
+    const size_t would_hold = wanted + (held == held_.end() ? 0 : held->second);
+    const size_t free = total_bytes() - used_;
+    if (wanted > free || (held != held_.end() && would_hold > free - wanted)) {
+      wanted_in_vain_ = true;
+      return std::nullopt;
+    }
     for (size_t bytes : sizes) {
       const std::optional<size_t> offset = TakeOne(RoundUp(bytes));
       if (!offset.has_value()) {
         for (size_t i = 0; i < offsets.size(); ++i) PutOne(offsets[i], RoundUp(sizes[i]));
+        wanted_in_vain_ = true;
         return std::nullopt;
       }
       offsets.push_back(*offset);
     }
+    if (wanted > 0) held_[connection] = would_hold;
     return offsets;
   }
 
-  void Put(size_t offset, size_t bytes) {
-    absl::MutexLock lock(&mutex_);
-    PutOne(offset, RoundUp(bytes));
-    returned_.SignalAll();
+  void Put(const StagingBuffer::Range& range) {
+    const size_t bytes = RoundUp(range.bytes);
+    if (bytes == 0) return;
+    bool tell;
+    {
+      absl::MutexLock lock(&mutex_);
+      PutOne(range.offset, bytes);
+      const auto held = held_.find(range.connection);
+      held->second -= bytes;
+      if (held->second == 0) held_.erase(held);
+      tell = std::exchange(wanted_in_vain_, false);
+    }
+    if (!tell) return;
+    absl::MutexLock lock(&returned_mutex_);
+    if (returned_ != nullptr) returned_();
   }
 
-  absl::Mutex* mutex() ABSL_LOCK_RETURNED(mutex_) { return &mutex_; }
-  void AwaitReturn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    returned_.WaitWithTimeout(&mutex_, kRecheckPeriod);
+  void OnReturn(std::function<void()> returned) {
+    absl::MutexLock lock(&returned_mutex_);
+    returned_ = std::move(returned);
   }
 
  private:
@@ -105,59 +122,54 @@ class StagingArena {
 
   const Buffer memory_;
   mutable absl::Mutex mutex_;
-  absl::CondVar returned_;
   // By offset, never adjacent. A vector: ranges are few, and none is allocated once it has grown.
   std::vector<Range> free_ ABSL_GUARDED_BY(mutex_);
   size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<uint64_t, size_t> held_ ABSL_GUARDED_BY(mutex_);  // bytes, by connection
+  bool wanted_in_vain_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Mutex returned_mutex_;  // held while `returned_` runs, so that it ends before its target
+  std::function<void()> returned_ ABSL_GUARDED_BY(returned_mutex_);
 };
 
-StagingBuffer::StagingBuffer(std::shared_ptr<StagingArena> arena, size_t offset, size_t bytes)
-    : arena_(std::move(arena)), offset_(offset), bytes_(bytes) {}
+StagingBuffer::StagingBuffer(std::shared_ptr<StagingArena> arena, const Range& range)
+    : arena_(std::move(arena)), range_(range) {}
 
 StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
   std::swap(arena_, other.arena_);
-  std::swap(offset_, other.offset_);
-  std::swap(bytes_, other.bytes_);
+  std::swap(range_, other.range_);
   return *this;
 }
 
 StagingBuffer::~StagingBuffer() {
-  if (arena_ != nullptr) arena_->Put(offset_, bytes_);
+  if (arena_ != nullptr) arena_->Put(range_);
 }
 
-char* StagingBuffer::data() const { return arena_ == nullptr ? nullptr : arena_->at(offset_); }
+char* StagingBuffer::data() const {
+  return arena_ == nullptr ? nullptr : arena_->at(range_.offset);
+}
 
 StagingPool::StagingPool(Buffer memory)
     : arena_(std::make_shared<StagingArena>(std::move(memory))) {}
 
-absl::StatusOr<StagingBuffers> StagingPool::Allocate(absl::Span<const size_t> sizes,
-                                                     absl::FunctionRef<bool()> keep_waiting) {
-  size_t wanted = 0;
-  for (size_t bytes : sizes) wanted += RoundUp(bytes);
-  if (wanted > total_bytes()) {
-    return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat("the request needs ", wanted,
-                                                  " bytes of staging memory for inputs and "
-                                                  "outputs; the limit is ",
-                                                  total_bytes(), " bytes (staging_mib)")),
-        kNeverRetry);
-  }
-  absl::MutexLock lock(arena_->mutex());
-  auto offsets = arena_->Take(sizes);
-  while (!offsets.has_value() && keep_waiting()) {
-    arena_->AwaitReturn();
-    offsets = arena_->Take(sizes);
-  }
-  if (!offsets.has_value()) {
-    return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "staging memory is full: ", wanted, " bytes wanted, ", total_bytes(),
-            " bytes (staging_mib) in all, held by requests and by responses not yet read")),
-        kStagingPushbackMs);
-  }
+StagingPool::~StagingPool() { arena_->OnReturn(nullptr); }
+
+void StagingPool::OnReturn(std::function<void()> returned) {
+  arena_->OnReturn(std::move(returned));
+}
+
+size_t StagingPool::BytesFor(absl::Span<const size_t> sizes) {
+  size_t bytes = 0;
+  for (const size_t size : sizes) bytes += RoundUp(size);
+  return bytes;
+}
+
+absl::optional<StagingBuffers> StagingPool::TryAllocate(absl::Span<const size_t> sizes,
+                                                        uint64_t connection) {
+  const auto offsets = arena_->Take(sizes, connection);
+  if (!offsets.has_value()) return absl::nullopt;
   StagingBuffers buffers;
   for (size_t i = 0; i < sizes.size(); ++i)
-    buffers.push_back(StagingBuffer(arena_, (*offsets)[i], sizes[i]));
+    buffers.push_back(StagingBuffer(arena_, {(*offsets)[i], sizes[i], connection}));
   return buffers;
 }
 

@@ -5,12 +5,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/functional/function_ref.h"
-#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "server/runtime/device.h"
 
@@ -22,18 +23,22 @@ class StagingArena;
 class StagingBuffer {
  public:
   StagingBuffer() = default;
-  StagingBuffer(std::shared_ptr<StagingArena> arena, size_t offset, size_t bytes);
+  struct Range {
+    size_t offset = 0;
+    size_t bytes = 0;  // as asked for
+    uint64_t connection = 0;
+  };
+  StagingBuffer(std::shared_ptr<StagingArena> arena, const Range& range);
   StagingBuffer(StagingBuffer&& other) noexcept { *this = std::move(other); }
   StagingBuffer& operator=(StagingBuffer&& other) noexcept;
   ~StagingBuffer();
 
   char* data() const;
-  size_t bytes() const { return bytes_; }  // as asked for
+  size_t bytes() const { return range_.bytes; }
 
  private:
   std::shared_ptr<StagingArena> arena_;
-  size_t offset_ = 0;
-  size_t bytes_ = 0;
+  Range range_;
 };
 
 using StagingBuffers = absl::InlinedVector<StagingBuffer, 3>;
@@ -48,11 +53,19 @@ class StagingPool {
   // Takes over `memory`, which must be aligned to the granule.
   explicit StagingPool(Buffer memory);
 
-  // One range per size, all or none (so that two jobs never wait for each other's half), waiting
-  // for others to give theirs back while `keep_waiting` says so; it is asked at least every 10 ms.
-  // RESOURCE_EXHAUSTED names the sizes and the limit.
-  absl::StatusOr<StagingBuffers> Allocate(absl::Span<const size_t> sizes,
-                                          absl::FunctionRef<bool()> keep_waiting);
+  // What ranges of `sizes` take up.
+  static size_t BytesFor(absl::Span<const size_t> sizes);
+
+  // One range per size, all or none (so that two jobs never wait for each other's half). Nothing
+  // when there is no room at present, or none for `connection`: one that holds ranges, which may be
+  // answers that it does not read, gets more only while at least as much as it then holds stays
+  // free.
+  absl::optional<StagingBuffers> TryAllocate(absl::Span<const size_t> sizes, uint64_t connection);
+
+  // `returned` is called when a range came back after an attempt got nothing: on the thread that
+  // gave it back, and not any more once the pool is gone.
+  void OnReturn(std::function<void()> returned);
+  ~StagingPool();
 
   size_t total_bytes() const;
   size_t used_bytes() const;

@@ -243,10 +243,12 @@ TEST_F(EngineTest, OutOfDeviceMemoryIsRefusedAndNothingElseChanges) {
 
 TEST_F(EngineTest, MoreThanStagingHoldsIsRefused) {
   Call call;
-  Run(&call, MakeJob(&call, 10'000));
-  EXPECT_EQ(call.status.code(), absl::StatusCode::kResourceExhausted);
+  std::unique_ptr<Job> job = MakeJob(&call, 10'000);
+  const absl::Status status = engine_->Submit(&job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(call.trace.reject_reason, RejectReason::kStagingBytes);
-  EXPECT_NE(call.status.message().find("65536"), absl::string_view::npos) << call.status;
+  EXPECT_NE(status.message().find("65536"), absl::string_view::npos) << status;
+  EXPECT_EQ(call.done_count, 0);
 }
 
 TEST_F(EngineTest, CancelEndsAWaitingJobAtOnceAndLeavesARunningOne) {

@@ -12,6 +12,8 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kMs = 1'000'000;
 
+bool Any(Job&) { return true; }
+
 class FairQueueTest : public ::testing::Test {
  protected:
   uint64_t Push(uint64_t connection, int64_t work_ns, int64_t deadline_ns = kNoDeadline) {
@@ -26,7 +28,7 @@ class FairQueueTest : public ::testing::Test {
   // The connections of the next `count` jobs.
   std::vector<uint64_t> Pop(int count) {
     std::vector<uint64_t> connections;
-    for (int i = 0; i < count; ++i) connections.push_back(queue_.Pop()->key.connection);
+    for (int i = 0; i < count; ++i) connections.push_back(queue_.Pop(Any)->key.connection);
     return connections;
   }
 
@@ -60,7 +62,7 @@ TEST_F(FairQueueTest, ConnectionsShareByWorkNotByCount) {
   for (int i = 0; i < 4; ++i) Push(1, 100 * kMs);
   for (int i = 0; i < 40; ++i) Push(2, 10 * kMs);
   int served_of_2 = 0;
-  for (int of_1 = 0; of_1 < 3;) (queue_.Pop()->key.connection == 1 ? of_1 : served_of_2)++;
+  for (int of_1 = 0; of_1 < 3;) (queue_.Pop(Any)->key.connection == 1 ? of_1 : served_of_2)++;
   EXPECT_NEAR(served_of_2, 20, 2);  // a turn
 }
 
@@ -75,6 +77,16 @@ TEST_F(FairQueueTest, OneThatComesBackDoesNotStartAnewNorPayForTheTimeAway) {
   EXPECT_THAT(Pop(1), ElementsAre(2));
   Push(3, kMs);  // starts where the others are, not 200 ms behind
   EXPECT_THAT(Pop(4), ::testing::UnorderedElementsAre(1, 3, 2, 2));
+}
+
+TEST_F(FairQueueTest, WhatMayNotRunLetsOtherConnectionsPass) {
+  const uint64_t stuck = Push(1, kMs);
+  Push(1, kMs);
+  Push(2, kMs);
+  const auto may_run = [&](Job& job) { return job.key.id != stuck; };
+  EXPECT_EQ(queue_.Pop(may_run)->key.connection, 2u);
+  EXPECT_EQ(queue_.Pop(may_run), nullptr);
+  EXPECT_EQ(queue_.Pop(Any)->key.id, stuck);
 }
 
 TEST_F(FairQueueTest, RemovingKeepsTheSums) {

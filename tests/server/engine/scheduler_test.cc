@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "server/engine/retry_pushback.h"
 
 namespace warpcall {
@@ -29,7 +32,8 @@ class SchedulerTest : public ::testing::Test {
   }
 
   std::atomic<int64_t> now_ns_{1000};
-  Scheduler scheduler_{{3, 100}, 2, [this] { return now_ns_.load(); }};
+  Scheduler scheduler_{
+      {.limits = {3, 100}, .lanes = 2, .clock = [this] { return now_ns_.load(); }}};
   std::atomic<bool> cancelled_{false};
   RequestTrace trace_;
   uint64_t last_id_ = 0;
@@ -90,7 +94,8 @@ TEST_F(SchedulerTest, RetryHintIsThePredictedWorkSharedByTheLanes) {
 }
 
 TEST_F(SchedulerTest, RefusesOverTheLimitOfPredictedWorkUnlessItIsAlone) {
-  Scheduler scheduler({10, 100, 5'000'000}, 1, [this] { return now_ns_.load(); });
+  Scheduler scheduler(
+      {.limits = {10, 100, 5'000'000}, .lanes = 1, .clock = [this] { return now_ns_.load(); }});
   std::unique_ptr<Job> job = MakeJob();
   job->predicted_ns = 9'000'000;
   EXPECT_TRUE(scheduler.Submit(&job).ok());
@@ -157,6 +162,95 @@ TEST_F(SchedulerTest, AFullQueueMakesRoomForAConnectionThatHoldsLess) {
   second->key.connection = 2;
   EXPECT_EQ(scheduler_.Submit(&second).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, id}), nullptr);
+}
+
+class StarvingTest : public SchedulerTest {
+ protected:
+  std::unique_ptr<Job> MakeLarge(uint64_t connection, size_t bytes) {
+    std::unique_ptr<Job> job = MakeJob();
+    job->key.connection = connection;
+    job->problem.inputs = {{DataType::kFloat32, {static_cast<int64_t>(bytes / 4)}}};
+    return job;
+  }
+
+  StagingPool staging_{Buffer(
+      std::aligned_alloc(4096, 8 * 4096), 8 * 4096,
+      [](void*, void* data, size_t) { std::free(data); }, nullptr)};
+  Scheduler scheduler_{{.limits = {10, 1000},
+                        .lanes = 1,
+                        .clock = [this] { return now_ns_.load(); },
+                        .staging = &staging_}};
+
+  uint64_t Submit(std::unique_ptr<Job> job) {
+    const uint64_t id = job->key.id;
+    EXPECT_TRUE(scheduler_.Submit(&job).ok());
+    return id;
+  }
+};
+
+TEST_F(StarvingTest, AJobWithoutStagingLetsOthersPassAndGoesOnWhenThereIsSome) {
+  Submit(MakeLarge(1, 6 * 4096));
+  std::unique_ptr<Job> holder = scheduler_.Next();
+  const uint64_t starving = Submit(MakeLarge(2, 3 * 4096));
+  const uint64_t behind = Submit(MakeLarge(2, 4));  // of the same connection: keeps its place
+  const uint64_t passing = Submit(MakeLarge(3, 4096));
+  EXPECT_EQ(scheduler_.Next()->key.id, passing);
+  std::thread lane([&] {
+    EXPECT_EQ(scheduler_.Next()->key.id, starving);
+    EXPECT_EQ(scheduler_.Next()->key.id, behind);
+  });
+  holder.reset();
+  lane.join();
+}
+
+TEST_F(StarvingTest, WhatStarvesTooLongIsRefused) {
+  Submit(MakeLarge(1, 8 * 4096));
+  const std::unique_ptr<Job> holder = scheduler_.Next();
+  std::unique_ptr<Job> job = MakeLarge(2, 4096);
+  absl::Notification done;
+  absl::Status refused;
+  job->done = [&](absl::Status status, StagingBuffers) {
+    refused = std::move(status);
+    done.Notify();
+  };
+  Submit(std::move(job));
+  std::thread lane([&] { EXPECT_EQ(scheduler_.Next(), nullptr); });
+  while (!done.HasBeenNotified()) {
+    now_ns_ += 500'000'000;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
+  EXPECT_EQ(RetryPushbackMs(refused), 100);
+  scheduler_.Close();
+  lane.join();
+}
+
+TEST_F(StarvingTest, MoreThanThereIsIsRefusedAtOnce) {
+  std::unique_ptr<Job> job = MakeLarge(1, 9 * 4096);
+  const absl::Status status = scheduler_.Submit(&job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("36864 bytes"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("32768 bytes (staging_mib)"), absl::string_view::npos) << status;
+  EXPECT_EQ(RetryPushbackMs(status), kNeverRetry);
+}
+
+TEST_F(SchedulerTest, ALaneThatSpinsFindsItsWorkAndOthersAreCalledForTheRest) {
+  Scheduler scheduler({.limits = {100, 1000}, .lanes = 2, .spin_ns = 50'000'000});
+  std::atomic<int> taken{0};
+  std::vector<std::thread> lanes;
+  for (int i = 0; i < 2; ++i)
+    lanes.emplace_back([&] {
+      while (scheduler.Next() != nullptr) ++taken;
+    });
+  for (int i = 1; i <= 200; ++i) {
+    std::unique_ptr<Job> job = MakeJob();
+    EXPECT_TRUE(scheduler.Submit(&job).ok());
+    while (i % 2 == 0 && taken < i) std::this_thread::yield();
+  }
+  scheduler.Close();
+  for (std::thread& lane : lanes) lane.join();
+  EXPECT_EQ(taken, 200);
 }
 
 TEST_F(SchedulerTest, PassLetsInOnlyWhenNothingWaits) {

@@ -2,14 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
-
-#include "absl/synchronization/notification.h"
-#include "server/engine/retry_pushback.h"
 
 namespace warpcall {
 namespace {
@@ -22,12 +20,10 @@ Buffer Memory(size_t bytes) {
       nullptr);
 }
 
-bool Never() { return false; }
-
 TEST(StagingPool, HandsOutAlignedRangesThatDoNotOverlap) {
   StagingPool pool(Memory(8 * kPage));
-  auto buffers = pool.Allocate({1, kPage, kPage + 1}, Never);
-  ASSERT_TRUE(buffers.ok());
+  auto buffers = pool.TryAllocate({1, kPage, kPage + 1}, 0);
+  ASSERT_TRUE(buffers.has_value());
   for (const StagingBuffer& buffer : *buffers) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % kPage, 0u);
     std::memset(buffer.data(), 1, buffer.bytes());
@@ -41,53 +37,59 @@ TEST(StagingPool, HandsOutAlignedRangesThatDoNotOverlap) {
 
 TEST(StagingPool, ZeroBytesTakeNothing) {
   StagingPool pool(Memory(kPage));
-  auto buffers = pool.Allocate({0, kPage, 0}, Never);
-  ASSERT_TRUE(buffers.ok());
+  auto buffers = pool.TryAllocate({0, kPage, 0}, 0);
+  ASSERT_TRUE(buffers.has_value());
   EXPECT_EQ(pool.used_bytes(), kPage);
   EXPECT_EQ((*buffers)[0].bytes(), 0u);
 }
 
-TEST(StagingPool, RefusesWhatNeverFitsAndSaysSo) {
-  StagingPool pool(Memory(2 * kPage));
-  const auto refused = pool.Allocate({kPage, kPage + 1}, [] { return true; });
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(refused.status().message().find("12288"), absl::string_view::npos);
-  EXPECT_NE(refused.status().message().find("8192"), absl::string_view::npos);
-  EXPECT_EQ(RetryPushbackMs(refused.status()), kNeverRetry);
-}
-
-TEST(StagingPool, RefusesWhenFullAndKeepsNothingHalf) {
+TEST(StagingPool, KeepsNothingHalfWhenThereIsNoRoom) {
   StagingPool pool(Memory(3 * kPage));
-  auto held = pool.Allocate({2 * kPage}, Never);
-  ASSERT_TRUE(held.ok());
-  const auto refused = pool.Allocate({kPage, kPage}, Never);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_GT(RetryPushbackMs(refused.status()).value_or(0), 0);
+  auto held = pool.TryAllocate({2 * kPage}, 1);
+  ASSERT_TRUE(held.has_value());
+  EXPECT_FALSE(pool.TryAllocate({kPage, kPage}, 2).has_value());
   EXPECT_EQ(pool.used_bytes(), 2 * kPage);
+  EXPECT_EQ(StagingPool::BytesFor({1, kPage, kPage + 1}), 4 * kPage);
 }
 
-TEST(StagingPool, WaitsForAReturn) {
-  StagingPool pool(Memory(kPage));
-  auto held = pool.Allocate({kPage}, Never);
-  ASSERT_TRUE(held.ok());
-  absl::Notification waiting;
-  std::thread waiter([&] {
-    EXPECT_TRUE(pool.Allocate({kPage},
-                              [&] {
-                                if (!waiting.HasBeenNotified()) waiting.Notify();
-                                return true;
-                              })
-                    .ok());
-  });
-  waiting.WaitForNotification();
+TEST(StagingPool, AConnectionGetsMoreOnlyWhileAsMuchStaysFree) {
+  StagingPool pool(Memory(8 * kPage));
+  std::vector<StagingBuffers> held;
+  while (auto buffers = pool.TryAllocate({kPage}, 1)) held.push_back(*std::move(buffers));
+  EXPECT_EQ(held.size(), 4u);
+  auto other = pool.TryAllocate({3 * kPage}, 2);  // holds nothing: takes what there is
+  EXPECT_TRUE(other.has_value());
+  EXPECT_FALSE(pool.TryAllocate({kPage}, 2).has_value());
+  held.pop_back();
+  held.pop_back();
+  EXPECT_TRUE(pool.TryAllocate({kPage}, 3).has_value());
+  EXPECT_FALSE(pool.TryAllocate({kPage}, 1).has_value());
+  other->clear();
+  EXPECT_TRUE(pool.TryAllocate({kPage}, 1).has_value());
+}
+
+TEST(StagingPool, TellsOfReturnsThatSomebodyWantsUntilItIsGone) {
+  auto pool = std::make_unique<StagingPool>(Memory(kPage));
+  int told = 0;
+  pool->OnReturn([&] { ++told; });
+  auto held = pool->TryAllocate({kPage}, 1);
   held->clear();
-  waiter.join();
+  EXPECT_EQ(told, 0);  // nobody went without
+  held = pool->TryAllocate({kPage}, 1);
+  EXPECT_FALSE(pool->TryAllocate({kPage}, 2).has_value());
+  held->clear();
+  EXPECT_EQ(told, 1);
+  held = pool->TryAllocate({kPage}, 1);
+  EXPECT_FALSE(pool->TryAllocate({kPage}, 2).has_value());
+  pool.reset();
+  held->clear();
+  EXPECT_EQ(told, 1);
 }
 
 TEST(StagingPool, BuffersOutliveThePool) {
   auto pool = std::make_unique<StagingPool>(Memory(kPage));
-  auto buffers = pool->Allocate({kPage}, Never);
-  ASSERT_TRUE(buffers.ok());
+  auto buffers = pool->TryAllocate({kPage}, 0);
+  ASSERT_TRUE(buffers.has_value());
   pool.reset();
   std::memset((*buffers)[0].data(), 7, kPage);
 }
@@ -96,11 +98,13 @@ TEST(StagingPool, CoalescesBackToOneRangeAfterAnyOrderOfReturns) {
   constexpr size_t kPages = 64;
   StagingPool pool(Memory(kPages * kPage));
   std::mt19937 random(std::random_device{}());
+  uint64_t connection = 0;
   for (int round = 0; round < 200; ++round) {
     std::vector<StagingBuffers> held;
     for (;;) {
-      auto buffers = pool.Allocate({random() % (8 * kPage), random() % (4 * kPage)}, Never);
-      if (!buffers.ok()) break;
+      auto buffers =
+          pool.TryAllocate({random() % (8 * kPage), random() % (4 * kPage)}, ++connection);
+      if (!buffers.has_value()) break;
       held.push_back(*std::move(buffers));
       if (random() % 3 == 0)
         held.erase(held.begin() + static_cast<ptrdiff_t>(random() % held.size()));
@@ -108,7 +112,7 @@ TEST(StagingPool, CoalescesBackToOneRangeAfterAnyOrderOfReturns) {
     std::shuffle(held.begin(), held.end(), random);
     held.clear();
     ASSERT_EQ(pool.used_bytes(), 0u);
-    ASSERT_TRUE(pool.Allocate({kPages * kPage}, Never).ok());
+    ASSERT_TRUE(pool.TryAllocate({kPages * kPage}, 0).has_value());
   }
 }
 
@@ -118,8 +122,8 @@ TEST(StagingPool, ThreadsNeverShareARange) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {
       for (int i = 0; i < 500; ++i) {
-        auto buffers = pool.Allocate({2 * kPage, kPage}, [] { return true; });
-        ASSERT_TRUE(buffers.ok());
+        auto buffers = pool.TryAllocate({2 * kPage, kPage}, static_cast<uint64_t>(t));
+        if (!buffers.has_value()) continue;
         std::memset((*buffers)[0].data(), t, 2 * kPage);
         for (size_t at = 0; at < 2 * kPage; at += 512) ASSERT_EQ((*buffers)[0].data()[at], t);
       }
