@@ -32,7 +32,8 @@ std::string CheckAddress(const std::string& address) {
 void AddLimits(CLI::App* app, Config* config) {
   app->add_option("--lanes_per_device", config->lanes_per_device,
                   "Jobs that a device works on at once, each with a thread and a stream")
-      ->check(CLI::Range(1, 64));
+      ->check(CLI::Range(1, 64))
+      ->default_str("2, or 4 on a GPU");
   app->add_option("--staging_mib", config->staging_mib,
                   "Staging memory per device, for the inputs and outputs of running requests and "
                   "for responses not yet sent, MiB")

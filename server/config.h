@@ -13,7 +13,7 @@ struct Config {
   std::vector<std::string> listen = {"127.0.0.1:8470"};
   std::string metrics_listen = "127.0.0.1:9470";
   std::string devices = "auto";
-  int lanes_per_device = 2;
+  int lanes_per_device = 0;  // 0: not given
   int64_t staging_mib = 2048;
   int64_t max_message_mib = 512;
   int64_t queue_limit = 1024;

@@ -37,6 +37,12 @@ constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
 // one connection was the same within its noise.
 constexpr int kArenas = 4;
 
+// A GPU's lane also copies in and sends answers, which takes longer than the device for small and
+// middling requests: of 1 MiB, eight connections got 4500 a second with two lanes, 6000 with four
+// and with eight.
+constexpr int kLanesPerCpu = 2;
+constexpr int kLanesPerGpu = 4;
+
 // A gRPC thread may spend so long on a job of the CPU device: what handing it to a lane and being
 // woken costs on two cores.
 constexpr int64_t kRunByCallerNsMax = 30'000;
@@ -75,14 +81,15 @@ void AwaitSignalFor(const sigset_t& signals, double seconds) {
 DeviceOptions ToDeviceOptions(const Config& config) {
   DeviceOptions options;
   options.selection = config.worker_device.empty() ? config.devices : config.worker_device;
-  options.lanes_per_device = config.lanes_per_device;
+  options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
   options.fault_injection = config.fault_injection;
   return options;
 }
 
 EngineOptions ToEngineOptions(const Config& config) {
   EngineOptions options;
-  options.lanes_per_device = config.lanes_per_device;
+  options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerCpu;
+  options.lanes_per_gpu = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
   options.queue = {config.queue_limit, config.queue_mib * kMib,
                    static_cast<int64_t>(config.queue_seconds * 1e9)};

@@ -1,5 +1,8 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -81,9 +84,17 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+void GiveWay(int nice) {
+  // Linux gives each thread a nice value of its own.
+  if (nice > 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice);
+}
+
+ThreadPool::ThreadPool(int threads, int nice) : state_(std::make_unique<State>()) {
   for (int i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->Work(); });
+    state_->workers.emplace_back([state = state_.get(), nice] {
+      GiveWay(nice);
+      state->Work();
+    });
   }
 }
 

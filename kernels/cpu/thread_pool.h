@@ -13,8 +13,9 @@ namespace warpcall::cpu {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the calling thread: 1 starts none.
-  explicit ThreadPool(int threads);
+  // `threads` >= 1 counts the calling thread: 1 starts none. `nice` is what those that are started
+  // are set to: 0 to 19, the more the sooner they give way to others.
+  explicit ThreadPool(int threads, int nice = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -30,6 +31,9 @@ class ThreadPool {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Sets the calling thread's nice value; 0 leaves it as it is.
+void GiveWay(int nice);
 
 // The pool that the CPU device puts into every launch.
 inline ThreadPool& PoolOf(const LaunchContext& context) {

@@ -13,7 +13,12 @@ namespace warpcall {
 namespace {
 
 // What a gRPC thread may copy: as long as it takes to wake a lane.
-constexpr int64_t kRunByCallerBytesMax = 64 << 10;
+constexpr int64_t kRunByCallerBytesMax = 256 << 10;
+
+int LanesOf(const Device& device, const EngineOptions& options) {
+  return device.properties().kind == DeviceKind::kCpu ? options.lanes_per_device
+                                                      : options.lanes_per_gpu;
+}
 
 }  // namespace
 
@@ -29,7 +34,7 @@ Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memo
                        const EngineOptions& options)
     : device(std::move(owned_device)),
       staging(std::move(staging_memory)),
-      scheduler({options.queue, options.lanes_per_device,
+      scheduler({options.queue, LanesOf(*device, options),
                  device->properties().kind == DeviceKind::kCpu ? 0 : options.lane_spin_ns,
                  options.clock, &staging}),
       busy(options.clock) {}
@@ -58,7 +63,8 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   Device* const opened = runner.device.get();
   const LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
                              &copiers_, options.clock,     [this] { NoteLoss(); }};
-  for (int i = 0; i < options.lanes_per_device; ++i) {
+  const int lanes = LanesOf(*opened, options);
+  for (int i = 0; i < lanes; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
                                    ? CreateLocalExecutor(opened, options.clock)
@@ -67,7 +73,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   }
   if (options.run_by_caller_ns_max == 0 || opened->properties().kind != DeviceKind::kCpu)
     return absl::OkStatus();
-  for (int i = 0; i < options.lanes_per_device; ++i) {
+  for (int i = 0; i < lanes; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, CreateLocalExecutor(opened, options.clock));
     runner.caller_lanes.push_back(std::make_unique<CallerLane>(shared, std::move(executor)));

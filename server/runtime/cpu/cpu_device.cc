@@ -20,6 +20,10 @@ namespace {
 // From this size on, memory is asked for in huge pages: a fault every 2 MiB instead of every 4 KiB.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
+// Threads that compute give way to those that talk to clients, or a few large requests would add a
+// scheduler's time slices, some milliseconds each, to the latency of every small one.
+constexpr int kComputeNice = 10;
+
 int64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -61,7 +65,10 @@ class CpuStream final : public Stream {
  public:
   CpuStream(CpuDevice* device, cpu::ThreadPool* pool) : device_(device), pool_(pool) {}
 
-  absl::Status BindThread() override { return absl::OkStatus(); }
+  absl::Status BindThread() override {
+    cpu::GiveWay(kComputeNice);
+    return absl::OkStatus();
+  }
   void* native_handle() override { return pool_; }
   absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override {
     return device_->AllocateMemory(bytes);
@@ -102,7 +109,7 @@ int CpuDevice::UsableThreads() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-CpuDevice::CpuDevice(int threads) : pool_(threads) {
+CpuDevice::CpuDevice(int threads) : pool_(threads, kComputeNice) {
   properties_.name = "cpu";
   properties_.kind = DeviceKind::kCpu;
   properties_.description = ModelName();
