@@ -12,8 +12,10 @@ build_packages=(
   prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
   libcpp-httplib-dev
 )
-# clang and its run-time library are for the fuzzer and the thread-safety analysis.
-test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-dev)
+# clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
+# brings promtool, and python3 for the tests of what deploy/ holds to watch the server.
+test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-dev
+  prometheus python3)
 
 # Shared libraries carry a version in their package names, which differ between releases. The
 # development package depends on the right one; the pattern picks it from the dependencies.
@@ -27,8 +29,11 @@ run_packages=(
   'libcpp-httplib-dev libcpp-httplib[0-9]*'
 )
 
+# What maintainers' scripts ask whether they may start a service.
+readonly service_policy=/usr/sbin/policy-rc.d
+policy_is_ours=
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'clean_up' EXIT
 
 fail() {
   echo "install_packages.sh: $1" >&2
@@ -52,6 +57,27 @@ fi
 apt_get() {
   "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get --quiet -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" >>"$log" 2>&1 </dev/null
+}
+
+clean_up() {
+  rm -f "$log"
+  [[ -z $policy_is_ours ]] || "${become_root[@]}" rm -f "$service_policy"
+}
+
+# The tests start Prometheus themselves; its package would start one on port 9090, now and at every
+# boot. A policy that is there already is the administrator's (container images have one that forbids
+# all) and stays.
+forbid_services() {
+  [[ ! -e $service_policy ]] || return 0
+  policy_is_ours=1
+  printf '#!/bin/sh\nexit 101\n' | "${become_root[@]}" tee "$service_policy" >/dev/null
+  "${become_root[@]}" chmod 755 "$service_policy"
+}
+
+forbid_prometheus_at_boot() {
+  [[ -d /run/systemd/system ]] || return 0
+  "${become_root[@]}" systemctl disable --now prometheus.service >>"$log" 2>&1 ||
+    echo 'warning: Prometheus may start with this machine: systemctl disable prometheus' >&2
 }
 
 # The name that this release gives to the library of a development package.
@@ -84,10 +110,12 @@ install() {
       fail "this release has no package $package." \
         'Debian 12, Ubuntu 24.04 and later have what Warpcall needs.'
   done
+  [[ " $* " != *' prometheus '* ]] || forbid_services
   if ! apt_get install --yes --no-install-recommends "$@"; then
     tail -n 40 "$log" >&2
     fail "apt-get install failed (its output is above): $*"
   fi
+  [[ " $* " != *' prometheus '* ]] || forbid_prometheus_at_boot
   echo "installed $# packages in $((SECONDS - started)) s"
 }
 
