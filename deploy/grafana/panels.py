@@ -1,0 +1,262 @@
+"""What the dashboard shows: a table of rows of panels, which dashboard.py lays out.
+
+A description says what the panel shows and what to do when it looks bad. Units are Grafana's.
+"""
+
+import dataclasses
+
+# (name, label, query). All of `kernel` and `implementation` includes "", which requests have that
+# were refused before these were known.
+VARIABLES = [
+    ("instance", "server", "label_values(warpcall_build_info, instance)"),
+    ("device", "device", 'label_values(warpcall_queue_depth{instance=~"$instance"}, device)'),
+    ("kernel", "kernel",
+     'label_values(warpcall_requests_total{instance=~"$instance", kernel!=""}, kernel)'),
+    ("implementation", "implementation",
+     'label_values(warpcall_requests_total{instance=~"$instance", kernel=~"$kernel", '
+     'implementation!=""}, implementation)'),
+]
+
+SERVER = 'instance=~"$instance"'
+DEVICE = f'{SERVER}, device=~"$device"'
+KERNEL = f'{SERVER}, kernel=~"$kernel"'
+ROW = f'{KERNEL}, implementation=~"$implementation"'
+RUN = f'{ROW}, device=~"$device"'
+ROW_LEGEND = "{{kernel}} {{implementation}}"
+RUN_LEGEND = "{{kernel}} {{implementation}} on {{device}}"
+DEVICE_LEGEND = "{{device}} of {{instance}}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    title: str
+    unit: str
+    queries: list  # (expression, legend)
+    description: str
+    width: int = 8  # of 24 columns
+    most: float | None = None  # of the axis
+    log: bool = False
+    stacked: bool = False
+    heatmap: bool = False
+
+
+def rate(metric, selector, labels):
+    by = f"sum by ({', '.join(labels)}) " if labels else "sum"
+    return f"{by}(rate({metric}{{{selector}}}[$__rate_interval]))"
+
+
+def quantile(share, metric, selector, labels):
+    return f"histogram_quantile({share}, {rate(metric + '_bucket', selector, [*labels, 'le'])})"
+
+
+def latency(share):
+    return quantile(share, "warpcall_request_duration_seconds", ROW, ["kernel", "implementation"])
+
+
+def per_kernel_second(metric):
+    labels = ["instance", "device", "kernel", "implementation"]
+    seconds = rate("warpcall_kernel_duration_seconds_sum", RUN, labels)
+    return f"{rate(metric, RUN, labels)} / ({seconds} > 0)"
+
+
+REQUESTS = [
+    Panel("Requests by kernel and implementation", "reqps",
+          [(rate("warpcall_requests_total", ROW, ["kernel", "implementation"]) + " > 0",
+            ROW_LEGEND)],
+          "Requests answered, whatever the answer; those without a kernel were refused before it "
+          "was known. A fall without a fall in demand: look at the queue, then at the device.",
+          stacked=True),
+    Panel("Requests by code", "reqps",
+          [(rate("warpcall_requests_total", ROW, ["code"]), "{{code}}")],
+          "INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED: what clients ask is wrong, and the answers "
+          "say what. RESOURCE_EXHAUSTED: see Refusals. INTERNAL and UNAVAILABLE are the server's "
+          "doing: its log has the reasons.",
+          stacked=True),
+    Panel("Refusals by reason", "reqps",
+          [(rate("warpcall_rejected_total", SERVER, ["reason"]), "{{reason}}")],
+          "Refused before a device worked for it. queue_*, staging_bytes and device_memory: the "
+          "server is full, so send less, add devices, or raise the limit named. deadline*: "
+          "clients give too little time. draining and device_lost: the server goes, or its device "
+          "went."),
+    Panel("Error budget burn", "short",
+          [("warpcall:request_errors:ratio_rate5m / 0.001", "5 minutes"),
+           ("warpcall:request_errors:ratio_rate1h / 0.001", "1 hour"),
+           ("warpcall:request_errors:ratio_rate6h / 0.001", "6 hours")],
+          "How many times faster than evenly over 30 days the budget of 0.1 % errors by the "
+          "server's doing is spent. Over 14.4 in the hour, or over 6 in six hours, an alert "
+          "pages: see Requests by code, then the server's log."),
+    Panel("Request durations", "s",
+          [(f"sum by (le) (increase(warpcall_request_duration_seconds_bucket{{{ROW}}}"
+            "[$__rate_interval]))", "{{le}}")],
+          "From receipt to answer, refusals included; each bucket is twice the one below. Two "
+          "bands are two kinds of requests; a band that splits under load is a queue: narrow it "
+          "down with the variables.",
+          width=16, heatmap=True),
+]
+
+LATENCY = [
+    Panel(f"Latency, {name}", "s", [(latency(share), ROW_LEGEND)],
+          "From receipt to answer inside the server, right to within a factor of two (the "
+          "buckets). "
+          + advice, log=True)
+    for share, name, advice in [
+        (0.5, "median", "A step up without a new kind of request: compare the phases below."),
+        (0.9, "90th percentile", "Far above the median: requests of mixed sizes, or a queue."),
+        (0.99, "99th percentile",
+         "Far above the 90th: bursts (queue), slow first requests of a new shape (library rows are "
+         "timed then), or a noisy neighbour."),
+    ]
+]
+
+PHASES = [
+    Panel("Mean time by phase", "s",
+          [(rate("warpcall_phase_duration_seconds_sum", KERNEL, ["phase"]) + " / "
+            + rate("warpcall_phase_duration_seconds_count", KERNEL, ["phase"]), "{{phase}}")],
+          "Where the time of requests that ran goes. queue grows: more work than the device does. "
+          "copy_in: large inputs, or the host's memory is busy. h2d and d2h: the link to the GPU. "
+          "kernel: see the row below.",
+          stacked=True),
+    Panel("99th percentile by phase", "s",
+          [(quantile(0.99, "warpcall_phase_duration_seconds", KERNEL, ["kernel", "phase"]),
+            "{{kernel}} {{phase}}")],
+          "The phase that makes the tail of the latency, by kernel; what to do is as for the "
+          "means.",
+          log=True),
+    Panel("Device time of kernels, median and 99th percentile", "s",
+          [(quantile(share, "warpcall_kernel_duration_seconds", RUN,
+                     ["kernel", "implementation", "data_type", "device"]),
+            RUN_LEGEND + " {{data_type}} p" + name) for share, name in [(0.5, "50"), (0.99, "99")]],
+          "The kernel alone, without queue and copies. Slower for the same sizes: clocks (see "
+          "Power and Temperature), another program on the device, or another implementation "
+          "chosen.",
+          log=True),
+]
+
+KERNELS = [
+    Panel("Achieved bandwidth", "Bps",
+          [(per_kernel_second("warpcall_kernel_bytes_total"), RUN_LEGEND)],
+          "Least bytes that the kernels must move over the time they took. Small requests are "
+          "bound by launches, matmul by arithmetic; for the others compare with the ceiling."),
+    Panel("Achieved FLOP/s", "flops",
+          [(per_kernel_second("warpcall_kernel_flops_total"), RUN_LEGEND)],
+          "Operations by the kernel's definition over the time it took. For matmul, compare "
+          "implementations on the same shapes with warpcall_kernel_bench."),
+    Panel("Achieved against ceiling", "percentunit",
+          [("warpcall:kernel_of_bandwidth_ceiling:ratio_rate5m"
+            f"{{{RUN}}}", RUN_LEGEND)],
+          "Achieved bandwidth over what a copy reached on the same device; absent until that is "
+          "measured. Large elementwise requests and softmax reach 0.9: lower means small "
+          "requests, a row meant for comparison (manual, reference), or a device that is shared."),
+    Panel("Theoretical occupancy", "percentunit",
+          [(f"warpcall_kernel_occupancy_ratio{{{RUN}}}", RUN_LEGEND + " {{kind}}")],
+          "Resident warps over the most that fit, of the last launch; GPUs only. Low is no fault "
+          "by itself (matmul trades it for registers); read it with the bandwidth.", most=1),
+    Panel("Waves", "short",
+          [(f"warpcall_kernel_waves{{{RUN}}}", RUN_LEGEND)],
+          "Rounds in which the last launch's blocks filled the GPU. Below 1 the GPU is not full: "
+          "larger requests use it better.", log=True),
+    Panel("Wave efficiency", "percentunit",
+          [(f"warpcall_kernel_wave_efficiency_ratio{{{RUN}}}", RUN_LEGEND)],
+          "Waves over waves rounded up. Low with few waves: much of the GPU idles in the last "
+          "one; other sizes, or another implementation, fit better.", most=1),
+]
+
+QUEUES = [
+    Panel("Requests waiting", "short",
+          [(f"warpcall_queue_depth{{{DEVICE}}}", DEVICE_LEGEND)],
+          "Admitted and not yet started. Steadily above zero: as much work as the device does, or "
+          "more. At --queue_limit requests are refused."),
+    Panel("Age of the oldest waiting request", "s",
+          [(f"warpcall_queue_oldest_age_seconds{{{DEVICE}}}", DEVICE_LEGEND)],
+          "Over 5 s for 2 minutes alerts. The device busy: too much work for it. Not busy: it "
+          "hangs; restart the server."),
+    Panel("Bytes waiting", "bytes",
+          [(f"warpcall_queue_bytes{{{DEVICE}}}", DEVICE_LEGEND)],
+          "Tensor bytes of waiting requests, in the host's memory. At --queue_mib requests are "
+          "refused."),
+    Panel("Device busy", "percentunit",
+          [(f"rate(warpcall_device_busy_seconds_total{{{DEVICE}}}[$__rate_interval])",
+            DEVICE_LEGEND)],
+          "Share of the time in which a kernel or copy ran. Near 1 with a queue: add devices. Low "
+          "with a queue: requests wait for staging, or for the host's copies.", most=1),
+]
+
+MEMORY = [
+    Panel("Staging", "bytes",
+          [(f"warpcall_staging_bytes{{{DEVICE}}}", DEVICE_LEGEND + " {{state}}")],
+          "Memory for inputs and outputs of running requests and for answers not yet sent. Near "
+          "the total: requests wait or are refused; raise --staging_mib, or find clients that do "
+          "not read their answers."),
+    Panel("Device memory", "bytes",
+          [(f"warpcall_device_memory_bytes{{{DEVICE}}}", DEVICE_LEGEND + " {{state}}")],
+          "used and reserved are the server's. Used that grows without larger requests is a leak: "
+          "report it. Near the total: serve smaller requests, or use fewer lanes."),
+    Panel("Host copies", "Bps",
+          [(rate("warpcall_host_copy_bytes_total", SERVER, ["where"]), "{{where}}")],
+          "Tensor bytes that the host copied. copy_in is the inputs' rate; copy_out is zero, as "
+          "answers are sent from where they lie. Anything else is a defect."),
+]
+
+GPU = [
+    Panel("Devices healthy", "short",
+          [(f"warpcall_device_healthy{{{DEVICE}}}", DEVICE_LEGEND)],
+          "0: lost until the server is restarted; its log and the errors beside say why.", most=1),
+    Panel("Multiprocessors active, and occupancy", "percentunit",
+          [(f"warpcall_gpu_sm_active_ratio{{{DEVICE}}}", DEVICE_LEGEND + " active"),
+           (f"warpcall_gpu_sm_occupancy_ratio{{{DEVICE}}}", DEVICE_LEGEND + " occupancy")],
+          "Of the whole GPU, other programs included. Active while this server is idle: somebody "
+          "else uses it.", most=1),
+    Panel("Memory and tensor units active", "percentunit",
+          [(f"warpcall_gpu_dram_bandwidth_ratio{{{DEVICE}}}", DEVICE_LEGEND + " DRAM"),
+           (f"warpcall_gpu_tensor_active_ratio{{{DEVICE}}}", DEVICE_LEGEND + " tensor")],
+          "What limits the GPU now. Both low while it is busy: small requests, or waiting for the "
+          "link.",
+          most=1),
+    Panel("Power", "watt",
+          [(f"warpcall_gpu_power_watts{{{DEVICE}}}", DEVICE_LEGEND)],
+          "At the GPU's limit its clocks fall and kernels slow down: raise the limit, or accept "
+          "it."),
+    Panel("Temperature", "celsius",
+          [(f"warpcall_gpu_temperature_celsius{{{DEVICE}}}", DEVICE_LEGEND)],
+          "Above about 85 °C the GPU lowers its clocks, and kernels slow down: look at fans and "
+          "air flow."),
+    Panel("Errors of GPU and CUDA", "short",
+          [(f"sum by (instance, device, xid) (increase(warpcall_gpu_xid_errors_total{{{DEVICE}}}"
+            "[$__rate_interval]))", DEVICE_LEGEND + " Xid {{xid}}"),
+           (f"sum by (instance, code) (increase(warpcall_cuda_errors_total{{{SERVER}}}"
+            "[$__rate_interval]))", "{{code}} of {{instance}}")],
+          "What the driver reported. NVIDIA's table of Xid errors says whether a program or the "
+          "hardware is at fault (48, 63, 64, 74, 79, 94, 95: the hardware); a CUDA error that is "
+          "not cudaErrorMemoryAllocation loses the device."),
+]
+
+PROCESS = [
+    Panel("Resident memory", "bytes",
+          [(f"process_resident_memory_bytes{{{SERVER}}} and on (instance) warpcall_build_info",
+            "{{instance}}")],
+          "Grows to staging, queue and library caches, then stays. Growth for hours under the "
+          "same load is a leak: report it with the load."),
+    Panel("Processors used", "short",
+          [(f"rate(process_cpu_seconds_total{{{SERVER}}}[$__rate_interval]) "
+            "and on (instance) warpcall_build_info", "{{instance}}")],
+          "Cores. Near the number of cores while the GPU idles: the host's copies or the network "
+          "limit the rate."),
+    Panel("Open descriptors", "short",
+          [(f"process_open_fds{{{SERVER}}} and on (instance) warpcall_build_info",
+            "{{instance}} open"),
+           (f"process_max_fds{{{SERVER}}} and on (instance) warpcall_build_info",
+            "{{instance}} limit")],
+          "A connection takes one. Near the limit new clients are not accepted: raise the hard "
+          "limit, or find clients that leave connections open.", log=True),
+]
+
+ROWS = [
+    ("Requests", REQUESTS),
+    ("Latency", LATENCY),
+    ("Phases", PHASES),
+    ("Kernels and the device's limits", KERNELS),
+    ("Queues", QUEUES),
+    ("Memory", MEMORY),
+    ("GPU health", GPU),
+    ("Process", PROCESS),
+]

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""deploy/grafana: the dashboard is what its generator makes, and Grafana can load and show it."""
+
+import itertools
+import json
+import pathlib
+import re
+import sys
+import unittest
+
+GRAFANA = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(GRAFANA))
+
+import dashboard as generator  # noqa: E402  (found by the path above)
+
+GRID_COLUMNS = 24
+# Those that the panels use. Grafana shows a misspelt one as a suffix and complains of none.
+GRAFANA_UNITS = {"Bps", "bytes", "celsius", "flops", "percentunit", "reqps", "s", "short", "watt"}
+BUILT_IN_VARIABLES = {"__rate_interval"}
+
+
+def overlap(a, b):
+    return (a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"]
+            and a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"])
+
+
+class DashboardTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.text = (GRAFANA / "dashboard.json").read_text(encoding="utf-8")
+        cls.dashboard = json.loads(cls.text)
+        cls.panels = cls.dashboard["panels"]
+        cls.graphs = [panel for panel in cls.panels if panel["type"] != "row"]
+
+    def test_the_json_is_what_the_generator_writes(self):
+        self.assertEqual(self.text, generator.text(),
+                         "run deploy/grafana/dashboard.py --write")
+
+    def test_it_names_itself_and_the_schema_of_grafana_10(self):
+        self.assertEqual(self.dashboard["uid"], "warpcall")
+        self.assertTrue(self.dashboard["title"])
+        self.assertIn(self.dashboard["schemaVersion"], range(37, 40))
+
+    def test_ids_and_titles_are_unique(self):
+        for key in ("id", "title"):
+            values = [panel[key] for panel in self.panels]
+            self.assertEqual(len(values), len(set(values)), values)
+
+    def test_every_panel_says_what_it_shows_and_in_which_unit(self):
+        for panel in self.graphs:
+            with self.subTest(panel["title"]):
+                self.assertIn(panel["type"], ("timeseries", "heatmap"))
+                self.assertTrue(panel["title"])
+                # What it shows and what to do take more than a phrase.
+                self.assertGreater(len(panel["description"]), 60)
+                self.assertIn(panel["fieldConfig"]["defaults"]["unit"], GRAFANA_UNITS)
+
+    def test_every_panel_asks_the_chosen_data_source(self):
+        for panel in self.graphs:
+            with self.subTest(panel["title"]):
+                self.assertTrue(panel["targets"])
+                for source in [panel, *panel["targets"]]:
+                    self.assertEqual(source["datasource"],
+                                     {"type": "prometheus", "uid": "${datasource}"})
+                identifiers = [target["refId"] for target in panel["targets"]]
+                self.assertEqual(len(identifiers), len(set(identifiers)))
+                for target in panel["targets"]:
+                    self.assertTrue(target["expr"].strip())
+                    self.assertTrue(target["legendFormat"])
+
+    def test_expressions_use_variables_that_there_are_and_every_one_is_used(self):
+        declared = {entry["name"] for entry in self.dashboard["templating"]["list"]}
+        self.assertLessEqual({"datasource", "device", "kernel", "implementation"}, declared)
+        expressions = " ".join(target["expr"] for panel in self.graphs
+                               for target in panel["targets"])
+        used = set(re.findall(r"\$\{?(\w+)", expressions)) - BUILT_IN_VARIABLES
+        self.assertEqual(used, declared - {"datasource"})
+
+    def test_variables_offer_all_values(self):
+        for entry in self.dashboard["templating"]["list"]:
+            with self.subTest(entry["name"]):
+                if entry["type"] == "datasource":
+                    self.assertEqual(entry["query"], "prometheus")
+                    continue
+                self.assertEqual(entry["type"], "query")
+                self.assertRegex(entry["query"]["query"], rf"^label_values\(.*, {entry['name']}\)$")
+                self.assertTrue(entry["multi"] and entry["includeAll"])
+                self.assertEqual(entry["allValue"], ".*")
+
+    def test_panels_lie_on_the_grid_and_on_no_other(self):
+        for panel in self.panels:
+            position = panel["gridPos"]
+            self.assertTrue(all(isinstance(position[key], int) for key in "xywh"), position)
+            self.assertGreater(min(position["w"], position["h"]), 0)
+            self.assertGreaterEqual(min(position["x"], position["y"]), 0)
+            self.assertLessEqual(position["x"] + position["w"], GRID_COLUMNS, panel["title"])
+        for a, b in itertools.combinations(self.panels, 2):
+            self.assertFalse(overlap(a["gridPos"], b["gridPos"]), (a["title"], b["title"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
