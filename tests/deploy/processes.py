@@ -1,0 +1,210 @@
+"""What the test runs: warpcalld, Prometheus, and a GPU's metrics from thin air. All on free ports of
+the loopback interface, all ended by the process id that was started."""
+
+import contextlib
+import http.server
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+START_SECONDS_MAX = 30
+STOP_SECONDS_MAX = 30
+POLL_SECONDS = 0.1
+SCRAPE_INTERVAL = "1s"
+
+
+class Failure(Exception):
+    """Something is not as it must be; the message says what."""
+
+
+def wait_until(what, condition, seconds_max):
+    """The condition's first value that is true."""
+    deadline = time.monotonic() + seconds_max
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise Failure(f"waited {seconds_max} s for {what}")
+        time.sleep(POLL_SECONDS)
+    return value
+
+
+@contextlib.contextmanager
+def running(arguments, log):
+    """The process, with its output in the file `log`. It must live until it is told to end, and then
+    end with status 0."""
+    with open(log, "wb") as output:
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=subprocess.STDOUT)
+    try:
+        yield process
+        process.terminate()
+        status = process.wait(timeout=STOP_SECONDS_MAX)
+        if status != 0:
+            raise Failure(f"{arguments[0]} ended with status {status}: {log.read_text()[-4000:]}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def warpcalld(binary, folder):
+    """Yields its addresses: for gRPC, for metrics."""
+    log = folder / "warpcalld.log"
+    arguments = [binary, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                 "--lame_duck_seconds=0"]
+    with running(arguments, log) as process:
+        def ready():
+            if process.poll() is not None:
+                raise Failure(f"warpcalld left at start: {log.read_text()}")
+            return re.search(r"serving on ([^ ,]+), metrics on (\S+)\n", log.read_text())
+        yield wait_until("warpcalld to serve", ready, START_SECONDS_MAX).groups()
+
+
+# One GPU of a server, for the expressions that only a GPU gives values to: names are those of the
+# public contract, and of each second the device spends a half in a kernel that moves 3e9 bytes.
+GPU_METRICS = """\
+warpcall_build_info{{version="0",compiler="none",cuda="0"}} 1
+warpcall_kernel_bytes_total{{kernel="gelu",implementation="vectorized",device="cuda:0"}} {bytes}
+warpcall_kernel_duration_seconds_sum{{kernel="gelu",implementation="vectorized",\
+data_type="float32",device="cuda:0"}} {seconds}
+warpcall_kernel_occupancy_ratio{{kernel="gelu",implementation="vectorized",device="cuda:0",\
+kind="theoretical"}} 1
+warpcall_kernel_waves{{kernel="gelu",implementation="vectorized",device="cuda:0"}} 7.5
+warpcall_kernel_wave_efficiency_ratio{{kernel="gelu",implementation="vectorized",\
+device="cuda:0"}} 0.9375
+warpcall_device_bandwidth_ceiling_bytes_per_second{{device="cuda:0"}} 8e9
+warpcall_cuda_errors_total{{code="cudaErrorIllegalAddress"}} 0
+warpcall_gpu_xid_errors_total{{device="cuda:0",xid="13"}} 1
+warpcall_gpu_sm_active_ratio{{device="cuda:0"}} 0.5
+warpcall_gpu_sm_occupancy_ratio{{device="cuda:0"}} 0.5
+warpcall_gpu_dram_bandwidth_ratio{{device="cuda:0"}} 0.5
+warpcall_gpu_tensor_active_ratio{{device="cuda:0"}} 0.5
+warpcall_gpu_power_watts{{device="cuda:0"}} 300
+warpcall_gpu_temperature_celsius{{device="cuda:0"}} 50
+"""
+GPU_OF_CEILING = 3e9 / 0.5 / 8e9
+
+
+class GpuMetricsHandler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        seconds = time.monotonic()
+        body = GPU_METRICS.format(bytes=3e9 * seconds, seconds=0.5 * seconds).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format, *args):  # noqa: A002  (the base class's name)
+        pass
+
+
+@contextlib.contextmanager
+def gpu_metrics():
+    """Yields the address that serves GPU_METRICS."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), GpuMetricsHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def configuration(text, folder, server, gpu):
+    """deploy/prometheus/prometheus.yml's text with this test's targets, in shorter intervals."""
+    for old, new in [("scrape_interval: 15s", f"scrape_interval: {SCRAPE_INTERVAL}"),
+                     ("evaluation_interval: 15s", f"evaluation_interval: {SCRAPE_INTERVAL}"),
+                     ("scrape_timeout: 10s", f"scrape_timeout: {SCRAPE_INTERVAL}"),
+                     ("- rules.yml", f"- {folder}/rules.yml"),
+                     ("- alerts.yml", f"- {folder}/alerts.yml"),
+                     ('"warpcalld:9470"', f'"{server}"')]:
+        if text.count(old) != 1:
+            raise Failure(f"prometheus.yml has {old!r} {text.count(old)} times; expected once")
+        text = text.replace(old, new)
+    return text + f"""
+  - job_name: simulated_gpu
+    static_configs:
+      - targets: ["{gpu}"]
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Prometheus:
+    """The HTTP API of a Prometheus server."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def get(self, path, **parameters):
+        url = f"http://{self.address}{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                return json.load(response)["data"]
+        except urllib.error.HTTPError as error:
+            raise Failure(f"{path} {parameters}: {error.read().decode()}") from error
+
+    def query(self, expression):
+        """[(labels, value)] of an instant query."""
+        data = self.get("/api/v1/query", query=expression)
+        if data["resultType"] != "vector":
+            raise Failure(f"{expression}: a {data['resultType']}, expected a vector")
+        return [(sample["metric"], float(sample["value"][1])) for sample in data["result"]]
+
+    def rules(self):
+        return [rule for group in self.get("/api/v1/rules")["groups"] for rule in group["rules"]]
+
+    def answers(self):
+        try:
+            with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5):
+                return True
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+
+@contextlib.contextmanager
+def prometheus(binary, folder, deployed, targets):
+    """Yields a Prometheus that scrapes (server, gpu) with the configuration in `deployed`."""
+    config = folder / "prometheus.yml"
+    text = (deployed / "prometheus.yml").read_text(encoding="utf-8")
+    config.write_text(configuration(text, deployed, *targets), encoding="utf-8")
+    api = Prometheus(f"127.0.0.1:{free_port()}")
+    log = folder / "prometheus.log"
+    arguments = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+                 f"--web.listen-address={api.address}", "--log.level=warn"]
+    with running(arguments, log) as process:
+        def ready():
+            if process.poll() is not None:
+                raise Failure(f"prometheus left at start: {log.read_text()}")
+            return api.answers()
+        wait_until("prometheus to be ready", ready, START_SECONDS_MAX)
+        yield api
+
+
+def load(binary, server, arguments):
+    """What `warpcall load` reports."""
+    command = [binary, "--server", server, "--json", "load", *arguments]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                            check=False, timeout=180)
+    # 1: some requests were refused, as they should be.
+    if result.returncode not in (0, 1) or not result.stdout:
+        raise Failure(f"{command} ended with status {result.returncode}: {result.stderr}")
+    return json.loads(result.stdout)
+
+
+def deployed_folder():
+    return pathlib.Path(__file__).resolve().parents[2] / "deploy"
