@@ -8,7 +8,8 @@ import re
 import sys
 import unittest
 
-GRAFANA = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana"
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
+GRAFANA = DEPLOY / "grafana"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(GRAFANA))
 
@@ -97,6 +98,45 @@ class DashboardTest(unittest.TestCase):
             self.assertLessEqual(position["x"] + position["w"], GRID_COLUMNS, panel["title"])
         for a, b in itertools.combinations(self.panels, 2):
             self.assertFalse(overlap(a["gridPos"], b["gridPos"]), (a["title"], b["title"]))
+
+
+class ProvisioningTest(unittest.TestCase):
+    """compose.yml, Prometheus' configuration and Grafana's name the same places."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.compose = (DEPLOY / "compose" / "compose.yml").read_text(encoding="utf-8")
+        cls.scrape = (DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+        provisioning = GRAFANA / "provisioning"
+        cls.source = (provisioning / "datasources" / "prometheus.yml").read_text(encoding="utf-8")
+        cls.provider = (provisioning / "dashboards" / "warpcall.yml").read_text(encoding="utf-8")
+
+    def only(self, pattern, text):
+        found = re.findall(pattern, text, re.MULTILINE)
+        self.assertEqual(len(found), 1, f"{pattern} in: {text}")
+        return found[0]
+
+    def test_mounted_paths_exist(self):
+        paths = re.findall(r"^ +- (\.\./[^:]+):/", self.compose, re.MULTILINE)
+        self.assertEqual(len(paths), 3)
+        for path in paths:
+            self.assertTrue((DEPLOY / "compose" / path).exists(), path)
+
+    def test_the_provider_reads_where_the_dashboard_is_mounted(self):
+        folder = self.only(r"^ +path: (.*)$", self.provider)
+        mounted = self.only(r"^ +- \.\./grafana/dashboard\.json:([^:]+):ro$", self.compose)
+        self.assertEqual(mounted, f"{folder}/dashboard.json")
+        self.assertIn(f"HOME_DASHBOARD_PATH: {mounted}\n", self.compose)
+
+    def test_services_are_asked_by_their_names(self):
+        self.assertEqual(self.only(r"url: (.*)$", self.source), "http://prometheus:9090")
+        self.assertEqual(self.only(r'targets: \["(.*)"\]', self.scrape), "warpcalld:9470")
+        for line in ("  prometheus:\n", "  warpcalld:\n", "--metrics_listen=0.0.0.0:9470\n"):
+            self.assertEqual(self.compose.count(line), 1, line)
+
+    def test_grafana_knows_the_scrape_interval(self):
+        self.assertEqual(self.only(r"timeInterval: (.*)$", self.source),
+                         self.only(r"scrape_interval: (.*)$", self.scrape))
 
 
 if __name__ == "__main__":
