@@ -103,10 +103,12 @@ absl::Status TransportBench::StartServers() {
   const std::pair<ContenderKind, const char*> kEchoes[] = {
       {ContenderKind::kEcho, "raw"},
       {ContenderKind::kEchoDefaults, "defaults"},
+      {ContenderKind::kEchoQueues, "queues"},
       {ContenderKind::kProtobuf, "protobuf"}};
   for (const auto& [kind, name] : kEchoes) {
-    ASSIGN_OR_RETURN(echoes_[kind], BenchServer::Start({program_, "--serve_echo", name,
-                                                        folder_.ListenAddresses(name)}));
+    ASSIGN_OR_RETURN(echoes_[kind],
+                     BenchServer::Start({program_, "--serve_echo", name,
+                                         folder_.ListenAddresses(name), options_.echo_arguments}));
   }
   // Room for all that may be on its way, so that no request is refused.
   std::vector<std::string> flags = {absl::StrCat("--staging_mib=", options_.in_flight_mib),
@@ -211,7 +213,8 @@ absl::Status TransportBench::WriteJson() const {
 }
 
 int Main(int argc, char** argv) {
-  if (argc == 4 && std::strcmp(argv[1], "--serve_echo") == 0) ServeEcho(argv[2], argv[3]);
+  if (argc == 5 && std::strcmp(argv[1], "--serve_echo") == 0)
+    ServeEcho({argv[2], argv[3], argv[4]});
   BecomeServerIfAsked(argc, argv);
   TransportOptions options;
   options.warpcalld = DefaultWarpcalld();

@@ -5,9 +5,16 @@
 
 namespace warpcall::bench {
 
-// Serves Execute on `addresses` (comma-separated) until the process is ended, which its parent's
-// end does too. `kind`: "raw" (ByteBuffers, with warpcalld's read chunk), "defaults" (ByteBuffers)
-// or "protobuf" (generated code). Prints "echo: serving on ADDRESS,..." once it serves.
-[[noreturn]] void ServeEcho(const std::string& kind, const std::string& addresses);
+struct EchoOptions {
+  // "raw" (ByteBuffers, with warpcalld's read chunk), "defaults" (ByteBuffers, with `arguments`),
+  // "queues" (as "raw", on completion queues with a thread each) or "protobuf" (generated code).
+  std::string kind;
+  std::string addresses;  // comma-separated
+  std::string arguments;  // NAME=VALUE,...: gRPC's integer channel arguments
+};
+
+// Serves Execute until the process is ended, which its parent's end does too. Prints "echo: serving
+// on ADDRESS,..." once it serves.
+[[noreturn]] void ServeEcho(const EchoOptions& options);
 
 }  // namespace warpcall::bench

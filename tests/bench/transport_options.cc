@@ -23,6 +23,7 @@ const std::map<std::string, Transport> kTransports = {{"tcp", Transport::kTcp},
 const std::map<std::string, ContenderKind> kContenders = {
     {"echo", ContenderKind::kEcho},
     {"echo_defaults", ContenderKind::kEchoDefaults},
+    {"echo_queues", ContenderKind::kEchoQueues},
     {"protobuf", ContenderKind::kProtobuf},
     {"raw", ContenderKind::kRaw},
     {"library", ContenderKind::kLibrary}};
@@ -55,9 +56,10 @@ void AddPoints(CLI::App* app, TransportOptions* options, Names* names) {
   app->add_option("--kernels", options->kernels, "What warpcalld runs: identity, gelu")
       ->delimiter(',')
       ->check(CLI::IsMember({"identity", "gelu"}));
-  app->add_option("--contenders", names->contenders,
-                  "echo, echo_defaults, protobuf, raw (ByteBuffers to warpcalld), library (the "
-                  "client library, identity)")
+  app->add_option(
+         "--contenders", names->contenders,
+         "echo, echo_defaults, echo_queues, protobuf, raw (ByteBuffers to warpcalld), library (the "
+         "client library, identity)")
       ->delimiter(',')
       ->check(CLI::IsMember(kContenders));
   app->add_option("--seconds", options->seconds, "Of each contender at each point")
@@ -104,6 +106,8 @@ bool ParseOptions(int argc, char** argv, TransportOptions* options, int* exit_st
       ->check(CLI::ExistingFile);
   app.add_option("--server_flags", names.server_flags,
                  "More flags for warpcalld, separated by blanks");
+  app.add_option("--echo_arguments", options->echo_arguments,
+                 "NAME=VALUE,...: integer channel arguments of gRPC for echo_defaults");
   app.add_option("--json", options->json_path, "Write the results to this file, too");
   app.add_flag("--readme", options->readme,
                "Print the README's table: one and eight connections, and a Unix socket's p50");

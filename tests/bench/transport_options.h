@@ -27,6 +27,7 @@ struct TransportOptions {
   std::string device = {};
   std::string warpcalld;
   std::vector<std::string> server_flags = {};
+  std::string echo_arguments = {};  // NAME=VALUE,... for kEchoDefaults
   std::string json_path = {};
   bool readme = false;
 };
