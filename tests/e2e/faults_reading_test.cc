@@ -1,6 +1,5 @@
 // Clients that ask for much and read nothing: their answers stay in staging memory, and everyone
 // else is served as before.
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/fault_process.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
@@ -60,55 +60,11 @@ class RawClient {
   uint32_t stream_ = 1;
 };
 
-// Never asks gRPC for an answer: that acknowledges what it has to, and takes no more than a window.
-class GrpcClient {
- public:
-  explicit GrpcClient(const std::string& address)
-      : message_(LargeAnswerRequest()), request_(&message_, 1), stub_(Connect(address)) {}
-  ~GrpcClient() {
-    for (const auto& call : calls_) {
-      call->context.TryCancel();
-      call->stream->Finish(&call->status, nullptr);
-      Await();
-    }
-  }
-
-  void Ask() {
-    Call& call = *calls_.emplace_back(std::make_unique<Call>());
-    call.stream = stub_.PrepareCall(&call.context, "/warpcall.v1.KernelService/Execute", &queue_);
-    call.stream->StartCall(nullptr);
-    Await();
-    call.stream->WriteLast(request_, {}, nullptr);
-    Await();
-  }
-
- private:
-  struct Call {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
-    grpc::Status status;
-  };
-
-  void Await() {
-    void* tag;
-    bool ok;
-    EXPECT_TRUE(queue_.Next(&tag, &ok));
-  }
-
-  const grpc::Slice message_;
-  const grpc::ByteBuffer request_;
-  grpc::CompletionQueue queue_;
-  grpc::GenericStub stub_;
-  std::vector<std::unique_ptr<Call>> calls_;
-};
-
-// Has a client ask again and again; then it vanishes.
-template <typename Client>
+// Has a RawClient ask again and again; then it vanishes.
 class Asker {
  public:
-  template <typename... Arguments>
-  Asker(int* asked, Arguments&&... arguments)
-      : client_(std::forward<Arguments>(arguments)...), thread_([this, asked] {
+  Asker(const std::string& address, int64_t window_bytes, int* asked)
+      : client_(address, window_bytes), thread_([this, asked] {
           GiveWay();
           for (; !over_; ++*asked) {
             client_.Ask();
@@ -121,13 +77,13 @@ class Asker {
   }
 
  private:
-  Client client_;
+  RawClient client_;
   std::atomic<bool> over_{false};
   std::thread thread_;
 };
 
-// `begin` makes an Asker, which counts in its second argument.
-void ExpectServedBeside(const std::function<Fault(const std::string&, int*)>& begin) {
+// `begin` makes a client that asks and adds how often to the only element of its second argument.
+void ExpectServedBeside(const std::function<Fault(const std::string&, std::vector<int>*)>& begin) {
   ServerProcess server({kStagingFlag, "--log_level=error"});
   const auto staging_used = [&] {
     return server.Sum("warpcall_staging_bytes", {"state=\"used\""});
@@ -135,14 +91,15 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, int*)>& be
   const int64_t before_bytes = server.ResidentBytes();
   SteadyClients others(server.address());
   int faults = 0;
-  int asked = 0;
+  std::vector<int> totals(1);
   const auto begin_and_hold = [&] {
     ++faults;
-    Fault fault = begin(server.address(), &asked);
+    Fault fault = begin(server.address(), &totals);
     EXPECT_TRUE(Eventually([&] { return staging_used() >= kStagingBytes / 4; }));
     return fault;
   };
   ExpectUndisturbed(&others, begin_and_hold, [&] { return staging_used() == 0; });
+  const int asked = totals[0];
   EXPECT_LT(server.PeakResidentBytes() - before_bytes, kStagingBytes + kAllowanceBytes);
   // Each request of theirs ended, in one of three ways; the last before a client vanished may never
   // have been seen.
@@ -162,21 +119,21 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, int*)>& be
 
 // The server's sends get stuck in the flow control of HTTP/2.
 TEST(FaultsReading, AClientThatNeverReadsAndGrantsLittle) {
-  ExpectServedBeside([](const std::string& address, int* asked) {
-    return std::make_shared<Asker<RawClient>>(asked, address, RawHttp2::kWindowBytesDefault);
+  ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
+    return std::make_shared<Asker>(address, RawHttp2::kWindowBytesDefault, &totals->front());
   });
 }
 
 // They get stuck in TCP.
 TEST(FaultsReading, AClientThatNeverReadsAndGrantsMuch) {
-  ExpectServedBeside([](const std::string& address, int* asked) {
-    return std::make_shared<Asker<RawClient>>(asked, address, RawHttp2::kWindowBytesMax);
+  ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
+    return std::make_shared<Asker>(address, RawHttp2::kWindowBytesMax, &totals->front());
   });
 }
 
 TEST(FaultsReading, AGrpcClientThatNeverReads) {
-  ExpectServedBeside([](const std::string& address, int* asked) {
-    return std::make_shared<Asker<GrpcClient>>(asked, address);
+  ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
+    return std::make_shared<FaultProcess>(std::vector<std::string>{"never_reads", address}, totals);
   });
 }
 
