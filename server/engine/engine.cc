@@ -169,7 +169,8 @@ absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
   return *job == nullptr ? absl::OkStatus() : runner->scheduler.Submit(job);
 }
 
-// Leaves the job where it is when something waits or every lane for callers is in use.
+// Leaves the job where it is when something of its connection waits or every lane for callers is in
+// use.
 absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
   for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {
     if (!caller->in_use.TryLock()) continue;

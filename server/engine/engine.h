@@ -30,7 +30,7 @@ struct EngineOptions {
   size_t staging_bytes = size_t{1} << 30;  // per device
   QueueLimits queue = {1024, int64_t{1} << 30};
   // Jobs of at most 256 KiB of operands that are measured to take the CPU device at most this long
-  // are run by the thread that submits them, when nothing waits. 0: none.
+  // are run by the thread that submits them, when nothing of their connection waits. 0: none.
   int64_t run_by_caller_ns_max = 0;
   // How long a GPU's lane that has no more to do looks for more before it sleeps.
   int64_t lane_spin_ns = 0;

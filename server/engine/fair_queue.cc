@@ -7,9 +7,9 @@
 namespace warpcall {
 namespace {
 
-// How far a connection may be ahead of the others before they go first: long against a small
-// request, short against what a person notices.
-constexpr int64_t kTurnNs = 20'000'000;
+// How far a connection may be ahead of the others before they go first: enough for deadlines to
+// order what a few connections send, and short beside the latencies that a burst must not raise.
+constexpr int64_t kTurnNs = 1'000'000;
 // Looked at for the earliest deadline, and for the work ahead; bounds the time under the lock.
 constexpr int kConnectionsLookedAtMax = 64;
 constexpr int kJobsLookedAtMax = 1024;
@@ -102,6 +102,11 @@ std::vector<std::unique_ptr<Job>> FairQueue::TakeStarved(int64_t until_ns) {
   std::vector<std::unique_ptr<Job>> starved;
   for (const JobKey& key : keys) starved.push_back(Remove(key));
   return starved;
+}
+
+bool FairQueue::HasJobsOf(uint64_t connection) const {
+  const auto found = connections_.find(connection);
+  return found != connections_.end() && !found->second->jobs.empty();
 }
 
 std::unique_ptr<Job> FairQueue::Remove(const JobKey& key) {

@@ -33,6 +33,8 @@ class FairQueue {
   bool empty() const { return load_[0] == 0; }
   const Load& load() const { return load_; }
 
+  bool HasJobsOf(uint64_t connection) const;
+
   void Push(std::unique_ptr<Job> job);
   // The next job that `may_run`, which is asked of one job of each connection, in order. Null when
   // there is none.

@@ -170,7 +170,7 @@ void Scheduler::End(DisplacedJobs displaced) {
 absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckOpen(job));
-  return waiting_.empty();
+  return !waiting_.HasJobsOf(job.key.connection);
 }
 
 void Scheduler::CallIdle() {

@@ -51,8 +51,9 @@ class Scheduler {
   // RESOURCE_EXHAUSTED, on this thread.
   absl::Status Submit(std::unique_ptr<Job>* job);
 
-  // True when nothing waits, so that the caller may run the job itself at once; false when it
-  // should be submitted. Errors as of Submit.
+  // For a job that takes less time than a lane to wake: true when nothing of its connection waits,
+  // so that the caller may run it itself at once; false when it should be submitted. Errors as of
+  // Submit.
   absl::StatusOr<bool> Pass(const Job& job);
 
   // Takes a waiting job back; null when it is not waiting.

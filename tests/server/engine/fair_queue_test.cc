@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kUnit = 50'000;  // ns: a twentieth of a turn
 
 bool Any(Job&) { return true; }
 
@@ -37,52 +37,52 @@ class FairQueueTest : public ::testing::Test {
 };
 
 TEST_F(FairQueueTest, ShortWorkGoesByDeadlineThenArrivalWhateverItsConnection) {
-  Push(1, kMs);
-  Push(1, kMs);
-  Push(2, kMs);
-  Push(3, kMs, 5000);
+  Push(1, kUnit);
+  Push(1, kUnit);
+  Push(2, kUnit);
+  Push(3, kUnit, 5000);
   EXPECT_THAT(Pop(4), ElementsAre(3, 1, 1, 2));
   EXPECT_TRUE(queue_.empty());
 }
 
 TEST_F(FairQueueTest, OneThatTakesMoreThanATurnFallsBehind) {
-  for (int i = 0; i < 6; ++i) Push(1, 30 * kMs);
-  Push(2, kMs);
-  Push(2, kMs);
+  for (int i = 0; i < 6; ++i) Push(1, 30 * kUnit);
+  Push(2, kUnit);
+  Push(2, kUnit);
   EXPECT_THAT(Pop(8), ElementsAre(1, 2, 2, 1, 1, 1, 1, 1));
 }
 
 TEST_F(FairQueueTest, DeadlinesDoNotBuyMoreThanATurn) {
-  for (int i = 0; i < 4; ++i) Push(1, 30 * kMs, 1000);
-  for (int i = 0; i < 4; ++i) Push(2, 30 * kMs);
+  for (int i = 0; i < 4; ++i) Push(1, 30 * kUnit, 1000);
+  for (int i = 0; i < 4; ++i) Push(2, 30 * kUnit);
   EXPECT_THAT(Pop(8), ElementsAre(1, 2, 1, 2, 1, 2, 1, 2));
 }
 
 TEST_F(FairQueueTest, ConnectionsShareByWorkNotByCount) {
-  for (int i = 0; i < 4; ++i) Push(1, 100 * kMs);
-  for (int i = 0; i < 40; ++i) Push(2, 10 * kMs);
+  for (int i = 0; i < 4; ++i) Push(1, 100 * kUnit);
+  for (int i = 0; i < 40; ++i) Push(2, 10 * kUnit);
   int served_of_2 = 0;
   for (int of_1 = 0; of_1 < 3;) (queue_.Pop(Any)->key.connection == 1 ? of_1 : served_of_2)++;
   EXPECT_NEAR(served_of_2, 20, 2);  // a turn
 }
 
 TEST_F(FairQueueTest, OneThatComesBackDoesNotStartAnewNorPayForTheTimeAway) {
-  Push(1, 100 * kMs);
+  Push(1, 100 * kUnit);
   Pop(1);
-  Push(1, kMs);
-  Push(2, kMs);
-  EXPECT_THAT(Pop(2), ElementsAre(2, 1));  // 1 has had 100 ms
-  for (int i = 0; i < 3; ++i) Push(2, 200 * kMs);
-  Push(1, kMs);
+  Push(1, kUnit);
+  Push(2, kUnit);
+  EXPECT_THAT(Pop(2), ElementsAre(2, 1));  // 1 has had 100 units
+  for (int i = 0; i < 3; ++i) Push(2, 200 * kUnit);
+  Push(1, kUnit);
   EXPECT_THAT(Pop(1), ElementsAre(2));
-  Push(3, kMs);  // starts where the others are, not 200 ms behind
+  Push(3, kUnit);  // starts where the others are, not 200 units behind
   EXPECT_THAT(Pop(4), ::testing::UnorderedElementsAre(1, 3, 2, 2));
 }
 
 TEST_F(FairQueueTest, WhatMayNotRunLetsOtherConnectionsPass) {
-  const uint64_t stuck = Push(1, kMs);
-  Push(1, kMs);
-  Push(2, kMs);
+  const uint64_t stuck = Push(1, kUnit);
+  Push(1, kUnit);
+  Push(2, kUnit);
   const auto may_run = [&](Job& job) { return job.key.id != stuck; };
   EXPECT_EQ(queue_.Pop(may_run)->key.connection, 2u);
   EXPECT_EQ(queue_.Pop(may_run), nullptr);
@@ -90,49 +90,49 @@ TEST_F(FairQueueTest, WhatMayNotRunLetsOtherConnectionsPass) {
 }
 
 TEST_F(FairQueueTest, RemovingKeepsTheSums) {
-  const uint64_t id = Push(1, kMs);
-  Push(2, 2 * kMs);
-  EXPECT_THAT(queue_.load(), ElementsAre(2, 20, 3 * kMs));
+  const uint64_t id = Push(1, kUnit);
+  Push(2, 2 * kUnit);
+  EXPECT_THAT(queue_.load(), ElementsAre(2, 20, 3 * kUnit));
   EXPECT_EQ(queue_.Remove({2, kNoDeadline, id}), nullptr);
   EXPECT_NE(queue_.Remove({1, kNoDeadline, id}), nullptr);
   EXPECT_EQ(queue_.Remove({1, kNoDeadline, id}), nullptr);
-  EXPECT_THAT(queue_.load(), ElementsAre(1, 10, 2 * kMs));
+  EXPECT_THAT(queue_.load(), ElementsAre(1, 10, 2 * kUnit));
 }
 
 TEST_F(FairQueueTest, TheLargestGivesItsLastJobButNeverToAnEqual) {
-  Push(1, kMs, 1);
-  const uint64_t last = Push(1, kMs, 2);
-  Push(2, 5 * kMs);
+  Push(1, kUnit, 1);
+  const uint64_t last = Push(1, kUnit, 2);
+  Push(2, 5 * kUnit);
   Job newcomer;
   newcomer.key = {3, kNoDeadline, 100};
-  newcomer.predicted_ns = kMs;
+  newcomer.predicted_ns = kUnit;
   const auto taken = queue_.TakeFromLargest(Resource::kRequests, newcomer);
   ASSERT_NE(taken, nullptr);
   EXPECT_EQ(taken->key.id, last);
   EXPECT_EQ(queue_.TakeFromLargest(Resource::kRequests, newcomer), nullptr);
   EXPECT_EQ(queue_.TakeFromLargest(Resource::kWorkNs, newcomer)->key.connection, 2u);
   newcomer.key.connection = 1;
-  Push(1, kMs);
+  Push(1, kUnit);
   EXPECT_EQ(queue_.TakeFromLargest(Resource::kRequests, newcomer), nullptr);
 }
 
 TEST_F(FairQueueTest, WorkAheadIsOwnEarlierJobsAndATurnOfEveryOther) {
-  Push(1, 7 * kMs);
-  Push(1, 90 * kMs, 5000);
-  Push(2, 90 * kMs, 1000);
-  Push(3, 90 * kMs);
+  Push(1, 7 * kUnit);
+  Push(1, 90 * kUnit, 5000);
+  Push(2, 90 * kUnit, 1000);
+  Push(3, 90 * kUnit);
   Job job;
   job.key = {1, 4000, 100};
-  EXPECT_EQ(queue_.WorkAheadOf(job), 20 * kMs);
+  EXPECT_EQ(queue_.WorkAheadOf(job), 20 * kUnit);
   job.key.deadline_ns = 6000;
-  EXPECT_EQ(queue_.WorkAheadOf(job), 110 * kMs);
+  EXPECT_EQ(queue_.WorkAheadOf(job), 110 * kUnit);
   job.key.deadline_ns = kNoDeadline;
-  EXPECT_EQ(queue_.WorkAheadOf(job), 137 * kMs);
+  EXPECT_EQ(queue_.WorkAheadOf(job), 137 * kUnit);
 }
 
 TEST_F(FairQueueTest, ThousandsOfConnectionsComeAndGo) {
   for (uint64_t connection = 0; connection < 5000; ++connection) {
-    Push(connection, kMs);
+    Push(connection, kUnit);
     if (connection % 3 != 0) Pop(1);
   }
   int left = 0;

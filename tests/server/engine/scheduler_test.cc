@@ -253,10 +253,13 @@ TEST_F(SchedulerTest, ALaneThatSpinsFindsItsWorkAndOthersAreCalledForTheRest) {
   EXPECT_EQ(taken, 200);
 }
 
-TEST_F(SchedulerTest, PassLetsInOnlyWhenNothingWaits) {
+TEST_F(SchedulerTest, PassLetsInOnlyWhenNothingOfTheConnectionWaits) {
   EXPECT_TRUE(*scheduler_.Pass(*MakeJob()));
   Submit(MakeJob());
   EXPECT_FALSE(*scheduler_.Pass(*MakeJob()));
+  const std::unique_ptr<Job> other = MakeJob();
+  other->key.connection = 2;
+  EXPECT_TRUE(*scheduler_.Pass(*other));
   EXPECT_EQ(scheduler_.Pass(*MakeJob(1)).status().code(), absl::StatusCode::kDeadlineExceeded);
   scheduler_.Close();
   EXPECT_EQ(scheduler_.Pass(*MakeJob()).status().code(), absl::StatusCode::kUnavailable);
