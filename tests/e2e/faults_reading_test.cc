@@ -102,12 +102,13 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, std::vecto
   const int asked = totals[0];
   EXPECT_LT(server.PeakResidentBytes() - before_bytes, kStagingBytes + kAllowanceBytes);
   // Each request of theirs ended, in one of three ways; the last before a client vanished may never
-  // have been seen.
-  const auto ended = [&](const std::string& code) {
-    return server.Sum("warpcall_requests_total", {"kernel=\"matmul\"", "code=\"" + code + "\""});
+  // have been seen, or before its kernel was.
+  const auto ended = [&](const std::string& code, const std::string& kernel = "matmul") {
+    return server.Sum("warpcall_requests_total",
+                      {"kernel=\"" + kernel + "\"", "code=\"" + code + "\""});
   };
   const auto all_ended = [&] {
-    return ended("OK") + ended("RESOURCE_EXHAUSTED") + ended("CANCELLED");
+    return ended("OK") + ended("RESOURCE_EXHAUSTED") + ended("CANCELLED") + ended("CANCELLED", "");
   };
   EXPECT_TRUE(Eventually([&] { return all_ended() >= asked - faults; }))
       << all_ended() << " of " << asked;
