@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kConnections = 1000;
 #ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kConnectionBytesMax = 400 << 10;  // freed memory stays in quarantine
+constexpr int64_t kConnectionBytesMax = 1 << 20;  // freed memory stays in quarantine
 #else
 constexpr int64_t kConnectionBytesMax = 64 << 10;
 #endif

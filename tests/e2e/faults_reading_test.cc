@@ -31,7 +31,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 // What the process may hold beside its staging memory: what the sockets' buffers, the allocator
 // and, under AddressSanitizer, the quarantine of 256 MiB take.
 #ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kAllowanceBytes = 400 * kMib;
+constexpr int64_t kAllowanceBytes = 1024 * kMib;
 #else
 constexpr int64_t kAllowanceBytes = 48 * kMib;
 #endif

@@ -24,7 +24,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kMessageBytes = 64 * kMib;
 // What malloc, and AddressSanitizer's quarantine of 256 MiB, may keep of what was freed.
 #ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kSlackBytes = 256 * kMib + 2 * kMessageBytes;
+constexpr int64_t kSlackBytes = 1024 * kMib;  // quarantine and red zones
 #else
 constexpr int64_t kSlackBytes = 2 * kMessageBytes;
 #endif
