@@ -122,9 +122,10 @@ absl::Status Scheduler::CheckDeadline(const Job& job) const {
 
 absl::Status Scheduler::MakeRoom(const Job& job, DisplacedJobs* displaced) {
   const Load load = LoadOf(job);
+  const Load& held = waiting_.load();
   for (const Resource resource : kResources) {
     const auto r = static_cast<size_t>(resource);
-    const auto fits = [&] { return load[r] <= LimitOf(resource) - waiting_.load()[r]; };
+    const auto fits = [&] { return load[r] <= LimitOf(resource) - held[r]; };
     const bool alone = resource == Resource::kWorkNs && waiting_.empty();
     while (!alone && !fits()) {
       absl::Status full = Full(resource, job);
