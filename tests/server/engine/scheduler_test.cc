@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "server/engine/retry_pushback.h"
 
@@ -207,15 +206,15 @@ TEST_F(StarvingTest, WhatStarvesTooLongIsRefused) {
   Submit(MakeLarge(1, 8 * 4096));
   const std::unique_ptr<Job> holder = scheduler_.Next();
   std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  absl::Notification done;
+  std::atomic<bool> done{false};
   absl::Status refused;
   job->done = [&](absl::Status status, StagingBuffers) {
     refused = std::move(status);
-    done.Notify();
+    done = true;
   };
   Submit(std::move(job));
   std::thread lane([&] { EXPECT_EQ(scheduler_.Next(), nullptr); });
-  while (!done.HasBeenNotified()) {
+  while (!done) {
     now_ns_ += 500'000'000;
     absl::SleepFor(absl::Milliseconds(1));
   }
