@@ -20,7 +20,6 @@ namespace {
 constexpr int kClients = 4;
 constexpr absl::Duration kInterval = absl::Milliseconds(4);
 constexpr absl::Duration kRound = absl::Milliseconds(500);
-constexpr int kRounds = 10;
 constexpr double kRatioMax = 3;
 constexpr int kAttempts = 3;
 #ifdef __SANITIZE_ADDRESS__
@@ -28,6 +27,7 @@ constexpr bool kMeasures = false;
 #else
 constexpr bool kMeasures = true;
 #endif
+constexpr int kRounds = kMeasures ? 10 : 3;
 
 double Percentile99(std::vector<double> values) {
   const auto nth = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
