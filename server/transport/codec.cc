@@ -51,8 +51,7 @@ absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
   if (!message.Dump(&slices_).ok())
     return absl::InternalError("the request's bytes are unreadable");
   absl::InlinedVector<wire::Bytes, 8> fragments;
-  for (const grpc::Slice& slice : slices_)
-    fragments.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const grpc::Slice& slice : slices_) fragments.push_back(BytesOf(slice));
   return Decode(fragments);
 }
 

@@ -48,6 +48,11 @@ class DecodedRequest {
 // The problem that the request states, with every check of types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
 
+// The bytes of a slice, which must stay where it is: short ones hold them in themselves.
+inline wire::Bytes BytesOf(const grpc::Slice& slice) {
+  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+}
+
 // A slice over the buffer's bytes, which gives the buffer back when gRPC has sent them.
 grpc::Slice SliceOver(StagingBuffer buffer);
 

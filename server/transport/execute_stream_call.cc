@@ -22,10 +22,6 @@ constexpr size_t kOutgoingMax = 8;
 // A window that the queue has no room for is tried again after what the queue says, at most this.
 constexpr int64_t kRetryMsMax = 1'000;
 
-wire::Bytes BytesOf(const grpc::Slice& slice) {
-  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
-}
-
 grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
   const grpc::Slice slice(response.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);

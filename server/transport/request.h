@@ -58,8 +58,6 @@ class Request {
   const Kernel& kernel() const { return *kernel_; }
   const Problem& problem() const { return problem_; }
   const JobKey& key() const { return key_; }
-  // -1 before Choose.
-  int device() const { return trace_.device; }
   RequestTrace& trace() { return trace_; }
 
  private:

@@ -156,8 +156,7 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   job->trace = &window->trace;
   for (const std::vector<grpc::Slice>& slices : window->inputs) {
     InputPieces& pieces = job->inputs.emplace_back();
-    for (const grpc::Slice& slice : slices)
-      pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    for (const grpc::Slice& slice : slices) pieces.push_back(BytesOf(slice));
   }
   return job;
 }

@@ -65,9 +65,7 @@ void SayReady() {
 class NeverReads {
  public:
   explicit NeverReads(const std::shared_ptr<grpc::Channel>& channel)
-      // Some 50 bytes that are answered with 8 MiB: each element is an empty sum.
-      : message_(Request("matmul", {FloatTensor({2048, 0}, {}), FloatTensor({0, 1024}, {})})
-                     .SerializeAsString()),
+      : message_(LargeAnswerRequest().SerializeAsString()),
         request_(&message_, 1),
         stub_(channel) {}
   ~NeverReads() {

@@ -36,17 +36,11 @@ constexpr int64_t kAllowanceBytes = 1024 * kMib;
 constexpr int64_t kAllowanceBytes = 48 * kMib;
 #endif
 
-// Some 50 bytes that are answered with 8 MiB: each element is an empty sum.
-std::string LargeAnswerRequest() {
-  return Request("matmul", {FloatTensor({2048, 0}, {}), FloatTensor({0, 1024}, {})})
-      .SerializeAsString();
-}
-
 // Never reads its socket.
 class RawClient {
  public:
   RawClient(const std::string& address, int64_t window_bytes)
-      : message_(LargeAnswerRequest()), http2_(address, window_bytes) {}
+      : message_(LargeAnswerRequest().SerializeAsString()), http2_(address, window_bytes) {}
 
   void Ask() {
     http2_.Send(RawHttp2::CallFrames(stream_, message_));

@@ -84,4 +84,8 @@ v1::ExecuteRequest Request(const std::string& kernel, const std::vector<v1::Tens
   return request;
 }
 
+v1::ExecuteRequest LargeAnswerRequest() {
+  return Request("matmul", {FloatTensor({2048, 0}, {}), FloatTensor({0, 1024}, {})});
+}
+
 }  // namespace warpcall::testing

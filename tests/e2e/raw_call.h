@@ -32,5 +32,7 @@ v1::Tensor FloatTensor(const std::vector<int64_t>& shape, const std::vector<floa
 v1::Tensor FloatTensor(int64_t elements);
 std::vector<float> Floats(const v1::Tensor& tensor);
 v1::ExecuteRequest Request(const std::string& kernel, const std::vector<v1::Tensor>& inputs);
+// Some 50 bytes that are answered with 8 MiB: each element is an empty sum.
+v1::ExecuteRequest LargeAnswerRequest();
 
 }  // namespace warpcall::testing

@@ -15,11 +15,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/proto/fragments.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
 namespace {
 
+using testing::Fragments;
+using testing::Mutated;
 using wire::StreamMember;
 
 uint32_t Seed() {
@@ -48,28 +51,6 @@ std::string Length(int number, const std::string& content) {
 std::string Group(int number, const std::string& content) {
   return Field(number, 3, content) + Field(number, 4, "");
 }
-
-// Each fragment in a heap block of its exact size, so that AddressSanitizer sees a read past its
-// end. Seed 0: one fragment.
-class Fragments {
- public:
-  Fragments(absl::string_view message, uint32_t seed) {
-    std::minstd_rand random(seed);
-    while (!message.empty()) {
-      const size_t bytes =
-          std::min<size_t>(message.size(), seed == 0 ? message.size() : random() % 9);
-      blocks_.push_back(std::make_unique<char[]>(bytes));
-      std::copy_n(message.data(), bytes, blocks_.back().get());
-      spans_.emplace_back(blocks_.back().get(), bytes);
-      message.remove_prefix(bytes);
-    }
-  }
-  absl::Span<const wire::Bytes> spans() const { return spans_; }
-
- private:
-  std::vector<std::unique_ptr<char[]>> blocks_;
-  std::vector<wire::Bytes> spans_;
-};
 
 std::string Joined(const wire::FragmentedBytes& bytes) {
   std::string joined(bytes.size, '\0');
@@ -289,25 +270,7 @@ TEST(ChunkTest, AgreesOnMutatedMessages) {
                                Length(2, Group(9, Length(4, "x")) + Length(3, "data"))};
   int64_t accepted = 0;
   for (int round = 0; round < 200'000; ++round) {
-    const std::string& base = bases[random() % std::size(bases)];
-    std::string message = base;
-    for (uint32_t edits = 1 + random() % 4; edits > 0; --edits) {
-      const size_t at = random() % message.size();
-      switch (random() % 4) {
-        case 0:
-          message[at] = static_cast<char>(random());
-          break;
-        case 1:
-          message[at] = static_cast<char>(message[at] ^ (1 << random() % 8));
-          break;
-        case 2:
-          message.insert(at, base.substr(random() % base.size(), random() % 20));
-          break;
-        default:
-          message.erase(at, random() % 10);
-          if (message.empty()) message = base;
-      }
-    }
+    const std::string message = Mutated(bases[random() % std::size(bases)], random);
     const std::string expected = ReadByProtobuf(message);
     const std::string read = ReadByUs(message, random());
     accepted += expected != "refused";

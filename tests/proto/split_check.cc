@@ -12,32 +12,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/wire/tensor_split.h"
+#include "tests/proto/fragments.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::testing {
 namespace {
-
-// Each fragment in a heap block of its exact size, so that AddressSanitizer sees a read past its
-// end.
-class Fragments {
- public:
-  Fragments(absl::string_view message, uint32_t seed) {
-    std::minstd_rand random(seed);
-    while (!message.empty()) {
-      const size_t bytes =
-          std::min<size_t>(message.size(), seed == 0 ? message.size() : random() % 9);
-      blocks_.push_back(std::make_unique<char[]>(bytes));
-      std::copy_n(message.data(), bytes, blocks_.back().get());
-      spans_.emplace_back(blocks_.back().get(), bytes);
-      message.remove_prefix(bytes);
-    }
-  }
-  absl::Span<const wire::Bytes> spans() const { return spans_; }
-
- private:
-  std::vector<std::unique_ptr<char[]>> blocks_;
-  std::vector<wire::Bytes> spans_;
-};
 
 // Field values only, in one order: map entries have none of their own.
 std::string Canonical(v1::ExecuteRequest message) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "tests/proto/fragments.h"
 #include "tests/proto/split_check.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -128,24 +129,7 @@ TEST(TensorSplit, AgreesOnMutatedMessages) {
   for (v1::Tensor& tensor : *sample.mutable_inputs()) tensor.set_data("0123456789");
   const std::string base = sample.SerializeAsString();
   for (int round = 0; round < 100'000; ++round) {
-    std::string message = base;
-    for (uint32_t edits = 1 + random() % 4; edits > 0; --edits) {
-      const size_t at = random() % message.size();
-      switch (random() % 4) {
-        case 0:
-          message[at] = static_cast<char>(random());
-          break;
-        case 1:
-          message[at] = static_cast<char>(message[at] ^ (1 << random() % 8));
-          break;
-        case 2:
-          message.insert(at, base.substr(random() % base.size(), random() % 20));
-          break;
-        default:
-          message.erase(at, random() % 10);
-          if (message.empty()) message = base;
-      }
-    }
+    const std::string message = testing::Mutated(base, random);
     ASSERT_EQ(CompareWithProtobuf(message, random()), "") << "round " << round;
   }
 }
