@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -102,6 +104,45 @@ inline absl::Status Stream::Replay(int) {
 }
 inline void Stream::Forget(int) {}
 
+// One thing that a device did, for people to look at.
+struct DeviceActivity {
+  enum class Kind : uint8_t { kKernel, kCopy, kSet };
+
+  Kind kind = Kind::kKernel;
+  std::string name;      // of a kernel, demangled; "copy to device", ...
+  int64_t start_ns = 0;  // MonotonicNs's clock
+  int64_t end_ns = 0;
+  int64_t stream = 0;  // tells streams apart
+  int64_t bytes = 0;   // of copies and sets
+  int32_t registers_per_thread = 0;
+  int64_t shared_memory_bytes = 0;  // per block, static and dynamic
+  uint32_t grid[3] = {0, 0, 0};
+  uint32_t block[3] = {0, 0, 0};
+};
+
+// What the hardware counted for one kernel, as shares of its peak, 0 to 1.
+struct KernelCounters {
+  std::string name;  // as DeviceActivity's
+  double achieved_occupancy = 0;
+  double sm_throughput = 0;
+  double dram_throughput = 0;
+};
+
+// Watches everything that this process does on one device. Used by one thread.
+class DeviceProfiler {
+ public:
+  virtual ~DeviceProfiler() = default;
+
+  virtual absl::Status StartTrace() = 0;
+  // What has run since StartTrace, in order of start. REQUIRES: the device is idle.
+  virtual absl::StatusOr<std::vector<DeviceActivity>> StopTrace() = 0;
+  // Calls `work`, which launches kernels from any thread and returns when they have run; each
+  // kernel may be run several times over, one at a time. In order of launch. PERMISSION_DENIED and
+  // UNAVAILABLE say why the counters can't be read, and how to change that.
+  virtual absl::StatusOr<std::vector<KernelCounters>> Count(
+      absl::FunctionRef<absl::Status()> work) = 0;
+};
+
 struct MemoryUsage {
   int64_t total_bytes = 0;
   int64_t used_bytes = 0;      // handed out
@@ -127,6 +168,10 @@ class Device {
   // Operand bytes of one round when a large job is cut into several; 0: never cut.
   virtual size_t round_bytes() const = 0;
   virtual MemoryUsage memory_usage() const = 0;
+  // UNIMPLEMENTED where there is nothing to watch.
+  virtual absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() {
+    return absl::UnimplementedError("this device has no profiler");
+  }
 };
 
 }  // namespace warpcall
