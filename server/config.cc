@@ -68,7 +68,7 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
       ->delimiter(',')
       ->check(CheckAddress);
   app.add_option("--metrics_listen", config->metrics_listen,
-                 "HOST:PORT for /metrics, /healthz and /readyz over HTTP")
+                 "HOST:PORT for /metrics, /healthz, /readyz and /log_level over HTTP")
       ->check(CheckAddress);
   app.add_option("--devices", config->devices,
                  "Devices to serve, comma-separated, or auto for all");
@@ -79,7 +79,11 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
   app.add_option("--worker_device", config->worker_device,
                  "Set by a server that starts a worker process for this device")
       ->group("");
-  app.add_option("--log_level", log_level, "debug, info, warning or error")->check(CheckLogLevel);
+  app.add_option(
+         "--log_level", log_level,
+         "debug, info, warning or error; changed while it runs by PUT /log_level, from this "
+         "machine, on the address of --metrics_listen")
+      ->check(CheckLogLevel);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -43,17 +43,26 @@ bool ParseLogLevel(absl::string_view name, LogLevel* level) {
 
 absl::string_view LogLevelNames() { return "debug, info, warning, error"; }
 
+absl::string_view LogLevelName(LogLevel level) { return kNames[static_cast<int>(level)]; }
+
 void SetLogLevel(LogLevel level) { minimum.store(static_cast<int>(level)); }
+
+LogLevel CurrentLogLevel() {
+  return static_cast<LogLevel>(minimum.load(std::memory_order_relaxed));
+}
 
 bool LogEnabled(LogLevel level) {
   return static_cast<int>(level) >= minimum.load(std::memory_order_relaxed);
 }
 
-void Log(LogLevel level, absl::string_view message, std::initializer_list<LogField> fields) {
-  if (!LogEnabled(level)) return;
+void Log(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
+  if (LogEnabled(level)) LogAlways(level, message, fields);
+}
+
+void LogAlways(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
   std::string line = absl::StrCat(
       "ts=", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone()),
-      " level=", kNames[static_cast<int>(level)]);
+      " level=", LogLevelName(level));
   AppendField("msg", message, &line);
   for (const LogField& field : fields) AppendField(field.key, field.value, &line);
   line.push_back('\n');

@@ -1,7 +1,10 @@
 #include "server/metrics/http_server.h"
 
 #include <httplib.h>
+#include <sys/resource.h>
 
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/common/status_macros.h"
+#include "server/metrics/log_level_route.h"
 
 namespace warpcall {
 namespace {
@@ -18,7 +22,51 @@ constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 // them out.
 constexpr size_t kThreads = 4;
 constexpr time_t kClientTimeoutSeconds = 5;
-constexpr size_t kBodyBytesMax = 1024;  // of requests, which need none
+constexpr size_t kBodyBytesMax = 1024;  // of requests, which need none or a word
+constexpr char kPlainText[] = "text/plain";
+constexpr char kLogLevelPath[] = "/log_level";
+// Below the threads that answer requests, above the CPU device's, which compute at 10: a scrape
+// must get through while they are all at work.
+constexpr int kScrapeNice = 5;
+
+// The library compresses what it is given whole (with brotli at its highest level, if the client
+// takes that), but not what it asks for.
+void SetBody(std::string body, const char* content_type, httplib::Response* response) {
+  const auto shared = std::make_shared<const std::string>(std::move(body));
+  response->set_content_provider(shared->size(), content_type,
+                                 [shared](size_t offset, size_t size, httplib::DataSink& sink) {
+                                   return sink.write(shared->data() + offset, size);
+                                 });
+}
+
+void SetReply(HttpReply reply, httplib::Response* response) {
+  response->status = reply.status;
+  SetBody(std::move(reply.body), kPlainText, response);
+}
+
+// Threads at a lower priority, a thing that Linux has for each thread; where it is refused they go
+// on at the one they have.
+class LowPriorityThreads final : public httplib::TaskQueue {
+ public:
+  LowPriorityThreads() : pool_(kThreads) {}
+
+  void enqueue(std::function<void()> work) override {
+    pool_.enqueue([work = std::move(work)] {
+      [[maybe_unused]] thread_local const bool lowered = Lower();
+      work();
+    });
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  // Never raises it, which root could.
+  static bool Lower() {
+    return getpriority(PRIO_PROCESS, 0) < kScrapeNice &&
+           setpriority(PRIO_PROCESS, 0, kScrapeNice) == 0;
+  }
+
+  httplib::ThreadPool pool_;
+};
 
 struct HostPort {
   std::string host;
@@ -44,7 +92,7 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
 class HttpServer::Impl {
  public:
   explicit Impl(Options options) : options_(std::move(options)) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server_.new_task_queue = [] { return new LowPriorityThreads(); };
     server_.set_keep_alive_max_count(1);
     server_.set_read_timeout(kClientTimeoutSeconds);
     server_.set_write_timeout(kClientTimeoutSeconds);
@@ -85,24 +133,33 @@ class HttpServer::Impl {
   void AddRoutes() {
     server_.set_pre_routing_handler(
         [](const httplib::Request& request, httplib::Response& response) {
-          if (request.method == "GET" || request.method == "HEAD")
+          const bool can_put = request.path == kLogLevelPath;
+          if (request.method == "GET" || request.method == "HEAD" ||
+              (can_put && request.method == "PUT"))
             return httplib::Server::HandlerResponse::Unhandled;
           response.status = 405;
-          response.set_header("Allow", "GET, HEAD");
+          response.set_header("Allow", can_put ? "GET, HEAD, PUT" : "GET, HEAD");
           return httplib::Server::HandlerResponse::Handled;
         });
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(options_.scrape(), kTextFormat);
+      SetBody(options_.scrape(), kTextFormat, &response);
     });
     server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
-      response.set_content("ok\n", "text/plain");
+      SetReply({200, "ok\n"}, &response);
     });
     server_.Get("/readyz", [this](const httplib::Request&, httplib::Response& response) {
       const absl::Status status = options_.ready();
-      if (!status.ok()) response.status = 503;
-      response.set_content(status.ok() ? "ok\n" : absl::StrCat(status.message(), "\n"),
-                           "text/plain");
+      if (status.ok()) return SetReply({200, "ok\n"}, &response);
+      SetReply({503, absl::StrCat(status.message(), "\n")}, &response);
     });
+    const auto show_level = [](const httplib::Request& request, httplib::Response& response) {
+      SetReply(ShowLogLevel(request.remote_addr), &response);
+    };
+    const auto change_level = [](const httplib::Request& request, httplib::Response& response) {
+      SetReply(ChangeLogLevel(request.remote_addr, request.body), &response);
+    };
+    server_.Get(kLogLevelPath, show_level);
+    server_.Put(kLogLevelPath, change_level);
   }
 
   const Options options_;

@@ -1,4 +1,4 @@
-// The port for operators: /metrics for Prometheus, /healthz and /readyz for probes.
+// The port for operators: /metrics for Prometheus, /healthz and /readyz for probes, /log_level.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,10 @@ namespace warpcall {
 //   GET /metrics   200, what `scrape` returns
 //   GET /healthz   200 for as long as the process lives
 //   GET /readyz    200, or 503 with the reason that `ready` gives
+//   GET, PUT /log_level   log_level_route.h
 //
-// HEAD works as GET without a body. Any other method gives 405, any other path 404.
+// HEAD works as GET without a body. Any other method gives 405, any other path 404. Bodies are not
+// compressed, whatever the client takes: that would cost many times what a scrape does.
 class HttpServer {
  public:
   struct Options {

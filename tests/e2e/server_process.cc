@@ -66,22 +66,24 @@ int ServerProcess::Stop() {
 
 int ServerProcess::Wait() { return process_->Wait(); }
 
-std::pair<int, std::string> ServerProcess::Get(const std::string& path) const {
+std::pair<int, std::string> ServerProcess::Http(const std::string& method, const std::string& path,
+                                                const std::string& body) const {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(metrics_port_));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+      absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
+                   "Content-Length: ", body.size(), "\r\n\r\n", body);
   std::string reply;
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
       write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size()))
     reply = ReadAll(fd);
   close(fd);
-  const size_t body = reply.find("\r\n\r\n");
-  if (body == std::string::npos) return {0, ""};
-  return {std::atoi(reply.c_str() + reply.find(' ')), reply.substr(body + 4)};
+  const size_t head = reply.find("\r\n\r\n");
+  if (head == std::string::npos) return {0, ""};
+  return {std::atoi(reply.c_str() + reply.find(' ')), reply.substr(head + 4)};
 }
 
 std::map<std::string, double> ServerProcess::Metrics() const {

@@ -28,7 +28,11 @@ class ServerProcess {
   int Wait();
 
   // HTTP GET on the metrics port: status code and body; code 0 when nothing answers.
-  std::pair<int, std::string> Get(const std::string& path) const;
+  std::pair<int, std::string> Get(const std::string& path) const { return Http("GET", path, ""); }
+  // HTTP PUT likewise.
+  std::pair<int, std::string> Put(const std::string& path, const std::string& body) const {
+    return Http("PUT", path, body);
+  }
   // /metrics as "name{labels}" -> value, as the text has them.
   std::map<std::string, double> Metrics() const;
   // Sum over the series of `name` whose labels contain each of `labels`.
@@ -40,6 +44,9 @@ class ServerProcess {
   int64_t PeakResidentBytes() const;
 
  private:
+  std::pair<int, std::string> Http(const std::string& method, const std::string& path,
+                                   const std::string& body) const;
+
   std::unique_ptr<ChildProcess> process_;
   std::string address_;
   int metrics_port_ = 0;

@@ -5,8 +5,7 @@
 namespace warpcall {
 namespace {
 
-std::string Logged(LogLevel level, absl::string_view message,
-                   std::initializer_list<LogField> fields) {
+std::string Logged(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
   ::testing::internal::CaptureStderr();
   Log(level, message, fields);
   return ::testing::internal::GetCapturedStderr();
@@ -36,6 +35,17 @@ TEST(Log, DropsLinesBelowTheLevel) {
   SetLogLevel(LogLevel::kError);
   EXPECT_EQ(Logged(LogLevel::kWarning, "hidden", {}), "");
   SetLogLevel(LogLevel::kInfo);
+}
+
+TEST(Log, AlwaysMeansAtAnyLevel) {
+  SetLogLevel(LogLevel::kError);
+  ::testing::internal::CaptureStderr();
+  LogAlways(LogLevel::kInfo, "shown", {{"k", 1}});
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(" level=info msg=shown k=1\n"),
+            std::string::npos);
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kError);
+  SetLogLevel(LogLevel::kInfo);
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
 }
 
 TEST(Log, ParsesItsLevels) {

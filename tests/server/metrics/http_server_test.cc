@@ -1,18 +1,25 @@
 #include "server/metrics/http_server.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "server/log.h"
+#include "server/metrics/log_level_route.h"
 #include "server/metrics/prometheus_sink.h"
 #include "tests/server/metrics/sink_fixture.h"
 
@@ -77,6 +84,127 @@ TEST_F(HttpServerTest, ReadinessFollowsTheCallback) {
   EXPECT_EQ(reply->status, 503);
   EXPECT_EQ(reply->body, "draining for 5 s\n");
   EXPECT_EQ(ClientOf(*server).Get("/healthz")->status, 200);
+}
+
+TEST_F(HttpServerTest, CompressesNothing) {
+  HttpServer::Options options = Options();
+  const std::string text(100'000, 'm');
+  options.scrape = [&text] { return text; };
+  const auto server = Start(std::move(options));
+  for (const char* path : {"/metrics", "/healthz"}) {
+    httplib::Client client = ClientOf(*server);
+    client.set_decompress(false);
+    const httplib::Result reply = client.Get(path, {{"Accept-Encoding", "br, gzip, deflate"}});
+    ASSERT_TRUE(reply);
+    EXPECT_FALSE(reply->has_header("Content-Encoding")) << path;
+    EXPECT_EQ(reply->body, path == std::string("/metrics") ? text : "ok\n");
+  }
+}
+
+TEST_F(HttpServerTest, ScrapesGiveWayToRequests) {
+  std::atomic<int> nice{-1};
+  HttpServer::Options options = Options();
+  options.scrape = [&nice] {
+    nice = getpriority(PRIO_PROCESS, 0);
+    return "m 1\n";
+  };
+  const int before = getpriority(PRIO_PROCESS, 0);
+  const auto server = Start(std::move(options));
+  ASSERT_TRUE(ClientOf(*server).Get("/metrics"));
+  EXPECT_EQ(nice, std::max(before, 5));
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), before);
+}
+
+// Sets the level back.
+class LogLevelTest : public HttpServerTest {
+ protected:
+  void TearDown() override { SetLogLevel(LogLevel::kInfo); }
+};
+
+TEST_F(LogLevelTest, IsShownAndChanged) {
+  const auto server = Start(Options());
+  EXPECT_EQ(ClientOf(*server).Get("/log_level")->body, "info\n");
+  for (const char* level : {"debug", "error", "warning", "info"}) {
+    ::testing::internal::CaptureStderr();
+    const std::string before = ClientOf(*server).Get("/log_level")->body;
+    const httplib::Result reply = ClientOf(*server).Put("/log_level", level, "text/plain");
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 200);
+    EXPECT_EQ(reply->body, std::string(level) + "\n");
+    EXPECT_EQ(ClientOf(*server).Get("/log_level")->body, std::string(level) + "\n");
+    // Whatever the level is and was.
+    EXPECT_THAT(
+        log, HasSubstr("level=info msg=\"log level changed\" from=" +
+                       before.substr(0, before.size() - 1) + " to=" + level + " peer=127.0.0.1\n"));
+  }
+  // As `curl -d` and `echo | curl -T-` send it.
+  EXPECT_EQ(
+      ClientOf(*server).Put("/log_level", "error\n", "application/x-www-form-urlencoded")->status,
+      200);
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kError);
+}
+
+TEST_F(LogLevelTest, UnknownNamesAndOtherMethodsChangeNothing) {
+  const auto server = Start(Options());
+  for (const char* name : {"loud", "", "DEBUG", "debug,info", "0"}) {
+    const httplib::Result reply = ClientOf(*server).Put("/log_level", name, "text/plain");
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 400) << name;
+    EXPECT_EQ(reply->body,
+              std::string("\"") + name + "\" is unknown; known: debug, info, warning, error\n");
+  }
+  const httplib::Result post = ClientOf(*server).Post("/log_level", "debug", "text/plain");
+  ASSERT_TRUE(post);
+  EXPECT_EQ(post->status, 405);
+  EXPECT_EQ(post->get_header_value("Allow"), "GET, HEAD, PUT");
+  EXPECT_EQ(ClientOf(*server).Put("/metrics", "debug", "text/plain")->status, 405);
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
+}
+
+TEST_F(LogLevelTest, IsForClientsOnThisMachine) {
+  for (const char* peer : {"192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1", "128.0.0.1", "::", "",
+                           "127.0.0.1x", "0.0.0.0"}) {
+    EXPECT_EQ(ChangeLogLevel(peer, "debug").status, 403) << peer;
+    EXPECT_EQ(ShowLogLevel(peer).status, 403) << peer;
+  }
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
+  for (const char* peer : {"127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"}) {
+    SetLogLevel(LogLevel::kInfo);
+    EXPECT_EQ(ChangeLogLevel(peer, "debug").status, 200) << peer;
+    EXPECT_EQ(CurrentLogLevel(), LogLevel::kDebug) << peer;
+  }
+}
+
+// An IPv4 address of this machine that others reach, "" without one.
+std::string OutsideAddress() {
+  std::string found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) continue;
+    char text[INET_ADDRSTRLEN];
+    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    found = inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text));
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+TEST_F(LogLevelTest, IsRefusedToAConnectionFromOutside) {
+  const std::string outside = OutsideAddress();
+  if (outside.empty()) GTEST_SKIP() << "this machine has no address but loopback's";
+  HttpServer::Options options = Options();
+  options.listen = "0.0.0.0:0";
+  const auto server = Start(std::move(options));
+  httplib::Client client(outside, std::stoi(server->address().substr(8)));
+  EXPECT_EQ(client.Get("/healthz")->status, 200);
+  EXPECT_EQ(client.Get("/log_level")->status, 403);
+  const httplib::Result reply = client.Put("/log_level", "debug", "text/plain");
+  EXPECT_EQ(reply->status, 403);
+  EXPECT_THAT(reply->body, HasSubstr(outside));
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
 }
 
 TEST_F(HttpServerTest, RefusesOtherPathsAndMethods) {
