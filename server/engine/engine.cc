@@ -209,6 +209,14 @@ bool Engine::AwaitIdle(absl::Duration timeout) {
   return accepted_ == 0;
 }
 
+void Engine::NoteBandwidth(int device, double bytes_per_second) {
+  runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second.store(bytes_per_second);
+}
+
+double Engine::bandwidth(int device) const {
+  return runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second.load();
+}
+
 std::vector<DeviceSnapshot> Engine::Snapshot() const {
   std::vector<DeviceSnapshot> snapshots;
   for (const std::unique_ptr<Runner>& runner : runners_) {
@@ -225,6 +233,7 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.memory_reserved_bytes = memory.reserved_bytes;
     snapshot.healthy = runner->device->healthy();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;
+    snapshot.bandwidth_ceiling_bytes_per_second = runner->bandwidth_bytes_per_second.load();
   }
   return snapshots;
 }

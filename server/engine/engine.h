@@ -84,6 +84,10 @@ class Engine {
   // True when every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
 
+  // What a copy within the device's memory was measured to reach; 0 until it was.
+  void NoteBandwidth(int device, double bytes_per_second);
+  double bandwidth(int device) const;
+
   std::vector<DeviceSnapshot> Snapshot() const;
 
  private:
@@ -98,6 +102,7 @@ class Engine {
     BusyMeter busy;
     std::atomic<int64_t> outstanding_ns{0};  // predicted, of jobs accepted and not done
     std::atomic<int64_t> assigned_ns{0};     // predicted, since the start: breaks ties in turn
+    std::atomic<double> bandwidth_bytes_per_second{0};  // measured; 0: not yet
     // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
     std::vector<std::unique_ptr<LaneThread>> lanes;  // last: they use the others

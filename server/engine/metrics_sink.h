@@ -58,6 +58,9 @@ class MetricsSink {
   // Called exactly once for every Execute call that reached the server, on any thread; must not
   // block.
   virtual void Record(const RequestTrace& trace) = 0;
+  // The share of the warps that fit which a row's kernels were counted to keep resident, when they
+  // were profiled on a device; 0 to 1. Rows and devices that have no such share are ignored.
+  virtual void NoteAchievedOccupancy(int row, int device, double ratio) = 0;
 };
 
 // Errors of one kind, since the process began.
@@ -79,6 +82,7 @@ struct DeviceSnapshot {
   bool healthy = true;
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
+  double bandwidth_ceiling_bytes_per_second = 0;  // of its memory, as measured; 0: not yet
 };
 
 }  // namespace warpcall

@@ -41,6 +41,9 @@ constexpr Gauge kGauges[] = {
     {"warpcall_device_busy_seconds_total",
      "Time in which at least one kernel or copy of a lane was running.", MetricType::Counter,
      nullptr, [](const DeviceSnapshot& s) { return s.busy_seconds; }},
+    {"warpcall_device_bandwidth_ceiling_bytes_per_second",
+     "Memory bandwidth of a copy as measured on the device; 0 until measured.", MetricType::Gauge,
+     nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling_bytes_per_second; }},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "prometheus/text_serializer.h"
 #include "server/metrics/device_metrics.h"
+#include "server/metrics/gpu_metrics.h"
 #include "server/metrics/process_metrics.h"
 #include "server/metrics/series_table.h"
 
@@ -110,14 +111,14 @@ void PrometheusSink::AddRequestSeries(const Registry& registry) {
     for (int code = 0; code < kCodeCount; ++code) {
       Labels labels = pairs[pair];
       labels.push_back({"code", absl::StatusCodeToString(kCodes[code])});
-      const Cell cell = series_->AddSeries(std::move(labels));
+      const Cell cell = series_->AddSeries(labels);
       if (pair == 0 && code == 0) requests_ = cell;
     }
   }
   series_->BeginFamily(Kind::kDurations, "warpcall_request_duration_seconds",
                        "Time from a request's receipt to its answer, refused requests included.");
   for (size_t pair = 0; pair < pairs.size(); ++pair) {
-    const Cell cell = series_->AddSeries(std::move(pairs[pair]));
+    const Cell cell = series_->AddSeries(pairs[pair]);
     if (pair == 0) request_durations_ = cell;
   }
 }
@@ -136,7 +137,8 @@ void PrometheusSink::AddPhaseSeries(const Registry& registry) {
 
 void PrometheusSink::AddRunSeries(const Registry& registry) {
   const std::vector<Run> runs = RunsOf(registry, options_.devices);
-  const RunCells none = {{kNoCell, kNoCell, kNoCell}, kNoCell, kNoCell, kNoCell, kNoCell, kNoCell};
+  const RunCells none = {
+      {kNoCell, kNoCell, kNoCell}, kNoCell, kNoCell, kNoCell, kNoCell, kNoCell, kNoCell};
   runs_.assign(row_count_ * options_.devices.size(), none);
 
   series_->BeginFamily(Kind::kDurations, "warpcall_kernel_duration_seconds",
@@ -145,7 +147,7 @@ void PrometheusSink::AddRunSeries(const Registry& registry) {
     for (const DataType type : run.implementation->data_types) {
       Labels labels = run.labels;
       labels.push_back({"data_type", DataTypeName(type)});
-      runs_[run.index].durations[DataTypeIndex(type)] = series_->AddSeries(std::move(labels));
+      runs_[run.index].durations[DataTypeIndex(type)] = series_->AddSeries(labels);
     }
   }
   series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_flops_total",
@@ -162,11 +164,14 @@ void PrometheusSink::AddLaunchSeries(const Registry& registry) {
   if (runs.empty()) return;
 
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_occupancy_ratio",
-                       "Resident warps to the most that fit, of the last launch.");
+                       "Resident warps to the most that fit: theoretical, of the last launch; "
+                       "achieved, as the last profile counted it.");
   for (const Run& run : runs) {
     Labels labels = run.labels;
     labels.push_back({"kind", "theoretical"});
-    runs_[run.index].occupancy = series_->AddSeries(std::move(labels));
+    runs_[run.index].occupancy = series_->AddSeries(labels);
+    labels.back().value = "achieved";
+    runs_[run.index].achieved_occupancy = series_->AddSeries(labels);
   }
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_waves",
                        "Rounds in which the last launch's blocks filled the device.");
@@ -207,6 +212,13 @@ void PrometheusSink::Record(const RequestTrace& trace) {
   if (trace.ran) RecordRun(trace);
 }
 
+void PrometheusSink::NoteAchievedOccupancy(int row, int device, double ratio) {
+  const int device_count = static_cast<int>(options_.devices.size());
+  if (!InRange(row, row_count_) || !InRange(device, device_count)) return;
+  const RunCells& run = runs_[static_cast<size_t>(row) * device_count + device];
+  if (run.achieved_occupancy != kNoCell) series_->Set(run.achieved_occupancy, ratio);
+}
+
 void PrometheusSink::RecordRun(const RequestTrace& trace) {
   if (!InRange(trace.kernel, kernel_count_)) return;
   for (int phase = 0; phase < kPhaseCount; ++phase) {
@@ -231,14 +243,21 @@ void PrometheusSink::RecordRun(const RequestTrace& trace) {
 }
 
 std::string PrometheusSink::Scrape() const {
-  std::vector<prometheus::MetricFamily> families = series_->Collect();
+  std::vector<prometheus::MetricFamily> families;
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
   AppendDeviceErrors(options_.device_errors(), &families);
+  AppendGpuFamilies(options_.gpu_readings(), &families);
   AppendBuildInfo(options_.build, &families);
   if (const auto stats = ReadProcessStats(); stats.has_value()) {
     AppendProcessFamilies(*stats, &families);
   }
-  return prometheus::TextSerializer().Serialize(families);
+  std::string text;
+  text.reserve(text_bytes_.load(std::memory_order_relaxed));
+  series_->AppendText(&text);
+  text += prometheus::TextSerializer().Serialize(families);
+  // Numbers grow by a few digits from one scrape to the next.
+  text_bytes_.store(text.size() + text.size() / 16, std::memory_order_relaxed);
+  return text;
 }
 
 }  // namespace warpcall

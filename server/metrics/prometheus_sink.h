@@ -1,6 +1,8 @@
 // Counts requests and renders them, with the state of devices and process, as Prometheus text.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +14,7 @@
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
+#include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
 
 namespace warpcall {
@@ -45,6 +48,11 @@ class PrometheusSink final : public MetricsSink {
     std::function<std::vector<DeviceErrorCount>()> device_errors = [] {
       return std::vector<DeviceErrorCount>();
     };
+    // What the GPUs say of themselves; called as above, and quick: it answers with what was read
+    // before where reading takes time.
+    std::function<std::vector<GpuReading>()> gpu_readings = [] {
+      return std::vector<GpuReading>();
+    };
   };
 
   // Reads names from `registry` here and never again.
@@ -54,6 +62,7 @@ class PrometheusSink final : public MetricsSink {
   // Ids outside the registry and the list of devices count as unknown. A code that the server has
   // no use for counts as INTERNAL.
   void Record(const RequestTrace& trace) override;
+  void NoteAchievedOccupancy(int row, int device, double ratio) override;
 
   // Text exposition format 0.0.4.
   std::string Scrape() const;
@@ -65,6 +74,7 @@ class PrometheusSink final : public MetricsSink {
     uint32_t flops;
     uint32_t bytes;
     uint32_t occupancy;
+    uint32_t achieved_occupancy;
     uint32_t waves;
     uint32_t wave_efficiency;
   };
@@ -90,6 +100,9 @@ class PrometheusSink final : public MetricsSink {
   uint32_t copied_in_ = 0;
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device
+
+  // What to make room for: somewhat more than the last scrape had.
+  mutable std::atomic<size_t> text_bytes_{0};
 };
 
 }  // namespace warpcall

@@ -1,7 +1,8 @@
 #include "server/metrics/series_table.h"
 
-#include <limits>
-#include <utility>
+#include <array>
+
+#include "absl/strings/str_cat.h"
 
 namespace warpcall {
 namespace {
@@ -21,37 +22,49 @@ prometheus::MetricType TypeOf(SeriesTable::Kind kind) {
   return prometheus::MetricType::Untyped;
 }
 
+// What follows `le="` in each bucket's line, up to its value.
+std::array<std::string, kBucketCount> BoundTexts() {
+  std::array<std::string, kBucketCount> texts;
+  for (int i = 0; i < kBoundedBucketCount; ++i) {
+    // Dividing, not multiplying by 1e-9, gives the double nearest to the bound, which prints short.
+    AppendNumber(static_cast<double>(BucketUpperBoundNs(i)) / 1e9, &texts[i]);
+  }
+  texts[kBoundedBucketCount] = "+Inf";
+  for (std::string& text : texts) text += "\"} ";
+  return texts;
+}
+
 }  // namespace
 
 void SeriesTable::BeginFamily(Kind kind, const char* name, const char* help) {
-  Family& family = families_.emplace_back();
-  family.kind = kind;
-  family.prototype.name = name;
-  family.prototype.help = help;
-  family.prototype.type = TypeOf(kind);
+  families_.push_back({kind, name, FamilyHead(name, help, TypeOf(kind)), {}});
 }
 
-Cell SeriesTable::AddSeries(Labels labels) {
+Cell SeriesTable::AddSeries(const Labels& labels) {
   Family& family = families_.back();
-  family.prototype.metric.emplace_back().label = std::move(labels);
-  Cell cell = 0;
+  const std::string text = LabelText(labels);
+  const std::string braces = text.empty() ? " " : absl::StrCat("{", text, "} ");
+  Series& series = family.series.emplace_back();
+  series.sample = absl::StrCat(family.name, braces);
   switch (family.kind) {
     case Kind::kCounter:
-      cell = counter_cells_++;
+      series.cell = counter_cells_++;
       break;
     case Kind::kDurations:
-      cell = counter_cells_;
+      series.cell = counter_cells_;
       counter_cells_ += kBucketCount + 1;
+      series.sample = absl::StrCat(family.name, "_count", braces);
+      series.sum = absl::StrCat(family.name, "_sum", braces);
+      series.bucket = absl::StrCat(family.name, "_bucket{", text, text.empty() ? "" : ",", "le=\"");
       break;
     case Kind::kRealCounter:
-      cell = real_counter_cells_++;
+      series.cell = real_counter_cells_++;
       break;
     case Kind::kGauge:
-      cell = gauge_cells_++;
+      series.cell = gauge_cells_++;
       break;
   }
-  family.cells.push_back(cell);
-  return cell;
+  return series.cell;
 }
 
 void SeriesTable::Close() {
@@ -60,43 +73,39 @@ void SeriesTable::Close() {
   gauges_ = std::vector<std::atomic<double>>(gauge_cells_);
 }
 
-std::vector<prometheus::MetricFamily> SeriesTable::Collect() const {
-  std::vector<prometheus::MetricFamily> result;
-  result.reserve(families_.size());
+void SeriesTable::AppendText(std::string* text) const {
   for (const Family& family : families_) {
-    prometheus::MetricFamily& copy = result.emplace_back(family.prototype);
-    for (size_t i = 0; i < copy.metric.size(); ++i) {
-      Fill(family.kind, family.cells[i], &copy.metric[i]);
-    }
+    text->append(family.head);
+    for (const Series& series : family.series) AppendSample(family.kind, series, text);
   }
-  return result;
 }
 
-void SeriesTable::Fill(Kind kind, Cell cell, prometheus::ClientMetric* metric) const {
-  switch (kind) {
-    case Kind::kCounter:
-      metric->counter.value = static_cast<double>(counters_->Sum(cell));
-      return;
-    case Kind::kRealCounter:
-      metric->counter.value = real_counters_->Sum(cell);
-      return;
-    case Kind::kGauge:
-      metric->gauge.value = gauges_[cell].load(std::memory_order_relaxed);
-      return;
-    case Kind::kDurations:
-      break;
-  }
-  prometheus::ClientMetric::Histogram& histogram = metric->histogram;
-  histogram.bucket.resize(kBucketCount);
+void SeriesTable::AppendSample(Kind kind, const Series& series, std::string* text) const {
+  if (kind == Kind::kDurations) return AppendDurations(series, text);
+  text->append(series.sample);
+  if (kind == Kind::kCounter) AppendNumber(counters_->Sum(series.cell), text);
+  if (kind == Kind::kRealCounter) AppendNumber(real_counters_->Sum(series.cell), text);
+  if (kind == Kind::kGauge)
+    AppendNumber(gauges_[series.cell].load(std::memory_order_relaxed), text);
+  text->push_back('\n');
+}
+
+void SeriesTable::AppendDurations(const Series& series, std::string* text) const {
+  static const std::array<std::string, kBucketCount>& bounds =
+      *new std::array<std::string, kBucketCount>(BoundTexts());
+  std::array<uint64_t, kBucketCount> cumulative;
+  uint64_t count = 0;
+  for (int i = 0; i < kBucketCount; ++i) cumulative[i] = count += counters_->Sum(series.cell + i);
+  text->append(series.sample);
+  AppendNumber(count, text);
+  text->append("\n").append(series.sum);
+  AppendNumber(static_cast<double>(counters_->Sum(series.cell + kBucketCount)) * kSecondsPerNs,
+               text);
   for (int i = 0; i < kBucketCount; ++i) {
-    histogram.sample_count += counters_->Sum(cell + i);
-    histogram.bucket[i].cumulative_count = histogram.sample_count;
-    // Dividing, not multiplying by 1e-9, gives the double nearest to the bound, which prints short.
-    histogram.bucket[i].upper_bound = i < kBoundedBucketCount
-                                          ? static_cast<double>(BucketUpperBoundNs(i)) / 1e9
-                                          : std::numeric_limits<double>::infinity();
+    text->append("\n").append(series.bucket).append(bounds[i]);
+    AppendNumber(cumulative[i], text);
   }
-  histogram.sample_sum = static_cast<double>(counters_->Sum(cell + kBucketCount)) * kSecondsPerNs;
+  text->push_back('\n');
 }
 
 }  // namespace warpcall

@@ -7,16 +7,14 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "prometheus/client_metric.h"
-#include "prometheus/metric_family.h"
 #include "server/metrics/duration_buckets.h"
 #include "server/metrics/sharded_counters.h"
+#include "server/metrics/text_format.h"
 
 namespace warpcall {
-
-using Labels = std::vector<prometheus::ClientMetric::Label>;
 
 // Number of a series among those of its kind.
 using Cell = uint32_t;
@@ -37,7 +35,7 @@ class SeriesTable {
   void BeginFamily(Kind kind, const char* name, const char* help);
   // A series of the family begun last, starting at 0. Cells of one family follow each other,
   // kBucketCount + 1 apart for durations and 1 apart otherwise.
-  Cell AddSeries(Labels labels);
+  Cell AddSeries(const Labels& labels);
   void Close();
 
   // Each takes a cell of its own kind. Lock-free.
@@ -56,18 +54,27 @@ class SeriesTable {
     }
   }
 
-  // Every family with its present values. A histogram's count is the sum of its buckets as they
-  // were read, so that it fits them whatever is being recorded meanwhile.
-  std::vector<prometheus::MetricFamily> Collect() const;
+  // Every family with its present values, in the text format. A histogram's count is the sum of its
+  // buckets as they were read, so that it fits them whatever is being recorded meanwhile.
+  void AppendText(std::string* text) const;
 
  private:
+  // What stands before its numbers. They are what changes from one scrape to the next.
+  struct Series {
+    Cell cell;
+    std::string sample;  // `name{labels} `; `name_count{labels} ` of durations
+    std::string sum;     // of durations: `name_sum{labels} `
+    std::string bucket;  // of durations: `name_bucket{labels,le="`
+  };
   struct Family {
     Kind kind;
-    prometheus::MetricFamily prototype;  // names and labels; values are left at 0
-    std::vector<Cell> cells;             // one per metric of the prototype
+    std::string name;
+    std::string head;
+    std::vector<Series> series;
   };
 
-  void Fill(Kind kind, Cell cell, prometheus::ClientMetric* metric) const;
+  void AppendSample(Kind kind, const Series& series, std::string* text) const;
+  void AppendDurations(const Series& series, std::string* text) const;
 
   std::vector<Family> families_;
   Cell counter_cells_ = 0;

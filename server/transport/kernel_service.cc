@@ -39,7 +39,8 @@ void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* in
   }
 }
 
-void Describe(const Device& device, v1::DeviceInfo* info) {
+void Describe(const Engine& engine, int index, v1::DeviceInfo* info) {
+  const Device& device = engine.device(index);
   const DeviceProperties& properties = device.properties();
   info->set_name(properties.name);
   info->set_kind(DeviceKindName(properties.kind));
@@ -50,6 +51,7 @@ void Describe(const Device& device, v1::DeviceInfo* info) {
   info->set_shared_memory_per_block_bytes(properties.shared_memory_per_block_bytes);
   info->set_compute_capability(properties.compute_capability);
   info->set_healthy(device.healthy());
+  info->set_measured_bandwidth_bytes_per_second(engine.bandwidth(index));
 }
 
 grpc::ServerUnaryReactor* FinishOk(grpc::CallbackServerContext* context) {
@@ -83,7 +85,7 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
   for (int i = 0; i < deps_->engine->device_count(); ++i)
-    Describe(deps_->engine->device(i), response->add_devices());
+    Describe(*deps_->engine, i, response->add_devices());
   return FinishOk(context);
 }
 

@@ -92,10 +92,12 @@ TEST_F(SeriesTest, WorkIsCountedPerRowAndDevice) {
 
 TEST_F(SeriesTest, LaunchShapesAreShownForRowsThatHaveThem) {
   const std::string row = R"(implementation="tiled",kernel="alpha"})";
-  EXPECT_THAT(
-      SeriesOf(text_.samples, "warpcall_kernel_occupancy_ratio"),
-      UnorderedElementsAreArray({"warpcall_kernel_occupancy_ratio{device=\"cuda:0\","
-                                 R"(implementation="tiled",kernel="alpha",kind="theoretical"})"}));
+  const std::string tiled = R"({device="cuda:0",implementation="tiled",kernel="alpha",kind=)";
+  EXPECT_THAT(SeriesOf(text_.samples, "warpcall_kernel_occupancy_ratio"),
+              UnorderedElementsAreArray({
+                  "warpcall_kernel_occupancy_ratio" + tiled + "\"theoretical\"}",
+                  "warpcall_kernel_occupancy_ratio" + tiled + "\"achieved\"}",
+              }));
   for (const std::string name :
        {"warpcall_kernel_waves", "warpcall_kernel_wave_efficiency_ratio"}) {
     EXPECT_THAT(SeriesOf(text_.samples, name),
@@ -127,7 +129,8 @@ TEST_F(SeriesTest, RejectionsAndCopiesAndDevices) {
                                          R"(warpcall_host_copy_bytes_total{where="copy_out"})"}));
   for (const std::string name :
        {"warpcall_queue_depth", "warpcall_queue_bytes", "warpcall_queue_oldest_age_seconds",
-        "warpcall_device_busy_seconds_total"}) {
+        "warpcall_device_busy_seconds_total",
+        "warpcall_device_bandwidth_ceiling_bytes_per_second"}) {
     EXPECT_THAT(
         SeriesOf(samples, name),
         UnorderedElementsAreArray({name + R"({device="cpu"})", name + R"({device="cuda:0"})"}));
@@ -157,6 +160,44 @@ TEST_F(SeriesTest, ErrorsOfDevicesHaveSeriesByCodeAndNoneWithoutCodes) {
   const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), std::move(options)));
   EXPECT_EQ(samples.at(R"(warpcall_cuda_errors_total{code="cudaErrorAssert"})"), 0);
   EXPECT_EQ(samples.at(R"(warpcall_cuda_errors_total{code="cudaErrorIllegalAddress"})"), 3);
+}
+
+TEST_F(SeriesTest, WhatAGpuSaysOfItselfHasASeriesAndWhatItDoesNotSayHasNone) {
+  for (const auto& [series, value] : text_.samples)
+    EXPECT_FALSE(absl::StartsWith(series, "warpcall_gpu_")) << series;
+  PrometheusSink::Options options = SinkOptions();
+  options.gpu_readings = [] {
+    GpuReading first, second;
+    first.device = "cuda:0";
+    first.sm_active_ratio = 0.5;
+    first.sm_occupancy_ratio = 0.25;
+    first.dram_bandwidth_ratio = 0.75;
+    first.tensor_active_ratio = 0;
+    first.power_watts = 312.5;
+    first.xid_errors = {{31, 2}, {79, 0}};
+    second.device = "cuda:1";
+    second.temperature_celsius = 61;
+    second.xid_errors = {{79, 1}};
+    return std::vector<GpuReading>{first, second};
+  };
+  const PrometheusSink sink(MadeUpRegistry(), std::move(options));
+  const MetricsText text = ParseMetricsText(sink.Scrape());
+  Samples gpu;
+  for (const auto& [series, value] : text.samples)
+    if (absl::StartsWith(series, "warpcall_gpu_")) gpu[series] = value;
+  EXPECT_EQ(gpu, (Samples{{R"(warpcall_gpu_sm_active_ratio{device="cuda:0"})", 0.5},
+                          {R"(warpcall_gpu_sm_occupancy_ratio{device="cuda:0"})", 0.25},
+                          {R"(warpcall_gpu_dram_bandwidth_ratio{device="cuda:0"})", 0.75},
+                          {R"(warpcall_gpu_tensor_active_ratio{device="cuda:0"})", 0},
+                          {R"(warpcall_gpu_power_watts{device="cuda:0"})", 312.5},
+                          {R"(warpcall_gpu_temperature_celsius{device="cuda:1"})", 61},
+                          {R"(warpcall_gpu_xid_errors_total{device="cuda:0",xid="31"})", 2},
+                          {R"(warpcall_gpu_xid_errors_total{device="cuda:0",xid="79"})", 0},
+                          {R"(warpcall_gpu_xid_errors_total{device="cuda:1",xid="79"})", 1}}));
+  EXPECT_EQ(text.types.at("warpcall_gpu_xid_errors_total"), "counter");
+  for (const char* name : {"sm_active_ratio", "sm_occupancy_ratio", "dram_bandwidth_ratio",
+                           "tensor_active_ratio", "power_watts", "temperature_celsius"})
+    EXPECT_EQ(text.types.at(absl::StrCat("warpcall_gpu_", name)), "gauge") << name;
 }
 
 TEST_F(SeriesTest, ALostDeviceIsNotHealthy) {

@@ -218,12 +218,31 @@ TEST_F(PrometheusSinkTest, TheLastLaunchShapeIsShown) {
   EXPECT_EQ(Value("warpcall_kernel_wave_efficiency_ratio" + run + "}"), 0);
 }
 
+TEST_F(PrometheusSinkTest, WhatAProfileCountedIsShownBesideTheTheory) {
+  const std::string achieved =
+      R"(warpcall_kernel_occupancy_ratio{device="cuda:0",implementation="tiled",kernel="alpha",)"
+      R"(kind="achieved"})";
+  RequestTrace trace = RunTrace(kAlpha, kAlphaTiled, kCudaDevice);
+  trace.launch = {.theoretical_occupancy = 0.75, .waves = 1};
+  sink_.Record(trace);
+  EXPECT_EQ(Value(achieved), 0);
+  sink_.NoteAchievedOccupancy(kAlphaTiled, kCudaDevice, 0.5);
+  EXPECT_EQ(Value(achieved), 0.5);
+  sink_.Record(trace);
+  sink_.NoteAchievedOccupancy(kAlphaPlain, kCpuDevice, 0.25);  // a row without a shape
+  for (const int outside : {-1, 3}) {
+    sink_.NoteAchievedOccupancy(outside, kCudaDevice, 1);
+    sink_.NoteAchievedOccupancy(kAlphaTiled, outside, 1);
+  }
+  EXPECT_EQ(Value(achieved), 0.5);
+  EXPECT_EQ(SumOf(Scrape(sink_), "warpcall_kernel_occupancy_ratio", {}), 0.75 + 0.5);
+}
+
 TEST_F(PrometheusSinkTest, CountersOfAFastGpuDoNotWrap) {
   RequestTrace trace = RunTrace(kAlpha, kAlphaTiled, kCudaDevice);
   trace.work.flops = int64_t{1} << 62;
   for (int i = 0; i < 8; ++i) sink_.Record(trace);
-  EXPECT_DOUBLE_EQ(  // the text has 16 digits
-
+  EXPECT_EQ(
       Value(
           R"(warpcall_kernel_flops_total{device="cuda:0",implementation="tiled",kernel="alpha"})"),
       0x1p65);
@@ -239,6 +258,7 @@ TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   cpu.memory_total_bytes = int64_t{141} << 30;
   cpu.memory_used_bytes = 99;
   cpu.busy_seconds = 1.25;
+  cpu.bandwidth_ceiling_bytes_per_second = 4.2e12;
   DeviceSnapshot cuda;
   cuda.queue_depth = 8;
   const PrometheusSink sink(MadeUpRegistry(), SinkOptions({cpu, cuda}));
@@ -254,6 +274,9 @@ TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   EXPECT_EQ(samples.at(R"(warpcall_device_memory_bytes{device="cpu",state="used"})"), 99);
   EXPECT_EQ(samples.at(R"(warpcall_device_busy_seconds_total{device="cpu"})"), 1.25);
   EXPECT_EQ(samples.at(R"(warpcall_device_busy_seconds_total{device="cuda:0"})"), 0);
+  const std::string ceiling = "warpcall_device_bandwidth_ceiling_bytes_per_second";
+  EXPECT_EQ(samples.at(ceiling + R"({device="cpu"})"), 4.2e12);
+  EXPECT_EQ(samples.at(ceiling + R"({device="cuda:0"})"), 0);
 }
 
 }  // namespace
