@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
@@ -47,7 +48,6 @@ absl::Status Request::ReadHeader(const v1::ExecuteRequest& header) {
     return absl::InvalidArgumentError(absl::StrCat("request_id has ", header.request_id().size(),
                                                    " bytes; the limit is ", kRequestIdBytesMax));
   request_id_ = header.request_id();
-  if (request_id_.empty()) request_id_ = absl::StrCat("warpcall-", key_.id);
   ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(header.kernel()));
   trace_.kernel = kernel_->id;
   RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, header.implementation()));
@@ -89,11 +89,15 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) const {
   return job;
 }
 
-void Request::Describe(v1::ExecuteResponse* response) {
-  trace_.total_ns = deps_->clock() - start_ns_;
+void Request::DescribeChoice(v1::ExecuteResponse* response) const {
   response->set_implementation(row_->implementation.name);
   response->set_device(deps_->engine->device(trace_.device).properties().name);
-  response->set_request_id(request_id_);
+  response->set_request_id(request_id());
+}
+
+void Request::Describe(v1::ExecuteResponse* response) {
+  trace_.total_ns = deps_->clock() - start_ns_;
+  DescribeChoice(response);
   v1::Timing& timing = *response->mutable_timing();
   timing.set_queue_ns(trace_.queue_ns);
   timing.set_copy_in_ns(trace_.copy_in_ns);
@@ -123,23 +127,39 @@ grpc::Status Request::End(const absl::Status& status) {
   return ToGrpcStatus(status);
 }
 
+std::string Request::request_id() const {
+  return request_id_.empty() ? absl::StrCat("warpcall-", key_.id) : request_id_;
+}
+
+std::optional<TraceContext> Request::FindTraceContext() const {
+  const auto [begin, end] = context_->client_metadata().equal_range(kTraceparent);
+  // Two of them are as good as none: which one would be the caller's?
+  if (begin == end || std::next(begin) != end) return std::nullopt;
+  return ParseTraceparent({begin->second.data(), begin->second.size()});
+}
+
 void Request::LogEnd(const absl::Status& status) const {
   const LogLevel level = status.ok() ? LogLevel::kDebug
                          : absl::IsInternal(status) || absl::IsUnavailable(status)
                              ? LogLevel::kError
                              : LogLevel::kInfo;
   if (!LogEnabled(level)) return;
-  Log(level, status.ok() ? "request done" : "request failed",
-      {{"request_id", request_id_},
-       {"peer", context_->peer()},
-       {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
-       {"implementation", row_ == nullptr ? "" : row_->implementation.name},
-       {"code", CodeName(trace_.code)},
-       {"queue_ns", trace_.queue_ns},
-       {"kernel_ns", trace_.kernel_ns},
-       {"device_ns", trace_.device_ns},
-       {"total_ns", trace_.total_ns},
-       {"error", absl::string_view(status.message())}});
+  std::vector<LogField> fields = {
+      {"request_id", request_id()},
+      {"peer", context_->peer()},
+      {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
+      {"implementation", row_ == nullptr ? "" : row_->implementation.name},
+      {"code", CodeName(trace_.code)},
+      {"queue_ns", trace_.queue_ns},
+      {"kernel_ns", trace_.kernel_ns},
+      {"device_ns", trace_.device_ns},
+      {"total_ns", trace_.total_ns},
+      {"error", absl::string_view(status.message())}};
+  if (const auto context = FindTraceContext(); context.has_value()) {
+    fields.emplace_back("trace_id", context->trace_id);
+    fields.emplace_back("parent_id", context->parent_id);
+  }
+  Log(level, status.ok() ? "request done" : "request failed", fields);
 }
 
 }  // namespace warpcall

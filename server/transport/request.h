@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
+#include "server/transport/trace_context.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
@@ -48,6 +50,8 @@ class Request {
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
   std::unique_ptr<Job> NewJob(const Problem& part) const;
 
+  // Fills in who answers: request id, implementation and device.
+  void DescribeChoice(v1::ExecuteResponse* response) const;
   // Fills in a response but for its outputs: timing and launch from the trace. Stops the clock.
   void Describe(v1::ExecuteResponse* response);
 
@@ -59,6 +63,11 @@ class Request {
   const Problem& problem() const { return problem_; }
   const JobKey& key() const { return key_; }
   RequestTrace& trace() { return trace_; }
+  // As the client gave it, or one of ours.
+  std::string request_id() const;
+  // What the call's metadata say, where they do; looked up each time, so that only those who ask
+  // pay for it.
+  std::optional<TraceContext> FindTraceContext() const;
 
  private:
   void LogEnd(const absl::Status& status) const;
@@ -67,7 +76,7 @@ class Request {
   grpc::CallbackServerContext* const context_;
   const int64_t start_ns_;
   const JobKey key_;
-  std::string request_id_;
+  std::string request_id_;  // empty: not given, or not known yet
   const Kernel* kernel_ = nullptr;
   const Row* row_ = nullptr;
   Problem problem_;

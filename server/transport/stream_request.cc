@@ -80,9 +80,7 @@ absl::Status StreamRequest::Plan() {
 }
 
 void StreamRequest::DescribeOutputs(v1::ExecuteResponse* response) {
-  request_.Describe(response);
-  response->clear_timing();
-  response->clear_launch();
+  request_.DescribeChoice(response);
   for (const TensorSpec& spec : request_.problem().outputs) {
     v1::Tensor* tensor = response->add_outputs();
     tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));

@@ -144,6 +144,82 @@ TEST(Lifecycle, RequestIdsComeBackAndStandInTheLog) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
+// Calls Execute with `metadata`.
+grpc::Status ExecuteWith(const ServerProcess& server, const v1::ExecuteRequest& request,
+                         const std::vector<std::pair<std::string, std::string>>& metadata) {
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  grpc::ClientContext context;
+  for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
+  v1::ExecuteResponse response;
+  return stub->Execute(&context, request, &response);
+}
+
+// The line of the log about `id`, "" without one.
+std::string LineAbout(const ServerProcess& server, const std::string& id) {
+  const std::string log = server.log();
+  const size_t at = log.find("request_id=" + id + " ");
+  if (at == std::string::npos) return "";
+  const size_t begin = log.rfind('\n', at) + 1;
+  return log.substr(begin, log.find('\n', at) - begin);
+}
+
+TEST(Lifecycle, TheCallersTraceStandsInTheLog) {
+  ServerProcess server({"--log_level=debug"});
+  const std::string parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const std::string ids = "trace_id=4bf92f3577b34da6a3ce929d0e0e4736 parent_id=00f067aa0ba902b7";
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  request.set_request_id("done");
+  EXPECT_TRUE(ExecuteWith(server, request, {{"traceparent", parent}}).ok());
+  EXPECT_THAT(LineAbout(server, "done"), HasSubstr(ids));
+  request.set_request_id("malformed");
+  EXPECT_TRUE(ExecuteWith(server, request, {{"traceparent", parent + "x"}}).ok());
+  request.set_request_id("twice");
+  EXPECT_TRUE(
+      ExecuteWith(server, request, {{"traceparent", parent}, {"traceparent", parent}}).ok());
+  request.set_request_id("without");
+  EXPECT_TRUE(ExecuteWith(server, request, {}).ok());
+  for (const char* id : {"malformed", "twice", "without"}) {
+    EXPECT_NE(LineAbout(server, id), "");
+    EXPECT_THAT(LineAbout(server, id), ::testing::Not(HasSubstr("trace_id="))) << id;
+  }
+  request.set_request_id("failed");
+  request.set_kernel("nope");
+  EXPECT_FALSE(ExecuteWith(server, request, {{"traceparent", parent}}).ok());
+  EXPECT_THAT(LineAbout(server, "failed"), HasSubstr(ids));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, ARequestWhoseIdCannotBeReadIsLoggedUnderOneOfOurs) {
+  ServerProcess server({"--max_message_mib=1"});
+  const auto channel = Connect(server.address());
+  EXPECT_FALSE(Execute(channel, Request("gelu", {FloatTensor(1 << 18)})).status.ok());
+  EXPECT_THAT(server.log(), HasSubstr("request_id=warpcall-1 "));
+  EXPECT_FALSE(CallRaw(channel, "\xff").status.ok());
+  EXPECT_THAT(server.log(), HasSubstr("request_id=warpcall-2 "));
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  request.set_request_id(std::string(257, 'r'));
+  EXPECT_FALSE(Execute(channel, request).status.ok());
+  EXPECT_THAT(server.log(), HasSubstr("request_id=warpcall-3 "));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, TheLogLevelChangesWhileItRuns) {
+  ServerProcess server({"--log_level=error"});
+  const auto channel = Connect(server.address());
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
+  EXPECT_EQ(server.Get("/log_level"), (std::pair<int, std::string>(200, "error\n")));
+  request.set_request_id("hidden");
+  EXPECT_TRUE(Execute(channel, request).status.ok());
+  EXPECT_EQ(server.Put("/log_level", "loud").first, 400);
+  EXPECT_EQ(server.Put("/log_level", "debug"), (std::pair<int, std::string>(200, "debug\n")));
+  EXPECT_THAT(server.log(), HasSubstr("msg=\"log level changed\" from=error to=debug"));
+  request.set_request_id("shown");
+  EXPECT_TRUE(Execute(channel, request).status.ok());
+  EXPECT_NE(LineAbout(server, "shown"), "");
+  EXPECT_EQ(LineAbout(server, "hidden"), "");
+  EXPECT_EQ(server.Stop(), 0);
+}
+
 TEST(Lifecycle, ServesAUnixSocketBesideTcp) {
   const std::string path = ::testing::TempDir() + "/warpcall-" + std::to_string(getpid()) + ".sock";
   ServerProcess server({"--listen=127.0.0.1:0,unix:" + path});

@@ -1,0 +1,104 @@
+#include "server/transport/stream_request.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/registry.h"
+#include "server/runtime/cpu/cpu_device.h"
+
+namespace warpcall {
+namespace {
+
+class TraceKeeper final : public MetricsSink {
+ public:
+  void Record(const RequestTrace& trace) override { traces.push_back(trace); }
+  void NoteAchievedOccupancy(int, int, double) override {}
+
+  std::vector<RequestTrace> traces;
+};
+
+class StreamRequestTest : public ::testing::Test {
+ protected:
+  StreamRequestTest() {
+    AddCpuKernels(&registry_);
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::make_unique<CpuDevice>(1));
+    EngineOptions options;
+    options.staging_bytes = 1 << 20;
+    engine_ = *Engine::Create(registry_, std::move(devices), options);
+    deps_.registry = &registry_;
+    deps_.engine = engine_.get();
+    deps_.metrics = &metrics_;
+    deps_.clock = [this] { return now_ns_; };
+    deps_.message_bytes_max = 1 << 20;
+    header_.set_kernel("identity");
+    header_.set_request_id("r");
+    v1::Tensor* input = header_.add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->add_shape(1000);
+  }
+
+  absl::Status Open(StreamRequest* request) {
+    bytes_ = header_.SerializeAsString();
+    wire::FragmentedBytes fragments;
+    fragments.Append(bytes_);
+    return request->Open(fragments);
+  }
+
+  int64_t now_ns_ = 1'000'000'000;
+  Registry registry_;
+  std::unique_ptr<Engine> engine_;
+  TraceKeeper metrics_;
+  ExecuteDeps deps_{};
+  v1::ExecuteRequest header_;
+  std::string bytes_;
+  grpc::CallbackServerContext context_;
+};
+
+TEST_F(StreamRequestTest, AFailureAfterTheHeaderWasAnsweredTookUntilTheFailure) {
+  StreamRequest request(&deps_, &context_);
+  ASSERT_TRUE(Open(&request).ok());
+  now_ns_ += 1'000;
+  v1::ExecuteResponse answer;
+  request.DescribeOutputs(&answer);
+  now_ns_ += 2'000'000;
+  request.End(absl::InvalidArgumentError("a chunk that does not belong"));
+  ASSERT_EQ(metrics_.traces.size(), 1u);
+  EXPECT_EQ(metrics_.traces[0].total_ns, 2'001'000);
+  EXPECT_EQ(metrics_.traces[0].code, absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
+  StreamRequest request(&deps_, &context_);
+  ASSERT_TRUE(Open(&request).ok());
+  v1::ExecuteResponse answer;
+  request.DescribeOutputs(&answer);
+  EXPECT_EQ(answer.request_id(), "r");
+  EXPECT_EQ(answer.device(), "cpu");
+  EXPECT_NE(answer.implementation(), "");
+  EXPECT_FALSE(answer.has_timing());
+  EXPECT_FALSE(answer.has_launch());
+  ASSERT_EQ(answer.outputs_size(), 1);
+  EXPECT_EQ(answer.outputs(0).data_type(), v1::DATA_TYPE_FLOAT32);
+  ASSERT_EQ(answer.outputs(0).shape_size(), 1);
+  EXPECT_EQ(answer.outputs(0).shape(0), 1000);
+}
+
+TEST_F(StreamRequestTest, TheTotalOfASuccessIsWhatTheClientIsTold) {
+  StreamRequest request(&deps_, &context_);
+  ASSERT_TRUE(Open(&request).ok());
+  now_ns_ += 5'000;
+  v1::ExecuteResponse answer;
+  request.Describe(&answer);
+  now_ns_ += 3'000;
+  request.End(absl::OkStatus());
+  ASSERT_EQ(metrics_.traces.size(), 1u);
+  EXPECT_EQ(answer.timing().total_ns(), 5'000);
+  EXPECT_EQ(metrics_.traces[0].total_ns, 5'000);
+}
+
+}  // namespace
+}  // namespace warpcall
