@@ -21,6 +21,9 @@ constexpr size_t kChunkBytesMax = 2 << 20;
 constexpr size_t kOutgoingMax = 8;
 // A window that the queue has no room for is tried again after what the queue says, at most this.
 constexpr int64_t kRetryMsMax = 1'000;
+// gRPC reports a call's cancellation just after the end of input that it causes, on the same
+// thread.
+constexpr std::chrono::milliseconds kCancelGrace{50};
 
 grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
   const grpc::Slice slice(response.SerializeAsString());
@@ -40,7 +43,12 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
     reading_ = false;
     input_ended_ = !ok;
     if (failure_.has_value()) return EndIfIdle();
-    if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok()) Fail(status);
+    if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok()) {
+      if (ok)
+        Fail(status);
+      else
+        FailUnlessCancelled(status);
+    }
     Advance();
   });
 }
@@ -102,6 +110,19 @@ absl::Status ExecuteStreamCall::OpenRequest(const wire::FragmentedBytes& header)
 
 absl::Status ExecuteStreamCall::CheckInputEnd() const {
   return request_ == nullptr ? absl::OkStatus() : request_->CheckComplete();
+}
+
+// An end that comes too early is the client's mistake, unless the client left or its deadline
+// passed, which OnCancel tells.
+void ExecuteStreamCall::FailUnlessCancelled(const absl::Status& status) {
+  cancel_alarm_set_ = true;
+  cancel_alarm_.Set(std::chrono::system_clock::now() + kCancelGrace, [this, status](bool) {
+    strand_.Post([this, status] {
+      cancel_alarm_set_ = false;
+      Fail(status);
+      EndIfIdle();
+    });
+  });
 }
 
 bool ExecuteStreamCall::HasRoom() const {
@@ -239,6 +260,7 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
   failure_ =
       request_ == nullptr ? grpc::Status(grpc::StatusCode::CANCELLED, "") : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
+  if (cancel_alarm_set_) cancel_alarm_.Cancel();
   while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();
   for (const auto& [index, window] : windows_)
     if (window->state == Window::State::kSubmitted)
@@ -246,7 +268,7 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
 }
 
 void ExecuteStreamCall::EndIfIdle() {
-  if (finished_ || writing_ || submitted_ > 0 || alarm_set_) return;
+  if (finished_ || writing_ || submitted_ > 0 || alarm_set_ || cancel_alarm_set_) return;
   const bool complete = input_ended_ && request_ == nullptr && outgoing_.empty() && !header_waits_;
   if (!failure_.has_value() && !complete) return;
   finished_ = true;

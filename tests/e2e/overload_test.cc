@@ -10,30 +10,15 @@
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/slow_request.h"
 
 namespace warpcall::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-// Rows and columns of what keeps one lane busy for some hundred milliseconds, the naive product;
-// and the least whole MiB that holds the inputs of one such request, but not of two.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kSlowSize = 350;  // instrumented it takes some ten times as long
-constexpr int kOneSlowRequestMib = 1;
-#else
-constexpr int64_t kSlowSize = 700;
-constexpr int kOneSlowRequestMib = 4;
-#endif
-
-v1::ExecuteRequest SlowRequest() {
-  v1::Tensor square = FloatTensor(kSlowSize * kSlowSize);
-  square.set_shape(0, kSlowSize);
-  square.add_shape(kSlowSize);
-  v1::ExecuteRequest request = Request("matmul", {square, square});
-  request.set_implementation("manual");
-  return request;
-}
+// The least whole MiB that holds the inputs of one slow request, but not of two.
+constexpr int kOneSlowRequestMib = kSlowSize > 500 ? 4 : 1;
 
 // Sends slow requests from as many connections at once.
 std::vector<Reply> SendSlowRequests(const ServerProcess& server, size_t count) {
