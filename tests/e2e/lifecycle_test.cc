@@ -65,6 +65,7 @@ TEST(Lifecycle, ListsWhatItHas) {
   EXPECT_EQ(devices.devices(0).name(), "cpu");
   EXPECT_TRUE(devices.devices(0).healthy());
   EXPECT_GT(devices.devices(0).memory_bytes(), 0);
+  EXPECT_EQ(devices.devices(0).measured_bandwidth_bytes_per_second(), 0);
 
   grpc::ClientContext benchmark_context;
   v1::BenchmarkResponse benchmark;

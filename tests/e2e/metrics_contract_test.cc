@@ -1,0 +1,23 @@
+// What a real server's /metrics shows, against the contract.
+#include "tests/server/metrics/metrics_contract.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+
+namespace warpcall::testing {
+namespace {
+
+TEST(MetricsContract, HoldsBeforeTheFirstRequestAndAfterSome) {
+  ServerProcess server({"--devices=cpu"});
+  ExpectContract(ParseMetricsText(server.Get("/metrics").second), /*gpu=*/false);
+  const auto channel = Connect(server.address());
+  EXPECT_TRUE(Execute(channel, Request("gelu", {FloatTensor(4)})).status.ok());
+  EXPECT_FALSE(Execute(channel, Request("nope", {FloatTensor(4)})).status.ok());
+  ExpectContract(ParseMetricsText(server.Get("/metrics").second), /*gpu=*/false);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing

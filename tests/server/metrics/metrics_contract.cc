@@ -1,0 +1,110 @@
+#include "tests/server/metrics/metrics_contract.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace warpcall::testing {
+namespace {
+
+struct Family {
+  const char* name;
+  const char* type;
+  const char* labels;  // separated by commas, in alphabetical order
+  bool gpu_only = false;
+};
+
+constexpr Family kContract[] = {
+    {"warpcall_requests_total", "counter", "code,implementation,kernel"},
+    {"warpcall_request_duration_seconds", "histogram", "implementation,kernel"},
+    {"warpcall_phase_duration_seconds", "histogram", "kernel,phase"},
+    {"warpcall_kernel_duration_seconds", "histogram", "data_type,device,implementation,kernel"},
+    {"warpcall_kernel_flops_total", "counter", "device,implementation,kernel"},
+    {"warpcall_kernel_bytes_total", "counter", "device,implementation,kernel"},
+    {"warpcall_kernel_occupancy_ratio", "gauge", "device,implementation,kernel,kind", true},
+    {"warpcall_kernel_waves", "gauge", "device,implementation,kernel", true},
+    {"warpcall_kernel_wave_efficiency_ratio", "gauge", "device,implementation,kernel", true},
+    {"warpcall_queue_depth", "gauge", "device"},
+    {"warpcall_queue_bytes", "gauge", "device"},
+    {"warpcall_queue_oldest_age_seconds", "gauge", "device"},
+    {"warpcall_rejected_total", "counter", "reason"},
+    {"warpcall_staging_bytes", "gauge", "device,state"},
+    {"warpcall_device_memory_bytes", "gauge", "device,state"},
+    {"warpcall_device_healthy", "gauge", "device"},
+    {"warpcall_device_busy_seconds_total", "counter", "device"},
+    {"warpcall_device_bandwidth_ceiling_bytes_per_second", "gauge", "device"},
+    {"warpcall_gpu_sm_active_ratio", "gauge", "device", true},
+    {"warpcall_gpu_sm_occupancy_ratio", "gauge", "device", true},
+    {"warpcall_gpu_dram_bandwidth_ratio", "gauge", "device", true},
+    {"warpcall_gpu_tensor_active_ratio", "gauge", "device", true},
+    {"warpcall_gpu_power_watts", "gauge", "device", true},
+    {"warpcall_gpu_temperature_celsius", "gauge", "device", true},
+    {"warpcall_gpu_xid_errors_total", "counter", "device,xid", true},
+    {"warpcall_host_copy_bytes_total", "counter", "where"},
+    {"warpcall_cuda_errors_total", "counter", "code", true},
+    {"warpcall_build_info", "gauge", "compiler,cuda,version"},
+    {"process_cpu_seconds_total", "counter", ""},
+    {"process_resident_memory_bytes", "gauge", ""},
+    {"process_virtual_memory_bytes", "gauge", ""},
+    {"process_start_time_seconds", "gauge", ""},
+    {"process_open_fds", "gauge", ""},
+    {"process_max_fds", "gauge", ""},
+    {"process_threads", "gauge", ""},
+};
+
+// "a,b" of `name{a="x",b="y"}`.
+std::string LabelNames(absl::string_view series) {
+  std::string names;
+  const size_t brace = series.find('{');
+  if (brace == absl::string_view::npos) return names;
+  for (const absl::string_view label :
+       absl::StrSplit(absl::StripSuffix(series.substr(brace + 1), "}"), ',')) {
+    if (!names.empty()) names += ',';
+    names.append(label.data(), label.find('='));
+  }
+  return names;
+}
+
+// The labels of a family's samples: of a histogram's without `le`, each of its three kinds named.
+std::set<std::string> LabelsOf(const MetricsText& text, const Family& family) {
+  std::set<std::string> found;
+  for (const auto& sample : text.samples) {
+    const absl::string_view series = sample.first;
+    const absl::string_view name = series.substr(0, series.find('{'));
+    absl::string_view part = name;
+    if (!absl::ConsumePrefix(&part, family.name)) continue;
+    const bool histogram = absl::string_view(family.type) == "histogram";
+    if (part.empty() != histogram) found.insert(std::string(part) + LabelNames(series));
+  }
+  return found;
+}
+
+std::set<std::string> ExpectedLabels(const Family& family) {
+  const std::string labels = family.labels;
+  if (absl::string_view(family.type) != "histogram") return {labels};
+  std::set<std::string> names = {"le"};
+  for (const absl::string_view name : absl::StrSplit(labels, ',')) names.emplace(name);
+  std::string with_bound;
+  for (const std::string& name : names) with_bound += (with_bound.empty() ? "" : ",") + name;
+  return {"_bucket" + with_bound, "_sum" + labels, "_count" + labels};
+}
+
+}  // namespace
+
+void ExpectContract(const MetricsText& text, bool gpu) {
+  std::map<std::string, std::string> types;
+  for (const Family& family : kContract) {
+    if (family.gpu_only && !gpu) continue;
+    types[family.name] = family.type;
+    EXPECT_EQ(LabelsOf(text, family), ExpectedLabels(family)) << family.name;
+  }
+  EXPECT_EQ(text.types, types);
+}
+
+}  // namespace warpcall::testing
