@@ -1,4 +1,5 @@
-// What counting one request costs the thread that answers it; the bar is 1 us.
+// What metrics cost: the thread that answers a request, with a bar of 1 us for all of it, and the
+// one that is scraped.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
@@ -6,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/clock.h"
+#include "server/engine/lane.h"
 #include "server/metrics/prometheus_sink.h"
 
 namespace warpcall {
@@ -17,6 +20,26 @@ absl::StatusOr<LaunchShape> NoShape(const Problem&, const DeviceProperties&) {
 
 absl::Status NoLaunch(const Problem&, const Operands&, const LaunchContext&) {
   return absl::UnimplementedError("made up");
+}
+
+// The server's own rows, of a build without CUDA.
+const Registry& CpuRegistry() {
+  static const Registry& registry = *[] {
+    auto* const made = new Registry();
+    AddCpuKernels(made);
+    return made;
+  }();
+  return registry;
+}
+
+PrometheusSink* CpuSink() {
+  static PrometheusSink* const sink = [] {
+    PrometheusSink::Options options;
+    options.devices = {{"cpu", DeviceKind::kCpu}};
+    options.snapshot_devices = [] { return std::vector<DeviceSnapshot>(1); };
+    return new PrometheusSink(CpuRegistry(), std::move(options));
+  }();
+  return sink;
 }
 
 // About as many series as a server with one GPU has: four kernels of seven rows, a third of them on
@@ -88,13 +111,71 @@ void BM_RecordRefusal(benchmark::State& state) {
 }
 BENCHMARK(BM_RecordRefusal)->ThreadRange(1, 16)->UseRealTime();
 
-void BM_Scrape(benchmark::State& state) {
-  const PrometheusSink* const sink = SharedSink();
+// Everything that identity of 64 bytes, carried by its caller, would not do without metrics:
+// reading the clock when it comes, is begun, is copied, runs (four milestones and around them) and
+// is answered; the busy meter, which reads it twice more; the record.
+void BM_AllThatARequestPays(benchmark::State& state) {
+  static BusyMeter* const busy = new BusyMeter(MonotonicNs);
+  PrometheusSink* const sink = CpuSink();
+  const Kernel& identity = **CpuRegistry().Find("identity");
+  for (auto _ : state) {
+    RequestTrace trace;
+    trace.kernel = identity.id;
+    trace.row = identity.rows[0];
+    trace.device = 0;
+    const int64_t start_ns = MonotonicNs();
+    trace.queue_ns = MonotonicNs() - start_ns;
+    busy->Enter();
+    const int64_t copy_ns = MonotonicNs();
+    trace.copy_in_ns = MonotonicNs() - copy_ns;
+    const int64_t device_start_ns = MonotonicNs();
+    const int64_t marks_ns[] = {MonotonicNs(), MonotonicNs(), MonotonicNs(), MonotonicNs()};
+    trace.h2d_ns = marks_ns[1] - marks_ns[0];
+    trace.kernel_ns = marks_ns[2] - marks_ns[1];
+    trace.d2h_ns = marks_ns[3] - marks_ns[2];
+    trace.device_ns = MonotonicNs() - device_start_ns;
+    busy->Leave();
+    trace.copy_in_bytes = 64;
+    trace.work = {.bytes = 128, .flops = 0};
+    trace.ran = true;
+    trace.total_ns = MonotonicNs() - start_ns;
+    sink->Record(trace);
+  }
+}
+BENCHMARK(BM_AllThatARequestPays)->ThreadRange(1, 4)->UseRealTime();
+
+// Every histogram of the sink has counts of several digits.
+void Fill(PrometheusSink* sink, int rows, int devices) {
+  RequestTrace trace;
+  trace.ran = true;
+  trace.work = {.bytes = 8192, .flops = 10240};
+  for (int i = 0; i < 200'000; ++i) {
+    trace.kernel = i % 4;
+    trace.row = i % rows;
+    trace.device = i % devices;
+    trace.queue_ns = trace.copy_in_ns = trace.kernel_ns = (int64_t{i} * 7919) & 0xfffff;
+    trace.total_ns = 4 * trace.kernel_ns;
+    sink->Record(trace);
+  }
+}
+
+void Scrape(benchmark::State& state, const PrometheusSink& sink) {
   size_t bytes = 0;
-  for (auto _ : state) bytes = sink->Scrape().size();
+  for (auto _ : state) bytes = sink.Scrape().size();
   state.counters["bytes"] = static_cast<double>(bytes);
 }
-BENCHMARK(BM_Scrape)->Unit(benchmark::kMillisecond);
+
+void BM_ScrapeOfACpuServer(benchmark::State& state) {
+  Fill(CpuSink(), static_cast<int>(CpuRegistry().rows().size()), 1);
+  Scrape(state, *CpuSink());
+}
+BENCHMARK(BM_ScrapeOfACpuServer)->Unit(benchmark::kMillisecond);
+
+void BM_ScrapeOfAGpuServer(benchmark::State& state) {
+  Fill(SharedSink(), 28, 2);
+  Scrape(state, *SharedSink());
+}
+BENCHMARK(BM_ScrapeOfAGpuServer)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace warpcall
