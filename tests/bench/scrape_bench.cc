@@ -31,6 +31,7 @@ namespace {
 constexpr int kConnections = 4;
 constexpr size_t kBytes = 4096;
 constexpr int kScrapesMin = 1000;
+constexpr int kIdleScrapes = 300;
 constexpr double kRatioMin = 0.97;  // of the requests a second without scrapes
 constexpr absl::Duration kNoPause = absl::ZeroDuration();
 
@@ -148,6 +149,18 @@ void Compare(const Plan& plan, const Load& load, const Beside& scrapes, Scraper:
   std::fflush(stdout);
 }
 
+// Of an idle server: a figure that what else the machine does hardly changes.
+double ServerMsPerScrape(const BenchServer& server, Scraper::Counts* counts) {
+  const double before_seconds = server.CpuSeconds();
+  const int64_t before = counts->done;
+  {
+    const Scraper scraper(server.metrics_address(), kNoPause, counts);
+    while (counts->done - before < kIdleScrapes && counts->failed == 0)
+      absl::SleepFor(absl::Milliseconds(10));
+  }
+  return 1e3 * (server.CpuSeconds() - before_seconds) / static_cast<double>(counts->done - before);
+}
+
 absl::Status Measure(const Plan& plan) {
   const SocketFolder folder;
   ASSIGN_OR_RETURN(const std::unique_ptr<BenchServer> server,
@@ -172,9 +185,11 @@ absl::Status Measure(const Plan& plan) {
               static_cast<long long>(counts.bytes), static_cast<long long>(counts.failed),
               static_cast<long long>(load->done() + load->failed()),
               static_cast<long long>(load->failed()));
-  const int64_t failed = counts.failed + load->failed();
+  const int64_t failed_requests = load->failed();
   load.reset();
+  std::printf("%.2f ms of the server's CPU a scrape\n", ServerMsPerScrape(*server, &counts));
   RETURN_IF_ERROR(server->Stop());
+  const int64_t failed = failed_requests + counts.failed;
   return failed == 0 ? absl::OkStatus()
                      : absl::InternalError(absl::StrCat(failed, " scrapes or requests failed"));
 }
