@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
