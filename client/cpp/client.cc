@@ -3,10 +3,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "client/cpp/borrowed.h"
 #include "client/cpp/channel.h"
 #include "client/cpp/codec.h"
 #include "client/cpp/connections.h"
 #include "client/cpp/execute.h"
+#include "client/cpp/inspect_codec.h"
 #include "client/cpp/methods.h"
 #include "client/cpp/stream.h"
 #include "kernels/common/status_macros.h"
@@ -71,13 +73,16 @@ class Client::Impl {
     return result;
   }
 
-  // A call without tensors, on any connection.
-  absl::StatusOr<Reply> Ask(const char* method, absl::Duration timeout) {
+  // A call that is never cut, on any connection, with retries.
+  absl::StatusOr<Reply> Ask(const char* method, absl::Span<const Piece> message,
+                            absl::Duration timeout) {
     RETURN_IF_ERROR(options_status());
     int attempts = 0;
-    Reply reply = connections_.Call(
-        connections_.Next(),
-        {.method = method, .deadline = connections_.Deadline(absl::Now(), timeout)}, &attempts);
+    Reply reply = connections_.Call(connections_.Next(),
+                                    {.method = method,
+                                     .message = message,
+                                     .deadline = connections_.Deadline(absl::Now(), timeout)},
+                                    &attempts);
     RETURN_IF_ERROR(reply.status);
     return reply;
   }
@@ -142,13 +147,31 @@ absl::StatusOr<Result> Client::Matmul(Tensor a, Tensor b, const MatmulAttributes
 }
 
 absl::StatusOr<std::vector<KernelInfo>> Client::ListKernels(absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListKernels, timeout));
+  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListKernels, {}, timeout));
   return DecodeKernels(reply.fragments);
 }
 
 absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices(absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListDevices, timeout));
+  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kListDevices, {}, timeout));
   return DecodeDevices(reply.fragments);
+}
+
+absl::StatusOr<BenchmarkReport> Client::Benchmark(const BenchmarkCall& call) {
+  const std::string request = EncodeBenchmark(call);
+  const Piece piece{{request.data(), request.size()}, nullptr};
+  ASSIGN_OR_RETURN(const Reply reply,
+                   impl_->Ask(kBenchmark, absl::MakeConstSpan(&piece, 1), call.timeout));
+  return DecodeBenchmark(reply.fragments);
+}
+
+absl::StatusOr<ProfileReport> Client::Profile(const ProfileCall& call) {
+  BorrowedBytes borrowed;
+  std::vector<Piece> message = EncodeProfile(call, borrowed.owner());
+  const absl::StatusOr<Reply> reply = impl_->Ask(kProfile, message, call.call.options.timeout);
+  message.clear();
+  borrowed.WaitUntilReleased();
+  RETURN_IF_ERROR(reply.status());
+  return DecodeProfile(reply->fragments);
 }
 
 absl::StatusOr<ServingStatus> Client::Health(absl::string_view service, absl::Duration timeout) {

@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,13 +18,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/cpp/call.h"
+#include "client/cpp/inspect.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/tensor.h"
 #include "kernels/common/data_type.h"
 
 namespace warpcall::client {
-
-using AttributeValue = std::variant<bool, int64_t, double, std::string>;
 
 struct ClientOptions {
   RetryOptions retry = {};
@@ -45,24 +44,6 @@ struct ClientOptions {
   int64_t chunk_bytes = int64_t{1} << 20;
   // How a call waits between attempts; by default absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
-};
-
-struct CallOptions {
-  // A row or a family of ListKernels; empty: the server chooses.
-  std::string implementation = {};
-  // A name from ListDevices; empty: the server chooses.
-  std::string device = {};
-  // Comes back in the result and stands in the server's log; empty: the server makes one up.
-  std::string request_id = {};
-  // For the whole call, retries included; zero: ClientOptions::timeout.
-  absl::Duration timeout = absl::ZeroDuration();
-};
-
-struct Call {
-  std::string kernel;
-  std::vector<Tensor> inputs = {};
-  std::map<std::string, AttributeValue> attributes = {};
-  CallOptions options = {};
 };
 
 // A call whose tensors need not be in memory, for ExecuteStream. `read` and the other two are
@@ -91,14 +72,6 @@ struct Timing {
   int64_t kernel_ns = 0;
   int64_t d2h_ns = 0;
   int64_t total_ns = 0;
-};
-
-struct LaunchInfo {
-  int64_t bytes_moved = 0;
-  int64_t flops = 0;
-  double theoretical_occupancy = 0;  // 0 to 1
-  double waves = 0;
-  int32_t gpu_kernels = 0;
 };
 
 struct Result {
@@ -218,6 +191,12 @@ class Client {
   // `timeout` zero: ClientOptions::timeout.
   absl::StatusOr<std::vector<KernelInfo>> ListKernels(absl::Duration timeout = {});
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices(absl::Duration timeout = {});
+  // Times implementations of one problem on a device, without transfers: for comparing them. A row
+  // that did not run says why in its result; an error is of the whole call.
+  absl::StatusOr<BenchmarkReport> Benchmark(const BenchmarkCall& call);
+  // Runs one call under the server's profiler: what the device did, and a trace if asked for. The
+  // outputs are not returned, and the call is never cut into stripes.
+  absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);
   // What grpc.health.v1 says of `service`, "" being the whole server; never tried twice. NOT_FOUND:
   // no such service.
   absl::StatusOr<ServingStatus> Health(absl::string_view service = "", absl::Duration timeout = {});

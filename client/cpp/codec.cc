@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/codec_values.h"
 #include "client/cpp/output_buffers.h"
 #include "kernels/common/status_macros.h"
 #include "proto/wire/tensor_split.h"
@@ -21,44 +22,6 @@ using google::protobuf::internal::WireFormatLite;
 
 constexpr int kHealthServiceField = 1;
 constexpr int kHealthStatusField = 1;
-
-void ToProto(const AttributeValue& value, v1::Attribute* attribute) {
-  struct Setter {
-    v1::Attribute* attribute;
-    void operator()(bool v) const { attribute->set_bool_value(v); }
-    void operator()(int64_t v) const { attribute->set_int_value(v); }
-    void operator()(double v) const { attribute->set_double_value(v); }
-    void operator()(const std::string& v) const { attribute->set_string_value(v); }
-  };
-  std::visit(Setter{attribute}, value);
-}
-
-AttributeValue FromProto(const v1::Attribute& attribute) {
-  switch (attribute.value_case()) {
-    case v1::Attribute::kBoolValue:
-      return attribute.bool_value();
-    case v1::Attribute::kIntValue:
-      return static_cast<int64_t>(attribute.int_value());
-    case v1::Attribute::kDoubleValue:
-      return attribute.double_value();
-    case v1::Attribute::kStringValue:
-    case v1::Attribute::VALUE_NOT_SET:
-      break;
-  }
-  return attribute.string_value();
-}
-
-Piece OwnedPiece(std::string text) {
-  auto owner = std::make_shared<const std::string>(std::move(text));
-  const absl::Span<const char> bytes(owner->data(), owner->size());
-  return {bytes, std::move(owner)};
-}
-
-std::string Join(Fragments message) {
-  std::string joined;
-  for (const auto& fragment : message) joined.append(fragment.data(), fragment.size());
-  return joined;
-}
 
 absl::StatusOr<TensorSpec> DecodeSpec(const v1::Tensor& header, int64_t* bytes) {
   const auto wire_type = header.data_type();
@@ -98,14 +61,6 @@ Timing FromProto(const v1::Timing& timing) {
           .total_ns = timing.total_ns()};
 }
 
-LaunchInfo FromProto(const v1::LaunchInfo& launch) {
-  return {.bytes_moved = launch.bytes_moved(),
-          .flops = launch.flops(),
-          .theoretical_occupancy = launch.theoretical_occupancy(),
-          .waves = launch.waves(),
-          .gpu_kernels = launch.gpu_kernels()};
-}
-
 Independence FromProto(v1::Independence independence) {
   switch (independence) {
     case v1::INDEPENDENCE_ELEMENTS:
@@ -127,7 +82,7 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
     info.attributes.push_back(
         {.name = attribute.name(),
          .summary = attribute.summary(),
-         .default_value = FromProto(attribute.default_value()),
+         .default_value = client::FromProto(attribute.default_value()),
          .allowed_values = {attribute.allowed_values().begin(), attribute.allowed_values().end()}});
   }
   for (const v1::ImplementationInfo& implementation : kernel.implementations()) {
@@ -148,7 +103,7 @@ Result ToResult(const v1::ExecuteResponse& response) {
   result.implementation = response.implementation();
   result.device = response.device();
   result.timing = FromProto(response.timing());
-  result.launch = FromProto(response.launch());
+  result.launch = client::FromProto(response.launch());
   result.request_id = response.request_id();
   return result;
 }
@@ -160,8 +115,7 @@ void SetNames(const AnyCall& call, v1::ExecuteRequest* request) {
   request->set_implementation(call.options.implementation);
   request->set_device(call.options.device);
   request->set_request_id(call.options.request_id);
-  for (const auto& [name, value] : call.attributes)
-    ToProto(value, &(*request->mutable_attributes())[name]);
+  ToProto(call.attributes, request->mutable_attributes());
 }
 
 DeviceInfo FromProto(const v1::DeviceInfo& device) {

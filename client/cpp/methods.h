@@ -7,6 +7,8 @@ inline constexpr char kExecute[] = "/warpcall.v1.KernelService/Execute";
 inline constexpr char kExecuteStream[] = "/warpcall.v1.KernelService/ExecuteStream";
 inline constexpr char kListKernels[] = "/warpcall.v1.KernelService/ListKernels";
 inline constexpr char kListDevices[] = "/warpcall.v1.KernelService/ListDevices";
+inline constexpr char kBenchmark[] = "/warpcall.v1.KernelService/Benchmark";
+inline constexpr char kProfile[] = "/warpcall.v1.KernelService/Profile";
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
 }  // namespace warpcall::client

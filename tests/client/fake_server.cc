@@ -50,6 +50,12 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
+grpc::Status Finish(const FakeAnswer& answer, grpc::ServerContext* context) {
+  if (answer.pushback.has_value())
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", *answer.pushback);
+  return ToGrpc(answer.status);
+}
+
 class Service final : public v1::KernelService::Service {
  public:
   explicit Service(ExecuteHandler handler) : handler_(std::move(handler)) {}
@@ -61,10 +67,19 @@ class Service final : public v1::KernelService::Service {
       absl::MutexLock lock(&mutex_);
       peers_.insert(context->peer());
     }
-    const FakeAnswer answer = handler_(*request, response);
-    if (answer.pushback.has_value())
-      context->AddTrailingMetadata("grpc-retry-pushback-ms", *answer.pushback);
-    return ToGrpc(answer.status);
+    return Finish(handler_(*request, response), context);
+  }
+
+  grpc::Status Benchmark(grpc::ServerContext* context, const v1::BenchmarkRequest* request,
+                         v1::BenchmarkResponse* response) override {
+    if (benchmark_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Benchmark"};
+    return Finish(benchmark_handler_(*request, response), context);
+  }
+
+  grpc::Status Profile(grpc::ServerContext* context, const v1::ProfileRequest* request,
+                       v1::ProfileResponse* response) override {
+    if (profile_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Profile"};
+    return Finish(profile_handler_(*request, response), context);
   }
 
   grpc::Status ExecuteStream(grpc::ServerContext*, ServerStream* stream) override {
@@ -96,6 +111,8 @@ class Service final : public v1::KernelService::Service {
 
   void set_kernels_handler(ListKernelsHandler handler) { kernels_handler_ = std::move(handler); }
   void set_stream_handler(StreamHandler handler) { stream_handler_ = std::move(handler); }
+  void set_benchmark_handler(BenchmarkHandler handler) { benchmark_handler_ = std::move(handler); }
+  void set_profile_handler(ProfileHandler handler) { profile_handler_ = std::move(handler); }
   int executes() const { return executes_.load(); }
   int list_kernels() const { return list_kernels_.load(); }
   int execute_streams() const { return execute_streams_.load(); }
@@ -108,6 +125,8 @@ class Service final : public v1::KernelService::Service {
   const ExecuteHandler handler_;
   ListKernelsHandler kernels_handler_;
   StreamHandler stream_handler_;
+  BenchmarkHandler benchmark_handler_;
+  ProfileHandler profile_handler_;
   std::atomic<int> executes_{0};
   std::atomic<int> list_kernels_{0};
   std::atomic<int> execute_streams_{0};
@@ -147,6 +166,14 @@ void FakeServer::AnswerListKernels(ListKernelsHandler handler) {
 
 void FakeServer::AnswerExecuteStream(StreamHandler handler) {
   impl_->service.set_stream_handler(std::move(handler));
+}
+
+void FakeServer::AnswerBenchmark(BenchmarkHandler handler) {
+  impl_->service.set_benchmark_handler(std::move(handler));
+}
+
+void FakeServer::AnswerProfile(ProfileHandler handler) {
+  impl_->service.set_profile_handler(std::move(handler));
 }
 
 int FakeServer::executes() const { return impl_->service.executes(); }

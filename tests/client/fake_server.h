@@ -25,9 +25,12 @@ using ExecuteHandler = std::function<FakeAnswer(const v1::ExecuteRequest&, v1::E
 using ListKernelsHandler = std::function<absl::Status(v1::ListKernelsResponse*)>;
 using ServerStream = grpc::ServerReaderWriter<v1::ExecuteStreamResponse, v1::ExecuteStreamRequest>;
 using StreamHandler = std::function<absl::Status(ServerStream*)>;
+using BenchmarkHandler =
+    std::function<FakeAnswer(const v1::BenchmarkRequest&, v1::BenchmarkResponse*)>;
+using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::ProfileResponse*)>;
 
-// Unless told otherwise, ExecuteStream answers UNIMPLEMENTED; ListKernels and ListDevices answer
-// with a "gelu" of every attribute type and a device "cpu"; health is SERVING.
+// Unless told otherwise, ExecuteStream, Benchmark and Profile answer UNIMPLEMENTED; ListKernels and
+// ListDevices answer with a "gelu" of every attribute type and a device "cpu"; health is SERVING.
 class FakeServer {
  public:
   // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
@@ -36,9 +39,11 @@ class FakeServer {
 
   const std::string& address() const { return address_; }
   void SetServing(bool serving);
-  // Both before the first call.
+  // All before the first call.
   void AnswerListKernels(ListKernelsHandler handler);
   void AnswerExecuteStream(StreamHandler handler);
+  void AnswerBenchmark(BenchmarkHandler handler);
+  void AnswerProfile(ProfileHandler handler);
   // Calls that arrived.
   int executes() const;
   int list_kernels() const;

@@ -1,0 +1,90 @@
+// Calls that say how fast kernels are and what the device does for them, and their answers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/cpp/call.h"
+#include "client/cpp/tensor.h"
+
+namespace warpcall::client {
+
+struct BenchmarkCall {
+  std::string kernel;
+  std::vector<std::string> implementations = {};  // rows or families; empty: all that fit
+  std::vector<TensorSpec> inputs = {};            // filled by the server, from `seed`
+  std::map<std::string, AttributeValue> attributes = {};
+  // A name from ListDevices; empty: the server chooses.
+  std::string device = {};
+  int32_t warmup_iterations = 0;  // 0: the server's default, 10
+  int32_t iterations = 0;         // 0: the server's default, 100
+  uint64_t seed = 0;
+  // For the whole call, retries included; zero: ClientOptions::timeout.
+  absl::Duration timeout = absl::ZeroDuration();
+};
+
+// Of one implementation. Times are of one launch, by the device's clock, in nanoseconds.
+struct BenchmarkResult {
+  std::string implementation;
+  std::string family;
+  double mean_ns = 0;
+  double median_ns = 0;
+  double min_ns = 0;
+  double p90_ns = 0;
+  double bytes_per_second = 0;
+  double flops_per_second = 0;
+  double fraction_of_ceiling =
+      0;                      // bytes_per_second over BenchmarkReport::ceiling_bytes_per_second
+  double relative_error = 0;  // |out - ref| / |ref| against a float64 reference
+  LaunchInfo launch;
+  std::string error;                   // why it did not run; empty when it did
+  int64_t iterations = 0;              // samples: as asked for, or fewer when time was up
+  int64_t launches_per_iteration = 0;  // that each sample times together and divides by
+  int64_t checked_elements = 0;        // behind relative_error
+};
+
+struct BenchmarkReport {
+  std::vector<BenchmarkResult> results;
+  std::string device;
+  double ceiling_bytes_per_second = 0;  // a copy in the same run, read plus written
+};
+
+struct ProfileCall {
+  Call call;
+  int32_t iterations = 0;  // 0: the server's default, 3
+  bool trace = false;
+};
+
+struct ProfileRow {
+  std::string name;
+  // "kernel", "copy", "set", "gap" (the device had nothing to do) or "host" (a phase on the host,
+  // beside what the device does).
+  std::string kind;
+  int64_t calls = 0;
+  int64_t total_ns = 0;
+  double mean_ns = 0;
+  double fraction = 0;  // of the device's time from first to last; of "host" none
+  int32_t registers_per_thread = 0;
+  int64_t shared_memory_bytes = 0;
+  std::string grid;
+  std::string block;
+  // Shares, 0 to 1; -1 where the counters can't be read.
+  double achieved_occupancy = -1;
+  double sm_throughput = -1;
+  double dram_throughput = -1;
+  int64_t bytes = 0;  // that copies moved, all calls together
+};
+
+struct ProfileReport {
+  std::vector<ProfileRow> rows;  // by total time, longest first
+  std::string trace_json;        // Chrome trace event format; empty unless asked for
+  std::string implementation;
+  std::string device;
+  int32_t iterations = 0;
+  std::string counters_unavailable;  // why there are none; empty when they could be read
+};
+
+}  // namespace warpcall::client
