@@ -72,4 +72,10 @@ absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts
   return attributes;
 }
 
+bool BoolAttribute(const AttributeMap& attributes, const std::string& name) {
+  const auto found = attributes.find(name);
+  const bool* value = found == attributes.end() ? nullptr : std::get_if<bool>(&found->second);
+  return value != nullptr && *value;
+}
+
 }  // namespace warpcall::cli

@@ -22,4 +22,7 @@ absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts
                                              const std::string& kernel,
                                              absl::Span<const client::KernelInfo> kernels);
 
+// Whether `name` is there and true.
+bool BoolAttribute(const AttributeMap& attributes, const std::string& name);
+
 }  // namespace warpcall::cli

@@ -33,6 +33,8 @@ struct Command {
 Command AddKernelsCommand(CLI::App* root, const Globals& globals);
 Command AddDevicesCommand(CLI::App* root, const Globals& globals);
 Command AddRunCommand(CLI::App* root, const Globals& globals);
+Command AddBenchCommand(CLI::App* root, const Globals& globals);
+Command AddProfileCommand(CLI::App* root, const Globals& globals);
 Command AddHealthCommand(CLI::App* root, const Globals& globals);
 Command AddLoadCommand(CLI::App* root, const Globals& globals);
 

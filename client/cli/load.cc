@@ -32,19 +32,6 @@ constexpr double kRateMin = 0.001;
 constexpr double kRateMax = 1e6;
 constexpr double kSecondsMax = 86400;
 
-// CLI::Range lets NaN through.
-CLI::Validator Between(double least, double most) {
-  const std::string limits = absl::StrCat(least, " to ", most);
-  return CLI::Validator(
-      [least, most, limits](std::string& text) {
-        double value = 0;
-        const bool valid =
-            CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
-        return valid ? std::string() : absl::StrCat(text, " is not in the range ", limits);
-      },
-      limits);
-}
-
 constexpr char kFooter[] =
     R"(MIX is entries with commas between them, and each entry is
   KERNEL[OPTION,OPTION,...]:SHAPES:TYPE=WEIGHT
@@ -72,22 +59,15 @@ struct LoadCommand {
   }
 
   void AddMix(CLI::App* app) {
-    const auto add_repeated = [app](const char* name, auto* values, const char* help) {
-      return app->add_option(name, *values, help)
-          ->expected(1)
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    };
     CLI::Option* option = app->add_option("--mix", mix, "The same as the positional MIX");
     app->add_option("kernels", kernels, "KERNEL,KERNEL,... or a MIX, see below")->excludes(option);
-    add_repeated("--shape", &shapes, "Of the inputs; once per input, or once for all")
+    AddRepeated(app, "--shape", &shapes, "Of the inputs; once per input, or once for all")
         ->type_name("SHAPE");
-    app->add_option("--type", type, "Of the elements")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-        ->capture_default_str();
+    app->add_option("--type", type, "Of the elements")->check(IsDataType())->capture_default_str();
     app->add_option("--implementation", defaults.implementation,
                     "An implementation or a family; none: the server chooses");
     app->add_option("--device", defaults.device, "none: the server chooses");
-    add_repeated("--attribute", &defaults.attributes, "name=value, once per attribute")
+    AddRepeated(app, "--attribute", &defaults.attributes, "name=value, once per attribute")
         ->type_name("NAME=VALUE");
   }
 

@@ -1,73 +1,24 @@
 #include "client/cli/load_calls.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/attributes.h"
+#include "client/cli/random_tensor.h"
 #include "client/cpp/tensor.h"
-#include "kernels/common/half.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {
 
 using client::Tensor;
-using Shape = std::vector<int64_t>;
 
 constexpr int64_t kEntryBytesMax = 64 << 20;
 constexpr int64_t kCallsMin = 2;
 constexpr int64_t kCallsMax = 8;
-
-// 24 bits for the magnitude and one for the sign.
-template <typename T>
-T RandomElement(uint32_t bits) {
-  const float magnitude = 0.0625f + 0.9375f * static_cast<float>(bits >> 8) * 0x1p-24f;
-  return FromFloat<T>((bits & 1) != 0 ? -magnitude : magnitude);
-}
-
-template <typename T>
-void FillRandom(int64_t elements, std::mt19937_64* random, char* data) {
-  uint64_t bits = 0;
-  for (int64_t i = 0; i < elements; ++i) {
-    bits = i % 2 == 0 ? (*random)() : bits >> 32;
-    const T value = RandomElement<T>(static_cast<uint32_t>(bits));
-    std::memcpy(data + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-  }
-}
-
-absl::StatusOr<Tensor> RandomTensor(DataType type, const Shape& shape, std::mt19937_64* random) {
-  ASSIGN_OR_RETURN(const int64_t bytes, client::ByteCount(type, shape));
-  const auto size = static_cast<size_t>(bytes);
-  std::shared_ptr<char[]> data = client::AllocateBytes(size);
-  if (data == nullptr)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for an input of ", bytes, " bytes"));
-  const int64_t elements = bytes / static_cast<int64_t>(ElementBytes(type));
-  switch (type) {
-    case DataType::kFloat32:
-      FillRandom<float>(elements, random, data.get());
-      break;
-    case DataType::kFloat16:
-      FillRandom<Float16>(elements, random, data.get());
-      break;
-    case DataType::kBFloat16:
-      FillRandom<BFloat16>(elements, random, data.get());
-      break;
-  }
-  const absl::Span<const char> span(data.get(), size);
-  return Tensor(type, shape, span, std::move(data));
-}
-
-bool BoolAttribute(const client::Call& call, const std::string& name) {
-  const auto found = call.attributes.find(name);
-  const bool* value = found == call.attributes.end() ? nullptr : std::get_if<bool>(&found->second);
-  return value != nullptr && *value;
-}
 
 bool AreMatrices(absl::Span<const Tensor> inputs) {
   return inputs.size() == 2 && inputs[0].shape().size() >= 2 && inputs[1].shape().size() >= 2;
@@ -85,8 +36,8 @@ Shape MatmulShape(const client::Call& call) {
       int64_t& dimension = shape[rank - input.size() + i];
       if (input[i] != 1) dimension = input[i];
     }
-  shape[rank - 2] = a[a.size() - (BoolAttribute(call, "transpose_a") ? 1 : 2)];
-  shape[rank - 1] = b[b.size() - (BoolAttribute(call, "transpose_b") ? 2 : 1)];
+  shape[rank - 2] = a[a.size() - (BoolAttribute(call.attributes, "transpose_a") ? 1 : 2)];
+  shape[rank - 1] = b[b.size() - (BoolAttribute(call.attributes, "transpose_b") ? 2 : 1)];
   return shape;
 }
 
@@ -112,7 +63,8 @@ absl::StatusOr<LoadEntryCalls> MakeCalls(const LoadEntry& entry,
   for (int64_t i = std::clamp(kEntryBytesMax / call_bytes, kCallsMin, kCallsMax); i > 0; --i) {
     call.inputs.clear();
     for (const Shape& shape : entry.shapes) {
-      ASSIGN_OR_RETURN(Tensor input, RandomTensor(entry.data_type, shape, &random));
+      ASSIGN_OR_RETURN(Tensor input, RandomTensor({entry.data_type, shape},
+                                                  Distribution::kAwayFromZero, &random));
       call.inputs.push_back(std::move(input));
     }
     result.calls.push_back(call);

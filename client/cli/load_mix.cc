@@ -23,16 +23,15 @@ absl::Status Invalid(string_view text, string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("'", text, "': ", problem));
 }
 
-absl::StatusOr<std::vector<int64_t>> ParseShape(string_view text) {
-  std::vector<int64_t> shape;
+absl::StatusOr<Shape> ParseShape(string_view text) {
+  Shape shape;
   for (string_view part : absl::StrSplit(text, 'x')) {
-    int64_t dimension;
-    const bool digits = !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
-    if (!digits || !absl::SimpleAtoi(part, &dimension))
+    const auto dimension = ParseDimension(part);
+    if (!dimension.ok())
       return Invalid(text,
                      absl::StrCat("a shape is dimensions of 0 to ", INT64_MAX,
                                   " with x between them, such as 64x1024; '", part, "' is none"));
-    shape.push_back(dimension);
+    shape.push_back(*dimension);
   }
   return shape;
 }
@@ -136,20 +135,10 @@ absl::StatusOr<LoadEntry> ParseEntry(string_view text, const LoadEntry& defaults
 
 }  // namespace
 
-absl::StatusOr<DataType> ParseDataType(string_view text) {
-  for (const DataType type : kDataTypes)
-    if (text == DataTypeOption(type)) return type;
-  return Invalid(text, "a type is f32, f16 or bf16");
-}
-
-const char* DataTypeOption(DataType type) {
-  return type == DataType::kFloat32 ? "f32" : type == DataType::kFloat16 ? "f16" : "bf16";
-}
-
 absl::StatusOr<Shapes> ParseShapes(string_view text) {
   Shapes shapes;
   for (string_view part : absl::StrSplit(text, '*')) {
-    ASSIGN_OR_RETURN(std::vector<int64_t> shape, ParseShape(part));
+    ASSIGN_OR_RETURN(Shape shape, ParseShape(part));
     shapes.push_back(std::move(shape));
   }
   return shapes;

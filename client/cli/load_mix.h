@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "client/cli/tensor_text.h"
 #include "client/cpp/client.h"
 #include "kernels/common/data_type.h"
 
@@ -30,8 +31,6 @@ inline constexpr int64_t kRequestBytesMax = (int64_t{1} << 32) - 1;
 inline constexpr int kMixEntriesMax = 16;
 inline constexpr int64_t kWeightMax = 1'000'000'000;
 
-using Shapes = std::vector<std::vector<int64_t>>;
-
 struct LoadEntry {
   std::string kernel = {};
   std::string implementation = {};           // empty: the server chooses
@@ -42,8 +41,6 @@ struct LoadEntry {
   double weight = 1;
 };
 
-absl::StatusOr<DataType> ParseDataType(absl::string_view text);
-const char* DataTypeOption(DataType type);  // as ParseDataType takes it
 absl::StatusOr<Shapes> ParseShapes(absl::string_view text);
 
 // An entry takes from `defaults` what it does not say: shapes, type, implementation and device;

@@ -20,10 +20,9 @@ int Main(int argc, char** argv) {
   app.footer("Exit status: 0 done, 1 refused by the server or not reached, 2 usage.");
 
   const Command commands[] = {
-      AddKernelsCommand(&app, globals),
-      AddDevicesCommand(&app, globals),
-      AddRunCommand(&app, globals),
-      AddHealthCommand(&app, globals),
+      AddKernelsCommand(&app, globals), AddDevicesCommand(&app, globals),
+      AddRunCommand(&app, globals),     AddBenchCommand(&app, globals),
+      AddProfileCommand(&app, globals), AddHealthCommand(&app, globals),
       AddLoadCommand(&app, globals),
   };
   try {

@@ -2,10 +2,22 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 
 namespace warpcall::cli {
+
+// An option that is given once per value; `values` gets them in order.
+CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>* values,
+                         const std::string& help);
+
+// A number from `least` to `most`. CLI::Range lets NaN through.
+CLI::Validator Between(double least, double most);
+
+// A type as ParseDataType takes it.
+CLI::Validator IsDataType();
 
 // --deadline SECONDS, for the whole call with its retries.
 class TimeoutOption {

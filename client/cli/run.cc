@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/attributes.h"
 #include "client/cli/command.h"
+#include "client/cli/inputs.h"
 #include "client/cli/options.h"
 #include "client/cli/output.h"
 #include "client/cli/progress.h"
@@ -27,27 +28,21 @@ using nlohmann::json;
 struct RunOptions {
   explicit RunOptions(CLI::App* app) : timeout(app) {
     app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
-    app->add_option("--input", inputs, "A .npy file; once per input, in order")
+    AddRepeated(app, "--input", &inputs, "A .npy file; once per input, in order")
         ->required()
-        ->type_name("FILE")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app->add_option("--output", outputs, "Where to write the result; none: only report")
-        ->type_name("FILE")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+        ->type_name("FILE");
+    AddRepeated(app, "--output", &outputs, "Where to write the result; none: only report")
+        ->type_name("FILE");
     app->add_option("--implementation", call.implementation,
                     "An implementation or a family; none: the server chooses");
-    app->add_option("--attribute", attributes, "name=value, once per attribute")
-        ->type_name("NAME=VALUE")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
+        ->type_name("NAME=VALUE");
     app->add_option("--device", call.device,
                     "A name from `warpcall devices`; none: the server chooses");
     app->add_option(
            "--type", type,
            "The element type that the inputs must have; bf16 takes uint16 files for bfloat16")
-        ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+        ->check(IsDataType());
     app->add_option("--request_id", call.request_id, "Stands in the server's log");
     auto* const over =
         app->add_option("--connections", connections,
@@ -75,25 +70,6 @@ struct RunOptions {
   static constexpr int kConnectionsMin = 1;
   static constexpr int kConnectionsMax = 64;
 };
-
-const char* TypeOption(DataType type) {
-  return type == DataType::kFloat32 ? "f32" : type == DataType::kFloat16 ? "f16" : "bf16";
-}
-
-absl::StatusOr<std::vector<client::Tensor>> ReadInputs(const RunOptions& options) {
-  std::vector<client::Tensor> tensors;
-  for (const std::string& path : options.inputs) {
-    const Progress progress(absl::StrCat("reading ", path));
-    ASSIGN_OR_RETURN(client::Tensor tensor,
-                     client::ReadNpy(path, {.uint16_is_bfloat16 = options.type == "bf16"}));
-    if (!options.type.empty() && options.type != TypeOption(tensor.data_type()))
-      return absl::InvalidArgumentError(absl::StrCat(path, ": --type ", options.type,
-                                                     ", but the file has ",
-                                                     DataTypeName(tensor.data_type())));
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
 
 absl::Status WriteOutputs(const RunOptions& options, const client::Result& result) {
   if (options.outputs.empty()) return absl::OkStatus();
@@ -174,7 +150,7 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
 int Run(const Globals& globals, const RunOptions& options) {
   client::Call call{.kernel = options.kernel, .options = options.call};
   call.options.timeout = options.timeout.duration();
-  auto inputs = ReadInputs(options);
+  auto inputs = ReadInputs(options.inputs, options.type);
   if (!inputs.ok()) return UsageError(inputs.status());
   call.inputs = *std::move(inputs);
 

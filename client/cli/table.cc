@@ -35,33 +35,58 @@ size_t Width(const std::string& text) {
   }));
 }
 
+// Where the character with this number begins.
+size_t ByteOf(const std::string& text, size_t character) {
+  size_t byte = 0;
+  for (; byte < text.size(); ++byte) {
+    if ((static_cast<unsigned char>(text[byte]) & 0xC0) == 0x80) continue;
+    if (character-- == 0) break;
+  }
+  return byte;
+}
+
 }  // namespace
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   std::vector<std::string> headings;
   for (const Column& column : columns_) headings.push_back(column.heading);
-  rows_.push_back(std::move(headings));
+  AddRow(std::move(headings));
 }
 
-void Table::AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+void Table::AddRow(std::vector<std::string> cells) { AddNote(std::move(cells), ""); }
+
+void Table::AddNote(std::vector<std::string> cells, std::string text) {
+  rows_.push_back({std::move(cells), std::move(text)});
+}
 
 std::string Table::ToString() const {
   std::vector<size_t> widths(columns_.size(), 0);
-  for (const auto& row : rows_)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+  for (const Row& row : rows_)
+    for (size_t i = 0; i < row.cells.size(); ++i)
+      widths[i] = std::max(widths[i], Width(row.cells[i]));
   std::string text;
-  for (const auto& row : rows_) {
+  for (const auto& [cells, note] : rows_) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - Width(row[i]), ' ');
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string padding(widths[i] - Width(cells[i]), ' ');
       const bool right = columns_[i].align == Align::kRight;
-      absl::StrAppend(&line, i == 0 ? "" : "  ", right ? padding : "", row[i],
+      absl::StrAppend(&line, i == 0 ? "" : "  ", right ? padding : "", cells[i],
                       right ? "" : padding);
     }
+    absl::StrAppend(&line, note.empty() ? "" : "  ", note);
     line.erase(line.find_last_not_of(' ') + 1);
     absl::StrAppend(&text, line, "\n");
   }
   return text;
+}
+
+std::string CutMiddle(const std::string& text, size_t width) {
+  const size_t characters = Width(text);
+  if (characters <= width) return text;
+  const size_t kept = width - 3;
+  const size_t tail = kept / 2;
+  return absl::StrCat(text.substr(0, ByteOf(text, kept - tail)), "...",
+                      text.substr(ByteOf(text, characters - tail)));
 }
 
 std::string HumanTime(double nanoseconds) {

@@ -1,6 +1,7 @@
 // Tables and figures for people.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,16 +22,26 @@ class Table {
   explicit Table(std::vector<Column> columns);
   // As many cells as there are columns.
   void AddRow(std::vector<std::string> cells);
+  // A row whose first cells stand in their columns, before text that runs over all others and
+  // widens none.
+  void AddNote(std::vector<std::string> cells, std::string text);
   // With a newline after each row and no spaces at its end.
   std::string ToString() const;
 
  private:
+  struct Row {
+    std::vector<std::string> cells;
+    std::string note;  // after the cells, of any width
+  };
+
   std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<Row> rows_;
 };
 
 // Three significant digits and the unit that fits: "850 ns", "12.3 us", "1.20 s".
 std::string HumanTime(double nanoseconds);
+// At most `width` characters, at least 5: what is longer loses its middle to "...".
+std::string CutMiddle(const std::string& text, size_t width);
 // Powers of 1024: "512 B", "16.0 MiB".
 std::string HumanBytes(double bytes);
 // Powers of 1000 before `unit`: HumanRate(4.3e12, "B/s") is "4.30 TB/s"; "-" for what is not above

@@ -22,6 +22,25 @@ TEST(TableTest, CountsCharactersNotBytes) {
   EXPECT_EQ(table.ToString(), "A   B\n\xC3\xA9\xC3\xA9  1\nxx  2\n");
 }
 
+TEST(TableTest, NotesRunOverTheColumnsBehindThem) {
+  Table table({{"A"}, {"B"}, {"C", Table::Align::kRight}});
+  table.AddRow({"x", "1", "2"});
+  table.AddNote({"long name"}, "a note that is wider than the table");
+  EXPECT_EQ(table.ToString(),
+            "A          B  C\n"
+            "x          1  2\n"
+            "long name  a note that is wider than the table\n");
+}
+
+TEST(CutMiddleTest, KeepsBothEndsAndWholeCharacters) {
+  EXPECT_EQ(CutMiddle("abcdefghij", 10), "abcdefghij");
+  EXPECT_EQ(CutMiddle("abcdefghijk", 10), "abcd...ijk");
+  EXPECT_EQ(CutMiddle("", 5), "");
+  const std::string accents = "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9";
+  EXPECT_EQ(CutMiddle(accents, 7), accents);
+  EXPECT_EQ(CutMiddle(accents, 5), "\xC3\xA9...\xC3\xA9");
+}
+
 TEST(HumanTest, TimesHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(HumanTime(0), "0 ns");
   EXPECT_EQ(HumanTime(850), "850 ns");

@@ -1,0 +1,307 @@
+#include "client/cli/bench_plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/axis.h"
+#include "client/cli/bench_series.h"
+#include "client/cli/svg.h"
+#include "client/cli/table.h"
+#include "client/cli/tensor_text.h"
+
+namespace warpcall::cli {
+namespace {
+
+// Two rows of two: the three panels, and the legend.
+constexpr double kWidth = 1240;
+constexpr double kHeight = 900;
+constexpr Point kPanelSize = {490, 310};
+constexpr Point kUpperLeft = {95, 105};
+constexpr Point kStep = {610, 405};  // from a panel to its neighbour
+
+const Stroke kFrame = {.color = "#555555", .width = 1, .dashes = ""};
+const Stroke kGrid = {.color = "#e4e4e4", .width = 1, .dashes = ""};
+const Stroke kRoof = {.color = "#777777", .width = 1.5, .dashes = ""};
+
+// Okabe and Ito's colours for all kinds of colour vision (https://jfly.uni-koeln.de/color/), less
+// yellow, which is too pale on white. As there are as many markers, implementation 8 takes the
+// first colour with the second marker, and so on.
+constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                   "#e69f00", "#56b4e9", "#000000"};
+constexpr size_t kColorCount = std::size(kColors);
+
+struct Look {
+  std::string color;
+  Marker marker;
+};
+
+Look LookOf(size_t implementation) {
+  const size_t turn = implementation / kColorCount;
+  return {kColors[implementation % kColorCount],
+          static_cast<Marker>((implementation + turn) % kMarkerCount)};
+}
+
+const char* DashesOf(DataType type) {
+  return type == DataType::kFloat32 ? "" : type == DataType::kFloat16 ? "7 4" : "2 3";
+}
+
+// What all panels draw.
+struct Picture {
+  std::vector<Series> series;
+  std::vector<std::string> implementations;  // their places give their looks
+  double ceiling_bytes_per_second = 0;       // the largest; 0: none was measured
+
+  Look LookOf(const Series& one) const {
+    const auto found =
+        std::find(implementations.begin(), implementations.end(), one.implementation);
+    return cli::LookOf(static_cast<size_t>(found - implementations.begin()));
+  }
+};
+
+using Value = double (*)(const SeriesPoint&);
+
+double BytesOf(const SeriesPoint& point) { return point.bytes; }
+double TimeOf(const SeriesPoint& point) { return point.time_ns; }
+double ShareOf(const SeriesPoint& point) { return point.ceiling_share; }
+double RateOf(const SeriesPoint& point) { return point.flops_per_second; }
+double IntensityOf(const SeriesPoint& point) { return point.flops_per_byte; }
+
+// Of the points for which both are above 0.
+std::vector<double> ValuesOf(const Picture& picture, Value value, Value other) {
+  std::vector<double> values;
+  for (const Series& series : picture.series)
+    for (const SeriesPoint& point : series.points)
+      if (value(point) > 0 && other(point) > 0) values.push_back(value(point));
+  return values;
+}
+
+struct Panel {
+  Point corner;
+  std::string title;
+  std::string x_title;
+  std::string y_title;
+  Axis x = {};
+  Axis y = {};
+
+  Point At(double x_value, double y_value) const {
+    return {corner.x + kPanelSize.x * x.Place(x_value),
+            corner.y + kPanelSize.y * (1 - y.Place(y_value))};
+  }
+  Point opposite() const { return {corner.x + kPanelSize.x, corner.y + kPanelSize.y}; }
+};
+
+void DrawFrame(const Panel& panel, Svg* svg) {
+  const Point corner = panel.corner;
+  const Point opposite = panel.opposite();
+  for (const Tick& tick : panel.x.ticks) {
+    const double x = panel.At(tick.value, panel.y.high).x;
+    svg->Line({x, corner.y}, {x, opposite.y}, kGrid);
+    svg->Text({x, opposite.y + 17}, tick.label, {.size = 11, .anchor = "middle"});
+  }
+  for (const Tick& tick : panel.y.ticks) {
+    const double y = panel.At(panel.x.high, tick.value).y;
+    svg->Line({corner.x, y}, {opposite.x, y}, kGrid);
+    svg->Text({corner.x - 7, y + 4}, tick.label, {.size = 11, .anchor = "end"});
+  }
+  svg->Rectangle(corner, opposite, kFrame);
+  const double middle_x = (corner.x + opposite.x) / 2;
+  const double middle_y = (corner.y + opposite.y) / 2;
+  svg->Text({middle_x, corner.y - 10}, panel.title, {.size = 13, .anchor = "middle", .bold = true});
+  svg->Text({middle_x, opposite.y + 37}, panel.x_title, {.size = 12, .anchor = "middle"});
+  svg->Text({corner.x - 65, middle_y}, panel.y_title,
+            {.size = 12, .anchor = "middle", .turned = -90});
+}
+
+void DrawEmpty(const Panel& panel, const char* why, Svg* svg) {
+  const Point opposite = panel.opposite();
+  svg->Rectangle(panel.corner, opposite, kFrame);
+  const double middle_x = (panel.corner.x + opposite.x) / 2;
+  svg->Text({middle_x, panel.corner.y - 10}, panel.title,
+            {.size = 13, .anchor = "middle", .bold = true});
+  svg->Text({middle_x, (panel.corner.y + opposite.y) / 2}, why, {.size = 12, .anchor = "middle"});
+}
+
+// What a panel draws of each point.
+struct Coordinates {
+  Value x;
+  Value y;
+  bool lines = true;  // from point to point
+};
+
+void DrawSeries(const Picture& picture, const Panel& panel, const Coordinates& of, Svg* svg) {
+  for (const Series& series : picture.series) {
+    const Look look = picture.LookOf(series);
+    std::vector<Point> points;
+    std::vector<const std::string*> tips;
+    for (const SeriesPoint& point : series.points) {
+      if (of.x(point) <= 0 || of.y(point) <= 0) continue;
+      points.push_back(panel.At(of.x(point), of.y(point)));
+      tips.push_back(&point.tip);
+    }
+    if (of.lines && points.size() > 1)
+      svg->Polyline(points, {look.color, 1.6, DashesOf(series.data_type)});
+    for (size_t i = 0; i < points.size(); ++i)
+      svg->Mark(look.marker, points[i], look.color, *tips[i]);
+  }
+}
+
+void DrawTimes(const Picture& picture, Svg* svg) {
+  Panel panel{.corner = kUpperLeft,
+              .title = "Time",
+              .x_title = "bytes moved at least",
+              .y_title = "median time of a launch"};
+  const std::vector<double> sizes = ValuesOf(picture, BytesOf, TimeOf);
+  if (sizes.empty()) return DrawEmpty(panel, "nothing was measured", svg);
+  panel.x = BinaryAxis(sizes, BytesLabel);
+  panel.y = DecimalAxis(ValuesOf(picture, TimeOf, BytesOf), TimeLabel);
+  DrawFrame(panel, svg);
+  DrawSeries(picture, panel, {BytesOf, TimeOf}, svg);
+}
+
+void DrawShares(const Picture& picture, Svg* svg) {
+  Panel panel{.corner = {kUpperLeft.x + kStep.x, kUpperLeft.y},
+              .title = "Share of the copy ceiling",
+              .x_title = "bytes moved at least",
+              .y_title = "of the measured copy ceiling"};
+  const std::vector<double> sizes = ValuesOf(picture, BytesOf, ShareOf);
+  if (sizes.empty()) return DrawEmpty(panel, "no copy ceiling was measured", svg);
+  panel.x = BinaryAxis(sizes, BytesLabel);
+  panel.y = EvenAxis(ValuesOf(picture, ShareOf, BytesOf), 1.04, PercentLabel);
+  DrawFrame(panel, svg);
+  svg->Line(panel.At(panel.x.low, 1), panel.At(panel.x.high, 1), kRoof);
+  DrawSeries(picture, panel, {BytesOf, ShareOf}, svg);
+}
+
+// The slanted line of what memory allows, as far as it lies in the panel.
+void DrawCeiling(double bytes_per_second, const Panel& panel, Svg* svg) {
+  const double x_low = std::max(panel.x.low, panel.y.low / bytes_per_second);
+  const double x_high = std::min(panel.x.high, panel.y.high / bytes_per_second);
+  if (!(x_low < x_high)) return;
+  const Point from = panel.At(x_low, x_low * bytes_per_second);
+  const Point to = panel.At(x_high, x_high * bytes_per_second);
+  svg->Line(from, to, kRoof);
+  const double angle = std::atan2(to.y - from.y, to.x - from.x);
+  // Above the line at its lower end, where no point is near, unless it is longer than the line.
+  constexpr double kAbove = 6;
+  constexpr double kBegin = 10;
+  constexpr double kTextLength = 150;
+  if (std::hypot(to.x - from.x, to.y - from.y) < kBegin + kTextLength) return;
+  const Point at = {from.x + kBegin * std::cos(angle) + kAbove * std::sin(angle),
+                    from.y + kBegin * std::sin(angle) - kAbove * std::cos(angle)};
+  svg->Text(at, absl::StrCat("copy ceiling ", HumanRate(bytes_per_second, "B/s")),
+            {.size = 11, .turned = angle * 180 / std::numbers::pi, .color = "#555555"});
+}
+
+void DrawRoofline(const Picture& picture, Svg* svg) {
+  // On the axis of intensity: for the ceiling's label, and so that a single one has neighbours.
+  constexpr double kRoomBelow = 12;
+  constexpr double kRoomAbove = 4;
+  Panel panel{.corner = {kUpperLeft.x, kUpperLeft.y + kStep.y},
+              .title = "Roofline",
+              .x_title = "arithmetic intensity, FLOP per byte moved",
+              .y_title = "FLOP/s"};
+  const std::vector<double> intensities = ValuesOf(picture, IntensityOf, RateOf);
+  if (intensities.empty()) return DrawEmpty(panel, "no arithmetic was counted", svg);
+  const auto [least, most] = std::minmax_element(intensities.begin(), intensities.end());
+  std::vector<double> rates = ValuesOf(picture, RateOf, IntensityOf);
+  const double best = *std::max_element(rates.begin(), rates.end());
+  // So that the roof over the leftmost points is seen.
+  const double roof =
+      *std::min_element(intensities.begin(), intensities.end()) * picture.ceiling_bytes_per_second;
+  if (roof > 0) rates.push_back(std::min(roof, best * 100));
+  rates.push_back(best * 1.5);
+  panel.x = DecimalAxis({*least / kRoomBelow, *most * kRoomAbove}, PlainLabel);
+  panel.y = DecimalAxis(rates, CountLabel);
+  DrawFrame(panel, svg);
+  if (picture.ceiling_bytes_per_second > 0)
+    DrawCeiling(picture.ceiling_bytes_per_second, panel, svg);
+  const Point best_end = panel.At(panel.x.high, best);
+  svg->Line(panel.At(panel.x.low, best), best_end,
+            {.color = kRoof.color, .width = kRoof.width, .dashes = "6 4"});
+  svg->Text({best_end.x - 6, best_end.y - 6},
+            absl::StrCat("best seen: ", HumanRate(best, "FLOP/s")),
+            {.size = 11, .anchor = "end", .color = "#555555"});
+  DrawSeries(picture, panel, {IntensityOf, RateOf, /*lines=*/false}, svg);
+}
+
+// Looks of the implementations, in one column or two, and dashes of the types.
+void DrawLegend(const Picture& picture, Svg* svg) {
+  constexpr double kLine = 21;
+  constexpr double kColumn = 270;
+  constexpr size_t kColumnLines = 12;
+  constexpr size_t kShown = 2 * kColumnLines;
+  const Point corner = {kUpperLeft.x + kStep.x - 60, kUpperLeft.y + kStep.y + 5};
+  svg->Text(corner, "Implementation", {.size = 13, .bold = true});
+  const size_t shown = std::min(picture.implementations.size(), kShown);
+  for (size_t i = 0; i < shown; ++i) {
+    const Look look = LookOf(i);
+    const Point at = {corner.x + static_cast<double>(i / kColumnLines) * kColumn,
+                      corner.y + static_cast<double>(i % kColumnLines + 1) * kLine};
+    svg->Line({at.x, at.y - 4}, {at.x + 30, at.y - 4}, {look.color, 1.6, ""});
+    svg->Mark(look.marker, {at.x + 15, at.y - 4}, look.color, picture.implementations[i]);
+    svg->Text({at.x + 40, at.y}, CutMiddle(picture.implementations[i], 30), {});
+  }
+  const double lines = static_cast<double>(std::min(shown, kColumnLines));
+  Point at = {corner.x, corner.y + (lines + 1.5) * kLine};
+  if (picture.implementations.size() > shown)
+    svg->Text({corner.x + kColumn, at.y},
+              absl::StrCat("and ", picture.implementations.size() - shown, " more"), {});
+  svg->Text(at, "Type", {.size = 13, .bold = true});
+  std::set<DataType> types;
+  for (const Series& series : picture.series) types.insert(series.data_type);
+  for (const DataType type : types) {
+    at.x += 75;
+    svg->Line({at.x, at.y - 4}, {at.x + 34, at.y - 4}, {"#333333", 1.6, DashesOf(type)});
+    svg->Text({at.x + 42, at.y}, DataTypeName(type), {});
+    at.x += 40;
+  }
+}
+
+void DrawTitle(const BenchReport& report, Svg* svg) {
+  std::set<std::string> devices, types;
+  for (const BenchPoint& point : report.points) {
+    if (!point.device().empty()) devices.insert(point.device());
+    types.insert(DataTypeName(point.data_type));
+  }
+  svg->Text({kUpperLeft.x, 38},
+            absl::StrCat(KernelTitle(report), devices.empty() ? "" : " on ",
+                         absl::StrJoin(devices, ", "), ", ", absl::StrJoin(types, ", ")),
+            {.size = 19, .bold = true});
+  const size_t points = report.points.size();
+  svg->Text({kUpperLeft.x, 60},
+            absl::StrCat(points, points == 1 ? " point" : " points",
+                         "; device time without transfers; the copy ceiling is what copying "
+                         "reached in the same run, read plus written"),
+            {.color = "#555555"});
+}
+
+}  // namespace
+
+std::string BenchPlot(const BenchReport& report) {
+  Picture picture{.series = SeriesOf(report), .implementations = {}};
+  for (const Series& series : picture.series) {
+    std::vector<std::string>& names = picture.implementations;
+    if (std::find(names.begin(), names.end(), series.implementation) == names.end())
+      names.push_back(series.implementation);
+  }
+  for (const BenchPoint& point : report.points) {
+    const double ceiling = point.report.ok() ? point.report->ceiling_bytes_per_second : 0;
+    if (std::isfinite(ceiling))
+      picture.ceiling_bytes_per_second = std::max(picture.ceiling_bytes_per_second, ceiling);
+  }
+  Svg svg(kWidth, kHeight);
+  DrawTitle(report, &svg);
+  DrawTimes(picture, &svg);
+  DrawShares(picture, &svg);
+  DrawRoofline(picture, &svg);
+  DrawLegend(picture, &svg);
+  return svg.ToString();
+}
+
+}  // namespace warpcall::cli

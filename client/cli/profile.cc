@@ -1,0 +1,171 @@
+// warpcall profile: what the device does for one call.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/attributes.h"
+#include "client/cli/command.h"
+#include "client/cli/inputs.h"
+#include "client/cli/options.h"
+#include "client/cli/output.h"
+#include "client/cli/output_file.h"
+#include "client/cli/profile_report.h"
+#include "client/cli/progress.h"
+#include "client/cli/random_tensor.h"
+#include "client/cli/shape_sweep.h"
+#include "client/cli/table.h"
+#include "client/cli/tensor_text.h"
+#include "client/cpp/client.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::cli {
+namespace {
+
+constexpr int kIterationsMax = std::numeric_limits<int32_t>::max();
+
+constexpr char kFooter[] =
+    R"(Inputs are files (--input) or random, N(0, 1), of one --shape:
+  16384x16384              of a kernel of one input
+  4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
+  8x128x64,64x256          one for each input
+The table has what took the device most time: kernels, copies, sets, and gaps,
+in which it had nothing to do. SHARE is of the time from the first to the last
+of them.)";
+
+struct ProfileOptions {
+  explicit ProfileOptions(CLI::App* app) : deadline(app) {
+    app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
+    CLI::Option* input =
+        AddRepeated(app, "--input", &inputs, "A .npy file; once per input, in order")
+            ->type_name("FILE");
+    app->add_option("--shape", shape, "Instead of files: of random inputs, see below")
+        ->excludes(input)
+        ->type_name("SHAPE");
+    app->add_option("--type", type,
+                    "Of random elements, default f32, or that files must have; bf16 takes uint16 "
+                    "files for bfloat16")
+        ->check(IsDataType());
+    app->add_option("--seed", seed, "Of random inputs")->capture_default_str();
+    app->add_option("--implementation", profile.call.options.implementation,
+                    "An implementation or a family; none: the server chooses");
+    AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
+        ->type_name("NAME=VALUE");
+    app->add_option("--device", profile.call.options.device,
+                    "A name from `warpcall devices`; none: the server chooses");
+    app->add_option("--iterations", profile.iterations,
+                    "How often the call runs; none: the server's default, 3")
+        ->check(Between(1, kIterationsMax));
+    app->add_option("--trace", trace, "Write a trace for ui.perfetto.dev")->type_name("FILE.json");
+    app->footer(kFooter);
+  }
+
+  TimeoutOption deadline;
+  std::string kernel;
+  std::vector<std::string> inputs;
+  std::string shape;
+  std::string type;
+  uint64_t seed = 1;
+  std::vector<std::string> attributes;
+  std::string trace;
+  client::ProfileCall profile;  // but for what depends on the kernel
+};
+
+absl::StatusOr<std::vector<client::Tensor>> RandomInputs(
+    const ProfileOptions& options, const AttributeMap& attributes,
+    const std::vector<client::KernelInfo>& kernels) {
+  const Progress progress("making inputs");
+  ASSIGN_OR_RETURN(const std::vector<ShapePoint> points, ParseShapeSweep(options.shape));
+  if (points.size() != 1)
+    return absl::InvalidArgumentError(absl::StrCat("'--shape ", options.shape, "': has ",
+                                                   points.size(), " points; profile takes one"));
+  ASSIGN_OR_RETURN(const Shapes shapes,
+                   InputShapes(points[0], options.kernel, attributes, kernels));
+  ASSIGN_OR_RETURN(const DataType type, ParseDataType(options.type.empty() ? "f32" : options.type));
+  std::mt19937_64 random(options.seed);
+  std::vector<client::Tensor> inputs;
+  for (const Shape& shape : shapes) {
+    ASSIGN_OR_RETURN(client::Tensor input,
+                     RandomTensor({type, shape}, Distribution::kNormal, &random));
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
+                                             const std::vector<client::KernelInfo>& kernels) {
+  client::ProfileCall profile = options.profile;
+  client::Call& call = profile.call;
+  call.kernel = options.kernel;
+  call.options.timeout = options.deadline.duration();
+  profile.trace = !options.trace.empty();
+  ASSIGN_OR_RETURN(call.attributes, ParseAttributes(options.attributes, options.kernel, kernels));
+  if (options.shape.empty()) {
+    ASSIGN_OR_RETURN(call.inputs, ReadInputs(options.inputs, options.type));
+  } else {
+    ASSIGN_OR_RETURN(call.inputs, RandomInputs(options, call.attributes, kernels));
+  }
+  return profile;
+}
+
+absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report,
+                        OutputFile file) {
+  RETURN_IF_ERROR(file.Write(report.trace_json));
+  // With --json stdout is the value's alone.
+  std::fprintf(stderr, "warpcall: trace of %s in %s: open it at https://ui.perfetto.dev\n",
+               HumanBytes(static_cast<double>(report.trace_json.size())).c_str(),
+               options.trace.c_str());
+  return absl::OkStatus();
+}
+
+int Run(const Globals& globals, const ProfileOptions& options) {
+  if (options.inputs.empty() == options.shape.empty())
+    return UsageError(absl::InvalidArgumentError("--input or --shape is required"));
+  std::optional<OutputFile> trace;
+  if (!options.trace.empty()) {
+    auto file = OutputFile::Open(options.trace);
+    if (!file.ok()) return UsageError(file.status());
+    trace = *std::move(file);
+  }
+  client::Client client(globals.server);
+  const auto kernels = client.ListKernels(options.deadline.duration());
+  if (!kernels.ok()) return Refused(kernels.status());
+  const auto call = MakeCall(options, *kernels);
+  if (!call.ok()) return UsageError(call.status());
+
+  absl::StatusOr<client::ProfileReport> report = absl::UnknownError("not called");
+  {
+    const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
+    report = client.Profile(*call);
+  }
+  if (!report.ok()) return Refused(report.status());
+  if (globals.json) {
+    PrintJson(ToJson(options.kernel, *report));
+  } else {
+    std::fputs(ToText(options.kernel, *report).c_str(), stdout);
+  }
+  if (!trace.has_value()) return kExitOk;
+  if (report->trace_json.empty())
+    return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
+  if (const absl::Status status = WriteTrace(options, *report, *std::move(trace)); !status.ok())
+    return UsageError(status);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddProfileCommand(CLI::App* root, const Globals& globals) {
+  CLI::App* app =
+      root->add_subcommand("profile", "Show what the device does for a kernel, and when");
+  const auto options = std::make_shared<ProfileOptions>(app);
+  return {app, [&globals, options] { return Run(globals, *options); }};
+}
+
+}  // namespace warpcall::cli

@@ -1,0 +1,190 @@
+#include "client/cli/bench_plot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/client/subprocess.h"
+#include "tests/client/temp_folder.h"
+
+namespace warpcall::cli {
+namespace {
+
+using client::BenchmarkResult;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+BenchmarkResult ResultOf(const std::string& implementation, int64_t bytes) {
+  BenchmarkResult result;
+  result.implementation = implementation;
+  result.family = "cuda";
+  result.median_ns = 2000 + static_cast<double>(bytes) / 4000;
+  result.bytes_per_second = static_cast<double>(bytes) / result.median_ns * 1e9;
+  result.flops_per_second = result.bytes_per_second * 0.75;
+  result.fraction_of_ceiling = result.bytes_per_second / 4.3e12;
+  result.launch.bytes_moved = bytes;
+  result.launch.flops = bytes * 3 / 4;
+  return result;
+}
+
+BenchPoint PointOf(const std::string& shape, DataType type, std::vector<BenchmarkResult> results) {
+  BenchPoint point;
+  point.shape = shape;
+  point.data_type = type;
+  point.report = client::BenchmarkReport{std::move(results), "cuda:0", 4.3e12};
+  return point;
+}
+
+BenchReport Sweep(const std::vector<std::string>& implementations,
+                  const std::vector<DataType>& types, int sizes) {
+  BenchReport report{.kernel = "softmax", .attributes = {{"axis", int64_t{-1}}}};
+  for (const DataType type : types) {
+    for (int i = 0; i < sizes; ++i) {
+      std::vector<BenchmarkResult> results;
+      for (const std::string& name : implementations)
+        results.push_back(ResultOf(name, int64_t{4096} << (2 * i)));
+      report.points.push_back(PointOf(absl::StrCat(1024 << i), type, std::move(results)));
+    }
+  }
+  return report;
+}
+
+int Count(const std::string& text, const std::string& part) {
+  const std::vector<std::string> pieces = absl::StrSplit(text, part);
+  return static_cast<int>(pieces.size()) - 1;
+}
+
+// What Python's XML parser says of it; empty: that it is well-formed.
+std::string XmlError(const std::string& svg) {
+  const warpcall::testing::TempFolder folder;
+  const std::string path = folder.Path("plot.svg");
+  std::ofstream(path) << svg;
+  const auto run = warpcall::testing::RunProgram(absl::StrCat(
+      "python3 -c 'import sys, xml.etree.ElementTree as e; "
+      "assert e.parse(sys.argv[1]).getroot().tag == \"{http://www.w3.org/2000/svg}svg\"' '",
+      path, "'"));
+  return run.exit_status == 0 ? "" : absl::StrCat("python3: ", run.err);
+}
+
+TEST(BenchPlotTest, EachImplementationAndTypeHasALineInBothPanelsOverSize) {
+  const std::string svg = BenchPlot(Sweep({"warp_per_row", "cudnn_softmax", "chain_of_kernels"},
+                                          {DataType::kFloat32, DataType::kBFloat16}, 5));
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_EQ(Count(svg, "<polyline"), 3 * 2 * 2);
+  EXPECT_EQ(Count(svg,
+                  "<polyline fill=\"none\" stroke=\"#0072b2\" stroke-width=\"1.6\" "
+                  "stroke-dasharray"),
+            2);  // bfloat16 of one implementation
+  // Three panels and the legend's.
+  EXPECT_EQ(Count(svg, "<title>"), 3 * 2 * 5 * 3 + 3);
+  for (const char* text :
+       {">warp_per_row<", ">cudnn_softmax<", ">chain_of_kernels<", ">float32<", ">bfloat16<",
+        ">softmax axis=-1 on cuda:0, bfloat16, float32<", ">copy ceiling 4.30 TB/s<",
+        ">best seen: ", ">5 us<", ">64 KiB<", ">bytes moved at least<", ">median time of a launch<",
+        ">arithmetic intensity, FLOP per byte moved<", ">100%<"})
+    EXPECT_THAT(svg, HasSubstr(text));
+}
+
+TEST(BenchPlotTest, OnePointIsMarkedInEveryPanel) {
+  const std::string svg = BenchPlot(Sweep({"warp_per_row"}, {DataType::kFloat16}, 1));
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_EQ(Count(svg, "<polyline"), 0);
+  EXPECT_EQ(Count(svg, "<title>"), 3 + 1);
+  EXPECT_THAT(svg, HasSubstr("warp_per_row 1024 f16: "));
+}
+
+TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
+  BenchReport report = Sweep({"warp_per_row", "other"}, {DataType::kFloat32}, 3);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  std::vector<BenchmarkResult>& results = report.points[1].report->results;
+  results[0].fraction_of_ceiling = nan;
+  results[0].flops_per_second = infinity;
+  results[1].error = "the row takes no such shape";
+  BenchmarkResult unmeasured = ResultOf("unmeasured", 4096);
+  unmeasured.median_ns = 0;
+  BenchmarkResult strange = ResultOf("strange", 4096);
+  strange.median_ns = nan;
+  BenchmarkResult empty = ResultOf("empty", 0);
+  results.insert(results.end(), {unmeasured, strange, empty, BenchmarkResult{}});
+  report.points[2].report = absl::UnimplementedError("no row takes this");
+  report.points.push_back(PointOf("0", DataType::kFloat32, {ResultOf("zero", 0)}));
+  report.points.back().report->ceiling_bytes_per_second = nan;
+  const std::string svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_THAT(svg, Not(HasSubstr("inf")));
+  for (const char* name : {"unmeasured", "strange", "empty", "zero"})
+    EXPECT_THAT(svg, Not(HasSubstr(name)));
+  // Time: 2 of warp_per_row and 1 of other; without share and rate, one less each.
+  EXPECT_EQ(Count(svg, "<title>"), 3 + 2 + 2 + 2);
+  EXPECT_EQ(Count(svg, "<polyline"), 1);
+}
+
+TEST(BenchPlotTest, PanelsWithoutAnythingSayWhy) {
+  BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
+  for (BenchPoint& point : report.points) {
+    point.report->ceiling_bytes_per_second = 0;
+    point.report->results[0].fraction_of_ceiling = 0;
+    point.report->results[0].flops_per_second = 0;
+    point.report->results[0].launch.flops = 0;
+  }
+  std::string svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">no copy ceiling was measured<"));
+  EXPECT_THAT(svg, HasSubstr(">no arithmetic was counted<"));
+  EXPECT_EQ(Count(svg, "<polyline"), 1);
+  for (BenchPoint& point : report.points) point.report = absl::UnavailableError("draining");
+  svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">nothing was measured<"));
+}
+
+TEST(BenchPlotTest, TextIsEscaped) {
+  BenchReport report = Sweep({"a<b>&\"c\"'\x01"}, {DataType::kFloat32}, 2);
+  report.kernel = "</svg>&amp;";
+  const std::string svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">a&lt;b&gt;&amp;&quot;c&quot;'\xEF\xBF\xBD<"));
+  EXPECT_THAT(svg, HasSubstr("&lt;/svg&gt;&amp;amp;"));
+}
+
+TEST(BenchPlotTest, ManyImplementationsAllLookDifferent) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 20; ++i) names.push_back(absl::StrCat("row_", i));
+  const std::string svg = BenchPlot(Sweep(names, {DataType::kFloat32}, 1));
+  std::set<std::string> looks;
+  const std::vector<std::string> lines = absl::StrSplit(svg, '\n');
+  for (const std::string& line : lines) {
+    if (!absl::StrContains(line, "<title>")) continue;
+    const size_t place = line.find("transform"), color = line.find("fill=");
+    looks.insert(line.substr(0, place) + line.substr(color, 14));
+  }
+  EXPECT_EQ(looks.size(), names.size());
+}
+
+TEST(BenchPlotTest, DevicesAreToldApart) {
+  BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
+  const BenchReport other = Sweep({"copy"}, {DataType::kFloat32}, 2);
+  for (BenchPoint point : other.points) {
+    point.report->device = "cuda:1";
+    report.points.push_back(point);
+  }
+  const std::string svg = BenchPlot(report);
+  EXPECT_THAT(svg, HasSubstr(">copy (cuda:0)<"));
+  EXPECT_THAT(svg, HasSubstr(">copy (cuda:1)<"));
+  EXPECT_THAT(svg, HasSubstr(" on cuda:0, cuda:1, "));
+}
+
+}  // namespace
+}  // namespace warpcall::cli
