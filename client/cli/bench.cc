@@ -58,8 +58,8 @@ struct BenchOptions {
                 "An implementation or a family, once each; none: all that fit");
     AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
         ->type_name("NAME=VALUE");
-    app->add_option("--device", devices,
-                    "Names from `warpcall devices`, with commas; none: the server chooses")
+    AddRepeated(app, "--device", &devices,
+                "A name from `warpcall devices`, or several with commas; none: the server chooses")
         ->delimiter(',')
         ->type_name("DEVICE");
     app->add_option("--iterations", iterations, "Samples of each; none: the server's default, 100")
@@ -183,14 +183,13 @@ int Run(const Globals& globals, const BenchOptions& options) {
     return UsageError(absl::InvalidArgumentError("--json and --csv - both want stdout"));
   const auto shapes = AllShapes(options);
   if (!shapes.ok()) return UsageError(shapes.status());
-  auto files = OpenFiles(options);
-  if (!files.ok()) return UsageError(files.status());
-
   client::Client client(globals.server);
   const auto kernels = client.ListKernels(options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   auto report = Plan(options, *shapes, *kernels);
   if (!report.ok()) return UsageError(report.status());
+  auto files = OpenFiles(options);
+  if (!files.ok()) return UsageError(files.status());
   const bool all = Measure(&client, &*report);
   if (const absl::Status status = Print(globals, options, *report, *std::move(files)); !status.ok())
     return UsageError(status);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 #include <set>
 #include <utility>
@@ -55,7 +56,8 @@ const char* DashesOf(DataType type) {
 struct Picture {
   std::vector<Series> series;
   std::vector<std::string> implementations;  // their places give their looks
-  double ceiling_bytes_per_second = 0;       // the largest; 0: none was measured
+  // The largest of each device, in bytes per second; of what was measured.
+  std::map<std::string, double> ceilings = {};
 
   Look LookOf(const Series& one) const {
     const auto found =
@@ -178,23 +180,29 @@ void DrawShares(const Picture& picture, Svg* svg) {
   DrawSeries(picture, panel, {BytesOf, ShareOf}, svg);
 }
 
+struct Ceiling {
+  double bytes_per_second = 0;
+  std::string label;
+  int number = 0;  // labels of ceilings with higher numbers begin further right
+};
+
 // The slanted line of what memory allows, as far as it lies in the panel.
-void DrawCeiling(double bytes_per_second, const Panel& panel, Svg* svg) {
-  const double x_low = std::max(panel.x.low, panel.y.low / bytes_per_second);
-  const double x_high = std::min(panel.x.high, panel.y.high / bytes_per_second);
+void DrawCeiling(const Ceiling& ceiling, const Panel& panel, Svg* svg) {
+  const double x_low = std::max(panel.x.low, panel.y.low / ceiling.bytes_per_second);
+  const double x_high = std::min(panel.x.high, panel.y.high / ceiling.bytes_per_second);
   if (!(x_low < x_high)) return;
-  const Point from = panel.At(x_low, x_low * bytes_per_second);
-  const Point to = panel.At(x_high, x_high * bytes_per_second);
+  const Point from = panel.At(x_low, x_low * ceiling.bytes_per_second);
+  const Point to = panel.At(x_high, x_high * ceiling.bytes_per_second);
   svg->Line(from, to, kRoof);
-  const double angle = std::atan2(to.y - from.y, to.x - from.x);
-  // Above the line at its lower end, where no point is near, unless it is longer than the line.
+  // Above the line, from its lower end on, where no point is near; if the line is long enough.
   constexpr double kAbove = 6;
-  constexpr double kBegin = 10;
   constexpr double kTextLength = 150;
-  if (std::hypot(to.x - from.x, to.y - from.y) < kBegin + kTextLength) return;
-  const Point at = {from.x + kBegin * std::cos(angle) + kAbove * std::sin(angle),
-                    from.y + kBegin * std::sin(angle) - kAbove * std::cos(angle)};
-  svg->Text(at, absl::StrCat("copy ceiling ", HumanRate(bytes_per_second, "B/s")),
+  const double angle = std::atan2(to.y - from.y, to.x - from.x);
+  const double begin = 10 + ceiling.number * 1.4 * kTextLength;
+  if (std::hypot(to.x - from.x, to.y - from.y) < begin + kTextLength) return;
+  const Point at = {from.x + begin * std::cos(angle) + kAbove * std::sin(angle),
+                    from.y + begin * std::sin(angle) - kAbove * std::cos(angle)};
+  svg->Text(at, absl::StrCat(ceiling.label, " ", HumanRate(ceiling.bytes_per_second, "B/s")),
             {.size = 11, .turned = angle * 180 / std::numbers::pi, .color = "#555555"});
 }
 
@@ -211,16 +219,18 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
   const auto [least, most] = std::minmax_element(intensities.begin(), intensities.end());
   std::vector<double> rates = ValuesOf(picture, RateOf, IntensityOf);
   const double best = *std::max_element(rates.begin(), rates.end());
-  // So that the roof over the leftmost points is seen.
-  const double roof =
-      *std::min_element(intensities.begin(), intensities.end()) * picture.ceiling_bytes_per_second;
-  if (roof > 0) rates.push_back(std::min(roof, best * 100));
+  // So that the roofs over the leftmost points are seen.
+  for (const auto& [device, ceiling] : picture.ceilings)
+    rates.push_back(std::min(*least * ceiling, best * 100));
   rates.push_back(best * 1.5);
   panel.x = DecimalAxis({*least / kRoomBelow, *most * kRoomAbove}, PlainLabel);
   panel.y = DecimalAxis(rates, CountLabel);
   DrawFrame(panel, svg);
-  if (picture.ceiling_bytes_per_second > 0)
-    DrawCeiling(picture.ceiling_bytes_per_second, panel, svg);
+  int number = 0;
+  for (const auto& [device, ceiling] : picture.ceilings) {
+    const std::string prefix = picture.ceilings.size() > 1 ? device + ": " : "";
+    DrawCeiling({ceiling, prefix + "copy ceiling", number++}, panel, svg);
+  }
   const Point best_end = panel.At(panel.x.high, best);
   svg->Line(panel.At(panel.x.low, best), best_end,
             {.color = kRoof.color, .width = kRoof.width, .dashes = "6 4"});
@@ -264,14 +274,16 @@ void DrawLegend(const Picture& picture, Svg* svg) {
 }
 
 void DrawTitle(const BenchReport& report, Svg* svg) {
+  constexpr size_t kTitleWidth = 88;  // characters
   std::set<std::string> devices, types;
   for (const BenchPoint& point : report.points) {
     if (!point.device().empty()) devices.insert(point.device());
     types.insert(DataTypeName(point.data_type));
   }
   svg->Text({kUpperLeft.x, 38},
-            absl::StrCat(KernelTitle(report), devices.empty() ? "" : " on ",
-                         absl::StrJoin(devices, ", "), ", ", absl::StrJoin(types, ", ")),
+            CutMiddle(absl::StrCat(KernelTitle(report), devices.empty() ? "" : " on ",
+                                   absl::StrJoin(devices, ", "), ", ", absl::StrJoin(types, ", ")),
+                      kTitleWidth),
             {.size = 19, .bold = true});
   const size_t points = report.points.size();
   svg->Text({kUpperLeft.x, 60},
@@ -292,8 +304,9 @@ std::string BenchPlot(const BenchReport& report) {
   }
   for (const BenchPoint& point : report.points) {
     const double ceiling = point.report.ok() ? point.report->ceiling_bytes_per_second : 0;
-    if (std::isfinite(ceiling))
-      picture.ceiling_bytes_per_second = std::max(picture.ceiling_bytes_per_second, ceiling);
+    if (!std::isfinite(ceiling) || ceiling <= 0) continue;
+    double& largest = picture.ceilings[point.device()];
+    largest = std::max(largest, ceiling);
   }
   Svg svg(kWidth, kHeight);
   DrawTitle(report, &svg);

@@ -1,6 +1,8 @@
 #include "client/cli/bench_report.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -22,9 +24,13 @@ constexpr auto kRight = Table::Align::kRight;
 
 std::string Share(double share) { return share > 0 ? absl::StrFormat("%.0f%%", share * 100) : "-"; }
 
+std::string Time(double nanoseconds) {
+  return std::isfinite(nanoseconds) ? HumanTime(nanoseconds) : "-";
+}
+
 std::vector<std::string> Figures(const BenchmarkResult& result, double best_ns) {
-  return {HumanTime(result.median_ns),
-          HumanTime(result.p90_ns),
+  return {Time(result.median_ns),
+          Time(result.p90_ns),
           HumanRate(result.bytes_per_second, "B/s"),
           Share(result.fraction_of_ceiling),
           HumanRate(result.flops_per_second, "FLOP/s"),
@@ -80,9 +86,11 @@ std::string Heading(const BenchReport& report) {
   for (const auto& [device, ceilings] : devices) {
     const std::string least = HumanRate(ceilings.least, "B/s");
     const std::string most = HumanRate(ceilings.most, "B/s");
-    absl::StrAppend(&text, "on ", device, ": measured copy ceiling ", least,
-                    least == most ? "" : " to ", least == most ? "" : most,
-                    ", read plus written (100% of %COPY)\n");
+    absl::StrAppend(&text, "on ", device, ": ",
+                    ceilings.most > 0 ? "measured copy ceiling " : "no copy ceiling was measured",
+                    ceilings.most > 0 ? least : "", least == most ? "" : " to ",
+                    least == most ? "" : most,
+                    ceilings.most > 0 ? ", read plus written (100% of %COPY)\n" : "\n");
   }
   return text;
 }
@@ -110,8 +118,12 @@ std::vector<BenchmarkResult> Ranked(const client::BenchmarkReport& report) {
   std::vector<BenchmarkResult> ranked = report.results;
   const auto failed = std::stable_partition(ranked.begin(), ranked.end(),
                                             [](const auto& row) { return row.error.empty(); });
+  // NaN would be no order.
+  const auto time = [](const BenchmarkResult& row) {
+    return std::isnan(row.median_ns) ? std::numeric_limits<double>::infinity() : row.median_ns;
+  };
   std::stable_sort(ranked.begin(), failed,
-                   [](const auto& a, const auto& b) { return a.median_ns < b.median_ns; });
+                   [&](const auto& a, const auto& b) { return time(a) < time(b); });
   return ranked;
 }
 

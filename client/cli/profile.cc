@@ -128,17 +128,17 @@ absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileRepo
 int Run(const Globals& globals, const ProfileOptions& options) {
   if (options.inputs.empty() == options.shape.empty())
     return UsageError(absl::InvalidArgumentError("--input or --shape is required"));
+  client::Client client(globals.server);
+  const auto kernels = client.ListKernels(options.deadline.duration());
+  if (!kernels.ok()) return Refused(kernels.status());
+  const auto call = MakeCall(options, *kernels);
+  if (!call.ok()) return UsageError(call.status());
   std::optional<OutputFile> trace;
   if (!options.trace.empty()) {
     auto file = OutputFile::Open(options.trace);
     if (!file.ok()) return UsageError(file.status());
     trace = *std::move(file);
   }
-  client::Client client(globals.server);
-  const auto kernels = client.ListKernels(options.deadline.duration());
-  if (!kernels.ok()) return Refused(kernels.status());
-  const auto call = MakeCall(options, *kernels);
-  if (!call.ok()) return UsageError(call.status());
 
   absl::StatusOr<client::ProfileReport> report = absl::UnknownError("not called");
   {

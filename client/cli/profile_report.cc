@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kRowsShown = 10;
 // With the other columns at their usual widths, a line has some 140 characters.
-constexpr size_t kNameWidth = 40;
+constexpr size_t kNameWidth = 36;
 constexpr char kKernel[] = "kernel";
 constexpr char kHost[] = "host";
 constexpr auto kRight = Table::Align::kRight;

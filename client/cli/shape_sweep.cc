@@ -61,6 +61,7 @@ struct Range {
 
 // What stands in braces with ".." in it.
 absl::StatusOr<Range> ParseRange(string_view text) {
+  const std::string braced = absl::StrCat("{", text, "}");
   Range range;
   const std::pair<string_view, string_view> ends_and_step =
       absl::StrSplit(text, absl::MaxSplits(':', 1));
@@ -68,18 +69,19 @@ absl::StatusOr<Range> ParseRange(string_view text) {
       absl::StrSplit(ends_and_step.first, absl::MaxSplits("..", 1));
   string_view step = ends_and_step.second;
   range.multiplies = absl::ConsumePrefix(&step, "x");
-  if (!range.multiplies && !absl::ConsumePrefix(&step, "+")) return NotADimension(text);
+  if (!range.multiplies && !absl::ConsumePrefix(&step, "+")) return NotADimension(braced);
   for (const auto& [part, value] :
        {std::pair(ends.first, &range.first), {ends.second, &range.last}, {step, &range.step}}) {
     const auto number = ParseDimension(part);
-    if (!number.ok()) return NotADimension(text);
+    if (!number.ok()) return NotADimension(braced);
     *value = *number;
   }
   if (range.first > range.last)
-    return Invalid(text, absl::StrCat("begins at ", range.first, ", above its end, ", range.last));
+    return Invalid(braced,
+                   absl::StrCat("begins at ", range.first, ", above its end, ", range.last));
   if (range.multiplies && (range.first < 1 || range.step < 2))
-    return Invalid(text, "with x a sweep begins at 1 or more and its factor is 2 or more");
-  if (range.step < 1) return Invalid(text, "the step is 0; it must be 1 or more");
+    return Invalid(braced, "with x a sweep begins at 1 or more and its factor is 2 or more");
+  if (range.step < 1) return Invalid(braced, "the step is 0; it must be 1 or more");
   return range;
 }
 
@@ -88,7 +90,8 @@ absl::StatusOr<Values> ExpandRange(string_view text) {
   Values values;
   for (int64_t value = range.first; value <= range.last;) {
     if (values.size() == kSweepPointsMax)
-      return Invalid(text, absl::StrCat("has more than ", kSweepPointsMax, " values"));
+      return Invalid(absl::StrCat("{", text, "}"),
+                     absl::StrCat("has more than ", kSweepPointsMax, " values"));
     values.push_back(value);
     const bool overflows = range.multiplies ? __builtin_mul_overflow(value, range.step, &value)
                                             : __builtin_add_overflow(value, range.step, &value);

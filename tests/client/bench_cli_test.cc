@@ -169,6 +169,12 @@ TEST_F(BenchCliTest, MakesOneCallForEachDeviceTypeAndShape) {
   EXPECT_THAT(run.out, HasSubstr("on cuda:0: measured copy ceiling 25.0 GB/s"));
 }
 
+TEST_F(BenchCliTest, OptionsBeforeTheKernelDoNotSwallowIt) {
+  const auto run = Warpcall("bench --shape 8 --device cpu,cuda:0 --type f32 softmax");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(seen(), SizeIs(2));
+}
+
 TEST_F(BenchCliTest, TheTableHasTheFastestFirstAndFailuresLast) {
   const auto run = Warpcall("bench softmax --shape '{8,16}x32'");
   ASSERT_EQ(run.exit_status, 0) << run.err;

@@ -174,8 +174,8 @@ TEST(BenchPlotTest, ManyImplementationsAllLookDifferent) {
 }
 
 TEST(BenchPlotTest, DevicesAreToldApart) {
-  BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
-  const BenchReport other = Sweep({"copy"}, {DataType::kFloat32}, 2);
+  BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 8);
+  const BenchReport other = Sweep({"copy"}, {DataType::kFloat32}, 8);
   for (BenchPoint point : other.points) {
     point.report->device = "cuda:1";
     report.points.push_back(point);
@@ -184,6 +184,8 @@ TEST(BenchPlotTest, DevicesAreToldApart) {
   EXPECT_THAT(svg, HasSubstr(">copy (cuda:0)<"));
   EXPECT_THAT(svg, HasSubstr(">copy (cuda:1)<"));
   EXPECT_THAT(svg, HasSubstr(" on cuda:0, cuda:1, "));
+  EXPECT_THAT(svg, HasSubstr(">cuda:0: copy ceiling 4.30 TB/s<"));
+  EXPECT_THAT(svg, HasSubstr(">cuda:1: copy ceiling 4.30 TB/s<"));
 }
 
 }  // namespace
