@@ -202,8 +202,9 @@ void DrawCeiling(const Ceiling& ceiling, const Panel& panel, Svg* svg) {
   if (std::hypot(to.x - from.x, to.y - from.y) < begin + kTextLength) return;
   const Point at = {from.x + begin * std::cos(angle) + kAbove * std::sin(angle),
                     from.y + begin * std::sin(angle) - kAbove * std::cos(angle)};
-  svg->Text(at, absl::StrCat(ceiling.label, " ", HumanRate(ceiling.bytes_per_second, "B/s")),
-            {.size = 11, .turned = angle * 180 / std::numbers::pi, .color = "#555555"});
+  svg->Text(
+      at, absl::StrCat(ceiling.label, " ", HumanRate(ceiling.bytes_per_second, "B/s")),
+      {.size = 11, .turned = angle * 180 / std::numbers::pi, .color = "#555555", .outlined = true});
 }
 
 void DrawRoofline(const Picture& picture, Svg* svg) {
@@ -234,10 +235,10 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
   const Point best_end = panel.At(panel.x.high, best);
   svg->Line(panel.At(panel.x.low, best), best_end,
             {.color = kRoof.color, .width = kRoof.width, .dashes = "6 4"});
+  DrawSeries(picture, panel, {IntensityOf, RateOf, /*lines=*/false}, svg);
   svg->Text({best_end.x - 6, best_end.y - 6},
             absl::StrCat("best seen: ", HumanRate(best, "FLOP/s")),
-            {.size = 11, .anchor = "end", .color = "#555555"});
-  DrawSeries(picture, panel, {IntensityOf, RateOf, /*lines=*/false}, svg);
+            {.size = 11, .anchor = "end", .color = "#555555", .outlined = true});
 }
 
 // Looks of the implementations, in one column or two, and dashes of the types.

@@ -107,10 +107,12 @@ void Svg::Text(Point at, absl::string_view text, const TextStyle& style) {
                                ? ""
                                : absl::StrCat(" transform=\"rotate(", Pixels(style.turned), " ",
                                               Pixels(at.x), " ", Pixels(at.y), ")\"");
-  absl::StrAppend(&text_, "<text x=\"", Pixels(at.x), "\" y=\"", Pixels(at.y), "\" font-size=\"",
-                  Pixels(style.size), "\" fill=\"", style.color, "\" text-anchor=\"", style.anchor,
-                  "\"", style.bold ? " font-weight=\"bold\"" : "", turn, ">", Escaped(text),
-                  "</text>\n");
+  absl::StrAppend(
+      &text_, "<text x=\"", Pixels(at.x), "\" y=\"", Pixels(at.y), "\" font-size=\"",
+      Pixels(style.size), "\" fill=\"", style.color, "\" text-anchor=\"", style.anchor, "\"",
+      style.bold ? " font-weight=\"bold\"" : "",
+      style.outlined ? " stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\"" : "", turn,
+      ">", Escaped(text), "</text>\n");
 }
 
 std::string Svg::ToString() const { return absl::StrCat(text_, "</svg>\n"); }

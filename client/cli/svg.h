@@ -1,4 +1,5 @@
-// A picture as Scalable Vector Graphics 1.1: https://www.w3.org/TR/SVG11/
+// A picture as Scalable Vector Graphics: https://www.w3.org/TR/SVG11/, with SVG 2's paint-order,
+// which older viewers ignore.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct TextStyle {
   bool bold = false;
   double turned = 0;  // clockwise about its point, in degrees
   const char* color = "#222222";
+  bool outlined = false;  // in white, to be read over lines
 };
 
 enum class Marker : uint8_t { kCircle, kSquare, kTriangle, kDiamond, kTriangleDown, kPlus, kCross };
