@@ -1,5 +1,6 @@
 // warpcall bench: how fast implementations are, side by side, over shapes, types and devices.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -63,9 +64,9 @@ struct BenchOptions {
         ->delimiter(',')
         ->type_name("DEVICE");
     app->add_option("--iterations", iterations, "Samples of each; none: the server's default, 100")
-        ->check(Between(1, kCountMax));
+        ->check(CLI::Range(1, kCountMax));
     app->add_option("--warmup", warmup_iterations, "Before them; none: the server's default, 10")
-        ->check(Between(1, kCountMax));
+        ->check(CLI::Range(1, kCountMax));
     app->add_option("--seed", seed, "Of the inputs, N(0, 1)")->capture_default_str();
     app->add_option("--csv", csv, "Write a line for each result; - is stdout, without the table")
         ->type_name("FILE");

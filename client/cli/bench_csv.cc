@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <vector>
 

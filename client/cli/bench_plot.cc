@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numbers>
 #include <set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/axis.h"
+#include "client/cli/bench_panel.h"
 #include "client/cli/bench_series.h"
 #include "client/cli/svg.h"
 #include "client/cli/table.h"
@@ -22,136 +22,16 @@ namespace {
 // Two rows of two: the three panels, and the legend.
 constexpr double kWidth = 1240;
 constexpr double kHeight = 900;
-constexpr Point kPanelSize = {490, 310};
 constexpr Point kUpperLeft = {95, 105};
 constexpr Point kStep = {610, 405};  // from a panel to its neighbour
 
-const Stroke kFrame = {.color = "#555555", .width = 1, .dashes = ""};
-const Stroke kGrid = {.color = "#e4e4e4", .width = 1, .dashes = ""};
 const Stroke kRoof = {.color = "#777777", .width = 1.5, .dashes = ""};
-
-// Okabe and Ito's colours for all kinds of colour vision (https://jfly.uni-koeln.de/color/), less
-// yellow, which is too pale on white. As there are as many markers, implementation 8 takes the
-// first colour with the second marker, and so on.
-constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                   "#e69f00", "#56b4e9", "#000000"};
-constexpr size_t kColorCount = std::size(kColors);
-
-struct Look {
-  std::string color;
-  Marker marker;
-};
-
-Look LookOf(size_t implementation) {
-  const size_t turn = implementation / kColorCount;
-  return {kColors[implementation % kColorCount],
-          static_cast<Marker>((implementation + turn) % kMarkerCount)};
-}
-
-const char* DashesOf(DataType type) {
-  return type == DataType::kFloat32 ? "" : type == DataType::kFloat16 ? "7 4" : "2 3";
-}
-
-// What all panels draw.
-struct Picture {
-  std::vector<Series> series;
-  std::vector<std::string> implementations;  // their places give their looks
-  // The largest of each device, in bytes per second; of what was measured.
-  std::map<std::string, double> ceilings = {};
-
-  Look LookOf(const Series& one) const {
-    const auto found =
-        std::find(implementations.begin(), implementations.end(), one.implementation);
-    return cli::LookOf(static_cast<size_t>(found - implementations.begin()));
-  }
-};
-
-using Value = double (*)(const SeriesPoint&);
 
 double BytesOf(const SeriesPoint& point) { return point.bytes; }
 double TimeOf(const SeriesPoint& point) { return point.time_ns; }
 double ShareOf(const SeriesPoint& point) { return point.ceiling_share; }
 double RateOf(const SeriesPoint& point) { return point.flops_per_second; }
 double IntensityOf(const SeriesPoint& point) { return point.flops_per_byte; }
-
-// Of the points for which both are above 0.
-std::vector<double> ValuesOf(const Picture& picture, Value value, Value other) {
-  std::vector<double> values;
-  for (const Series& series : picture.series)
-    for (const SeriesPoint& point : series.points)
-      if (value(point) > 0 && other(point) > 0) values.push_back(value(point));
-  return values;
-}
-
-struct Panel {
-  Point corner;
-  std::string title;
-  std::string x_title;
-  std::string y_title;
-  Axis x = {};
-  Axis y = {};
-
-  Point At(double x_value, double y_value) const {
-    return {corner.x + kPanelSize.x * x.Place(x_value),
-            corner.y + kPanelSize.y * (1 - y.Place(y_value))};
-  }
-  Point opposite() const { return {corner.x + kPanelSize.x, corner.y + kPanelSize.y}; }
-};
-
-void DrawFrame(const Panel& panel, Svg* svg) {
-  const Point corner = panel.corner;
-  const Point opposite = panel.opposite();
-  for (const Tick& tick : panel.x.ticks) {
-    const double x = panel.At(tick.value, panel.y.high).x;
-    svg->Line({x, corner.y}, {x, opposite.y}, kGrid);
-    svg->Text({x, opposite.y + 17}, tick.label, {.size = 11, .anchor = "middle"});
-  }
-  for (const Tick& tick : panel.y.ticks) {
-    const double y = panel.At(panel.x.high, tick.value).y;
-    svg->Line({corner.x, y}, {opposite.x, y}, kGrid);
-    svg->Text({corner.x - 7, y + 4}, tick.label, {.size = 11, .anchor = "end"});
-  }
-  svg->Rectangle(corner, opposite, kFrame);
-  const double middle_x = (corner.x + opposite.x) / 2;
-  const double middle_y = (corner.y + opposite.y) / 2;
-  svg->Text({middle_x, corner.y - 10}, panel.title, {.size = 13, .anchor = "middle", .bold = true});
-  svg->Text({middle_x, opposite.y + 37}, panel.x_title, {.size = 12, .anchor = "middle"});
-  svg->Text({corner.x - 65, middle_y}, panel.y_title,
-            {.size = 12, .anchor = "middle", .turned = -90});
-}
-
-void DrawEmpty(const Panel& panel, const char* why, Svg* svg) {
-  const Point opposite = panel.opposite();
-  svg->Rectangle(panel.corner, opposite, kFrame);
-  const double middle_x = (panel.corner.x + opposite.x) / 2;
-  svg->Text({middle_x, panel.corner.y - 10}, panel.title,
-            {.size = 13, .anchor = "middle", .bold = true});
-  svg->Text({middle_x, (panel.corner.y + opposite.y) / 2}, why, {.size = 12, .anchor = "middle"});
-}
-
-// What a panel draws of each point.
-struct Coordinates {
-  Value x;
-  Value y;
-  bool lines = true;  // from point to point
-};
-
-void DrawSeries(const Picture& picture, const Panel& panel, const Coordinates& of, Svg* svg) {
-  for (const Series& series : picture.series) {
-    const Look look = picture.LookOf(series);
-    std::vector<Point> points;
-    std::vector<const std::string*> tips;
-    for (const SeriesPoint& point : series.points) {
-      if (of.x(point) <= 0 || of.y(point) <= 0) continue;
-      points.push_back(panel.At(of.x(point), of.y(point)));
-      tips.push_back(&point.tip);
-    }
-    if (of.lines && points.size() > 1)
-      svg->Polyline(points, {look.color, 1.6, DashesOf(series.data_type)});
-    for (size_t i = 0; i < points.size(); ++i)
-      svg->Mark(look.marker, points[i], look.color, *tips[i]);
-  }
-}
 
 void DrawTimes(const Picture& picture, Svg* svg) {
   Panel panel{.corner = kUpperLeft,

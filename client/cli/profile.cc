@@ -62,7 +62,7 @@ struct ProfileOptions {
                     "A name from `warpcall devices`; none: the server chooses");
     app->add_option("--iterations", profile.iterations,
                     "How often the call runs; none: the server's default, 3")
-        ->check(Between(1, kIterationsMax));
+        ->check(CLI::Range(1, kIterationsMax));
     app->add_option("--trace", trace, "Write a trace for ui.perfetto.dev")->type_name("FILE.json");
     app->footer(kFooter);
   }
