@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
+#include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
 #include "server/runtime/device.h"
 
@@ -41,6 +42,22 @@ absl::Status RunWorker(const DeviceOptions& options);
 // How often each of the engine's devices' errors was seen, all together; empty in a build without
 // such devices.
 std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine& engine);
+
+// Thread-safe.
+class GpuMonitor {
+ public:
+  virtual ~GpuMonitor() = default;
+  // The last of each GPU, in the engine's order; never waits for a GPU or its driver.
+  virtual std::vector<GpuReading> Readings() const = 0;
+};
+
+// Watches the engine's GPUs from a thread of its own, once a second. Null when there are none, or
+// no library that knows of them, which is logged.
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine& engine);
+
+// Tells NVIDIA's tools of this process's phases, if one is attached; nothing in a build without
+// CUDA.
+void InstallPhaseWatcher();
 
 // "none", or the CUDA version of the build.
 const char* CudaVersion();

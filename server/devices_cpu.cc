@@ -31,6 +31,10 @@ absl::Status RunWorker(const DeviceOptions& options) {
 
 std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine&) { return {}; }
 
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine&) { return nullptr; }
+
+void InstallPhaseWatcher() {}
+
 const char* CudaVersion() { return "none"; }
 
 }  // namespace warpcall

@@ -12,6 +12,8 @@
 #include "server/log.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/runtime/cuda/cuda_device.h"
+#include "server/runtime/cuda/nvml_monitor.h"
+#include "server/runtime/cuda/nvtx_phases.h"
 #include "server/worker/process.h"
 
 namespace warpcall {
@@ -85,6 +87,16 @@ absl::Status Serve(const worker::Ends& ends, const DeviceOptions& options) {
              .errors = LocalErrorCounts});
 }
 
+class NvmlGpuMonitor final : public GpuMonitor {
+ public:
+  NvmlGpuMonitor(const nvml::Api& api, const std::vector<nvml::WatchedGpu>& gpus)
+      : monitor_(api, gpus) {}
+  std::vector<GpuReading> Readings() const override { return monitor_.Readings(); }
+
+ private:
+  nvml::Monitor monitor_;
+};
+
 }  // namespace
 
 void AddKernels(Registry* registry) {
@@ -137,6 +149,25 @@ std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine& engine) {
     for (size_t k = 0; k < theirs.size() && k < counts.size(); ++k) counts[k].count += theirs[k];
   }
   return counts;
+}
+
+std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine& engine) {
+  std::vector<nvml::WatchedGpu> gpus;
+  for (int i = 0; i < engine.device_count(); ++i) {
+    const DeviceProperties& properties = engine.device(i).properties();
+    if (properties.kind == DeviceKind::kCuda)
+      gpus.push_back({properties.name, properties.pci_bus_id});
+  }
+  if (gpus.empty()) return nullptr;
+  const absl::StatusOr<nvml::Api> api = nvml::Open(nvml::kFile);
+  if (api.ok()) return std::make_unique<NvmlGpuMonitor>(*api, gpus);
+  Log(LogLevel::kInfo, "GPUs are not monitored", {{"error", api.status().message()}});
+  return nullptr;
+}
+
+void InstallPhaseWatcher() {
+  if (const PhaseWatcher* watcher = NvtxPhaseWatcher())
+    phase_watcher.store(watcher, std::memory_order_release);
 }
 
 const char* CudaVersion() { return cuda::ToolkitVersion(); }

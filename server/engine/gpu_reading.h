@@ -1,3 +1,4 @@
+// What a GPU reports about itself, whoever reads it out.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +8,18 @@
 
 namespace warpcall {
 
-// What a GPU says of itself.
+// Of about the last second. What the GPU or its driver does not report is absent, never 0.
 struct GpuReading {
-  std::string device;
-  std::optional<double> sm_active_ratio, sm_occupancy_ratio, dram_bandwidth_ratio,
-      tensor_active_ratio, power_watts, temperature_celsius;
+  std::string device;  // "cuda:0"
+  // Shares of the time between two samples, 0 to 1, averaged over the GPU.
+  std::optional<double> sm_active_ratio;       // multiprocessors with work
+  std::optional<double> sm_occupancy_ratio;    // resident warps, of the most there could be
+  std::optional<double> dram_bandwidth_ratio;  // bytes moved, of the most the memory could move
+  std::optional<double> tensor_active_ratio;   // any tensor instruction
+  std::optional<double> power_watts;
+  std::optional<double> temperature_celsius;
+  // How often the driver reported each critical error since the monitor began, by Xid number.
   std::map<int64_t, int64_t> xid_errors;
-};  // what is absent is not known
+};
 
 }  // namespace warpcall

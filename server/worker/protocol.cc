@@ -70,6 +70,7 @@ Hello ToWire(const DeviceProperties& properties) {
   SetText(hello.name, properties.name);
   SetText(hello.description, properties.description);
   SetText(hello.compute_capability, properties.compute_capability);
+  SetText(hello.pci_bus_id, properties.pci_bus_id);
   hello.memory_bytes = properties.memory_bytes;
   hello.l2_bytes = properties.l2_bytes;
   hello.shared_memory_per_block_bytes = properties.shared_memory_per_block_bytes;
@@ -87,6 +88,7 @@ DeviceProperties FromWire(const Hello& hello) {
   properties.kind = static_cast<DeviceKind>(hello.kind);
   properties.description = hello.description;
   properties.compute_capability = hello.compute_capability;
+  properties.pci_bus_id = hello.pci_bus_id;
   properties.memory_bytes = hello.memory_bytes;
   properties.l2_bytes = hello.l2_bytes;
   properties.shared_memory_per_block_bytes = hello.shared_memory_per_block_bytes;

@@ -32,6 +32,7 @@ struct Hello {
   char name[kTextBytes];
   char description[256];
   char compute_capability[kTextBytes];
+  char pci_bus_id[kTextBytes];
   int64_t memory_bytes;
   int64_t l2_bytes;
   int64_t shared_memory_per_block_bytes;

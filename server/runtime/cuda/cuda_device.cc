@@ -65,6 +65,10 @@ absl::Status CudaDevice::Describe() {
   properties_.compute_capability = absl::StrCat(device.major, ".", device.minor);
   properties_.architecture = device.major * 10 + device.minor;
   properties_.ordinal = ordinal_;
+  char pci_bus_id[32] = "";
+  RETURN_IF_ERROR(Check(cudaDeviceGetPCIBusId(pci_bus_id, sizeof(pci_bus_id), ordinal_),
+                        "asking for the PCI bus id"));
+  properties_.pci_bus_id = pci_bus_id;
   return absl::OkStatus();
 }
 
