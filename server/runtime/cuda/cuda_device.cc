@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/probe.h"
 #include "server/runtime/cuda/cuda_stream.h"
+#include "server/runtime/cuda/cupti_profiler.h"
 
 namespace warpcall {
 namespace {
@@ -163,6 +164,10 @@ MemoryUsage CudaDevice::memory_usage() const {
       cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess)
     reserved = 0;
   return {properties_.memory_bytes, used_bytes_.load(), static_cast<int64_t>(reserved)};
+}
+
+absl::StatusOr<std::unique_ptr<DeviceProfiler>> CudaDevice::CreateProfiler() {
+  return CreateCuptiProfiler(this);
 }
 
 }  // namespace warpcall

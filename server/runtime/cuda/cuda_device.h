@@ -32,6 +32,7 @@ class CudaDevice final : public Device {
   bool KernelsUseStaging(size_t bytes, bool touches_once) const override;
   size_t round_bytes() const override;
   MemoryUsage memory_usage() const override;
+  absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() override;
 
   // Makes memory that another process shares fit for this device's copies and kernels.
   absl::Status PinStaging(void* data, size_t bytes);

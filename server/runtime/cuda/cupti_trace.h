@@ -1,0 +1,41 @@
+// What a device does and when, by CUPTI's activity records.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/runtime/cuda/cupti_api.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::cupti {
+
+// At most one at a time in a process: CUPTI's callbacks take no argument, so what they collect is
+// the process's.
+class Trace {
+ public:
+  // `device`: CUDA's ordinal. `api` outlives this.
+  Trace(const Api& api, int device) : api_(api), device_(device) {}
+  // Stops, too.
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  // FAILED_PRECONDITION when it is running.
+  absl::Status Start();
+  // In order of start; CUPTI does nothing more afterwards. DATA_LOSS when not all was recorded.
+  // REQUIRES: the device was synchronised.
+  absl::StatusOr<std::vector<DeviceActivity>> Stop();
+
+ private:
+  void Disable();
+  absl::Status PrepareClock();
+
+  const Api& api_;
+  const int device_;
+  bool running_ = false;
+  int64_t offset_ns_ = 0;  // of CLOCK_MONOTONIC against the records
+};
+
+}  // namespace warpcall::cupti
