@@ -11,6 +11,7 @@ readonly out=${2:-build/gpu-pack}
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"
 for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test tests/bin/device_test \
+  tests/bin/gpu_observe_test tests/bin/warpcall_row_launcher \
   tests/bin/warpcall_cuda_kernel_bench tests/bin/warpcall_device_path_bench \
   tests/bin/warpcall_transport_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench; do
   strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"
@@ -24,5 +25,7 @@ sort -u "$out/libraries" |
 rm "$out/libraries"
 protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.desc" \
   warpcall/v1/warpcall.proto
+# That machine has nvml.h, which this one need not have.
+cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
 cp tests/gpu/run.sh tests/gpu/service_check.py "$out/"
 du -sh "$out"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
-#   bash run.sh [STEP...]      steps: device conformance sanitizer service spread fault path
-# transport stream soak bench; default: all
+#   bash run.sh [STEP...]      steps: device conformance observe sanitizer service spread fault
+# path transport stream soak bench; default: all
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -31,6 +31,19 @@ conformance() {
   WARPCALL_TEST_DEVICE_KIND=cuda step conformance "$here/bin/kernels_conformance_test"
 }
 
+# Our declarations of NVML against the toolkit's, where that has a compiler beside it; then what
+# the profiler and the monitor say of known work.
+observe() {
+  local include=${CUDA_HOME:-/usr/local/cuda}/include
+  if [[ -e $include/nvml.h ]] && command -v g++ >/dev/null; then
+    step nvml_check g++ -std=c++20 -fsyntax-only "-I$here" "-I$include" \
+      "$here/tests/gpu/nvml_check.cc"
+  else
+    echo "== nvml_check: skipped, there is no $include/nvml.h or no g++"
+  fi
+  TAIL_LINES=120 step observe "$here/bin/gpu_observe_test"
+}
+
 # Small cases only: the tools slow kernels down tenfold and more.
 sanitizer() {
   WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=20000 step memcheck \
@@ -52,7 +65,7 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device conformance sanitizer service spread fault path transport stream soak bench}; do
+for name in ${@:-device conformance observe sanitizer service spread fault path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"
