@@ -41,7 +41,9 @@ observe() {
   else
     echo "== nvml_check: skipped, there is no $include/nvml.h or no g++"
   fi
-  TAIL_LINES=120 step observe "$here/bin/gpu_observe_test"
+  TAIL_LINES=120 step observe "$here/bin/gpu_observe_test" --gtest_filter=-NcuTest.*
+  # In a process that CUPTI has not touched yet.
+  TAIL_LINES=60 step observe_ncu "$here/bin/gpu_observe_test" --gtest_filter=NcuTest.*
 }
 
 # Small cases only: the tools slow kernels down tenfold and more.

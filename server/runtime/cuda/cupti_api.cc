@@ -133,9 +133,11 @@ absl::StatusCode CodeOf(CUptiResult result) {
 absl::Status Api::ToStatus(CUptiResult result, absl::string_view what) const {
   if (result == CUPTI_SUCCESS) return absl::OkStatus();
   const char* name = nullptr;
-  const char* meaning = nullptr;
+  const char* meaning = nullptr;  // newer errors have none but their name
   if (GetResultString(result, &name) != CUPTI_SUCCESS || name == nullptr) name = "unknown";
-  if (GetErrorMessage(result, &meaning) != CUPTI_SUCCESS || meaning == nullptr) meaning = "";
+  if (GetErrorMessage(result, &meaning) != CUPTI_SUCCESS || meaning == nullptr ||
+      absl::string_view(meaning) == name)
+    meaning = "";
   const absl::StatusCode code = CodeOf(result);
   const char* const remedy =
       code == absl::StatusCode::kPermissionDenied

@@ -48,6 +48,7 @@ class CudaProfilerTest : public GpuTest {
     GpuTest::SetUp();
     if (device_ == nullptr) return;
     auto profiler = device_->CreateProfiler();
+    if (absl::IsUnimplemented(profiler.status())) GTEST_SKIP() << profiler.status();
     ASSERT_TRUE(profiler.ok()) << profiler.status();
     profiler_ = *std::move(profiler);
   }
@@ -104,10 +105,11 @@ void ExpectKnownSequence(const std::vector<DeviceActivity>& activities, const La
   ASSERT_THAT(seen, ElementsAreArray(expected));
   EXPECT_EQ(activities[0].name, "copy to device");
   EXPECT_EQ(activities[3].name, "copy to host");
+  constexpr int64_t kRoundingNs = 1000;  // of CUPTI's conversion to the host's time
   int64_t last_end_ns = 0;
   for (const DeviceActivity& activity : activities) {
     EXPECT_LT(activity.start_ns, activity.end_ns) << Describe(activity);
-    EXPECT_GE(activity.start_ns, last_end_ns)
+    EXPECT_GE(activity.start_ns, last_end_ns - kRoundingNs)
         << "one stream, one at a time: " << Describe(activity);
     last_end_ns = activity.end_ns;
     EXPECT_EQ(activity.stream, activities[0].stream) << Describe(activity);

@@ -158,7 +158,7 @@ void FakeNvml::AwaitPoll() {
   absl::MutexLock lock(&mutex);
   // The one that may be under way, a whole one, and the beginning of the next.
   const int enough = polls + 3;
-  const auto reached = [&] { return polls >= enough; };
+  const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return polls >= enough; };
   mutex.Await(absl::Condition(&reached));
 }
 
