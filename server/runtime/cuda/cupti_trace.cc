@@ -60,8 +60,9 @@ class Collector {
   void Add(const CUpti_Activity& activity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::optional<Record> record = FromCupti(activity);
     if (!record.has_value() || record->device != device_) return;
-    // No times: CUPTI had no device memory to write them to.
-    const bool timed = record->activity.start_ns != 0 && record->activity.end_ns != 0;
+    // No times, or wrong ones: CUPTI had no device memory to write them to.
+    const DeviceActivity& found = record->activity;
+    const bool timed = found.start_ns != 0 && found.end_ns >= found.start_ns;
     if (timed && activities_.size() < kActivitiesMax)
       activities_.push_back(std::move(record->activity));
     else

@@ -175,12 +175,12 @@ TEST_F(CuptiTraceTest, WhatIsMissingIsAnError) {
   Trace trace(api_, 0);
   cupti_.dropped = 5;  // before the trace: none of its
   ASSERT_TRUE(trace.Start().ok());
-  cupti_.records = {Set(0, 100, 200), Set(0, 0, 0)};
+  cupti_.records = {Set(0, 100, 200), Set(0, 0, 0), Set(0, 300, 299)};
   cupti_.dropped = 2;
   const absl::Status status = trace.Stop().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("lacks 3 records besides the 1 that it has"));
+              HasSubstr("lacks 4 records besides the 1 that it has"));
   ASSERT_TRUE(trace.Start().ok());
   EXPECT_TRUE(trace.Stop().ok()) << "the next trace starts with nothing lost";
 }

@@ -12,11 +12,13 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "kernels/registry.h"
 #include "server/engine/retry_pushback.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
 #include "tests/server/fake_device.h"
 
@@ -119,6 +121,29 @@ TEST(WorkerTest, DescribesItsDevice) {
   EXPECT_EQ(pair.remote().properties().memory_bytes, device.properties().memory_bytes);
   EXPECT_EQ(pair.remote().memory_usage().total_bytes, device.properties().memory_bytes);
   EXPECT_TRUE(pair.remote().healthy());
+}
+
+TEST(WorkerTest, EveryPropertyOfAGpuTravels) {
+  DeviceProperties gpu;
+  gpu.name = "cuda:3";
+  gpu.kind = DeviceKind::kCuda;
+  gpu.description = "a GPU";
+  gpu.memory_bytes = int64_t{141} << 30;
+  gpu.multiprocessors = 132;
+  gpu.threads_per_multiprocessor = 2048;
+  gpu.l2_bytes = 60 << 20;
+  gpu.shared_memory_per_block_bytes = 232448;
+  gpu.compute_capability = "9.0";
+  gpu.architecture = 90;
+  gpu.ordinal = 3;
+  gpu.pci_bus_id = "0000:9A:00.0";
+  const DeviceProperties seen = FromWire(ToWire(gpu));
+  const auto all = [](const DeviceProperties& of) {
+    return std::tie(of.name, of.kind, of.description, of.memory_bytes, of.multiprocessors,
+                    of.threads_per_multiprocessor, of.l2_bytes, of.shared_memory_per_block_bytes,
+                    of.compute_capability, of.architecture, of.ordinal, of.pci_bus_id);
+  };
+  EXPECT_TRUE(all(seen) == all(gpu)) << seen.name << " " << seen.pci_bus_id;
 }
 
 TEST(WorkerTest, RunsKernelsWithTheirAttributesOnSharedStaging) {
