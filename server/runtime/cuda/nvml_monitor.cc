@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "server/log.h"
 #include "server/runtime/cuda/nvml_gpu.h"
 
@@ -100,6 +101,7 @@ struct Monitor::Shared {
 
   absl::Mutex mutex;  // held for no call of NVML
   std::vector<GpuReading> readings ABSL_GUARDED_BY(mutex);
+  absl::CondVar changed;  // one of these two
   bool stop ABSL_GUARDED_BY(mutex) = false;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
 };
@@ -114,6 +116,7 @@ Monitor::Monitor(const Api& api, const std::vector<WatchedGpu>& gpus, const Moni
     Watch(shared);
     absl::MutexLock lock(&shared->mutex);
     shared->stopped = true;
+    shared->changed.SignalAll();
   });
 }
 
@@ -122,8 +125,11 @@ Monitor::~Monitor() {
   {
     absl::MutexLock lock(&shared_->mutex);
     shared_->stop = true;
-    stopped =
-        shared_->mutex.AwaitWithTimeout(absl::Condition(&shared_->stopped), options_.patience);
+    shared_->changed.SignalAll();
+    const absl::Time deadline = absl::Now() + options_.patience;
+    while (!shared_->stopped && !shared_->changed.WaitWithDeadline(&shared_->mutex, deadline)) {
+    }
+    stopped = shared_->stopped;
   }
   if (stopped) {
     thread_.join();
@@ -158,7 +164,10 @@ void Monitor::Watch(const std::shared_ptr<Shared>& shared) {
       absl::MutexLock lock(&shared->mutex);
       shared->readings = std::move(readings);
       next = std::max(next, absl::Now() - shared->period);  // a slow call is not made up for
-      stop = shared->mutex.AwaitWithDeadline(absl::Condition(&shared->stop), next + shared->period);
+      const absl::Time wake = next + shared->period;
+      while (!shared->stop && !shared->changed.WaitWithDeadline(&shared->mutex, wake)) {
+      }
+      stop = shared->stop;
     }
   }
   shared->api.Shutdown();

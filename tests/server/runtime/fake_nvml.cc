@@ -29,6 +29,7 @@ nvml::Return Init() {
 nvml::Return Shutdown() {
   absl::MutexLock lock(&fake->mutex);
   --fake->sessions;
+  fake->changed.SignalAll();
   return nvml::kSuccess;
 }
 
@@ -48,6 +49,7 @@ nvml::Return GetPower(nvml::Device device, unsigned int* milliwatts) {
     absl::MutexLock lock(&fake->mutex);
     if (gpu == 0) ++fake->polls;
     ++fake->power_calls[gpu];
+    fake->changed.SignalAll();
     if (gpu == 0) hang = fake->hang;
     *milliwatts = fake->gpus[gpu].power_milliwatts;
   }
@@ -158,8 +160,7 @@ void FakeNvml::AwaitPoll() {
   absl::MutexLock lock(&mutex);
   // The one that may be under way, a whole one, and the beginning of the next.
   const int enough = polls + 3;
-  const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return polls >= enough; };
-  mutex.Await(absl::Condition(&reached));
+  while (polls < enough) changed.Wait(&mutex);
 }
 
 nvml::EventData FakeNvml::Xid(int gpu, unsigned long long number) {

@@ -35,6 +35,7 @@ class FakeNvml {
 
   // All under `mutex`, since the monitor's thread reads it.
   absl::Mutex mutex;
+  absl::CondVar changed;  // polls, sessions
   nvml::Return init_result ABSL_GUARDED_BY(mutex) = nvml::kSuccess;
   Gpu gpus[2] ABSL_GUARDED_BY(mutex);
   std::vector<nvml::EventData> events ABSL_GUARDED_BY(mutex);  // first come, first served

@@ -204,8 +204,7 @@ TEST_F(NvmlMonitorTest, ACallThatHangsHoldsUpNeitherReadingsNorTheEnd) {
       MonitorOptions{.period = absl::Milliseconds(1), .patience = absl::Milliseconds(20)});
   {
     absl::MutexLock lock(&nvml_.mutex);
-    const auto hangs = [&]() ABSL_SHARED_LOCKS_REQUIRED(nvml_.mutex) { return nvml_.polls > 0; };
-    nvml_.mutex.Await(absl::Condition(&hangs));
+    while (nvml_.polls == 0) nvml_.changed.Wait(&nvml_.mutex);
   }
   EXPECT_EQ(monitor->Readings()[0].power_watts, std::nullopt);
   const absl::Time before = absl::Now();
@@ -214,8 +213,7 @@ TEST_F(NvmlMonitorTest, ACallThatHangsHoldsUpNeitherReadingsNorTheEnd) {
   // The thread left behind ends what it began, once it can.
   release.Notify();
   absl::MutexLock lock(&nvml_.mutex);
-  const auto ended = [&]() ABSL_SHARED_LOCKS_REQUIRED(nvml_.mutex) { return nvml_.sessions == 0; };
-  nvml_.mutex.Await(absl::Condition(&ended));
+  while (nvml_.sessions != 0) nvml_.changed.Wait(&nvml_.mutex);
   EXPECT_EQ(nvml_.samples_alive, 0);
 }
 
