@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -87,6 +88,29 @@ enum class Independence : uint8_t {
   kBeforeAxis,  // what lies behind each index of the dimensions before the attribute "axis"
 };
 
+struct Operands;
+
+// Elements of output 0: first, first + stride, ..., `count` of them.
+struct Slice {
+  int64_t first = 0;
+  int64_t stride = 1;
+  int64_t count = 0;
+};
+
+// Takes a slice's values in order, piece by piece, so that nobody holds a long one whole.
+using TakeValues = absl::FunctionRef<void(absl::Span<const double> values)>;
+
+// What an op computes, in float64: the truth that every implementation is measured by. It yields
+// output 0 slice by slice; each element belongs to exactly one. Thread-safe.
+struct Definition {
+  // 0 when output 0 has no elements.
+  int64_t (*slices)(const Problem& problem);
+  // REQUIRES, here and below: 0 <= index < slices(problem).
+  Slice (*slice)(const Problem& problem, int64_t index);
+  // The values before they are rounded to the data type. Reads inputs on the host, no outputs.
+  void (*evaluate)(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take);
+};
+
 struct Op {
   const char* name;
   const char* summary;
@@ -97,6 +121,8 @@ struct Op {
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
   Independence independence = Independence::kNone;
+  // Null: there is nothing to compare outputs with.
+  const Definition* definition = nullptr;
 };
 
 // Into how many independent parts `problem` falls: part i of every operand is the i-th of that many

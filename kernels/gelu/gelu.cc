@@ -37,7 +37,8 @@ const Op& GeluOp() {
                       .allowed_values = {"tanh", "none"}}},
       .infer_outputs = InferOutputs,
       .work = WorkOf,
-      .independence = Independence::kElements};
+      .independence = Independence::kElements,
+      .definition = &gelu::kDefinition};
   return *op;
 }
 

@@ -27,6 +27,9 @@ inline constexpr int kApproximate = 0;
 
 bool UsesTanh(const Problem& problem);
 
+// The truth, which the reference row rounds.
+extern const Definition kDefinition;
+
 // The rows, one per file.
 Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();

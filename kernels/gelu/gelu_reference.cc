@@ -1,16 +1,17 @@
 // The truth: the definition in float64, rounded once.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "kernels/common/dispatch.h"
-#include "kernels/common/round.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/common/element_slices.h"
+#include "kernels/cpu/definition_row.h"
 #include "kernels/gelu/gelu.h"
 
 namespace warpcall::gelu {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements, at some 20 ns each
+constexpr int64_t kPieceElements = 128;  // a KiB of values
 
 // 0.5 (1 + tanh(a)) = 1 / (1 + exp(-2a)), which loses nothing where tanh(a) is near -1.
 double Tanh(double x) {
@@ -21,24 +22,32 @@ double Tanh(double x) {
 // 0.5 (1 + erf(z)) = 0.5 erfc(-z), for the same reason.
 double None(double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }
 
+void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take) {
+  double (*const gelu)(double) = UsesTanh(problem) ? Tanh : None;
+  const Slice slice = ElementSlice(problem, index);
+  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    const T* const x = static_cast<const T*>(inputs.inputs[0]) + slice.first;
+    double piece[kPieceElements];
+    for (int64_t begin = 0; begin < slice.count; begin += kPieceElements) {
+      const int64_t count = std::min(kPieceElements, slice.count - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        const double value = ToFloat(x[begin + i]);
+        piece[i] = value == -INFINITY ? -0.0 : gelu(value);
+      }
+      take(absl::MakeConstSpan(piece, count));
+    }
+  });
+}
+
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
-  double (*const gelu)(double) = UsesTanh(problem) ? Tanh : None;
-  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    const T* const x = static_cast<const T*>(operands.inputs[0]);
-    T* const y = static_cast<T*>(operands.outputs[0]);
-    cpu::PoolOf(context).ParallelFor(
-        problem.inputs[0].elements(), kGrain, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const double value = ToFloat(x[i]);
-            y[i] = FromDouble<T>(value == -INFINITY ? -0.0 : gelu(value));
-          }
-        });
-  });
-  return absl::OkStatus();
+  return cpu::LaunchDefinition(GeluOp(), problem, operands, context);
 }
 
 }  // namespace
+
+const Definition kDefinition = {
+    .slices = ElementSlices, .slice = ElementSlice, .evaluate = Evaluate};
 
 Implementation Float64Row() {
   return {.name = "float64",

@@ -24,7 +24,8 @@ const Op& IdentityOp() {
                                      .attributes = {},
                                      .infer_outputs = InferOutputs,
                                      .work = WorkOf,
-                                     .independence = Independence::kElements};
+                                     .independence = Independence::kElements,
+                                     .definition = &identity::kDefinition};
   return *op;
 }
 

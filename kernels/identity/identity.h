@@ -17,6 +17,9 @@ std::vector<Implementation> IdentityCudaRows();
 
 namespace identity {
 
+// The truth, which the reference row copies.
+extern const Definition kDefinition;
+
 // The rows, one per file.
 Implementation ParallelCopyRow();
 Implementation OnednnReorderRow();

@@ -206,6 +206,7 @@ const Op& MatmulOp() {
                       .allowed_values = {"ieee", "tf32"}}},
       .infer_outputs = matmul::InferOutputs,
       .work = matmul::MatmulWork,
+      .definition = &matmul::kDefinition,
   };
   return op;
 }

@@ -72,6 +72,9 @@ Shape DecodeShape(const Problem& problem);
 // is 0, in which case the outputs are zeros and written.
 bool FinishIfNothingToSum(const Problem& problem, const Operands& operands);
 
+// The truth, which the reference row rounds.
+extern const Definition kDefinition;
+
 // The rows, one per file.
 Implementation OneDotPerOutputRow();
 Implementation SimdTiledRow();

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/common/dispatch.h"
-#include "kernels/common/round.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/common/saturate.h"
+#include "kernels/cpu/definition_row.h"
 #include "kernels/matmul/matmul.h"
 
 namespace warpcall::matmul {
@@ -14,41 +14,75 @@ namespace {
 // once.
 constexpr int64_t kColumnsPerPass = 64;
 
+// Rows are taken together up to so many products, some microseconds: beside less, decoding the
+// problem for every slice would count.
+constexpr int64_t kSliceProducts = 4096;
+
+// Rows of c, over all matrices: c is dense, so row i is at i * n.
+struct Rows {
+  explicit Rows(const Shape& shape)
+      : count(shape.batches() * shape.m),
+        per_slice(std::max<int64_t>(
+            1, kSliceProducts / SaturatingMultiply(shape.n, std::max<int64_t>(1, shape.k)))) {}
+
+  int64_t count;
+  int64_t per_slice;
+};
+
+int64_t Slices(const Problem& problem) {
+  if (problem.outputs[0].elements() == 0) return 0;
+  const Rows rows(DecodeShape(problem));
+  return CeilDivide(rows.count, rows.per_slice);
+}
+
+Slice SliceOf(const Shape& shape, int64_t index) {
+  const Rows rows(shape);
+  const int64_t first = index * rows.per_slice;
+  return {.first = first * shape.n,
+          .stride = 1,
+          .count = std::min(rows.per_slice, rows.count - first) * shape.n};
+}
+
+Slice SliceAt(const Problem& problem, int64_t index) {
+  return SliceOf(DecodeShape(problem), index);
+}
+
 template <typename T>
-void Multiply(const Shape& shape, const Operands& operands, cpu::ThreadPool& pool) {
-  const auto row = [&](int64_t index) {
-    const Offsets at = shape.BatchOffsets(index / shape.m);
-    const int64_t i = index % shape.m;
-    const T* a = static_cast<const T*>(operands.inputs[0]) + at.a + i * shape.a_row_stride;
-    const T* b = static_cast<const T*>(operands.inputs[1]) + at.b;
-    T* c = static_cast<T*>(operands.outputs[0]) + at.c + i * shape.n;
-    for (int64_t j0 = 0; j0 < shape.n; j0 += kColumnsPerPass) {
-      const int64_t columns = std::min(kColumnsPerPass, shape.n - j0);
-      double sums[kColumnsPerPass] = {};
-      for (int64_t p = 0; p < shape.k; ++p) {
-        const double x = ToFloat(a[p * shape.a_column_stride]);
-        const T* y = b + p * shape.b_row_stride + j0 * shape.b_column_stride;
-        for (int64_t j = 0; j < columns; ++j) sums[j] += x * ToFloat(y[j * shape.b_column_stride]);
-      }
-      for (int64_t j = 0; j < columns; ++j) c[j0 + j] = FromDouble<T>(sums[j]);
+void Row(const Shape& shape, const Operands& inputs, int64_t index, TakeValues take) {
+  const Offsets at = shape.BatchOffsets(index / shape.m);
+  const int64_t i = index % shape.m;
+  const T* a = static_cast<const T*>(inputs.inputs[0]) + at.a + i * shape.a_row_stride;
+  const T* b = static_cast<const T*>(inputs.inputs[1]) + at.b;
+  for (int64_t j0 = 0; j0 < shape.n; j0 += kColumnsPerPass) {
+    const int64_t columns = std::min(kColumnsPerPass, shape.n - j0);
+    double sums[kColumnsPerPass] = {};
+    for (int64_t p = 0; p < shape.k; ++p) {
+      const double x = ToFloat(a[p * shape.a_column_stride]);
+      const T* y = b + p * shape.b_row_stride + j0 * shape.b_column_stride;
+      for (int64_t j = 0; j < columns; ++j) sums[j] += x * ToFloat(y[j * shape.b_column_stride]);
     }
-  };
-  pool.ParallelFor(shape.batches() * shape.m, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) row(index);
+    take(absl::MakeConstSpan(sums, columns));
+  }
+}
+
+void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take) {
+  const Shape shape = DecodeShape(problem);
+  const Slice slice = SliceOf(shape, index);
+  const int64_t first = slice.first / shape.n;
+  const int64_t end = first + slice.count / shape.n;
+  DispatchDataType(problem.outputs[0].data_type, [&]<typename T>(T) {
+    for (int64_t row = first; row < end; ++row) Row<T>(shape, inputs, row, take);
   });
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
-  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
-  const Shape shape = DecodeShape(problem);
-  cpu::ThreadPool& pool = cpu::PoolOf(context);
-  DispatchDataType(problem.outputs[0].data_type,
-                   [&](auto type) { Multiply<decltype(type)>(shape, operands, pool); });
-  return absl::OkStatus();
+  return cpu::LaunchDefinition(MatmulOp(), problem, operands, context);
 }
 
 }  // namespace
+
+const Definition kDefinition = {.slices = Slices, .slice = SliceAt, .evaluate = Evaluate};
 
 Implementation Float64Row() {
   return {.name = "float64",

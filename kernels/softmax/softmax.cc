@@ -40,7 +40,8 @@ const Op& SoftmaxOp() {
                              .allowed_values = {}}},
              .infer_outputs = InferOutputs,
              .work = WorkOf,
-             .independence = Independence::kBeforeAxis};
+             .independence = Independence::kBeforeAxis,
+             .definition = &softmax::kDefinition};
   return *op;
 }
 

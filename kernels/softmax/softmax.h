@@ -38,6 +38,9 @@ struct View {
 // REQUIRES: the tensor has elements.
 View ViewOf(const Problem& problem);
 
+// The truth, which the reference row rounds.
+extern const Definition kDefinition;
+
 // The rows, one per file.
 Implementation SimdRowsRow();
 Implementation OnednnSoftmaxRow();

@@ -3,48 +3,55 @@
 #include <cmath>
 
 #include "kernels/common/dispatch.h"
-#include "kernels/common/round.h"
-#include "kernels/common/saturate.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/definition_row.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::softmax {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements, at some 20 ns each
+constexpr int64_t kPieceElements = 128;  // a KiB of values
 
-// x and y point at the row's element 0, `stride` apart. NaN in x may be lost in the maximum, never
-// in the sum; infinity as the maximum gives infinity - infinity, NaN.
+int64_t Slices(const Problem& problem) {
+  return problem.inputs[0].elements() == 0 ? 0 : ViewOf(problem).rows();
+}
+
+Slice SliceAt(const Problem& problem, int64_t index) {
+  const View view = ViewOf(problem);
+  return {.first = view.RowOffset(index), .stride = view.inner, .count = view.n};
+}
+
+// x points at the row's element 0, the next is `stride` on. NaN in x may be lost in the maximum,
+// never in the sum; infinity as the maximum gives infinity - infinity, NaN.
 template <typename T>
-void Row(const T* x, T* y, int64_t n, int64_t stride) {
+void Row(const T* x, int64_t n, int64_t stride, TakeValues take) {
   double max = -INFINITY;
   for (int64_t j = 0; j < n; ++j) max = std::max<double>(max, ToFloat(x[j * stride]));
   double sum = 0;
   for (int64_t j = 0; j < n; ++j) sum += std::exp(ToFloat(x[j * stride]) - max);
-  for (int64_t j = 0; j < n; ++j) {
-    y[j * stride] = FromDouble<T>(std::exp(ToFloat(x[j * stride]) - max) / sum);
+  double piece[kPieceElements];
+  for (int64_t begin = 0; begin < n; begin += kPieceElements) {
+    const int64_t count = std::min(kPieceElements, n - begin);
+    for (int64_t j = 0; j < count; ++j)
+      piece[j] = std::exp(ToFloat(x[(begin + j) * stride]) - max) / sum;
+    take(absl::MakeConstSpan(piece, count));
   }
+}
+
+void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take) {
+  const Slice row = SliceAt(problem, index);
+  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    Row(static_cast<const T*>(inputs.inputs[0]) + row.first, row.count, row.stride, take);
+  });
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  const View view = ViewOf(problem);
-  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    const T* const x = static_cast<const T*>(operands.inputs[0]);
-    T* const y = static_cast<T*>(operands.outputs[0]);
-    cpu::PoolOf(context).ParallelFor(view.rows(), CeilDivide(kGrain, view.n),
-                                     [&](int64_t begin, int64_t end) {
-                                       for (int64_t row = begin; row < end; ++row) {
-                                         const int64_t offset = view.RowOffset(row);
-                                         Row(x + offset, y + offset, view.n, view.inner);
-                                       }
-                                     });
-  });
-  return absl::OkStatus();
+  return cpu::LaunchDefinition(SoftmaxOp(), problem, operands, context);
 }
 
 }  // namespace
+
+const Definition kDefinition = {.slices = Slices, .slice = SliceAt, .evaluate = Evaluate};
 
 Implementation Float64Row() {
   return {.name = "float64",
