@@ -36,6 +36,7 @@ constexpr Room kRooms[] = {
      "@ server/log.h server/engine/gpu_reading.h server/engine/phases.h server/runtime/* kernels/",
      "cuda"},
     {"server/runtime/", "@ server/log.h server/runtime/* kernels/", ""},
+    {"server/inspect/", "@ server/log.h server/engine/ server/runtime/* kernels/", ""},
     {"server/worker/", "@ server/log.h server/engine/ server/runtime/* kernels/", ""},
     {"server/metrics/", "@ server/log.h server/engine/ kernels/", "prometheus httplib"},
     {"server/transport/", "@ server/log.h server/engine/ server/runtime/* kernels/ proto/", "grpc"},

@@ -1,0 +1,92 @@
+// Copies of a problem's operands on a device: launches take turns at them, so that none finds its
+// data in a cache as no launch of a busy server does.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/op.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::inspect {
+
+// Sets take so much together at most, unless a single one is larger.
+inline constexpr int64_t kSetsBytesMax = int64_t{1} << 30;
+inline constexpr int64_t kSetsMax = 64;
+
+// Of the last cache before memory; 0 where the system does not tell.
+int64_t CacheBytes(const DeviceProperties& device);
+
+// One set: operands one after the other, aligned.
+struct OperandLayout {
+  explicit OperandLayout(const Problem& problem);
+
+  // Null where a tensor has no elements.
+  Operands At(char* base) const;
+
+  absl::InlinedVector<int64_t, 3> offsets;  // inputs first; -1: no elements
+  size_t input_count;
+  int64_t bytes;  // the largest int64 when it is more
+};
+
+// How many sets pass 5 times a GPU's L2, or twice the CPU's last cache, within the bounds above and
+// an eighth of the device's memory; at least 1.
+int64_t SetsFor(int64_t set_bytes, const DeviceProperties& device);
+
+// Runs one round of which only the phase that ends at `end` has work, and waits for it.
+absl::Status RunPhase(Stream* stream, Milestone end, absl::FunctionRef<absl::Status()> enqueue);
+
+// Used by the stream's thread; destroyed before the stream.
+class OperandSets {
+ public:
+  struct Plan {
+    const Problem* problem = nullptr;
+    uint64_t seed = 0;
+    int64_t sets = 1;
+    // Random elements of an input, which then repeat; for those who need many at once.
+    int64_t period = std::numeric_limits<int64_t>::max();
+  };
+
+  // All sets have the same inputs, N(0, 1) by the seed, and outputs of NaN. Fewer sets than planned
+  // where the device's memory ends.
+  static absl::StatusOr<OperandSets> Create(const Plan& plan, const DeviceProperties& device,
+                                            Stream* stream, cpu::ThreadPool* pool);
+
+  int64_t size() const { return static_cast<int64_t>(sets_.size()); }
+  const Operands& operator[](int64_t i) const { return sets_[i]; }
+  // The sets in turn, whoever asks.
+  const Operands& Next() { return sets_[next_++ % sets_.size()]; }
+
+  // Inputs that the host can read.
+  const Operands& host() const { return host_; }
+  // NaN into every element of the outputs of set 0.
+  absl::Status Poison() { return Poison(sets_[0]); }
+  // Brings the outputs of set 0 to host().outputs.
+  absl::Status ReadOutputs();
+
+ private:
+  OperandSets(const Problem& problem, Stream* stream);
+
+  absl::Status Allocate(int64_t sets);
+  absl::Status PlaceHost(bool device_is_host);
+  void FillHost(const Plan& plan, cpu::ThreadPool& pool);
+  absl::Status CopyInputs();
+  absl::Status Poison(const Operands& set);
+
+  const Problem* problem_;
+  OperandLayout layout_;
+  Stream* stream_;
+  std::vector<Buffer> memory_;  // per set
+  std::vector<Operands> sets_;
+  Buffer host_memory_;  // empty where the device's memory is the host's
+  Operands host_;
+  size_t next_ = 0;
+};
+
+}  // namespace warpcall::inspect

@@ -1,0 +1,131 @@
+#include "server/inspect/reference.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/common/round.h"
+#include "kernels/common/saturate.h"
+#include "server/engine/clock.h"
+
+namespace warpcall::inspect {
+namespace {
+
+// Slices that are timed first, to know how many there is time for, and their share of the time.
+constexpr int64_t kTrialSlices = 4;
+constexpr int64_t kTrialShare = 8;
+constexpr int64_t kGrainElements = 4096;
+
+// Number i of `count` indices spread over [0, total), the first and the last included.
+int64_t Spread(int64_t i, int64_t count, int64_t total) {
+  if (count == 1) return 0;
+  const int64_t quotient = (total - 1) / (count - 1);
+  const int64_t remainder = (total - 1) % (count - 1);
+  return i * quotient + i * remainder / (count - 1);
+}
+
+// How many of `slices` the pool evaluates in ns_max.
+int64_t Affordable(const Reference::Source& source, int64_t slices, int64_t ns_max, int threads) {
+  const Definition& definition = *source.op->definition;
+  const int64_t trials = std::min(slices, kTrialSlices);
+  const int64_t start_ns = MonotonicNs();
+  int64_t spent_ns = 0;
+  int64_t done = 0;
+  while (done < trials && spent_ns < ns_max / kTrialShare) {
+    definition.evaluate(*source.problem, *source.inputs, Spread(done, trials, slices),
+                        [](absl::Span<const double>) {});
+    ++done;
+    spent_ns = MonotonicNs() - start_ns;
+  }
+  const int64_t slice_ns = std::max<int64_t>(1, spent_ns / std::max<int64_t>(1, done));
+  return SaturatingMultiply(std::max<int64_t>(0, ns_max - spent_ns) / slice_ns, threads);
+}
+
+// Of squares.
+struct Sums {
+  double difference = 0;
+  double reference = 0;
+};
+
+template <typename T>
+void Add(double expected, T actual, Sums* sums) {
+  const double value = ToFloat(actual);
+  const double rounded = ToFloat(FromDouble<T>(expected));
+  if (std::isfinite(rounded)) {
+    sums->difference += (value - expected) * (value - expected);
+    sums->reference += expected * expected;
+  } else if (std::isnan(value) != std::isnan(rounded)) {
+    sums->difference = NAN;
+  } else if (std::isinf(rounded) && value != rounded) {
+    sums->difference += INFINITY;
+  }
+}
+
+}  // namespace
+
+Reference::Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool)
+    : pool_(pool), data_type_(source.problem->outputs[0].data_type) {
+  const Definition* const definition = source.op->definition;
+  const int64_t slices = definition == nullptr ? 0 : definition->slices(*source.problem);
+  if (slices == 0) return;
+  const int64_t longest = definition->slice(*source.problem, 0).count;
+  int64_t count = std::min({slices, kSlicesMax, kElementsMax / longest});
+  if (count > 1) count = std::min(count, Affordable(source, slices, ns_max, pool->threads()));
+  Choose(source, slices, std::max<int64_t>(1, count));
+  pool->ParallelFor(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) Evaluate(source, parts_[i]);
+  });
+}
+
+void Reference::Choose(const Source& source, int64_t slices, int64_t count) {
+  parts_.reserve(count);
+  size_t values = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = Spread(i, count, slices);
+    Slice kept = source.op->definition->slice(*source.problem, index);
+    const int64_t step = CeilDivide(kept.count, kElementsMax);
+    kept.stride *= step;
+    kept.count = CeilDivide(kept.count, step);
+    parts_.push_back({.index = index, .kept = kept, .step = step, .at = values});
+    values += static_cast<size_t>(kept.count);
+  }
+  values_.resize(values);
+}
+
+void Reference::Evaluate(const Source& source, const Part& part) {
+  double* out = values_.data() + part.at;
+  int64_t next = 0;  // to be kept, counted from the piece that comes
+  source.op->definition->evaluate(*source.problem, *source.inputs, part.index,
+                                  [&](absl::Span<const double> values) {
+                                    const auto count = static_cast<int64_t>(values.size());
+                                    for (; next < count; next += part.step) *out++ = values[next];
+                                    next -= count;
+                                  });
+}
+
+OutputError Reference::Compare(const void* output) const {
+  if (parts_.empty()) return {};
+  std::vector<Sums> sums(
+      parts_.size());  // added up in order, so that equal outputs are equally off
+  const int64_t grain = CeilDivide(kGrainElements, parts_[0].kept.count);
+  DispatchDataType(data_type_, [&]<typename T>(T) {
+    pool_->ParallelFor(static_cast<int64_t>(parts_.size()), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Part& part = parts_[i];
+        const T* const out = static_cast<const T*>(output) + part.kept.first;
+        for (int64_t j = 0; j < part.kept.count; ++j)
+          Add(values_[part.at + static_cast<size_t>(j)], out[j * part.kept.stride], &sums[i]);
+      }
+    });
+  });
+  Sums total;
+  for (const Sums& part : sums) {
+    total.difference += part.difference;
+    total.reference += part.reference;
+  }
+  const double difference = std::sqrt(total.difference);
+  return {.relative = total.reference > 0 ? difference / std::sqrt(total.reference) : difference,
+          .elements = static_cast<int64_t>(values_.size())};
+}
+
+}  // namespace warpcall::inspect

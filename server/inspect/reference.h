@@ -1,0 +1,56 @@
+// The definition of a problem's output, as much of it as there is time for, and how far an output
+// is from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/op.h"
+
+namespace warpcall::inspect {
+
+struct OutputError {
+  // |out - ref| / |ref|, Euclidean; |out - ref| where |ref| is 0. An element that is infinite or
+  // NaN after rounding to the data type must be so in the output, too: then it counts as equal, and
+  // otherwise the error is infinite or NaN.
+  double relative = 0;
+  int64_t elements = 0;  // compared
+};
+
+class Reference {
+ public:
+  struct Source {
+    const Op* op = nullptr;
+    const Problem* problem = nullptr;
+    const Operands* inputs = nullptr;  // in host memory, during the constructor
+  };
+  static constexpr int64_t kSlicesMax = int64_t{1} << 20;
+  static constexpr int64_t kElementsMax = int64_t{1} << 24;  // 128 MiB of values
+
+  // Evaluates slices of output 0 spread evenly over it: as many as the pool is expected to finish
+  // in ns_max, at least one, within the limits above (of one slice with more elements every second,
+  // third, ...). None where the op has no definition.
+  Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool);
+
+  OutputError Compare(const void* output) const;
+
+ private:
+  struct Part {
+    int64_t index;  // of the slice
+    Slice kept;     // of its elements
+    int64_t step;   // between those, in the slice
+    size_t at;      // where their values begin
+  };
+
+  void Choose(const Source& source, int64_t slices, int64_t count);
+  void Evaluate(const Source& source, const Part& part);
+
+  cpu::ThreadPool* const pool_;
+  const DataType data_type_;
+  std::vector<Part> parts_;
+  std::vector<double> values_;
+};
+
+}  // namespace warpcall::inspect
