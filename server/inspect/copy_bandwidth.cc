@@ -21,8 +21,9 @@ constexpr int64_t kCachesCopied = 4;
 constexpr int64_t kGpuBytes = int64_t{2} << 30;
 constexpr int64_t kGpuMemoryShare = 4;  // of less memory than 8 GiB
 constexpr int64_t kCpuBytesMin = int64_t{128} << 20;
-constexpr int64_t kCpuBytesMax = int64_t{1} << 30;
-// A CPU's memory of 10 GB/s takes 50 ms for 512 MiB; a GPU's some milliseconds for 10 samples.
+// Touching a page first takes longer than copying it; more would keep the caller waiting.
+constexpr int64_t kCpuBytesMax = int64_t{256} << 20;
+// Time for 2 samples from a CPU's memory of 10 GB/s, for all from a GPU's.
 constexpr int64_t kRowNsMax = 50'000'000;
 // Longer than what memory controllers or caches could find equal.
 constexpr int64_t kPeriodElements = int64_t{1} << 20;

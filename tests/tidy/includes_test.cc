@@ -54,6 +54,15 @@ TEST(CheckIncludesTest, KernelsKnowNobodyElse) {
   EXPECT_EQ(Check("kernels/gelu/gelu.cc", "\"proto/wire/tensor_split.h\"").size(), 1u);
 }
 
+TEST(CheckIncludesTest, MeasuringKnowsDevicesButNoWire) {
+  for (const char* header : {"\"server/engine/clock.h\"", "\"server/runtime/device.h\"",
+                             "\"kernels/registry.h\"", "\"server/inspect/fill.h\""})
+    EXPECT_THAT(Check("server/inspect/benchmark.cc", header), IsEmpty());
+  for (const char* header : {"\"server/runtime/cuda/cuda_stream.h\"",
+                             "\"server/transport/codec.h\"", "<grpcpp/grpcpp.h>"})
+    EXPECT_EQ(Check("server/inspect/benchmark.cc", header).size(), 1u) << header;
+}
+
 TEST(CheckIncludesTest, OpsDoNotKnowEachOtherButTheCatalogKnowsAll) {
   EXPECT_EQ(Check("kernels/gelu/gelu.cc", "\"kernels/softmax/softmax.h\"").size(), 1u);
   EXPECT_EQ(Check("kernels/common/data_type.h", "\"kernels/softmax/softmax.h\"").size(), 1u);
