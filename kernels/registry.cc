@@ -13,24 +13,6 @@ namespace {
 
 bool IsAuto(absl::string_view requested) { return requested.empty() || requested == "auto"; }
 
-absl::Status CheckRuns(const Implementation& row, const Problem& problem,
-                       const DeviceProperties& device) {
-  if (row.device_kind != device.kind) {
-    return absl::UnimplementedError(absl::StrCat("runs on ", DeviceKindName(row.device_kind),
-                                                 " devices, and ", device.name, " is a ",
-                                                 DeviceKindName(device.kind), " device"));
-  }
-  for (const TensorSpec& input : problem.inputs) {
-    if (absl::c_linear_search(row.data_types, input.data_type)) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("does not take ", DataTypeName(input.data_type), "; takes ",
-                     absl::StrJoin(row.data_types, ", ", [](std::string* out, DataType type) {
-                       absl::StrAppend(out, DataTypeName(type));
-                     })));
-  }
-  return row.supports(problem, device);
-}
-
 // A catalog that contradicts itself is a defect of this program, found at every start.
 void DieUnless(bool condition, const Op& op, const Implementation& row, const char* message) {
   if (condition) return;
@@ -69,9 +51,28 @@ absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
                    })));
 }
 
-bool Registry::Matches(const Row& row, absl::string_view requested) const {
+bool Registry::Matches(const Row& row, absl::string_view requested) {
   return IsAuto(requested) || requested == row.implementation.name ||
          requested == FamilyName(row.implementation.family);
+}
+
+absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
+                                 const DeviceProperties& device) {
+  const Implementation& implementation = row.implementation;
+  if (implementation.device_kind != device.kind) {
+    return absl::UnimplementedError(absl::StrCat("runs on ", DeviceKindName(implementation.device_kind),
+                                                 " devices, and ", device.name, " is a ",
+                                                 DeviceKindName(device.kind), " device"));
+  }
+  for (const TensorSpec& input : problem.inputs) {
+    if (absl::c_linear_search(implementation.data_types, input.data_type)) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("does not take ", DataTypeName(input.data_type), "; takes ",
+                     absl::StrJoin(implementation.data_types, ", ", [](std::string* out, DataType type) {
+                       absl::StrAppend(out, DataTypeName(type));
+                     })));
+  }
+  return implementation.supports(problem, device);
 }
 
 absl::Status Registry::CheckImplementationName(const Kernel& kernel,
@@ -98,7 +99,7 @@ absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, absl::string_v
   for (int id : kernel.rows) {
     const Row& row = rows_[id];
     if (!Matches(row, requested)) continue;
-    const absl::Status status = CheckRuns(row.implementation, problem, device);
+    const absl::Status status = CheckRuns(row, problem, device);
     if (status.ok()) return &row;
     refusals.push_back(absl::StrCat(row.implementation.name, ": ", status.message()));
   }

@@ -48,9 +48,13 @@ class Registry {
   absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
                                     const Problem& problem, const DeviceProperties& device) const;
 
- private:
-  bool Matches(const Row& row, absl::string_view requested) const;
+  // Whether `requested`, as above, names `row`; "auto" names all.
+  static bool Matches(const Row& row, absl::string_view requested);
+  // OK, or why `row` does not take `problem` on `device`.
+  static absl::Status CheckRuns(const Row& row, const Problem& problem,
+                                const DeviceProperties& device);
 
+ private:
   std::vector<Kernel> kernels_;
   std::vector<Row> rows_;
 };

@@ -47,12 +47,32 @@ void AddLimits(CLI::App* app, Config* config) {
   app->add_option("--queue_seconds", config->queue_seconds,
                   "Predicted work that may wait for a device, seconds of one lane")
       ->check(CLI::Range(0.001, 86400.0));
+  app->add_option(
+         "--benchmark_mib", config->benchmark_mib,
+         "Memory for the tensors of one Benchmark, on the host and on the device each, MiB")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
                   "After SIGTERM: not ready but still serving, for load balancers to notice")
       ->check(CLI::Range(0.0, 3600.0));
   app->add_option("--drain_seconds", config->drain_seconds,
                   "The longest wait for accepted requests before the process ends")
       ->check(CLI::Range(0.0, 3600.0));
+}
+
+// Not in --help: for tests, and for the processes that a server starts.
+void AddInternal(CLI::App* app, Config* config) {
+  app->add_flag("--test_fault_injection", config->fault_injection,
+                "Adds a kernel that breaks the device it runs on")
+      ->group("");
+  app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
+      ->group("");
+  app->add_option("--inspect", config->inspect, "Answer one benchmark or profile")
+      ->check(CLI::IsMember({"benchmark", "profile"}))
+      ->group("");
+  app->add_option("--inspect_device", config->inspect_device, "The device that it is about")
+      ->group("");
+  app->add_option("--inspect_traceparent", config->inspect_traceparent, "The trace it belongs to")
+      ->group("");
 }
 
 }  // namespace
@@ -73,12 +93,7 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
   app.add_option("--devices", config->devices,
                  "Devices to serve, comma-separated, or auto for all");
   AddLimits(&app, config);
-  app.add_flag("--test_fault_injection", config->fault_injection,
-               "For tests: adds a kernel that breaks the device it runs on")
-      ->group("");  // not in --help
-  app.add_option("--worker_device", config->worker_device,
-                 "Set by a server that starts a worker process for this device")
-      ->group("");
+  AddInternal(&app, config);
   app.add_option(
          "--log_level", log_level,
          "debug, info, warning or error; changed while it runs by PUT /log_level, from this "

@@ -19,10 +19,14 @@ struct Config {
   int64_t queue_limit = 1024;
   int64_t queue_mib = 2048;
   double queue_seconds = 60;
+  int64_t benchmark_mib = 8192;
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   bool fault_injection = false;
   std::string worker_device;  // not empty: this is a worker process for it
+  std::string inspect;  // "benchmark" or "profile": this is a process that answers one such call
+  std::string inspect_device;
+  std::string inspect_traceparent;
   LogLevel log_level = LogLevel::kInfo;
 };
 

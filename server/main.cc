@@ -19,9 +19,12 @@
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
+#include "server/inspect/inspector.h"
+#include "server/inspect_main.h"
 #include "server/log.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
+#include "server/transport/ceilings.h"
 #include "server/transport/server.h"
 #include "server/version.h"
 
@@ -102,7 +105,7 @@ EngineOptions ToEngineOptions(const Config& config) {
   return options;
 }
 
-PrometheusSink::Options ToSinkOptions(const Engine& engine) {
+PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* monitor) {
   PrometheusSink::Options options;
   for (int i = 0; i < engine.device_count(); ++i) {
     const DeviceProperties& properties = engine.device(i).properties();
@@ -111,6 +114,15 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine) {
   options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
+  if (monitor != nullptr) options.gpu_readings = [monitor] { return monitor->Readings(); };
+  return options;
+}
+
+inspect::Inspector::Options ToInspectorOptions(const Config& config) {
+  inspect::Inspector::Options options;
+  options.start = [&config](const inspect::Inquiry& inquiry) {
+    return StartInspection(inquiry, config.fault_injection);
+  };
   return options;
 }
 
@@ -128,11 +140,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
 
 // Refuses new requests and finishes what was accepted. False when that took longer than the drain
 // time.
-bool Drain(const Config& config, Engine* engine, GrpcServer* server) {
-  engine->Refuse();
+bool Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
+  deps.engine->Refuse();
+  deps.inspector->Refuse();
   Log(LogLevel::kInfo, "draining", {{"drain_seconds", config.drain_seconds}});
   const absl::Time give_up = absl::Now() + absl::Seconds(config.drain_seconds);
-  bool finished = engine->AwaitIdle(give_up - absl::Now());
+  bool finished = deps.engine->AwaitIdle(give_up - absl::Now());
   finished = server->AwaitQuiet(give_up - absl::Now()) && finished;
   if (!finished) Log(LogLevel::kError, "accepted requests were not done within drain_seconds");
   server->Shutdown(kShutdownTimeout);
@@ -140,6 +153,7 @@ bool Drain(const Config& config, Engine* engine, GrpcServer* server) {
 }
 
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
+  InstallPhaseWatcher();
   Registry registry;
   AddKernels(&registry);
   if (config.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
@@ -147,16 +161,25 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config)));
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
-  PrometheusSink sink(registry, ToSinkOptions(*engine));
+  const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
+  PrometheusSink sink(registry, ToSinkOptions(*engine, monitor.get()));
   std::atomic<bool> ready{false};
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
-  ExecuteDeps deps{&registry, engine.get(), &sink, MonotonicNs, config.max_message_mib * kMib};
+  inspect::Inspector inspector(ToInspectorOptions(config));
+  ExecuteDeps deps{&registry,
+                   engine.get(),
+                   &sink,
+                   MonotonicNs,
+                   config.max_message_mib * kMib,
+                   &inspector,
+                   config.benchmark_mib * kMib};
   deps.stream_window_bytes =
       std::min(deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging);
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 
+  MeasureCeilings(engine.get(), &inspector);
   ready = true;
   std::printf("warpcalld: serving on %s, metrics on %s\n",
               absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());
@@ -167,14 +190,14 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   server->SetServing(false);
   if (signal == kDevicesLost) {
     Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
-    Drain(config, engine.get(), server.get());
+    Drain(config, deps, server.get());
     return 1;
   }
   Log(LogLevel::kInfo, "stopping",
       {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
   // Not ready, but serving, for load balancers to notice.
   AwaitSignalFor(signals, config.lame_duck_seconds);
-  return Drain(config, engine.get(), server.get()) ? 0 : 1;
+  return Drain(config, deps, server.get()) ? 0 : 1;
 }
 
 }  // namespace
@@ -188,6 +211,7 @@ int main(int argc, char** argv) {
   mallopt(M_ARENA_MAX, warpcall::kArenas);
   // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  if (!config.inspect.empty()) return warpcall::RunInspection(config);
   const sigset_t signals = warpcall::BlockStopSignals();
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? 0 : 1;

@@ -86,7 +86,8 @@ struct ThreadPool::State {
 
 void GiveWay(int nice) {
   // Linux gives each thread a nice value of its own.
-  if (nice > 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice);
+  const auto thread = static_cast<id_t>(gettid());
+  if (nice > getpriority(PRIO_PROCESS, thread)) setpriority(PRIO_PROCESS, thread, nice);
 }
 
 ThreadPool::ThreadPool(int threads, int nice) : state_(std::make_unique<State>()) {

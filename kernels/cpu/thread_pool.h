@@ -32,7 +32,7 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// Sets the calling thread's nice value; 0 leaves it as it is.
+// Raises the calling thread's nice value to `nice`, if it is lower.
 void GiveWay(int nice);
 
 // The pool that the CPU device puts into every launch.

@@ -210,7 +210,10 @@ bool Engine::AwaitIdle(absl::Duration timeout) {
 }
 
 void Engine::NoteBandwidth(int device, double bytes_per_second) {
-  runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second.store(bytes_per_second);
+  std::atomic<double>& best = runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second;
+  double known = best.load();
+  while (bytes_per_second > known && !best.compare_exchange_weak(known, bytes_per_second)) {
+  }
 }
 
 double Engine::bandwidth(int device) const {

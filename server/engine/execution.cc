@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/phases.h"
 #include "server/engine/retry_pushback.h"
 
 namespace warpcall {
@@ -99,6 +100,7 @@ Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
 absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
                                                       absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
+  const Phase phase("place", job.key.id);
   Placement placement;
   for (const StagingRange& range : staging) {
     placement.staging.push_back(range.data);
@@ -141,7 +143,7 @@ absl::Status Execution::RunPlaced(const Job& job, const Placement& placement, co
   RETURN_IF_ERROR(Enqueue(job, placement, cut));
   // Asked while the device works.
   RETURN_IF_ERROR(NoteShape(job, cut));
-  RETURN_IF_ERROR(stream_->Synchronize());
+  RETURN_IF_ERROR(Wait(job));
   RequestTrace& trace = *job.trace;
   trace.device_ns = clock_() - start_ns;
   const StreamTimes times = stream_->Times();
@@ -151,7 +153,13 @@ absl::Status Execution::RunPlaced(const Job& job, const Placement& placement, co
   return absl::OkStatus();
 }
 
+absl::Status Execution::Wait(const Job& job) {
+  const Phase phase("wait", job.key.id);
+  return stream_->Synchronize();
+}
+
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
+  const Phase phase("enqueue", job.key.id);
   const Implementation& row = job.row->implementation;
   // Rows of our own that keep nothing but their operands; a library may reuse what it recorded.
   if (!cut.mirrored && row.touches_once && stream_->records()) {
@@ -171,6 +179,7 @@ absl::Status Execution::Enqueue(const Job& job, const Placement& placement, cons
 absl::Status Execution::Prepare(const Job& job, const Placement& placement, const Cut& cut) {
   const Implementation& row = job.row->implementation;
   if (row.prepare == nullptr) return absl::OkStatus();
+  const Phase phase("prepare", job.key.id);
   const auto prepare = [&](int64_t round) {
     const Piece piece(placement, cut, round);
     return row.prepare(piece.problem, piece.operands, ContextOf(placement));
@@ -188,14 +197,20 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
     RETURN_IF_ERROR(stream_->CopyToDevice(placement.operands[i] + piece.offsets[i],
                                           placement.staging[i] + piece.offsets[i], piece.bytes[i]));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kInputsReady));
-  RETURN_IF_ERROR(
-      job.row->implementation.launch(piece.problem, piece.operands, ContextOf(placement)));
+  RETURN_IF_ERROR(Launch(job, piece, placement));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kKernelDone));
   for (size_t i = input_count; cut.mirrored && i < piece.offsets.size(); ++i)
     RETURN_IF_ERROR(stream_->CopyToStaging(placement.staging[i] + piece.offsets[i],
                                            placement.operands[i] + piece.offsets[i],
                                            piece.bytes[i]));
   return stream_->Mark(Milestone::kOutputsReady);
+}
+
+// On the CPU device this is the kernel itself.
+absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
+  const Implementation& row = job.row->implementation;
+  const Phase phase(row.name, job.key.id);
+  return row.launch(piece.problem, piece.operands, ContextOf(placement));
 }
 
 absl::Status Execution::NoteShape(const Job& job, const Cut& cut) {

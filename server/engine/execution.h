@@ -39,6 +39,8 @@ class Execution final : public Executor {
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
                             int64_t round);
+  absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
+  absl::Status Wait(const Job& job);
   absl::Status NoteShape(const Job& job, const Cut& cut);
   LaunchContext ContextOf(const Placement& placement) const;
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/common/status_macros.h"
+#include "server/engine/phases.h"
 
 namespace warpcall {
 namespace {
@@ -79,6 +80,7 @@ void Lane::Carry(std::unique_ptr<Job> job) {
 }
 
 absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
+  const Phase phase("job", job.key.id);
   RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
   const int64_t start_ns = shared_.clock();
   CopyIn(job);
@@ -94,6 +96,7 @@ absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
 }
 
 void Lane::CopyIn(Job& job) {
+  const Phase phase("copy_in", job.key.id);
   const int64_t start_ns = shared_.clock();
   for (size_t i = 0; i < job.inputs.size(); ++i)
     CopyPieces(job.inputs[i], job.staging[i].data(), shared_.copiers);

@@ -170,7 +170,7 @@ class Device {
   virtual MemoryUsage memory_usage() const = 0;
   // UNIMPLEMENTED where there is nothing to watch.
   virtual absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() {
-    return absl::UnimplementedError("this device has no profiler");
+    return absl::UnimplementedError("only GPUs have counters that are read");
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "server/transport/execute_call.h"
 #include "server/transport/execute_stream_call.h"
+#include "server/transport/inspect_call.h"
 
 namespace warpcall {
 namespace {
@@ -87,6 +88,18 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
   for (int i = 0; i < deps_->engine->device_count(); ++i)
     Describe(*deps_->engine, i, response->add_devices());
   return FinishOk(context);
+}
+
+grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return InspectCall::Start(deps_, inspect::Kind::kBenchmark, context, request, response);
+}
+
+grpc::ServerUnaryReactor* KernelService::Profile(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return InspectCall::Start(deps_, inspect::Kind::kProfile, context, request, response);
 }
 
 }  // namespace warpcall

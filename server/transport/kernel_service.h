@@ -8,14 +8,15 @@
 
 namespace warpcall {
 
-// Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor; everything else
-// is generated. Methods without an override here answer UNIMPLEMENTED.
+// Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor, Benchmark and
+// Profile because a child process reads them; everything else is generated.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
         v1::KernelService::WithCallbackMethod_ListKernels<
             v1::KernelService::WithCallbackMethod_ListDevices<
-                v1::KernelService::WithCallbackMethod_Benchmark<
-                    v1::KernelService::WithCallbackMethod_Profile<v1::KernelService::Service>>>>>>;
+                v1::KernelService::WithRawCallbackMethod_Benchmark<
+                    v1::KernelService::WithRawCallbackMethod_Profile<
+                        v1::KernelService::Service>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -32,6 +33,12 @@ class KernelService final : public KernelServiceBase {
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
                                         const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override;
+  grpc::ServerUnaryReactor* Benchmark(grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
 
  private:
   ExecuteDeps* const deps_;

@@ -27,6 +27,8 @@ uint64_t ConnectionOf(const grpc::CallbackServerContext& context) {
   return std::hash<std::string>()(context.peer());
 }
 
+}  // namespace
+
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return kNoDeadline;
@@ -35,7 +37,25 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   return left.count() >= kNoDeadline - now_ns ? kNoDeadline : now_ns + left.count();
 }
 
-}  // namespace
+absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
+  if (bytes <= deps.message_bytes_max) return absl::OkStatus();
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(what, " has ", bytes, " bytes; the limit is ",
+                                                deps.message_bytes_max, " (max_message_mib)")),
+      kNeverRetry);
+}
+
+void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context) {
+  if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
+    context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
+}
+
+std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context) {
+  const auto [begin, end] = context.client_metadata().equal_range(kTraceparent);
+  // Two of them are as good as none: which one would be the caller's?
+  if (begin == end || std::next(begin) != end) return std::nullopt;
+  return ParseTraceparent({begin->second.data(), begin->second.size()});
+}
 
 Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
     : deps_(deps),
@@ -69,12 +89,9 @@ absl::Status Request::Choose(const v1::ExecuteRequest& header, const Problem& pa
 }
 
 absl::Status Request::CheckMessageBytes(absl::string_view what, int64_t bytes) {
-  if (bytes <= deps_->message_bytes_max) return absl::OkStatus();
-  trace_.reject_reason = RejectReason::kMessageBytes;
-  return WithRetryPushback(
-      absl::ResourceExhaustedError(absl::StrCat(what, " has ", bytes, " bytes; the limit is ",
-                                                deps_->message_bytes_max, " (max_message_mib)")),
-      kNeverRetry);
+  absl::Status status = warpcall::CheckMessageBytes(*deps_, what, bytes);
+  if (!status.ok()) trace_.reject_reason = RejectReason::kMessageBytes;
+  return status;
 }
 
 std::unique_ptr<Job> Request::NewJob(const Problem& part) const {
@@ -123,20 +140,12 @@ grpc::Status Request::End(const absl::Status& status) {
   if (trace_.total_ns == 0) trace_.total_ns = deps_->clock() - start_ns_;
   deps_->metrics->Record(trace_);
   LogEnd(status);
-  if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
-    context_->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
+  AddPushback(status, context_);
   return ToGrpcStatus(status);
 }
 
 std::string Request::request_id() const {
   return request_id_.empty() ? absl::StrCat("warpcall-", key_.id) : request_id_;
-}
-
-std::optional<TraceContext> Request::FindTraceContext() const {
-  const auto [begin, end] = context_->client_metadata().equal_range(kTraceparent);
-  // Two of them are as good as none: which one would be the caller's?
-  if (begin == end || std::next(begin) != end) return std::nullopt;
-  return ParseTraceparent({begin->second.data(), begin->second.size()});
 }
 
 void Request::LogEnd(const absl::Status& status) const {
@@ -156,7 +165,7 @@ void Request::LogEnd(const absl::Status& status) const {
       {"device_ns", trace_.device_ns},
       {"total_ns", trace_.total_ns},
       {"error", absl::string_view(status.message())}};
-  if (const auto context = FindTraceContext(); context.has_value()) {
+  if (const auto context = FindTraceContext(*context_); context.has_value()) {
     fields.emplace_back("trace_id", context->trace_id);
     fields.emplace_back("parent_id", context->parent_id);
   }

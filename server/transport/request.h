@@ -14,6 +14,7 @@
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
+#include "server/inspect/inspector.h"
 #include "server/transport/trace_context.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -26,12 +27,27 @@ struct ExecuteDeps {
   MetricsSink* metrics;
   Clock clock;
   int64_t message_bytes_max;
+  inspect::Inspector* inspector = nullptr;
+  int64_t benchmark_bytes_max = 0;  // operands of one Benchmark
   // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
   // beside its transfer, small enough that results start early and a stream holds little.
   int64_t stream_window_bytes = 16 << 20;
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
 };
+
+// Refuses what does not fit a message: RESOURCE_EXHAUSTED names value and limit.
+absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);
+
+// By the clock that says `now_ns`; kNoDeadline when the client set none.
+int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
+
+// Tells the client when to try again, if `status` does.
+void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context);
+
+// Where the call stands in its caller's trace, if its metadata say so; looked up each time, so that
+// only those who ask pay for it.
+std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context);
 
 class Request {
  public:
@@ -44,7 +60,7 @@ class Request {
   // `header` is the one that was read.
   absl::Status Choose(const v1::ExecuteRequest& header, const Problem& part);
 
-  // Refuses what does not fit a message: RESOURCE_EXHAUSTED names value and limit.
+  // As above; the trace says so.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
 
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
@@ -65,9 +81,6 @@ class Request {
   RequestTrace& trace() { return trace_; }
   // As the client gave it, or one of ours.
   std::string request_id() const;
-  // What the call's metadata say, where they do; looked up each time, so that only those who ask
-  // pay for it.
-  std::optional<TraceContext> FindTraceContext() const;
 
  private:
   void LogEnd(const absl::Status& status) const;

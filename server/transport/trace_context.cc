@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace warpcall {
@@ -33,6 +34,11 @@ std::optional<TraceContext> ParseTraceparent(absl::string_view text) {
       !IsId(parts[2], kParentIdDigits) || !IsHex(parts[3], kFlagDigits))
     return std::nullopt;
   return TraceContext{std::string(parts[1]), std::string(parts[2]), IsOddDigit(parts[3].back())};
+}
+
+std::string ToTraceparent(const TraceContext& context) {
+  return absl::StrCat("00-", context.trace_id, "-", context.parent_id,
+                      context.sampled ? "-01" : "-00");
 }
 
 }  // namespace warpcall

@@ -22,4 +22,7 @@ struct TraceContext {
 // wants to be taken as if it were not there.
 std::optional<TraceContext> ParseTraceparent(absl::string_view text);
 
+// The text that ParseTraceparent reads as `context`.
+std::string ToTraceparent(const TraceContext& context);
+
 }  // namespace warpcall

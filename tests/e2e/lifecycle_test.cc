@@ -66,11 +66,6 @@ TEST(Lifecycle, ListsWhatItHas) {
   EXPECT_TRUE(devices.devices(0).healthy());
   EXPECT_GT(devices.devices(0).memory_bytes(), 0);
   EXPECT_EQ(devices.devices(0).measured_bandwidth_bytes_per_second(), 0);
-
-  grpc::ClientContext benchmark_context;
-  v1::BenchmarkResponse benchmark;
-  EXPECT_EQ(stub->Benchmark(&benchmark_context, {}, &benchmark).error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(server.Stop(), 0);
 }
 

@@ -21,6 +21,7 @@ class ServerProcess {
   ~ServerProcess();
 
   const std::string& address() const { return address_; }
+  pid_t pid() const { return process_->pid(); }
 
   void Signal(int signal);
   // SIGTERM, then its exit status (128 + n after signal n).

@@ -1,0 +1,131 @@
+#include "server/inspect/child.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "server/spawn.h"
+
+namespace warpcall::inspect {
+namespace {
+
+// Both ends are the same program.
+struct AnswerHeader {
+  int32_t code;
+  uint64_t message_bytes;
+  uint64_t payload_bytes;
+};
+
+absl::Status Gone() { return absl::InternalError("the process that looked into it ended early"); }
+
+absl::Status WriteAll(int socket, const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = send(socket, at, bytes, MSG_NOSIGNAL);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Gone();
+    at += written;
+    bytes -= static_cast<size_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAll(int socket, void* data, size_t bytes) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t got = recv(socket, at, bytes, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Gone();
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadString(int socket, uint64_t bytes) {
+  std::string text(bytes, '\0');
+  RETURN_IF_ERROR(ReadAll(socket, text.data(), text.size()));
+  return text;
+}
+
+// Calls `gone` when the socket's other end is closed, until `stop` is readable.
+void WatchSocket(int socket, int stop, const std::function<void()>& gone) {
+  pollfd watched[] = {{socket, POLLRDHUP, 0}, {stop, POLLIN, 0}};
+  while (poll(watched, 2, -1) < 0 && errno == EINTR) {
+  }
+  if (watched[1].revents == 0) gone();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::string>& arguments) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
+  auto child = std::make_unique<Child>(pair[0]);
+  const int theirs = MoveAway(pair[1]);
+  if (theirs < 0) return absl::ResourceExhaustedError("no descriptors for another process");
+  const absl::Status spawned = SpawnSelf(arguments, {theirs});
+  close(theirs);  // so that the child's end is seen
+  RETURN_IF_ERROR(spawned);
+  return child;
+}
+
+Child::~Child() { close(socket_); }
+
+absl::Status Child::Send(absl::string_view request) {
+  const uint64_t bytes = request.size();
+  RETURN_IF_ERROR(WriteAll(socket_, &bytes, sizeof(bytes)));
+  return WriteAll(socket_, request.data(), request.size());
+}
+
+absl::StatusOr<std::string> Child::Receive() {
+  AnswerHeader header;
+  RETURN_IF_ERROR(ReadAll(socket_, &header, sizeof(header)));
+  std::string message;
+  ASSIGN_OR_RETURN(message, ReadString(socket_, header.message_bytes));
+  std::string payload;
+  ASSIGN_OR_RETURN(payload, ReadString(socket_, header.payload_bytes));
+  if (header.code != 0) return absl::Status(static_cast<absl::StatusCode>(header.code), message);
+  return payload;
+}
+
+int InheritedSocket() { return kInheritedFirst; }
+
+absl::Status ServeParent(int socket,
+                         const std::function<absl::StatusOr<std::string>(std::string)>& answer,
+                         const std::function<void()>& gone) {
+  uint64_t bytes;
+  RETURN_IF_ERROR(ReadAll(socket, &bytes, sizeof(bytes)));
+  std::string request;
+  ASSIGN_OR_RETURN(request, ReadString(socket, bytes));
+  const int stop = eventfd(0, EFD_CLOEXEC);
+  if (stop < 0) return absl::ResourceExhaustedError("no descriptors");
+  std::thread watcher(WatchSocket, socket, stop, std::cref(gone));
+  const absl::Cleanup stop_watching = [&] {
+    eventfd_write(stop, 1);
+    watcher.join();
+    close(stop);
+  };
+  const absl::StatusOr<std::string> result = answer(std::move(request));
+  const std::string message(result.status().message());
+  const std::string empty;
+  const std::string& payload = result.ok() ? *result : empty;
+  const AnswerHeader header = {static_cast<int32_t>(result.status().code()), message.size(),
+                               payload.size()};
+  RETURN_IF_ERROR(WriteAll(socket, &header, sizeof(header)));
+  RETURN_IF_ERROR(WriteAll(socket, message.data(), message.size()));
+  return WriteAll(socket, payload.data(), payload.size());
+}
+
+}  // namespace warpcall::inspect

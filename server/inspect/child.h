@@ -1,0 +1,46 @@
+// A process that looks into one thing and ends: it gets one request and gives one answer, over a
+// local socket. Ends by itself when the other end of its socket is closed, whatever it is doing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace warpcall::inspect {
+
+// The server's side.
+class Child {
+ public:
+  // Starts this program with `arguments`, which lead it to ServeParent.
+  static absl::StatusOr<std::unique_ptr<Child>> Start(const std::vector<std::string>& arguments);
+
+  // Takes over a stream socket at whose other end there is somebody in ServeParent.
+  explicit Child(int socket) : socket_(socket) {}
+  // The child ends.
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  absl::Status Send(absl::string_view request);
+  // Readable when the answer has come, or the child is gone.
+  int socket() const { return socket_; }
+  // What the child's `answer` returned; INTERNAL when the child ended without an answer.
+  absl::StatusOr<std::string> Receive();
+
+ private:
+  const int socket_;
+};
+
+// The child's side: the socket that Child::Start left.
+int InheritedSocket();
+// Receives the request, sends what `answer` makes of it. `gone` is called on another thread when
+// nobody waits for the answer any more: in a process of its own, to end it.
+absl::Status ServeParent(int socket,
+                         const std::function<absl::StatusOr<std::string>(std::string)>& answer,
+                         const std::function<void()>& gone);
+
+}  // namespace warpcall::inspect

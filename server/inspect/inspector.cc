@@ -1,0 +1,154 @@
+#include "server/inspect/inspector.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+
+namespace warpcall::inspect {
+namespace {
+
+// A task takes some seconds.
+constexpr int64_t kPushbackMs = 2'000;
+// How often tasks that wait are looked at, for deadlines that have passed.
+constexpr int64_t kLookMs = 200;
+
+}  // namespace
+
+const char* KindName(Kind kind) { return kind == Kind::kBenchmark ? "benchmark" : "profile"; }
+
+Inspector::Inspector(Options options)
+    : options_(std::move(options)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      thread_([this] { Loop(); }) {}
+
+Inspector::~Inspector() {
+  Refuse();
+  stopping_.store(true);
+  Wake();
+  thread_.join();
+  close(wake_);
+}
+
+absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
+  absl::MutexLock lock(&mutex_);
+  if (refusing_) return absl::UnavailableError("the server is draining");
+  if (static_cast<int>(waiting_.size()) >= options_.waiting_max)
+    return WithRetryPushback(
+        absl::ResourceExhaustedError(absl::StrCat(
+            waiting_.size(),
+            " Benchmark and Profile calls wait, which run one at a time; the limit is ",
+            options_.waiting_max)),
+        kPushbackMs);
+  if (!waiting_.empty() && waiting_bytes_ + (*task)->bytes > options_.waiting_bytes_max)
+    return WithRetryPushback(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "with this call's ", (*task)->bytes, " bytes, ", waiting_bytes_ + (*task)->bytes,
+            " would wait to be profiled; the limit is ", options_.waiting_bytes_max)),
+        kPushbackMs);
+  waiting_bytes_ += (*task)->bytes;
+  waiting_.push_back(std::move(*task));
+  changed_.Signal();
+  return absl::OkStatus();
+}
+
+void Inspector::Wake() {
+  eventfd_write(wake_, 1);
+  absl::MutexLock lock(&mutex_);
+  changed_.Signal();
+}
+
+void Inspector::Refuse() {
+  absl::MutexLock lock(&mutex_);
+  refusing_ = true;
+}
+
+void Inspector::Loop() {
+  while (std::unique_ptr<Task> task = Next()) {
+    absl::StatusOr<std::string> answer = Carry(*task);
+    task->done(std::move(answer));
+  }
+}
+
+absl::Duration Inspector::UntilNext() const {
+  int64_t earliest_ns = std::numeric_limits<int64_t>::max();
+  for (const std::unique_ptr<Task>& task : waiting_)
+    earliest_ns = std::min(earliest_ns, task->not_before_ns);
+  if (waiting_.empty()) return absl::InfiniteDuration();
+  return std::max(absl::ZeroDuration(), absl::Nanoseconds(earliest_ns - options_.clock()));
+}
+
+std::unique_ptr<Task> Inspector::Next() {
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_.load() && UntilNext() > absl::ZeroDuration())
+    changed_.WaitWithTimeout(&mutex_, UntilNext());
+  const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& task) {
+    return stopping_.load() || task->not_before_ns <= options_.clock();
+  });
+  if (first == waiting_.end()) return nullptr;
+  std::unique_ptr<Task> task = std::move(*first);
+  waiting_.erase(first);
+  waiting_bytes_ -= task->bytes;
+  return task;
+}
+
+absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) const {
+  const int64_t now_ns = options_.clock();
+  if (now_ns >= task.deadline_ns)
+    return absl::DeadlineExceededError("the deadline passed before the call was done");
+  if (task.cancelled->load()) return absl::CancelledError("the client went away");
+  if (stopping_.load()) return absl::UnavailableError("the server is draining");
+  if (now_ns >= give_up_ns)
+    return absl::ResourceExhaustedError(absl::StrCat("the call took longer than the limit of ",
+                                                     options_.task_ns_max / 1'000'000'000,
+                                                     " s: ask for less"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Inspector::Carry(Task& task) {
+  const int64_t give_up_ns = options_.clock() + options_.task_ns_max;
+  RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
+  Inquiry inquiry;
+  ASSIGN_OR_RETURN(inquiry, task.prepare());
+  std::unique_ptr<Child> child;
+  ASSIGN_OR_RETURN(child, options_.start(inquiry));
+  RETURN_IF_ERROR(child->Send(inquiry.request));
+  return Await(*child, task, give_up_ns);
+}
+
+absl::StatusOr<std::string> Inspector::Await(Child& child, const Task& task, int64_t give_up_ns) {
+  pollfd watched[] = {{child.socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
+  for (;;) {
+    RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
+    DropUnwanted();
+    poll(watched, 2, static_cast<int>(kLookMs));
+    if (watched[0].revents != 0) return child.Receive();
+    eventfd_t count;
+    eventfd_read(wake_, &count);
+  }
+}
+
+void Inspector::DropUnwanted() {
+  std::vector<std::unique_ptr<Task>> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto kept = std::stable_partition(
+        waiting_.begin(), waiting_.end(),
+        [&](const auto& task) { return CheckStillWanted(*task, kNoDeadline).ok(); });
+    std::move(kept, waiting_.end(), std::back_inserter(dropped));
+    waiting_.erase(kept, waiting_.end());
+    for (const std::unique_ptr<Task>& task : dropped) waiting_bytes_ -= task->bytes;
+  }
+  for (const std::unique_ptr<Task>& task : dropped)
+    task->done(CheckStillWanted(*task, kNoDeadline));
+}
+
+}  // namespace warpcall::inspect

@@ -1,0 +1,97 @@
+// Benchmark and Profile, one at a time, each in a process of its own: what it allocates is gone
+// with it, it can be ended at any moment, and neither a crash nor a profiler's hold on a process
+// reaches the server.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/engine/clock.h"
+#include "server/inspect/child.h"
+
+namespace warpcall::inspect {
+
+enum class Kind : uint8_t { kBenchmark, kProfile };
+const char* KindName(Kind kind);  // "benchmark", "profile"
+
+// What to look into.
+struct Inquiry {
+  Kind kind = Kind::kBenchmark;
+  std::string device;
+  int device_index = 0;     // in the engine's list
+  std::string request;      // for the child
+  std::string traceparent;  // may be empty
+  // Of a profile.
+  std::string request_id;
+  int row = -1;  // Row::id
+};
+
+struct Task {
+  int64_t bytes = 0;          // of the message that it came in
+  int64_t not_before_ns = 0;  // later ones go first until then
+  int64_t deadline_ns = kNoDeadline;
+  // Set by whoever lost interest; outlives the task.
+  const std::atomic<bool>* cancelled = nullptr;
+  // Called when its turn has come, on the inspector's thread.
+  absl::AnyInvocable<absl::StatusOr<Inquiry>()> prepare;
+  // Called exactly once for a task that was taken, as the last thing.
+  absl::AnyInvocable<void(absl::StatusOr<std::string>)> done;
+};
+
+// Thread-safe.
+class Inspector {
+ public:
+  struct Options {
+    int waiting_max = 8;
+    int64_t waiting_bytes_max = int64_t{1} << 30;
+    int64_t task_ns_max = 600'000'000'000;
+    Clock clock = MonotonicNs;
+    std::function<absl::StatusOr<std::unique_ptr<Child>>(const Inquiry&)> start = nullptr;
+  };
+
+  explicit Inspector(Options options);
+  // Ends what runs; what waits is done with UNAVAILABLE.
+  ~Inspector();
+
+  // Takes the task or leaves it with the reason: RESOURCE_EXHAUSTED with a pushback when too many
+  // wait, UNAVAILABLE after Refuse.
+  absl::Status Submit(std::unique_ptr<Task>* task);
+  // Looks at every task's `cancelled` again.
+  void Wake();
+  void Refuse();
+
+ private:
+  void Loop();
+  std::unique_ptr<Task> Next();
+  // How long from now until a task may start; zero: one may.
+  absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> Carry(Task& task);
+  absl::StatusOr<std::string> Await(Child& child, const Task& task, int64_t give_up_ns);
+  // Of a task that nobody waits for any more, or that has no more time.
+  absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;
+  void DropUnwanted();
+
+  const Options options_;
+  const int wake_;  // an eventfd
+  std::atomic<bool> stopping_{false};
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::unique_ptr<Task>> waiting_ ABSL_GUARDED_BY(mutex_);
+  int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;  // last: runs on all of the above
+};
+
+}  // namespace warpcall::inspect

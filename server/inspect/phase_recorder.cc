@@ -1,0 +1,67 @@
+#include "server/inspect/phase_recorder.h"
+
+#include <utility>
+
+#include "absl/base/const_init.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/engine/clock.h"
+#include "server/engine/phases.h"
+
+namespace warpcall::inspect {
+namespace {
+
+absl::Mutex mutex(absl::kConstInit);
+std::vector<RecordedPhase>* recorded ABSL_GUARDED_BY(mutex) = nullptr;
+int threads ABSL_GUARDED_BY(mutex) = 0;
+
+struct OpenPhases {
+  int thread = -1;
+  std::vector<RecordedPhase> open;
+};
+
+OpenPhases& ThisThread() {
+  thread_local OpenPhases phases;
+  return phases;
+}
+
+void Begin(const char* name, uint64_t request) {
+  ThisThread().open.push_back({name, request, 0, MonotonicNs(), 0});
+}
+
+// A phase that began before the recording did is not in the list of its thread.
+void End() {
+  OpenPhases& phases = ThisThread();
+  if (phases.open.empty()) return;
+  RecordedPhase phase = phases.open.back();
+  phases.open.pop_back();
+  phase.end_ns = MonotonicNs();
+  absl::MutexLock lock(&mutex);
+  if (recorded == nullptr) return;
+  if (phases.thread < 0) phases.thread = threads++;
+  phase.thread = phases.thread;
+  recorded->push_back(phase);
+}
+
+constexpr PhaseWatcher kRecorder = {Begin, End};
+
+}  // namespace
+
+void StartRecordingPhases() {
+  absl::MutexLock lock(&mutex);
+  delete recorded;
+  recorded = new std::vector<RecordedPhase>;
+  phase_watcher.store(&kRecorder, std::memory_order_release);
+}
+
+std::vector<RecordedPhase> StopRecordingPhases() {
+  absl::MutexLock lock(&mutex);
+  phase_watcher.store(nullptr, std::memory_order_release);
+  std::vector<RecordedPhase> phases;
+  if (recorded != nullptr) phases = std::move(*recorded);
+  delete recorded;
+  recorded = nullptr;
+  return phases;
+}
+
+}  // namespace warpcall::inspect

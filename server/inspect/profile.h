@@ -1,0 +1,61 @@
+// What one request makes the host and the device do: run through an engine of its own, lane and
+// all, and watched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/registry.h"
+#include "server/engine/job.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::inspect {
+
+struct ProfilePlan {
+  const Kernel* kernel = nullptr;
+  const Row* row = nullptr;
+  Problem problem;
+  std::vector<InputPieces> inputs;  // each tensor's bytes; outlive the run
+  int iterations = 3;
+  bool trace = false;
+  // Say in the trace which request this was.
+  std::string request_id;
+  std::string traceparent;  // may be empty
+};
+
+struct ProfileRow {
+  enum class Kind : uint8_t { kKernel, kCopy, kSet, kGap, kHost };
+
+  Kind kind = Kind::kKernel;
+  std::string name;
+  int64_t calls = 0;
+  int64_t total_ns = 0;
+  double fraction = 0;  // of the device's time, from its first to its last activity, of all runs
+  int32_t registers_per_thread = 0;
+  int64_t shared_memory_bytes = 0;
+  std::string grid;   // "132x1x1"; empty where there is none
+  std::string block;  // likewise
+  int64_t bytes = 0;
+  // Shares of the peak; -1: not known.
+  double achieved_occupancy = -1;
+  double sm_throughput = -1;
+  double dram_throughput = -1;
+};
+const char* KindName(ProfileRow::Kind kind);  // "kernel", "copy", ...
+
+struct ProfileReport {
+  std::vector<ProfileRow> rows;  // longest total first
+  std::string trace_json;        // Chrome's trace event format
+  std::string counters_unavailable;
+};
+
+// Runs the request a few times to warm up, once for the counters and `iterations` times for the
+// rest.
+absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_ptr<Device> device,
+                                         const ProfilePlan& plan);
+
+}  // namespace warpcall::inspect

@@ -1,0 +1,42 @@
+// From what was watched to the rows and the trace that people read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/inspect/phase_recorder.h"
+#include "server/inspect/profile.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::inspect {
+
+// One run of the request, by MonotonicNs.
+struct ProfiledRun {
+  uint64_t request = 0;
+  int64_t submitted_ns = 0;
+  int64_t queue_ns = 0;
+  int64_t done_ns = 0;
+};
+
+struct Watched {
+  std::vector<ProfiledRun> runs;
+  std::vector<DeviceActivity> activities;  // by start
+  std::vector<RecordedPhase> phases;
+  std::vector<KernelCounters> counters;  // of one run; empty: not known
+};
+
+std::vector<ProfileRow> RowsOf(const Watched& watched);
+
+struct TraceLabels {
+  std::string device;
+  std::string kernel;
+  std::string implementation;
+  std::string request_id;
+  std::string traceparent;
+};
+
+// Chrome's trace event format: a process for the host with its threads, one for the device with its
+// streams. Times in microseconds since the first run was submitted.
+std::string ChromeTrace(const Watched& watched, const TraceLabels& labels);
+
+}  // namespace warpcall::inspect

@@ -1,0 +1,20 @@
+// The process that a server starts to answer one Benchmark or Profile: this program again.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/config.h"
+#include "server/inspect/child.h"
+#include "server/inspect/inspector.h"
+
+namespace warpcall {
+
+// In the server.
+absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
+                                                                bool fault_injection);
+
+// In the process that was started, instead of serving: its exit status.
+int RunInspection(const Config& config);
+
+}  // namespace warpcall

@@ -1,0 +1,27 @@
+// Starts this very program again, with descriptors under fixed numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace warpcall {
+
+// In the new process: the first of the descriptors passed, the others follow. Above what a process
+// just started has open.
+inline constexpr int kInheritedFirst = 64;
+
+// Where a descriptor must lie before it is passed on, beyond the numbers of those passed: see
+// MoveAway.
+inline constexpr int kAway = 512;
+
+// A duplicate of `fd` at kAway or above, closed on exec; `fd` itself is closed. -1: there is none.
+int MoveAway(int fd);
+
+// `arguments` without the program's name; `inherited` at kAway or above, at most kAway -
+// kInheritedFirst of them. Nobody waits for the process: sockets say when it has ended.
+absl::Status SpawnSelf(const std::vector<std::string>& arguments,
+                       const std::vector<int>& inherited);
+
+}  // namespace warpcall

@@ -1,0 +1,231 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+#include "server/inspect/benchmark.h"
+#include "server/transport/codec.h"
+#include "server/transport/inquiry.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int kWarmupDefault = 10;
+constexpr int kIterationsDefault = 100;
+constexpr int kIterationsMax = 100'000;
+constexpr int kImplementationsMax = 64;
+
+absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max) {
+  if (value >= 0 && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, "; it must be 0 (the default) to ", max));
+}
+
+// What is asked, each name known and each shape possible.
+struct Question {
+  const Kernel* kernel;
+  Problem problem;
+};
+
+absl::StatusOr<Question> ToQuestion(const Registry& registry, const v1::BenchmarkRequest& request) {
+  Question question;
+  ASSIGN_OR_RETURN(question.kernel, registry.Find(request.kernel()));
+  if (request.implementations_size() > kImplementationsMax)
+    return absl::InvalidArgumentError(absl::StrCat(request.implementations_size(),
+                                                   " implementations are named; the limit is ",
+                                                   kImplementationsMax));
+  for (const std::string& name : request.implementations())
+    RETURN_IF_ERROR(registry.CheckImplementationName(*question.kernel, name));
+  v1::ExecuteRequest header;
+  for (const v1::TensorSpec& spec : request.inputs()) {
+    v1::Tensor* input = header.add_inputs();
+    input->set_data_type(spec.data_type());
+    *input->mutable_shape() = spec.shape();
+  }
+  *header.mutable_attributes() = request.attributes();
+  ASSIGN_OR_RETURN(question.problem, ToProblem(header, *question.kernel->op));
+  return question;
+}
+
+// Where one of the implementations named runs, or any. Where none does: the device that is named,
+// or the first, for the results to tell why.
+absl::StatusOr<int> DeviceFor(const Engine& engine, const Question& question,
+                              const v1::BenchmarkRequest& request) {
+  std::vector<std::string> names(request.implementations().begin(),
+                                 request.implementations().end());
+  if (names.empty()) names.push_back("");
+  for (const std::string& name : names) {
+    const auto choice = engine.Choose(*question.kernel, name, request.device(), question.problem);
+    if (choice.ok()) return choice->device;
+    if (!absl::IsUnimplemented(choice.status()) || request.implementations().empty())
+      return choice.status();
+  }
+  for (int i = 0; i < engine.device_count(); ++i)
+    if (engine.device(i).properties().name == request.device()) return i;
+  return 0;
+}
+
+// A row that is asked for, and whether it runs.
+struct Candidate {
+  const Row* row;
+  absl::Status status;
+};
+
+void AddCandidate(const Row& row, const Question& question, const DeviceProperties& device,
+                  std::vector<Candidate>* candidates) {
+  for (const Candidate& other : *candidates)
+    if (other.row == &row) return;
+  candidates->push_back({&row, Registry::CheckRuns(row, question.problem, device)});
+}
+
+// The rows named that are for this kind of device; where a name has none, its rows with the reason.
+// No name: all that run.
+std::vector<Candidate> CandidatesFor(const Registry& registry, const Question& question,
+                                     const v1::BenchmarkRequest& request,
+                                     const DeviceProperties& device) {
+  const Kernel& kernel = *question.kernel;
+  std::vector<Candidate> candidates;
+  const auto add_named = [&](absl::string_view name, bool any_kind) {
+    const size_t before = candidates.size();
+    for (const int id : kernel.rows) {
+      const Row& row = registry.rows()[static_cast<size_t>(id)];
+      if (Registry::Matches(row, name) &&
+          (any_kind || row.implementation.device_kind == device.kind))
+        AddCandidate(row, question, device, &candidates);
+    }
+    return candidates.size() > before;
+  };
+  for (const std::string& name : request.implementations())
+    if (!add_named(name, false)) add_named(name, true);
+  if (!request.implementations().empty()) return candidates;
+  add_named("", false);
+  std::erase_if(candidates, [](const Candidate& candidate) { return !candidate.status.ok(); });
+  return candidates;
+}
+
+void Describe(const inspect::BenchmarkResult& result, const Work& work, double ceiling,
+              v1::BenchmarkResult* described) {
+  if (!result.status.ok()) {
+    described->set_error(std::string(result.status.message()));
+    return;
+  }
+  described->set_mean_ns(result.mean_ns);
+  described->set_median_ns(result.median_ns);
+  described->set_min_ns(result.min_ns);
+  described->set_p90_ns(result.p90_ns);
+  described->set_iterations(result.iterations);
+  described->set_launches_per_iteration(result.launches_per_iteration);
+  described->set_relative_error(result.relative_error);
+  described->set_checked_elements(result.checked_elements);
+  const double seconds = result.median_ns / 1e9;
+  if (seconds > 0) {
+    described->set_bytes_per_second(static_cast<double>(work.bytes) / seconds);
+    described->set_flops_per_second(static_cast<double>(work.flops) / seconds);
+  }
+  if (ceiling > 0) described->set_fraction_of_ceiling(described->bytes_per_second() / ceiling);
+  v1::LaunchInfo& launch = *described->mutable_launch();
+  launch.set_bytes_moved(work.bytes);
+  launch.set_flops(work.flops);
+  launch.set_theoretical_occupancy(result.shape.theoretical_occupancy);
+  launch.set_waves(result.shape.waves);
+  launch.set_gpu_kernels(result.shape.gpu_kernels);
+}
+
+v1::BenchmarkResponse ToResponse(const std::vector<Candidate>& candidates, const Work& work,
+                                 const inspect::BenchmarkReport& report) {
+  v1::BenchmarkResponse response;
+  response.set_ceiling_bytes_per_second(report.ceiling_bytes_per_second);
+  auto result = report.results.begin();
+  for (const Candidate& candidate : candidates) {
+    v1::BenchmarkResult* described = response.add_results();
+    described->set_implementation(candidate.row->implementation.name);
+    described->set_family(FamilyName(candidate.row->implementation.family));
+    if (candidate.status.ok())
+      Describe(*result++, work, report.ceiling_bytes_per_second, described);
+    else
+      described->set_error(std::string(candidate.status.message()));
+  }
+  return response;
+}
+
+// A limit of `benchmark_bytes_max` on the memory, which nothing that waits changes.
+absl::Status CheckMemory(const ExecuteDeps& deps, const Problem& problem) {
+  const int64_t bytes = inspect::BenchmarkBytes(problem);
+  if (bytes <= deps.benchmark_bytes_max) return absl::OkStatus();
+  return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                               "benchmarking these shapes takes ", bytes, " bytes; the limit is ",
+                               deps.benchmark_bytes_max, " (benchmark_mib)")),
+                           kNeverRetry);
+}
+
+absl::StatusOr<v1::BenchmarkRequest> Parse(const std::string& bytes) {
+  v1::BenchmarkRequest request;
+  if (!request.ParseFromString(bytes))
+    return absl::InvalidArgumentError(
+        "the message is not a valid BenchmarkRequest: protobuf cannot parse it");
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes) {
+  v1::BenchmarkRequest request;
+  ASSIGN_OR_RETURN(request, Parse(bytes));
+  RETURN_IF_ERROR(CheckCount("warmup_iterations", request.warmup_iterations(), kIterationsMax));
+  RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kIterationsMax));
+  Question question;
+  ASSIGN_OR_RETURN(question, ToQuestion(*deps.registry, request));
+  RETURN_IF_ERROR(CheckMemory(deps, question.problem));
+  inspect::Inquiry inquiry;
+  inquiry.kind = inspect::Kind::kBenchmark;
+  ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, question, request));
+  inquiry.device = deps.engine->device(inquiry.device_index).properties().name;
+  inquiry.request = std::move(bytes);
+  return inquiry;
+}
+
+inspect::Inquiry CeilingInquiry(const std::string& device) {
+  v1::BenchmarkRequest request;
+  request.set_kernel("identity");
+  request.set_iterations(1);
+  v1::TensorSpec* input = request.add_inputs();
+  input->set_data_type(v1::DATA_TYPE_FLOAT32);
+  input->add_shape(0);
+  inspect::Inquiry inquiry;
+  inquiry.kind = inspect::Kind::kBenchmark;
+  inquiry.device = device;
+  inquiry.request = request.SerializeAsString();
+  return inquiry;
+}
+
+void NoteCeiling(const std::string& response, int device, Engine* engine) {
+  v1::BenchmarkResponse parsed;
+  if (parsed.ParseFromString(response))
+    engine->NoteBandwidth(device, parsed.ceiling_bytes_per_second());
+}
+
+absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* device,
+                                            const std::string& bytes) {
+  v1::BenchmarkRequest request;
+  ASSIGN_OR_RETURN(request, Parse(bytes));
+  Question question;
+  ASSIGN_OR_RETURN(question, ToQuestion(registry, request));
+  const std::vector<Candidate> candidates =
+      CandidatesFor(registry, question, request, device->properties());
+  inspect::BenchmarkPlan plan{.kernel = question.kernel, .rows = {}, .problem = question.problem};
+  for (const Candidate& candidate : candidates)
+    if (candidate.status.ok()) plan.rows.push_back(candidate.row);
+  plan.warmup_iterations =
+      request.warmup_iterations() > 0 ? request.warmup_iterations() : kWarmupDefault;
+  plan.iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
+  plan.seed = request.seed();
+  inspect::BenchmarkReport report;
+  ASSIGN_OR_RETURN(report, inspect::RunBenchmark(registry, device, plan, {}));
+  v1::BenchmarkResponse response =
+      ToResponse(candidates, question.kernel->op->work(question.problem), report);
+  response.set_device(device->properties().name);
+  return response.SerializeAsString();
+}
+
+}  // namespace warpcall

@@ -1,0 +1,137 @@
+#include "server/transport/inspect_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+#include "server/log.h"
+#include "server/transport/inquiry.h"
+#include "server/transport/status.h"
+
+namespace warpcall {
+namespace {
+
+// What a gRPC thread may copy; larger messages are read on the inspector's thread.
+constexpr size_t kReadAtOnceBytesMax = 256 << 10;
+
+std::string Flat(grpc::ByteBuffer* message) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  bytes.reserve(message->Length());
+  if (message->Dump(&slices).ok())
+    for (const grpc::Slice& slice : slices)
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  message->Clear();
+  return bytes;
+}
+
+}  // namespace
+
+InspectCall::InspectCall(ExecuteDeps* deps, inspect::Kind kind,
+                         grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+    : deps_(deps),
+      kind_(kind),
+      context_(context),
+      response_(response),
+      start_ns_(deps->clock()),
+      id_(deps->next_id.fetch_add(1, std::memory_order_relaxed)),
+      request_id_(absl::StrCat("warpcall-", id_)) {
+  deps->open_calls.fetch_add(1);
+}
+
+InspectCall* InspectCall::Start(ExecuteDeps* deps, inspect::Kind kind,
+                                grpc::CallbackServerContext* context,
+                                const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto* call = new InspectCall(deps, kind, context, response);
+  absl::Status status = call->Submit(const_cast<grpc::ByteBuffer*>(request));
+  if (!status.ok()) call->Finish(status);
+  return call;
+}
+
+absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
+  if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
+  const auto bytes = static_cast<int64_t>(message->Length());
+  RETURN_IF_ERROR(CheckMessageBytes(*deps_, "the message", bytes));
+  auto task = std::make_unique<inspect::Task>();
+  task->bytes = bytes;
+  task->deadline_ns = DeadlineNs(*context_, start_ns_);
+  task->cancelled = &cancelled_;
+  if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) {
+    inspect::Inquiry inquiry;
+    ASSIGN_OR_RETURN(inquiry, Read(message));
+    task->prepare = [inquiry = std::move(inquiry)]() mutable { return std::move(inquiry); };
+  } else {
+    message_.Swap(message);
+    task->prepare = [this] { return Read(&message_); };
+  }
+  task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
+  return deps_->inspector->Submit(&task);
+}
+
+absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
+  std::string bytes = Flat(message);
+  inspect::Inquiry inquiry;
+  if (kind_ == inspect::Kind::kBenchmark) {
+    ASSIGN_OR_RETURN(inquiry, ToBenchmarkInquiry(*deps_, std::move(bytes)));
+  } else {
+    ASSIGN_OR_RETURN(inquiry, ToProfileInquiry(*deps_, std::move(bytes), request_id_));
+  }
+  if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
+  if (const auto trace = FindTraceContext(*context_); trace.has_value())
+    inquiry.traceparent = ToTraceparent(*trace);
+  device_ = inquiry.device;
+  device_index_ = inquiry.device_index;
+  row_ = inquiry.row;
+  return inquiry;
+}
+
+void InspectCall::OnCancel() {
+  cancelled_.store(true);
+  deps_->inspector->Wake();
+}
+
+void InspectCall::Answer(absl::StatusOr<std::string> bytes) {
+  absl::Status status = bytes.status();
+  if (status.ok()) {
+    NoteFindings(*bytes);
+    status = CheckMessageBytes(*deps_, "the answer", static_cast<int64_t>(bytes->size()));
+  }
+  if (status.ok()) {
+    auto* owner = new std::string(*std::move(bytes));
+    const grpc::Slice slice(
+        owner->data(), owner->size(), [](void* p) { delete static_cast<std::string*>(p); }, owner);
+    grpc::ByteBuffer answer(&slice, 1);
+    response_->Swap(&answer);
+  }
+  Finish(status);
+}
+
+void InspectCall::NoteFindings(const std::string& bytes) {
+  if (kind_ == inspect::Kind::kBenchmark) {
+    NoteCeiling(bytes, device_index_, deps_->engine);
+    return;
+  }
+  const double occupancy = AchievedOccupancy(bytes);
+  if (occupancy >= 0) deps_->metrics->NoteAchievedOccupancy(row_, device_index_, occupancy);
+}
+
+void InspectCall::Finish(const absl::Status& status) {
+  const LogLevel level =
+      absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError : LogLevel::kInfo;
+  std::vector<LogField> fields = {{"request_id", request_id_},
+                                  {"peer", context_->peer()},
+                                  {"device", device_},
+                                  {"code", CodeName(status.code())},
+                                  {"total_ns", deps_->clock() - start_ns_},
+                                  {"error", absl::string_view(status.message())}};
+  if (const auto trace = FindTraceContext(*context_); trace.has_value()) {
+    fields.emplace_back("trace_id", trace->trace_id);
+    fields.emplace_back("parent_id", trace->parent_id);
+  }
+  Log(level, absl::StrCat(inspect::KindName(kind_), status.ok() ? " done" : " failed"), fields);
+  AddPushback(status, context_);
+  grpc::ServerUnaryReactor::Finish(ToGrpcStatus(status));
+}
+
+}  // namespace warpcall

@@ -1,0 +1,146 @@
+#include <google/protobuf/arena.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "server/inspect/profile.h"
+#include "server/transport/codec.h"
+#include "server/transport/inquiry.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int kIterationsDefault = 3;
+constexpr int kIterationsMax = 1000;
+
+// A profile's request, taken apart: tensors stay in `inner`, the bytes of the ExecuteRequest.
+struct Question {
+  int iterations = 0;
+  bool trace = false;
+  std::string inner;
+  DecodedRequest decoded;
+  const Kernel* kernel = nullptr;
+  Problem problem;
+};
+
+absl::Status Read(const Registry& registry, const std::string& bytes, Question* question) {
+  v1::ProfileRequest request;
+  if (!request.ParseFromString(bytes))
+    return absl::InvalidArgumentError(
+        "the message is not a valid ProfileRequest: protobuf cannot parse it");
+  if (request.iterations() < 0 || request.iterations() > kIterationsMax)
+    return absl::InvalidArgumentError(absl::StrCat("iterations is ", request.iterations(),
+                                                   "; it must be 0 (the default) to ",
+                                                   kIterationsMax));
+  question->iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
+  question->trace = request.trace();
+  question->inner = request.request().SerializeAsString();
+  request.Clear();
+  RETURN_IF_ERROR(question->decoded.Decode({wire::Bytes(question->inner)}));
+  const v1::ExecuteRequest& header = question->decoded.header();
+  ASSIGN_OR_RETURN(question->kernel, registry.Find(header.kernel()));
+  RETURN_IF_ERROR(registry.CheckImplementationName(*question->kernel, header.implementation()));
+  ASSIGN_OR_RETURN(question->problem, ToProblem(header, *question->kernel->op));
+  return question->decoded.CheckDataBytes(*question->kernel->op, question->problem);
+}
+
+absl::Status CheckOutputBytes(const ExecuteDeps& deps, const Problem& problem) {
+  int64_t bytes = 0;
+  for (const TensorSpec& spec : problem.outputs) bytes += static_cast<int64_t>(spec.bytes());
+  return CheckMessageBytes(deps, absl::StrCat("the output ", ToString(problem.outputs[0])), bytes);
+}
+
+v1::ProfileRow ToProto(const inspect::ProfileRow& row) {
+  v1::ProfileRow proto;
+  proto.set_name(row.name);
+  proto.set_kind(inspect::KindName(row.kind));
+  proto.set_calls(row.calls);
+  proto.set_total_ns(row.total_ns);
+  if (row.calls > 0)
+    proto.set_mean_ns(static_cast<double>(row.total_ns) / static_cast<double>(row.calls));
+  proto.set_fraction(row.fraction);
+  proto.set_registers_per_thread(row.registers_per_thread);
+  proto.set_shared_memory_bytes(row.shared_memory_bytes);
+  proto.set_grid(row.grid);
+  proto.set_block(row.block);
+  proto.set_achieved_occupancy(row.achieved_occupancy);
+  proto.set_sm_throughput(row.sm_throughput);
+  proto.set_dram_throughput(row.dram_throughput);
+  proto.set_bytes(row.bytes);
+  return proto;
+}
+
+}  // namespace
+
+absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
+                                                  const std::string& id) {
+  Question question;
+  RETURN_IF_ERROR(Read(*deps.registry, bytes, &question));
+  RETURN_IF_ERROR(CheckOutputBytes(deps, question.problem));
+  const v1::ExecuteRequest& header = question.decoded.header();
+  Engine::Choice choice;
+  ASSIGN_OR_RETURN(choice, deps.engine->Choose(*question.kernel, header.implementation(),
+                                               header.device(), question.problem));
+  inspect::Inquiry inquiry;
+  inquiry.kind = inspect::Kind::kProfile;
+  inquiry.device = deps.engine->device(choice.device).properties().name;
+  inquiry.device_index = choice.device;
+  inquiry.row = choice.row->id;
+  inquiry.request = std::move(bytes);
+  inquiry.request_id = header.request_id();
+  if (inquiry.request_id.empty()) {
+    inquiry.request_id = id;
+    // What follows in a message is merged with what came before.
+    v1::ProfileRequest with_id;
+    with_id.mutable_request()->set_request_id(inquiry.request_id);
+    with_id.AppendToString(&inquiry.request);
+  }
+  return inquiry;
+}
+
+double AchievedOccupancy(const std::string& response) {
+  v1::ProfileResponse parsed;
+  double weighted = 0;
+  double weight = 0;
+  if (parsed.ParseFromString(response)) {
+    for (const v1::ProfileRow& row : parsed.rows()) {
+      if (row.kind() != inspect::KindName(inspect::ProfileRow::Kind::kKernel) ||
+          row.achieved_occupancy() < 0)
+        continue;
+      weighted += static_cast<double>(row.total_ns()) * row.achieved_occupancy();
+      weight += static_cast<double>(row.total_ns());
+    }
+  }
+  return weight > 0 ? weighted / weight : -1;
+}
+
+absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_ptr<Device> device,
+                                          const std::string& bytes, absl::string_view traceparent) {
+  Question question;
+  RETURN_IF_ERROR(Read(registry, bytes, &question));
+  const v1::ExecuteRequest& header = question.decoded.header();
+  inspect::ProfilePlan plan;
+  plan.kernel = question.kernel;
+  ASSIGN_OR_RETURN(plan.row, registry.Select(*question.kernel, header.implementation(),
+                                             question.problem, device->properties()));
+  plan.problem = question.problem;
+  for (size_t i = 0; i < question.problem.inputs.size(); ++i)
+    plan.inputs.push_back(question.decoded.data(i).pieces);
+  plan.iterations = question.iterations;
+  plan.trace = question.trace;
+  plan.request_id = header.request_id();
+  plan.traceparent = std::string(traceparent);
+  v1::ProfileResponse response;
+  response.set_device(device->properties().name);
+  response.set_implementation(plan.row->implementation.name);
+  response.set_iterations(plan.iterations);
+  inspect::ProfileReport report;
+  ASSIGN_OR_RETURN(report, inspect::RunProfile(registry, std::move(device), plan));
+  for (const inspect::ProfileRow& row : report.rows) *response.add_rows() = ToProto(row);
+  response.set_trace_json(std::move(report.trace_json));
+  response.set_counters_unavailable(report.counters_unavailable);
+  return response.SerializeAsString();
+}
+
+}  // namespace warpcall

@@ -1,0 +1,287 @@
+// Benchmark and Profile through the real server, which answers them from a process of their own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "tests/e2e/eventually.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+v1::BenchmarkRequest BenchmarkOf(const std::string& kernel,
+                                 const std::vector<std::vector<int64_t>>& shapes) {
+  v1::BenchmarkRequest request;
+  request.set_kernel(kernel);
+  for (const std::vector<int64_t>& shape : shapes) {
+    v1::TensorSpec* input = request.add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->mutable_shape()->Assign(shape.begin(), shape.end());
+  }
+  return request;
+}
+
+// Takes minutes: one thread's triple loop, and the truth's.
+v1::BenchmarkRequest EndlessBenchmark() {
+  v1::BenchmarkRequest request = BenchmarkOf("matmul", {{6000, 6000}, {6000, 6000}});
+  request.add_implementations("manual");
+  return request;
+}
+
+// Processes that the server started and that have not ended.
+int ChildrenOf(pid_t server) {
+  int children = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(server) + "/task")) {
+    std::ifstream list(task.path() / "children");
+    for (std::string pid; list >> pid;) ++children;
+  }
+  return children;
+}
+
+class InspectTest : public ::testing::Test {
+ protected:
+  struct BenchmarkReply {
+    grpc::Status status;
+    v1::BenchmarkResponse response;
+  };
+  BenchmarkReply Benchmark(const v1::BenchmarkRequest& request,
+                           std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    BenchmarkReply reply;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    reply.status = stub_->Benchmark(&context, request, &reply.response);
+    return reply;
+  }
+
+  ServerProcess server_;
+  std::shared_ptr<grpc::Channel> channel_ = Connect(server_.address());
+  std::unique_ptr<v1::KernelService::Stub> stub_ = v1::KernelService::NewStub(channel_);
+};
+
+TEST_F(InspectTest, TimesEveryRowThatFitsBesideTheCopyCeiling) {
+  const BenchmarkReply reply = Benchmark(BenchmarkOf("softmax", {{512, 1000}}));
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  EXPECT_EQ(reply.response.device(), "cpu");
+  EXPECT_GT(reply.response.ceiling_bytes_per_second(), 1e8);
+  std::vector<std::string> families;
+  for (const v1::BenchmarkResult& result : reply.response.results()) {
+    SCOPED_TRACE(result.implementation());
+    families.push_back(result.family());
+    EXPECT_EQ(result.error(), "");
+    EXPECT_GT(result.min_ns(), 0);
+    EXPECT_LE(result.min_ns(), result.median_ns());
+    EXPECT_LE(result.median_ns(), result.p90_ns());
+    EXPECT_GE(result.mean_ns(), result.min_ns());
+    EXPECT_GE(result.iterations(), 1);
+    EXPECT_GT(result.relative_error(), 0);
+    EXPECT_LT(result.relative_error(), 1e-6);
+    EXPECT_EQ(result.launch().bytes_moved(), 2 * 4 * 512'000);
+    EXPECT_NEAR(result.bytes_per_second(), 2 * 4 * 512e3 / (result.median_ns() / 1e9),
+                0.01 * result.bytes_per_second());
+    EXPECT_NEAR(result.fraction_of_ceiling(),
+                result.bytes_per_second() / reply.response.ceiling_bytes_per_second(), 1e-6);
+  }
+  EXPECT_THAT(families, ::testing::UnorderedElementsAre("cpu", "library", "manual", "reference"));
+  // The ceiling is known to everyone from now on.
+  grpc::ClientContext context;
+  v1::ListDevicesResponse devices;
+  ASSERT_TRUE(stub_->ListDevices(&context, {}, &devices).ok());
+  EXPECT_GE(devices.devices(0).measured_bandwidth_bytes_per_second(),
+            reply.response.ceiling_bytes_per_second());
+  EXPECT_GT(server_.Sum("warpcall_device_bandwidth_ceiling_bytes_per_second"), 0);
+}
+
+TEST_F(InspectTest, TimesTheRowsThatAreNamedOnceEach) {
+  v1::BenchmarkRequest request = BenchmarkOf("gelu", {{10'000}});
+  for (const char* const name : {"cpu", "float64", "simd_fused"}) request.add_implementations(name);
+  request.set_iterations(7);
+  const BenchmarkReply reply = Benchmark(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  ASSERT_EQ(reply.response.results_size(), 2);
+  EXPECT_EQ(reply.response.results(0).implementation(), "simd_fused");
+  EXPECT_EQ(reply.response.results(0).iterations(), 7);
+  EXPECT_EQ(reply.response.results(1).implementation(), "float64");
+}
+
+TEST_F(InspectTest, RefusesWithValueAndLimit) {
+  struct Case {
+    v1::BenchmarkRequest request;
+    grpc::StatusCode code;
+    std::string message;
+  };
+  std::vector<Case> cases;
+  const auto add = [&](grpc::StatusCode code, const std::string& message) {
+    return &cases.emplace_back(Case{BenchmarkOf("gelu", {{16}}), code, message}).request;
+  };
+  add(grpc::NOT_FOUND, "kernel \"relu\"")->set_kernel("relu");
+  add(grpc::NOT_FOUND, "implementation \"fast\"")->add_implementations("fast");
+  add(grpc::NOT_FOUND, "there is: cpu")->set_device("cuda:0");
+  add(grpc::INVALID_ARGUMENT, "gelu takes 1 input")->clear_inputs();
+  add(grpc::INVALID_ARGUMENT, "data type 9")->mutable_inputs(0)->set_data_type(v1::DataType(9));
+  add(grpc::INVALID_ARGUMENT, "dimension 0 is -1")->mutable_inputs(0)->set_shape(0, -1);
+  add(grpc::INVALID_ARGUMENT, "iterations is 100001; it must be")->set_iterations(100'001);
+  add(grpc::INVALID_ARGUMENT, "warmup_iterations is -1")->set_warmup_iterations(-1);
+  (*add(grpc::INVALID_ARGUMENT, "")->mutable_attributes())["approximate"].set_string_value("no");
+  add(grpc::RESOURCE_EXHAUSTED, "(benchmark_mib)")
+      ->mutable_inputs(0)
+      ->set_shape(0, int64_t{1} << 40);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.message);
+    const BenchmarkReply reply = Benchmark(c.request);
+    EXPECT_EQ(reply.status.error_code(), c.code);
+    EXPECT_THAT(reply.status.error_message(), HasSubstr(c.message));
+  }
+  EXPECT_TRUE(Benchmark(BenchmarkOf("gelu", {{16}})).status.ok());
+}
+
+TEST_F(InspectTest, NothingToComputeIsNoError) {
+  const BenchmarkReply reply = Benchmark(BenchmarkOf("gelu", {{0, 5}}));
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  for (const v1::BenchmarkResult& result : reply.response.results()) {
+    EXPECT_EQ(result.error(), "");
+    EXPECT_EQ(result.bytes_per_second(), 0);
+  }
+}
+
+TEST_F(InspectTest, ProfilesWhatARequestDoes) {
+  v1::ProfileRequest request;
+  *request.mutable_request() = Request("softmax", {FloatTensor(300'000)});
+  request.mutable_request()->set_request_id("look at me");
+  request.set_iterations(2);
+  request.set_trace(true);
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  v1::ProfileResponse response;
+  const grpc::Status status = stub_->Profile(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.device(), "cpu");
+  EXPECT_EQ(response.iterations(), 2);
+  EXPECT_NE(response.counters_unavailable(), "");
+  std::map<std::string, const v1::ProfileRow*> rows;
+  for (const v1::ProfileRow& row : response.rows()) rows[row.name()] = &row;
+  ASSERT_EQ(rows.count(response.implementation()), 1u);
+  const v1::ProfileRow& kernel = *rows[response.implementation()];
+  EXPECT_EQ(kernel.kind(), "kernel");
+  EXPECT_EQ(kernel.calls(), 2);
+  EXPECT_DOUBLE_EQ(kernel.mean_ns(), static_cast<double>(kernel.total_ns()) / 2);
+  EXPECT_EQ(kernel.achieved_occupancy(), -1);
+  for (const char* const phase : {"queue", "copy_in", "enqueue"}) EXPECT_EQ(rows.count(phase), 1u);
+  const auto trace = nlohmann::json::parse(response.trace_json());
+  EXPECT_EQ(trace["otherData"]["request_id"], "look at me");
+  EXPECT_THAT(trace["otherData"]["traceparent"].get<std::string>(),
+              StartsWith("00-0af7651916cd43dd8448eb211c80319c"));
+  EXPECT_GT(trace["traceEvents"].size(), 10u);
+  EXPECT_THAT(server_.log(), HasSubstr("request_id=\"look at me\""));
+  EXPECT_THAT(server_.log(), HasSubstr("trace_id=0af7651916cd43dd8448eb211c80319c"));
+}
+
+TEST_F(InspectTest, ProfilesRequestsOfManyMegabytes) {
+  v1::ProfileRequest request;
+  *request.mutable_request() = Request("identity", {FloatTensor(3 << 20)});
+  grpc::ClientContext context;
+  v1::ProfileResponse response;
+  const grpc::Status status = stub_->Profile(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.trace_json(), "");
+  EXPECT_GT(response.rows_size(), 0);
+}
+
+TEST_F(InspectTest, ProfileRefusesWhatExecuteRefuses) {
+  v1::ProfileRequest request;
+  *request.mutable_request() = Request("gelu", {FloatTensor(16)});
+  request.mutable_request()->mutable_inputs(0)->mutable_data()->pop_back();
+  grpc::ClientContext context;
+  v1::ProfileResponse response;
+  const grpc::Status status = stub_->Profile(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("63 bytes of data"));
+}
+
+TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
+  grpc::ClientContext context;
+  std::thread benchmark([&] {
+    v1::BenchmarkResponse response;
+    EXPECT_EQ(stub_->Benchmark(&context, EndlessBenchmark(), &response).error_code(),
+              grpc::CANCELLED);
+  });
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 1; }));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i)
+    ASSERT_TRUE(Execute(channel_, Request("gelu", {FloatTensor(100'000)})).status.ok());
+  // Alone they take a tenth of a second; sanitized and starved by equals, several.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  // And the client's interest is what keeps the process alive.
+  context.TryCancel();
+  benchmark.join();
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 0; }));
+  EXPECT_TRUE(Benchmark(BenchmarkOf("gelu", {{16}})).status.ok());
+}
+
+TEST_F(InspectTest, ADeadlineEndsABenchmark) {
+  const BenchmarkReply reply = Benchmark(EndlessBenchmark(), std::chrono::milliseconds(500));
+  EXPECT_EQ(reply.status.error_code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 0; }));
+}
+
+TEST_F(InspectTest, DrainingFinishesWhatRunsAndRefusesMore) {
+  std::atomic<bool> done{false};
+  v1::BenchmarkRequest request = BenchmarkOf("gelu", {{1 << 20}});
+  request.set_iterations(100'000);  // until the rows' time is up, some seconds
+  std::thread benchmark([&] {
+    const BenchmarkReply reply = Benchmark(request);
+    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+    done.store(true);
+  });
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 1; }));
+  server_.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] {
+    const BenchmarkReply reply = Benchmark(BenchmarkOf("gelu", {{16}}));
+    return reply.status.error_code() == grpc::UNAVAILABLE || done.load();
+  }));
+  EXPECT_EQ(server_.Wait(), 0);
+  benchmark.join();
+}
+
+TEST(Inspect, TheServersEndIsTheChilds) {
+  pid_t child = 0;
+  std::thread benchmark;
+  {
+    ServerProcess server({"--drain_seconds=0.1"});
+    const std::string address = server.address();
+    benchmark = std::thread([address] {
+      grpc::ClientContext context;
+      v1::BenchmarkResponse response;
+      EXPECT_FALSE(v1::KernelService::NewStub(Connect(address))
+                       ->Benchmark(&context, EndlessBenchmark(), &response)
+                       .ok());
+    });
+    EXPECT_TRUE(Eventually([&] { return ChildrenOf(server.pid()) == 1; }));
+    for (const auto& task :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(server.pid()) + "/task")) {
+      std::ifstream list(task.path() / "children");
+      list >> child;
+    }
+    EXPECT_EQ(server.Stop(), 1);  // what it accepted was not done
+  }
+  benchmark.join();
+  EXPECT_TRUE(Eventually([&] { return kill(child, 0) != 0; }));
+}
+
+}  // namespace
+}  // namespace warpcall::testing

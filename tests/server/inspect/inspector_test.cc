@@ -1,0 +1,272 @@
+#include "server/inspect/inspector.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "server/engine/retry_pushback.h"
+
+namespace warpcall::inspect {
+namespace {
+
+// Children that are threads: what a request makes them do is the test's.
+class Children {
+ public:
+  using Answer = std::function<absl::StatusOr<std::string>(const std::string&)>;
+
+  ~Children() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::StatusOr<std::unique_ptr<Child>> Start(const Answer& answer) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return absl::InternalError("socketpair");
+    threads_.emplace_back([this, socket = pair[1], answer] {
+      ServeParent(socket, answer, [this] {
+        absl::MutexLock lock(&mutex_);
+        ++gone_;
+      }).IgnoreError();
+      close(socket);
+    });
+    return std::make_unique<Child>(pair[0]);
+  }
+
+  void AwaitGone(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_ >= count; };
+    mutex_.Await(absl::Condition(&reached));
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int gone_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::thread> threads_;
+};
+
+// A task and what became of it.
+struct Asked {
+  std::atomic<bool> cancelled{false};
+  absl::Notification done;
+  absl::StatusOr<std::string> answer = absl::UnknownError("not yet");
+
+  const absl::StatusOr<std::string>& Await() {
+    done.WaitForNotification();
+    return answer;
+  }
+};
+
+class InspectorTest : public ::testing::Test {
+ protected:
+  void StartInspector(Inspector::Options options) {
+    options.clock = [this] { return now_ns_.load(); };
+    options.start = [this](const Inquiry&) { return children_.Start(answer_); };
+    inspector_ = std::make_unique<Inspector>(std::move(options));
+  }
+
+  absl::Status Ask(const std::string& request, Asked* asked, int64_t bytes = 0,
+                   int64_t deadline_ns = kNoDeadline) {
+    auto task = std::make_unique<Task>();
+    task->bytes = bytes;
+    task->deadline_ns = deadline_ns;
+    task->cancelled = &asked->cancelled;
+    task->prepare = [request]() -> absl::StatusOr<Inquiry> {
+      if (request == "refused") return absl::InvalidArgumentError("no such thing");
+      Inquiry inquiry;
+      inquiry.request = request;
+      return inquiry;
+    };
+    task->done = [asked](absl::StatusOr<std::string> answer) {
+      asked->answer = std::move(answer);
+      asked->done.Notify();
+    };
+    return inspector_->Submit(&task);
+  }
+
+  std::atomic<int64_t> now_ns_{0};
+  Children children_;
+  Children::Answer answer_ = [](const std::string& request) -> absl::StatusOr<std::string> {
+    return "answer to " + request;
+  };
+  std::unique_ptr<Inspector> inspector_;
+};
+
+TEST_F(InspectorTest, GivesTheChildsAnswer) {
+  StartInspector({});
+  Asked asked;
+  ASSERT_TRUE(Ask(std::string(3 << 20, 'x'), &asked).ok());
+  ASSERT_TRUE(asked.Await().ok()) << asked.answer.status();
+  EXPECT_EQ(*asked.answer, "answer to " + std::string(3 << 20, 'x'));
+}
+
+TEST_F(InspectorTest, GivesTheChildsErrorWithItsCode) {
+  answer_ = [](const std::string&) { return absl::ResourceExhaustedError("17 bytes; 16 is max"); };
+  StartInspector({});
+  Asked asked;
+  ASSERT_TRUE(Ask("a", &asked).ok());
+  EXPECT_EQ(asked.Await().status(), absl::ResourceExhaustedError("17 bytes; 16 is max"));
+}
+
+TEST_F(InspectorTest, WhatIsRefusedWhenItsTurnComesStartsNoChild) {
+  answer_ = [](const std::string&) -> absl::StatusOr<std::string> {
+    ADD_FAILURE() << "a child was started";
+    return "";
+  };
+  StartInspector({});
+  Asked asked;
+  ASSERT_TRUE(Ask("refused", &asked).ok());
+  EXPECT_EQ(asked.Await().status(), absl::InvalidArgumentError("no such thing"));
+}
+
+TEST_F(InspectorTest, RunsOneAtATimeInOrder) {
+  std::atomic<int> running{0};
+  std::vector<std::string> order;
+  answer_ = [&](const std::string& request) -> absl::StatusOr<std::string> {
+    EXPECT_EQ(running.fetch_add(1), 0);
+    order.push_back(request);
+    std::this_thread::yield();
+    running.fetch_sub(1);
+    return request;
+  };
+  StartInspector({.waiting_max = 32});
+  Asked asked[20];
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(Ask(absl::StrCat(i), &asked[i]).ok());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(asked[i].Await().ok());
+  ASSERT_EQ(order.size(), 20u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(order[i], absl::StrCat(i));
+}
+
+TEST_F(InspectorTest, AChildThatEndsEarlyIsAnError) {
+  Inspector::Options options;
+  options.start = [](const Inquiry&) -> absl::StatusOr<std::unique_ptr<Child>> {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return absl::InternalError("socketpair");
+    close(pair[1]);
+    return std::make_unique<Child>(pair[0]);
+  };
+  inspector_ = std::make_unique<Inspector>(std::move(options));
+  Asked asked;
+  ASSERT_TRUE(Ask("a", &asked).ok());
+  EXPECT_TRUE(absl::IsInternal(asked.Await().status()));
+}
+
+// Fills the inspector with a task that runs until `release` and lets the test look meanwhile.
+class BusyInspectorTest : public InspectorTest {
+ protected:
+  void StartBusy(Inspector::Options options) {
+    answer_ = [this](const std::string& request) -> absl::StatusOr<std::string> {
+      if (request != "long") return request;
+      started_.Notify();
+      release_.WaitForNotification();
+      return request;
+    };
+    StartInspector(std::move(options));
+    ASSERT_TRUE(Ask("long", &long_).ok());
+    started_.WaitForNotification();
+  }
+  void TearDown() override {
+    if (!release_.HasBeenNotified()) release_.Notify();
+    inspector_.reset();
+  }
+
+  absl::Notification started_;
+  absl::Notification release_;
+  Asked long_;
+};
+
+TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
+  StartBusy({.waiting_max = 2});
+  Asked waiting[2];
+  for (Asked& asked : waiting) ASSERT_TRUE(Ask("next", &asked).ok());
+  Asked refused;
+  const absl::Status status = Ask("one more", &refused);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_TRUE(absl::StrContains(status.message(), "2 Benchmark and Profile calls wait")) << status;
+  EXPECT_TRUE(RetryPushbackMs(status).has_value());
+  release_.Notify();
+  for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());
+  EXPECT_TRUE(long_.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, BoundsTheBytesThatWait) {
+  StartBusy({.waiting_bytes_max = 100});
+  Asked first, second, third;
+  ASSERT_TRUE(Ask("a", &first, 90).ok());
+  const absl::Status status = Ask("b", &second, 11);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_TRUE(absl::StrContains(status.message(), "101")) << status;
+  ASSERT_TRUE(Ask("c", &third, 10).ok());
+  release_.Notify();
+  EXPECT_TRUE(third.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, EndsTheChildWhenTheClientGoesAway) {
+  StartBusy({});
+  long_.cancelled.store(true);
+  inspector_->Wake();
+  EXPECT_TRUE(absl::IsCancelled(long_.Await().status()));
+  children_.AwaitGone(1);
+}
+
+TEST_F(BusyInspectorTest, EndsTheChildAtItsDeadline) {
+  answer_ = [this](const std::string&) -> absl::StatusOr<std::string> {
+    now_ns_.store(1001);
+    release_.WaitForNotification();
+    return "late";
+  };
+  StartInspector({});
+  Asked asked;
+  ASSERT_TRUE(Ask("a", &asked, 0, 1000).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(asked.Await().status()));
+  children_.AwaitGone(1);
+}
+
+TEST_F(BusyInspectorTest, EndsTheChildAtTheLimitAndNamesIt) {
+  StartBusy({.task_ns_max = 3'000'000'000});
+  now_ns_.store(3'000'000'000);
+  inspector_->Wake();
+  EXPECT_TRUE(absl::IsResourceExhausted(long_.Await().status()));
+  EXPECT_TRUE(absl::StrContains(long_.answer.status().message(), "limit of 3 s"));
+}
+
+TEST_F(BusyInspectorTest, DropsWhatWaitsWhenItsClientGoesAway) {
+  StartBusy({});
+  Asked waiting;
+  ASSERT_TRUE(Ask("next", &waiting).ok());
+  waiting.cancelled.store(true);
+  inspector_->Wake();
+  EXPECT_TRUE(absl::IsCancelled(waiting.Await().status()));
+  EXPECT_FALSE(long_.done.HasBeenNotified());
+}
+
+TEST_F(BusyInspectorTest, FinishesWhatItTookAndTakesNoMoreAfterRefuse) {
+  StartBusy({});
+  Asked waiting, refused;
+  ASSERT_TRUE(Ask("next", &waiting).ok());
+  inspector_->Refuse();
+  EXPECT_TRUE(absl::IsUnavailable(Ask("late", &refused)));
+  release_.Notify();
+  EXPECT_TRUE(long_.Await().ok());
+  EXPECT_TRUE(waiting.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, LeavesNothingUnansweredWhenItGoes) {
+  StartBusy({});
+  Asked waiting;
+  ASSERT_TRUE(Ask("next", &waiting).ok());
+  inspector_.reset();
+  EXPECT_TRUE(absl::IsUnavailable(long_.Await().status()));
+  EXPECT_TRUE(absl::IsUnavailable(waiting.Await().status()));
+}
+
+}  // namespace
+}  // namespace warpcall::inspect

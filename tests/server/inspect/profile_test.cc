@@ -1,0 +1,230 @@
+#include "server/inspect/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "server/inspect/profile_rows.h"
+#include "server/runtime/cpu/cpu_device.h"
+
+namespace warpcall::inspect {
+namespace {
+
+using nlohmann::json;
+
+DeviceActivity KernelRun(const char* name, int64_t start_ns, int64_t end_ns) {
+  DeviceActivity kernel;
+  kernel.name = name;
+  kernel.start_ns = start_ns;
+  kernel.end_ns = end_ns;
+  kernel.registers_per_thread = 32;
+  kernel.shared_memory_bytes = 1024;
+  kernel.grid[0] = 132;
+  kernel.grid[1] = kernel.grid[2] = 1;
+  kernel.block[0] = 256;
+  kernel.block[1] = kernel.block[2] = 1;
+  return kernel;
+}
+
+DeviceActivity Copy(int64_t start_ns, int64_t end_ns, int64_t bytes) {
+  DeviceActivity copy;
+  copy.kind = DeviceActivity::Kind::kCopy;
+  copy.name = "copy to device";
+  copy.start_ns = start_ns;
+  copy.end_ns = end_ns;
+  copy.bytes = bytes;
+  copy.stream = 7;
+  return copy;
+}
+
+// Two runs: copy, gap of 50, kernel, and the second one's kernel starts while its copy still runs.
+Watched TwoRuns() {
+  Watched watched;
+  watched.runs = {{1, 1000, 10, 2000}, {2, 3000, 20, 4000}};
+  watched.activities = {Copy(1100, 1200, 64), KernelRun("k", 1250, 1350), Copy(3100, 3200, 64),
+                        KernelRun("k", 3150, 3450)};
+  watched.phases = {{"job", 1, 0, 1010, 1900}, {"job", 2, 0, 3020, 3900}};
+  watched.counters = {{"k", 0.75, 0.5, 0.25}, {"k", 0.25, 0.5, 0.75}};
+  return watched;
+}
+
+const ProfileRow& RowNamed(const std::vector<ProfileRow>& rows, const std::string& name) {
+  const auto found = std::find_if(rows.begin(), rows.end(),
+                                  [&](const ProfileRow& row) { return row.name == name; });
+  EXPECT_NE(found, rows.end()) << name;
+  return *found;
+}
+
+TEST(ProfileRowsTest, AddsUpWhatIsAlike) {
+  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
+  const ProfileRow& kernel = RowNamed(rows, "k");
+  EXPECT_EQ(kernel.calls, 2);
+  EXPECT_EQ(kernel.total_ns, 400);
+  EXPECT_EQ(kernel.grid, "132x1x1");
+  EXPECT_EQ(kernel.block, "256x1x1");
+  EXPECT_EQ(kernel.registers_per_thread, 32);
+  EXPECT_EQ(kernel.shared_memory_bytes, 1024);
+  const ProfileRow& copy = RowNamed(rows, "copy to device");
+  EXPECT_EQ(copy.kind, ProfileRow::Kind::kCopy);
+  EXPECT_EQ(copy.calls, 2);
+  EXPECT_EQ(copy.bytes, 128);
+  EXPECT_EQ(copy.grid, "");
+  EXPECT_EQ(RowNamed(rows, "queue").total_ns, 30);
+  EXPECT_EQ(RowNamed(rows, "job").total_ns, 1770);
+}
+
+TEST(ProfileRowsTest, MeasuresGapsWithinARunAndSharesOfItsTime) {
+  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
+  const ProfileRow& gap = RowNamed(rows, "nothing to do");
+  EXPECT_EQ(gap.kind, ProfileRow::Kind::kGap);
+  EXPECT_EQ(gap.calls, 1);
+  EXPECT_EQ(gap.total_ns, 50);
+  // 1100 to 1350 and 3100 to 3450.
+  EXPECT_DOUBLE_EQ(gap.fraction, 50.0 / 600);
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction, 400.0 / 600);
+  EXPECT_EQ(RowNamed(rows, "job").fraction, 0);
+}
+
+TEST(ProfileRowsTest, AveragesCountersOverAKernelsCalls) {
+  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").achieved_occupancy, 0.5);
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").dram_throughput, 0.5);
+  EXPECT_EQ(RowNamed(rows, "copy to device").achieved_occupancy, -1);
+}
+
+TEST(ProfileRowsTest, PutsTheLongestFirst) {
+  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
+  for (size_t i = 1; i < rows.size(); ++i) EXPECT_GE(rows[i - 1].total_ns, rows[i].total_ns);
+}
+
+TEST(ProfileRowsTest, TellsLaunchesOfDifferentGridsApart) {
+  Watched watched = TwoRuns();
+  watched.activities[3].grid[0] = 1;
+  int kernels = 0;
+  for (const ProfileRow& row : RowsOf(watched)) kernels += row.name == "k";
+  EXPECT_EQ(kernels, 2);
+}
+
+TEST(ProfileRowsTest, NothingWatchedGivesNoDeviceRows) {
+  Watched watched;
+  watched.runs = {{1, 0, 5, 10}};
+  const std::vector<ProfileRow> rows = RowsOf(watched);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].name, "queue");
+}
+
+TEST(ChromeTraceTest, IsJsonWithAnEventForEachThing) {
+  Watched watched = TwoRuns();
+  watched.activities[1].name = "void k<\"x\">(\\)\xff";
+  const json trace =
+      json::parse(ChromeTrace(watched, {"cuda:0", "gelu", "vector", "id \"1\"", "00-ab-cd-01"}));
+  EXPECT_EQ(trace["otherData"]["request_id"], "id \"1\"");
+  EXPECT_EQ(trace["otherData"]["traceparent"], "00-ab-cd-01");
+  std::map<int, int> ranges;
+  std::map<std::string, int> names;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") {
+      ++ranges[event["pid"].get<int>()];
+      EXPECT_GE(event["ts"].get<double>(), 0);
+      EXPECT_GE(event["dur"].get<double>(), 0);
+    } else {
+      EXPECT_EQ(event["ph"], "M");
+      ++names[event["args"]["name"].get<std::string>()];
+    }
+  }
+  EXPECT_EQ(ranges[1], 6);  // two requests, two waits, two jobs
+  EXPECT_EQ(ranges[2], 4);
+  EXPECT_EQ(names["cuda:0"], 1);
+  EXPECT_EQ(names["stream 7"], 1);
+  EXPECT_EQ(names["lane 0"], 1);
+}
+
+TEST(ChromeTraceTest, CountsMicrosecondsFromTheFirstRun) {
+  const json trace = json::parse(ChromeTrace(TwoRuns(), {"cuda:0", "gelu", "vector", "", ""}));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] != "copy to device" || event["ts"] > 1) continue;
+    EXPECT_DOUBLE_EQ(event["ts"].get<double>(), 0.1);
+    EXPECT_DOUBLE_EQ(event["dur"].get<double>(), 0.1);
+    return;
+  }
+  ADD_FAILURE() << "the first copy is missing";
+}
+
+class RunProfileTest : public ::testing::Test {
+ protected:
+  RunProfileTest() { AddCpuKernels(&registry_); }
+
+  absl::StatusOr<ProfileReport> Profile(const std::string& implementation, int iterations) {
+    const Kernel* const kernel = *registry_.Find("softmax");
+    const std::vector<TensorSpec> inputs = {{DataType::kFloat32, {64, 1000}}};
+    ProfilePlan plan;
+    plan.kernel = kernel;
+    plan.problem = *MakeProblem(*kernel->op, inputs, {});
+    auto device = std::make_unique<CpuDevice>(2);
+    plan.row = *registry_.Select(*kernel, implementation, plan.problem, device->properties());
+    std::minstd_rand random(1);
+    std::vector<float> values(64'000);
+    for (float& value : values) value = std::normal_distribution<float>()(random);
+    const char* const bytes = reinterpret_cast<const char*>(values.data());
+    plan.inputs = {{absl::MakeConstSpan(bytes, 100'001),
+                    absl::MakeConstSpan(bytes + 100'001, 4 * 64'000 - 100'001)}};
+    plan.iterations = iterations;
+    plan.trace = true;
+    return RunProfile(registry_, std::move(device), plan);
+  }
+
+  Registry registry_;
+};
+
+TEST_F(RunProfileTest, TheCpusOperationsAreItsLaunches) {
+  for (const char* const implementation : {"cpu", "manual", "reference", "library"}) {
+    SCOPED_TRACE(implementation);
+    const absl::StatusOr<ProfileReport> report = Profile(implementation, 4);
+    ASSERT_TRUE(report.ok()) << report.status();
+    int64_t kernel_ns = 0;
+    int64_t enqueue_ns = 0;
+    for (const ProfileRow& row : report->rows) {
+      EXPECT_EQ(row.kind == ProfileRow::Kind::kGap ? 4 : row.calls, 4) << row.name;
+      if (row.kind == ProfileRow::Kind::kKernel) {
+        kernel_ns += row.total_ns;
+        EXPECT_GT(row.fraction, 0);
+        EXPECT_EQ(row.achieved_occupancy, -1);
+      }
+      if (row.name == "enqueue") enqueue_ns = row.total_ns;
+    }
+    EXPECT_GT(kernel_ns, 0);
+    EXPECT_LE(kernel_ns, enqueue_ns);
+    EXPECT_NE(report->counters_unavailable, "");
+  }
+}
+
+TEST_F(RunProfileTest, TheTraceHoldsEachRunsPhasesInsideItsRequest) {
+  const absl::StatusOr<ProfileReport> report = Profile("cpu", 3);
+  ASSERT_TRUE(report.ok()) << report.status();
+  const json trace = json::parse(report->trace_json);
+  std::map<int, std::pair<double, double>> requests;
+  std::map<std::string, int> phases;
+  for (const json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && event["name"] == "request softmax")
+      requests[event["args"]["run"].get<int>()] = {
+          event["ts"].get<double>(), event["ts"].get<double>() + event["dur"].get<double>()};
+  ASSERT_EQ(requests.size(), 3u);
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["pid"] != 1 || !event["args"].contains("run")) continue;
+    const auto [start, end] = requests.at(event["args"]["run"].get<int>());
+    const double from = event["ts"].get<double>();
+    EXPECT_GE(from, start - 0.001) << event;
+    EXPECT_LE(from + event["dur"].get<double>(), end + 0.002) << event;
+    ++phases[event["name"].get<std::string>()];
+  }
+  for (const char* const phase : {"queue", "job", "copy_in", "enqueue", "wait"})
+    EXPECT_EQ(phases[phase], 3) << phase;
+}
+
+}  // namespace
+}  // namespace warpcall::inspect
