@@ -44,8 +44,8 @@ Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& proble
   ForEachOperand(problem, [&](const TensorSpec& spec) {
     rounds.part_bytes.push_back(spec.bytes() / static_cast<size_t>(rounds.parts));
   });
-  const int64_t wanted =
-      CeilDivide(rounds.parts, std::min(static_cast<int64_t>(bytes / round_bytes), kRoundsMax));
+  const auto fitting = static_cast<int64_t>(bytes / round_bytes);
+  const int64_t wanted = CeilDivide(rounds.parts, fitting < kRoundsMax ? fitting : kRoundsOfLarge);
   const int64_t step = AlignedParts(rounds);
   rounds.parts_per_round = CeilDivide(wanted, step) * step;
   rounds.count = CeilDivide(rounds.parts, rounds.parts_per_round);

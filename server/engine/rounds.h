@@ -21,12 +21,16 @@ struct Rounds {
   size_t Offset(int64_t round, size_t operand) const;  // bytes into the whole operand
 };
 
-// A round of a stream costs the host about 10 us; more rounds than this hide nothing more.
+// So many rounds at most. More hide nothing more, and a job that would have more than the first
+// gets only the second: beside copies both ways and in pieces of 16 MiB, a kernel's time says
+// little about the kernel (gelu of 1 GiB: 563 us in 16 rounds on an H200, 502 alone), and what such
+// a job's rounds leave unhidden is little beside its way through the network.
 inline constexpr int64_t kRoundsMax = 64;
+inline constexpr int64_t kRoundsOfLarge = 2;
 
-// Rounds of about device.round_bytes() of operands, each of which starts aligned as operands must
-// be. One round when `op` is null or has no parts, when there is too little to cut, or when `row`
-// does not take the parts.
+// Rounds of at least device.round_bytes() of operands, each of which starts aligned as operands
+// must be. One round when `op` is null or has no parts, when there is too little to cut, or when
+// `row` does not take the parts.
 Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& problem,
                   const Device& device);
 

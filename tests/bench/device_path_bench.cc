@@ -30,6 +30,9 @@ void Pause(int us) {
   if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
 }
 
+// Of two tensors of 1 GiB.
+constexpr size_t kStagingBytes = (size_t{2} << 30) + (size_t{1} << 20);
+
 int CountFor(size_t bytes) { return bytes > (size_t{8} << 20) ? 30 : 2000; }
 
 struct Times {
@@ -144,10 +147,11 @@ absl::Status Main() {
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(std::move(device));
   EngineOptions options;
+  options.staging_bytes = kStagingBytes;
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), options));
   for (const int pause_us : {0, 500})
-    for (size_t bytes = size_t{4} << 10; bytes <= size_t{256} << 20; bytes *= 4)
+    for (size_t bytes = size_t{4} << 10; bytes <= size_t{1} << 30; bytes *= 4)
       RETURN_IF_ERROR(RunEngine(engine.get(), registry, bytes, pause_us));
   return absl::OkStatus();
 }

@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice* devic
   ASSIGN_OR_RETURN(stream->compute_, CreateHandle(device));
   ASSIGN_OR_RETURN(stream->copy_in_, CreateHandle(device));
   ASSIGN_OR_RETURN(stream->copy_out_, CreateHandle(device));
+  ASSIGN_OR_RETURN(stream->clock_, KernelClock::Create(device, stream->compute_.get()));
   return stream;
 }
 
@@ -45,6 +46,7 @@ absl::Status CudaStream::Begin(int rounds) {
   rounds_.clear();
   copied_ = false;
   if (!overlapped()) return absl::OkStatus();
+  RETURN_IF_ERROR(clock_->Begin(rounds));
   // Memory was allocated in the order of the compute stream.
   int allocated;
   ASSIGN_OR_RETURN(allocated, Record(compute_.get()));
@@ -123,10 +125,13 @@ absl::Status CudaStream::MarkOverlapped(Milestone milestone) {
   } else if (milestone == Milestone::kInputsReady) {
     ASSIGN_OR_RETURN(round.inputs_ready, Record(copy_in_.get()));
     RETURN_IF_ERROR(WaitFor(compute_.get(), round.inputs_ready));
-    ASSIGN_OR_RETURN(round.kernel_begin, Record(compute_.get()));
+    RETURN_IF_ERROR(clock_->Stamp());
   } else if (milestone == Milestone::kKernelDone) {
+    RETURN_IF_ERROR(clock_->Stamp());
     ASSIGN_OR_RETURN(round.kernel_done, Record(compute_.get()));
     RETURN_IF_ERROR(WaitFor(copy_out_.get(), round.kernel_done));
+    if (static_cast<int>(rounds_.size()) == rounds_wanted_)
+      RETURN_IF_ERROR(clock_->Fetch(copy_out_.get()));
   } else {
     ASSIGN_OR_RETURN(round.outputs_ready, Record(copy_out_.get()));
   }
@@ -221,8 +226,8 @@ StreamTimes CudaStream::Times() {
   }
   if (rounds_.empty()) return times;
   times.h2d_ns = ElapsedNs(rounds_.front().start, rounds_.back().inputs_ready);
-  for (const Round& round : rounds_)
-    times.kernel_ns += ElapsedNs(round.kernel_begin, round.kernel_done);
+  times.kernel_ns = overlapped() ? clock_->KernelNs()
+                                 : ElapsedNs(rounds_[0].kernel_begin, rounds_[0].kernel_done);
   times.d2h_ns = ElapsedNs(rounds_.front().kernel_done, rounds_.back().outputs_ready);
   return times;
 }

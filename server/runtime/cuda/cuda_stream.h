@@ -6,6 +6,7 @@
 
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cuda_handles.h"
+#include "server/runtime/cuda/kernel_clock.h"
 
 namespace warpcall {
 
@@ -35,7 +36,7 @@ class CudaStream final : public Stream {
   struct Round {
     int start = 0;
     int inputs_ready = 0;
-    int kernel_begin = 0;
+    int kernel_begin = 0;  // unused where copies overlap: see KernelClock
     int kernel_done = 0;
     int outputs_ready = 0;
   };
@@ -65,6 +66,7 @@ class CudaStream final : public Stream {
   cuda::StreamHandle compute_;
   cuda::StreamHandle copy_in_;
   cuda::StreamHandle copy_out_;
+  std::unique_ptr<KernelClock> clock_;
   std::vector<cuda::EventHandle> events_;  // grows to what the largest job needed
   int events_used_ = 0;                    // since Begin
   int rounds_wanted_ = 1;

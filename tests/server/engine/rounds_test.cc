@@ -83,6 +83,12 @@ TEST(RoundsTest, RoundsHaveAboutTheBytesAskedFor) {
   EXPECT_EQ(rounds.parts_per_round, 512);
 }
 
+TEST(RoundsTest, VeryLargeJobsGetFewLargeRounds) {
+  EXPECT_EQ(Plan(RowsProblem(63 << 8, 1024), 2 << 20).count, 63);
+  EXPECT_EQ(Plan(RowsProblem(64 << 8, 1024), 2 << 20).count, kRoundsOfLarge);
+  EXPECT_EQ(Plan(RowsProblem(1 << 20, 1024), 2 << 20).count, kRoundsOfLarge);
+}
+
 TEST(RoundsTest, SmallJobsAndOpsWithoutPartsAreNotCut) {
   EXPECT_EQ(Plan(RowsProblem(1024, 1024), (4 << 20) + 1).count, 1);
   EXPECT_EQ(Plan(RowsProblem(1024, 1024), 4 << 20).count, 2);
