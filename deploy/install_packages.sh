@@ -13,9 +13,10 @@ build_packages=(
   libcpp-httplib-dev
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
-# brings promtool, and python3 for the tests of what deploy/ holds to watch the server.
+# brings promtool, and python3 for the tests of what deploy/ holds to watch the server; ccache saves
+# tests/run.sh some minutes.
 test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-dev
-  prometheus python3)
+  prometheus python3 ccache)
 
 # Shared libraries carry a version in their package names, which differ between releases. The
 # development package depends on the right one; the pattern picks it from the dependencies.

@@ -16,6 +16,7 @@ readonly jobs
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 skipped=()
+launchers=()
 
 step() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 
@@ -34,7 +35,7 @@ build() {
   done
   shift $(($# > 0 ? 1 : 0))
   run_logged "$logs/$folder-configure.log" \
-    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${options[@]}"
+    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${launchers[@]}" "${options[@]}"
   run_logged "$logs/$folder-build.log" \
     cmake --build "build/$folder" --parallel "$jobs" ${1:+--target "$@"}
 }
@@ -83,9 +84,10 @@ check_cuda() {
     return
   fi
   step 'cuda: building with the CUDA device'
-  build cuda --preset cuda -- warpcalld warpcall device_test kernels_conformance_test \
-    kernels_libraries_test warpcall_cuda_kernel_bench
-  run_ctest cuda -R '^(device_test|kernels_conformance_test|kernels_libraries_test|no_gpu_test)$'
+  local tests=(device_test devices_test kernels_conformance_test kernels_libraries_test
+    nvtx_phases_test nvml_monitor_test cupti_test gpu_observe_test)
+  build cuda --preset cuda -- warpcalld warpcall warpcall_cuda_kernel_bench "${tests[@]}"
+  run_ctest cuda -R "^($(IFS='|' && echo "${tests[*]}")|no_gpu_test)\$"
   [[ -e /dev/nvidiactl ]] || skip 'GPU tests' \
     'there is no GPU; tests/gpu/pack.sh and run.sh bring them to one'
 }
@@ -109,6 +111,11 @@ check_clang() {
 
 mkdir -p "$logs"
 bash deploy/install_packages.sh test
+# The CUDA build compiles most of the release build's files once more, with the same flags.
+if command -v ccache >/dev/null; then
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+  launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+fi
 step 'release: building'
 build release --preset release
 check_sanitized

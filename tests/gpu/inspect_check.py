@@ -1,0 +1,241 @@
+"""Benchmark, Profile and the metrics of a GPU, through the real server and the command line.
+
+    inspect_check.py PACK [OUT]
+
+Prints what it measured; writes a plot and a trace into OUT; exit status 1 when something is not as it must be.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import numpy as np
+
+SOFTMAX_SHAPES = ["65536x256", "32768x1024", "16384x4096", "16384x16384", "4096x65536", "1024x131072",
+                  "8x262144"]
+TABLE_SECONDS_MAX = 60
+# kernel_duration's mean against Benchmark's median.
+DURATION_MARGIN = 0.05
+FLAGS = ["--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0",
+         "--max_message_mib=2047", "--staging_mib=4096"]
+
+failures = []
+
+
+def check(condition, text):
+    print(("ok    " if condition else "FAILED ") + text, flush=True)
+    if not condition:
+        failures.append(text)
+
+
+class Server:
+    def __init__(self, pack):
+        self.process = subprocess.Popen([os.path.join(pack, "bin/warpcalld"), *FLAGS],
+                                        stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"serving on (\S+), metrics on (\S+)", line)
+        if not found:
+            sys.exit(f"the server did not start: {line!r}")
+        self.address, self.metrics_address = found.groups()
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as reply:
+            text = reply.read().decode()
+        return {key: float(value) for key, value in re.findall(r"^([^#\s]\S*(?:\{.*?\})?) (\S+)$", text, re.M)}
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait()
+
+
+def value_of(metrics, name, **labels):
+    """Sum over the series of `name` that have the labels; None where there is no such series."""
+    found = [value for key, value in metrics.items() if re.match(name + r"(\{|$)", key)
+             and all(f'{label}="{wanted}"' in key for label, wanted in labels.items())]
+    return sum(found) if found else None
+
+
+class Client:
+    def __init__(self, pack, address):
+        self.words = [os.path.join(pack, "bin/warpcall"), "--server", address]
+
+    def run(self, *words):
+        return subprocess.run([*self.words, *words], capture_output=True, text=True)
+
+    def json(self, *words):
+        done = self.run("--json", *words)
+        if done.returncode != 0:
+            sys.exit(f"warpcall {' '.join(words)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+
+def check_softmax_table(client, out):
+    start = time.monotonic()
+    words = ["bench", "softmax", "--plot", os.path.join(out, "softmax.svg")]
+    for shape in SOFTMAX_SHAPES:
+        words += ["--shape", shape]
+    done = client.run(*words, "--device", "cuda:0,cpu")
+    seconds = time.monotonic() - start
+    print(done.stdout, done.stderr)
+    check(done.returncode == 0, "bench softmax over the peers' shapes")
+    check(seconds < TABLE_SECONDS_MAX, f"the table took {seconds:.1f} s (at most {TABLE_SECONDS_MAX})")
+    for family in ("cuda", "manual", "library", "cpu", "reference"):
+        check(re.search(rf"\b{family}\b", done.stdout) is not None, f"the table has family {family}")
+
+
+def points(report):
+    for point in report["points"]:
+        for result in point["results"]:
+            yield result
+
+
+def median_us(client, implementation, *words):
+    report = client.json("bench", *words, "--implementation", implementation, "--device", "cuda:0")
+    print(json.dumps(report)[:600])
+    return next(points(report))["median_ns"] / 1e3
+
+
+def check_duration(server, client, kernel, inputs, bench_words):
+    """The mean of warpcall_kernel_duration_seconds over requests against Benchmark's median."""
+    labels = {"kernel": kernel, "device": "cuda:0"}
+    words = ["run", kernel, "--device", "cuda:0", "--output", "/dev/null"]
+    for path in inputs:
+        words += ["--input", path]
+    if "bf16" in bench_words:
+        words += ["--type", "bf16"]
+    first = client.json(*words)  # finds plans, fills pools
+    implementation = first["implementation"]
+    labels["implementation"] = implementation
+    before = server.metrics()
+    times = [client.json(*words)["timing"]["kernel_ns"] for _ in range(5)]
+    after = server.metrics()
+    name = "warpcall_kernel_duration_seconds"
+    total = value_of(after, name + "_sum", **labels) - value_of(before, name + "_sum", **labels)
+    count = value_of(after, name + "_count", **labels) - value_of(before, name + "_count", **labels)
+    mean_us = 1e6 * total / count
+    # As few launches as there were requests: a second of them makes an H200 lower its clocks.
+    harness_us = median_us(client, implementation, kernel, *bench_words, "--iterations", "5", "--warmup", "1")
+    ratio = mean_us / harness_us
+    print(f"{kernel} {implementation}: requests {[round(t / 1e3, 1) for t in times]} us")
+    check(abs(ratio - 1) <= DURATION_MARGIN,
+          f"{kernel} {' '.join(bench_words)} {implementation}: kernel_duration {mean_us:.1f} us, Benchmark "
+          f"{harness_us:.1f} us, ratio {ratio:.3f}")
+
+
+def check_durations(server, client, folder):
+    rng = np.random.default_rng(7)
+    x = os.path.join(folder, "x.npy")
+    np.save(x, rng.standard_normal(1 << 28, dtype=np.float32).reshape(16384, 16384))
+    check_duration(server, client, "gelu", [x], ["--shape", "16384x16384", "--type", "f32"])
+    os.remove(x)
+    half = (rng.standard_normal(1 << 28, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    np.save(x, half.reshape(16384, 16384))
+    check_duration(server, client, "gelu", [x], ["--shape", "16384x16384", "--type", "bf16"])
+    os.remove(x)
+    a, b = os.path.join(folder, "a.npy"), os.path.join(folder, "b.npy")
+    for path in (a, b):
+        np.save(path, rng.standard_normal((4096, 4096), dtype=np.float32))
+    check_duration(server, client, "matmul", [a, b], ["--shape", "4096x4096x4096", "--type", "f32"])
+    for path in (a, b):
+        values = np.load(path)
+        np.save(path, (values.view(np.uint32) >> 16).astype(np.uint16))
+    check_duration(server, client, "matmul", [a, b], ["--shape", "4096x4096x4096", "--type", "bf16"])
+
+
+def check_profiles(server, client, out):
+    for words in (["gelu", "--shape", "8192x8192"], ["softmax", "--shape", "16384x4096"],
+                  ["matmul", "--shape", "4096x4096x4096", "--type", "bf16"], ["gelu", "--shape", "1024"]):
+        trace = os.path.join(out, f"trace_{words[0]}_{words[2]}.json")
+        start = time.monotonic()
+        done = client.run("profile", *words, "--device", "cuda:0", "--trace", trace)
+        print(f"-- profile {' '.join(words)}: {time.monotonic() - start:.1f} s\n{done.stdout}{done.stderr}")
+        check(done.returncode == 0, f"profile {' '.join(words)}")
+        if done.returncode != 0:
+            continue
+        with open(trace) as file:
+            events = json.load(file)["traceEvents"]
+        device = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+        check(len(device) >= 3, f"the trace has {len(device)} events of the device, {len(events)} in all")
+        report = client.json("profile", *words, "--device", "cuda:0")
+        kernels = [row for row in report["rows"] if row["kind"] == "kernel"]
+        check(any((row["achieved_occupancy"] or 0) > 0 for row in kernels),
+              f"achieved occupancy {[row['achieved_occupancy'] for row in kernels]}, "
+              f"{report.get('counters_unavailable', '')!r}")
+    achieved = {key: value for key, value in server.metrics().items()
+                if key.startswith("warpcall_kernel_occupancy_ratio") and 'kind="achieved"' in key and value > 0}
+    print(achieved)
+    check(len(achieved) >= 3, "Profile's achieved occupancy is in the metrics")
+
+
+def load(client, seconds, report):
+    words = ["load", "gelu", "--shape", "1024", "--device", "cuda:0", "--duration", str(seconds)]
+    report.append(client.run("--json", *words))
+
+
+def windows(done):
+    """What the generator told each second."""
+    return "\n".join(re.findall(r"\d+ s: .*", done.stderr))
+
+
+def check_budget(client):
+    """Requests of 4 KiB beside a Benchmark that takes all it can."""
+    alone, beside = [], []
+    load(client, 3, alone)
+    thread = threading.Thread(target=load, args=(client, 6, beside))
+    thread.start()
+    client.run("bench", "gelu", "--shape", "16384x16384", "--device", "cuda:0", "--iterations", "100000")
+    thread.join()
+    print("4 KiB gelu alone\n" + windows(alone[0]))
+    print("beside Benchmark\n" + windows(beside[0]))
+    check(beside[0].returncode == 0, "no request failed beside a Benchmark")
+
+
+def check_gpu_metrics(server, client):
+    thread = threading.Thread(target=client.run, args=("bench", "matmul", "--shape", "4096x4096x4096", "--type",
+                                                       "bf16", "--device", "cuda:0", "--iterations", "100000"))
+    thread.start()
+    most = {}
+    names = ["sm_active_ratio", "sm_occupancy_ratio", "dram_bandwidth_ratio", "tensor_active_ratio",
+             "power_watts", "temperature_celsius"]
+    while thread.is_alive():
+        metrics = server.metrics()
+        for name in names:
+            value = value_of(metrics, "warpcall_gpu_" + name, device="cuda:0")
+            if value is not None:
+                most[name] = max(value, most.get(name, 0))
+        time.sleep(0.3)
+    thread.join()
+    print("most seen:", most)
+    for name in names:
+        check(most.get(name, 0) > 0, f"warpcall_gpu_{name}")
+    check(most.get("sm_active_ratio", 0) > 0.5, "multiprocessors were active under load")
+    ceiling = value_of(server.metrics(), "warpcall_device_bandwidth_ceiling_bytes_per_second", device="cuda:0")
+    check(ceiling is not None and ceiling > 1e12, f"the ceiling is {ceiling}")
+
+
+def main():
+    pack = sys.argv[1]
+    out = sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp()
+    os.makedirs(out, exist_ok=True)
+    server = Server(pack)
+    client = Client(pack, server.address)
+    with tempfile.TemporaryDirectory() as folder:
+        check_softmax_table(client, out)
+        check_durations(server, client, folder)
+    check_profiles(server, client, out)
+    check_budget(client)
+    check_gpu_metrics(server, client)
+    check(server.stop() == 0, "the server drained")
+    print(f"{len(failures)} failed")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
