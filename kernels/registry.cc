@@ -60,17 +60,17 @@ absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
                                  const DeviceProperties& device) {
   const Implementation& implementation = row.implementation;
   if (implementation.device_kind != device.kind) {
-    return absl::UnimplementedError(absl::StrCat("runs on ", DeviceKindName(implementation.device_kind),
-                                                 " devices, and ", device.name, " is a ",
-                                                 DeviceKindName(device.kind), " device"));
+    return absl::UnimplementedError(
+        absl::StrCat("runs on ", DeviceKindName(implementation.device_kind), " devices, and ",
+                     device.name, " is a ", DeviceKindName(device.kind), " device"));
   }
   for (const TensorSpec& input : problem.inputs) {
     if (absl::c_linear_search(implementation.data_types, input.data_type)) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("does not take ", DataTypeName(input.data_type), "; takes ",
-                     absl::StrJoin(implementation.data_types, ", ", [](std::string* out, DataType type) {
-                       absl::StrAppend(out, DataTypeName(type));
-                     })));
+    return absl::UnimplementedError(absl::StrCat(
+        "does not take ", DataTypeName(input.data_type), "; takes ",
+        absl::StrJoin(implementation.data_types, ", ", [](std::string* out, DataType type) {
+          absl::StrAppend(out, DataTypeName(type));
+        })));
   }
   return implementation.supports(problem, device);
 }

@@ -50,7 +50,7 @@ void AddLimits(CLI::App* app, Config* config) {
   app->add_option(
          "--benchmark_mib", config->benchmark_mib,
          "Memory for the tensors of one Benchmark, on the host and on the device each, MiB")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
   app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
                   "After SIGTERM: not ready but still serving, for load balancers to notice")
       ->check(CLI::Range(0.0, 3600.0));

@@ -14,6 +14,7 @@
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/nvml_monitor.h"
 #include "server/runtime/cuda/nvtx_phases.h"
+#include "server/spawn.h"
 #include "server/worker/process.h"
 
 namespace warpcall {
@@ -134,6 +135,8 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
 
 absl::Status RunWorker(const DeviceOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CloseStrangers();
+  InstallPhaseWatcher();
   const worker::Ends ends = worker::InheritedEnds(options.lanes_per_device);
   absl::Status status = Serve(ends, options);
   if (!status.ok()) worker::ReportFailure(ends, status);

@@ -1,5 +1,6 @@
 #include "server/inspect_main.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/registry.h"
 #include "server/devices.h"
+#include "server/spawn.h"
 #include "server/transport/inquiry.h"
 
 namespace warpcall {
@@ -19,6 +21,21 @@ namespace {
 
 // Below everything that serves requests: see CpuDevice's threads.
 constexpr int kNice = 19;
+
+// The codes of the contract: what libraries answer beyond them is our own defect.
+absl::Status ToContract(absl::Status status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInternal:
+      return status;
+    default:
+      return absl::InternalError(status.ToString());
+  }
+}
 
 absl::StatusOr<std::string> Answer(const Config& config, const std::string& request) {
   Registry registry;
@@ -31,16 +48,24 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
   ASSIGN_OR_RETURN(devices, OpenDevices(options));
   // The device selected comes before the CPU, which is always there.
   std::unique_ptr<Device> device = std::move(devices.front());
-  if (config.inspect == inspect::KindName(inspect::Kind::kBenchmark))
+  if (config.inspect == InspectionName(Inspection::kBenchmark))
     return AnswerBenchmark(registry, device.get(), request);
   return AnswerProfile(registry, std::move(device), request, config.inspect_traceparent);
+}
+
+// When memory runs out, it is this process that goes and not the server.
+void OfferToBeKilled() {
+  const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  [[maybe_unused]] const ssize_t written = write(file, "1000", 4);
+  close(file);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 bool fault_injection) {
-  std::vector<std::string> arguments = {absl::StrCat("--inspect=", inspect::KindName(inquiry.kind)),
+  std::vector<std::string> arguments = {absl::StrCat("--inspect=", InspectionName(inquiry.kind)),
                                         absl::StrCat("--inspect_device=", inquiry.device)};
   if (!inquiry.traceparent.empty())
     arguments.push_back(absl::StrCat("--inspect_traceparent=", inquiry.traceparent));
@@ -50,10 +75,17 @@ absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::I
 
 int RunInspection(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CloseStrangers();
+  OfferToBeKilled();
   [[maybe_unused]] const int niceness = nice(kNice);
   const absl::Status served = inspect::ServeParent(
       inspect::InheritedSocket(),
-      [&](const std::string& request) { return Answer(config, request); }, [] { _exit(1); });
+      [&](const std::string& request) -> absl::StatusOr<std::string> {
+        absl::StatusOr<std::string> answer = Answer(config, request);
+        if (!answer.ok()) return ToContract(std::move(answer).status());
+        return answer;
+      },
+      [] { _exit(1); });
   return served.ok() ? 0 : 1;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "server/log.h"
 
 namespace warpcall {
 
@@ -20,21 +21,35 @@ int MoveAway(int fd) {
 absl::Status SpawnSelf(const std::vector<std::string>& arguments,
                        const std::vector<int>& inherited) {
   signal(SIGCHLD, SIG_IGN);  // the system forgets processes that end
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  for (const int number : {SIGCHLD, SIGPIPE}) sigaddset(&defaults, number);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   for (size_t i = 0; i < inherited.size(); ++i)
     posix_spawn_file_actions_adddup2(&actions, inherited[i], kInheritedFirst + static_cast<int>(i));
+  posix_spawn_file_actions_addclosefrom_np(&actions,
+                                           kInheritedFirst + static_cast<int>(inherited.size()));
+  const std::string level = absl::StrCat("--log_level=", LogLevelName(CurrentLogLevel()));
   std::vector<char*> pointers = {const_cast<char*>("warpcalld")};
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
+  pointers.push_back(const_cast<char*>(level.c_str()));
   pointers.push_back(nullptr);
   pid_t pid;
   const int error =
-      posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, pointers.data(), environ);
+      posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   if (error == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("no process for ", arguments.front(), ": ", strerror(error)));
 }
+
+void CloseStrangers() { close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0); }
 
 }  // namespace warpcall

@@ -19,9 +19,13 @@ inline constexpr int kAway = 512;
 // A duplicate of `fd` at kAway or above, closed on exec; `fd` itself is closed. -1: there is none.
 int MoveAway(int fd);
 
-// `arguments` without the program's name; `inherited` at kAway or above, at most kAway -
-// kInheritedFirst of them. Nobody waits for the process: sockets say when it has ended.
+// `arguments` without the program's name and --log_level; `inherited` at kAway or above, at most
+// kAway - kInheritedFirst of them. SIGTERM and what else this process blocks stays blocked: this
+// process decides when the other ends. Nobody waits for it: sockets say when it has ended.
 absl::Status SpawnSelf(const std::vector<std::string>& arguments,
                        const std::vector<int>& inherited);
+
+// In the new process: closes what others left open for it below kInheritedFirst.
+void CloseStrangers();
 
 }  // namespace warpcall

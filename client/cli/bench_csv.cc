@@ -43,7 +43,8 @@ constexpr const char* kColumns[] = {"kernel",
 
 // The fewest digits that read back as the same number; nothing for what is none.
 std::string Exact(double value) {
-  if (!std::isfinite(value)) return "";
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char digits[32];
   return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
 }

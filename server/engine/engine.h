@@ -84,7 +84,7 @@ class Engine {
   // True when every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
 
-  // What a copy within the device's memory was measured to reach; 0 until it was.
+  // The most that a copy within the device's memory was measured to reach; 0 until it was.
   void NoteBandwidth(int device, double bytes_per_second);
   double bandwidth(int device) const;
 

@@ -30,4 +30,8 @@ const char* RejectReasonName(RejectReason reason) {
   return "";
 }
 
+const char* InspectionName(Inspection kind) {
+  return kind == Inspection::kBenchmark ? "benchmark" : "profile";
+}
+
 }  // namespace warpcall

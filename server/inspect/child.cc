@@ -9,11 +9,12 @@
 #include <cstdint>
 #include <cstring>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
 #include "server/spawn.h"
 
 namespace warpcall::inspect {
@@ -22,6 +23,8 @@ namespace {
 // Both ends are the same program.
 struct AnswerHeader {
   int32_t code;
+  bool has_pushback;
+  int64_t pushback_ms;
   uint64_t message_bytes;
   uint64_t payload_bytes;
 };
@@ -96,8 +99,9 @@ absl::StatusOr<std::string> Child::Receive() {
   ASSIGN_OR_RETURN(message, ReadString(socket_, header.message_bytes));
   std::string payload;
   ASSIGN_OR_RETURN(payload, ReadString(socket_, header.payload_bytes));
-  if (header.code != 0) return absl::Status(static_cast<absl::StatusCode>(header.code), message);
-  return payload;
+  if (header.code == 0) return payload;
+  absl::Status status(static_cast<absl::StatusCode>(header.code), message);
+  return header.has_pushback ? WithRetryPushback(std::move(status), header.pushback_ms) : status;
 }
 
 int InheritedSocket() { return kInheritedFirst; }
@@ -121,7 +125,9 @@ absl::Status ServeParent(int socket,
   const std::string message(result.status().message());
   const std::string empty;
   const std::string& payload = result.ok() ? *result : empty;
-  const AnswerHeader header = {static_cast<int32_t>(result.status().code()), message.size(),
+  const auto pushback_ms = RetryPushbackMs(result.status());
+  const AnswerHeader header = {static_cast<int32_t>(result.status().code()),
+                               pushback_ms.has_value(), pushback_ms.value_or(0), message.size(),
                                payload.size()};
   RETURN_IF_ERROR(WriteAll(socket, &header, sizeof(header)));
   RETURN_IF_ERROR(WriteAll(socket, message.data(), message.size()));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -17,24 +18,35 @@ std::string Quoted(absl::string_view text) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+struct Track {
+  int process;
+  int64_t thread;
+};
+
+struct Range {
+  absl::string_view name;
+  int64_t start_ns;
+  int64_t end_ns;
+};
+
 class Writer {
  public:
   explicit Writer(int64_t origin_ns) : origin_ns_(origin_ns) {}
 
   // `arguments`: the inside of a JSON object.
-  void Range(int process, int64_t thread, absl::string_view name, int64_t start_ns, int64_t end_ns,
-             absl::string_view arguments) {
+  void Add(const Track& track, const Range& range, absl::string_view arguments) {
     Open();
     absl::StrAppendFormat(
         &text_, R"({"ph":"X","pid":%d,"tid":%d,"name":%s,"ts":%.3f,"dur":%.3f,"args":{%s}})",
-        process, thread, Quoted(name), static_cast<double>(start_ns - origin_ns_) / 1e3,
-        static_cast<double>(end_ns - start_ns) / 1e3, arguments);
+        track.process, track.thread, Quoted(range.name),
+        static_cast<double>(range.start_ns - origin_ns_) / 1e3,
+        static_cast<double>(range.end_ns - range.start_ns) / 1e3, arguments);
   }
   // `what`: process_name or thread_name.
-  void Name(const char* what, int process, int64_t thread, absl::string_view name) {
+  void Name(const char* what, const Track& track, absl::string_view name) {
     Open();
     absl::StrAppendFormat(&text_, R"({"ph":"M","pid":%d,"tid":%d,"name":"%s","args":{"name":%s}})",
-                          process, thread, what, Quoted(name));
+                          track.process, track.thread, what, Quoted(name));
   }
   std::string Finish(absl::string_view other_data) {
     return absl::StrFormat(
@@ -52,24 +64,24 @@ class Writer {
 };
 
 void AddHost(const Watched& watched, const TraceLabels& labels, Writer* writer) {
-  writer->Name("process_name", kHost, 0, "host");
-  writer->Name("thread_name", kHost, kRequests, "requests");
+  writer->Name("process_name", {kHost, kRequests}, "host");
+  writer->Name("thread_name", {kHost, kRequests}, "requests");
+  const std::string request = "request " + labels.kernel;
   for (const ProfiledRun& run : watched.runs) {
     const std::string arguments =
         absl::StrFormat(R"("request_id":%s,"run":%d)", Quoted(labels.request_id), run.request);
-    writer->Range(kHost, kRequests, "request " + labels.kernel, run.submitted_ns, run.done_ns,
-                  arguments);
-    writer->Range(kHost, kRequests, "queue", run.submitted_ns, run.submitted_ns + run.queue_ns,
-                  arguments);
+    writer->Add({kHost, kRequests}, {request, run.submitted_ns, run.done_ns}, arguments);
+    writer->Add({kHost, kRequests}, {"queue", run.submitted_ns, run.submitted_ns + run.queue_ns},
+                arguments);
   }
   int threads = 0;
   for (const RecordedPhase& phase : watched.phases) {
     threads = std::max(threads, phase.thread + 1);
-    writer->Range(kHost, kFirstThread + phase.thread, phase.name, phase.start_ns, phase.end_ns,
-                  absl::StrFormat(R"("run":%d)", phase.request));
+    writer->Add({kHost, kFirstThread + phase.thread}, {phase.name, phase.start_ns, phase.end_ns},
+                absl::StrFormat(R"("run":%d)", phase.request));
   }
   for (int thread = 0; thread < threads; ++thread)
-    writer->Name("thread_name", kHost, kFirstThread + thread, absl::StrFormat("lane %d", thread));
+    writer->Name("thread_name", {kHost, kFirstThread + thread}, absl::StrFormat("lane %d", thread));
 }
 
 std::string ArgumentsOf(const DeviceActivity& activity) {
@@ -86,16 +98,16 @@ std::string ArgumentsOf(const DeviceActivity& activity) {
 }
 
 void AddDevice(const Watched& watched, const TraceLabels& labels, Writer* writer) {
-  writer->Name("process_name", kDevice, 0, labels.device);
+  writer->Name("process_name", {kDevice, 0}, labels.device);
   std::vector<int64_t> streams;
   for (const DeviceActivity& activity : watched.activities) {
     if (std::find(streams.begin(), streams.end(), activity.stream) == streams.end())
       streams.push_back(activity.stream);
-    writer->Range(kDevice, activity.stream, activity.name, activity.start_ns, activity.end_ns,
-                  ArgumentsOf(activity));
+    writer->Add({kDevice, activity.stream}, {activity.name, activity.start_ns, activity.end_ns},
+                ArgumentsOf(activity));
   }
   for (const int64_t stream : streams)
-    writer->Name("thread_name", kDevice, stream, absl::StrFormat("stream %d", stream));
+    writer->Name("thread_name", {kDevice, stream}, absl::StrFormat("stream %d", stream));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
@@ -20,10 +21,9 @@ namespace {
 constexpr int64_t kPushbackMs = 2'000;
 // How often tasks that wait are looked at, for deadlines that have passed.
 constexpr int64_t kLookMs = 200;
+constexpr int64_t kDeadlineSlackNs = 2'000'000;
 
 }  // namespace
-
-const char* KindName(Kind kind) { return kind == Kind::kBenchmark ? "benchmark" : "profile"; }
 
 Inspector::Inspector(Options options)
     : options_(std::move(options)),
@@ -38,22 +38,31 @@ Inspector::~Inspector() {
   close(wake_);
 }
 
+absl::Status Inspector::CheckRoom(const Task& task) const {
+  if (task.connection == 0) return absl::OkStatus();
+  int clients = 0;
+  int theirs = 0;
+  for (const std::unique_ptr<Task>& waiting : waiting_) {
+    clients += waiting->connection != 0;
+    theirs += waiting->connection == task.connection;
+  }
+  if (clients >= options_.waiting_max || 2 * theirs >= options_.waiting_max)
+    return absl::ResourceExhaustedError(
+        absl::StrCat(clients, " Benchmark and Profile calls wait, which run one at a time, ",
+                     theirs, " of them of this connection; the limits are ", options_.waiting_max,
+                     " and ", CeilDivide(options_.waiting_max, 2)));
+  if (clients > 0 && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("with this call's ", task.bytes, " bytes, ", waiting_bytes_ + task.bytes,
+                     " would wait to be profiled; the limit is ", options_.waiting_bytes_max));
+  return absl::OkStatus();
+}
+
 absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   absl::MutexLock lock(&mutex_);
   if (refusing_) return absl::UnavailableError("the server is draining");
-  if (static_cast<int>(waiting_.size()) >= options_.waiting_max)
-    return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(
-            waiting_.size(),
-            " Benchmark and Profile calls wait, which run one at a time; the limit is ",
-            options_.waiting_max)),
-        kPushbackMs);
-  if (!waiting_.empty() && waiting_bytes_ + (*task)->bytes > options_.waiting_bytes_max)
-    return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "with this call's ", (*task)->bytes, " bytes, ", waiting_bytes_ + (*task)->bytes,
-            " would wait to be profiled; the limit is ", options_.waiting_bytes_max)),
-        kPushbackMs);
+  if (absl::Status room = CheckRoom(**task); !room.ok())
+    return WithRetryPushback(std::move(room), kPushbackMs);
   waiting_bytes_ += (*task)->bytes;
   waiting_.push_back(std::move(*task));
   changed_.Signal();
@@ -102,14 +111,18 @@ std::unique_ptr<Task> Inspector::Next() {
 
 absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) const {
   const int64_t now_ns = options_.clock();
-  if (now_ns >= task.deadline_ns)
+  // gRPC cancels a call when its deadline passes, by its own clock.
+  const bool expired = now_ns >= task.deadline_ns;
+  const bool nearly = now_ns >= task.deadline_ns - kDeadlineSlackNs;
+  if (expired || (nearly && task.cancelled->load()))
     return absl::DeadlineExceededError("the deadline passed before the call was done");
   if (task.cancelled->load()) return absl::CancelledError("the client went away");
   if (stopping_.load()) return absl::UnavailableError("the server is draining");
   if (now_ns >= give_up_ns)
-    return absl::ResourceExhaustedError(absl::StrCat("the call took longer than the limit of ",
-                                                     options_.task_ns_max / 1'000'000'000,
-                                                     " s: ask for less"));
+    return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                                 "the call took longer than the limit of ",
+                                 options_.task_ns_max / 1'000'000'000, " s: ask for less")),
+                             kNeverRetry);
   return absl::OkStatus();
 }
 
@@ -121,6 +134,7 @@ absl::StatusOr<std::string> Inspector::Carry(Task& task) {
   std::unique_ptr<Child> child;
   ASSIGN_OR_RETURN(child, options_.start(inquiry));
   RETURN_IF_ERROR(child->Send(inquiry.request));
+  inquiry.request = std::string();  // may be large, and the child may take long
   return Await(*child, task, give_up_ns);
 }
 

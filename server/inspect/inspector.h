@@ -19,16 +19,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/engine/clock.h"
+#include "server/engine/metrics_sink.h"
 #include "server/inspect/child.h"
 
 namespace warpcall::inspect {
 
-enum class Kind : uint8_t { kBenchmark, kProfile };
-const char* KindName(Kind kind);  // "benchmark", "profile"
-
 // What to look into.
 struct Inquiry {
-  Kind kind = Kind::kBenchmark;
+  Inspection kind = Inspection::kBenchmark;
   std::string device;
   int device_index = 0;     // in the engine's list
   std::string request;      // for the child
@@ -39,6 +37,7 @@ struct Inquiry {
 };
 
 struct Task {
+  uint64_t connection = 0;    // whose it is; 0: the server's own, which no limit keeps out
   int64_t bytes = 0;          // of the message that it came in
   int64_t not_before_ns = 0;  // later ones go first until then
   int64_t deadline_ns = kNoDeadline;
@@ -66,13 +65,14 @@ class Inspector {
   ~Inspector();
 
   // Takes the task or leaves it with the reason: RESOURCE_EXHAUSTED with a pushback when too many
-  // wait, UNAVAILABLE after Refuse.
+  // wait, or half of those that may are its connection's; UNAVAILABLE after Refuse.
   absl::Status Submit(std::unique_ptr<Task>* task);
   // Looks at every task's `cancelled` again.
   void Wake();
   void Refuse();
 
  private:
+  absl::Status CheckRoom(const Task& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Loop();
   std::unique_ptr<Task> Next();
   // How long from now until a task may start; zero: one may.

@@ -75,7 +75,8 @@ int64_t SetsFor(int64_t set_bytes, const DeviceProperties& device) {
   if (set_bytes == 0) return 1;
   const int64_t passed =
       CacheBytes(device) * (device.kind == DeviceKind::kCpu ? kCpuCachesPassed : kGpuCachesPassed);
-  const int64_t bytes_max = std::min(kSetsBytesMax, device.memory_bytes / kMemoryShare);
+  const int64_t limit = device.kind == DeviceKind::kCpu ? kCpuSetsBytesMax : kSetsBytesMax;
+  const int64_t bytes_max = std::min(limit, device.memory_bytes / kMemoryShare);
   const int64_t wanted = std::min(CeilDivide(passed, set_bytes) + 1, bytes_max / set_bytes);
   return std::clamp<int64_t>(wanted, 1, kSetsMax);
 }

@@ -16,8 +16,10 @@
 
 namespace warpcall::inspect {
 
-// Sets take so much together at most, unless a single one is larger.
+// Sets take so much together at most, unless a single one is larger. On a CPU some machines tell of
+// more cache than one guest gets, and filling memory takes its time.
 inline constexpr int64_t kSetsBytesMax = int64_t{1} << 30;
+inline constexpr int64_t kCpuSetsBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kSetsMax = 64;
 
 // Of the last cache before memory; 0 where the system does not tell.

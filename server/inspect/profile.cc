@@ -8,6 +8,8 @@
 #include "absl/synchronization/notification.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/engine.h"
+#include "server/engine/retry_pushback.h"
+#include "server/engine/rounds.h"
 #include "server/inspect/phase_recorder.h"
 #include "server/inspect/profile_rows.h"
 
@@ -19,6 +21,16 @@ namespace {
 constexpr int kRunsBefore = 5;
 // Staging beyond the operands, for their alignment.
 constexpr size_t kStagingSlackBytes = size_t{1} << 20;
+
+InputPieces Prefix(const InputPieces& pieces, size_t bytes) {
+  InputPieces prefix;
+  for (const absl::Span<const char> piece : pieces) {
+    if (bytes == 0) break;
+    prefix.push_back(piece.subspan(0, bytes));
+    bytes -= prefix.back().size();
+  }
+  return prefix;
+}
 
 // Sends the plan's request through an engine, one run after the other.
 class Runner {
@@ -39,14 +51,34 @@ class Runner {
     return runner;
   }
 
-  absl::Status Run() {
+  absl::Status Run() { return Run(plan_.kernel->op, plan_.problem); }
+
+  // What a run launches, each kernel once: of a large request its first round, uncut.
+  absl::Status RunFirstRound() {
+    const Op& op = *plan_.kernel->op;
+    const Rounds rounds =
+        PlanRounds(&op, plan_.row->implementation, plan_.problem, engine_->device(0));
+    return Run(nullptr,
+               rounds.count == 1 ? plan_.problem : TakeParts(op, plan_.problem, rounds.PartsIn(0)));
+  }
+
+  // Of the last run.
+  const ProfiledRun& last() const { return last_; }
+
+ private:
+  explicit Runner(const ProfilePlan& plan) : plan_(plan) {}
+
+  // `op` null: in one round.
+  absl::Status Run(const Op* op, const Problem& problem) {
     RequestTrace trace;
     trace.kernel = plan_.kernel->id;
     trace.row = plan_.row->id;
-    trace.work = plan_.kernel->op->work(plan_.problem);
+    trace.work = plan_.kernel->op->work(problem);
     absl::Status result;
     absl::Notification done;
-    std::unique_ptr<Job> job = NewJob(&trace);
+    std::unique_ptr<Job> job = NewJob(problem);
+    job->op = op;
+    job->trace = &trace;
     job->done = [&](absl::Status status, StagingBuffers) {
       result = std::move(status);
       done.Notify();
@@ -60,25 +92,20 @@ class Runner {
     return result;
   }
 
-  // Of the last run.
-  const ProfiledRun& last() const { return last_; }
-
- private:
-  explicit Runner(const ProfilePlan& plan) : plan_(plan) {}
-
-  std::unique_ptr<Job> NewJob(RequestTrace* trace) {
+  // With the first of the plan's bytes, as many as `problem` takes.
+  std::unique_ptr<Job> NewJob(const Problem& problem) {
     auto job = std::make_unique<Job>();
     job->key.id = ++runs_;
-    job->op = plan_.kernel->op;
     job->row = plan_.row;
-    job->problem = plan_.problem;
-    job->inputs.assign(plan_.inputs.begin(), plan_.inputs.end());
-    for (const TensorSpec& spec : plan_.problem.inputs)
-      job->input_bytes += static_cast<int64_t>(spec.bytes());
-    for (const TensorSpec& spec : plan_.problem.outputs)
+    job->problem = problem;
+    for (size_t i = 0; i < problem.inputs.size(); ++i) {
+      const size_t bytes = problem.inputs[i].bytes();
+      job->input_bytes += static_cast<int64_t>(bytes);
+      job->inputs.push_back(Prefix(plan_.inputs[i], bytes));
+    }
+    for (const TensorSpec& spec : problem.outputs)
       job->output_bytes += static_cast<int64_t>(spec.bytes());
     job->cancelled = &cancelled_;
-    job->trace = trace;
     job->release_inputs = [] {};
     return job;
   }
@@ -117,7 +144,13 @@ absl::Status Watch(Runner* runner, DeviceProfiler* profiler, int iterations, Wat
   watched->phases = StopRecordingPhases();
   RETURN_IF_ERROR(status);
   if (profiler == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(watched->activities, profiler->StopTrace());
+  absl::StatusOr<std::vector<DeviceActivity>> activities = profiler->StopTrace();
+  if (absl::IsDataLoss(activities.status()))
+    return WithRetryPushback(
+        absl::ResourceExhaustedError(absl::StrCat(activities.status().message(),
+                                                  ": ask for fewer iterations than ", iterations)),
+        kNeverRetry);
+  ASSIGN_OR_RETURN(watched->activities, std::move(activities));
   return absl::OkStatus();
 }
 
@@ -129,13 +162,13 @@ absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_p
   std::unique_ptr<Runner> runner;  // owns the device, which the profiler goes before
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> profiler = device->CreateProfiler();
   const bool traces = profiler.ok();
-  if (!traces && !absl::IsUnimplemented(profiler.status())) return profiler.status();
+  const bool is_cpu = device->properties().kind == DeviceKind::kCpu;
   ProfileReport report;
   Watched watched;
   ASSIGN_OR_RETURN(runner, Runner::Create(registry, std::move(device), plan));
   RETURN_IF_ERROR(runner->Run());
   if (traces) {
-    auto counters = (*profiler)->Count([&] { return runner->Run(); });
+    auto counters = (*profiler)->Count([&] { return runner->RunFirstRound(); });
     if (counters.ok())
       watched.counters = *std::move(counters);
     else
@@ -146,7 +179,7 @@ absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_p
   for (int run = 0; run < kRunsBefore - 2; ++run) RETURN_IF_ERROR(runner->Run());
   RETURN_IF_ERROR(
       Watch(runner.get(), traces ? profiler->get() : nullptr, plan.iterations, &watched));
-  if (!traces) MoveLaunchesToDevice(*plan.row, &watched);
+  if (is_cpu) MoveLaunchesToDevice(*plan.row, &watched);
   report.rows = RowsOf(watched);
   if (plan.trace)
     report.trace_json =

@@ -50,11 +50,13 @@ const char* KindName(ProfileRow::Kind kind);  // "kernel", "copy", ...
 struct ProfileReport {
   std::vector<ProfileRow> rows;  // longest total first
   std::string trace_json;        // Chrome's trace event format
+  // Why; where not even the device's activities could be watched there are only the host's rows.
   std::string counters_unavailable;
 };
 
-// Runs the request a few times to warm up, once for the counters and `iterations` times for the
-// rest.
+// Runs the request a few times to warm up, once for the counters (of a large one its first round,
+// since counting runs a kernel many times and restores all memory between) and `iterations` times
+// for the rest.
 absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_ptr<Device> device,
                                          const ProfilePlan& plan);
 

@@ -189,6 +189,16 @@ void PrometheusSink::AddOtherSeries() {
         series_->AddSeries({{"reason", RejectReasonName(static_cast<RejectReason>(reason))}});
     if (reason == 1) rejected_ = cell;
   }
+  series_->BeginFamily(Kind::kCounter, "warpcall_inspections_total",
+                       "Benchmark and Profile requests answered, by canonical status code.");
+  for (int kind = 0; kind < kInspectionCount; ++kind) {
+    for (int code = 0; code < kCodeCount; ++code) {
+      const Cell cell =
+          series_->AddSeries({{"method", InspectionName(static_cast<Inspection>(kind))},
+                              {"code", absl::StatusCodeToString(kCodes[code])}});
+      if (kind == 0 && code == 0) inspections_ = cell;
+    }
+  }
   series_->BeginFamily(Kind::kCounter, "warpcall_host_copy_bytes_total",
                        "Tensor bytes that the host copied between requests and staging.");
   copied_in_ = series_->AddSeries({{"where", "copy_in"}});
@@ -205,8 +215,7 @@ void PrometheusSink::Record(const RequestTrace& trace) {
   series_->Add(requests_ + pair * kCodeCount + CodeIndex(trace.code), 1);
   series_->Observe(request_durations_ + pair * kDurationsStride, trace.total_ns);
 
-  const int reason = static_cast<int>(trace.reject_reason);
-  if (reason > 0 && reason < kRejectReasonCount) series_->Add(rejected_ + reason - 1, 1);
+  CountRejection(trace.reject_reason);
   if (trace.copy_in_bytes > 0) series_->Add(copied_in_, trace.copy_in_bytes);
   if (trace.copy_out_bytes > 0) series_->Add(copied_out_, trace.copy_out_bytes);
   if (trace.ran) RecordRun(trace);
@@ -217,6 +226,16 @@ void PrometheusSink::NoteAchievedOccupancy(int row, int device, double ratio) {
   if (!InRange(row, row_count_) || !InRange(device, device_count)) return;
   const RunCells& run = runs_[static_cast<size_t>(row) * device_count + device];
   if (run.achieved_occupancy != kNoCell) series_->Set(run.achieved_occupancy, ratio);
+}
+
+void PrometheusSink::CountRejection(RejectReason reason) {
+  const int index = static_cast<int>(reason);
+  if (index > 0 && index < kRejectReasonCount) series_->Add(rejected_ + index - 1, 1);
+}
+
+void PrometheusSink::RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) {
+  series_->Add(inspections_ + static_cast<uint32_t>(kind) * kCodeCount + CodeIndex(code), 1);
+  CountRejection(reason);
 }
 
 void PrometheusSink::RecordRun(const RequestTrace& trace) {

@@ -62,6 +62,7 @@ class PrometheusSink final : public MetricsSink {
   // Ids outside the registry and the list of devices count as unknown. A code that the server has
   // no use for counts as INTERNAL.
   void Record(const RequestTrace& trace) override;
+  void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) override;
   void NoteAchievedOccupancy(int row, int device, double ratio) override;
 
   // Text exposition format 0.0.4.
@@ -85,6 +86,7 @@ class PrometheusSink final : public MetricsSink {
   void AddLaunchSeries(const Registry& registry);
   void AddOtherSeries();
 
+  void CountRejection(RejectReason reason);
   void RecordRun(const RequestTrace& trace);
 
   const Options options_;
@@ -97,6 +99,7 @@ class PrometheusSink final : public MetricsSink {
   uint32_t request_durations_ = 0;  // per pair
   uint32_t phase_durations_ = 0;    // per kernel, per phase
   uint32_t rejected_ = 0;           // per reason but kNone
+  uint32_t inspections_ = 0;        // per kind, per code
   uint32_t copied_in_ = 0;
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device

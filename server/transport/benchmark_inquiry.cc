@@ -149,9 +149,15 @@ v1::BenchmarkResponse ToResponse(const std::vector<Candidate>& candidates, const
   return response;
 }
 
-// A limit of `benchmark_bytes_max` on the memory, which nothing that waits changes.
-absl::Status CheckMemory(const ExecuteDeps& deps, const Problem& problem) {
+// Waiting changes neither limit.
+absl::Status CheckMemory(const ExecuteDeps& deps, const Problem& problem, const Device& device) {
   const int64_t bytes = inspect::BenchmarkBytes(problem);
+  const int64_t half = device.properties().memory_bytes / 2;
+  if (bytes > half && bytes <= deps.benchmark_bytes_max)
+    return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                                 "benchmarking these shapes takes ", bytes, " bytes; the limit is ",
+                                 half, ", half of ", device.properties().name, "'s memory")),
+                             kNeverRetry);
   if (bytes <= deps.benchmark_bytes_max) return absl::OkStatus();
   return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
                                "benchmarking these shapes takes ", bytes, " bytes; the limit is ",
@@ -160,6 +166,10 @@ absl::Status CheckMemory(const ExecuteDeps& deps, const Problem& problem) {
 }
 
 absl::StatusOr<v1::BenchmarkRequest> Parse(const std::string& bytes) {
+  // It holds no tensor data, and whatever is repeated in it costs more to parse than to send.
+  if (bytes.size() > wire::kHeaderBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("the BenchmarkRequest has ", bytes.size(),
+                                                   " bytes; the limit is ", wire::kHeaderBytesMax));
   v1::BenchmarkRequest request;
   if (!request.ParseFromString(bytes))
     return absl::InvalidArgumentError(
@@ -176,11 +186,12 @@ absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std
   RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kIterationsMax));
   Question question;
   ASSIGN_OR_RETURN(question, ToQuestion(*deps.registry, request));
-  RETURN_IF_ERROR(CheckMemory(deps, question.problem));
   inspect::Inquiry inquiry;
-  inquiry.kind = inspect::Kind::kBenchmark;
+  inquiry.kind = Inspection::kBenchmark;
   ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, question, request));
-  inquiry.device = deps.engine->device(inquiry.device_index).properties().name;
+  const Device& device = deps.engine->device(inquiry.device_index);
+  RETURN_IF_ERROR(CheckMemory(deps, question.problem, device));
+  inquiry.device = device.properties().name;
   inquiry.request = std::move(bytes);
   return inquiry;
 }
@@ -193,7 +204,7 @@ inspect::Inquiry CeilingInquiry(const std::string& device) {
   input->set_data_type(v1::DATA_TYPE_FLOAT32);
   input->add_shape(0);
   inspect::Inquiry inquiry;
-  inquiry.kind = inspect::Kind::kBenchmark;
+  inquiry.kind = Inspection::kBenchmark;
   inquiry.device = device;
   inquiry.request = request.SerializeAsString();
   return inquiry;

@@ -36,7 +36,9 @@ void MeasureFrom(int device, int64_t not_before_ns, Engine* engine, inspect::Ins
   task->prepare = [name] { return CeilingInquiry(name); };
   task->done = [=](const absl::StatusOr<std::string>& response) {
     if (response.ok()) NoteCeiling(*response, device, engine);
-    LogOutcome(name, response.status(), engine->bandwidth(device));
+    const bool unknown = response.ok() && engine->bandwidth(device) == 0;
+    LogOutcome(name, unknown ? absl::UnknownError("see above") : response.status(),
+               engine->bandwidth(device));
     MeasureFrom(device + 1, 0, engine, inspector);
   };
   const absl::Status status = inspector->Submit(&task);

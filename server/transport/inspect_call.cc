@@ -1,6 +1,8 @@
 #include "server/transport/inspect_call.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
@@ -28,23 +30,20 @@ std::string Flat(grpc::ByteBuffer* message) {
 
 }  // namespace
 
-InspectCall::InspectCall(ExecuteDeps* deps, inspect::Kind kind,
-                         grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary)
     : deps_(deps),
       kind_(kind),
-      context_(context),
-      response_(response),
+      context_(unary.context),
+      response_(unary.response),
       start_ns_(deps->clock()),
       id_(deps->next_id.fetch_add(1, std::memory_order_relaxed)),
-      request_id_(absl::StrCat("warpcall-", id_)) {
+      request_id_(MadeUpRequestId(id_)) {
   deps->open_calls.fetch_add(1);
 }
 
-InspectCall* InspectCall::Start(ExecuteDeps* deps, inspect::Kind kind,
-                                grpc::CallbackServerContext* context,
-                                const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* call = new InspectCall(deps, kind, context, response);
-  absl::Status status = call->Submit(const_cast<grpc::ByteBuffer*>(request));
+InspectCall* InspectCall::Start(ExecuteDeps* deps, Inspection kind, const Unary& unary) {
+  auto* call = new InspectCall(deps, kind, unary);
+  absl::Status status = call->Submit(const_cast<grpc::ByteBuffer*>(unary.request));
   if (!status.ok()) call->Finish(status);
   return call;
 }
@@ -52,8 +51,12 @@ InspectCall* InspectCall::Start(ExecuteDeps* deps, inspect::Kind kind,
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
   const auto bytes = static_cast<int64_t>(message->Length());
-  RETURN_IF_ERROR(CheckMessageBytes(*deps_, "the message", bytes));
+  if (absl::Status status = CheckMessageBytes(*deps_, "the message", bytes); !status.ok()) {
+    reject_reason_ = RejectReason::kMessageBytes;
+    return status;
+  }
   auto task = std::make_unique<inspect::Task>();
+  task->connection = ConnectionOf(*context_) | 1;  // 0 is the server's own
   task->bytes = bytes;
   task->deadline_ns = DeadlineNs(*context_, start_ns_);
   task->cancelled = &cancelled_;
@@ -66,13 +69,16 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
     task->prepare = [this] { return Read(&message_); };
   }
   task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
-  return deps_->inspector->Submit(&task);
+  absl::Status status = deps_->inspector->Submit(&task);
+  if (absl::IsResourceExhausted(status)) reject_reason_ = RejectReason::kQueueRequests;
+  if (absl::IsUnavailable(status)) reject_reason_ = RejectReason::kDraining;
+  return status;
 }
 
 absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
   std::string bytes = Flat(message);
   inspect::Inquiry inquiry;
-  if (kind_ == inspect::Kind::kBenchmark) {
+  if (kind_ == Inspection::kBenchmark) {
     ASSIGN_OR_RETURN(inquiry, ToBenchmarkInquiry(*deps_, std::move(bytes)));
   } else {
     ASSIGN_OR_RETURN(inquiry, ToProfileInquiry(*deps_, std::move(bytes), request_id_));
@@ -108,7 +114,7 @@ void InspectCall::Answer(absl::StatusOr<std::string> bytes) {
 }
 
 void InspectCall::NoteFindings(const std::string& bytes) {
-  if (kind_ == inspect::Kind::kBenchmark) {
+  if (kind_ == Inspection::kBenchmark) {
     NoteCeiling(bytes, device_index_, deps_->engine);
     return;
   }
@@ -117,19 +123,17 @@ void InspectCall::NoteFindings(const std::string& bytes) {
 }
 
 void InspectCall::Finish(const absl::Status& status) {
-  const LogLevel level =
-      absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError : LogLevel::kInfo;
+  deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
   std::vector<LogField> fields = {{"request_id", request_id_},
                                   {"peer", context_->peer()},
                                   {"device", device_},
                                   {"code", CodeName(status.code())},
                                   {"total_ns", deps_->clock() - start_ns_},
                                   {"error", absl::string_view(status.message())}};
-  if (const auto trace = FindTraceContext(*context_); trace.has_value()) {
-    fields.emplace_back("trace_id", trace->trace_id);
-    fields.emplace_back("parent_id", trace->parent_id);
-  }
-  Log(level, absl::StrCat(inspect::KindName(kind_), status.ok() ? " done" : " failed"), fields);
+  AppendTraceFields(*context_, &fields);
+  // Rare and costly: each is worth a line.
+  Log(std::max(LogLevelFor(status), LogLevel::kInfo),
+      absl::StrCat(InspectionName(kind_), status.ok() ? " done" : " failed"), fields);
   AddPushback(status, context_);
   grpc::ServerUnaryReactor::Finish(ToGrpcStatus(status));
 }

@@ -18,16 +18,19 @@ namespace warpcall {
 // Owned by gRPC: deletes itself when the call is over.
 class InspectCall final : public grpc::ServerUnaryReactor {
  public:
-  static InspectCall* Start(ExecuteDeps* deps, inspect::Kind kind,
-                            grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                            grpc::ByteBuffer* response);
+  // What gRPC hands to a unary method.
+  struct Unary {
+    grpc::CallbackServerContext* context;
+    const grpc::ByteBuffer* request;
+    grpc::ByteBuffer* response;
+  };
+  static InspectCall* Start(ExecuteDeps* deps, Inspection kind, const Unary& unary);
 
   void OnCancel() override;
   void OnDone() override { delete this; }
 
  private:
-  InspectCall(ExecuteDeps* deps, inspect::Kind kind, grpc::CallbackServerContext* context,
-              grpc::ByteBuffer* response);
+  InspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary);
   ~InspectCall() override { deps_->open_calls.fetch_sub(1); }
 
   absl::Status Submit(grpc::ByteBuffer* message);
@@ -37,7 +40,7 @@ class InspectCall final : public grpc::ServerUnaryReactor {
   void Finish(const absl::Status& status);
 
   ExecuteDeps* const deps_;
-  const inspect::Kind kind_;
+  const Inspection kind_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   const int64_t start_ns_;
@@ -48,6 +51,7 @@ class InspectCall final : public grpc::ServerUnaryReactor {
   std::string device_;
   int device_index_ = -1;
   int row_ = -1;
+  RejectReason reject_reason_ = RejectReason::kNone;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -93,13 +93,13 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request,
                                                    grpc::ByteBuffer* response) {
-  return InspectCall::Start(deps_, inspect::Kind::kBenchmark, context, request, response);
+  return InspectCall::Start(deps_, Inspection::kBenchmark, {context, request, response});
 }
 
 grpc::ServerUnaryReactor* KernelService::Profile(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
-  return InspectCall::Start(deps_, inspect::Kind::kProfile, context, request, response);
+  return InspectCall::Start(deps_, Inspection::kProfile, {context, request, response});
 }
 
 }  // namespace warpcall

@@ -1,6 +1,8 @@
-#include <google/protobuf/arena.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
@@ -14,31 +16,64 @@ namespace {
 constexpr int kIterationsDefault = 3;
 constexpr int kIterationsMax = 1000;
 
-// A profile's request, taken apart: tensors stay in `inner`, the bytes of the ExecuteRequest.
+using google::protobuf::internal::WireFormatLite;
+
+// A profile's request, taken apart: tensors stay where they are.
 struct Question {
   int iterations = 0;
   bool trace = false;
-  std::string inner;
-  DecodedRequest decoded;
+  DecodedRequest decoded;  // of the ExecuteRequest, within the bytes that were read
   const Kernel* kernel = nullptr;
   Problem problem;
 };
 
-absl::Status Read(const Registry& registry, const std::string& bytes, Question* question) {
+absl::Status NotValid() {
+  return absl::InvalidArgumentError(
+      "the message is not a valid ProfileRequest: protobuf cannot parse it");
+}
+
+// Finds the ExecuteRequest, which may come in several pieces that merge, and copies the rest.
+absl::Status Split(absl::string_view bytes, std::vector<wire::Bytes>* request, std::string* rest) {
+  const uint32_t request_tag = WireFormatLite::MakeTag(v1::ProfileRequest::kRequestFieldNumber,
+                                                       WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                            static_cast<int>(bytes.size()));
+  for (;;) {
+    const auto begin = static_cast<size_t>(in.CurrentPosition());
+    const uint32_t tag = in.ReadTag();
+    if (tag == 0) return in.ConsumedEntireMessage() ? absl::OkStatus() : NotValid();
+    if (tag == request_tag) {
+      uint32_t length = 0;
+      if (!in.ReadVarint32(&length)) return NotValid();
+      const auto at = static_cast<size_t>(in.CurrentPosition());
+      if (length > bytes.size() - at || !in.Skip(static_cast<int>(length))) return NotValid();
+      request->emplace_back(bytes.data() + at, length);
+      continue;
+    }
+    if (!WireFormatLite::SkipField(&in, tag)) return NotValid();
+    rest->append(bytes.data() + begin, static_cast<size_t>(in.CurrentPosition()) - begin);
+    if (rest->size() > wire::kHeaderBytesMax)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the ProfileRequest has more than ", wire::kHeaderBytesMax, " bytes beside its request"));
+  }
+}
+
+// `bytes` stay as they are as long as `question` does.
+absl::Status Read(const Registry& registry, absl::string_view bytes, Question* question) {
+  std::vector<wire::Bytes> inner;
+  std::string rest;
+  RETURN_IF_ERROR(Split(bytes, &inner, &rest));
   v1::ProfileRequest request;
-  if (!request.ParseFromString(bytes))
-    return absl::InvalidArgumentError(
-        "the message is not a valid ProfileRequest: protobuf cannot parse it");
+  if (!request.ParseFromString(rest)) return NotValid();
   if (request.iterations() < 0 || request.iterations() > kIterationsMax)
     return absl::InvalidArgumentError(absl::StrCat("iterations is ", request.iterations(),
                                                    "; it must be 0 (the default) to ",
                                                    kIterationsMax));
   question->iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
   question->trace = request.trace();
-  question->inner = request.request().SerializeAsString();
-  request.Clear();
-  RETURN_IF_ERROR(question->decoded.Decode({wire::Bytes(question->inner)}));
+  RETURN_IF_ERROR(question->decoded.Decode(inner));
   const v1::ExecuteRequest& header = question->decoded.header();
+  RETURN_IF_ERROR(CheckRequestId(header.request_id()));
   ASSIGN_OR_RETURN(question->kernel, registry.Find(header.kernel()));
   RETURN_IF_ERROR(registry.CheckImplementationName(*question->kernel, header.implementation()));
   ASSIGN_OR_RETURN(question->problem, ToProblem(header, *question->kernel->op));
@@ -83,12 +118,12 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
   ASSIGN_OR_RETURN(choice, deps.engine->Choose(*question.kernel, header.implementation(),
                                                header.device(), question.problem));
   inspect::Inquiry inquiry;
-  inquiry.kind = inspect::Kind::kProfile;
+  inquiry.kind = Inspection::kProfile;
   inquiry.device = deps.engine->device(choice.device).properties().name;
   inquiry.device_index = choice.device;
   inquiry.row = choice.row->id;
-  inquiry.request = std::move(bytes);
   inquiry.request_id = header.request_id();
+  inquiry.request = std::move(bytes);  // which `question` points to: not used from here on
   if (inquiry.request_id.empty()) {
     inquiry.request_id = id;
     // What follows in a message is merged with what came before.

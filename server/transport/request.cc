@@ -22,12 +22,25 @@ constexpr size_t kRequestIdBytesMax = 256;
 // deadline's.
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
 
-// Clients on a Unix socket have no address of their own and count as one connection.
+}  // namespace
+
 uint64_t ConnectionOf(const grpc::CallbackServerContext& context) {
   return std::hash<std::string>()(context.peer());
 }
 
-}  // namespace
+absl::Status CheckRequestId(absl::string_view id) {
+  if (id.size() <= kRequestIdBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("request_id has ", id.size(), " bytes; the limit is ", kRequestIdBytesMax));
+}
+
+std::string MadeUpRequestId(uint64_t id) { return absl::StrCat("warpcall-", id); }
+
+LogLevel LogLevelFor(const absl::Status& status) {
+  if (status.ok()) return LogLevel::kDebug;
+  return absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError
+                                                                 : LogLevel::kInfo;
+}
 
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   const auto deadline = context.deadline();
@@ -57,6 +70,13 @@ std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& 
   return ParseTraceparent({begin->second.data(), begin->second.size()});
 }
 
+void AppendTraceFields(const grpc::CallbackServerContext& context, std::vector<LogField>* fields) {
+  const auto trace = FindTraceContext(context);
+  if (!trace.has_value()) return;
+  fields->emplace_back("trace_id", trace->trace_id);
+  fields->emplace_back("parent_id", trace->parent_id);
+}
+
 Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
     : deps_(deps),
       context_(context),
@@ -65,9 +85,7 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
            deps->next_id.fetch_add(1, std::memory_order_relaxed)} {}
 
 absl::Status Request::ReadHeader(const v1::ExecuteRequest& header) {
-  if (header.request_id().size() > kRequestIdBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat("request_id has ", header.request_id().size(),
-                                                   " bytes; the limit is ", kRequestIdBytesMax));
+  RETURN_IF_ERROR(CheckRequestId(header.request_id()));
   request_id_ = header.request_id();
   ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(header.kernel()));
   trace_.kernel = kernel_->id;
@@ -145,14 +163,11 @@ grpc::Status Request::End(const absl::Status& status) {
 }
 
 std::string Request::request_id() const {
-  return request_id_.empty() ? absl::StrCat("warpcall-", key_.id) : request_id_;
+  return request_id_.empty() ? MadeUpRequestId(key_.id) : request_id_;
 }
 
 void Request::LogEnd(const absl::Status& status) const {
-  const LogLevel level = status.ok() ? LogLevel::kDebug
-                         : absl::IsInternal(status) || absl::IsUnavailable(status)
-                             ? LogLevel::kError
-                             : LogLevel::kInfo;
+  const LogLevel level = LogLevelFor(status);
   if (!LogEnabled(level)) return;
   std::vector<LogField> fields = {
       {"request_id", request_id()},
@@ -165,10 +180,7 @@ void Request::LogEnd(const absl::Status& status) const {
       {"device_ns", trace_.device_ns},
       {"total_ns", trace_.total_ns},
       {"error", absl::string_view(status.message())}};
-  if (const auto context = FindTraceContext(*context_); context.has_value()) {
-    fields.emplace_back("trace_id", context->trace_id);
-    fields.emplace_back("parent_id", context->parent_id);
-  }
+  AppendTraceFields(*context_, &fields);
   Log(level, status.ok() ? "request done" : "request failed", fields);
 }
 

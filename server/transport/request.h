@@ -9,12 +9,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
 #include "server/inspect/inspector.h"
+#include "server/log.h"
 #include "server/transport/trace_context.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -39,6 +41,14 @@ struct ExecuteDeps {
 // Refuses what does not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);
 
+// INVALID_ARGUMENT for an id that is too long for log lines.
+absl::Status CheckRequestId(absl::string_view id);
+// The request_id of a call that brings none.
+std::string MadeUpRequestId(uint64_t id);
+
+// Names the caller: clients on a Unix socket have no address of their own and count as one.
+uint64_t ConnectionOf(const grpc::CallbackServerContext& context);
+
 // By the clock that says `now_ns`; kNoDeadline when the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
 
@@ -48,6 +58,11 @@ void AddPushback(const absl::Status& status, grpc::CallbackServerContext* contex
 // Where the call stands in its caller's trace, if its metadata say so; looked up each time, so that
 // only those who ask pay for it.
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context);
+
+// How much an operator wants to know of a call that ended so.
+LogLevel LogLevelFor(const absl::Status& status);
+// Adds trace_id and parent_id, where the call has them.
+void AppendTraceFields(const grpc::CallbackServerContext& context, std::vector<LogField>* fields);
 
 class Request {
  public:

@@ -203,14 +203,69 @@ TEST_F(InspectTest, ProfilesRequestsOfManyMegabytes) {
 }
 
 TEST_F(InspectTest, ProfileRefusesWhatExecuteRefuses) {
+  const auto expect_refusal = [&](const v1::ProfileRequest& request, const std::string& message) {
+    grpc::ClientContext context;
+    v1::ProfileResponse response;
+    const grpc::Status status = stub_->Profile(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
+  };
   v1::ProfileRequest request;
   *request.mutable_request() = Request("gelu", {FloatTensor(16)});
+  request.mutable_request()->set_request_id(std::string(257, 'x'));
+  expect_refusal(request, "request_id has 257 bytes; the limit is 256");
+  request.mutable_request()->clear_request_id();
+  request.set_iterations(1001);
+  expect_refusal(request, "iterations is 1001");
+  request.clear_iterations();
   request.mutable_request()->mutable_inputs(0)->mutable_data()->pop_back();
+  expect_refusal(request, "63 bytes of data");
+  EXPECT_EQ(server_.Sum("warpcall_inspections_total",
+                        {"method=\"profile\"", "code=\"INVALID_ARGUMENT\""}),
+            3);
+}
+
+// Each empty input costs two bytes to send and a hundred to hold.
+TEST_F(InspectTest, RefusesMessagesThatWouldTakeMuchMemoryToRead) {
+  v1::BenchmarkRequest request = BenchmarkOf("gelu", {{16}});
+  for (int i = 0; i < 2'000'000; ++i) request.add_inputs();
+  const int64_t before = server_.PeakResidentBytes();
+  const BenchmarkReply reply = Benchmark(request);
+  EXPECT_EQ(reply.status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(reply.status.error_message(), HasSubstr("bytes; the limit is 65536"));
+  v1::ProfileRequest profile;
+  profile.mutable_request()->set_kernel("gelu");
+  for (int i = 0; i < 2'000'000; ++i) profile.mutable_request()->add_inputs();
   grpc::ClientContext context;
   v1::ProfileResponse response;
-  const grpc::Status status = stub_->Profile(&context, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("63 bytes of data"));
+  EXPECT_EQ(stub_->Profile(&context, profile, &response).error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_LT(server_.PeakResidentBytes() - before, 64 << 20);
+}
+
+TEST_F(InspectTest, OneConnectionDoesNotFillTheQueue) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::thread> calls;
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 12; ++i) {
+    grpc::ClientContext* const context =
+        contexts.emplace_back(std::make_unique<grpc::ClientContext>()).get();
+    calls.emplace_back([this, context, &refused] {
+      v1::BenchmarkResponse response;
+      refused += stub_->Benchmark(context, EndlessBenchmark(), &response).error_code() ==
+                 grpc::RESOURCE_EXHAUSTED;
+    });
+  }
+  EXPECT_TRUE(Eventually([&] { return refused.load() >= 6; }));
+  EXPECT_GE(server_.Sum("warpcall_rejected_total", {"queue_requests"}), 6);
+  // Another client waits its turn, and its deadline ends that, not a full queue.
+  const auto other = v1::KernelService::NewStub(Connect(server_.address()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+  v1::BenchmarkResponse response;
+  EXPECT_EQ(other->Benchmark(&context, BenchmarkOf("gelu", {{16}}), &response).error_code(),
+            grpc::DEADLINE_EXCEEDED);
+  for (const auto& open : contexts) open->TryCancel();
+  for (std::thread& call : calls) call.join();
 }
 
 TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
@@ -250,10 +305,15 @@ TEST_F(InspectTest, DrainingFinishesWhatRunsAndRefusesMore) {
   });
   EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 1; }));
   server_.Signal(SIGTERM);
+  bool refused = false;
   EXPECT_TRUE(Eventually([&] {
-    const BenchmarkReply reply = Benchmark(BenchmarkOf("gelu", {{16}}));
-    return reply.status.error_code() == grpc::UNAVAILABLE || done.load();
+    // One that comes before the server refuses would wait for the first to be done.
+    const BenchmarkReply reply =
+        Benchmark(BenchmarkOf("gelu", {{16}}), std::chrono::milliseconds(100));
+    refused = reply.status.error_code() == grpc::UNAVAILABLE;
+    return refused || done.load();
   }));
+  EXPECT_TRUE(refused) << "the first Benchmark was done before one was refused";
   EXPECT_EQ(server_.Wait(), 0);
   benchmark.join();
 }

@@ -363,15 +363,15 @@ TEST_F(EngineTest, LosingTheLastDeviceIsToldOnce) {
   EXPECT_EQ(devices_lost_, 1);
 }
 
-TEST_F(EngineTest, KeepsWhatEachDevicesBandwidthWasMeasuredToBe) {
+TEST_F(EngineTest, KeepsTheBestBandwidthThatWasMeasuredOfEachDevice) {
   EXPECT_EQ(engine_->bandwidth(1), 0);
   EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling_bytes_per_second, 0);
   engine_->NoteBandwidth(1, 4.2e12);
   engine_->NoteBandwidth(1, 4.1e12);
   EXPECT_EQ(engine_->bandwidth(0), 0);
-  EXPECT_EQ(engine_->bandwidth(1), 4.1e12);
+  EXPECT_EQ(engine_->bandwidth(1), 4.2e12);
   EXPECT_EQ(engine_->Snapshot()[0].bandwidth_ceiling_bytes_per_second, 0);
-  EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling_bytes_per_second, 4.1e12);
+  EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling_bytes_per_second, 4.2e12);
 }
 
 // Lanes of device 0 are held, so what is submitted to it stays its work.

@@ -24,8 +24,10 @@ class Children {
  public:
   using Answer = std::function<absl::StatusOr<std::string>(const std::string&)>;
 
-  ~Children() {
+  ~Children() { Join(); }
+  void Join() {
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   absl::StatusOr<std::unique_ptr<Child>> Start(const Answer& answer) {
@@ -76,6 +78,7 @@ class InspectorTest : public ::testing::Test {
   absl::Status Ask(const std::string& request, Asked* asked, int64_t bytes = 0,
                    int64_t deadline_ns = kNoDeadline) {
     auto task = std::make_unique<Task>();
+    task->connection = ++connections_;
     task->bytes = bytes;
     task->deadline_ns = deadline_ns;
     task->cancelled = &asked->cancelled;
@@ -93,6 +96,7 @@ class InspectorTest : public ::testing::Test {
   }
 
   std::atomic<int64_t> now_ns_{0};
+  uint64_t connections_ = 0;
   Children children_;
   Children::Answer answer_ = [](const std::string& request) -> absl::StatusOr<std::string> {
     return "answer to " + request;
@@ -176,6 +180,7 @@ class BusyInspectorTest : public InspectorTest {
   void TearDown() override {
     if (!release_.HasBeenNotified()) release_.Notify();
     inspector_.reset();
+    children_.Join();  // they use this class's members
   }
 
   absl::Notification started_;
@@ -195,6 +200,42 @@ TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
   release_.Notify();
   for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());
   EXPECT_TRUE(long_.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, AConnectionGetsHalfThePlaces) {
+  StartBusy({.waiting_max = 4});
+  Asked waiting[3];
+  for (Asked& asked : waiting) {
+    --connections_;
+    const absl::Status status = Ask("next", &asked);
+    EXPECT_EQ(status.ok(), &asked != &waiting[2]) << status;
+    if (status.ok()) continue;
+    EXPECT_TRUE(absl::StrContains(status.message(), "2 of them of this")) << status;
+  }
+  EXPECT_TRUE(Ask("another's", &waiting[2]).ok());
+  release_.Notify();
+  for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, TheServersOwnAreAlwaysTaken) {
+  StartBusy({.waiting_max = 1});
+  Asked waiting, own;
+  ASSERT_TRUE(Ask("next", &waiting).ok());
+  connections_ = UINT64_MAX;  // the next is 0
+  EXPECT_TRUE(Ask("own", &own).ok());
+  release_.Notify();
+  EXPECT_TRUE(own.Await().ok());
+  EXPECT_TRUE(waiting.Await().ok());
+}
+
+TEST_F(InspectorTest, ChildrensErrorsBringTheirPushback) {
+  answer_ = [](const std::string&) {
+    return WithRetryPushback(absl::ResourceExhaustedError("too much"), 17);
+  };
+  StartInspector({});
+  Asked asked;
+  ASSERT_TRUE(Ask("a", &asked).ok());
+  EXPECT_EQ(RetryPushbackMs(asked.Await().status()), 17);
 }
 
 TEST_F(BusyInspectorTest, BoundsTheBytesThatWait) {

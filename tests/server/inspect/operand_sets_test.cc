@@ -44,7 +44,7 @@ TEST(SetsForTest, ACpusSetsPassTwiceItsLastCacheWithinTheBound) {
   DeviceProperties cpu;
   cpu.memory_bytes = 1024 * 1024 * kMib;
   cpu.l2_bytes = 20 * kMib;
-  const int64_t wanted = std::min(2 * CacheBytes(cpu), kSetsBytesMax);
+  const int64_t wanted = std::min(2 * CacheBytes(cpu), kCpuSetsBytesMax);
   ASSERT_GE(CacheBytes(cpu), 20 * kMib);
   EXPECT_GT((SetsFor(16 * kMib, cpu) + 1) * 16 * kMib, std::min(wanted, kSetsMax * 16 * kMib));
 }

@@ -15,6 +15,7 @@ namespace {
 class TraceKeeper final : public MetricsSink {
  public:
   void Record(const RequestTrace& trace) override { traces.push_back(trace); }
+  void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
   void NoteAchievedOccupancy(int, int, double) override {}
 
   std::vector<RequestTrace> traces;
