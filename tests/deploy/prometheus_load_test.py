@@ -42,9 +42,7 @@ LOAD = [MIX, "--duration", "20", "--warmup", "0", "--rate", "400", "--concurrenc
 REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", ""), "NOT_FOUND": ("", "")}
 
 # No CPU has these; a rule that is made of one is named as well.
-GPU_ONLY = re.compile(
-    r"warpcall_gpu_|warpcall_kernel_(occupancy|wave)|warpcall_cuda_errors|"
-    r"warpcall_device_bandwidth_ceiling|warpcall:kernel_of_bandwidth_ceiling")
+GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_kernel_(occupancy|wave)|warpcall_cuda_errors")
 
 # The window holds the whole run: rates of counters that stood still before and after.
 VARIABLES = {"$__rate_interval": "2m", "$kernel": ".*", "$implementation": ".*", "$device": ".*"}

@@ -13,7 +13,8 @@ mkdir -p "$out/bin" "$out/lib"
 for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test tests/bin/device_test \
   tests/bin/gpu_observe_test tests/bin/warpcall_row_launcher \
   tests/bin/warpcall_cuda_kernel_bench tests/bin/warpcall_device_path_bench \
-  tests/bin/warpcall_transport_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench; do
+  tests/bin/warpcall_transport_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench \
+  tests/bin/warpcall_scrape_bench tests/bin/warpcall_metrics_bench; do
   strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"
   ldd "$build/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' >>"$out/libraries"
 done

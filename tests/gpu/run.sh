@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device conformance observe sanitizer service spread fault
-# inspect path transport stream soak bench; default: all
+# inspect scrape path transport stream soak bench; default: all
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -58,6 +58,10 @@ service() { step service python3 "$here/service_check.py" "$here" service; }
 spread() { step spread python3 "$here/service_check.py" "$here" spread; }
 fault() { step fault python3 "$here/service_check.py" "$here" fault; }
 inspect() { TAIL_LINES=250 step inspect python3 "$here/inspect_check.py" "$here" "$logs"; }
+scrape() {
+  TAIL_LINES=40 step scrape "$here/bin/warpcall_scrape_bench" 1 20
+  TAIL_LINES=20 step metrics "$here/bin/warpcall_metrics_bench"
+}
 path() { TAIL_LINES=40 step path "$here/bin/warpcall_device_path_bench"; }
 transport() {
   TAIL_LINES=60 step transport "$here/bin/warpcall_transport_bench" --transports tcp --seconds 1 \
@@ -68,7 +72,7 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device conformance observe sanitizer service spread fault inspect path transport stream soak bench}; do
+for name in ${@:-device conformance observe sanitizer service spread fault inspect scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"
