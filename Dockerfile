@@ -41,7 +41,9 @@ RUN cmake --preset cuda-all -DWARPCALL_BUILD_TESTS=OFF \
 
 FROM ${CUDA_BASE_IMAGE} AS gpu
 COPY deploy/install_packages.sh /tmp/
+# CUPTI, which Profile loads at run time.
 RUN bash /tmp/install_packages.sh run \
+    && apt-get update && apt-get install --yes --no-install-recommends cuda-cupti-13-0 \
     && rm -rf /var/lib/apt/lists/* /tmp/install_packages.sh
 COPY LICENSE /usr/share/doc/warpcall/
 COPY --from=build-gpu /out/ /usr/local/bin/
