@@ -43,7 +43,8 @@ TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
     EXPECT_GE(std::atoi(reply.pushback_ms.c_str()), 1) << reply.pushback_ms;
   }
   EXPECT_GE(refused, 1);
-  EXPECT_LE(refused, 9);
+  // All may come before the lane takes one: then two are let in, else three.
+  EXPECT_LE(refused, 10);
   EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 12 - refused);
   EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"queue_requests\""}), refused);
   EXPECT_EQ(server.Sum("warpcall_queue_depth"), 0);
