@@ -37,6 +37,7 @@ class Children {
       ServeParent(socket, answer, [this] {
         absl::MutexLock lock(&mutex_);
         ++gone_;
+        changed_.Signal();
       }).IgnoreError();
       close(socket);
     });
@@ -45,12 +46,12 @@ class Children {
 
   void AwaitGone(int count) {
     absl::MutexLock lock(&mutex_);
-    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_ >= count; };
-    mutex_.Await(absl::Condition(&reached));
+    while (gone_ < count) changed_.Wait(&mutex_);
   }
 
  private:
   absl::Mutex mutex_;
+  absl::CondVar changed_;
   int gone_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_;
 };
