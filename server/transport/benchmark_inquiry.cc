@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/inspect/benchmark.h"
@@ -124,12 +123,7 @@ void Describe(const inspect::BenchmarkResult& result, const Work& work, double c
     described->set_flops_per_second(static_cast<double>(work.flops) / seconds);
   }
   if (ceiling > 0) described->set_fraction_of_ceiling(described->bytes_per_second() / ceiling);
-  v1::LaunchInfo& launch = *described->mutable_launch();
-  launch.set_bytes_moved(work.bytes);
-  launch.set_flops(work.flops);
-  launch.set_theoretical_occupancy(result.shape.theoretical_occupancy);
-  launch.set_waves(result.shape.waves);
-  launch.set_gpu_kernels(result.shape.gpu_kernels);
+  *described->mutable_launch() = ToProto(work, result.shape);
 }
 
 v1::BenchmarkResponse ToResponse(const std::vector<Candidate>& candidates, const Work& work,
@@ -153,16 +147,15 @@ v1::BenchmarkResponse ToResponse(const std::vector<Candidate>& candidates, const
 absl::Status CheckMemory(const ExecuteDeps& deps, const Problem& problem, const Device& device) {
   const int64_t bytes = inspect::BenchmarkBytes(problem);
   const int64_t half = device.properties().memory_bytes / 2;
-  if (bytes > half && bytes <= deps.benchmark_bytes_max)
-    return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
-                                 "benchmarking these shapes takes ", bytes, " bytes; the limit is ",
-                                 half, ", half of ", device.properties().name, "'s memory")),
-                             kNeverRetry);
-  if (bytes <= deps.benchmark_bytes_max) return absl::OkStatus();
-  return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
-                               "benchmarking these shapes takes ", bytes, " bytes; the limit is ",
-                               deps.benchmark_bytes_max, " (benchmark_mib)")),
-                           kNeverRetry);
+  const bool over_flag = bytes > deps.benchmark_bytes_max;
+  if (!over_flag && bytes <= half) return absl::OkStatus();
+  const std::string limit =
+      over_flag ? absl::StrCat(deps.benchmark_bytes_max, " (benchmark_mib)")
+                : absl::StrCat(half, ", half of ", device.properties().name, "'s memory");
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(
+          absl::StrCat("benchmarking these shapes takes ", bytes, " bytes; the limit is ", limit)),
+      kNeverRetry);
 }
 
 absl::StatusOr<v1::BenchmarkRequest> Parse(const std::string& bytes) {

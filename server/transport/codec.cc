@@ -102,6 +102,16 @@ grpc::Slice SliceOver(StagingBuffer buffer) {
       owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
 }
 
+v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape) {
+  v1::LaunchInfo launch;
+  launch.set_bytes_moved(work.bytes);
+  launch.set_flops(work.flops);
+  launch.set_theoretical_occupancy(shape.theoretical_occupancy);
+  launch.set_waves(shape.waves);
+  launch.set_gpu_kernels(shape.gpu_kernels);
+  return launch;
+}
+
 void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
                     grpc::ByteBuffer* message) {
   std::string header;

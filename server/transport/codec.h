@@ -48,6 +48,9 @@ class DecodedRequest {
 // The problem that the request states, with every check of types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
 
+// What a launch of `shape` that does `work` is told as.
+v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape);
+
 // The bytes of a slice, which must stay where it is: short ones hold them in themselves.
 inline wire::Bytes BytesOf(const grpc::Slice& slice) {
   return {reinterpret_cast<const char*>(slice.begin()), slice.size()};

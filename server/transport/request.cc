@@ -141,12 +141,7 @@ void Request::Describe(v1::ExecuteResponse* response) {
   timing.set_kernel_ns(trace_.kernel_ns);
   timing.set_d2h_ns(trace_.d2h_ns);
   timing.set_total_ns(trace_.total_ns);
-  v1::LaunchInfo& launch = *response->mutable_launch();
-  launch.set_bytes_moved(trace_.work.bytes);
-  launch.set_flops(trace_.work.flops);
-  launch.set_theoretical_occupancy(trace_.launch.theoretical_occupancy);
-  launch.set_waves(trace_.launch.waves);
-  launch.set_gpu_kernels(trace_.launch.gpu_kernels);
+  *response->mutable_launch() = ToProto(trace_.work, trace_.launch);
 }
 
 grpc::Status Request::End(const absl::Status& status) {
