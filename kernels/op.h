@@ -111,6 +111,8 @@ struct Definition {
   void (*evaluate)(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take);
 };
 
+struct OpCases;  // kernels/check/cases.h
+
 struct Op {
   const char* name;
   const char* summary;
@@ -123,6 +125,8 @@ struct Op {
   Independence independence = Independence::kNone;
   // Null: there is nothing to compare outputs with.
   const Definition* definition = nullptr;
+  // What its rows are checked on. Null: on nothing.
+  OpCases (*cases)() = nullptr;
 };
 
 // Into how many independent parts `problem` falls: part i of every operand is the i-th of that many

@@ -38,7 +38,8 @@ const Op& GeluOp() {
       .infer_outputs = InferOutputs,
       .work = WorkOf,
       .independence = Independence::kElements,
-      .definition = &gelu::kDefinition};
+      .definition = &gelu::kDefinition,
+      .cases = gelu::Cases};
   return *op;
 }
 

@@ -30,6 +30,9 @@ bool UsesTanh(const Problem& problem);
 // The truth, which the reference row rounds.
 extern const Definition kDefinition;
 
+// What the rows are checked on.
+OpCases Cases();
+
 // The rows, one per file.
 Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();

@@ -25,7 +25,8 @@ const Op& IdentityOp() {
                                      .infer_outputs = InferOutputs,
                                      .work = WorkOf,
                                      .independence = Independence::kElements,
-                                     .definition = &identity::kDefinition};
+                                     .definition = &identity::kDefinition,
+                                     .cases = identity::Cases};
   return *op;
 }
 

@@ -20,6 +20,9 @@ namespace identity {
 // The truth, which the reference row copies.
 extern const Definition kDefinition;
 
+// What the rows are checked on.
+OpCases Cases();
+
 // The rows, one per file.
 Implementation ParallelCopyRow();
 Implementation OnednnReorderRow();

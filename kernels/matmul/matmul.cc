@@ -207,6 +207,7 @@ const Op& MatmulOp() {
       .infer_outputs = matmul::InferOutputs,
       .work = matmul::MatmulWork,
       .definition = &matmul::kDefinition,
+      .cases = matmul::Cases,
   };
   return op;
 }

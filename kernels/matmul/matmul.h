@@ -75,6 +75,9 @@ bool FinishIfNothingToSum(const Problem& problem, const Operands& operands);
 // The truth, which the reference row rounds.
 extern const Definition kDefinition;
 
+// What the rows are checked on.
+OpCases Cases();
+
 // The rows, one per file.
 Implementation OneDotPerOutputRow();
 Implementation SimdTiledRow();

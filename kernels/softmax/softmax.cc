@@ -41,7 +41,8 @@ const Op& SoftmaxOp() {
              .infer_outputs = InferOutputs,
              .work = WorkOf,
              .independence = Independence::kBeforeAxis,
-             .definition = &softmax::kDefinition};
+             .definition = &softmax::kDefinition,
+             .cases = softmax::Cases};
   return *op;
 }
 

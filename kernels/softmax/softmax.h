@@ -41,6 +41,9 @@ View ViewOf(const Problem& problem);
 // The truth, which the reference row rounds.
 extern const Definition kDefinition;
 
+// What the rows are checked on.
+OpCases Cases();
+
 // The rows, one per file.
 Implementation SimdRowsRow();
 Implementation OnednnSoftmaxRow();

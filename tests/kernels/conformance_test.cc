@@ -12,10 +12,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/common/dispatch.h"
-#include "tests/kernels/cases.h"
-#include "tests/kernels/fill.h"
+#include "kernels/check/cases.h"
+#include "kernels/check/compare.h"
 #include "tests/kernels/run_row.h"
+#include "tests/kernels/seed.h"
 #include "tests/kernels/vector_targets.h"
 
 namespace warpcall::testing {
@@ -25,14 +25,6 @@ namespace {
 constexpr uint8_t kPoisonNan = 0xFF;
 // 48.6 in float32, 48.5 in bfloat16, 3.1 in float16: for cases whose results may be NaN.
 constexpr uint8_t kPoisonFinite = 0x42;
-
-constexpr int kFailuresShownMax = 5;  // per row and case
-
-const std::vector<OpCases>& AllCases() {
-  static const auto* const cases =
-      new std::vector<OpCases>{IdentityCases(), GeluCases(), SoftmaxCases(), MatmulCases()};
-  return *cases;
-}
 
 // A row, and the instruction set to run it with.
 struct Variant {
@@ -86,67 +78,46 @@ std::vector<Variant> VariantsOf(const Kernel& kernel) {
 
 double MagnitudeOf(const Problem& problem, absl::Span<const Memory> inputs) {
   double magnitude = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const TensorSpec& spec = problem.inputs[i];
-    for (int64_t j = 0, n = spec.elements(); j < n; ++j) {
-      const double value = std::fabs(ValueAt(inputs[i].data(), spec.data_type, j));
-      if (std::isfinite(value)) magnitude = std::max(magnitude, value);
-    }
-  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    magnitude = std::max(magnitude, warpcall::MagnitudeOf(problem.inputs[i], inputs[i].data()));
   return magnitude;
-}
-
-bool Agrees(double actual, double expected, Tolerance tolerance) {
-  if (std::isnan(expected)) return std::isnan(actual);
-  if (std::isinf(expected)) return actual == expected;
-  const double bound = tolerance.absolute + tolerance.relative * std::fabs(expected);
-  return std::isfinite(actual) && std::fabs(actual - expected) <= bound;
 }
 
 void ExpectAgreement(const TensorSpec& spec, const Memory& actual, const Memory& expected,
                      Tolerance tolerance) {
-  int64_t wrong = 0;
-  DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    for (int64_t i = 0, n = spec.elements(); i < n; ++i) {
-      const double a = ToFloat(static_cast<const T*>(actual.data())[i]);
-      const double e = ToFloat(static_cast<const T*>(expected.data())[i]);
-      if (Agrees(a, e, tolerance) || ++wrong > kFailuresShownMax) continue;
-      ADD_FAILURE() << "element " << i << " of " << ToString(spec) << " is " << a << ", expected "
-                    << e << " within " << tolerance.absolute << " + " << tolerance.relative
-                    << " x |expected|; off by " << std::fabs(a - e);
-    }
-  });
-  EXPECT_EQ(wrong, 0) << "elements of " << spec.elements();
+  const Disagreement found = Compare(spec, actual.data(), expected.data(), tolerance);
+  EXPECT_EQ(found.wrong, 0) << "elements of " << spec.elements() << ":\n" << found.text;
 }
 
 // One op in one data type.
 struct Parameter {
-  size_t op;
+  const Op* op;
   DataType data_type;
 };
 
 class ConformanceTest : public ::testing::TestWithParam<Parameter> {
  protected:
-  const OpCases& cases() const { return AllCases()[GetParam().op]; }
+  const Op& op_ = *GetParam().op;
+  const OpCases cases_ = op_.cases();
 
   void RunCase(const Case& test_case, const Implementation& reference,
                std::vector<Variant>& variants) {
     SCOPED_TRACE(absl::StrCat("case ", test_case.name, ", seed ", RunSeed()));
     std::vector<TensorSpec> specs;
     for (const Dims& dims : test_case.shapes) specs.push_back({GetParam().data_type, dims});
-    const absl::StatusOr<Problem> problem = MakeProblem(*cases().op, specs, test_case.attributes);
+    const absl::StatusOr<Problem> problem = MakeProblem(op_, specs, test_case.attributes);
     ASSERT_TRUE(problem.ok()) << problem.status();
     if (!IsSmallEnough(*problem)) return;
     std::vector<Memory> inputs;
     for (size_t i = 0; i < specs.size(); ++i) {
       inputs.push_back(FilledInput(
           specs[i], test_case.fill,
-          absl::StrCat(cases().op->name, test_case.name, DataTypeName(GetParam().data_type), i)));
+          absl::StrCat(op_.name, test_case.name, DataTypeName(GetParam().data_type), i)));
     }
     const uint8_t poison = test_case.fill == Fill::kSpecial ? kPoisonFinite : kPoisonNan;
     const auto expected = RunRow(reference, *problem, inputs, poison);
     ASSERT_TRUE(expected.ok()) << expected.status();
-    const Tolerance tolerance = cases().tolerance(*problem, MagnitudeOf(*problem, inputs));
+    const Tolerance tolerance = cases_.tolerance(*problem, MagnitudeOf(*problem, inputs));
     for (Variant& variant : variants) {
       if (variant.row == &reference) {
         ++variant.ran;
@@ -178,12 +149,12 @@ class ConformanceTest : public ::testing::TestWithParam<Parameter> {
 };
 
 TEST_P(ConformanceTest, EveryRowAgreesWithTheReference) {
-  const auto kernel = FullRegistry().Find(cases().op->name);
+  const auto kernel = FullRegistry().Find(op_.name);
   ASSERT_TRUE(kernel.ok()) << kernel.status();
   const Implementation& reference = ReferenceOf(**kernel);
   ASSERT_EQ(reference.family, Family::kReference);
   std::vector<Variant> variants = VariantsOf(**kernel);
-  for (const Case& test_case : cases().cases) RunCase(test_case, reference, variants);
+  for (const Case& test_case : cases_.cases) RunCase(test_case, reference, variants);
   for (const Variant& variant : variants) {
     std::printf("  %-40s %4d cases, %d refused%s%s\n", variant.name.c_str(), variant.ran,
                 variant.refused, variant.refused > 0 ? ": " : "", variant.reason.c_str());
@@ -198,23 +169,22 @@ TEST_P(ConformanceTest, EveryRowAgreesWithTheReference) {
 
 std::vector<Parameter> AllParameters() {
   std::vector<Parameter> parameters;
-  for (size_t op = 0; op < AllCases().size(); ++op) {
-    for (DataType type : kDataTypes) parameters.push_back({op, type});
+  for (const Kernel& kernel : FullRegistry().kernels()) {
+    for (DataType type : kDataTypes) parameters.push_back({kernel.op, type});
   }
   return parameters;
 }
 
 INSTANTIATE_TEST_SUITE_P(Catalog, ConformanceTest, ::testing::ValuesIn(AllParameters()),
                          [](const auto& param_info) {
-                           return absl::StrCat(AllCases()[param_info.param.op].op->name, "_",
+                           return absl::StrCat(param_info.param.op->name, "_",
                                                DataTypeName(param_info.param.data_type));
                          });
 
 TEST(ConformanceCoverage, EveryKernelHasCases) {
   for (const Kernel& kernel : FullRegistry().kernels()) {
-    EXPECT_TRUE(absl::c_any_of(AllCases(), [&](const OpCases& cases) {
-      return cases.op == kernel.op && !cases.cases.empty();
-    })) << kernel.op->name;
+    ASSERT_NE(kernel.op->cases, nullptr) << kernel.op->name;
+    EXPECT_FALSE(kernel.op->cases().cases.empty()) << kernel.op->name;
   }
 }
 

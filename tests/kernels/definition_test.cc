@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/check/cases.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
-#include "tests/kernels/cases.h"
-#include "tests/kernels/fill.h"
 #include "tests/kernels/run_row.h"
+#include "tests/kernels/seed.h"
 
 namespace warpcall::testing {
 namespace {
@@ -32,22 +32,22 @@ struct Prepared {
 };
 
 // The cases of an op that are small enough to evaluate here, in `data_type`.
-std::vector<Prepared> PreparedCases(const OpCases& cases, DataType data_type) {
+std::vector<Prepared> PreparedCases(const Op& op, DataType data_type) {
   std::vector<Prepared> prepared;
+  const OpCases cases = op.cases();
   for (const Case& test_case : cases.cases) {
     std::vector<TensorSpec> specs;
     for (const Dims& dims : test_case.shapes) specs.push_back({data_type, dims});
-    absl::StatusOr<Problem> problem = MakeProblem(*cases.op, specs, test_case.attributes);
+    absl::StatusOr<Problem> problem = MakeProblem(op, specs, test_case.attributes);
     if (!problem.ok()) continue;  // tf32 of 16-bit types
-    if (problem->outputs[0].elements() > kElementsMax ||
-        cases.op->work(*problem).flops > kProductsMax)
+    if (problem->outputs[0].elements() > kElementsMax || op.work(*problem).flops > kProductsMax)
       continue;
     Prepared& added = prepared.emplace_back();
     added.problem = *std::move(problem);
     for (size_t i = 0; i < specs.size(); ++i)
       added.inputs.push_back(FilledInput(
           specs[i], test_case.fill,
-          absl::StrCat(cases.op->name, test_case.name, DataTypeName(data_type), i, "definition")));
+          absl::StrCat(op.name, test_case.name, DataTypeName(data_type), i, "definition")));
   }
   return prepared;
 }
@@ -59,18 +59,17 @@ std::string Describe(const Op& op, const Problem& problem) {
 }
 
 struct Parameter {
-  OpCases (*cases)();
+  const Op* op;
   DataType data_type;
 };
 
 class DefinitionTest : public ::testing::TestWithParam<Parameter> {
  protected:
-  const OpCases cases_ = GetParam().cases();
-  const Op& op_ = *cases_.op;
+  const Op& op_ = *GetParam().op;
 };
 
 TEST_P(DefinitionTest, SlicesCoverEachOutputElementOnce) {
-  const std::vector<Prepared> prepared = PreparedCases(cases_, GetParam().data_type);
+  const std::vector<Prepared> prepared = PreparedCases(op_, GetParam().data_type);
   ASSERT_FALSE(prepared.empty());
   for (const Prepared& one : prepared) {
     SCOPED_TRACE(Describe(op_, one.problem));
@@ -93,7 +92,7 @@ TEST_P(DefinitionTest, SlicesCoverEachOutputElementOnce) {
 TEST_P(DefinitionTest, ValuesRoundedAreTheReferenceRows) {
   const Implementation& reference = ReferenceOf(**FullRegistry().Find(op_.name));
   std::mt19937_64 random(RunSeed());
-  for (const Prepared& one : PreparedCases(cases_, GetParam().data_type)) {
+  for (const Prepared& one : PreparedCases(op_, GetParam().data_type)) {
     SCOPED_TRACE(Describe(op_, one.problem));
     const auto expected = RunRow(reference, one.problem, one.inputs, 0xFF);
     ASSERT_TRUE(expected.ok()) << expected.status();
@@ -128,14 +127,14 @@ TEST_P(DefinitionTest, ValuesRoundedAreTheReferenceRows) {
 
 std::vector<Parameter> AllParameters() {
   std::vector<Parameter> parameters;
-  for (const auto cases : {IdentityCases, GeluCases, SoftmaxCases, MatmulCases})
-    for (const DataType type : kDataTypes) parameters.push_back({cases, type});
+  for (const Kernel& kernel : FullRegistry().kernels())
+    for (const DataType type : kDataTypes) parameters.push_back({kernel.op, type});
   return parameters;
 }
 
 INSTANTIATE_TEST_SUITE_P(Catalog, DefinitionTest, ::testing::ValuesIn(AllParameters()),
                          [](const auto& param_info) {
-                           return absl::StrCat(param_info.param.cases().op->name, "_",
+                           return absl::StrCat(param_info.param.op->name, "_",
                                                DataTypeName(param_info.param.data_type));
                          });
 

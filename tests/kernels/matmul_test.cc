@@ -11,8 +11,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "tests/kernels/fill.h"
 #include "tests/kernels/run_row.h"
+#include "tests/kernels/seed.h"
 #include "tests/kernels/vector_targets.h"
 
 namespace warpcall::matmul {

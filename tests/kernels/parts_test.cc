@@ -9,8 +9,8 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/softmax/softmax.h"
-#include "tests/kernels/fill.h"
 #include "tests/kernels/run_row.h"
+#include "tests/kernels/seed.h"
 
 namespace warpcall {
 namespace {
@@ -93,7 +93,7 @@ void ExpectSameInRounds(const PartsCase& test_case, const Implementation& row, D
   const Problem problem = ProblemOf(test_case, type);
   if (!row.supports(problem, testing::TestDeviceProperties()).ok()) return;
   std::vector<Memory> inputs;
-  inputs.push_back(testing::FilledInput(problem.inputs[0], testing::Fill::kNormal, row.name));
+  inputs.push_back(testing::FilledInput(problem.inputs[0], Fill::kNormal, row.name));
   const absl::StatusOr<std::vector<Memory>> expected = testing::RunRow(row, problem, inputs, 0x5A);
   ASSERT_TRUE(expected.ok()) << expected.status();
   for (int64_t parts_per_round : {int64_t{1}, int64_t{3}, test_case.parts}) {

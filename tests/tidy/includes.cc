@@ -25,7 +25,8 @@ struct Room {
 // The first prefix that fits counts. main.cc and its neighbours wire the server together, so they
 // see all of its rooms, but none of the libraries that those hide.
 constexpr char kKernelHeaders[] =
-    "@ kernels/* kernels/common/ kernels/cpu/ kernels/cuda/ kernels/triton/ kernels/jit/";
+    "@ kernels/* kernels/check/ kernels/common/ kernels/cpu/ kernels/cuda/ kernels/triton/ "
+    "kernels/jit/";
 constexpr Room kRooms[] = {
     {"kernels/catalog_", "kernels/", ""},
     {"kernels/common/", "@ kernels/*", "cuda"},

@@ -112,7 +112,7 @@ TEST(CheckIncludesTest, ClientKnowsNoServer) {
   EXPECT_THAT(Check("client/cpp/client.h", "\"kernels/common/data_type.h\""), IsEmpty());
   EXPECT_EQ(Check("client/cpp/client.h", "\"kernels/op.h\"").size(), 1u);
   EXPECT_EQ(Check("client/cli/main.cc", "\"server/config.h\"").size(), 1u);
-  EXPECT_EQ(Check("client/cpp/client.h", "\"tests/kernels/cases.h\"").size(), 1u);
+  EXPECT_EQ(Check("client/cpp/client.h", "\"tests/kernels/run_row.h\"").size(), 1u);
 }
 
 TEST(CheckIncludesTest, RefusesCompiledFilesUnknownLibrariesAndUnknownRooms) {

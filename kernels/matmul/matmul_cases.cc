@@ -3,10 +3,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/check/cases.h"
 #include "kernels/matmul/matmul.h"
-#include "tests/kernels/cases.h"
 
-namespace warpcall::testing {
+namespace warpcall::matmul {
 namespace {
 
 struct Size {
@@ -158,7 +158,7 @@ double SmallestSubnormal(DataType type) {
 // products of this type take subnormal inputs, below 2^-126, as zero.
 Tolerance MatmulTolerance(const Problem& problem, double magnitude) {
   const DataType type = problem.outputs[0].data_type;
-  const bool transpose_a = std::get<bool>(problem.attributes[matmul::kTransposeA]);
+  const bool transpose_a = std::get<bool>(problem.attributes[kTransposeA]);
   const Dims& a = problem.inputs[0].dims;
   const double k = static_cast<double>(a[a.size() - (transpose_a ? 2 : 1)]);
   const double u = UnitRoundoff(DataType::kFloat32);
@@ -175,8 +175,8 @@ Tolerance MatmulTolerance(const Problem& problem, double magnitude) {
 
 }  // namespace
 
-OpCases MatmulCases() {
-  OpCases result{.op = &MatmulOp(), .cases = {}, .tolerance = MatmulTolerance};
+OpCases Cases() {
+  OpCases result{.cases = {}, .tolerance = MatmulTolerance};
   for (const Transpose& transpose : kTransposes) {
     for (const Size& size : kSizes)
       result.cases.push_back(Multiplication(size, transpose, {}, Fill::kNormal));
@@ -192,4 +192,4 @@ OpCases MatmulCases() {
   return result;
 }
 
-}  // namespace warpcall::testing
+}  // namespace warpcall::matmul

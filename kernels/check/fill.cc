@@ -1,35 +1,19 @@
-#include "tests/kernels/fill.h"
+#include "kernels/check/fill.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <random>
 
-#include "absl/strings/numbers.h"
 #include "kernels/common/dispatch.h"
 
-namespace warpcall::testing {
+namespace warpcall {
 namespace {
 
 // At most this many special values per tensor, so that in long rows and sums some results stay
 // finite.
 constexpr int64_t kSpecialsMax = 24;
-
-uint64_t SeedFromEnvironment() {
-  const char* const text = std::getenv("WARPCALL_TEST_SEED");
-  uint64_t seed = 0;
-  if (text != nullptr && absl::SimpleAtoi(text, &seed)) return seed;
-  return std::random_device()();
-}
-
-// FNV-1a (Fowler, Noll, Vo).
-uint64_t Hash(absl::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 template <typename T>
 T FromPattern(uint32_t bits) {
@@ -83,31 +67,18 @@ void StrewSpecials(T* data, int64_t elements, std::mt19937_64& random) {
 
 }  // namespace
 
-uint64_t RunSeed() {
-  static const uint64_t seed = [] {
-    const uint64_t chosen = SeedFromEnvironment();
-    std::printf("Random data: repeat this run with WARPCALL_TEST_SEED=%llu\n",
-                static_cast<unsigned long long>(chosen));
-    std::fflush(stdout);
-    return chosen;
-  }();
-  return seed;
-}
-
-Memory FilledInput(const TensorSpec& spec, Fill fill, absl::string_view label) {
-  Memory memory(spec.bytes());
+void FillInput(const TensorSpec& spec, Fill fill, uint64_t seed, void* data) {
   const int64_t elements = spec.elements();
-  if (elements == 0) return memory;
-  std::mt19937_64 random(RunSeed() ^ Hash(label));
+  if (elements == 0) return;
+  std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    T* const data = static_cast<T*>(memory.data());
+    T* const values = static_cast<T*>(data);
     for (int64_t i = 0; i < elements; ++i) {
-      data[i] = fill == Fill::kWide ? Wide<T>(random) : FromFloat<T>(normal(random));
+      values[i] = fill == Fill::kWide ? Wide<T>(random) : FromFloat<T>(normal(random));
     }
-    if (fill == Fill::kSpecial) StrewSpecials(data, elements, random);
+    if (fill == Fill::kSpecial) StrewSpecials(values, elements, random);
   });
-  return memory;
 }
 
-}  // namespace warpcall::testing
+}  // namespace warpcall

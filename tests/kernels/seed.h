@@ -1,10 +1,10 @@
-// Input data for kernel tests.
+// Random data for kernel tests, which a seed repeats.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "tests/kernels/cases.h"
+#include "kernels/check/cases.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {

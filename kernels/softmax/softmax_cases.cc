@@ -1,8 +1,8 @@
 #include "absl/strings/str_cat.h"
+#include "kernels/check/cases.h"
 #include "kernels/softmax/softmax.h"
-#include "tests/kernels/cases.h"
 
-namespace warpcall::testing {
+namespace warpcall::softmax {
 namespace {
 
 // Relative, because wide rows have small results. d = x - max rounds by 2^-24 |d|, which exp makes
@@ -14,8 +14,7 @@ namespace {
 // result round by half a unit in the last place each: 2^-10 and 2^-7 relative, 2^-24 among
 // float16's subnormals.
 Tolerance Bound(const Problem& problem, double) {
-  const softmax::View view =
-      problem.inputs[0].elements() == 0 ? softmax::View{0, 0, 0} : softmax::ViewOf(problem);
+  const View view = problem.inputs[0].elements() == 0 ? View{0, 0, 0} : ViewOf(problem);
   const double sum = 128 + static_cast<double>(view.n) / 128;
   const Tolerance arithmetic{0x1p-125, (88 + sum) * 0x1p-24 + 0x1p-22};
   switch (problem.outputs[0].data_type) {
@@ -39,8 +38,8 @@ void AddAllFills(const Dims& dims, int64_t axis, OpCases* cases) {
 
 }  // namespace
 
-OpCases SoftmaxCases() {
-  OpCases cases{&SoftmaxOp(), {}, Bound};
+OpCases Cases() {
+  OpCases cases{{}, Bound};
   // Rows around vectors of 1 to 32 lanes and their unrolled loops, and around the 8192 elements at
   // which the vectorised rows change their method; few and many of them.
   for (int64_t n :
@@ -84,4 +83,4 @@ OpCases SoftmaxCases() {
   return cases;
 }
 
-}  // namespace warpcall::testing
+}  // namespace warpcall::softmax

@@ -1,7 +1,7 @@
+#include "kernels/check/cases.h"
 #include "kernels/identity/identity.h"
-#include "tests/kernels/cases.h"
 
-namespace warpcall::testing {
+namespace warpcall::identity {
 namespace {
 
 // A copy has no error.
@@ -9,8 +9,8 @@ Tolerance Exact(const Problem&, double) { return {0, 0}; }
 
 }  // namespace
 
-OpCases IdentityCases() {
-  OpCases cases{&IdentityOp(), {}, Exact};
+OpCases Cases() {
+  OpCases cases{{}, Exact};
   const std::vector<Dims> shapes = {
       {0},     {1},         {2},          {31},     {1009},
       {0, 5},  {3, 0, 2},   {7, 13},      {4096},   {32768 - 1},
@@ -23,4 +23,4 @@ OpCases IdentityCases() {
   return cases;
 }
 
-}  // namespace warpcall::testing
+}  // namespace warpcall::identity

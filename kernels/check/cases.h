@@ -1,5 +1,5 @@
-// What conformance runs each op on. One file of cases per op; the same table feeds every row of the
-// registry.
+// What the rows of an op are checked on, by conformance's tests and by the server on the machine at
+// hand. One file of cases per op, in its folder.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 #include "kernels/op.h"
 
-namespace warpcall::testing {
+namespace warpcall {
 
 enum class Fill : uint8_t {
   kNormal,   // N(0, 1), fresh from the run's seed
@@ -29,16 +29,10 @@ struct Tolerance {
 };
 
 struct OpCases {
-  const Op* op;
   std::vector<Case> cases;
   // Bound for one output of `problem`; the comment beside it says where it comes from. `magnitude`
   // is the largest finite |value| among the inputs.
   Tolerance (*tolerance)(const Problem& problem, double magnitude);
 };
 
-OpCases IdentityCases();
-OpCases GeluCases();
-OpCases SoftmaxCases();
-OpCases MatmulCases();
-
-}  // namespace warpcall::testing
+}  // namespace warpcall
