@@ -141,7 +141,8 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   RequestTrace& trace = *(*job)->trace;
   const ServiceHistory::Prediction prediction = history_.Predict(row, trace.work);
   (*job)->predicted_ns = prediction.ns;
-  (*job)->prediction_measured = prediction.measured;
+  (*job)->prediction_measured = prediction.measured();
+  (*job)->predicted_ns_at_most = prediction.ns_at_most;
   (*job)->ended = [this, &runner](const Job& ended) {
     runner.outstanding_ns.fetch_sub(ended.predicted_ns);
     JobEnded();

@@ -84,6 +84,9 @@ class Engine {
   // True when every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
 
+  // What trials of a row (Row::id) on this machine have shown: predicts work that no job was of yet.
+  void SetRate(int row, const ServiceRate& rate) { history_.SetRate(row, rate); }
+
   // The most that a copy within the device's memory was measured to reach; 0 until it was.
   void NoteBandwidth(int device, double bytes_per_second);
   double bandwidth(int device) const;

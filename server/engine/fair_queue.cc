@@ -13,9 +13,22 @@ constexpr int64_t kTurnNs = 1'000'000;
 // Looked at for the earliest deadline, and for the work ahead; bounds the time under the lock.
 constexpr int kConnectionsLookedAtMax = 64;
 constexpr int kJobsLookedAtMax = 1024;
+// Jobs of one connection that are asked whether they are held back.
+constexpr int kJobsHeldBackMax = 64;
 // Connections without jobs whose accounts are kept, so that one that sends its jobs one by one
 // does not start anew each time.
 constexpr size_t kIdleConnectionsMax = 1024;
+
+// The first of a connection's jobs that is not held back; null when those looked at all are.
+template <typename Jobs>
+Job* FirstFree(const Jobs& jobs, absl::FunctionRef<bool(Job&)> held_back) {
+  int looked_at = 0;
+  for (const auto& [order, job] : jobs) {
+    if (!held_back(*job)) return job.get();
+    if (++looked_at == kJobsHeldBackMax) break;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -72,22 +85,33 @@ FairQueue::Connection* FairQueue::Choose(const Ids& passed_over, uint64_t* chose
   return connection;
 }
 
-std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run) {
+std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run,
+                                    absl::FunctionRef<bool(Job&)> held_back) {
   Ids passed_over;
   uint64_t id = 0;
   while (Connection* connection = Choose(passed_over, &id)) {
-    Job& job = *connection->jobs.begin()->second;
-    if (!may_run(job)) {
+    Job* const job = FirstFree(connection->jobs, held_back);
+    if (job == nullptr || !may_run(*job)) {
       passed_over.push_back(id);
       continue;
     }
     account_now_ns_ = std::max(account_now_ns_, by_account_.begin()->first);
-    by_account_.erase({connection->account_ns, id});
-    connection->account_ns += job.predicted_ns;
-    by_account_.emplace(connection->account_ns, id);
-    return Take(id, connection, connection->jobs.begin()->first);
+    Charge(id, connection, job->predicted_ns);
+    return Take(id, connection, {job->key.deadline_ns, job->key.id});
   }
   return nullptr;
+}
+
+void FairQueue::Charge(uint64_t id, Connection* connection, int64_t ns) {
+  const bool waits = !connection->jobs.empty();
+  if (waits) by_account_.erase({connection->account_ns, id});
+  connection->account_ns += ns;
+  if (waits) by_account_.emplace(connection->account_ns, id);
+}
+
+void FairQueue::Correct(uint64_t id, int64_t ns) {
+  const auto found = connections_.find(id);
+  if (found != connections_.end()) Charge(id, found->second.get(), ns);
 }
 
 std::vector<std::unique_ptr<Job>> FairQueue::TakeStarved(int64_t until_ns) {

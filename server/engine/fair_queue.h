@@ -36,9 +36,14 @@ class FairQueue {
   bool HasJobsOf(uint64_t connection) const;
 
   void Push(std::unique_ptr<Job> job);
-  // The next job that `may_run`, which is asked of one job of each connection, in order. Null when
-  // there is none.
-  std::unique_ptr<Job> Pop(absl::FunctionRef<bool(Job&)> may_run);
+  // The next job that `may_run`, which is asked of one job of each connection, in order: the first
+  // that is not `held_back`, which lets those behind it pass. Null when there is none.
+  std::unique_ptr<Job> Pop(
+      absl::FunctionRef<bool(Job&)> may_run,
+      absl::FunctionRef<bool(Job&)> held_back = [](Job&) { return false; });
+  // A job that was popped took `ns` longer than predicted, or shorter: its connection's account
+  // says so from now on.
+  void Correct(uint64_t connection, int64_t ns);
   // Jobs that were pushed by `until_ns` and whose connection's next job has starved since then.
   std::vector<std::unique_ptr<Job>> TakeStarved(int64_t until_ns);
   // Null when no such job waits.
@@ -67,6 +72,7 @@ class FairQueue {
   using Ids = absl::InlinedVector<uint64_t, 4>;
 
   Connection* Choose(const Ids& passed_over, uint64_t* id) const;
+  void Charge(uint64_t id, Connection* connection, int64_t ns);
   std::unique_ptr<Job> Take(uint64_t id, Connection* connection, const Order& order);
   void ForgetIdle();
 

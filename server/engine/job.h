@@ -43,6 +43,8 @@ struct Job {
   // How long a lane is expected to take, and whether that was measured: set by Engine::Submit.
   int64_t predicted_ns = 0;
   bool prediction_measured = false;
+  // The same where too little would harm others.
+  int64_t predicted_ns_at_most = 0;
   // Set by whoever lost interest; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;
   // Outlives `done`; kernel, row and work are filled in.

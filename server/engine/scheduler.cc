@@ -21,6 +21,12 @@ constexpr absl::Duration kStarvedCheckPeriod = absl::Milliseconds(100);
 // How long a caller should stay away then.
 constexpr int64_t kStagingPushbackMs = 100;
 
+// What may hold its lane so long counts as long: others wait behind it, in the worst case, behind
+// one in each lane.
+constexpr int64_t kLongNs = 100'000'000;
+
+bool MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
+
 // Inputs, then outputs.
 absl::InlinedVector<size_t, 3> StagingSizes(const Job& job) {
   absl::InlinedVector<size_t, 3> sizes;
@@ -204,15 +210,32 @@ std::unique_ptr<Job> Scheduler::Next() {
   }
 }
 
+// A job that was taken for a short one counts from when it has turned out to be long.
+bool Scheduler::HoldsBackLong() const {
+  const int64_t now_ns = clock_();
+  const auto long_ones = std::count_if(running_.begin(), running_.end(), [&](const Running& job) {
+    return job.is_long || now_ns - job.start_ns > kLongNs;
+  });
+  return options_.lanes > 1 && long_ones >= options_.lanes - 1;
+}
+
 std::unique_ptr<Job> Scheduler::TakeNext() {
-  std::unique_ptr<Job> job = waiting_.Pop([this](Job& next) {
+  const auto may_run = [this](Job& next) {
     if (TakeStaging(&next)) return true;
     if (next.starved_since_ns == 0) next.starved_since_ns = clock_();
     return false;
-  });
+  };
+  const auto held_back = [this](Job& next) {
+    if (!MayBeLong(next) || !HoldsBackLong()) return false;
+    next.starved_since_ns = 0;  // not for want of staging
+    return true;
+  };
+  std::unique_ptr<Job> job = waiting_.Pop(may_run, held_back);
   work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   if (job == nullptr) return nullptr;
-  running_.push_back({job->key.id, clock_() + job->predicted_ns});
+  const int64_t now_ns = clock_();
+  running_.push_back(
+      {job->key.id, job->key.connection, now_ns, now_ns + job->predicted_ns, MayBeLong(*job)});
   if (!waiting_.empty()) CallIdle();
   return job;
 }
@@ -284,7 +307,11 @@ void Scheduler::Sleep() {
 
 void Scheduler::Finished(uint64_t id) {
   absl::MutexLock lock(&mutex_);
-  std::erase_if(running_, [id](const Running& running) { return running.id == id; });
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [id](const Running& running) { return running.id == id; });
+  if (found == running_.end()) return;
+  waiting_.Correct(found->connection, clock_() - found->end_ns);
+  running_.erase(found);
 }
 
 void Scheduler::Refuse() {

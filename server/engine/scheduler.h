@@ -61,7 +61,8 @@ class Scheduler {
 
   // The next job, with its staging, waiting for one; null once closed and empty. Jobs for which
   // there is no staging let others pass, and end with RESOURCE_EXHAUSTED after two seconds, on this
-  // thread.
+  // thread. Of several lanes one is kept for short work: jobs that may be long wait while all
+  // others have such.
   std::unique_ptr<Job> Next();
   // Staging for a job from Pass. False when there is none at present.
   bool TakeStaging(Job* job) const;
@@ -83,10 +84,13 @@ class Scheduler {
     absl::CondVar called;
     bool is_called = false;
   };
-  // A job that a lane works on, and when it is expected to be done.
+  // A job that a lane works on.
   struct Running {
     uint64_t id;
-    int64_t end_ns;
+    uint64_t connection;
+    int64_t start_ns;
+    int64_t end_ns;  // expected
+    bool is_long;    // perhaps
   };
   // Jobs that lost their place, and why: to be ended when the lock is free.
   struct Displaced {
@@ -104,6 +108,8 @@ class Scheduler {
   int64_t LimitOf(Resource resource) const;
   absl::Status CheckStaging(const Job& job) const;
   std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether work that may be long must wait, so that a lane is left for what is not.
+  bool HoldsBackLong() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeStarved(DisplacedJobs* starved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

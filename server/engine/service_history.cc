@@ -17,14 +17,36 @@ constexpr int64_t kDoubtShare = 8;
 // A byte takes about as long as this many FLOPs where both matter.
 constexpr int64_t kFlopsPerByte = 16;
 
+// No prediction is longer, eleven days, so that sums of many stay far from an int64's end.
+constexpr double kPredictedNsMax = 1e15;
+// Jobs shorter than this tell more about fixed costs than about a rate.
+constexpr int64_t kRateNsMin = 1'000'000;
+constexpr double kNewestRateShare = 0.25;
+// Sizes other than those that a rate comes from run that much slower at most (caches, tails).
+constexpr int64_t kRateErrorMax = 4;
+
+int64_t ToNs(double ns) { return static_cast<int64_t>(std::min(ns, kPredictedNsMax)); }
+
+double WorkNs(const Work& work, double bytes_per_ns, double flops_per_ns) {
+  return static_cast<double>(work.bytes) / bytes_per_ns +
+         static_cast<double>(work.flops) / flops_per_ns;
+}
+
 // What nobody has measured: the link to the host, the arithmetic and a fixed part, at rates that
 // few devices exceed (an H200: both directions of PCIe, float32 matmul, a small request).
 int64_t GuessNs(const Work& work) {
   constexpr double kFixedNs = 15'000;
   constexpr double kBytesPerNs = 50;
   constexpr double kFlopsPerNs = 40'000;
-  return static_cast<int64_t>(kFixedNs + static_cast<double>(work.bytes) / kBytesPerNs +
-                              static_cast<double>(work.flops) / kFlopsPerNs);
+  return ToNs(kFixedNs + WorkNs(work, kBytesPerNs, kFlopsPerNs));
+}
+
+// The other end: a row in plain float64 loops, whose data come from memory, on a busy machine.
+int64_t GuessNsAtMost(const Work& work) {
+  constexpr double kFixedNs = 100'000;
+  constexpr double kBytesPerNs = 1;
+  constexpr double kFlopsPerNs = 0.1;
+  return ToNs(kFixedNs + WorkNs(work, kBytesPerNs, kFlopsPerNs));
 }
 
 }  // namespace
@@ -37,8 +59,39 @@ size_t ServiceHistory::IndexOf(int row, const Work& work) const {
 
 ServiceHistory::Prediction ServiceHistory::Predict(int row, const Work& work) const {
   const Cell& cell = cells_[IndexOf(row, work)];
-  if (cell.samples.load(std::memory_order_relaxed) < kSamplesMin) return {GuessNs(work), false};
-  return {cell.mean_ns.load(std::memory_order_relaxed), true};
+  if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) {
+    const int64_t mean_ns = cell.mean_ns.load(std::memory_order_relaxed);
+    return {mean_ns, mean_ns, Basis::kMeasured};
+  }
+  const Rate& rate = rates_[static_cast<size_t>(row)];
+  const double slowness = rate.slowness.load(std::memory_order_relaxed);
+  if (slowness == 0 && !rate.set.load(std::memory_order_acquire))
+    return {GuessNs(work), GuessNsAtMost(work), Basis::kGuess};
+  const int64_t ns = ToNs(rate.fixed_ns.load(std::memory_order_relaxed) +
+                          (slowness == 0 ? 1 : slowness) *
+                              WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
+                                     rate.flops_per_ns.load(std::memory_order_relaxed)));
+  return {ns, kRateErrorMax * ns, Basis::kRate};
+}
+
+void ServiceHistory::SetRate(int row, const ServiceRate& given) {
+  Rate& rate = rates_[static_cast<size_t>(row)];
+  rate.fixed_ns.store(given.fixed_ns, std::memory_order_relaxed);
+  rate.bytes_per_ns.store(given.bytes_per_ns, std::memory_order_relaxed);
+  rate.flops_per_ns.store(given.flops_per_ns, std::memory_order_relaxed);
+  rate.set.store(true, std::memory_order_release);
+}
+
+void ServiceHistory::LearnRate(int row, const Work& work, int64_t ns) {
+  Rate& rate = rates_[static_cast<size_t>(row)];
+  const double by_rate_ns = WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
+                                   rate.flops_per_ns.load(std::memory_order_relaxed));
+  const double seen_ns = static_cast<double>(ns) - rate.fixed_ns.load(std::memory_order_relaxed);
+  if (ns < kRateNsMin || by_rate_ns <= 0 || seen_ns <= 0) return;
+  const double seen = seen_ns / by_rate_ns;
+  const double known = rate.slowness.load(std::memory_order_relaxed);
+  rate.slowness.store(known == 0 ? seen : known + (seen - known) * kNewestRateShare,
+                      std::memory_order_relaxed);
 }
 
 void ServiceHistory::Note(int row, const Work& work, int64_t ns) {
@@ -49,6 +102,11 @@ void ServiceHistory::Note(int row, const Work& work, int64_t ns) {
   const int64_t share = std::clamp<int64_t>(samples, 1, kNewestShare);
   cell.mean_ns.store(mean + (ns - mean) / share, std::memory_order_relaxed);
   if (samples <= kNewestShare) cell.samples.store(samples + 1, std::memory_order_relaxed);
+  LearnRate(row, work, ns);
+}
+
+void ServiceHistory::NoteAtLeast(int row, const Work& work, int64_t ns) {
+  if (ns > Predict(row, work).ns) Note(row, work, ns);
 }
 
 void ServiceHistory::Doubt(int row, const Work& work) {

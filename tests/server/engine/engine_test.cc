@@ -251,6 +251,41 @@ TEST_F(EngineTest, MoreThanStagingHoldsIsRefused) {
   EXPECT_EQ(call.done_count, 0);
 }
 
+// Two jobs of one client that may be long, before anybody else is there: another's small one does
+// not wait for them.
+TEST_F(EngineTest, TwoLongJobsOfOneClientDoNotHoldUpAnother) {
+  absl::BlockingCounter reached(1);
+  absl::Notification go;
+  std::atomic<int> running{0};
+  control_[0].on_operation = [&](const char* operation) {
+    if (std::string(operation) == "synchronize" && running.fetch_add(1) == 0) {
+      reached.DecrementCount();
+      go.WaitForNotification();
+    }
+    return absl::OkStatus();
+  };
+  Call slow[2];
+  for (Call& call : slow) {
+    call.trace.work = {.bytes = 48 << 20, .flops = int64_t{1} << 34};
+    std::unique_ptr<Job> job = MakeJob(&call);
+    job->key.connection = 1;
+    ASSERT_TRUE(engine_->Submit(&job).ok());
+  }
+  reached.Wait();
+  Call small;
+  small.trace.work = {.bytes = 800, .flops = 900};
+  std::unique_ptr<Job> job = MakeJob(&small);
+  job->key.connection = 2;
+  ASSERT_TRUE(engine_->Submit(&job).ok());
+  small.done.WaitForNotification();
+  EXPECT_TRUE(small.status.ok()) << small.status;
+  EXPECT_FALSE(slow[0].done.HasBeenNotified());
+  EXPECT_FALSE(slow[1].done.HasBeenNotified());  // it has not taken the lane
+  go.Notify();
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  for (Call& call : slow) EXPECT_TRUE(call.status.ok()) << call.status;
+}
+
 TEST_F(EngineTest, CancelEndsAWaitingJobAtOnceAndLeavesARunningOne) {
   absl::BlockingCounter reached(2);
   absl::Notification go;

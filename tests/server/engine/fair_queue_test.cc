@@ -89,6 +89,27 @@ TEST_F(FairQueueTest, WhatMayNotRunLetsOtherConnectionsPass) {
   EXPECT_EQ(queue_.Pop(Any)->key.id, stuck);
 }
 
+TEST_F(FairQueueTest, WhatIsHeldBackLetsThoseBehindItPass) {
+  const uint64_t held = Push(1, kUnit);
+  const uint64_t behind = Push(1, kUnit);
+  const auto held_back = [&](Job& job) { return job.key.id == held; };
+  EXPECT_EQ(queue_.Pop(Any, held_back)->key.id, behind);
+  EXPECT_EQ(queue_.Pop(Any, held_back), nullptr);
+  EXPECT_EQ(queue_.Pop(Any)->key.id, held);
+}
+
+TEST_F(FairQueueTest, AnAccountIsCorrectedByWhatAJobReallyTook) {
+  for (int i = 0; i < 3; ++i) Push(1, kUnit);
+  Push(2, 30 * kUnit);
+  EXPECT_THAT(Pop(1), ElementsAre(1));
+  queue_.Correct(1, 100 * kUnit);  // it took 101 units
+  EXPECT_THAT(Pop(2), ElementsAre(2, 1));
+  Push(2, kUnit);
+  queue_.Correct(2, -30 * kUnit);
+  queue_.Correct(3, kUnit);  // gone, and forgotten
+  EXPECT_THAT(Pop(2), ElementsAre(2, 1));
+}
+
 TEST_F(FairQueueTest, RemovingKeepsTheSums) {
   const uint64_t id = Push(1, kUnit);
   Push(2, 2 * kUnit);

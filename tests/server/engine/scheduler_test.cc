@@ -163,6 +163,59 @@ TEST_F(SchedulerTest, AFullQueueMakesRoomForAConnectionThatHoldsLess) {
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, id}), nullptr);
 }
 
+class LongWorkTest : public SchedulerTest {
+ protected:
+  uint64_t SubmitOf(uint64_t connection, int64_t ns_at_most, int64_t deadline_ns = kNoDeadline) {
+    std::unique_ptr<Job> job = MakeJob(deadline_ns);
+    job->key.connection = connection;
+    job->predicted_ns_at_most = ns_at_most;
+    return Submit(std::move(job));
+  }
+  static constexpr int64_t kLong = 10'000'000'000;
+  static constexpr int64_t kShort = 10'000'000;
+};
+
+TEST_F(LongWorkTest, OneLaneIsKeptForShortWorkThoughNobodyElseWaits) {
+  const uint64_t first = SubmitOf(1, kLong, 5000);
+  const uint64_t second = SubmitOf(1, kLong);
+  EXPECT_EQ(scheduler_.Next()->key.id, first);
+  std::atomic<uint64_t> taken{0};
+  std::thread lane([&] { taken = scheduler_.Next()->key.id; });
+  const uint64_t other = SubmitOf(2, kShort);
+  lane.join();
+  EXPECT_EQ(taken, other);
+  scheduler_.Finished(first);
+  EXPECT_EQ(scheduler_.Next()->key.id, second);
+}
+
+TEST_F(LongWorkTest, ShortWorkOfTheSameConnectionPassesToo) {
+  const uint64_t first = SubmitOf(1, kLong, 5000);
+  SubmitOf(1, kLong);
+  const uint64_t behind = SubmitOf(1, kShort);
+  EXPECT_EQ(scheduler_.Next()->key.id, first);
+  EXPECT_EQ(scheduler_.Next()->key.id, behind);
+}
+
+TEST_F(LongWorkTest, WhatHasTurnedOutToBeLongCountsAsLong) {
+  const uint64_t deceptive = SubmitOf(1, kShort, 1'000'000'000'000);
+  const uint64_t second = SubmitOf(2, kLong);
+  EXPECT_EQ(scheduler_.Next()->key.id, deceptive);
+  now_ns_ += 1'000'000'000;
+  const uint64_t small = SubmitOf(3, kShort);
+  EXPECT_EQ(scheduler_.Next()->key.id, small);
+  scheduler_.Finished(deceptive);
+  EXPECT_EQ(scheduler_.Next()->key.id, second);
+}
+
+TEST_F(LongWorkTest, ASingleLaneTakesAnything) {
+  Scheduler scheduler(
+      {.limits = {10, 100}, .lanes = 1, .clock = [this] { return now_ns_.load(); }});
+  std::unique_ptr<Job> job = MakeJob();
+  job->predicted_ns_at_most = kLong;
+  EXPECT_TRUE(scheduler.Submit(&job).ok());
+  EXPECT_NE(scheduler.Next(), nullptr);
+}
+
 class StarvingTest : public SchedulerTest {
  protected:
   std::unique_ptr<Job> MakeLarge(uint64_t connection, size_t bytes) {

@@ -10,23 +10,23 @@ constexpr Work kWork = {.bytes = 1000, .flops = 0};
 TEST(ServiceHistoryTest, GuessesUntilSeveralJobsWereMeasured) {
   ServiceHistory history(2);
   const ServiceHistory::Prediction guess = history.Predict(1, kWork);
-  EXPECT_FALSE(guess.measured);
+  EXPECT_EQ(guess.basis, ServiceHistory::Basis::kGuess);
   EXPECT_GT(guess.ns, 0);
   EXPECT_GT(history.Predict(1, {.bytes = 1 << 30, .flops = 0}).ns, guess.ns);
   for (int i = 0; i < 3; ++i) history.Note(1, kWork, 500);
-  EXPECT_FALSE(history.Predict(1, kWork).measured);
+  EXPECT_FALSE(history.Predict(1, kWork).measured());
   history.Note(1, kWork, 500);
-  EXPECT_TRUE(history.Predict(1, kWork).measured);
+  EXPECT_TRUE(history.Predict(1, kWork).measured());
   EXPECT_EQ(history.Predict(1, kWork).ns, 500);
 }
 
 TEST(ServiceHistoryTest, KnowsRowsAndSizesApart) {
   ServiceHistory history(2);
   for (int i = 0; i < 4; ++i) history.Note(0, kWork, 500);
-  EXPECT_FALSE(history.Predict(1, kWork).measured);
-  EXPECT_FALSE(history.Predict(0, {.bytes = 5000, .flops = 0}).measured);
-  EXPECT_FALSE(history.Predict(0, {.bytes = 1000, .flops = 1 << 20}).measured);
-  EXPECT_TRUE(history.Predict(0, {.bytes = 1001, .flops = 0}).measured);
+  EXPECT_FALSE(history.Predict(1, kWork).measured());
+  EXPECT_FALSE(history.Predict(0, {.bytes = 5000, .flops = 0}).measured());
+  EXPECT_FALSE(history.Predict(0, {.bytes = 1000, .flops = 1 << 20}).measured());
+  EXPECT_TRUE(history.Predict(0, {.bytes = 1001, .flops = 0}).measured());
 }
 
 TEST(ServiceHistoryTest, FollowsAChangeAndForgetsASlowStart) {
@@ -45,9 +45,65 @@ TEST(ServiceHistoryTest, DoubtWearsAPredictionDown) {
   EXPECT_LT(history.Predict(0, kWork).ns, 100'000);
 }
 
+constexpr Work kMatmul2048 = {.bytes = 3 * (int64_t{16} << 20), .flops = int64_t{1} << 34};
+
+TEST(ServiceHistoryTest, WhatNobodyMeasuredMayTakeFarLongerThanItsGuess) {
+  const ServiceHistory history(1);
+  const ServiceHistory::Prediction large = history.Predict(0, kMatmul2048);
+  EXPECT_LT(large.ns, 10'000'000);               // on an H200
+  EXPECT_GT(large.ns_at_most, 100'000'000'000);  // in float64, on one core
+  const ServiceHistory::Prediction small = history.Predict(0, {.bytes = 8192, .flops = 18'432});
+  EXPECT_LT(small.ns_at_most, 1'000'000);
+}
+
+TEST(ServiceHistoryTest, ARateSetPredictsWhatNoJobWasOf) {
+  ServiceHistory history(2);
+  history.SetRate(1, {.fixed_ns = 2000, .bytes_per_ns = 10, .flops_per_ns = 0.5});
+  const ServiceHistory::Prediction prediction = history.Predict(1, {.bytes = 1000, .flops = 50});
+  EXPECT_EQ(prediction.basis, ServiceHistory::Basis::kRate);
+  EXPECT_EQ(prediction.ns, 2000 + 100 + 100);
+  EXPECT_GT(prediction.ns_at_most, 2 * prediction.ns);
+  EXPECT_EQ(history.Predict(0, kWork).basis, ServiceHistory::Basis::kGuess);
+  for (int i = 0; i < 4; ++i) history.Note(1, kWork, 500);
+  EXPECT_EQ(history.Predict(1, kWork).ns, 500);
+  EXPECT_EQ(history.Predict(1, kWork).ns_at_most, 500);
+}
+
+TEST(ServiceHistoryTest, OneFinishedJobTellsItsRowsRate) {
+  ServiceHistory history(2);
+  constexpr int64_t kSecond = 1'000'000'000;
+  history.Note(0, {.bytes = 3 << 20, .flops = int64_t{1} << 28}, kSecond / 5);
+  const ServiceHistory::Prediction prediction = history.Predict(0, kMatmul2048);
+  EXPECT_EQ(prediction.basis, ServiceHistory::Basis::kRate);
+  EXPECT_NEAR(static_cast<double>(prediction.ns), 12.8 * kSecond, 3 * kSecond);  // 64 times as much
+  EXPECT_EQ(history.Predict(1, kMatmul2048).basis, ServiceHistory::Basis::kGuess);
+  // A rate from trials is corrected by jobs, too.
+  history.SetRate(1, {.fixed_ns = 0, .bytes_per_ns = 1e9, .flops_per_ns = 1});
+  for (int i = 0; i < 30; ++i) history.Note(1, {.bytes = 0, .flops = 10'000'000}, 20'000'000);
+  EXPECT_NEAR(static_cast<double>(history.Predict(1, {.bytes = 0, .flops = 500'000'000}).ns), 1e9,
+              1e7);
+}
+
+TEST(ServiceHistoryTest, ShortJobsTellNoRate) {
+  ServiceHistory history(1);
+  for (int i = 0; i < 8; ++i) history.Note(0, {.bytes = 64, .flops = 16}, 20'000);
+  EXPECT_EQ(history.Predict(0, kMatmul2048).basis, ServiceHistory::Basis::kGuess);
+}
+
+TEST(ServiceHistoryTest, AJobThatWasStoppedCountsOnlyWhereItTookLongerThanPredicted) {
+  ServiceHistory history(1);
+  for (int i = 0; i < 4; ++i) history.Note(0, kWork, 5'000'000);
+  history.NoteAtLeast(0, kWork, 1'000'000);
+  EXPECT_EQ(history.Predict(0, kWork).ns, 5'000'000);
+  history.NoteAtLeast(0, kWork, 50'000'000);
+  EXPECT_GT(history.Predict(0, kWork).ns, 10'000'000);
+}
+
 TEST(ServiceHistoryTest, TakesTheLargestWork) {
   ServiceHistory history(1);
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  EXPECT_GT(history.Predict(0, {.bytes = kMax, .flops = kMax}).ns, 0);
+  EXPECT_GT(history.Predict(0, {.bytes = kMax, .flops = kMax}).ns_at_most, 0);
   for (int i = 0; i < 4; ++i) history.Note(0, {.bytes = kMax, .flops = kMax}, 7);
   EXPECT_EQ(history.Predict(0, {.bytes = kMax, .flops = kMax}).ns, 7);
 }
