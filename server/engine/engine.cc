@@ -1,8 +1,9 @@
 #include "server/engine/engine.h"
 
-#include <optional>
+#include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -60,6 +61,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   ASSIGN_OR_RETURN(staging_memory, device->AllocateStaging(options.staging_bytes));
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
+  balancer_.AddDevice();
   Device* const opened = runner.device.get();
   const LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
                              &copiers_, options.clock,     [this] { NoteLoss(); }};
@@ -94,38 +96,40 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
   std::vector<std::string> reasons;
   bool named = false;
   bool lost = false;
-  std::optional<Choice> best;
+  absl::InlinedVector<int, 8> able;  // of the first kind that is
+  absl::InlinedVector<const Row*, 8> rows;
   for (int i = 0; i < device_count(); ++i) {
     const DeviceProperties& properties = device(i).properties();
     names.push_back(properties.name);
     if (!device_name.empty() && properties.name != device_name) continue;
     named = true;
-    if (best.has_value() && device(best->device).properties().kind != properties.kind) continue;
+    if (!able.empty() && device(able.front()).properties().kind != properties.kind) continue;
     if (!device(i).healthy()) {
       lost = true;
       reasons.push_back(absl::StrCat(properties.name, ": the device was lost"));
       continue;
     }
     absl::StatusOr<const Row*> row = registry_.Select(kernel, implementation, problem, properties);
-    if (!row.ok())
+    if (!row.ok()) {
       reasons.push_back(std::string(row.status().message()));
-    else if (!best.has_value() || LessLoaded(i, best->device))
-      best = Choice{i, *row};
+      continue;
+    }
+    able.push_back(i);
+    rows.push_back(*row);
   }
-  if (best.has_value()) return *best;
+  if (!able.empty()) {
+    // Devices of one kind share their rows' history.
+    const int64_t ns = history_.Predict(rows.front()->id, kernel.op->work(problem)).ns;
+    DeviceLoad load = balancer_.Choose(able, ns);
+    const auto chosen = std::find(able.begin(), able.end(), load.device()) - able.begin();
+    return Choice{load.device(), rows[static_cast<size_t>(chosen)], std::move(load)};
+  }
   if (!named) {
     return absl::NotFoundError(absl::StrCat(
         "device \"", device_name, "\" does not exist; there is: ", absl::StrJoin(names, ", ")));
   }
   const std::string message = absl::StrJoin(reasons, "; ");
   return lost ? absl::UnavailableError(message) : absl::UnimplementedError(message);
-}
-
-bool Engine::LessLoaded(int a, int b) const {
-  const Runner& first = *runners_[static_cast<size_t>(a)];
-  const Runner& second = *runners_[static_cast<size_t>(b)];
-  return std::pair(first.outstanding_ns.load(), first.assigned_ns.load()) <
-         std::pair(second.outstanding_ns.load(), second.assigned_ns.load());
 }
 
 void Engine::NoteLoss() {
@@ -143,21 +147,16 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   (*job)->predicted_ns = prediction.ns;
   (*job)->prediction_measured = prediction.measured();
   (*job)->predicted_ns_at_most = prediction.ns_at_most;
-  (*job)->ended = [this, &runner](const Job& ended) {
-    runner.outstanding_ns.fetch_sub(ended.predicted_ns);
-    JobEnded();
-  };
+  (*job)->load = balancer_.Settle(std::move((*job)->load), (*job)->device, prediction.ns);
+  (*job)->ended = [this] { JobEnded(); };
   {
     absl::MutexLock lock(&mutex_);
     ++accepted_;
   }
-  runner.outstanding_ns.fetch_add(prediction.ns);
-  runner.assigned_ns.fetch_add(prediction.ns);
   absl::Status status = Place(&runner, job);
   if (!status.ok()) {
     if (trace.reject_reason == RejectReason::kDeadlineUnmeetable) history_.Doubt(row, trace.work);
-    runner.assigned_ns.fetch_sub(prediction.ns);
-    runner.outstanding_ns.fetch_sub(prediction.ns);
+    (*job)->load = DeviceLoad();
     JobEnded();
   }
   return status;

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/registry.h"
+#include "server/engine/balancer.h"
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
@@ -61,13 +62,14 @@ class Engine {
   const Device& device(int index) const { return *runners_[static_cast<size_t>(index)]->device; }
 
   struct Choice {
-    int device;
-    const Row* row;
+    int device = 0;
+    const Row* row = nullptr;
+    DeviceLoad load;  // for the job: who chooses next sees this one, submitted or not
   };
   // Which row on which device runs `problem`: the first device, in order of preference, that
   // `device_name` names (empty: any healthy one) and that has a matching row; among devices of one
-  // kind the one with the least predicted work. NOT_FOUND lists the devices; UNIMPLEMENTED gives
-  // every row's reason; UNAVAILABLE when the devices asked for are lost.
+  // kind the one with the least predicted work: see Balancer. NOT_FOUND lists the devices;
+  // UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are lost.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name, const Problem& problem) const;
 
@@ -103,8 +105,6 @@ class Engine {
     StagingPool staging;
     Scheduler scheduler;
     BusyMeter busy;
-    std::atomic<int64_t> outstanding_ns{0};  // predicted, of jobs accepted and not done
-    std::atomic<int64_t> assigned_ns{0};     // predicted, since the start: breaks ties in turn
     std::atomic<double> bandwidth_bytes_per_second{0};  // measured; 0: not yet
     // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
@@ -118,7 +118,6 @@ class Engine {
   };
 
   Engine(const Registry& registry, const EngineOptions& options);
-  bool LessLoaded(int a, int b) const;
   void NoteLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
@@ -130,6 +129,7 @@ class Engine {
   const std::function<void()> on_devices_lost_;
   const int64_t run_by_caller_ns_max_;
   ServiceHistory history_;
+  mutable Balancer balancer_;
   cpu::ThreadPool copiers_;
   std::atomic<bool> devices_lost_{false};
   absl::Mutex mutex_;

@@ -8,7 +8,8 @@ namespace warpcall {
 
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs) {
   job->done(std::move(status), std::move(outputs));
-  if (job->ended != nullptr) job->ended(*job);
+  job->load = DeviceLoad();
+  if (job->ended != nullptr) job->ended();
 }
 
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns) {

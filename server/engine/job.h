@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/registry.h"
+#include "server/engine/balancer.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/staging_pool.h"
@@ -45,6 +46,8 @@ struct Job {
   bool prediction_measured = false;
   // The same where too little would harm others.
   int64_t predicted_ns_at_most = 0;
+  // On the device's books until the job has ended: from Engine::Choose, or else from Submit.
+  DeviceLoad load;
   // Set by whoever lost interest; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;
   // Outlives `done`; kernel, row and work are filled in.
@@ -57,8 +60,8 @@ struct Job {
   // Called exactly once, on a lane's thread or in Engine::Cancel: how it ended and, when OK, one
   // buffer per output. The last thing that touches the job's owner.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;
-  // Called after `done`: the engine's own books.
-  absl::AnyInvocable<void(const Job&)> ended;
+  // Called after `done`, when the load is off the books: the engine's own count.
+  absl::AnyInvocable<void()> ended;
 };
 
 // Calls `done`, after which all that the job points to may be gone, and `ended`.

@@ -103,6 +103,7 @@ absl::Status Request::Choose(const v1::ExecuteRequest& header, const Problem& pa
   row_ = choice.row;
   trace_.row = choice.row->id;
   trace_.device = choice.device;
+  load_ = std::move(choice.load);
   return absl::OkStatus();
 }
 
@@ -112,13 +113,14 @@ absl::Status Request::CheckMessageBytes(absl::string_view what, int64_t bytes) {
   return status;
 }
 
-std::unique_ptr<Job> Request::NewJob(const Problem& part) const {
+std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   auto job = std::make_unique<Job>();
   job->key = key_;
   job->op = kernel_->op;
   job->row = row_;
   job->device = trace_.device;
   job->problem = part;
+  job->load = std::move(load_);
   for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
   for (const TensorSpec& spec : part.outputs)
     job->output_bytes += static_cast<int64_t>(spec.bytes());

@@ -79,7 +79,8 @@ class Request {
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
 
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
-  std::unique_ptr<Job> NewJob(const Problem& part) const;
+  // The first takes over the load that Choose put on the device's books.
+  std::unique_ptr<Job> NewJob(const Problem& part);
 
   // Fills in who answers: request id, implementation and device.
   void DescribeChoice(v1::ExecuteResponse* response) const;
@@ -108,6 +109,7 @@ class Request {
   const Kernel* kernel_ = nullptr;
   const Row* row_ = nullptr;
   Problem problem_;
+  DeviceLoad load_;
   RequestTrace trace_;
 };
 

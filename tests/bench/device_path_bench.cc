@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -63,6 +64,7 @@ absl::Status RunEngine(Engine* engine, const Registry& registry, size_t bytes, i
     job->op = kernel->op;
     job->row = choice.row;
     job->device = choice.device;
+    job->load = std::move(choice.load);
     job->problem = problem;
     job->inputs.push_back({{reinterpret_cast<const char*>(input.data()), bytes}});
     job->input_bytes = job->output_bytes = static_cast<int64_t>(bytes);

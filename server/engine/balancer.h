@@ -1,0 +1,74 @@
+// Which of several devices of one kind gets the next job: the one with the least predicted work on
+// its books.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+
+namespace warpcall {
+
+class Balancer;
+
+// Predicted work on a device's books, from the moment that the device is chosen until the job that
+// brought it has ended. Move-only; must not outlive its balancer.
+class DeviceLoad {
+ public:
+  DeviceLoad() = default;  // none
+  DeviceLoad(DeviceLoad&& other) noexcept { *this = std::move(other); }
+  DeviceLoad& operator=(DeviceLoad&& other) noexcept;
+  ~DeviceLoad();
+
+  int device() const { return device_; }  // -1: none
+
+ private:
+  friend class Balancer;
+  DeviceLoad(Balancer* balancer, int device, int64_t ns)
+      : balancer_(balancer), device_(device), ns_(ns) {}
+
+  Balancer* balancer_ = nullptr;
+  int device_ = -1;
+  int64_t ns_ = 0;
+};
+
+// Thread-safe.
+class Balancer {
+ public:
+  // Devices are numbered in the order in which they are added. REQUIRES: nothing was chosen yet.
+  void AddDevice();
+
+  // Of `devices`, at least one, the one with the least work on its books, and among equals the one
+  // that got work longest ago. Nothing else is remembered of what has ended: one job that was
+  // thought long, and was not, must not send the next thousand elsewhere. `ns` of predicted work
+  // are on the books when this returns, so that whoever chooses next sees them.
+  DeviceLoad Choose(absl::Span<const int> devices, int64_t ns);
+
+  // For a job whose device is settled: work for `device`, in place of what `chosen` holds, which
+  // may be none.
+  DeviceLoad Settle(DeviceLoad chosen, int device, int64_t ns);
+
+  // On the books of the device.
+  int64_t load_ns(int device) const;
+
+ private:
+  friend class DeviceLoad;
+  struct Books {
+    int64_t load_ns = 0;
+    uint64_t last_turn = 0;  // when it last got work, in turns of all devices
+
+    auto operator<=>(const Books&) const = default;  // the least comes first
+  };
+
+  DeviceLoad Enter(int device, int64_t ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Leave(int device, int64_t ns);
+
+  mutable absl::Mutex mutex_;
+  std::vector<Books> devices_ ABSL_GUARDED_BY(mutex_);
+  uint64_t turns_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace warpcall

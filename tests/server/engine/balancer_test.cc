@@ -1,0 +1,216 @@
+// Choosing among devices, in made-up time: clients, devices and the way between them are a list of
+// events, so that every run is the same.
+#include "server/engine/balancer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "server/engine/service_history.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int kDevices = 2;
+constexpr int kLanes = 4;
+constexpr Work kWork = {2 << 20, 5 << 18};
+
+struct Scenario {
+  int clients = 8;             // closed loop: each sends when it has its answer
+  double pause_ns = 0;         // closed loop: the way there and back, on average
+  double interarrival_ns = 0;  // open loop: between requests, on average; 0: closed loop
+  double speeds[kDevices] = {1, 1};
+  double job_ns = 150'000;  // on a device of speed 1, give or take a fifth
+  // The first job loads what later ones find loaded; those that start meanwhile wait for it.
+  double loading_ns[kDevices] = {400e6, 250e6};
+  double decoded_to_submitted_ns = 40'000;
+  // Answers that are counted, from when both devices have loaded: those before tell who loads
+  // faster.
+  double counted_from_ns = 500e6;
+  int answers = 6000;
+};
+
+// Devices with lanes and a queue, and what chooses among them as the engine does.
+class Simulation {
+ public:
+  explicit Simulation(const Scenario& scenario) : scenario_(scenario) {
+    for (int i = 0; i < kDevices; ++i) balancer_.AddDevice();
+  }
+
+  // Answers of each device.
+  std::vector<int> Run() {
+    if (scenario_.interarrival_ns > 0) {
+      Arrive();
+    } else {
+      for (int i = 0; i < scenario_.clients; ++i)
+        At(Random(scenario_.pause_ns), [this] { Send(); });
+    }
+    while (answered_ < scenario_.answers) {
+      const auto next = events_.begin();
+      now_ns_ = next->first;
+      const std::function<void()> event = std::move(next->second);
+      events_.erase(next);
+      event();
+    }
+    std::vector<int> answers;
+    for (const Served& device : devices_) answers.push_back(device.answers);
+    return answers;
+  }
+
+ private:
+  struct Served {
+    int running = 0;
+    std::deque<std::shared_ptr<DeviceLoad>> waiting;
+    double loaded_ns = -1;  // when; -1: nothing has run
+    int answers = 0;
+  };
+
+  void At(double ns, std::function<void()> event) {
+    events_.emplace(now_ns_ + ns, std::move(event));
+  }
+  // Exponential: what is left of a wait says nothing about how long it has been.
+  double Random(double mean_ns) {
+    const double uniform = (static_cast<double>(random_()) + 0.5) / 4294967296.0;
+    return -mean_ns * std::log(uniform);
+  }
+
+  void Arrive() {
+    Send();
+    At(Random(scenario_.interarrival_ns), [this] { Arrive(); });
+  }
+
+  void Send() {
+    const int all[kDevices] = {0, 1};
+    auto load = std::make_shared<DeviceLoad>(balancer_.Choose(all, history_.Predict(0, kWork).ns));
+    At(Random(scenario_.decoded_to_submitted_ns), [this, load] {
+      const int device = load->device();
+      *load = balancer_.Settle(std::move(*load), device, history_.Predict(0, kWork).ns);
+      devices_[device].waiting.push_back(load);
+      Start(device);
+    });
+  }
+
+  void Start(int index) {
+    Served& device = devices_[index];
+    if (device.running == kLanes || device.waiting.empty()) return;
+    const std::shared_ptr<DeviceLoad> load = device.waiting.front();
+    device.waiting.pop_front();
+    ++device.running;
+    const double spread = 0.8 + 0.4 * (static_cast<double>(random_()) / 4294967296.0);
+    if (device.loaded_ns < 0) device.loaded_ns = now_ns_ + scenario_.loading_ns[index];
+    const double ns = std::max(0.0, device.loaded_ns - now_ns_) +
+                      scenario_.job_ns * spread / scenario_.speeds[index];
+    At(ns, [this, index, load, ns] { End(index, load.get(), ns); });
+  }
+
+  void End(int index, DeviceLoad* load, double ns) {
+    Served& device = devices_[index];
+    history_.Note(0, kWork, static_cast<int64_t>(ns));
+    *load = DeviceLoad();
+    --device.running;
+    if (now_ns_ >= scenario_.counted_from_ns) {
+      ++device.answers;
+      ++answered_;
+    }
+    if (scenario_.interarrival_ns == 0) At(Random(scenario_.pause_ns), [this] { Send(); });
+    Start(index);
+  }
+
+  const Scenario scenario_;
+  Balancer balancer_;
+  ServiceHistory history_{1};
+  std::mt19937 random_{20260101};
+  double now_ns_ = 0;
+  std::multimap<double, std::function<void()>> events_;
+  Served devices_[kDevices];
+  int answered_ = 0;
+};
+
+double RatioOf(const Scenario& scenario) {
+  const std::vector<int> answers = Simulation(scenario).Run();
+  return static_cast<double>(answers[0]) / std::max(1, answers[1]);
+}
+
+void ExpectWithin15Percent(double ratio, double of) {
+  EXPECT_LE(ratio, of * 1.15);
+  EXPECT_GE(ratio, of / 1.15);
+}
+
+// The way to the server and back takes longer than the work, as with 1 MiB over a connection: most
+// requests find both devices idle.
+TEST(BalancerTest, ClientsThatWaitForTheirAnswersAreSpreadEvenly) {
+  for (const double pause_ns : {100'000.0, 1'000'000.0, 5'000'000.0})
+    for (const int clients : {1, 2, 8, 32}) {
+      SCOPED_TRACE(::testing::Message() << clients << " clients, " << pause_ns << " ns on the way");
+      ExpectWithin15Percent(RatioOf({.clients = clients, .pause_ns = pause_ns}), 1);
+    }
+}
+
+TEST(BalancerTest, RequestsThatComeWhenTheyComeAreSpreadEvenly) {
+  for (const double utilization : {0.05, 0.3, 0.7, 0.95}) {
+    SCOPED_TRACE(utilization);
+    ExpectWithin15Percent(
+        RatioOf({.interarrival_ns = 150'000.0 / (kDevices * kLanes) / utilization}), 1);
+  }
+}
+
+// One device of four fifths the speed: while it can keep up it may do its half, and where the
+// devices are what limits, each does what it can.
+TEST(BalancerTest, ASlowerDeviceGetsWhatItCanDo) {
+  for (const int clients : {8, 32}) {
+    SCOPED_TRACE(clients);
+    const double light =
+        RatioOf({.clients = clients, .pause_ns = 150'000.0 * clients, .speeds = {0.8, 1}});
+    EXPECT_GE(light, 0.8 / 1.15);
+    EXPECT_LE(light, 1.15);
+  }
+  ExpectWithin15Percent(RatioOf({.clients = 32, .pause_ns = 1000, .speeds = {0.8, 1}}), 0.8);
+  const double capacity_per_ns = 1.8 * kLanes / 150'000.0;
+  ExpectWithin15Percent(
+      RatioOf({.interarrival_ns = 1 / (0.97 * capacity_per_ns), .speeds = {0.8, 1}}), 0.8);
+}
+
+TEST(BalancerTest, WorkIsOnTheBooksFromTheChoiceToTheEnd) {
+  Balancer balancer;
+  for (int i = 0; i < 3; ++i) balancer.AddDevice();
+  const int pair[] = {1, 2};
+  DeviceLoad first = balancer.Choose(pair, 100);
+  DeviceLoad second = balancer.Choose(pair, 50);
+  EXPECT_EQ(first.device(), 1);
+  EXPECT_EQ(second.device(), 2);
+  DeviceLoad third = balancer.Choose(pair, 40);
+  EXPECT_EQ(third.device(), 2);
+  EXPECT_EQ(balancer.load_ns(2), 90);
+  first = balancer.Settle(std::move(first), 1, 70);  // predicted anew
+  EXPECT_EQ(balancer.load_ns(1), 70);
+  first = balancer.Settle(std::move(first), 0, 70);  // settled elsewhere
+  EXPECT_EQ(balancer.load_ns(0), 70);
+  EXPECT_EQ(balancer.load_ns(1), 0);
+  const DeviceLoad moved = std::move(second);
+  EXPECT_EQ(balancer.load_ns(2), 90);
+  third = DeviceLoad();
+  EXPECT_EQ(balancer.load_ns(2), 50);
+  { const DeviceLoad dropped = balancer.Settle({}, 2, 5); }
+  EXPECT_EQ(balancer.load_ns(2), 50);
+}
+
+TEST(BalancerTest, EqualsTakeTurnsWhateverTheyWereThoughtToDo) {
+  Balancer balancer;
+  for (int i = 0; i < 3; ++i) balancer.AddDevice();
+  const int all[] = {0, 1, 2};
+  std::vector<int> turns;
+  for (const int64_t ns : {1'000'000'000, 1, 1, 1, 1, 1})
+    turns.push_back(balancer.Choose(all, ns).device());
+  EXPECT_EQ(turns, (std::vector<int>{0, 1, 2, 0, 1, 2}));
+}
+
+}  // namespace
+}  // namespace warpcall
