@@ -499,16 +499,20 @@ TEST_F(EngineTest, SmallJobsThatAreMeasuredRunOnTheCallersThread) {
 
 TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {
   std::vector<std::thread> threads;
-  std::atomic<int> ended{0};
+  constexpr int kThreads = 4;
+  constexpr int kJobsEach = 200;
+  std::atomic<int> done{0}, cancelled{0};
   std::atomic<uint64_t> id{1'000'000};
-  for (int t = 0; t < 4; ++t) {
+  for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < 200; ++i) {
+      for (int i = 0; i < kJobsEach; ++i) {
         Call call;
         std::unique_ptr<Job> job = MakeJob(&call, 1 + static_cast<size_t>(i), t % 2);
         job->key.id = ++id;
         const JobKey own = job->key;
-        if (!engine_->Submit(&job).ok()) continue;
+        // Each thread has one job at a time, which no limit refuses.
+        const absl::Status submitted = engine_->Submit(&job);
+        ASSERT_TRUE(submitted.ok()) << submitted;
         if (i % 3 == 0) {
           call.cancelled = true;
           engine_->Cancel(t % 2, own);
@@ -517,14 +521,19 @@ TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {
         EXPECT_EQ(call.done_count, 1);
         if (call.status.ok()) {
           EXPECT_EQ(call.output.back(), 2 * call.input.back());
+          ++done;
+        } else {
+          EXPECT_TRUE(call.cancelled && call.status.code() == absl::StatusCode::kCancelled)
+              << call.status;
+          ++cancelled;
         }
-        ++ended;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  EXPECT_GT(ended, 0);
+  EXPECT_EQ(done + cancelled, kThreads * kJobsEach);
+  EXPECT_GE(done, kThreads * (kJobsEach - (kJobsEach + 2) / 3));  // those that nobody cancelled
   EXPECT_EQ(engine_->Snapshot()[0].staging_used_bytes, 0);
   EXPECT_GT(engine_->Snapshot()[0].memory_total_bytes, 0);
 }
