@@ -60,16 +60,7 @@ inline void Execute(const dnnl::primitive& primitive, const dnnl::memory& source
   stream.wait();
 }
 
-// Primitives that oneDNN remembers, about 0.1 MB each: with its default of 1024, clients that send
-// one shape after another made the process grow by 50 MB.
-inline constexpr int kPrimitivesMax = 64;
-
-inline dnnl::engine CpuEngine() {
-  static const dnnl::engine engine = [] {
-    dnnl::set_primitive_cache_capacity(kPrimitivesMax);
-    return dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
-  return engine;
-}
+// The CPU's engine: the first thing to ask oneDNN for. Throws dnnl::error.
+dnnl::engine CpuEngine();
 
 }  // namespace warpcall::onednn
