@@ -1,10 +1,12 @@
 // What the rows of an op are checked on, by conformance's tests and by the server on the machine at
-// hand. One file of cases per op, in its folder.
+// hand, and how far from the truth they may be. One file of cases per op, in its folder.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/op.h"
 
 namespace warpcall {
@@ -22,17 +24,38 @@ struct Case {
   Fill fill = Fill::kNormal;
 };
 
-// |actual - expected| <= absolute + relative x |expected|, both in units of the value.
-struct Tolerance {
-  double absolute;
-  double relative;
+// By how much an element may be off before it is rounded to the type of the output, in units of its
+// value. Half a unit in the last place of that type comes on top.
+struct ElementError {
+  double arithmetic = 0;  // of float32, in any row
+  // What terms with a subnormal input contribute at most: for rows that take those as 0.
+  double subnormal_inputs = 0;
+};
+
+// What a row may do beyond its op's bounds, because the library or the instruction that it stands
+// on does so.
+struct Allowance {
+  const char* row = "";
+  const char* reason = "";                // a full sentence
+  std::vector<DataType> data_types = {};  // empty: all that the row takes
+  double arithmetic = 1;                  // counts so many times
+  int roundings = 1;                      // of the result to its type
+  double zero_below = 0;                  // a smaller |value| may be given as 0
+  bool flushes_subnormal_inputs = false;
 };
 
 struct OpCases {
   std::vector<Case> cases;
-  // Bound for one output of `problem`; the comment beside it says where it comes from. `magnitude`
-  // is the largest finite |value| among the inputs.
-  Tolerance (*tolerance)(const Problem& problem, double magnitude);
+  // Each element's bound, for slice `index` of the op's definition, whose exact values are `truth`.
+  // The comment beside it says where it comes from.
+  std::vector<ElementError> (*errors)(const Problem& problem, const Operands& inputs, int64_t index,
+                                      absl::Span<const double> truth);
+  // The same in a sentence, for a reader who chooses among rows.
+  const char* tolerance;
+  std::vector<Allowance> allowances;
 };
+
+// What `row` is allowed in `data_type`: nothing beyond the bounds when the op does not list it.
+Allowance AllowanceFor(const OpCases& cases, absl::string_view row, DataType data_type);
 
 }  // namespace warpcall

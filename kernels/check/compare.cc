@@ -1,7 +1,9 @@
 #include "kernels/check/compare.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
@@ -11,40 +13,113 @@ namespace {
 
 constexpr int kShownMax = 5;
 
-bool Agrees(double actual, double expected, Tolerance tolerance) {
-  if (std::isnan(expected)) return std::isnan(actual);
-  if (std::isinf(expected)) return actual == expected;
-  const double bound = tolerance.absolute + tolerance.relative * std::fabs(expected);
-  return std::isfinite(actual) && std::fabs(actual - expected) <= bound;
+struct Format {
+  double unit_roundoff;    // half the distance between 1 and its next neighbour
+  double smallest_normal;  // below it neighbours stay as far apart as they are there
+  double greatest_power;   // of two
+
+  // From here on values round to infinity: half a unit beyond the largest number.
+  double overflow() const { return greatest_power * (2 - unit_roundoff); }
+};
+
+Format FormatOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return {0x1p-11, 0x1p-14, 0x1p15};
+    case DataType::kBFloat16:
+      return {0x1p-8, 0x1p-126, 0x1p127};
+    case DataType::kFloat32:
+      break;
+  }
+  return {0x1p-24, 0x1p-126, 0x1p127};
 }
+
+double HalfUnitOf(const Format& format, double value) {
+  constexpr uint64_t kExponent = 0x7FF0000000000000u;
+  const double power = std::bit_cast<double>(std::bit_cast<uint64_t>(value) & kExponent);
+  return std::max(power, format.smallest_normal) * format.unit_roundoff;
+}
+
+class Judge {
+ public:
+  Judge(DataType type, const Allowance& allowance)
+      : format_(FormatOf(type)), overflow_(format_.overflow()), allowance_(allowance) {}
+
+  // What the arithmetic may have done before the result was rounded.
+  double Arithmetic(double truth, const ElementError& error) const {
+    double bound = error.arithmetic * allowance_.arithmetic +
+                   (allowance_.roundings - 1) * format_.unit_roundoff * std::fabs(truth);
+    if (allowance_.flushes_subnormal_inputs) bound += error.subnormal_inputs;
+    return bound;
+  }
+
+  double Bound(double truth, double arithmetic) const {
+    return arithmetic + HalfUnitOf(format_, std::fabs(truth) + arithmetic);
+  }
+
+  // Whether a special value of either decides, and how; finite ones are left to the bound.
+  enum class Verdict : uint8_t { kRight, kWrong, kByBound };
+  Verdict Special(double actual, double truth, double arithmetic) const {
+    const auto verdict = [](bool right) { return right ? Verdict::kRight : Verdict::kWrong; };
+    if (std::isnan(truth)) return verdict(std::isnan(actual));
+    if (std::isinf(truth)) return verdict(actual == truth);
+    if (std::isnan(actual)) return Verdict::kWrong;
+    if (std::isinf(actual)) {
+      const bool rounds_to_it = std::fabs(truth) + arithmetic >= overflow_;
+      return verdict(rounds_to_it && std::signbit(actual) == std::signbit(truth));
+    }
+    if (truth == 0 && arithmetic == 0)
+      return verdict(actual == 0 && std::signbit(actual) == std::signbit(truth));
+    if (actual == 0 && std::fabs(truth) < allowance_.zero_below) return Verdict::kRight;
+    return Verdict::kByBound;
+  }
+
+ private:
+  const Format format_;
+  const double overflow_;
+  const Allowance& allowance_;
+};
 
 }  // namespace
 
-Disagreement Compare(const TensorSpec& spec, const void* actual, const void* expected,
-                     Tolerance tolerance) {
+Allowance AllowanceFor(const OpCases& cases, absl::string_view row, DataType data_type) {
+  for (const Allowance& allowance : cases.allowances) {
+    const std::vector<DataType>& types = allowance.data_types;
+    const bool of_type =
+        types.empty() || std::find(types.begin(), types.end(), data_type) != types.end();
+    if (of_type && row == allowance.row) return allowance;
+  }
+  return {};
+}
+
+double HalfUnit(DataType type, double value) { return HalfUnitOf(FormatOf(type), value); }
+
+Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance) {
   Disagreement result;
-  DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    for (int64_t i = 0, n = spec.elements(); i < n; ++i) {
+  const Judge judge(truth.spec.data_type, allowance);
+  const auto tell = [&](size_t i, double a, double arithmetic) {
+    if (++result.wrong > kShownMax) return;
+    const double t = truth.values[i];
+    absl::StrAppend(&result.text, "element ", i, " of ", ToString(truth.spec), " is ", a,
+                    ", the truth ", t, "; off by ", std::fabs(a - t), ", allowed are ",
+                    judge.Bound(t, arithmetic), ", ", arithmetic, " of it arithmetic\n");
+  };
+  DispatchDataType(truth.spec.data_type, [&]<typename T>(T) {
+    for (size_t i = 0; i < truth.values.size(); ++i) {
       const double a = ToFloat(static_cast<const T*>(actual)[i]);
-      const double e = ToFloat(static_cast<const T*>(expected)[i]);
-      if (Agrees(a, e, tolerance) || ++result.wrong > kShownMax) continue;
-      absl::StrAppend(&result.text, "element ", i, " of ", ToString(spec), " is ", a, ", expected ",
-                      e, " within ", tolerance.absolute, " + ", tolerance.relative,
-                      " x |expected|; off by ", std::fabs(a - e), "\n");
+      const double t = truth.values[i];
+      const double arithmetic = judge.Arithmetic(t, truth.errors[i]);
+      const Judge::Verdict verdict = judge.Special(a, t, arithmetic);
+      if (verdict == Judge::Verdict::kRight) continue;
+      if (verdict == Judge::Verdict::kByBound) {
+        const double of_bound = std::fabs(a - t) / judge.Bound(t, arithmetic);
+        result.worst = std::max(result.worst, of_bound);
+        if (of_bound <= 1) continue;
+      }
+      tell(i, a, arithmetic);
     }
   });
   return result;
-}
-
-double MagnitudeOf(const TensorSpec& spec, const void* data) {
-  double magnitude = 0;
-  DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    for (int64_t i = 0, n = spec.elements(); i < n; ++i) {
-      const double value = std::fabs(ToFloat(static_cast<const T*>(data)[i]));
-      if (std::isfinite(value)) magnitude = std::max(magnitude, value);
-    }
-  });
-  return magnitude;
 }
 
 }  // namespace warpcall

@@ -4,21 +4,24 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/check/cases.h"
+#include "kernels/check/truth.h"
 
 namespace warpcall {
 
 struct Disagreement {
   int64_t wrong = 0;  // elements
-  std::string text;   // of the first few, a line each: position, value, expected value and bound
+  std::string text;   // of the first few, a line each: position, value, truth, bound
+  // The largest error of a finite element that has a finite truth, in units of its bound.
+  double worst = 0;
 };
 
-// NaN and infinity must stand exactly where `expected` has them; finite values obey the tolerance.
-// Both hold a tensor of `spec`.
-Disagreement Compare(const TensorSpec& spec, const void* actual, const void* expected,
-                     Tolerance tolerance);
+// NaN and infinity must stand exactly where the truth has them, infinity also where the truth
+// rounds to it. A finite element is off by no more than its arithmetic and half a unit in the last
+// place. Where the arithmetic has no error the sign of 0 counts too. `actual` holds a tensor of
+// truth.spec.
+Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance = {});
 
-// The largest finite |value| of a tensor; 0 when there is none.
-double MagnitudeOf(const TensorSpec& spec, const void* data);
+// Half the distance between neighbours of `type` around `value`: what rounding to it may cost.
+double HalfUnit(DataType type, double value);
 
 }  // namespace warpcall

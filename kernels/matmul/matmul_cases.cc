@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check/cases.h"
+#include "kernels/common/dispatch.h"
 #include "kernels/matmul/matmul.h"
 
 namespace warpcall::matmul {
@@ -124,59 +127,81 @@ const std::vector<Batches>& BatchCases() {
 // The last: oneDNN's bfloat16 with AMX got it wrong, b transposed.
 constexpr Size kBatchSizes[] = {{5, 7, 6}, {1, 19, 21}, {14, 8, 1}, {13, 3, 55}};
 
-double UnitRoundoff(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return 0x1p-24;
-    case DataType::kFloat16:
-      return 0x1p-11;
-    case DataType::kBFloat16:
-      return 0x1p-8;
-  }
-  return 0;
+// What one element is made of.
+struct Terms {
+  double sum = 0;        // sum |a b|
+  double subnormal = 0;  // of it, terms with a subnormal a or b
+};
+
+// float32 sums of k products, in any order, are off by at most k u x sum|a b| (N. Higham, Accuracy
+// and Stability of Numerical Algorithms, 3.1, u = 2^-24) and, rounding errors being as good as
+// independent, by lambda sqrt(k) u x sum|a b| but for a probability of 2k exp(-lambda^2 / 2) (N.
+// Higham, T. Mary, "A new approach to probabilistic rounding error analysis", 2019): lambda = 6
+// makes that 3e-8 k. (Tensor cores truncate instead, once for 8 or 16 terms: still within it where
+// the signs of terms vary.) Products below 2^-126 lose up to 2^-150 each. tf32 keeps 10 fraction
+// bits of a and of b: rounded they lose 2^-11 of themselves each, truncated 2^-10.
+ElementError ErrorOf(const Terms& terms, double k, bool tf32) {
+  constexpr double kOperands = 2 * 0x1p-10 + 0x1p-20;
+  const double sum = std::min(k, 6 * std::sqrt(k)) * 0x1p-24;
+  return {.arithmetic = (sum + (tf32 ? kOperands : 0)) * terms.sum + k * 0x1p-150,
+          .subnormal_inputs = terms.subnormal};
 }
 
-double SmallestSubnormal(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return 0x1p-149;
-    case DataType::kFloat16:
-      return 0x1p-24;
-    case DataType::kBFloat16:
-      return 0x1p-133;
+bool IsSubnormal(double value) { return value != 0 && std::fabs(value) < 0x1p-126; }
+
+// Rows of c lie side by side in a slice; `row` counts over all matrices.
+template <typename T>
+void TermsOfRow(const Shape& shape, const Operands& inputs, int64_t row, absl::Span<Terms> terms) {
+  const Offsets at = shape.BatchOffsets(row / shape.m);
+  const T* a = static_cast<const T*>(inputs.inputs[0]) + at.a + row % shape.m * shape.a_row_stride;
+  const T* b = static_cast<const T*>(inputs.inputs[1]) + at.b;
+  for (int64_t p = 0; p < shape.k; ++p) {
+    const double x = std::fabs(ToFloat(a[p * shape.a_column_stride]));
+    const T* const y = b + p * shape.b_row_stride;
+    for (int64_t j = 0; j < shape.n; ++j) {
+      const double z = std::fabs(ToFloat(y[j * shape.b_column_stride]));
+      terms[j].sum += x * z;
+      if (IsSubnormal(x) || IsSubnormal(z)) terms[j].subnormal += x * z;
+    }
   }
-  return 0;
 }
 
-// Sum: float32 sums of k products, in any order, are off by at most k u x sum|a b| (N. Higham,
-// Accuracy and Stability of Numerical Algorithms, 3.1, u = 2^-24) and, rounding errors being as
-// good as independent, by lambda sqrt(k) u x sum|a b| but for a probability of 2k exp(-lambda^2 /
-// 2) (N. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", 2019): lambda
-// = 6 makes that 3e-8 k. sum|a b| is at most k x magnitude^2. One product is rounded once, and that
-// relative to itself. Output: the sum and the truth are each rounded to the type, by at most its
-// unit roundoff relative to themselves and half its smallest subnormal. bfloat16: processors' dot
-// products of this type take subnormal inputs, below 2^-126, as zero.
-Tolerance MatmulTolerance(const Problem& problem, double magnitude) {
-  const DataType type = problem.outputs[0].data_type;
-  const bool transpose_a = std::get<bool>(problem.attributes[kTransposeA]);
-  const Dims& a = problem.inputs[0].dims;
-  const double k = static_cast<double>(a[a.size() - (transpose_a ? 2 : 1)]);
-  const double u = UnitRoundoff(DataType::kFloat32);
-  Tolerance tolerance{.absolute = SmallestSubnormal(type),
-                      .relative = 2 * UnitRoundoff(type) * (1 + 2 * UnitRoundoff(type))};
-  if (k > 1) {
-    tolerance.absolute += std::min(k, 6 * std::sqrt(k)) * u * k * magnitude * magnitude;
-  } else {
-    tolerance.relative += u;
-  }
-  if (type == DataType::kBFloat16) tolerance.absolute += k * 0x1p-126 * magnitude;
-  return tolerance;
+std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs, int64_t index,
+                                 absl::Span<const double> truth) {
+  const Shape shape = DecodeShape(problem);
+  const bool tf32 = std::get<std::string>(problem.attributes[kPrecision]) == "tf32";
+  const int64_t first = kDefinition.slice(problem, index).first / shape.n;
+  std::vector<Terms> terms(truth.size());
+  DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    for (size_t begin = 0; begin < truth.size(); begin += static_cast<size_t>(shape.n))
+      TermsOfRow<T>(shape, inputs, first + static_cast<int64_t>(begin) / shape.n,
+                    absl::MakeSpan(terms).subspan(begin, static_cast<size_t>(shape.n)));
+  });
+  std::vector<ElementError> errors;
+  errors.reserve(terms.size());
+  for (const Terms& of_element : terms)
+    errors.push_back(ErrorOf(of_element, static_cast<double>(shape.k), tf32));
+  return errors;
+}
+
+constexpr char kTolerance[] =
+    "min(k, 6 sqrt(k)) x 2^-24 sum|a b|, with tf32 2^-9 sum|a b| more; and half a unit in the last "
+    "place";
+
+std::vector<Allowance> Allowances() {
+  return {{.row = "onednn_matmul",
+           .reason = "The processor's dot products of bfloat16 take subnormal inputs, and give "
+                     "subnormal sums, as 0 (Intel SDM, VDPBF16PS).",
+           .data_types = {DataType::kBFloat16},
+           .zero_below = 0x1p-126,
+           .flushes_subnormal_inputs = true}};
 }
 
 }  // namespace
 
 OpCases Cases() {
-  OpCases result{.cases = {}, .tolerance = MatmulTolerance};
+  OpCases result{
+      .cases = {}, .errors = Errors, .tolerance = kTolerance, .allowances = Allowances()};
   for (const Transpose& transpose : kTransposes) {
     for (const Size& size : kSizes)
       result.cases.push_back(Multiplication(size, transpose, {}, Fill::kNormal));

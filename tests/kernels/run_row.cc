@@ -6,7 +6,6 @@
 
 #include "kernels/common/dispatch.h"
 #include "kernels/common/status_macros.h"
-#include "kernels/cpu/thread_pool.h"
 
 namespace warpcall::testing {
 namespace {
@@ -14,12 +13,18 @@ namespace {
 constexpr int kThreads = 4;
 constexpr std::align_val_t kAlignment{kOperandAlignmentBytes};
 
-cpu::ThreadPool& Pool() {
+}  // namespace
+
+cpu::ThreadPool& TestPool() {
   static auto* const pool = new cpu::ThreadPool(kThreads);
   return *pool;
 }
 
-}  // namespace
+Operands OperandsOf(absl::Span<const Memory> inputs) {
+  Operands operands;
+  for (const Memory& input : inputs) operands.inputs.push_back(input.data());
+  return operands;
+}
 
 Memory::Memory(size_t bytes)
     : data_(bytes == 0 ? nullptr : ::operator new(bytes, kAlignment)), bytes_(bytes) {}
@@ -45,8 +50,7 @@ const DeviceProperties& TestDeviceProperties() {
 absl::StatusOr<std::vector<Memory>> RunRow(const Implementation& row, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison) {
   if (row.device_kind == DeviceKind::kCuda) return RunRowOnGpu(row, problem, inputs, poison);
-  Operands operands;
-  for (const Memory& input : inputs) operands.inputs.push_back(input.data());
+  Operands operands = OperandsOf(inputs);
   std::vector<Memory> outputs;
   for (const TensorSpec& spec : problem.outputs) {
     outputs.emplace_back(spec.bytes());
@@ -58,7 +62,7 @@ absl::StatusOr<std::vector<Memory>> RunRow(const Implementation& row, const Prob
   workspace.Poison(poison);
   RETURN_IF_ERROR(row.launch(
       problem, operands,
-      {.stream = &Pool(), .device = &TestDeviceProperties(), .workspace = workspace.data()}));
+      {.stream = &TestPool(), .device = &TestDeviceProperties(), .workspace = workspace.data()}));
   return outputs;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
 
@@ -37,6 +38,11 @@ const DeviceProperties& TestDeviceProperties();
 
 // Of the GPU that RunRow uses; null where there is none, or the build has no code for one.
 const DeviceProperties* TestGpuProperties();
+
+// The threads of the CPU device that RunRow uses.
+cpu::ThreadPool& TestPool();
+
+Operands OperandsOf(absl::Span<const Memory> inputs);
 
 // On the device that the row is for. Allocates outputs and workspace, fills both with `poison`,
 // launches. One Memory per output.

@@ -1,0 +1,46 @@
+#include "kernels/check/truth.h"
+
+#include <algorithm>
+
+#include "kernels/common/saturate.h"
+
+namespace warpcall {
+namespace {
+
+// Work that pays for waking another thread: some 100 us.
+constexpr int64_t kGrainFlops = 256 * 1024;
+
+void FillSlice(const TruthSource& source, int64_t index, Truth* truth) {
+  const Definition& definition = *source.op.definition;
+  const Slice slice = definition.slice(source.problem, index);
+  std::vector<double> values;
+  values.reserve(static_cast<size_t>(slice.count));
+  definition.evaluate(source.problem, source.inputs, index, [&](absl::Span<const double> more) {
+    values.insert(values.end(), more.begin(), more.end());
+  });
+  const std::vector<ElementError> errors =
+      source.cases.errors(source.problem, source.inputs, index, values);
+  int64_t at = slice.first;
+  for (size_t i = 0; i < values.size(); ++i, at += slice.stride) {
+    truth->values[at] = values[i];
+    truth->errors[at] = errors[i];
+  }
+}
+
+}  // namespace
+
+Truth TruthOf(const TruthSource& source, cpu::ThreadPool& pool) {
+  Truth truth{.spec = source.problem.outputs[0], .values = {}, .errors = {}};
+  const int64_t slices = source.op.definition->slices(source.problem);
+  if (slices == 0) return truth;
+  const size_t elements = static_cast<size_t>(truth.spec.elements());
+  truth.values.resize(elements);
+  truth.errors.resize(elements);
+  const int64_t slice_flops = std::max<int64_t>(1, source.op.work(source.problem).flops / slices);
+  pool.ParallelFor(slices, CeilDivide(kGrainFlops, slice_flops), [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) FillSlice(source, index, &truth);
+  });
+  return truth;
+}
+
+}  // namespace warpcall

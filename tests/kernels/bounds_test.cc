@@ -1,0 +1,209 @@
+// What Compare lets through and what it catches: results with the errors that a faulty row would
+// make, against the truth.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/check/compare.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/identity/identity.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/softmax/softmax.h"
+#include "tests/kernels/run_row.h"
+#include "tests/kernels/seed.h"
+
+namespace warpcall {
+namespace {
+
+using testing::Memory;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// One op's output for inputs of N(0, 1), as the reference row gives it, and the truth.
+class Checked {
+ public:
+  Checked(const Op& op, std::vector<TensorSpec> specs, std::vector<NamedAttribute> attributes = {})
+      : problem_(*MakeProblem(op, specs, attributes)) {
+    for (const TensorSpec& spec : specs)
+      inputs_.push_back(testing::FilledInput(spec, Fill::kNormal, std::to_string(inputs_.size())));
+    truth_ = TruthOf({op, op.cases(), problem_, testing::OperandsOf(inputs_)}, testing::TestPool());
+    const auto kernel = testing::CpuRegistry().Find(op.name);
+    auto outputs = RunRow(testing::ReferenceOf(**kernel), problem_, inputs_, 0xFF);
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    outputs_ = *std::move(outputs);
+  }
+
+  int64_t elements() const { return truth_.spec.elements(); }
+  float input(int i, int64_t at) const {
+    return testing::ValueAt(inputs_[i].data(), truth_.spec.data_type, at);
+  }
+  float Get(int64_t i) const {
+    return testing::ValueAt(outputs_[0].data(), truth_.spec.data_type, i);
+  }
+  void Set(int64_t i, float value) {
+    testing::SetValue(outputs_[0].data(), truth_.spec.data_type, i, value);
+  }
+  int64_t Wrong(const Allowance& allowance = {}) const {
+    return Compare(truth_, outputs_[0].data(), allowance).wrong;
+  }
+
+ private:
+  Problem problem_;
+  std::vector<Memory> inputs_;
+  Truth truth_;
+  std::vector<Memory> outputs_;
+};
+
+TensorSpec Spec(DataType type, Dims dims) { return {.data_type = type, .dims = std::move(dims)}; }
+
+TEST(BoundsTest, WhatTheReferenceRoundsIsRightInEveryType) {
+  for (const DataType type : kDataTypes) {
+    EXPECT_EQ(Checked(IdentityOp(), {Spec(type, {1000})}).Wrong(), 0);
+    EXPECT_EQ(Checked(GeluOp(), {Spec(type, {1000})}).Wrong(), 0);
+    EXPECT_EQ(Checked(SoftmaxOp(), {Spec(type, {7, 300})}).Wrong(), 0);
+    EXPECT_EQ(Checked(MatmulOp(), {Spec(type, {9, 100}), Spec(type, {100, 11})}).Wrong(), 0);
+  }
+}
+
+// 16-bit results have half a unit for their rounding, not one: a neighbour is wrong.
+TEST(BoundsTest, ANeighbourOfARounded16BitResultIsWrong) {
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    Checked softmax(SoftmaxOp(), {Spec(type, {50, 20})});
+    int64_t moved = 0;
+    for (int64_t i = 0; i < softmax.elements(); ++i, ++moved) {
+      const double unit = 2 * HalfUnit(type, softmax.Get(i));
+      softmax.Set(i, static_cast<float>(softmax.Get(i) + unit));
+    }
+    // All but the few that lay within float32's error of the middle between two neighbours.
+    EXPECT_GE(softmax.Wrong(), moved - moved / 50) << DataTypeName(type);
+  }
+}
+
+// Every other element becomes larger by the share of the one that is lost.
+TEST(BoundsTest, ALostElementOfSoftmaxIsSeenUpToAHundredThousand) {
+  for (const int64_t n : {1009, 8193, 65537, 100003}) {
+    Checked row(SoftmaxOp(), {Spec(DataType::kFloat32, {n})});
+    double kept = 0;
+    for (int64_t j = 0; j < n; ++j) kept += row.Get(j);
+    kept -= kept / static_cast<double>(n);  // one of average weight
+    for (int64_t j = 0; j < n; ++j) row.Set(j, static_cast<float>(row.Get(j) / kept));
+    EXPECT_GE(row.Wrong(), n - n / 100) << n;
+  }
+}
+
+// The last of 32 splits of a sum.
+TEST(BoundsTest, ALostSplitOfALongSumIsSeen) {
+  constexpr int64_t kTerms = 20011;
+  for (const DataType type : kDataTypes) {
+    Checked product(MatmulOp(), {Spec(type, {1, kTerms}), Spec(type, {kTerms, 3})});
+    for (int64_t j = 0; j < 3; ++j) {
+      double lost = 0;
+      for (int64_t p = kTerms - kTerms / 32; p < kTerms; ++p)
+        lost += static_cast<double>(product.input(0, p)) * product.input(1, p * 3 + j);
+      // A sum of 625 terms of either sign is near 0 now and then.
+      product.Set(j, static_cast<float>(product.Get(j) - (std::fabs(lost) > 5 ? lost : 5)));
+    }
+    EXPECT_EQ(product.Wrong(), 3) << DataTypeName(type);
+  }
+}
+
+// The last 16 terms of a sum of 1024: one step in k of a tile.
+TEST(BoundsTest, ALostStepOfASumIsSeen) {
+  constexpr int64_t kTerms = 1024;
+  constexpr int64_t kColumns = 64;
+  Checked product(MatmulOp(), {Spec(DataType::kFloat32, {1, kTerms}),
+                               Spec(DataType::kFloat32, {kTerms, kColumns})});
+  for (int64_t j = 0; j < kColumns; ++j) {
+    double lost = 0;
+    for (int64_t p = kTerms - 16; p < kTerms; ++p)
+      lost += static_cast<double>(product.input(0, p)) * product.input(1, p * kColumns + j);
+    product.Set(j, static_cast<float>(product.Get(j) - lost));
+  }
+  EXPECT_GE(product.Wrong(), kColumns - 4);
+}
+
+TEST(BoundsTest, TwoUnitsInTheLastPlaceOfALargeGeluAreWrong) {
+  const float x = 9;
+  Operands inputs;
+  inputs.inputs = {&x};
+  const Problem problem = *MakeProblem(GeluOp(), {Spec(DataType::kFloat32, {1})}, {});
+  const Truth truth = TruthOf({GeluOp(), GeluOp().cases(), problem, inputs}, testing::TestPool());
+  const float off = x + 2 * 0x1p-20f;
+  EXPECT_EQ(Compare(truth, &off).wrong, 1);
+  EXPECT_EQ(Compare(truth, &x).wrong, 0);
+}
+
+struct Element {
+  DataType type;
+  float actual;
+  double truth;
+  double arithmetic;
+};
+
+int64_t WrongOf(const Element& element, const Allowance& allowance = {}) {
+  Memory memory(ElementBytes(element.type));
+  testing::SetValue(memory.data(), element.type, 0, element.actual);
+  const Truth one{.spec = Spec(element.type, {1}),
+                  .values = {element.truth},
+                  .errors = {{.arithmetic = element.arithmetic, .subnormal_inputs = 1}}};
+  return Compare(one, memory.data(), allowance).wrong;
+}
+
+TEST(CompareTest, SpecialValuesStandWhereTheTruthHasThem) {
+  for (const DataType type : kDataTypes) {
+    EXPECT_EQ(WrongOf({type, kNan, kNan, 1}), 0);
+    EXPECT_EQ(WrongOf({type, 1, kNan, 1}), 1);
+    EXPECT_EQ(WrongOf({type, kNan, 1, 100}), 1);
+    EXPECT_EQ(WrongOf({type, kInfinity, kInfinity, 0}), 0);
+    EXPECT_EQ(WrongOf({type, -kInfinity, kInfinity, 0}), 1);
+    EXPECT_EQ(WrongOf({type, kInfinity, 1, 100}), 1);
+    EXPECT_EQ(WrongOf({type, kInfinity, 1e60, 0}), 0);
+    EXPECT_EQ(WrongOf({type, -kInfinity, 1e60, 0}), 1);
+    EXPECT_EQ(WrongOf({type, 1, 1e60, 0}), 1);
+  }
+  // Half a unit beyond the largest float16, 65504.
+  EXPECT_EQ(WrongOf({DataType::kFloat16, kInfinity, 65519.9, 0}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, kInfinity, 65519.9, 0.1}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, kInfinity, 65520, 0}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 65504, 65519.9, 0}), 0);
+}
+
+TEST(CompareTest, TheSignOfZeroCountsWhereNothingIsComputed) {
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 0.0f, -0.0, 0}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, -0.0f, -0.0, 0}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 0.0f, -0.0, 1e-34}), 0);
+}
+
+TEST(CompareTest, HalfAUnitComesOnTopOfTheArithmetic) {
+  EXPECT_EQ(HalfUnit(DataType::kFloat32, 1), 0x1p-24);
+  EXPECT_EQ(HalfUnit(DataType::kFloat16, -3), 0x1p-10);
+  EXPECT_EQ(HalfUnit(DataType::kBFloat16, 0.75), 0x1p-9);
+  EXPECT_EQ(HalfUnit(DataType::kFloat16, 0), 0x1p-25);
+  EXPECT_EQ(HalfUnit(DataType::kFloat16, 1e-30), 0x1p-25);
+  EXPECT_EQ(HalfUnit(DataType::kBFloat16, 0), 0x1p-134);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 1, 1 + 0x1p-11, 0}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 1, 1 + 0x1.01p-11, 0}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 1, 1 + 0x1.01p-11, 0x1p-19}), 0);
+}
+
+TEST(CompareTest, AnAllowanceGivesWhatItNamesAndNoMore) {
+  const float two_units = 1 + 0x1p-9f;
+  EXPECT_EQ(WrongOf({DataType::kFloat16, two_units, 1, 0}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 1 + 0x1p-10f, 1, 0}, {.roundings = 2}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, two_units, 1, 0}, {.roundings = 2}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 0, 0x1p-126, 0}, {.zero_below = 0x1p-125}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 0, 0x1p-125, 0}, {.zero_below = 0x1p-125}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 0x1p-127f, 0x1p-126, 0}, {.zero_below = 0x1p-125}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 2, 1, 0.25}, {.arithmetic = 4}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 2, 1, 0.25}, {.arithmetic = 3}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 2, 1, 0}, {.flushes_subnormal_inputs = true}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat32, 2, 1, 0}), 1);
+}
+
+}  // namespace
+}  // namespace warpcall
