@@ -174,8 +174,10 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
                    config.max_message_mib * kMib,
                    &inspector,
                    config.benchmark_mib * kMib};
+  // A window is a request like any other, so it has to fit into the limit of one.
   deps.stream_window_bytes =
-      std::min(deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging);
+      std::min({deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
+                config.max_message_mib * kMib});
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 

@@ -104,7 +104,9 @@ TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
     RawHttp2 client(server.address());
     const uint32_t stream = client.Call("1n");
     ASSERT_TRUE(client.connected());
-    client.AwaitEnd(stream);  // the deadline
+    EXPECT_TRUE(client.AwaitEnd(stream));
+    EXPECT_THAT(client.headers(), HasSubstr("grpc-status\x01"
+                                            "4"));
     client.SendMessagePart(stream, static_cast<uint32_t>(message.size()), message, true);
   }
   EXPECT_TRUE(Execute(Connect(server.address()), request).status.ok());

@@ -1,0 +1,195 @@
+// The client library and the programs that people run, `warpcall` and the digits example, against
+// the real server: elsewhere they meet one whose answers the tests decide.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client.h"
+#include "client/cpp/npy.h"
+#include "tests/client/subprocess.h"
+#include "tests/client/temp_folder.h"
+#include "tests/e2e/server_process.h"
+
+namespace warpcall::testing {
+namespace {
+
+using client::Tensor;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RealClientTest : public ::testing::Test {
+ protected:
+  // A message limit that a few MiB exceed, for streams.
+  static void SetUpTestSuite() { server_ = new ServerProcess({"--max_message_mib=4"}); }
+  static void TearDownTestSuite() {
+    EXPECT_EQ(server_->Stop(), 0) << server_->log();
+    delete server_;
+  }
+
+  ProgramResult Warpcall(const std::string& arguments) const {
+    return RunProgram(absl::StrCat("cd '", folder_.Path(""), "' && '", WARPCALL_BINARY,
+                                   "' --server ", server_->address(), " ", arguments));
+  }
+  // Runs and expects success.
+  json WarpcallJson(const std::string& arguments) const {
+    const ProgramResult run = Warpcall("--json " + arguments);
+    EXPECT_EQ(run.exit_status, 0) << run.err << run.out;
+    json result = json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+    EXPECT_FALSE(result.is_discarded()) << run.out;
+    return result;
+  }
+
+  // N(0, 1) in a file of the folder.
+  std::vector<float> WriteRandom(const std::string& name, const std::vector<int64_t>& shape) const {
+    int64_t elements = 1;
+    for (const int64_t size : shape) elements *= size;
+    std::mt19937 random(std::random_device{}());
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(elements));
+    for (float& value : values) value = normal(random);
+    EXPECT_TRUE(client::WriteNpy(folder_.Path(name), Tensor::FromFloats(shape, values)).ok());
+    return values;
+  }
+  std::vector<float> Read(const std::string& name) const {
+    const auto tensor = client::ReadNpy(folder_.Path(name));
+    EXPECT_TRUE(tensor.ok()) << tensor.status();
+    if (!tensor.ok()) return {};
+    const auto floats = tensor->Floats();
+    return {floats->begin(), floats->end()};
+  }
+
+  static ServerProcess* server_;
+  TempFolder folder_;
+};
+
+ServerProcess* RealClientTest::server_;
+
+double Gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+void ExpectGelu(const std::vector<float>& x, const std::vector<float>& y) {
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    ASSERT_NEAR(y[i], Gelu(x[i]), 2e-6 * (1 + std::fabs(x[i]))) << "element " << i;
+}
+
+TEST_F(RealClientTest, RunComputesOneMessage) {
+  const std::vector<float> x = WriteRandom("x.npy", {37, 53});
+  const json answer = WarpcallJson("run softmax --input x.npy --output y.npy");
+  EXPECT_EQ(answer["device"], "cpu");
+  EXPECT_GT(answer["timing"]["kernel_ns"], 0) << answer;
+  const std::vector<float> y = Read("y.npy");
+  ASSERT_EQ(y.size(), x.size());
+  for (size_t row = 0; row < 37; ++row) {
+    double sum = 0;
+    for (size_t i = row * 53; i < (row + 1) * 53; ++i) sum += std::exp(double{x[i]});
+    for (size_t i = row * 53; i < (row + 1) * 53; ++i)
+      ASSERT_NEAR(y[i], std::exp(double{x[i]}) / sum, 1e-6);
+  }
+}
+
+TEST_F(RealClientTest, RunSaysWhatTheServerRefuses) {
+  WriteRandom("x.npy", {4, 4});
+  const ProgramResult run = Warpcall("run softmax --input x.npy --attribute axis=7");
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_THAT(run.err, HasSubstr("INVALID_ARGUMENT: attribute axis is 7"));
+  EXPECT_EQ(Warpcall("run softmax --input missing.npy").exit_status, 2);
+}
+
+TEST_F(RealClientTest, ConnectionsShareOneRequest) {
+  const std::vector<float> x = WriteRandom("x.npy", {900'001});
+  const double before = server_->Sum("warpcall_requests_total", {"kernel=\"gelu\""});
+  WarpcallJson("run gelu --input x.npy --output y.npy --connections 4");
+  EXPECT_GE(server_->Sum("warpcall_requests_total", {"kernel=\"gelu\""}) - before, 2);
+  ExpectGelu(x, Read("y.npy"));
+}
+
+TEST_F(RealClientTest, StreamsCarryWhatNoMessageHolds) {
+  const std::vector<float> x = WriteRandom("x.npy", {3'000'017});  // 12 MB; the limit is 4 MiB
+  EXPECT_THAT(Warpcall("run gelu --input x.npy --output y.npy").err,
+              HasSubstr("RESOURCE_EXHAUSTED"));
+  WarpcallJson("run gelu --input x.npy --output y.npy --stream");
+  ExpectGelu(x, Read("y.npy"));
+}
+
+TEST_F(RealClientTest, ListsKernelsAndDevices) {
+  const json kernels = WarpcallJson("kernels")["kernels"];
+  std::vector<std::string> names;
+  for (const json& kernel : kernels) names.push_back(kernel["name"]);
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"identity", "gelu", "softmax", "matmul"}));
+  const json devices = WarpcallJson("devices")["devices"];
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0]["name"], "cpu");
+  EXPECT_EQ(devices[0]["healthy"], true);
+}
+
+TEST_F(RealClientTest, BenchTimesEveryRow) {
+  const json report = WarpcallJson("bench gelu --shape 64x1024 --type f32 --type bf16");
+  const std::string text = report.dump();
+  for (const char* const row : {"simd_fused", "onednn_eltwise", "chain_of_loops", "float64"})
+    EXPECT_THAT(text, HasSubstr(row));
+  const ProgramResult table = Warpcall("bench gelu --shape 64x1024 --type f32 --csv gelu.csv");
+  EXPECT_EQ(table.exit_status, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("simd_fused"), HasSubstr("reference")));
+  std::ifstream csv(folder_.Path("gelu.csv"));
+  const std::string lines((std::istreambuf_iterator<char>(csv)), {});
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5) << lines;  // a header, four rows
+}
+
+TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {
+  const ProgramResult run = Warpcall("profile softmax --shape 256x1024 --trace trace.json");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("simd_rows"));
+  std::ifstream file(folder_.Path("trace.json"));
+  const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(trace.is_object());
+  EXPECT_FALSE(trace["traceEvents"].empty());
+}
+
+TEST_F(RealClientTest, HealthByServiceName) {
+  EXPECT_EQ(Warpcall("health").out, "SERVING\n");
+  EXPECT_EQ(Warpcall("health --service warpcall.v1.KernelService").out, "SERVING\n");
+  const ProgramResult unknown = Warpcall("health --service warpcall.v1.Nothing");
+  EXPECT_EQ(unknown.exit_status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(RealClientTest, DigitsAreReadAsWellAsByNumPy) {
+  const ProgramResult run = RunProgram(absl::StrCat(
+      "'", DIGITS_BINARY, "' --server ", server_->address(), " --data '", DIGITS_DATA, "'"));
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("437 of 450"),  // what train.py printed
+                             HasSubstr("same digit as NumPy: 450 of 450")));
+}
+
+// README's lines for C++, word for word (readme_test.py holds them against each other).
+TEST_F(RealClientTest, ReadmesLinesWork) {
+  const std::vector<float> values = {1, 2, 3, 1, 1, 1};
+  std::vector<float> used;
+  int64_t used_ns = 0;
+  const auto use = [&](absl::StatusOr<absl::Span<const float>> y, int64_t kernel_ns) {
+    ASSERT_TRUE(y.ok()) << y.status();
+    used.assign(y->begin(), y->end());
+    used_ns = kernel_ns;
+  };
+  {
+    warpcall::client::Client client(server_->address());
+    auto result = client.Softmax(warpcall::client::Tensor::FromFloats({2, 3}, values));
+    if (result.ok()) use(result->outputs[0].Floats(), result->timing.kernel_ns);
+  }
+  ASSERT_EQ(used.size(), 6u);
+  EXPECT_NEAR(used[2], std::exp(3.0) / (std::exp(1.0) + std::exp(2.0) + std::exp(3.0)), 1e-6);
+  EXPECT_NEAR(used[3], 1.0 / 3, 1e-7);
+  EXPECT_GT(used_ns, 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing
