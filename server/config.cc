@@ -38,7 +38,8 @@ void AddLimits(CLI::App* app, Config* config) {
                   "Staging memory per device, for the inputs and outputs of running requests and "
                   "for responses not yet sent, MiB")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  app->add_option("--max_message_mib", config->max_message_mib, "Largest request or response, MiB")
+  app->add_option("--max_message_mib", config->max_message_mib,
+                  "Tensor data of the largest request or response, MiB")
       ->check(CLI::Range(int64_t{1}, kMessageMibMax));
   app->add_option("--queue_limit", config->queue_limit, "Requests that may wait for a device")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -49,7 +50,8 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(CLI::Range(0.001, 86400.0));
   app->add_option(
          "--benchmark_mib", config->benchmark_mib,
-         "Memory for the tensors of one Benchmark, on the host and on the device each, MiB")
+         "Memory for the tensors of one Benchmark, or of one Profile that makes its inputs, on the "
+         "host and on the device each, MiB")
       ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
   app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
                   "After SIGTERM: not ready but still serving, for load balancers to notice")

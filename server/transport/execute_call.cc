@@ -34,14 +34,14 @@ absl::Status ExecuteCall::Submit() {
 absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
   // The client vanished, or its deadline passed, before the message was complete.
   if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
-  RETURN_IF_ERROR(
-      request_.CheckMessageBytes("the message", static_cast<int64_t>(message_->Length())));
+  RETURN_IF_ERROR(request_.CheckMessageLength(static_cast<int64_t>(message_->Length())));
   RETURN_IF_ERROR(decoded_.Decode(*message_));
   RETURN_IF_ERROR(request_.ReadHeader(decoded_.header()));
   const Problem& problem = request_.problem();
   RETURN_IF_ERROR(decoded_.CheckDataBytes(*request_.kernel().op, problem));
   RETURN_IF_ERROR(request_.Choose(decoded_.header(), problem));
   std::unique_ptr<Job> job = request_.NewJob(problem);
+  RETURN_IF_ERROR(request_.CheckMessageBytes(kInputsData, job->input_bytes));
   if (job->output_bytes > deps_->message_bytes_max)
     RETURN_IF_ERROR(request_.CheckMessageBytes(
         absl::StrCat("the output ", ToString(problem.outputs[0])), job->output_bytes));

@@ -51,7 +51,7 @@ InspectCall* InspectCall::Start(ExecuteDeps* deps, Inspection kind, const Unary&
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
   const auto bytes = static_cast<int64_t>(message->Length());
-  if (absl::Status status = CheckMessageBytes(*deps_, "the message", bytes); !status.ok()) {
+  if (absl::Status status = CheckMessageLength(*deps_, bytes); !status.ok()) {
     reject_reason_ = RejectReason::kMessageBytes;
     return status;
   }

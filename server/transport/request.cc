@@ -58,6 +58,15 @@ absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, 
       kNeverRetry);
 }
 
+absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
+  if (bytes <= deps.message_bytes_max + kMessageRestBytesMax) return absl::OkStatus();
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the message has ", bytes, " bytes; the limit is ", deps.message_bytes_max,
+          " (max_message_mib) of tensor data and ", kMessageRestBytesMax, " beside them")),
+      kNeverRetry);
+}
+
 void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context) {
   if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
     context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
@@ -108,7 +117,14 @@ absl::Status Request::Choose(const v1::ExecuteRequest& header, const Problem& pa
 }
 
 absl::Status Request::CheckMessageBytes(absl::string_view what, int64_t bytes) {
-  absl::Status status = warpcall::CheckMessageBytes(*deps_, what, bytes);
+  return NoteTooLong(warpcall::CheckMessageBytes(*deps_, what, bytes));
+}
+
+absl::Status Request::CheckMessageLength(int64_t bytes) {
+  return NoteTooLong(warpcall::CheckMessageLength(*deps_, bytes));
+}
+
+absl::Status Request::NoteTooLong(absl::Status status) {
   if (!status.ok()) trace_.reject_reason = RejectReason::kMessageBytes;
   return status;
 }

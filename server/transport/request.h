@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/registry.h"
+#include "proto/wire/tensor_split.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
 #include "server/inspect/inspector.h"
@@ -38,8 +39,16 @@ struct ExecuteDeps {
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
 };
 
-// Refuses what does not fit a message: RESOURCE_EXHAUSTED names value and limit.
+// Beside as many bytes of tensor data as message_bytes_max allows, a message may hold so many:
+// names, shapes, attributes and what it takes to encode them.
+inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
+
+// Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);
+// What the data of all inputs together are called there.
+inline constexpr char kInputsData[] = "the inputs' data";
+// The same of a whole message, before anyone reads it.
+absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes);
 
 // INVALID_ARGUMENT for an id that is too long for log lines.
 absl::Status CheckRequestId(absl::string_view id);
@@ -77,6 +86,7 @@ class Request {
 
   // As above; the trace says so.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
+  absl::Status CheckMessageLength(int64_t bytes);
 
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
   // The first takes over the load that Choose put on the device's books.
@@ -99,6 +109,8 @@ class Request {
   std::string request_id() const;
 
  private:
+  // Returns `status`; one that is not OK is a message's that has too many bytes.
+  absl::Status NoteTooLong(absl::Status status);
   void LogEnd(const absl::Status& status) const;
 
   ExecuteDeps* const deps_;

@@ -11,6 +11,7 @@
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 namespace {
@@ -163,12 +164,60 @@ TEST_F(BadInputTest, OutputsOverTheLimit) {
   EXPECT_EQ(reply.pushback_ms, "-1");
 }
 
+v1::Tensor HalfTensor(int64_t elements) {
+  v1::Tensor tensor;
+  tensor.set_data_type(v1::DATA_TYPE_FLOAT16);
+  tensor.add_shape(elements);
+  tensor.set_data(std::string(2 * static_cast<size_t>(elements), '\0'));
+  return tensor;
+}
+
+TEST_F(BadInputTest, AMebibyteOfTensorsFitsAndAnElementMoreDoesNot) {
+  v1::ExecuteRequest request = Request("gelu", {HalfTensor(1 << 19)});
+  request.set_request_id(std::string(256, 'r'));
+  const Reply reply = SendRaw(request.SerializeAsString(), "OK");
+  ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+  EXPECT_EQ(reply.response.outputs(0).data().size(), 1u << 20);
+
+  const Reply more = SendRaw(Request("gelu", {HalfTensor((1 << 19) + 1)}).SerializeAsString(),
+                             "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(more.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(more.status.error_message(),
+              HasSubstr("has 1048578 bytes; the limit is 1048576 (max_message_mib)"));
+  EXPECT_EQ(more.pushback_ms, "-1");
+  EXPECT_GE(server_->Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
+
+  const v1::Tensor half = FloatTensor({512, 256}, std::vector<float>(512 * 256));
+  const v1::Tensor rest = FloatTensor({256, 513}, std::vector<float>(256 * 513));
+  EXPECT_THAT(Refused(Request("matmul", {half, rest}), grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      "RESOURCE_EXHAUSTED")
+                  .status.error_message(),
+              HasSubstr("has 1049600 bytes; the limit is 1048576"));
+}
+
+TEST_F(BadInputTest, ProfileTakesTheSameMessages) {
+  const auto stub = v1::KernelService::NewStub(*channel_);
+  const auto profile = [&](int64_t elements) {
+    v1::ProfileRequest request;
+    *request.mutable_request() = Request("gelu", {HalfTensor(elements)});
+    grpc::ClientContext context;
+    v1::ProfileResponse response;
+    return stub->Profile(&context, request, &response);
+  };
+  EXPECT_TRUE(profile(1 << 19).ok());
+  const grpc::Status more = profile((1 << 19) + 1);
+  EXPECT_EQ(more.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(more.error_message(),
+              HasSubstr("has 1048578 bytes; the limit is 1048576 (max_message_mib)"));
+}
+
 TEST_F(BadInputTest, MessagesOverTheLimit) {
   const Reply reply =
-      SendRaw(Request("gelu", {FloatTensor(1 << 18)}).SerializeAsString(), "RESOURCE_EXHAUSTED");
+      SendRaw(Request("gelu", {FloatTensor(1 << 19)}).SerializeAsString(), "RESOURCE_EXHAUSTED");
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(reply.status.error_message(),
-              AllOf(HasSubstr("has 1048597 bytes"), HasSubstr("1048576 (max_message_mib)")));
+              AllOf(HasSubstr("has 2097175 bytes"), HasSubstr("1048576 (max_message_mib)"),
+                    HasSubstr("65536")));
   EXPECT_EQ(reply.pushback_ms, "-1");
   EXPECT_GE(server_->Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
 }

@@ -206,7 +206,7 @@ TEST(Lifecycle, TheCallersTraceStandsInTheLog) {
 TEST(Lifecycle, ARequestWhoseIdCannotBeReadIsLoggedUnderOneOfOurs) {
   ServerProcess server({"--max_message_mib=1"});
   const auto channel = Connect(server.address());
-  EXPECT_FALSE(Execute(channel, Request("gelu", {FloatTensor(1 << 18)})).status.ok());
+  EXPECT_FALSE(Execute(channel, Request("gelu", {FloatTensor(1 << 19)})).status.ok());
   EXPECT_THAT(server.log(), HasSubstr("request_id=warpcall-1 "));
   EXPECT_FALSE(CallRaw(channel, "\xff").status.ok());
   EXPECT_THAT(server.log(), HasSubstr("request_id=warpcall-2 "));
