@@ -8,10 +8,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/complete_file.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::client {
@@ -27,7 +29,7 @@ constexpr size_t kLengthBytesMax = 4;
 constexpr size_t kHeaderBytesMax = 10000;
 // Data start at a multiple of this, as the format asks.
 constexpr size_t kAlignmentBytes = 64;
-// Below read(2)'s and write(2)'s limit of 2^31 - 4096 a call.
+// Below read(2)'s limit of 2^31 - 4096 a call.
 constexpr size_t kTransferBytesMax = size_t{1} << 30;
 
 class File {
@@ -67,26 +69,9 @@ class File {
     return absl::OkStatus();
   }
 
-  absl::Status Write(const char* data, size_t bytes) const {
-    while (bytes > 0) {
-      const ssize_t put = write(descriptor_, data, std::min(bytes, kTransferBytesMax));
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) return Error("writing");
-      data += put;
-      bytes -= static_cast<size_t>(put);
-    }
-    return absl::OkStatus();
-  }
-
-  // Some file systems report a full disk only here.
-  absl::Status Close() {
-    if (close(std::exchange(descriptor_, -1)) != 0) return Error("writing");
-    return absl::OkStatus();
-  }
-
  private:
   const std::string path_;
-  int descriptor_;
+  const int descriptor_;
 };
 
 absl::StatusOr<DataType> TypeOf(const NpyHeader& header, const NpyReadOptions& options) {
@@ -182,13 +167,10 @@ absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& op
 }
 
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor) {
-  constexpr mode_t kMode = 0666;  // the umask takes away from it
-  File file(path, open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode));
-  if (!file.is_open()) return file.Error("creating");
-  const std::string header = MakeHeader(tensor);
-  RETURN_IF_ERROR(file.Write(header.data(), header.size()));
-  RETURN_IF_ERROR(file.Write(tensor.data().data(), tensor.data().size()));
-  return file.Close();
+  ASSIGN_OR_RETURN(const std::unique_ptr<CompleteFile> file, CompleteFile::Create(path));
+  RETURN_IF_ERROR(file->Write(MakeHeader(tensor)));
+  RETURN_IF_ERROR(file->Write(tensor.data()));
+  return file->Commit();
 }
 
 }  // namespace warpcall::client

@@ -25,8 +25,8 @@ struct NpyReadOptions {
 // is checked before memory is taken.
 absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options = {});
 
-// Writes version 1.0; bfloat16 as uint16 ('<u2'), which every NumPy reads. What the file held is
-// replaced.
+// Writes version 1.0; bfloat16 as uint16 ('<u2'), which every NumPy reads. The file appears, or
+// replaces what was there, when it is complete.
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor);
 
 // What a file's header says. Exposed for tests and tools.
