@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -151,31 +150,23 @@ bool Measure(client::Client* client, BenchReport* report) {
   return all;
 }
 
-struct OutputFiles {
-  std::optional<OutputFile> csv;
-  std::optional<OutputFile> plot;
-};
-
-absl::StatusOr<OutputFiles> OpenFiles(const BenchOptions& options) {
-  OutputFiles files;
-  if (!options.csv.empty() && options.csv != kStdout) {
-    ASSIGN_OR_RETURN(files.csv, OutputFile::Open(options.csv));
-  }
-  if (!options.plot.empty()) {
-    ASSIGN_OR_RETURN(files.plot, OutputFile::Open(options.plot));
-  }
-  return files;
+bool CsvIsFile(const BenchOptions& options) {
+  return !options.csv.empty() && options.csv != kStdout;
 }
 
-absl::Status Print(const Globals& globals, const BenchOptions& options, const BenchReport& report,
-                   OutputFiles files) {
+absl::Status CheckFiles(const BenchOptions& options) {
+  if (CsvIsFile(options)) RETURN_IF_ERROR(CheckOutput(options.csv));
+  return CheckOutput(options.plot);
+}
+
+absl::Status Print(const Globals& globals, const BenchOptions& options, const BenchReport& report) {
   if (globals.json) {
     PrintJson(ToJson(report));
   } else {
     std::fputs((options.csv == kStdout ? ToCsv(report) : ToText(report)).c_str(), stdout);
   }
-  if (files.csv.has_value()) RETURN_IF_ERROR(files.csv->Write(ToCsv(report)));
-  if (files.plot.has_value()) RETURN_IF_ERROR(files.plot->Write(BenchPlot(report)));
+  if (CsvIsFile(options)) RETURN_IF_ERROR(WriteOutput(options.csv, ToCsv(report)));
+  if (!options.plot.empty()) RETURN_IF_ERROR(WriteOutput(options.plot, BenchPlot(report)));
   return absl::OkStatus();
 }
 
@@ -189,10 +180,9 @@ int Run(const Globals& globals, const BenchOptions& options) {
   if (!kernels.ok()) return Refused(kernels.status());
   auto report = Plan(options, *shapes, *kernels);
   if (!report.ok()) return UsageError(report.status());
-  auto files = OpenFiles(options);
-  if (!files.ok()) return UsageError(files.status());
+  if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
   const bool all = Measure(&client, &*report);
-  if (const absl::Status status = Print(globals, options, *report, *std::move(files)); !status.ok())
+  if (const absl::Status status = Print(globals, options, *report); !status.ok())
     return UsageError(status);
   return all ? kExitOk : kExitRefused;
 }

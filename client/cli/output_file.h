@@ -1,32 +1,18 @@
-// A file that a command writes at its end, found to be writable at its beginning.
+// Files that a command writes at its end, found to be writable at its beginning.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace warpcall::cli {
 
-class OutputFile {
- public:
-  // What the file holds stays until Write. The error says the path and the system's reason.
-  static absl::StatusOr<OutputFile> Open(const std::string& path);
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&& other) noexcept;
-  ~OutputFile();
+// Whether WriteOutput would succeed; OK of an empty path, which asks for no file. The error says
+// the path and the system's reason.
+absl::Status CheckOutput(const std::string& path);
 
-  // Replaces what the file held. Once.
-  absl::Status Write(absl::string_view bytes);
-
- private:
-  OutputFile(std::string path, int descriptor);
-  absl::Status Failed(const char* what) const;
-  void Close();
-
-  std::string path_;
-  int descriptor_ = -1;
-};
+// The file appears, or replaces what was there, with its last byte.
+absl::Status WriteOutput(const std::string& path, absl::string_view bytes);
 
 }  // namespace warpcall::cli

@@ -4,8 +4,6 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +17,6 @@
 #include "client/cli/output_file.h"
 #include "client/cli/profile_report.h"
 #include "client/cli/progress.h"
-#include "client/cli/random_tensor.h"
 #include "client/cli/shape_sweep.h"
 #include "client/cli/table.h"
 #include "client/cli/tensor_text.h"
@@ -30,9 +27,10 @@ namespace warpcall::cli {
 namespace {
 
 constexpr int kIterationsMax = std::numeric_limits<int32_t>::max();
+constexpr uint64_t kSeedDefault = 1;
 
 constexpr char kFooter[] =
-    R"(Inputs are files (--input) or random, N(0, 1), of one --shape:
+    R"(Inputs are files (--input) or random, N(0, 1), made by the server, of one --shape:
   16384x16384              of a kernel of one input
   4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
   8x128x64,64x256          one for each input
@@ -53,7 +51,10 @@ struct ProfileOptions {
                     "Of random elements, default f32, or that files must have; bf16 takes uint16 "
                     "files for bfloat16")
         ->check(IsDataType());
-    app->add_option("--seed", seed, "Of random inputs")->capture_default_str();
+    app->add_option("--seed", profile.seed, "Of random inputs")->default_val(kSeedDefault);
+    app->add_flag("--request", profile.request_path,
+                  "Of random inputs: take the path of a request, copies and rounds included, as "
+                  "files do; none: the kernel runs whole, on device memory");
     app->add_option("--implementation", profile.call.options.implementation,
                     "An implementation or a family; none: the server chooses");
     AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
@@ -72,16 +73,14 @@ struct ProfileOptions {
   std::vector<std::string> inputs;
   std::string shape;
   std::string type;
-  uint64_t seed = 1;
   std::vector<std::string> attributes;
   std::string trace;
   client::ProfileCall profile;  // but for what depends on the kernel
 };
 
-absl::StatusOr<std::vector<client::Tensor>> RandomInputs(
+absl::StatusOr<std::vector<client::TensorSpec>> RandomInputs(
     const ProfileOptions& options, const AttributeMap& attributes,
     const std::vector<client::KernelInfo>& kernels) {
-  const Progress progress("making inputs");
   ASSIGN_OR_RETURN(const std::vector<ShapePoint> points, ParseShapeSweep(options.shape));
   if (points.size() != 1)
     return absl::InvalidArgumentError(absl::StrCat("'--shape ", options.shape, "': has ",
@@ -89,13 +88,8 @@ absl::StatusOr<std::vector<client::Tensor>> RandomInputs(
   ASSIGN_OR_RETURN(const Shapes shapes,
                    InputShapes(points[0], options.kernel, attributes, kernels));
   ASSIGN_OR_RETURN(const DataType type, ParseDataType(options.type.empty() ? "f32" : options.type));
-  std::mt19937_64 random(options.seed);
-  std::vector<client::Tensor> inputs;
-  for (const Shape& shape : shapes) {
-    ASSIGN_OR_RETURN(client::Tensor input,
-                     RandomTensor({type, shape}, Distribution::kNormal, &random));
-    inputs.push_back(std::move(input));
-  }
+  std::vector<client::TensorSpec> inputs;
+  for (const Shape& shape : shapes) inputs.push_back({type, shape});
   return inputs;
 }
 
@@ -110,14 +104,13 @@ absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
   if (options.shape.empty()) {
     ASSIGN_OR_RETURN(call.inputs, ReadInputs(options.inputs, options.type));
   } else {
-    ASSIGN_OR_RETURN(call.inputs, RandomInputs(options, call.attributes, kernels));
+    ASSIGN_OR_RETURN(profile.input_specs, RandomInputs(options, call.attributes, kernels));
   }
   return profile;
 }
 
-absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report,
-                        OutputFile file) {
-  RETURN_IF_ERROR(file.Write(report.trace_json));
+absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report) {
+  RETURN_IF_ERROR(WriteOutput(options.trace, report.trace_json));
   // With --json stdout is the value's alone.
   std::fprintf(stderr, "warpcall: trace of %s in %s: open it at https://ui.perfetto.dev\n",
                HumanBytes(static_cast<double>(report.trace_json.size())).c_str(),
@@ -133,12 +126,8 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
   if (!call.ok()) return UsageError(call.status());
-  std::optional<OutputFile> trace;
-  if (!options.trace.empty()) {
-    auto file = OutputFile::Open(options.trace);
-    if (!file.ok()) return UsageError(file.status());
-    trace = *std::move(file);
-  }
+  if (const absl::Status status = CheckOutput(options.trace); !status.ok())
+    return UsageError(status);
 
   absl::StatusOr<client::ProfileReport> report = absl::UnknownError("not called");
   {
@@ -151,10 +140,10 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   } else {
     std::fputs(ToText(options.kernel, *report).c_str(), stdout);
   }
-  if (!trace.has_value()) return kExitOk;
+  if (options.trace.empty()) return kExitOk;
   if (report->trace_json.empty())
     return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
-  if (const absl::Status status = WriteTrace(options, *report, *std::move(trace)); !status.ok())
+  if (const absl::Status status = WriteTrace(options, *report); !status.ok())
     return UsageError(status);
   return kExitOk;
 }

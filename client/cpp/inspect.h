@@ -56,6 +56,12 @@ struct ProfileCall {
   Call call;
   int32_t iterations = 0;  // 0: the server's default, 3
   bool trace = false;
+  // In place of call.inputs: filled by the server, from `seed`. The kernel then runs whole, on
+  // device memory; with request_path as a request with such inputs would, copies and rounds
+  // included, which is what happens with call.inputs.
+  std::vector<TensorSpec> input_specs = {};
+  uint64_t seed = 0;
+  bool request_path = false;
 };
 
 struct ProfileRow {

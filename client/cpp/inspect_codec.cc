@@ -50,17 +50,19 @@ ProfileRow FromProto(const v1::ProfileRow& row) {
           .bytes = row.bytes()};
 }
 
+void AddSpec(const TensorSpec& spec, google::protobuf::RepeatedPtrField<v1::TensorSpec>* specs) {
+  v1::TensorSpec* added = specs->Add();
+  added->set_data_type(static_cast<v1::DataType>(spec.data_type));
+  for (const int64_t dimension : spec.shape) added->add_shape(dimension);
+}
+
 }  // namespace
 
 std::string EncodeBenchmark(const BenchmarkCall& call) {
   v1::BenchmarkRequest request;
   request.set_kernel(call.kernel);
   for (const std::string& name : call.implementations) request.add_implementations(name);
-  for (const TensorSpec& spec : call.inputs) {
-    v1::TensorSpec* input = request.add_inputs();
-    input->set_data_type(static_cast<v1::DataType>(spec.data_type));
-    for (const int64_t dimension : spec.shape) input->add_shape(dimension);
-  }
+  for (const TensorSpec& spec : call.inputs) AddSpec(spec, request.mutable_inputs());
   ToProto(call.attributes, request.mutable_attributes());
   request.set_device(call.device);
   request.set_warmup_iterations(call.warmup_iterations);
@@ -89,6 +91,9 @@ std::vector<Piece> EncodeProfile(const ProfileCall& call,
   v1::ProfileRequest request;
   request.set_iterations(call.iterations);
   request.set_trace(call.trace);
+  for (const TensorSpec& spec : call.input_specs) AddSpec(spec, request.mutable_input_specs());
+  request.set_seed(call.seed);
+  request.set_request_path(call.request_path);
   std::string head = request.SerializeAsString();
   {
     google::protobuf::io::StringOutputStream stream(&head);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kHost = 1;
 constexpr int kDevice = 2;
-// The host's threads come after the track of whole requests.
-constexpr int kRequests = 0;
+// The host's threads come after the track of whole runs.
+constexpr int kRuns = 0;
 constexpr int kFirstThread = 1;
 
 std::string Quoted(absl::string_view text) {
@@ -64,15 +64,18 @@ class Writer {
 };
 
 void AddHost(const Watched& watched, const TraceLabels& labels, Writer* writer) {
-  writer->Name("process_name", {kHost, kRequests}, "host");
-  writer->Name("thread_name", {kHost, kRequests}, "requests");
-  const std::string request = "request " + labels.kernel;
+  writer->Name("process_name", {kHost, kRuns}, "host");
+  writer->Name("thread_name", {kHost, kRuns}, "runs");
   for (const ProfiledRun& run : watched.runs) {
     const std::string arguments =
         absl::StrFormat(R"("request_id":%s,"run":%d)", Quoted(labels.request_id), run.request);
-    writer->Add({kHost, kRequests}, {request, run.submitted_ns, run.done_ns}, arguments);
-    writer->Add({kHost, kRequests}, {"queue", run.submitted_ns, run.submitted_ns + run.queue_ns},
+    const bool queued = run.queue_ns >= 0;
+    writer->Add({kHost, kRuns},
+                {(queued ? "request " : "run ") + labels.kernel, run.submitted_ns, run.done_ns},
                 arguments);
+    if (queued)
+      writer->Add({kHost, kRuns}, {"queue", run.submitted_ns, run.submitted_ns + run.queue_ns},
+                  arguments);
   }
   int threads = 0;
   for (const RecordedPhase& phase : watched.phases) {

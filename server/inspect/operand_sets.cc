@@ -28,6 +28,13 @@ constexpr size_t kPoisonPieceBytes = size_t{1} << 20;
 
 constexpr int64_t kAlignment = kOperandAlignmentBytes;
 
+}  // namespace
+
+int64_t CacheBytes(const DeviceProperties& device) {
+  if (device.kind != DeviceKind::kCpu) return device.l2_bytes;
+  return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), device.l2_bytes);
+}
+
 absl::StatusOr<Buffer> AllocateHost(size_t bytes) {
   constexpr std::align_val_t kAlign{kOperandAlignmentBytes};
   if (bytes == 0) return Buffer();
@@ -37,13 +44,6 @@ absl::StatusOr<Buffer> AllocateHost(size_t bytes) {
         absl::StrCat("the host refused ", bytes, " bytes of memory for operands"));
   return Buffer(
       memory, bytes, [](void*, void* data, size_t) { ::operator delete(data, kAlign); }, nullptr);
-}
-
-}  // namespace
-
-int64_t CacheBytes(const DeviceProperties& device) {
-  if (device.kind != DeviceKind::kCpu) return device.l2_bytes;
-  return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), device.l2_bytes);
 }
 
 OperandLayout::OperandLayout(const Problem& problem)

@@ -2,6 +2,7 @@
 // data in a cache as no launch of a busy server does.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -24,6 +25,9 @@ inline constexpr int64_t kSetsMax = 64;
 
 // Of the last cache before memory; 0 where the system does not tell.
 int64_t CacheBytes(const DeviceProperties& device);
+
+// Host memory, aligned as operands must be. RESOURCE_EXHAUSTED says how much was refused.
+absl::StatusOr<Buffer> AllocateHost(size_t bytes);
 
 // One set: operands one after the other, aligned.
 struct OperandLayout {

@@ -1,5 +1,5 @@
-// What one request makes the host and the device do: run through an engine of its own, lane and
-// all, and watched.
+// What one request makes the host and the device do, run through an engine of its own, lane and
+// all; or what its kernel alone does on device memory.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,13 @@ struct ProfilePlan {
   const Kernel* kernel = nullptr;
   const Row* row = nullptr;
   Problem problem;
-  std::vector<InputPieces> inputs;  // each tensor's bytes; outlive the run
+  // Each input's bytes, which outlive the run. Empty: made from `seed`, as Benchmark's are.
+  std::vector<InputPieces> inputs;
+  uint64_t seed = 0;
+  // The whole path of a request, copies and rounds included. Otherwise the kernel runs uncut on
+  // inputs made from `seed` that lie in device memory, each time on the next of several sets of
+  // operands.
+  bool request_path = true;
   int iterations = 3;
   bool trace = false;
   // Say in the trace which request this was.
@@ -54,9 +60,13 @@ struct ProfileReport {
   std::string counters_unavailable;
 };
 
-// Runs the request a few times to warm up, once for the counters (of a large one its first round,
-// since counting runs a kernel many times and restores all memory between) and `iterations` times
-// for the rest.
+// Memory that RunProfile takes for the operands of `problem` at most, on the host or a device;
+// beside it the row's workspace.
+int64_t ProfileBytes(const Problem& problem, bool request_path);
+
+// Runs the request, or the kernel, a few times to warm up, once for the counters (of a large
+// request its first round, since counting runs a kernel many times and restores all memory between)
+// and `iterations` times for the rest.
 absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_ptr<Device> device,
                                          const ProfilePlan& plan);
 

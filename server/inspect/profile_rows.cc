@@ -116,7 +116,8 @@ void AddHostRows(const Watched& watched, std::vector<ProfileRow>* rows) {
     ++row.calls;
     row.total_ns += ns;
   };
-  for (const ProfiledRun& run : watched.runs) add("queue", run.queue_ns);
+  for (const ProfiledRun& run : watched.runs)
+    if (run.queue_ns >= 0) add("queue", run.queue_ns);
   for (const RecordedPhase& phase : watched.phases) add(phase.name, phase.end_ns - phase.start_ns);
   for (auto& [name, row] : found) rows->push_back(std::move(row));
 }

@@ -10,11 +10,11 @@
 
 namespace warpcall::inspect {
 
-// One run of the request, by MonotonicNs.
+// One run, by MonotonicNs.
 struct ProfiledRun {
   uint64_t request = 0;
   int64_t submitted_ns = 0;
-  int64_t queue_ns = 0;
+  int64_t queue_ns = -1;  // -1: it passed no queue
   int64_t done_ns = 0;
 };
 

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
 #include "server/inspect/benchmark.h"
 #include "server/transport/codec.h"
 #include "server/transport/inquiry.h"
@@ -36,14 +35,8 @@ absl::StatusOr<Question> ToQuestion(const Registry& registry, const v1::Benchmar
                                                    kImplementationsMax));
   for (const std::string& name : request.implementations())
     RETURN_IF_ERROR(registry.CheckImplementationName(*question.kernel, name));
-  v1::ExecuteRequest header;
-  for (const v1::TensorSpec& spec : request.inputs()) {
-    v1::Tensor* input = header.add_inputs();
-    input->set_data_type(spec.data_type());
-    *input->mutable_shape() = spec.shape();
-  }
-  *header.mutable_attributes() = request.attributes();
-  ASSIGN_OR_RETURN(question.problem, ToProblem(header, *question.kernel->op));
+  ASSIGN_OR_RETURN(question.problem,
+                   ToProblem(request.inputs(), request.attributes(), *question.kernel->op));
   return question;
 }
 
@@ -143,21 +136,6 @@ v1::BenchmarkResponse ToResponse(const std::vector<Candidate>& candidates, const
   return response;
 }
 
-// Waiting changes neither limit.
-absl::Status CheckMemory(const ExecuteDeps& deps, const Problem& problem, const Device& device) {
-  const int64_t bytes = inspect::BenchmarkBytes(problem);
-  const int64_t half = device.properties().memory_bytes / 2;
-  const bool over_flag = bytes > deps.benchmark_bytes_max;
-  if (!over_flag && bytes <= half) return absl::OkStatus();
-  const std::string limit =
-      over_flag ? absl::StrCat(deps.benchmark_bytes_max, " (benchmark_mib)")
-                : absl::StrCat(half, ", half of ", device.properties().name, "'s memory");
-  return WithRetryPushback(
-      absl::ResourceExhaustedError(
-          absl::StrCat("benchmarking these shapes takes ", bytes, " bytes; the limit is ", limit)),
-      kNeverRetry);
-}
-
 absl::StatusOr<v1::BenchmarkRequest> Parse(const std::string& bytes) {
   // It holds no tensor data, and whatever is repeated in it costs more to parse than to send.
   if (bytes.size() > wire::kHeaderBytesMax)
@@ -183,7 +161,8 @@ absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std
   inquiry.kind = Inspection::kBenchmark;
   ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, question, request));
   const Device& device = deps.engine->device(inquiry.device_index);
-  RETURN_IF_ERROR(CheckMemory(deps, question.problem, device));
+  RETURN_IF_ERROR(
+      CheckOperandBytes(deps, "benchmarking", inspect::BenchmarkBytes(question.problem), device));
   inquiry.device = device.properties().name;
   inquiry.request = std::move(bytes);
   return inquiry;

@@ -45,6 +45,26 @@ absl::StatusOr<AttributeValue> ToAttributeValue(const std::string& name,
       "\" has no value; set one of bool_value, int_value, double_value, string_value"));
 }
 
+// `inputs`: of Tensor or TensorSpec.
+template <typename Inputs>
+absl::StatusOr<Problem> ProblemOf(
+    const Inputs& inputs, const google::protobuf::Map<std::string, v1::Attribute>& attributes,
+    const Op& op) {
+  absl::InlinedVector<TensorSpec, 2> specs;
+  for (const auto& input : inputs) {
+    TensorSpec& spec = specs.emplace_back();
+    ASSIGN_OR_RETURN(spec.data_type, ToDataType(input.data_type(), specs.size() - 1));
+    spec.dims.assign(input.shape().begin(), input.shape().end());
+  }
+  absl::InlinedVector<NamedAttribute, 3> named_attributes;
+  for (const auto& [name, attribute] : attributes) {
+    NamedAttribute& named = named_attributes.emplace_back();
+    named.name = name;
+    ASSIGN_OR_RETURN(named.value, ToAttributeValue(name, attribute));
+  }
+  return MakeProblem(op, specs, named_attributes);
+}
+
 }  // namespace
 
 absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
@@ -69,19 +89,13 @@ void DecodedRequest::ReleaseData() {
 }
 
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op) {
-  absl::InlinedVector<TensorSpec, 2> specs;
-  for (const v1::Tensor& tensor : header.inputs()) {
-    TensorSpec& spec = specs.emplace_back();
-    ASSIGN_OR_RETURN(spec.data_type, ToDataType(tensor.data_type(), specs.size() - 1));
-    spec.dims.assign(tensor.shape().begin(), tensor.shape().end());
-  }
-  absl::InlinedVector<NamedAttribute, 3> attributes;
-  for (const auto& [name, attribute] : header.attributes()) {
-    NamedAttribute& named = attributes.emplace_back();
-    named.name = name;
-    ASSIGN_OR_RETURN(named.value, ToAttributeValue(name, attribute));
-  }
-  return MakeProblem(op, specs, attributes);
+  return ProblemOf(header.inputs(), header.attributes(), op);
+}
+
+absl::StatusOr<Problem> ToProblem(
+    const google::protobuf::RepeatedPtrField<v1::TensorSpec>& inputs,
+    const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op) {
+  return ProblemOf(inputs, attributes, op);
 }
 
 absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem) const {

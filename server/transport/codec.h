@@ -2,9 +2,12 @@
 #pragma once
 
 #include <google/protobuf/arena.h>
+#include <google/protobuf/map.h>
+#include <google/protobuf/repeated_field.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +50,10 @@ class DecodedRequest {
 
 // The problem that the request states, with every check of types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
+// The same of inputs that come without data.
+absl::StatusOr<Problem> ToProblem(
+    const google::protobuf::RepeatedPtrField<v1::TensorSpec>& inputs,
+    const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op);
 
 // What a launch of `shape` that does `work` is told as.
 v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape);

@@ -2,9 +2,11 @@
 // chooses the device; the child process reads the same bytes again and answers.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/inspect/inspector.h"
@@ -17,6 +19,11 @@ namespace warpcall {
 absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes);
 absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
                                                   const std::string& id);
+
+// Refuses what takes more memory for its operands than the flag or half the device's memory allows:
+// RESOURCE_EXHAUSTED names value and limit. Waiting changes neither.
+absl::Status CheckOperandBytes(const ExecuteDeps& deps, absl::string_view doing, int64_t bytes,
+                               const Device& device);
 
 // A Benchmark of next to nothing: what counts is the ceiling that is measured beside it.
 inspect::Inquiry CeilingInquiry(const std::string& device);

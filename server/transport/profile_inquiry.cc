@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "server/inspect/profile.h"
 #include "server/transport/codec.h"
@@ -22,6 +23,9 @@ using google::protobuf::internal::WireFormatLite;
 struct Question {
   int iterations = 0;
   bool trace = false;
+  bool makes_inputs = false;  // those of input_specs
+  uint64_t seed = 0;
+  bool request_path = true;
   DecodedRequest decoded;  // of the ExecuteRequest, within the bytes that were read
   const Kernel* kernel = nullptr;
   Problem problem;
@@ -76,14 +80,34 @@ absl::Status Read(const Registry& registry, absl::string_view bytes, Question* q
   RETURN_IF_ERROR(CheckRequestId(header.request_id()));
   ASSIGN_OR_RETURN(question->kernel, registry.Find(header.kernel()));
   RETURN_IF_ERROR(registry.CheckImplementationName(*question->kernel, header.implementation()));
-  ASSIGN_OR_RETURN(question->problem, ToProblem(header, *question->kernel->op));
-  return question->decoded.CheckDataBytes(*question->kernel->op, question->problem);
+  question->makes_inputs = request.input_specs_size() > 0;
+  question->seed = request.seed();
+  question->request_path = !question->makes_inputs || request.request_path();
+  const Op& op = *question->kernel->op;
+  if (!question->makes_inputs) {
+    ASSIGN_OR_RETURN(question->problem, ToProblem(header, op));
+    return question->decoded.CheckDataBytes(op, question->problem);
+  }
+  if (header.inputs_size() > 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", header.inputs_size(), " request.inputs and ",
+                     request.input_specs_size(), " input_specs; one of the two must be empty"));
+  ASSIGN_OR_RETURN(question->problem, ToProblem(request.input_specs(), header.attributes(), op));
+  return absl::OkStatus();
 }
 
-absl::Status CheckOutputBytes(const ExecuteDeps& deps, const Problem& problem) {
+int64_t TotalBytes(absl::Span<const TensorSpec> specs) {
   int64_t bytes = 0;
-  for (const TensorSpec& spec : problem.outputs) bytes += static_cast<int64_t>(spec.bytes());
-  return CheckMessageBytes(deps, absl::StrCat("the output ", ToString(problem.outputs[0])), bytes);
+  for (const TensorSpec& spec : specs)
+    bytes = SaturatingAdd(bytes, static_cast<int64_t>(spec.bytes()));
+  return bytes;
+}
+
+// A request is one that could be sent.
+absl::Status CheckRequestBytes(const ExecuteDeps& deps, const Problem& problem) {
+  RETURN_IF_ERROR(CheckMessageBytes(deps, kInputsData, TotalBytes(problem.inputs)));
+  return CheckMessageBytes(deps, absl::StrCat("the output ", ToString(problem.outputs[0])),
+                           TotalBytes(problem.outputs));
 }
 
 v1::ProfileRow ToProto(const inspect::ProfileRow& row) {
@@ -112,14 +136,19 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
                                                   const std::string& id) {
   Question question;
   RETURN_IF_ERROR(Read(*deps.registry, bytes, &question));
-  RETURN_IF_ERROR(CheckOutputBytes(deps, question.problem));
+  if (question.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, question.problem));
   const v1::ExecuteRequest& header = question.decoded.header();
   Engine::Choice choice;
   ASSIGN_OR_RETURN(choice, deps.engine->Choose(*question.kernel, header.implementation(),
                                                header.device(), question.problem));
+  const Device& device = deps.engine->device(choice.device);
+  if (question.makes_inputs) {
+    const int64_t operand_bytes = inspect::ProfileBytes(question.problem, question.request_path);
+    RETURN_IF_ERROR(CheckOperandBytes(deps, "profiling", operand_bytes, device));
+  }
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kProfile;
-  inquiry.device = deps.engine->device(choice.device).properties().name;
+  inquiry.device = device.properties().name;
   inquiry.device_index = choice.device;
   inquiry.row = choice.row->id;
   inquiry.request_id = header.request_id();
@@ -160,8 +189,10 @@ absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_
   ASSIGN_OR_RETURN(plan.row, registry.Select(*question.kernel, header.implementation(),
                                              question.problem, device->properties()));
   plan.problem = question.problem;
-  for (size_t i = 0; i < question.problem.inputs.size(); ++i)
+  for (size_t i = 0; i < question.decoded.input_count(); ++i)
     plan.inputs.push_back(question.decoded.data(i).pieces);
+  plan.seed = question.seed;
+  plan.request_path = question.request_path;
   plan.iterations = question.iterations;
   plan.trace = question.trace;
   plan.request_id = header.request_id();

@@ -288,6 +288,7 @@ TEST_F(BenchCliTest, FilesAreReplacedBesideTheTable) {
   EXPECT_THAT(run.out, HasSubstr("VS BEST"));
   EXPECT_THAT(Lines(Load(csv)), SizeIs(1 + 3 * 4));
   EXPECT_THAT(Load(csv), Not(HasSubstr("xxx")));
+  EXPECT_THAT(folder_.Names(), ElementsAre("bench.csv", "bench.svg"));
   EXPECT_THAT(Load(plot), HasSubstr(">fast_row</text>"));
   EXPECT_EQ(RunProgram(absl::StrCat("python3 -c 'import sys, xml.dom.minidom as x; "
                                     "x.parse(sys.argv[1])' ",

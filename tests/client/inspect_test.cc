@@ -193,6 +193,28 @@ TEST(ProfileCallTest, SendsTheCallWithItsTensorsAndReadsEveryField) {
   ExpectFilledProfile(*report);
 }
 
+TEST(ProfileCallTest, SendsWhatTheServerIsToMake) {
+  v1::ProfileRequest seen;
+  FakeServer server(EchoInputs);
+  server.AnswerProfile([&](const v1::ProfileRequest& request, v1::ProfileResponse*) {
+    seen = request;
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  const auto report = client.Profile({.call = {.kernel = "softmax"},
+                                      .input_specs = {{DataType::kBFloat16, {16384, 4096}}},
+                                      .seed = 17,
+                                      .request_path = true});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(seen.request().kernel(), "softmax");
+  EXPECT_EQ(seen.request().inputs_size(), 0);
+  ASSERT_EQ(seen.input_specs_size(), 1);
+  EXPECT_EQ(seen.input_specs(0).data_type(), v1::DATA_TYPE_BFLOAT16);
+  EXPECT_THAT(seen.input_specs(0).shape(), ElementsAre(16384, 4096));
+  EXPECT_EQ(seen.seed(), 17u);
+  EXPECT_TRUE(seen.request_path());
+}
+
 TEST(ProfileCallTest, TracesOfTensOfMegabytesArrive) {
   const std::string trace(size_t{48} << 20, '7');
   FakeServer server(EchoInputs);

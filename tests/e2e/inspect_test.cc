@@ -191,6 +191,75 @@ TEST_F(InspectTest, ProfilesWhatARequestDoes) {
   EXPECT_THAT(server_.log(), HasSubstr("trace_id=0af7651916cd43dd8448eb211c80319c"));
 }
 
+// One of random inputs.
+v1::ProfileRequest ProfileOf(const std::string& kernel, const std::vector<int64_t>& shape) {
+  v1::ProfileRequest request;
+  request.mutable_request()->set_kernel(kernel);
+  v1::TensorSpec* input = request.add_input_specs();
+  input->set_data_type(v1::DATA_TYPE_BFLOAT16);
+  input->mutable_shape()->Assign(shape.begin(), shape.end());
+  return request;
+}
+
+TEST_F(InspectTest, ProfilesAKernelOnInputsThatItMakes) {
+  // Over the message limit, which a request that brings nothing has no part in.
+  v1::ProfileRequest request = ProfileOf("softmax", {64 << 10, 4 << 10});
+  const ServerProcess server({"--max_message_mib=1"});
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  grpc::ClientContext context;
+  v1::ProfileResponse response;
+  const grpc::Status status = stub->Profile(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.iterations(), 3);
+  std::map<std::string, const v1::ProfileRow*> rows;
+  for (const v1::ProfileRow& row : response.rows()) rows[row.name()] = &row;
+  ASSERT_EQ(rows.count(response.implementation()), 1u);
+  EXPECT_EQ(rows[response.implementation()]->kind(), "kernel");
+  EXPECT_EQ(rows[response.implementation()]->calls(), 3);
+  EXPECT_EQ(rows.count("enqueue"), 1u);
+  for (const char* const phase : {"queue", "copy_in"}) EXPECT_EQ(rows.count(phase), 0u) << phase;
+}
+
+TEST_F(InspectTest, ProfilesTheRequestOfInputsThatItMakes) {
+  v1::ProfileRequest request = ProfileOf("gelu", {100'000});
+  request.set_request_path(true);
+  grpc::ClientContext context;
+  v1::ProfileResponse response;
+  const grpc::Status status = stub_->Profile(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  std::map<std::string, int64_t> calls;
+  for (const v1::ProfileRow& row : response.rows()) calls[row.name()] += row.calls();
+  for (const std::string& name : {response.implementation(), std::string("queue"),
+                                  std::string("copy_in"), std::string("enqueue")})
+    EXPECT_EQ(calls[name], 3) << name;
+}
+
+TEST(Inspect, ProfileOfInputsThatItMakesIsLimited) {
+  ServerProcess server({"--max_message_mib=1", "--benchmark_mib=1024"});
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  const auto expect_refusal = [&](const v1::ProfileRequest& request, grpc::StatusCode code,
+                                  const std::string& message) {
+    grpc::ClientContext context;
+    v1::ProfileResponse response;
+    const grpc::Status status = stub->Profile(&context, request, &response);
+    EXPECT_EQ(status.error_code(), code) << message;
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
+  };
+  v1::ProfileRequest both = ProfileOf("gelu", {16});
+  *both.mutable_request()->add_inputs() = FloatTensor(16);
+  expect_refusal(both, grpc::INVALID_ARGUMENT, "1 request.inputs and 1 input_specs");
+  expect_refusal(ProfileOf("gelu", {-1}), grpc::INVALID_ARGUMENT, "dimension 0 is -1");
+  expect_refusal(ProfileOf("matmul", {4, 4}), grpc::INVALID_ARGUMENT, "matmul takes 2 inputs");
+  expect_refusal(ProfileOf("gelu", {(int64_t{1} << 28) + 64}), grpc::RESOURCE_EXHAUSTED,
+                 "profiling these shapes takes 1073742336 bytes; the limit is 1073741824 "
+                 "(benchmark_mib)");
+  v1::ProfileRequest request = ProfileOf("gelu", {(1 << 19) + 1});
+  request.set_request_path(true);
+  expect_refusal(request, grpc::RESOURCE_EXHAUSTED,
+                 "has 1048578 bytes; the limit is 1048576 (max_message_mib)");
+  EXPECT_EQ(server.Stop(), 0);
+}
+
 TEST_F(InspectTest, ProfilesRequestsOfManyMegabytes) {
   v1::ProfileRequest request;
   *request.mutable_request() = Request("identity", {FloatTensor(3 << 20)});

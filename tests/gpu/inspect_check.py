@@ -152,6 +152,7 @@ def check_durations(server, client, folder):
 def check_profiles(server, client, out):
     for words in (["gelu", "--shape", "8192x8192"], ["softmax", "--shape", "16384x4096"],
                   ["matmul", "--shape", "4096x4096x4096", "--type", "bf16"], ["gelu", "--shape", "1024"]):
+        words = [*words, "--request"]  # with copies, which are events of the device, too
         trace = os.path.join(out, f"trace_{words[0]}_{words[2]}.json")
         start = time.monotonic()
         done = client.run("profile", *words, "--device", "cuda:0", "--trace", trace)
@@ -172,6 +173,30 @@ def check_profiles(server, client, out):
                 if key.startswith("warpcall_kernel_occupancy_ratio") and 'kind="achieved"' in key and value > 0}
     print(achieved)
     check(len(achieved) >= 3, "Profile's achieved occupancy is in the metrics")
+
+
+def check_whole_kernel(client, out):
+    """Softmax 16384x4096 as one kernel a run, as fast as Benchmark says and at its occupancy; README's example."""
+    words = ["softmax", "--shape", "16384x4096", "--device", "cuda:0"]
+    report = client.json("profile", *words, "--iterations", "5")
+    rows = {kind: [row for row in report["rows"] if row["kind"] == kind] for kind in ("kernel", "copy", "host")}
+    kernels = rows["kernel"]
+    print(json.dumps(kernels))
+    check(len(kernels) == 1 and kernels[0]["calls"] == 5, f"5 runs are {[row['calls'] for row in kernels]} kernels")
+    check(not rows["copy"] and "queue" not in [row["name"] for row in rows["host"]], "no copies and no queue")
+    harness_us = median_us(client, report["implementation"], *words)
+    whole_us = kernels[0]["mean_ns"] / 1e3
+    check(abs(whole_us / harness_us - 1) < 0.1, f"{whole_us:.1f} us whole, {harness_us:.1f} us by Benchmark")
+    achieved = kernels[0]["achieved_occupancy"] or 0
+    check(achieved > 0.45, f"achieved occupancy {100 * achieved:.1f} %, {report['counters_unavailable']!r}")
+    pieces = [row for row in client.json("profile", *words, "--iterations", "5", "--request")["rows"]]
+    calls = sum(row["calls"] for row in pieces if row["kind"] == "kernel")
+    check(calls > 5 and any(row["kind"] == "copy" for row in pieces), f"5 requests are {calls} kernels, and copies")
+    trace = os.path.join(out, "trace.json")
+    start = time.monotonic()
+    done = client.run("profile", "softmax", "--shape", "16384x16384", "--type", "bf16", "--trace", trace)
+    print(f"-- README's profile: {time.monotonic() - start:.1f} s\n{done.stdout}{done.stderr}")
+    check(done.returncode == 0 and os.path.getsize(trace) > 0, "README's profile writes its trace")
 
 
 def load(client, seconds, report):
@@ -230,6 +255,7 @@ def main():
         check_softmax_table(client, out)
         check_durations(server, client, folder)
     check_profiles(server, client, out)
+    check_whole_kernel(client, out)
     check_budget(client)
     check_gpu_metrics(server, client)
     check(server.stop() == 0, "the server drained")

@@ -110,6 +110,15 @@ TEST(ProfileRowsTest, TellsLaunchesOfDifferentGridsApart) {
   EXPECT_EQ(kernels, 2);
 }
 
+TEST(ProfileRowsTest, WhatPassedNoQueueHasNone) {
+  Watched watched = TwoRuns();
+  for (ProfiledRun& run : watched.runs) run.queue_ns = -1;
+  for (const ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name, "queue");
+  for (const json& event :
+       json::parse(ChromeTrace(watched, {"cuda:0", "gelu", "vector", "", ""}))["traceEvents"])
+    EXPECT_NE(event["name"], "queue");
+}
+
 TEST(ProfileRowsTest, NothingWatchedGivesNoDeviceRows) {
   Watched watched;
   watched.runs = {{1, 0, 5, 10}};

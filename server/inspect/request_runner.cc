@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cpu/thread_pool.h"
+#include "server/engine/engine.h"
+#include "server/engine/rounds.h"
+#include "server/inspect/fill.h"
+#include "server/inspect/operand_sets.h"
+#include "server/inspect/profile_runner.h"
+
+namespace warpcall::inspect {
+namespace {
+
+// Staging beyond the operands, for their alignment.
+constexpr size_t kStagingSlackBytes = size_t{1} << 20;
+
+InputPieces Prefix(const InputPieces& pieces, size_t bytes) {
+  InputPieces prefix;
+  for (const absl::Span<const char> piece : pieces) {
+    if (bytes == 0) break;
+    prefix.push_back(piece.subspan(0, bytes));
+    bytes -= prefix.back().size();
+  }
+  return prefix;
+}
+
+class RequestRunner final : public ProfileRunner {
+ public:
+  explicit RequestRunner(const ProfilePlan& plan) : plan_(plan), inputs_(plan.inputs) {}
+
+  absl::Status Start(const Registry& registry, std::unique_ptr<Device> device) {
+    if (inputs_.empty()) RETURN_IF_ERROR(MakeInputs());
+    EngineOptions options;
+    options.lanes_per_device = options.lanes_per_gpu = 1;
+    options.staging_bytes = kStagingSlackBytes;
+    for (const TensorSpec& spec : plan_.problem.inputs) options.staging_bytes += spec.bytes();
+    for (const TensorSpec& spec : plan_.problem.outputs) options.staging_bytes += spec.bytes();
+    options.queue = {1, static_cast<int64_t>(options.staging_bytes)};
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::move(device));
+    ASSIGN_OR_RETURN(engine_, Engine::Create(registry, std::move(devices), options));
+    return absl::OkStatus();
+  }
+
+  absl::Status Run() override { return Run(plan_.kernel->op, plan_.problem); }
+
+  // Of a large request the first round, uncut.
+  absl::Status RunForCounters() override {
+    const Op& op = *plan_.kernel->op;
+    const Rounds rounds =
+        PlanRounds(&op, plan_.row->implementation, plan_.problem, engine_->device(0));
+    return Run(nullptr,
+               rounds.count == 1 ? plan_.problem : TakeParts(op, plan_.problem, rounds.PartsIn(0)));
+  }
+
+ private:
+  absl::Status MakeInputs() {
+    cpu::ThreadPool pool(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+    for (const TensorSpec& spec : plan_.problem.inputs) {
+      ASSIGN_OR_RETURN(Buffer input, AllocateHost(spec.bytes()));
+      Fill(spec, NormalSequence(plan_.seed, static_cast<int>(made_.size())), pool, input.data());
+      inputs_.push_back(
+          {absl::MakeConstSpan(static_cast<const char*>(input.data()), input.bytes())});
+      made_.push_back(std::move(input));
+    }
+    return absl::OkStatus();
+  }
+
+  // `op` null: in one round.
+  absl::Status Run(const Op* op, const Problem& problem) {
+    RequestTrace trace;
+    trace.kernel = plan_.kernel->id;
+    trace.row = plan_.row->id;
+    trace.work = plan_.kernel->op->work(problem);
+    absl::Status result;
+    absl::Notification done;
+    std::unique_ptr<Job> job = NewJob(problem);
+    job->op = op;
+    job->trace = &trace;
+    job->done = [&](absl::Status status, StagingBuffers) {
+      result = std::move(status);
+      done.Notify();
+    };
+    last_.request = job->key.id;
+    last_.submitted_ns = MonotonicNs();
+    RETURN_IF_ERROR(engine_->Submit(&job));
+    done.WaitForNotification();
+    last_.done_ns = MonotonicNs();
+    last_.queue_ns = trace.queue_ns;
+    return result;
+  }
+
+  // With the first of the inputs' bytes, as many as `problem` takes.
+  std::unique_ptr<Job> NewJob(const Problem& problem) {
+    auto job = std::make_unique<Job>();
+    job->key.id = ++runs_;
+    job->row = plan_.row;
+    job->problem = problem;
+    for (size_t i = 0; i < problem.inputs.size(); ++i) {
+      const size_t bytes = problem.inputs[i].bytes();
+      job->input_bytes += static_cast<int64_t>(bytes);
+      job->inputs.push_back(Prefix(inputs_[i], bytes));
+    }
+    for (const TensorSpec& spec : problem.outputs)
+      job->output_bytes += static_cast<int64_t>(spec.bytes());
+    job->cancelled = &cancelled_;
+    job->release_inputs = [] {};
+    return job;
+  }
+
+  const ProfilePlan& plan_;
+  std::vector<Buffer> made_;
+  std::vector<InputPieces> inputs_;
+  const std::atomic<bool> cancelled_{false};
+  uint64_t runs_ = 0;
+  std::unique_ptr<Engine> engine_;  // last: its lanes use the others
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProfileRunner>> NewRequestRunner(const Registry& registry,
+                                                                std::unique_ptr<Device> device,
+                                                                const ProfilePlan& plan) {
+  auto runner = std::make_unique<RequestRunner>(plan);
+  RETURN_IF_ERROR(runner->Start(registry, std::move(device)));
+  return runner;
+}
+
+}  // namespace warpcall::inspect
