@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/algorithm/container.h"
+#include "absl/container/inlined_vector.h"
 
 namespace warpcall {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 // order what a few connections send, and short beside the latencies that a burst must not raise.
 constexpr int64_t kTurnNs = 1'000'000;
 // Looked at for the earliest deadline, and for the work ahead; bounds the time under the lock.
-constexpr int kConnectionsLookedAtMax = 64;
+constexpr size_t kConnectionsLookedAtMax = 64;
 constexpr int kJobsLookedAtMax = 1024;
 // Jobs of one connection that are asked whether they are held back.
 constexpr int kJobsHeldBackMax = 64;
@@ -68,38 +68,36 @@ std::unique_ptr<Job> FairQueue::Take(uint64_t id, Connection* connection, const 
   return job;
 }
 
-FairQueue::Connection* FairQueue::Choose(const Ids& passed_over, uint64_t* chosen) const {
-  Connection* connection = nullptr;
-  int64_t turn_end_ns = kNoDeadline;
-  int looked_at = 0;
-  for (const auto& [account_ns, id] : by_account_) {
-    if (account_ns > turn_end_ns || ++looked_at > kConnectionsLookedAtMax) break;
-    if (absl::c_linear_search(passed_over, id)) continue;
-    turn_end_ns = std::min(turn_end_ns, account_ns + kTurnNs);
-    Connection* const candidate = connections_.find(id)->second.get();
-    if (connection != nullptr && candidate->jobs.begin()->first > connection->jobs.begin()->first)
-      continue;
-    *chosen = id;
-    connection = candidate;
-  }
-  return connection;
-}
-
 std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run,
                                     absl::FunctionRef<bool(Job&)> held_back) {
-  Ids passed_over;
-  uint64_t id = 0;
-  while (Connection* connection = Choose(passed_over, &id)) {
+  struct Candidate {
+    uint64_t id;
+    Connection* connection;
+    const Order& order() const { return connection->jobs.begin()->first; }
+  };
+  // By account, within a turn of the first. Those passed over leave, and others take their places.
+  absl::InlinedVector<Candidate, kConnectionsLookedAtMax> candidates;
+  auto next = by_account_.begin();
+  for (;;) {
+    for (; next != by_account_.end() && candidates.size() < kConnectionsLookedAtMax; ++next) {
+      const auto [account_ns, id] = *next;
+      if (!candidates.empty() && account_ns > candidates[0].connection->account_ns + kTurnNs) break;
+      candidates.push_back({id, connections_.find(id)->second.get()});
+    }
+    if (candidates.empty()) return nullptr;
+    const auto chosen = std::min_element(
+        candidates.begin(), candidates.end(),
+        [](const Candidate& a, const Candidate& b) { return a.order() < b.order(); });
+    const auto [id, connection] = *chosen;
     Job* const job = FirstFree(connection->jobs, held_back);
     if (job == nullptr || !may_run(*job)) {
-      passed_over.push_back(id);
+      candidates.erase(chosen);
       continue;
     }
     account_now_ns_ = std::max(account_now_ns_, by_account_.begin()->first);
     Charge(id, connection, job->predicted_ns);
     return Take(id, connection, {job->key.deadline_ns, job->key.id});
   }
-  return nullptr;
 }
 
 void FairQueue::Charge(uint64_t id, Connection* connection, int64_t ns) {
@@ -114,14 +112,23 @@ void FairQueue::Correct(uint64_t id, int64_t ns) {
   if (found != connections_.end()) Charge(id, found->second.get(), ns);
 }
 
-std::vector<std::unique_ptr<Job>> FairQueue::TakeStarved(int64_t until_ns) {
+std::vector<std::unique_ptr<Job>> FairQueue::TakeStarved(int64_t now_ns, int64_t starved_ns_max,
+                                                         absl::FunctionRef<bool(Job&)> held_back,
+                                                         absl::FunctionRef<bool(const Job&)> fits) {
+  const int64_t until_ns = now_ns - starved_ns_max;
   std::vector<JobKey> keys;
   for (const auto& [account_ns, id] : by_account_) {
     const auto& jobs = connections_.find(id)->second->jobs;
-    const int64_t since_ns = jobs.begin()->second->starved_since_ns;
-    if (since_ns == 0 || since_ns > until_ns) continue;
-    for (const auto& [order, job] : jobs)
-      if (job->submitted_ns <= until_ns) keys.push_back(job->key);
+    Job* const next = FirstFree(jobs, held_back);
+    if (next == nullptr) continue;
+    if (fits(*next)) {
+      next->starved_since_ns = 0;
+      continue;
+    }
+    if (next->starved_since_ns == 0) next->starved_since_ns = now_ns;
+    if (next->starved_since_ns > until_ns) continue;
+    for (auto job = jobs.find({next->key.deadline_ns, next->key.id}); job != jobs.end(); ++job)
+      if (job->second->submitted_ns <= until_ns) keys.push_back(job->second->key);
   }
   std::vector<std::unique_ptr<Job>> starved;
   for (const JobKey& key : keys) starved.push_back(Remove(key));

@@ -16,7 +16,6 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "server/engine/job.h"
 
@@ -44,8 +43,12 @@ class FairQueue {
   // A job that was popped took `ns` longer than predicted, or shorter: its connection's account
   // says so from now on.
   void Correct(uint64_t connection, int64_t ns);
-  // Jobs that were pushed by `until_ns` and whose connection's next job has starved since then.
-  std::vector<std::unique_ptr<Job>> TakeStarved(int64_t until_ns);
+  // Notes for which connections' next job, the first that is not `held_back`, there is no staging,
+  // as `fits` says of it, and takes the jobs that were pushed `starved_ns_max` before `now_ns` and
+  // have stood behind such a one since.
+  std::vector<std::unique_ptr<Job>> TakeStarved(int64_t now_ns, int64_t starved_ns_max,
+                                                absl::FunctionRef<bool(Job&)> held_back,
+                                                absl::FunctionRef<bool(const Job&)> fits);
   // Null when no such job waits.
   std::unique_ptr<Job> Remove(const JobKey& key);
 
@@ -69,9 +72,6 @@ class FairQueue {
   };
   using Connections = absl::flat_hash_map<uint64_t, std::unique_ptr<Connection>>;
 
-  using Ids = absl::InlinedVector<uint64_t, 4>;
-
-  Connection* Choose(const Ids& passed_over, uint64_t* id) const;
   void Charge(uint64_t id, Connection* connection, int64_t ns);
   std::unique_ptr<Job> Take(uint64_t id, Connection* connection, const Order& order);
   void ForgetIdle();

@@ -48,7 +48,22 @@ double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {
-  if (options_.staging != nullptr) options_.staging->OnReturn([this] { StagingReturned(); });
+  if (options_.staging == nullptr) return;
+  options_.staging->OnReturn([this] { StagingReturned(); });
+  watcher_ = std::thread([this] { Watch(); });
+}
+
+Scheduler::~Scheduler() {
+  if (options_.staging == nullptr) return;
+  // Answers may still be on their way to slow readers, and give their staging back when we are
+  // gone: waits for a call that is under way.
+  options_.staging->OnReturn(nullptr);
+  {
+    absl::MutexLock lock(&mutex_);
+    ending_ = true;
+    watch_.Signal();
+  }
+  watcher_.join();
 }
 
 int64_t Scheduler::WaitNs(int64_t work_ns) const {
@@ -69,9 +84,14 @@ int64_t Scheduler::LimitOf(Resource resource) const {
   return 0;
 }
 
-absl::Status Scheduler::Full(Resource resource, const Job& job) const {
-  const int64_t held = waiting_.load()[static_cast<size_t>(resource)];
-  const int64_t more = LoadOf(job)[static_cast<size_t>(resource)];
+absl::Status Scheduler::Full(Resource resource, const Job& job, bool displaced) const {
+  const auto r = static_cast<size_t>(resource);
+  const int64_t own = LoadOf(job)[r];
+  const int64_t held = waiting_.load()[r] + (displaced ? own : 0);
+  const auto loads = [&](auto in_unit) {
+    return displaced ? absl::StrCat(", ", in_unit(own), " of them this request's,")
+                     : absl::StrCat(" and ", in_unit(own), " more to come,");
+  };
   std::string what;
   switch (resource) {
     case Resource::kRequests:
@@ -79,20 +99,25 @@ absl::Status Scheduler::Full(Resource resource, const Job& job) const {
                           " (queue_limit)");
       break;
     case Resource::kBytes:
-      what = absl::StrCat(held, " bytes waiting and ", more, " more to come, the limit is ",
-                          limits_.bytes_max, " bytes (queue_mib)");
+      what = absl::StrCat(held, " bytes waiting", loads([](int64_t bytes) { return bytes; }),
+                          " the limit is ", limits_.bytes_max, " bytes (queue_mib)");
       break;
     case Resource::kWorkNs:
-      what = absl::StrCat(Milliseconds(held), " ms of predicted work waiting and ",
-                          Milliseconds(more), " more to come, the limit is ",
-                          Milliseconds(limits_.work_ns_max), " ms (queue_seconds)");
+      what =
+          absl::StrCat(Milliseconds(held), " ms of predicted work waiting", loads(Milliseconds),
+                       " the limit is ", Milliseconds(limits_.work_ns_max), " ms (queue_seconds)");
       break;
   }
-  job.trace->reject_reason = kReasons[static_cast<size_t>(resource)];
-  const bool hopeless = resource != Resource::kWorkNs && more > LimitOf(resource);
+  job.trace->reject_reason = kReasons[r];
+  const bool hopeless = resource != Resource::kWorkNs && own > LimitOf(resource);
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
-  return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", what)),
-                           hopeless ? kNeverRetry : PushbackMs(WaitNs(work_ns)));
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          displaced ? "the queue is full, and the request makes room for one of a connection that "
+                      "holds less: "
+                    : "the queue is full: ",
+          what)),
+      hopeless ? kNeverRetry : PushbackMs(WaitNs(work_ns)));
 }
 
 absl::Status Scheduler::CheckOpen(const Job& job) const {
@@ -126,7 +151,7 @@ absl::Status Scheduler::CheckDeadline(const Job& job) const {
       PushbackMs(wait_ns));
 }
 
-absl::Status Scheduler::MakeRoom(const Job& job, DisplacedJobs* displaced) {
+std::optional<Resource> Scheduler::MakeRoom(const Job& job, DisplacedJobs* displaced) {
   const Load load = LoadOf(job);
   const Load& held = waiting_.load();
   for (const Resource resource : kResources) {
@@ -134,16 +159,14 @@ absl::Status Scheduler::MakeRoom(const Job& job, DisplacedJobs* displaced) {
     const auto fits = [&] { return load[r] <= LimitOf(resource) - held[r]; };
     const bool alone = resource == Resource::kWorkNs && waiting_.empty();
     while (!alone && !fits()) {
-      absl::Status full = Full(resource, job);
       std::unique_ptr<Job> other =
           load[r] > LimitOf(resource) ? nullptr : waiting_.TakeFromLargest(resource, job);
-      if (other == nullptr) return full;
-      job.trace->reject_reason = RejectReason::kNone;
-      other->trace->reject_reason = kReasons[r];
+      if (other == nullptr) return resource;
+      absl::Status full = Full(resource, *other, true);
       displaced->push_back({std::move(other), std::move(full)});
     }
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
@@ -153,18 +176,19 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     RETURN_IF_ERROR(CheckOpen(**job));
     RETURN_IF_ERROR(CheckStaging(**job));
     RETURN_IF_ERROR(CheckDeadline(**job));
-    if (absl::Status status = MakeRoom(**job, &displaced); !status.ok()) {
+    if (const std::optional<Resource> full = MakeRoom(**job, &displaced); full.has_value()) {
       for (Displaced& other : displaced) {
         other.job->trace->reject_reason = RejectReason::kNone;
         waiting_.Push(std::move(other.job));
       }
-      return status;
+      return Full(*full, **job, false);
     }
     (*job)->submitted_ns = clock_();
     waiting_.Push(std::move(*job));
     work_waits_.store(true, std::memory_order_release);
     // A lane that spins takes the first job; whoever takes one calls the next.
     if (!spinning_ || waiting_.load()[0] > 1) CallIdle();
+    if (!watching_) watch_.Signal();
   }
   End(std::move(displaced));
   return absl::OkStatus();
@@ -188,25 +212,26 @@ void Scheduler::CallIdle() {
   idle->called.Signal();
 }
 
+void Scheduler::CallAllIfOver() {
+  while (closed_ && waiting_.empty() && !idle_.empty()) CallIdle();
+}
+
 std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
   absl::MutexLock lock(&mutex_);
-  return waiting_.Remove(key);
+  std::unique_ptr<Job> job = waiting_.Remove(key);
+  CallAllIfOver();
+  return job;
 }
 
 std::unique_ptr<Job> Scheduler::Next() {
+  absl::MutexLock lock(&mutex_);
   for (bool spun = false;; spun = true) {
-    DisplacedJobs starved;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (std::unique_ptr<Job> job = TakeNext()) return job;
-      if (closed_ && waiting_.empty()) return nullptr;
-      if (!spun && !spinning_ && options_.spin_ns > 0 && waiting_.empty())
-        Spin();
-      else
-        Sleep();
-      TakeStarved(&starved);
-    }
-    End(std::move(starved));
+    if (std::unique_ptr<Job> job = TakeNext()) return job;
+    if (closed_ && waiting_.empty()) return nullptr;
+    if (!spun && !spinning_ && options_.spin_ns > 0 && waiting_.empty())
+      Spin();
+    else
+      Sleep();
   }
 }
 
@@ -219,17 +244,20 @@ bool Scheduler::HoldsBackLong() const {
   return options_.lanes > 1 && long_ones >= options_.lanes - 1;
 }
 
+bool Scheduler::HoldsBack(Job& job) const {
+  if (!MayBeLong(job) || !HoldsBackLong()) return false;
+  job.starved_since_ns = 0;  // not for want of staging
+  return true;
+}
+
 std::unique_ptr<Job> Scheduler::TakeNext() {
   const auto may_run = [this](Job& next) {
     if (TakeStaging(&next)) return true;
     if (next.starved_since_ns == 0) next.starved_since_ns = clock_();
     return false;
   };
-  const auto held_back = [this](Job& next) {
-    if (!MayBeLong(next) || !HoldsBackLong()) return false;
-    next.starved_since_ns = 0;  // not for want of staging
-    return true;
-  };
+  const auto held_back = [this](Job& next)
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HoldsBack(next); };
   std::unique_ptr<Job> job = waiting_.Pop(may_run, held_back);
   work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   if (job == nullptr) return nullptr;
@@ -237,6 +265,7 @@ std::unique_ptr<Job> Scheduler::TakeNext() {
   running_.push_back(
       {job->key.id, job->key.connection, now_ns, now_ns + job->predicted_ns, MayBeLong(*job)});
   if (!waiting_.empty()) CallIdle();
+  CallAllIfOver();
   return job;
 }
 
@@ -262,9 +291,31 @@ absl::Status Scheduler::CheckStaging(const Job& job) const {
       kNeverRetry);
 }
 
-void Scheduler::TakeStarved(DisplacedJobs* starved) {
-  if (waiting_.empty() || options_.staging == nullptr) return;
-  for (std::unique_ptr<Job>& job : waiting_.TakeStarved(clock_() - kStarvedNsMax)) {
+void Scheduler::Watch() {
+  for (;;) {
+    DisplacedJobs starved;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (ending_) return;
+      starved = TakeStarved();
+      watching_ = !waiting_.empty();
+      if (starved.empty() && watching_)
+        watch_.WaitWithTimeout(&mutex_, kStarvedCheckPeriod);
+      else if (starved.empty())
+        watch_.Wait(&mutex_);
+    }
+    End(std::move(starved));
+  }
+}
+
+Scheduler::DisplacedJobs Scheduler::TakeStarved() {
+  const auto held_back = [this](Job& job)
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HoldsBack(job); };
+  const auto fits = [this](const Job& job) {
+    return options_.staging->HasRoom(StagingSizes(job), job.key.connection);
+  };
+  DisplacedJobs starved;
+  for (std::unique_ptr<Job>& job : waiting_.TakeStarved(clock_(), kStarvedNsMax, held_back, fits)) {
     job->trace->reject_reason = RejectReason::kStagingBytes;
     absl::Status status = WithRetryPushback(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -272,8 +323,10 @@ void Scheduler::TakeStarved(DisplacedJobs* starved) {
             " bytes more of this connection; ", options_.staging->total_bytes(),
             " bytes (staging_mib) are shared by requests and by responses not yet read")),
         kStagingPushbackMs);
-    starved->push_back({std::move(job), std::move(status)});
+    starved.push_back({std::move(job), std::move(status)});
   }
+  CallAllIfOver();
+  return starved;
 }
 
 void Scheduler::StagingReturned() {
@@ -291,18 +344,11 @@ void Scheduler::Spin() {
   spinning_ = false;
 }
 
-// Until called; no longer than it takes to notice what starves.
+// Until called.
 void Scheduler::Sleep() {
   Idle self;
   idle_.push_back(&self);
-  while (!self.is_called) {
-    if (waiting_.empty()) {
-      self.called.Wait(&mutex_);
-    } else if (self.called.WaitWithTimeout(&mutex_, kStarvedCheckPeriod) && !self.is_called) {
-      std::erase(idle_, &self);
-      return;
-    }
-  }
+  while (!self.is_called) self.called.Wait(&mutex_);
 }
 
 void Scheduler::Finished(uint64_t id) {

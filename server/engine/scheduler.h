@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,8 @@ struct SchedulerOptions {
 class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
+  // Staging may come back at any time, also while this runs.
+  ~Scheduler();
 
   // Takes the job, or leaves it where it is and says why: RESOURCE_EXHAUSTED names the limit and
   // when to retry, or says that measured jobs ahead of it leave no time before its deadline;
@@ -60,9 +64,9 @@ class Scheduler {
   std::unique_ptr<Job> Remove(const JobKey& key);
 
   // The next job, with its staging, waiting for one; null once closed and empty. Jobs for which
-  // there is no staging let others pass, and end with RESOURCE_EXHAUSTED after two seconds, on this
-  // thread. Of several lanes one is kept for short work: jobs that may be long wait while all
-  // others have such.
+  // there is no staging let others pass, and end with RESOURCE_EXHAUSTED after two seconds, whether
+  // or not a lane is here to ask for them: on a thread of the scheduler's own. Of several lanes one
+  // is kept for short work: jobs that may be long wait while all others have such.
   std::unique_ptr<Job> Next();
   // Staging for a job from Pass. False when there is none at present.
   bool TakeStaging(Job* job) const;
@@ -102,18 +106,26 @@ class Scheduler {
 
   absl::Status CheckOpen(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDeadline(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MakeRoom(const Job& job, DisplacedJobs* displaced)
+  // What there is too little of, when nobody can make room for `job`.
+  std::optional<Resource> MakeRoom(const Job& job, DisplacedJobs* displaced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Full(Resource resource, const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why `job` is not let in, or, `displaced`, loses its place, which it has left.
+  absl::Status Full(Resource resource, const Job& job, bool displaced) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t LimitOf(Resource resource) const;
   absl::Status CheckStaging(const Job& job) const;
   std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether work that may be long must wait, so that a lane is left for what is not.
   bool HoldsBackLong() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TakeStarved(DisplacedJobs* starved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HoldsBack(Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the scheduler's own thread does: ends jobs that starve.
+  void Watch();
+  DisplacedJobs TakeStarved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends the lanes away when nothing will come any more.
+  void CallAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the lanes have done `work_ns` behind what they run.
   int64_t WaitNs(int64_t work_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -129,6 +141,10 @@ class Scheduler {
   std::atomic<bool> work_waits_{false};            // for the lane that spins
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::CondVar watch_;
+  bool watching_ ABSL_GUARDED_BY(mutex_) = false;  // looks again by itself, needs no call
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread watcher_;  // last: runs on all of the above
 };
 
 }  // namespace warpcall

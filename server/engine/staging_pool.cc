@@ -42,26 +42,33 @@ class StagingArena {
   std::optional<absl::InlinedVector<size_t, 3>> Take(absl::Span<const size_t> sizes,
                                                      uint64_t connection) {
     absl::MutexLock lock(&mutex_);
-    absl::InlinedVector<size_t, 3> offsets;
     const size_t wanted = StagingPool::BytesFor(sizes);
-    const auto held = held_.find(connection);
-    const size_t would_hold = wanted + (held == held_.end() ? 0 : held->second);
-    const size_t free = total_bytes() - used_;
-    if (wanted > free || (held != held_.end() && would_hold > free - wanted)) {
+    if (!MayHave(wanted, connection)) {
       wanted_in_vain_ = true;
       return std::nullopt;
     }
+    absl::InlinedVector<size_t, 3> offsets;
     for (size_t bytes : sizes) {
-      const std::optional<size_t> offset = TakeOne(RoundUp(bytes));
+      const std::optional<size_t> offset = TakeOne(RoundUp(bytes), &free_);
       if (!offset.has_value()) {
         for (size_t i = 0; i < offsets.size(); ++i) PutOne(offsets[i], RoundUp(sizes[i]));
         wanted_in_vain_ = true;
         return std::nullopt;
       }
       offsets.push_back(*offset);
+      used_ += RoundUp(bytes);
     }
-    if (wanted > 0) held_[connection] = would_hold;
+    if (wanted > 0) held_[connection] += wanted;
     return offsets;
+  }
+
+  bool HasRoom(absl::Span<const size_t> sizes, uint64_t connection) const {
+    absl::MutexLock lock(&mutex_);
+    if (!MayHave(StagingPool::BytesFor(sizes), connection)) return false;
+    std::vector<Range> free = free_;
+    return std::all_of(sizes.begin(), sizes.end(), [&free](size_t bytes) {
+      return TakeOne(RoundUp(bytes), &free).has_value();
+    });
   }
 
   void Put(const StagingBuffer::Range& range) {
@@ -87,16 +94,23 @@ class StagingArena {
   }
 
  private:
-  std::optional<size_t> TakeOne(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Whether `connection` may take so many bytes more, wherever they lie.
+  bool MayHave(size_t wanted, uint64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const size_t free = total_bytes() - used_;
+    if (wanted > free) return false;
+    const auto held = held_.find(connection);
+    return held == held_.end() || held->second + wanted <= free - wanted;
+  }
+
+  static std::optional<size_t> TakeOne(size_t bytes, std::vector<Range>* from) {
     if (bytes == 0) return 0;
-    const auto range = std::find_if(free_.begin(), free_.end(),
+    const auto range = std::find_if(from->begin(), from->end(),
                                     [bytes](const Range& free) { return free.bytes >= bytes; });
-    if (range == free_.end()) return std::nullopt;
+    if (range == from->end()) return std::nullopt;
     const size_t offset = range->offset;
     range->offset += bytes;
     range->bytes -= bytes;
-    if (range->bytes == 0) free_.erase(range);
-    used_ += bytes;
+    if (range->bytes == 0) from->erase(range);
     return offset;
   }
 
@@ -171,6 +185,10 @@ absl::optional<StagingBuffers> StagingPool::TryAllocate(absl::Span<const size_t>
   for (size_t i = 0; i < sizes.size(); ++i)
     buffers.push_back(StagingBuffer(arena_, {(*offsets)[i], sizes[i], connection}));
   return buffers;
+}
+
+bool StagingPool::HasRoom(absl::Span<const size_t> sizes, uint64_t connection) const {
+  return arena_->HasRoom(sizes, connection);
 }
 
 size_t StagingPool::total_bytes() const { return arena_->total_bytes(); }

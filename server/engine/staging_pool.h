@@ -62,8 +62,11 @@ class StagingPool {
   // free.
   absl::optional<StagingBuffers> TryAllocate(absl::Span<const size_t> sizes, uint64_t connection);
 
+  // Whether TryAllocate would get ranges now.
+  bool HasRoom(absl::Span<const size_t> sizes, uint64_t connection) const;
+
   // `returned` is called when a range came back after an attempt got nothing: on the thread that
-  // gave it back, and not any more once the pool is gone.
+  // gave it back, and not any more once the pool is gone or another call of this one has returned.
   void OnReturn(std::function<void()> returned);
   ~StagingPool();
 

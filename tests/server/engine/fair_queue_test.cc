@@ -110,6 +110,36 @@ TEST_F(FairQueueTest, AnAccountIsCorrectedByWhatAJobReallyTook) {
   EXPECT_THAT(Pop(2), ElementsAre(2, 1));
 }
 
+TEST_F(FairQueueTest, HundredsThatMayNotRunHideNobody) {
+  for (uint64_t connection = 0; connection < 300; ++connection) Push(connection, kUnit, 1000);
+  const uint64_t late = Push(1000, kUnit, 3000);
+  const uint64_t early = Push(1001, kUnit, 2000);
+  int asked = 0;
+  const auto may_run = [&](Job& job) {
+    ++asked;
+    return job.key.id >= late;
+  };
+  const std::unique_ptr<Job> first = queue_.Pop(may_run);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first->key.id, early);  // still by deadline
+  EXPECT_EQ(asked, 301);
+  const std::unique_ptr<Job> second = queue_.Pop(may_run);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->key.id, late);
+  EXPECT_EQ(queue_.Pop(may_run), nullptr);
+}
+
+TEST_F(FairQueueTest, OnesThatMayNotRunDoNotStretchTheTurn) {
+  Push(1, 30 * kUnit);
+  Pop(1);
+  Push(1, kUnit, 1000);  // more than a turn behind 2 now
+  Push(2, kUnit);
+  const uint64_t stuck = Push(3, kUnit);
+  const auto may_run = [&](Job& job) { return job.key.id != stuck; };
+  EXPECT_EQ(queue_.Pop(may_run)->key.connection, 2u);
+  EXPECT_EQ(queue_.Pop(may_run)->key.connection, 1u);
+}
+
 TEST_F(FairQueueTest, RemovingKeepsTheSums) {
   const uint64_t id = Push(1, kUnit);
   Push(2, 2 * kUnit);

@@ -2,41 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "server/engine/retry_pushback.h"
+#include "tests/server/engine/scheduler_fixture.h"
 
 namespace warpcall {
 namespace {
 
-class SchedulerTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Job> MakeJob(int64_t deadline_ns = kNoDeadline, int64_t bytes = 1) {
-    auto job = std::make_unique<Job>();
-    job->key = {1, deadline_ns, ++last_id_};
-    job->input_bytes = bytes;
-    job->cancelled = &cancelled_;
-    job->trace = &trace_;
-    return job;
-  }
-
-  uint64_t Submit(std::unique_ptr<Job> job) {
-    const uint64_t id = job->key.id;
-    EXPECT_TRUE(scheduler_.Submit(&job).ok());
-    return id;
-  }
-
-  std::atomic<int64_t> now_ns_{1000};
-  Scheduler scheduler_{
-      {.limits = {3, 100}, .lanes = 2, .clock = [this] { return now_ns_.load(); }}};
-  std::atomic<bool> cancelled_{false};
-  RequestTrace trace_;
-  uint64_t last_id_ = 0;
-};
+using testing::SchedulerTest;
 
 TEST_F(SchedulerTest, EarliestDeadlineFirstThenFirstCome) {
   const uint64_t late = Submit(MakeJob());
@@ -216,75 +193,39 @@ TEST_F(LongWorkTest, ASingleLaneTakesAnything) {
   EXPECT_NE(scheduler.Next(), nullptr);
 }
 
-class StarvingTest : public SchedulerTest {
- protected:
-  std::unique_ptr<Job> MakeLarge(uint64_t connection, size_t bytes) {
-    std::unique_ptr<Job> job = MakeJob();
+TEST_F(SchedulerTest, WhoMakesRoomIsToldItsOwnNumbers) {
+  absl::Status displaced;
+  for (const int64_t bytes : {11, 60}) {
+    std::unique_ptr<Job> job = MakeJob(kNoDeadline, bytes);
+    job->done = [&](absl::Status status, StagingBuffers) { displaced = std::move(status); };
+    Submit(std::move(job));
+  }
+  std::unique_ptr<Job> newcomer = MakeJob(kNoDeadline, 33);
+  newcomer->key.connection = 2;
+  EXPECT_TRUE(scheduler_.Submit(&newcomer).ok());
+  const std::string told(displaced.message());
+  EXPECT_NE(told.find("makes room"), std::string::npos) << told;
+  EXPECT_NE(told.find("71 bytes waiting, 60 of them this request's, the limit is 100 bytes"),
+            std::string::npos)
+      << told;
+}
+
+TEST_F(SchedulerTest, WhoFindsNoRoomIsToldWhatWaitsWhoeverWasAsked) {
+  const auto submit = [this](uint64_t connection, int64_t bytes) {
+    std::unique_ptr<Job> job = MakeJob(kNoDeadline, bytes);
     job->key.connection = connection;
-    job->problem.inputs = {{DataType::kFloat32, {static_cast<int64_t>(bytes / 4)}}};
-    return job;
-  }
-
-  StagingPool staging_{Buffer(
-      std::aligned_alloc(4096, 8 * 4096), 8 * 4096,
-      [](void*, void* data, size_t) { std::free(data); }, nullptr)};
-  Scheduler scheduler_{{.limits = {10, 1000},
-                        .lanes = 1,
-                        .clock = [this] { return now_ns_.load(); },
-                        .staging = &staging_}};
-
-  uint64_t Submit(std::unique_ptr<Job> job) {
-    const uint64_t id = job->key.id;
-    EXPECT_TRUE(scheduler_.Submit(&job).ok());
-    return id;
-  }
-};
-
-TEST_F(StarvingTest, AJobWithoutStagingLetsOthersPassAndGoesOnWhenThereIsSome) {
-  Submit(MakeLarge(1, 6 * 4096));
-  std::unique_ptr<Job> holder = scheduler_.Next();
-  const uint64_t starving = Submit(MakeLarge(2, 3 * 4096));
-  const uint64_t behind = Submit(MakeLarge(2, 4));  // of the same connection: keeps its place
-  const uint64_t passing = Submit(MakeLarge(3, 4096));
-  EXPECT_EQ(scheduler_.Next()->key.id, passing);
-  std::thread lane([&] {
-    EXPECT_EQ(scheduler_.Next()->key.id, starving);
-    EXPECT_EQ(scheduler_.Next()->key.id, behind);
-  });
-  holder.reset();
-  lane.join();
-}
-
-TEST_F(StarvingTest, WhatStarvesTooLongIsRefused) {
-  Submit(MakeLarge(1, 8 * 4096));
-  const std::unique_ptr<Job> holder = scheduler_.Next();
-  std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  std::atomic<bool> done{false};
-  absl::Status refused;
-  job->done = [&](absl::Status status, StagingBuffers) {
-    refused = std::move(status);
-    done = true;
+    return scheduler_.Submit(&job);
   };
-  Submit(std::move(job));
-  std::thread lane([&] { EXPECT_EQ(scheduler_.Next(), nullptr); });
-  while (!done) {
-    now_ns_ += 500'000'000;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
-  EXPECT_EQ(RetryPushbackMs(refused), 100);
-  scheduler_.Close();
-  lane.join();
-}
-
-TEST_F(StarvingTest, MoreThanThereIsIsRefusedAtOnce) {
-  std::unique_ptr<Job> job = MakeLarge(1, 9 * 4096);
-  const absl::Status status = scheduler_.Submit(&job);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("36864 bytes"), absl::string_view::npos) << status;
-  EXPECT_NE(status.message().find("32768 bytes (staging_mib)"), absl::string_view::npos) << status;
-  EXPECT_EQ(RetryPushbackMs(status), kNeverRetry);
+  EXPECT_TRUE(submit(1, 30).ok());
+  EXPECT_TRUE(submit(1, 30).ok());
+  EXPECT_TRUE(submit(2, 35).ok());
+  // The first connection makes room for the request, but not for its bytes: it keeps its place.
+  const absl::Status refused = submit(3, 55);
+  EXPECT_NE(refused.message().find("95 bytes waiting and 55 more to come, the limit is 100 bytes"),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_EQ(trace_.reject_reason, RejectReason::kQueueBytes);
+  EXPECT_EQ(scheduler_.Snapshot().bytes, 95);
 }
 
 TEST_F(SchedulerTest, ALaneThatSpinsFindsItsWorkAndOthersAreCalledForTheRest) {

@@ -52,6 +52,18 @@ TEST(StagingPool, KeepsNothingHalfWhenThereIsNoRoom) {
   EXPECT_EQ(StagingPool::BytesFor({1, kPage, kPage + 1}), 4 * kPage);
 }
 
+TEST(StagingPool, HasRoomSaysWhatAnAttemptWouldGetAndTakesNothing) {
+  StagingPool pool(Memory(5 * kPage));
+  auto first = pool.TryAllocate({2 * kPage, kPage}, 1);
+  ASSERT_TRUE(first.has_value());
+  first->erase(first->begin());  // two pages, one in use, two pages
+  EXPECT_TRUE(pool.HasRoom({2 * kPage, 2 * kPage}, 2));
+  EXPECT_FALSE(pool.HasRoom({3 * kPage}, 2));  // no two of them are neighbours
+  EXPECT_FALSE(pool.HasRoom({2 * kPage}, 1));  // holds one: as much as it would hold stays free
+  EXPECT_TRUE(pool.HasRoom({kPage}, 1));
+  EXPECT_EQ(pool.used_bytes(), kPage);
+}
+
 TEST(StagingPool, AConnectionGetsMoreOnlyWhileAsMuchStaysFree) {
   StagingPool pool(Memory(8 * kPage));
   std::vector<StagingBuffers> held;
