@@ -120,6 +120,7 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* mo
 
 inspect::Inspector::Options ToInspectorOptions(const Config& config) {
   inspect::Inspector::Options options;
+  options.answer_bytes_max = static_cast<size_t>(config.max_message_mib * kMib);
   options.start = [&config](const inspect::Inquiry& inquiry) {
     return StartInspection(inquiry, config.fault_injection);
   };

@@ -3,11 +3,14 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -20,14 +23,13 @@
 namespace warpcall::inspect {
 namespace {
 
-// Both ends are the same program.
-struct AnswerHeader {
-  int32_t code;
-  bool has_pushback;
-  int64_t pushback_ms;
-  uint64_t message_bytes;
-  uint64_t payload_bytes;
-};
+// No message of gRPC's is longer.
+constexpr size_t kRequestBytesMax = std::numeric_limits<int32_t>::max();
+constexpr size_t kErrorBytesMax = 64 << 10;
+// Room is made for so much at first, and then for as much again as has come.
+constexpr size_t kReadBytesMin = 64 << 10;
+// Between two bytes of one message: they lie in memory when the first is sent.
+constexpr timeval kPauseMax = {.tv_sec = 30, .tv_usec = 0};
 
 absl::Status Gone() { return absl::InternalError("the process that looked into it ended early"); }
 
@@ -55,9 +57,16 @@ absl::Status ReadAll(int socket, void* data, size_t bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadString(int socket, uint64_t bytes) {
-  std::string text(bytes, '\0');
-  RETURN_IF_ERROR(ReadAll(socket, text.data(), text.size()));
+absl::StatusOr<std::string> ReadString(int socket, uint64_t bytes, size_t bytes_max) {
+  if (bytes > bytes_max)
+    return absl::InternalError(
+        absl::StrCat("the other process has ", bytes, " bytes to say; the limit is ", bytes_max));
+  std::string text;
+  while (text.size() < bytes) {
+    const size_t begin = text.size();
+    text.resize(begin + std::min<size_t>(bytes - begin, std::max(begin, kReadBytesMin)));
+    RETURN_IF_ERROR(ReadAll(socket, text.data() + begin, text.size() - begin));
+  }
   return text;
 }
 
@@ -84,6 +93,12 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::strin
   return child;
 }
 
+Child::Child(int socket) : socket_(socket) {
+  // Where it fails, a child that stops in the midst of an answer is waited for.
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kPauseMax, sizeof(kPauseMax));
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &kPauseMax, sizeof(kPauseMax));
+}
+
 Child::~Child() { close(socket_); }
 
 absl::Status Child::Send(absl::string_view request) {
@@ -92,16 +107,25 @@ absl::Status Child::Send(absl::string_view request) {
   return WriteAll(socket_, request.data(), request.size());
 }
 
-absl::StatusOr<std::string> Child::Receive() {
+absl::StatusOr<std::string> Child::Receive(size_t bytes_max) {
   AnswerHeader header;
   RETURN_IF_ERROR(ReadAll(socket_, &header, sizeof(header)));
+  if (header.code < 0 || header.code > static_cast<int32_t>(absl::StatusCode::kUnauthenticated))
+    return absl::InternalError(
+        absl::StrCat("the process that looked into it answered with code ", header.code));
   std::string message;
-  ASSIGN_OR_RETURN(message, ReadString(socket_, header.message_bytes));
+  ASSIGN_OR_RETURN(message, ReadString(socket_, header.message_bytes, kErrorBytesMax));
+  if (header.payload_bytes > bytes_max)
+    return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                                 "the answer has ", header.payload_bytes, " bytes; the limit is ",
+                                 bytes_max, " (max_message_mib)")),
+                             kNeverRetry);
   std::string payload;
-  ASSIGN_OR_RETURN(payload, ReadString(socket_, header.payload_bytes));
+  ASSIGN_OR_RETURN(payload, ReadString(socket_, header.payload_bytes, bytes_max));
   if (header.code == 0) return payload;
   absl::Status status(static_cast<absl::StatusCode>(header.code), message);
-  return header.has_pushback ? WithRetryPushback(std::move(status), header.pushback_ms) : status;
+  if (header.has_pushback == 0) return status;
+  return WithRetryPushback(std::move(status), std::max(header.pushback_ms, kNeverRetry));
 }
 
 int InheritedSocket() { return kInheritedFirst; }
@@ -112,7 +136,7 @@ absl::Status ServeParent(int socket,
   uint64_t bytes;
   RETURN_IF_ERROR(ReadAll(socket, &bytes, sizeof(bytes)));
   std::string request;
-  ASSIGN_OR_RETURN(request, ReadString(socket, bytes));
+  ASSIGN_OR_RETURN(request, ReadString(socket, bytes, kRequestBytesMax));
   const int stop = eventfd(0, EFD_CLOEXEC);
   if (stop < 0) return absl::ResourceExhaustedError("no descriptors");
   std::thread watcher(WatchSocket, socket, stop, std::cref(gone));
@@ -122,7 +146,7 @@ absl::Status ServeParent(int socket,
     close(stop);
   };
   const absl::StatusOr<std::string> result = answer(std::move(request));
-  const std::string message(result.status().message());
+  const std::string message(result.status().message().substr(0, kErrorBytesMax));
   const std::string empty;
   const std::string& payload = result.ok() ? *result : empty;
   const auto pushback_ms = RetryPushbackMs(result.status());

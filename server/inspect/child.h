@@ -2,6 +2,8 @@
 // local socket. Ends by itself when the other end of its socket is closed, whatever it is doing.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +15,16 @@
 
 namespace warpcall::inspect {
 
+// What goes before an answer's message and payload. Both ends are the same program, but what is
+// profiled may have run wild in the child: the server reads these bytes as a stranger's.
+struct AnswerHeader {
+  int32_t code;
+  uint8_t has_pushback;
+  int64_t pushback_ms;
+  uint64_t message_bytes;
+  uint64_t payload_bytes;
+};
+
 // The server's side.
 class Child {
  public:
@@ -20,7 +32,7 @@ class Child {
   static absl::StatusOr<std::unique_ptr<Child>> Start(const std::vector<std::string>& arguments);
 
   // Takes over a stream socket at whose other end there is somebody in ServeParent.
-  explicit Child(int socket) : socket_(socket) {}
+  explicit Child(int socket);
   // The child ends.
   ~Child();
   Child(const Child&) = delete;
@@ -29,8 +41,10 @@ class Child {
   absl::Status Send(absl::string_view request);
   // Readable when the answer has come, or the child is gone.
   int socket() const { return socket_; }
-  // What the child's `answer` returned; INTERNAL when the child ended without an answer.
-  absl::StatusOr<std::string> Receive();
+  // What the child's `answer` returned; RESOURCE_EXHAUSTED when that has more than `bytes_max`,
+  // INTERNAL when the child ended without an answer, stopped in the midst of it or sent nonsense.
+  // Takes no more memory than twice the bytes that came.
+  absl::StatusOr<std::string> Receive(size_t bytes_max);
 
  private:
   const int socket_;

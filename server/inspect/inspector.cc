@@ -144,7 +144,7 @@ absl::StatusOr<std::string> Inspector::Await(Child& child, const Task& task, int
     RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
     DropUnwanted();
     poll(watched, 2, static_cast<int>(kLookMs));
-    if (watched[0].revents != 0) return child.Receive();
+    if (watched[0].revents != 0) return child.Receive(options_.answer_bytes_max);
     eventfd_t count;
     eventfd_read(wake_, &count);
   }

@@ -56,6 +56,7 @@ class Inspector {
     int waiting_max = 8;
     int64_t waiting_bytes_max = int64_t{1} << 30;
     int64_t task_ns_max = 600'000'000'000;
+    size_t answer_bytes_max = size_t{512} << 20;
     Clock clock = MonotonicNs;
     std::function<absl::StatusOr<std::unique_ptr<Child>>(const Inquiry&)> start = nullptr;
   };

@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall::worker {
 namespace {
@@ -19,6 +24,17 @@ void SetText(char (&to)[kSize], absl::string_view text) {
   const size_t bytes = std::min(text.size(), kSize - 1);
   std::copy_n(text.begin(), bytes, to);
   to[bytes] = '\0';
+}
+
+// Up to the terminator, if there is one.
+template <size_t kSize>
+std::string TextOf(const char (&from)[kSize]) {
+  return std::string(from, strnlen(from, kSize));
+}
+
+absl::Status Nonsense(absl::string_view what, int64_t value) {
+  return absl::InternalError(
+      absl::StrCat("the other process sent nonsense: ", what, " is ", value));
 }
 
 absl::Status TooLarge(absl::string_view what, size_t value, size_t limit) {
@@ -39,17 +55,26 @@ absl::Status AddAttribute(const AttributeValue& value, WireAttribute* wire) {
   return absl::OkStatus();
 }
 
-AttributeValue AttributeOf(const WireAttribute& wire) {
+absl::StatusOr<AttributeValue> AttributeOf(const WireAttribute& wire) {
   switch (wire.kind) {
     case 0:
-      return wire.as_bool;
+      return AttributeValue(wire.as_bool != 0);
     case 1:
-      return wire.as_int;
+      return AttributeValue(wire.as_int);
     case 2:
-      return wire.as_double;
+      return AttributeValue(wire.as_double);
+    case 3:
+      return AttributeValue(TextOf(wire.as_text));
     default:
-      return std::string(wire.as_text);
+      return Nonsense("an attribute's type", wire.kind);
   }
+}
+
+absl::StatusOr<TensorSpec> SpecOf(const WireTensor& wire) {
+  if (wire.data_type < 0 || wire.data_type > std::numeric_limits<uint8_t>::max())
+    return Nonsense("a data type", wire.data_type);
+  if (wire.rank < 0 || wire.rank > kRankMax) return Nonsense("a rank", wire.rank);
+  return TensorSpec{static_cast<DataType>(wire.data_type), Dims(wire.dims, wire.dims + wire.rank)};
 }
 
 }  // namespace
@@ -62,7 +87,9 @@ WireStatus ToWire(const absl::Status& status) {
 }
 
 absl::Status FromWire(const WireStatus& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.code), status.message);
+  if (status.code < 0 || status.code > static_cast<int32_t>(absl::StatusCode::kUnauthenticated))
+    return Nonsense("a status code", status.code);
+  return absl::Status(static_cast<absl::StatusCode>(status.code), TextOf(status.message));
 }
 
 Hello ToWire(const DeviceProperties& properties) {
@@ -82,13 +109,20 @@ Hello ToWire(const DeviceProperties& properties) {
   return hello;
 }
 
-DeviceProperties FromWire(const Hello& hello) {
+absl::StatusOr<DeviceProperties> FromWire(const Hello& hello) {
+  if (hello.kind < 0 || hello.kind > static_cast<int32_t>(DeviceKind::kCuda))
+    return Nonsense("a kind of device", hello.kind);
+  for (const int64_t count :
+       {hello.memory_bytes, hello.l2_bytes, hello.shared_memory_per_block_bytes,
+        int64_t{hello.multiprocessors}, int64_t{hello.threads_per_multiprocessor},
+        int64_t{hello.architecture}, int64_t{hello.ordinal}})
+    if (count < 0) return Nonsense("a property of a device", count);
   DeviceProperties properties;
-  properties.name = hello.name;
+  properties.name = TextOf(hello.name);
   properties.kind = static_cast<DeviceKind>(hello.kind);
-  properties.description = hello.description;
-  properties.compute_capability = hello.compute_capability;
-  properties.pci_bus_id = hello.pci_bus_id;
+  properties.description = TextOf(hello.description);
+  properties.compute_capability = TextOf(hello.compute_capability);
+  properties.pci_bus_id = TextOf(hello.pci_bus_id);
   properties.memory_bytes = hello.memory_bytes;
   properties.l2_bytes = hello.l2_bytes;
   properties.shared_memory_per_block_bytes = hello.shared_memory_per_block_bytes;
@@ -109,7 +143,6 @@ absl::StatusOr<RunRequest> ToWire(const Job& job) {
   request.row = job.row->id;
   request.input_count = static_cast<int32_t>(problem.inputs.size());
   request.attribute_count = static_cast<int32_t>(problem.attributes.size());
-  request.operand_count = static_cast<int32_t>(problem.inputs.size() + problem.outputs.size());
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
     WireTensor& wire = request.inputs[i];
@@ -122,17 +155,66 @@ absl::StatusOr<RunRequest> ToWire(const Job& job) {
   return request;
 }
 
+absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry) {
+  if (request.row < 0 || static_cast<size_t>(request.row) >= registry.rows().size())
+    return Nonsense("a row", request.row);
+  return &registry.rows()[static_cast<size_t>(request.row)];
+}
+
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op) {
-  Problem problem;
+  if (request.input_count < 0 || request.input_count > kTensorsMax)
+    return Nonsense("a number of inputs", request.input_count);
+  if (request.attribute_count < 0 || request.attribute_count > kAttributesMax ||
+      static_cast<size_t>(request.attribute_count) != op.attributes.size())
+    return Nonsense("a number of attributes", request.attribute_count);
+  absl::InlinedVector<TensorSpec, 2> inputs;
   for (int i = 0; i < request.input_count; ++i) {
-    const WireTensor& wire = request.inputs[i];
-    problem.inputs.push_back(
-        {static_cast<DataType>(wire.data_type), Dims(wire.dims, wire.dims + wire.rank)});
+    ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(request.inputs[i]));
+    inputs.push_back(std::move(spec));
   }
-  for (int i = 0; i < request.attribute_count; ++i)
-    problem.attributes.push_back(AttributeOf(request.attributes[i]));
-  RETURN_IF_ERROR(op.infer_outputs(&problem));
-  return problem;
+  absl::InlinedVector<NamedAttribute, 3> attributes;
+  for (size_t i = 0; i < op.attributes.size(); ++i) {
+    ASSIGN_OR_RETURN(AttributeValue value, AttributeOf(request.attributes[i]));
+    attributes.push_back({op.attributes[i].name, std::move(value)});
+  }
+  return MakeProblem(op, inputs, attributes);
+}
+
+absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& request,
+                                                              const Problem& problem,
+                                                              absl::Span<char> staging) {
+  if (problem.inputs.size() + problem.outputs.size() > std::size(request.offsets))
+    return TooLarge("operands", problem.inputs.size() + problem.outputs.size(),
+                    std::size(request.offsets));
+  absl::InlinedVector<StagingRange, 3> ranges;
+  const auto add = [&](const TensorSpec& spec) {
+    const uint64_t offset = request.offsets[ranges.size()];
+    const size_t bytes = spec.bytes();
+    if (offset > staging.size() || bytes > staging.size() - offset ||
+        offset % kOperandAlignmentBytes != 0)
+      return Nonsense("an offset in staging", static_cast<int64_t>(offset));
+    ranges.push_back({staging.data() + offset, bytes});
+    return absl::OkStatus();
+  };
+  for (const TensorSpec& spec : problem.inputs) RETURN_IF_ERROR(add(spec));
+  for (const TensorSpec& spec : problem.outputs) RETURN_IF_ERROR(add(spec));
+  return ranges;
+}
+
+absl::Status CheckReply(const RunReply& reply) {
+  if (static_cast<int>(reply.reject_reason) >= kRejectReasonCount)
+    return Nonsense("a reason", static_cast<int>(reply.reject_reason));
+  for (const int64_t value :
+       {reply.h2d_ns, reply.kernel_ns, reply.d2h_ns, reply.device_ns, reply.memory.total_bytes,
+        reply.memory.used_bytes, reply.memory.reserved_bytes, int64_t{reply.launch.gpu_kernels}})
+    if (value < 0) return Nonsense("a time or a size", value);
+  for (const int64_t count : reply.errors)
+    if (count < 0) return Nonsense("a number of errors", count);
+  if (!std::isfinite(reply.launch.theoretical_occupancy) || !std::isfinite(reply.launch.waves))
+    return absl::InternalError(
+        "the other process sent nonsense: occupancy or waves are no numbers");
+  if (reply.pushback_ms < kNeverRetry) return Nonsense("a pushback", reply.pushback_ms);
+  return absl::OkStatus();
 }
 
 absl::Status SendBytes(int socket, const void* data, size_t bytes) {
@@ -147,9 +229,12 @@ absl::Status SendBytes(int socket, const void* data, size_t bytes) {
 absl::Status ReceiveBytes(int socket, void* data, size_t bytes) {
   ssize_t received;
   do {
-    received = recv(socket, data, bytes, 0);
+    received = recv(socket, data, bytes, MSG_TRUNC);  // says how long the datagram was
   } while (received < 0 && errno == EINTR);
   if (received == static_cast<ssize_t>(bytes)) return absl::OkStatus();
+  if (received > 0)
+    return absl::UnavailableError(absl::StrCat("the worker process is lost: it sent ", received,
+                                               " bytes where a message has ", bytes));
   return absl::UnavailableError(absl::StrCat(
       "the worker process is gone: ", received == 0 ? "it closed its socket" : strerror(errno)));
 }

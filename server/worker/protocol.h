@@ -1,5 +1,8 @@
 // What the server and its worker processes say to each other: plain structs, one to a datagram,
-// over pairs of local sockets. Both ends are the same program, so layouts agree.
+// over pairs of local sockets. Both ends are the same program, so layouts agree; but either may
+// have gone mad (a GPU's driver can write where it likes), so each reads the other's bytes as a
+// stranger's: no field is used before it was checked, and none has a type that some bytes are no
+// value of.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/op.h"
+#include "absl/types/span.h"
+#include "kernels/registry.h"
+#include "server/engine/executor.h"
 #include "server/engine/job.h"
 #include "server/engine/metrics_sink.h"
 #include "server/runtime/device.h"
@@ -57,7 +62,7 @@ struct WireTensor {
 
 struct WireAttribute {
   int32_t kind;  // index of AttributeValue's alternative
-  bool as_bool;
+  uint8_t as_bool;
   int64_t as_int;
   double as_double;
   char as_text[kTextBytes];
@@ -68,7 +73,6 @@ struct RunRequest {
   int32_t row;  // Row::id, the same in both
   int32_t input_count;
   int32_t attribute_count;
-  int32_t operand_count;
   WireTensor inputs[kTensorsMax];
   WireAttribute attributes[kAttributesMax];
   uint64_t offsets[2 * kTensorsMax];  // of the operands in staging, inputs first
@@ -77,9 +81,9 @@ struct RunRequest {
 // The answer.
 struct RunReply {
   WireStatus status;
-  bool has_pushback;
+  uint8_t has_pushback;
   int64_t pushback_ms;
-  bool healthy;
+  uint8_t healthy;
   RejectReason reject_reason;
   int64_t h2d_ns;
   int64_t kernel_ns;
@@ -91,18 +95,28 @@ struct RunReply {
 };
 
 WireStatus ToWire(const absl::Status& status);
+// INTERNAL for a code that there is not.
 absl::Status FromWire(const WireStatus& status);
 Hello ToWire(const DeviceProperties& properties);
-DeviceProperties FromWire(const Hello& hello);
+// INTERNAL when they cannot be a device's.
+absl::StatusOr<DeviceProperties> FromWire(const Hello& hello);
 // INTERNAL for a problem that does not fit the structs.
 absl::StatusOr<RunRequest> ToWire(const Job& job);
-// REQUIRES: `request` came from ToWire.
+// INTERNAL when there is no such row.
+absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry);
+// INVALID_ARGUMENT or INTERNAL for what is no problem of `op`.
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op);
+// The problem's operands in `staging`; INTERNAL when they don't lie in it.
+absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& request,
+                                                              const Problem& problem,
+                                                              absl::Span<char> staging);
+// INTERNAL when the reply is none that a worker in its right mind gives.
+absl::Status CheckReply(const RunReply& reply);
 
 absl::Status SendBytes(int socket, const void* data, size_t bytes);
 absl::Status ReceiveBytes(int socket, void* data, size_t bytes);
 
-// UNAVAILABLE when the other end is gone.
+// UNAVAILABLE when the other end is gone, or what it sent is no message of this type.
 template <typename T>
 absl::Status Send(int socket, const T& message) {
   static_assert(std::is_trivially_copyable_v<T>);

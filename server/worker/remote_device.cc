@@ -31,10 +31,11 @@ class RemoteExecutor final : public Executor {
     absl::Status sent = Send(socket_, request);
     absl::StatusOr<RunReply> reply =
         sent.ok() ? Receive<RunReply>(socket_) : absl::StatusOr<RunReply>(sent);
-    if (!reply.ok()) {
+    const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
+    if (!received.ok()) {
       device_->MarkLost();
       return absl::UnavailableError(
-          absl::StrCat(device_->properties().name, ": ", reply.status().message()));
+          absl::StrCat(device_->properties().name, ": ", received.message()));
     }
     device_->Note(*reply);
     RequestTrace& trace = *job.trace;
@@ -45,7 +46,8 @@ class RemoteExecutor final : public Executor {
     trace.device_ns = reply->device_ns;
     trace.launch = reply->launch;
     absl::Status status = FromWire(reply->status);
-    return reply->has_pushback ? WithRetryPushback(std::move(status), reply->pushback_ms) : status;
+    return reply->has_pushback != 0 ? WithRetryPushback(std::move(status), reply->pushback_ms)
+                                    : status;
   }
 
  private:
@@ -58,7 +60,7 @@ absl::StatusOr<std::unique_ptr<RemoteDevice>> RemoteDevice::Connect(int control,
   std::unique_ptr<RemoteDevice> device(new RemoteDevice(control, staging, std::move(lanes)));
   ASSIGN_OR_RETURN(const Hello hello, Receive<Hello>(control));
   RETURN_IF_ERROR(FromWire(hello.status));
-  device->properties_ = FromWire(hello);
+  ASSIGN_OR_RETURN(device->properties_, FromWire(hello));
   absl::MutexLock lock(&device->mutex_);
   device->memory_.total_bytes = device->properties_.memory_bytes;
   return device;
@@ -109,7 +111,7 @@ std::vector<int64_t> RemoteDevice::error_counts() const {
 }
 
 void RemoteDevice::Note(const RunReply& reply) {
-  if (!reply.healthy) MarkLost();
+  if (reply.healthy == 0) MarkLost();
   absl::MutexLock lock(&mutex_);
   memory_ = reply.memory;
   errors_.assign(reply.errors, reply.errors + kErrorCodesMax);

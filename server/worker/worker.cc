@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "kernels/common/status_macros.h"
@@ -23,7 +25,7 @@ class LaneServer {
         served_(served),
         execution_(served.device, std::move(stream), MonotonicNs) {}
 
-  void Serve(char* staging) {
+  void Serve(absl::Span<char> staging) {
     staging_ = staging;
     execution_.BindThread().IgnoreError();
     for (;;) {
@@ -32,7 +34,7 @@ class LaneServer {
       const RunReply reply = Answer(*request);
       if (!Send(socket_, reply).ok()) return;
       // Nothing more to serve: ends ServeDevice, and with it the process.
-      if (!reply.healthy) shutdown(control_, SHUT_RDWR);
+      if (reply.healthy == 0) shutdown(control_, SHUT_RDWR);
     }
   }
 
@@ -60,46 +62,47 @@ class LaneServer {
   }
 
   absl::Status Run(const RunRequest& request, RequestTrace* trace) {
-    const Row& row = served_.registry->rows()[static_cast<size_t>(request.row)];
     Job job;
-    job.op = served_.registry->kernels()[static_cast<size_t>(row.kernel)].op;
-    job.row = &row;
+    ASSIGN_OR_RETURN(job.row, RowOf(request, *served_.registry));
+    job.op = served_.registry->kernels()[static_cast<size_t>(job.row->kernel)].op;
     job.trace = trace;
     ASSIGN_OR_RETURN(job.problem, ProblemOf(request, *job.op));
-    absl::InlinedVector<StagingRange, 3> ranges;
-    const auto add = [&](const TensorSpec& spec) {
-      ranges.push_back({staging_ + request.offsets[ranges.size()], spec.bytes()});
-      return static_cast<int64_t>(spec.bytes());
-    };
-    for (const TensorSpec& spec : job.problem.inputs) job.input_bytes += add(spec);
-    for (const TensorSpec& spec : job.problem.outputs) job.output_bytes += add(spec);
+    ASSIGN_OR_RETURN(const auto ranges, RangesOf(request, job.problem, staging_));
+    for (size_t i = 0; i < ranges.size(); ++i)
+      (i < job.problem.inputs.size() ? job.input_bytes : job.output_bytes) +=
+          static_cast<int64_t>(ranges[i].bytes);
     job.inputs.resize(job.problem.inputs.size());
     return execution_.Run(job, ranges);
   }
 
   const int socket_;
   const int control_;
-  char* staging_ = nullptr;
+  absl::Span<char> staging_;
   const Served& served_;
   Execution execution_;
 };
 
-absl::StatusOr<char*> MapStaging(const Ends& ends, const Served& served) {
+absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& served) {
   ASSIGN_OR_RETURN(const StagingReady ready, Receive<StagingReady>(ends.control));
-  void* memory = mmap(nullptr, ready.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ends.staging, 0);
+  struct stat file;
+  const bool exists = fstat(ends.staging, &file) == 0 &&
+                      static_cast<uint64_t>(std::max<off_t>(file.st_size, 0)) >= ready.bytes;
+  void* const memory =
+      exists ? mmap(nullptr, ready.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ends.staging, 0)
+             : MAP_FAILED;
   absl::Status status = memory == MAP_FAILED
                             ? absl::ResourceExhaustedError("a worker cannot map staging memory")
                             : served.pin(memory, ready.bytes);
   RETURN_IF_ERROR(Send(ends.control, ToWire(status)));
   RETURN_IF_ERROR(status);
-  return static_cast<char*>(memory);
+  return absl::MakeSpan(static_cast<char*>(memory), ready.bytes);
 }
 
 }  // namespace
 
 absl::Status ServeDevice(const Ends& ends, const Served& served) {
   RETURN_IF_ERROR(Send(ends.control, ToWire(served.device->properties())));
-  ASSIGN_OR_RETURN(char* const staging, MapStaging(ends, served));
+  ASSIGN_OR_RETURN(const absl::Span<char> staging, MapStaging(ends, served));
   std::vector<std::unique_ptr<LaneServer>> lanes;
   std::vector<std::thread> threads;
   for (const int socket : ends.lanes) {

@@ -137,7 +137,7 @@ TEST(WorkerTest, EveryPropertyOfAGpuTravels) {
   gpu.architecture = 90;
   gpu.ordinal = 3;
   gpu.pci_bus_id = "0000:9A:00.0";
-  const DeviceProperties seen = FromWire(ToWire(gpu));
+  const DeviceProperties seen = *FromWire(ToWire(gpu));
   const auto all = [](const DeviceProperties& of) {
     return std::tie(of.name, of.kind, of.description, of.memory_bytes, of.multiprocessors,
                     of.threads_per_multiprocessor, of.l2_bytes, of.shared_memory_per_block_bytes,

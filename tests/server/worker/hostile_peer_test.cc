@@ -1,0 +1,263 @@
+// A worker, or a server, that went mad: whatever one sends, the other says so and lives on.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/registry.h"
+#include "server/runtime/cpu/cpu_device.h"
+#include "server/worker/protocol.h"
+#include "server/worker/remote_device.h"
+#include "server/worker/worker.h"
+
+namespace warpcall::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kStagingBytes = 1 << 20;
+
+const Registry& CpuKernels() {
+  static const Registry* const registry = [] {
+    auto* created = new Registry;
+    AddCpuKernels(created);
+    return created;
+  }();
+  return *registry;
+}
+
+struct Sockets {
+  Sockets() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0); }
+  int ends[2];
+};
+
+Hello GoodHello() {
+  DeviceProperties properties;
+  properties.name = "fake:0";
+  return ToWire(properties);
+}
+
+RunReply GoodReply() {
+  RunReply reply = {};
+  reply.healthy = 1;
+  return reply;
+}
+
+// The server's view of a worker whose part the test plays.
+class MadWorker {
+ public:
+  absl::Status Greet(const void* hello, size_t bytes) {
+    EXPECT_TRUE(SendBytes(control_.ends[1], hello, bytes).ok());
+    auto connected =
+        RemoteDevice::Connect(control_.ends[0], memfd_create("test-staging", 0), {lane_.ends[0]});
+    if (!connected.ok()) return connected.status();
+    remote_ = *std::move(connected);
+    executor_ = *remote_->CreateExecutor();
+    return absl::OkStatus();
+  }
+  ~MadWorker() {
+    close(control_.ends[1]);
+    close(lane_.ends[1]);
+  }
+
+  // What the server makes of a reply of these bytes.
+  absl::Status Reply(const void* reply, size_t bytes) {
+    EXPECT_TRUE(SendBytes(lane_.ends[1], reply, bytes).ok());
+    const Kernel* const kernel = *CpuKernels().Find("identity");
+    Job job;
+    job.op = kernel->op;
+    job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
+    job.problem = *MakeProblem(*kernel->op, {TensorSpec{DataType::kFloat32, {10}}}, {});
+    job.trace = &trace;
+    absl::Status status = executor_->Run(job, {});
+    Receive<RunRequest>(lane_.ends[1]).status().IgnoreError();
+    return status;
+  }
+  absl::Status Reply(const RunReply& reply) { return Reply(&reply, sizeof(reply)); }
+
+  bool healthy() const { return remote_->healthy(); }
+  RequestTrace trace;
+
+ private:
+  Sockets control_;
+  Sockets lane_;
+  std::unique_ptr<RemoteDevice> remote_;
+  std::unique_ptr<Executor> executor_;
+};
+
+TEST(HostilePeerTest, AHelloMayEndAnywhereAndHoldAnything) {
+  Hello hello = GoodHello();
+  std::memset(hello.name, 'n', sizeof(hello.name));
+  std::memset(hello.description, 'd', sizeof(hello.description));
+  EXPECT_EQ(FromWire(hello)->name, std::string(sizeof(hello.name), 'n'));
+  EXPECT_EQ(FromWire(hello)->description.size(), sizeof(hello.description));
+  hello.kind = 77;
+  EXPECT_THAT(std::string(MadWorker().Greet(&hello, sizeof(hello)).message()), HasSubstr("77"));
+  hello = GoodHello();
+  hello.memory_bytes = -5;
+  EXPECT_THAT(std::string(MadWorker().Greet(&hello, sizeof(hello)).message()), HasSubstr("-5"));
+  EXPECT_EQ(MadWorker().Greet(&hello, 7).code(), absl::StatusCode::kUnavailable);
+  char long_hello[sizeof(Hello) + 1] = {};
+  EXPECT_THAT(std::string(MadWorker().Greet(long_hello, sizeof(long_hello)).message()),
+              HasSubstr("where a message has"));
+}
+
+TEST(HostilePeerTest, AMessageWithoutAnEndIsCutAtItsRoom) {
+  WireStatus status = {};
+  status.code = static_cast<int32_t>(absl::StatusCode::kInternal);
+  std::memset(status.message, 'm', sizeof(status.message));
+  EXPECT_EQ(FromWire(status).message(), std::string(kMessageBytes, 'm'));
+  for (const int32_t code : {-1, 17, std::numeric_limits<int32_t>::max()}) {
+    status.code = code;
+    EXPECT_EQ(FromWire(status).code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(FromWire(status).message()), HasSubstr(std::to_string(code)));
+  }
+}
+
+TEST(HostilePeerTest, AReplyOfNonsenseIsALostDevice) {
+  const Hello hello = GoodHello();
+  std::vector<RunReply> replies(8, GoodReply());
+  replies[0].reject_reason = static_cast<RejectReason>(kRejectReasonCount);
+  replies[1].kernel_ns = -1;
+  replies[2].memory.used_bytes = std::numeric_limits<int64_t>::min();
+  replies[3].errors[kErrorCodesMax - 1] = -2;
+  replies[4].launch.waves = std::numeric_limits<double>::quiet_NaN();
+  replies[5].launch.theoretical_occupancy = std::numeric_limits<double>::infinity();
+  replies[6].pushback_ms = -2;
+  replies[7].launch.gpu_kernels = -1;
+  for (const RunReply& reply : replies) {
+    MadWorker worker;
+    ASSERT_TRUE(worker.Greet(&hello, sizeof(hello)).ok());
+    EXPECT_TRUE(worker.Reply(GoodReply()).ok());
+    const absl::Status status = worker.Reply(reply);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << &reply - replies.data();
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("fake:0: the other process sent nonsense"));
+    EXPECT_FALSE(worker.healthy());
+    EXPECT_LT(static_cast<int>(worker.trace.reject_reason), kRejectReasonCount);
+  }
+}
+
+TEST(HostilePeerTest, RandomRepliesLeaveATraceThatMetricsCanRecord) {
+  std::mt19937 random(20260101);
+  const Hello hello = GoodHello();
+  for (int i = 0; i < 500; ++i) {
+    MadWorker worker;
+    ASSERT_TRUE(worker.Greet(&hello, sizeof(hello)).ok());
+    char bytes[sizeof(RunReply)];
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    EXPECT_FALSE(worker.Reply(bytes, i % 2 == 0 ? sizeof(bytes) : random() % sizeof(bytes)).ok());
+    EXPECT_LT(static_cast<int>(worker.trace.reject_reason), kRejectReasonCount);
+  }
+}
+
+// A worker in its right mind, and the sockets of a server whose part the test plays.
+class MadServer {
+ public:
+  MadServer() {
+    staging_ = memfd_create("test-staging", MFD_CLOEXEC);
+    EXPECT_EQ(ftruncate(staging_, kStagingBytes), 0);
+    worker_ = std::thread([this] {
+      result_ =
+          ServeDevice({control_.ends[1], staging_, {lane_.ends[1]}},
+                      {&CpuKernels(), &device_, [](void*, size_t) { return absl::OkStatus(); },
+                       [] { return std::vector<DeviceErrorCount>(); }});
+    });
+    EXPECT_TRUE(Receive<Hello>(control_.ends[0]).ok());
+  }
+  absl::Status ShareStaging(uint64_t bytes) {
+    EXPECT_TRUE(Send(control_.ends[0], StagingReady{bytes}).ok());
+    return FromWire(*Receive<WireStatus>(control_.ends[0]));
+  }
+  ~MadServer() {
+    shutdown(control_.ends[0], SHUT_RDWR);
+    worker_.join();
+    for (const int fd : {control_.ends[0], control_.ends[1], lane_.ends[0], lane_.ends[1]})
+      close(fd);
+    close(staging_);
+  }
+
+  absl::Status Run(const RunRequest& request) {
+    EXPECT_TRUE(Send(lane_.ends[0], request).ok());
+    const absl::StatusOr<RunReply> reply = Receive<RunReply>(lane_.ends[0]);
+    return reply.ok() ? FromWire(reply->status) : reply.status();
+  }
+
+ private:
+  CpuDevice device_{2};
+  Sockets control_;
+  Sockets lane_;
+  int staging_ = -1;
+  absl::Status result_;
+  std::thread worker_;
+};
+
+// gelu of 1000 floats, with its attribute.
+RunRequest GoodRequest() {
+  const Kernel* const kernel = *CpuKernels().Find("gelu");
+  Job job;
+  job.op = kernel->op;
+  job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
+  job.problem = *MakeProblem(*kernel->op, {TensorSpec{DataType::kFloat32, {10, 100}}}, {});
+  RunRequest request = *ToWire(job);
+  request.offsets[1] = 8192;
+  return request;
+}
+
+TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
+  MadServer server;
+  ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
+  ASSERT_TRUE(server.Run(GoodRequest()).ok());
+  std::vector<RunRequest> requests(14, GoodRequest());
+  requests[0].row = -1;
+  requests[1].row = static_cast<int32_t>(CpuKernels().rows().size());
+  requests[2].input_count = kTensorsMax + 1;
+  requests[3].input_count = -1;
+  requests[4].attribute_count = 1000;
+  requests[5].inputs[0].rank = kRankMax + 1;
+  requests[6].inputs[0].rank = -3;
+  requests[7].inputs[0].data_type = 257;  // 1 in its lowest byte
+  requests[8].inputs[0].dims[0] = -10;
+  requests[9].inputs[0].dims[0] = int64_t{1} << 40;  // more than staging holds
+  requests[10].attributes[0].kind = 9;
+  std::memset(requests[11].attributes[0].as_text, 'x', kTextBytes);
+  requests[12].offsets[1] = kStagingBytes - 100;
+  requests[13].offsets[0] = std::numeric_limits<uint64_t>::max() - 255;
+  for (const RunRequest& request : requests) {
+    EXPECT_FALSE(server.Run(request).ok()) << &request - requests.data();
+    ASSERT_TRUE(server.Run(GoodRequest()).ok()) << &request - requests.data();
+  }
+}
+
+TEST(HostilePeerTest, AWorkerSurvivesRandomRequests) {
+  MadServer server;
+  ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
+  std::mt19937 random(20260101);
+  for (int i = 0; i < 2000; ++i) {
+    RunRequest request = GoodRequest();
+    auto* const bytes = reinterpret_cast<char*>(&request);
+    for (int k = 0; k < 4; ++k) bytes[random() % sizeof(request)] = static_cast<char>(random());
+    server.Run(request).IgnoreError();
+  }
+  EXPECT_TRUE(server.Run(GoodRequest()).ok());
+}
+
+TEST(HostilePeerTest, AWorkerMapsNoMoreStagingThanThereIs) {
+  for (const uint64_t bytes : {uint64_t{kStagingBytes} + 1, std::numeric_limits<uint64_t>::max()}) {
+    MadServer server;
+    EXPECT_EQ(server.ShareStaging(bytes).code(), absl::StatusCode::kResourceExhausted);
+  }
+}
+
+}  // namespace
+}  // namespace warpcall::worker
