@@ -7,14 +7,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/wire/cursor.h"
+#include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::wire {
 namespace {
 
 constexpr uint32_t kChunkMember = static_cast<uint32_t>(StreamMember::kChunk);
-constexpr uint32_t kChunkIndex = 1;
-constexpr uint32_t kChunkOffset = 2;
-constexpr uint32_t kChunkData = 3;
+constexpr uint32_t kChunkIndex = v1::Chunk::kInputIndexFieldNumber;
+constexpr uint32_t kChunkOffset = v1::Chunk::kOffsetFieldNumber;
+constexpr uint32_t kChunkData = v1::Chunk::kDataFieldNumber;
+
+constexpr bool Is(StreamMember member, int field) { return static_cast<int>(member) == field; }
+static_assert(Is(StreamMember::kHeader, v1::ExecuteStreamRequest::kHeaderFieldNumber) &&
+              Is(StreamMember::kHeader, v1::ExecuteStreamResponse::kHeaderFieldNumber) &&
+              Is(StreamMember::kChunk, v1::ExecuteStreamRequest::kChunkFieldNumber) &&
+              Is(StreamMember::kChunk, v1::ExecuteStreamResponse::kChunkFieldNumber) &&
+              Is(StreamMember::kDone, v1::ExecuteStreamResponse::kDoneFieldNumber));
 
 // How deep protobuf's parser follows messages and groups.
 constexpr size_t kNestingMax = 100;

@@ -1,31 +1,55 @@
 #include "proto/wire/tensor_split.h"
 
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "proto/wire/cursor.h"
+#include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::wire {
 namespace {
 
-// Tensor.data, and the highest field number of ExecuteRequest and ExecuteResponse: length-delimited
-// fields above it are unknown, so their content is stepped over.
-constexpr uint32_t kTensorData = 3;
-constexpr uint32_t kTensorFieldMax = 3;
-constexpr uint32_t kMessageFieldMax = 6;
+constexpr uint32_t kTensorType = v1::Tensor::kDataTypeFieldNumber;
+constexpr uint32_t kTensorShape = v1::Tensor::kShapeFieldNumber;
+constexpr uint32_t kTensorData = v1::Tensor::kDataFieldNumber;
+static_assert(kExecuteRequestInputs == v1::ExecuteRequest::kInputsFieldNumber);
+static_assert(kExecuteResponseOutputs == v1::ExecuteResponse::kOutputsFieldNumber);
+
+// The highest number of a message's fields: length-delimited fields above it are unknown, so their
+// content is stepped over. Taken from the descriptor, so that what is added there comes through.
+template <typename Message>
+uint32_t HighestField() {
+  static const int highest = [] {
+    const google::protobuf::Descriptor& descriptor = *Message::descriptor();
+    int number = 0;
+    for (int i = 0; i < descriptor.field_count(); ++i)
+      number = std::max(number, descriptor.field(i)->number());
+    return number;
+  }();
+  return static_cast<uint32_t>(highest);
+}
 
 class Splitter {
  public:
   Splitter(absl::Span<const Bytes> fragments, int tensor_field, SplitMessage* split)
-      : cursor_(fragments), tensor_tag_(Tag(tensor_field, kLength)), split_(split) {}
+      : cursor_(fragments),
+        tensor_tag_(Tag(tensor_field, kLength)),
+        message_field_max_(tensor_field == kExecuteRequestInputs
+                               ? HighestField<v1::ExecuteRequest>()
+                               : HighestField<v1::ExecuteResponse>()),
+        tensor_field_max_(HighestField<v1::Tensor>()),
+        split_(split) {}
 
   absl::Status Run() {
     while (!cursor_.AtLimit()) {
       uint32_t tag;
       if (!cursor_.ReadTag(&tag)) return Malformed("a field tag is");
       const absl::Status status =
-          tag == tensor_tag_ ? Tensor() : Field(tag, kMessageFieldMax, &split_->header);
+          tag == tensor_tag_ ? Tensor() : Field(tag, message_field_max_, &split_->header);
       if (!status.ok()) return status;
       if (split_->header.size() > kHeaderBytesMax) return TooLarge();
     }
@@ -62,7 +86,8 @@ class Splitter {
         // limit.
         AppendVarint(tag, &tensor_header_);
         AppendVarint(0, &tensor_header_);
-      } else if (absl::Status status = Field(tag, kTensorFieldMax, &tensor_header_); !status.ok()) {
+      } else if (absl::Status status = Field(tag, tensor_field_max_, &tensor_header_);
+                 !status.ok()) {
         return status;
       }
       if (tensor_header_.size() > kHeaderBytesMax) return TooLarge();
@@ -131,6 +156,8 @@ class Splitter {
 
   Cursor cursor_;
   const uint32_t tensor_tag_;
+  const uint32_t message_field_max_;
+  const uint32_t tensor_field_max_;
   SplitMessage* const split_;
   std::string tensor_header_;
 };
@@ -170,9 +197,9 @@ void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::strin
   size_t shape_bytes = 0;
   for (int64_t dim : prefix.shape) shape_bytes += VarintBytes(static_cast<uint64_t>(dim));
   std::string fields;
-  AppendVarint(Tag(1, kVarint), &fields);
+  AppendVarint(Tag(kTensorType, kVarint), &fields);
   AppendVarint(static_cast<uint64_t>(prefix.data_type), &fields);
-  AppendVarint(Tag(2, kLength), &fields);
+  AppendVarint(Tag(kTensorShape, kLength), &fields);
   AppendVarint(shape_bytes, &fields);
   for (int64_t dim : prefix.shape) AppendVarint(static_cast<uint64_t>(dim), &fields);
   AppendVarint(Tag(kTensorData, kLength), &fields);

@@ -43,7 +43,8 @@ struct SplitMessage {
   void Clear();
 };
 
-// Splits the message that lies in `fragments`, whose field `tensor_field` is `repeated Tensor`.
+// Splits the ExecuteRequest or -Response that lies in `fragments`, whose field `tensor_field` is
+// `repeated Tensor`.
 // Accepts every encoding that protobuf accepts (any order, unknown fields, data given twice: the
 // last counts) and refuses with INVALID_ARGUMENT what protobuf refuses at this level; the header's
 // own fields are judged by the parser that reads it. A header over kHeaderBytesMax is

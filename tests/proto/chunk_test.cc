@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/proto/every_field.h"
 #include "tests/proto/fragments.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -211,6 +212,25 @@ TEST(ChunkTest, TheLastMemberCountsAndTheSameOneTwiceMerges) {
       chunk + DoneMessage() + later,
   };
   for (const std::string& message : messages) ExpectAgreement(message);
+}
+
+// ParseChunk reads a chunk's fields by hand: one that is added to the contract must be taught to
+// it.
+TEST(ChunkTest, EveryFieldOfTheContractIsRead) {
+  v1::Chunk whole;
+  testing::SetEveryField(&whole);
+  const std::string bytes = whole.SerializeAsString();
+  const wire::Bytes span(bytes);
+  wire::ChunkView chunk;
+  ASSERT_TRUE(wire::ParseChunk(absl::MakeConstSpan(&span, 1), &chunk).ok());
+  v1::Chunk read;
+  read.set_input_index(chunk.input_index);
+  read.set_offset(chunk.offset);
+  read.mutable_data()->resize(chunk.data.size);
+  chunk.data.CopyTo(read.mutable_data()->data());
+  EXPECT_EQ(read.DebugString(), whole.DebugString());
+  EXPECT_EQ(v1::ExecuteStreamRequest::descriptor()->field_count(), 2);   // StreamMember
+  EXPECT_EQ(v1::ExecuteStreamResponse::descriptor()->field_count(), 3);  // the same, and kDone
 }
 
 TEST(ChunkTest, DoneIsUnknownInRequests) {

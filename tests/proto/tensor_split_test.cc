@@ -1,11 +1,14 @@
 #include "proto/wire/tensor_split.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <random>
 #include <string>
 
+#include "tests/proto/every_field.h"
 #include "tests/proto/fragments.h"
 #include "tests/proto/split_check.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -132,6 +135,38 @@ TEST(TensorSplit, AgreesOnMutatedMessages) {
     const std::string message = testing::Mutated(base, random);
     ASSERT_EQ(CompareWithProtobuf(message, random()), "") << "round " << round;
   }
+}
+
+// Fields that are added to the contract must come through, whatever their number.
+template <typename Message>
+void ExpectEveryFieldComesThrough(int tensor_field) {
+  Message whole;
+  testing::SetEveryField(&whole);
+  const std::string bytes = whole.SerializeAsString();
+  wire::SplitMessage split;
+  const wire::Bytes span(bytes);
+  ASSERT_TRUE(wire::SplitTensors(absl::MakeConstSpan(&span, 1), tensor_field, &split).ok());
+  ASSERT_EQ(split.tensor_data.size(), 1u);
+  Message header;
+  ASSERT_TRUE(header.ParseFromString(split.header));
+  const google::protobuf::FieldDescriptor& tensors =
+      *Message::descriptor()->FindFieldByNumber(tensor_field);
+  auto* const tensor =
+      static_cast<v1::Tensor*>(whole.GetReflection()->MutableRepeatedMessage(&whole, &tensors, 0));
+  EXPECT_EQ(split.tensor_data[0].size, tensor->data().size());
+  tensor->clear_data();
+  EXPECT_EQ(header.DebugString(), whole.DebugString());
+  for (int i = 0; i < Message::descriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *Message::descriptor()->field(i);
+    EXPECT_TRUE(field.is_repeated() ? header.GetReflection()->FieldSize(header, &field) > 0
+                                    : header.GetReflection()->HasField(header, &field))
+        << field.full_name();
+  }
+}
+
+TEST(TensorSplit, EveryFieldOfTheContractComesThrough) {
+  ExpectEveryFieldComesThrough<v1::ExecuteRequest>(wire::kExecuteRequestInputs);
+  ExpectEveryFieldComesThrough<v1::ExecuteResponse>(wire::kExecuteResponseOutputs);
 }
 
 TEST(TensorSplit, RefusesHeadersOverTheLimit) {
