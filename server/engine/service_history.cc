@@ -22,6 +22,9 @@ constexpr double kPredictedNsMax = 1e15;
 // Jobs shorter than this tell more about fixed costs than about a rate.
 constexpr int64_t kRateNsMin = 1'000'000;
 constexpr double kNewestRateShare = 0.25;
+// What a job's work is taken for at least: one of a few bytes that was long, because a library was
+// loaded or the machine was busy, says nothing of what megabytes take.
+constexpr double kRateWorkNsMin = 100'000;
 // Sizes other than those that a rate comes from run that much slower at most (caches, tails).
 constexpr int64_t kRateErrorMax = 4;
 
@@ -88,7 +91,7 @@ void ServiceHistory::LearnRate(int row, const Work& work, int64_t ns) {
                                    rate.flops_per_ns.load(std::memory_order_relaxed));
   const double seen_ns = static_cast<double>(ns) - rate.fixed_ns.load(std::memory_order_relaxed);
   if (ns < kRateNsMin || by_rate_ns <= 0 || seen_ns <= 0) return;
-  const double seen = seen_ns / by_rate_ns;
+  const double seen = seen_ns / (by_rate_ns + kRateWorkNsMin);
   const double known = rate.slowness.load(std::memory_order_relaxed);
   rate.slowness.store(known == 0 ? seen : known + (seen - known) * kNewestRateShare,
                       std::memory_order_relaxed);

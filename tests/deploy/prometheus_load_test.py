@@ -4,7 +4,7 @@
     prometheus_load_test.py WARPCALLD WARPCALL
 
 Every expression of every rule, alert and panel must give data; counters must equal what the load
-generator sent, and percentiles lie within a bucket of its own. What only a GPU has is given by a
+generator sent, and percentiles agree with what its own clock saw. What only a GPU has is given by a
 simulated one, scraped beside the server. Exit status 77: skipped, there is no Prometheus.
 """
 
@@ -35,10 +35,13 @@ MIX = ",".join([
     "gelu[implementation=onednn_eltwise]:16384=15",
     "softmax[implementation=simd_rows]:64x1024:bf16=20",
     "matmul[implementation=onednn_matmul]:64x128*128x64=20",
+    "matmul[implementation=one_dot_per_output]:192x192*192x192=8",
     "gelu[approximate=wrong]:64=5",
     "absent:64=5",
 ])
 LOAD = [MIX, "--duration", "20", "--warmup", "0", "--rate", "400", "--concurrency", "4"]
+# Whose requests take so long in the server that the client's clock sees little else.
+LONG = "one_dot_per_output"
 REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", ""), "NOT_FOUND": ("", "")}
 
 # No CPU has these; a rule that is made of one is named as well.
@@ -210,6 +213,8 @@ def bucket_of(seconds):
 
 
 def check_percentiles(watch):
+    """Against the client's clock, which knows nothing of the server's: no request can be faster for
+    its client than the server says it took, and long ones not much slower."""
     for quantile, key in [("0.5", "p50_ns"), ("0.9", "p90_ns"), ("0.99", "p99_ns")]:
         found = watch.by(["kernel", "implementation"],
                          "warpcall:request_duration_seconds:quantile_rate5m"
@@ -217,11 +222,14 @@ def check_percentiles(watch):
         for entry in watch.ran:
             # With fewer, the requests next to the percentile may lie buckets apart.
             check(entry["ok"] >= 500, f"only {entry['ok']} requests of {entry['name']}")
-            own = entry["phases"]["total"][key] * 1e-9
-            estimate = found[(entry["kernel"], entry["implementation"])]
-            check(abs(bucket_of(own) - bucket_of(estimate)) <= 1,
-                  f"quantile {quantile} of {entry['name']}: {estimate} s by Prometheus, {own} s by "
-                  "the load generator")
+            seen = bucket_of(entry["latency"][key] * 1e-9)
+            estimate = bucket_of(found[(entry["kernel"], entry["implementation"])])
+            text = (f"quantile {quantile} of {entry['name']}: bucket {estimate} by Prometheus, "
+                    f"{seen} by the client")
+            check(estimate <= seen + 1, text)
+            # Beyond the median, what else the machine does delays clients in its own way.
+            if entry["implementation"] == LONG and quantile == "0.5":
+                check(estimate >= seen - 1, text)
 
 
 CHECKS = [check_rules_give_data, check_panels_give_data, check_variables_offer_values,

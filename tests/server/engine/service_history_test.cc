@@ -84,6 +84,13 @@ TEST(ServiceHistoryTest, OneFinishedJobTellsItsRowsRate) {
               1e7);
 }
 
+TEST(ServiceHistoryTest, ATinyJobThatTookLongDoesNotDamnLargeOnes) {
+  ServiceHistory history(1);
+  // Eight milliseconds for eight bytes, when a library was loaded: by the byte, 273 kB take minutes.
+  history.Note(0, {.bytes = 8, .flops = 2}, 8'000'000);
+  EXPECT_LT(history.Predict(0, {.bytes = 273'000, .flops = 0}).ns, 100'000'000);
+}
+
 TEST(ServiceHistoryTest, ShortJobsTellNoRate) {
   ServiceHistory history(1);
   for (int i = 0; i < 8; ++i) history.Note(0, {.bytes = 64, .flops = 16}, 20'000);
