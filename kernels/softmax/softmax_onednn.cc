@@ -77,7 +77,7 @@ Implementation OnednnSoftmaxRow() {
   return {.name = "onednn_softmax",
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCpu,
-          .summary = "oneDNN's softmax primitive",
+          .summary = "oneDNN's softmax primitive; bfloat16 results are rounded twice",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
           .workspace_bytes = nullptr,

@@ -62,7 +62,7 @@ TYPE_NAMES = {FLOAT32: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16"}
 HALF_UNIT = {FLOAT32: 2.0**-24, FLOAT16: 2.0**-11, BFLOAT16: 2.0**-8}
 HALF_SUBNORMAL = {FLOAT32: 2.0**-150, FLOAT16: 2.0**-25, BFLOAT16: 2.0**-134}
 # Rows that say in their summary that 16-bit results are rounded a second time.
-ROUND_TWICE = {"cudnn_softmax", "cudnn_pointwise"}
+ROUND_TWICE = {"cudnn_softmax", "cudnn_pointwise", "onednn_softmax"}
 
 
 def encode(values, data_type):
