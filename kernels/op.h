@@ -149,11 +149,18 @@ struct Operands {
 };
 inline constexpr size_t kOperandAlignmentBytes = 256;
 
+struct Variants;  // kernels/variants.h
+// In place of the number of a variant: the one that the row finds best.
+inline constexpr int kRowsChoice = -1;
+
 struct LaunchContext {
   void* stream = nullptr;  // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
   const DeviceProperties* device = nullptr;
   void* workspace = nullptr;  // at least workspace_bytes(problem), aligned like an operand
   cuda::Libraries* libraries = nullptr;  // on a GPU: the vendor's, with what they remember
+  // Of the row's variants: the launch takes it or ends with INVALID_ARGUMENT. Its workspace may
+  // differ (kernels/variants.h).
+  int variant = kRowsChoice;
 };
 
 struct LaunchShape {
@@ -188,6 +195,8 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   // Reads every input element and writes every output element once, so that it loses nothing when
   // they lie in host memory.
   bool touches_once = false;
+  // Null: every problem of a data type goes the same way.
+  const Variants* variants = nullptr;
 };
 
 // A `supports` for rows that take every valid problem.

@@ -2,8 +2,12 @@
 
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/variants.h"
 
 namespace warpcall {
 namespace {
@@ -20,6 +24,22 @@ Work WorkOf(const Problem& problem) {
   const int64_t flops_per_element = gelu::UsesTanh(problem) ? 9 : 5;
   return {.bytes = SaturatingMultiply(static_cast<int64_t>(x.bytes()), 2),
           .flops = SaturatingMultiply(x.elements(), flops_per_element)};
+}
+
+constexpr const char* kForms[] = {"none", "tanh"};
+
+std::vector<std::string> FormNames(DataType) { return {std::begin(kForms), std::end(kForms)}; }
+
+int ChosenForm(const Problem& problem, const DeviceProperties&) {
+  return gelu::UsesTanh(problem) ? 1 : 0;
+}
+
+absl::Status TakesForm(const Problem& problem, const DeviceProperties& device, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, std::size(kForms)));
+  const int form = ChosenForm(problem, device);
+  if (variant == form) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("variant \"", kForms[variant], "\" cannot take approximate=", kForms[form]));
 }
 
 }  // namespace
@@ -42,6 +62,9 @@ const Op& GeluOp() {
       .cases = gelu::Cases};
   return *op;
 }
+
+const Variants gelu::kFormVariants = {
+    .names = FormNames, .chosen = ChosenForm, .takes = TakesForm, .workspace_bytes = nullptr};
 
 bool gelu::UsesTanh(const Problem& problem) {
   return std::get<std::string>(problem.attributes[kApproximate]) == "tanh";

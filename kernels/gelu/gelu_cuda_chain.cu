@@ -12,6 +12,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/variants.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -135,6 +136,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   const TensorSpec& spec = problem.inputs[0];
   if (spec.elements() == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
   const Chain chain{context, spec.elements()};
   float* const h = static_cast<float*>(context.workspace);
   float* const t = h + ArrayElements(problem);
@@ -179,7 +181,8 @@ Implementation ChainOfKernelsRow() {
           .supports = Supports,
           .workspace_bytes = WorkspaceBytes,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .variants = &kFormVariants};
 }
 
 }  // namespace warpcall::gelu

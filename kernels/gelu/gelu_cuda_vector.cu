@@ -6,6 +6,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/variants.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -121,6 +122,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   const TensorSpec& spec = problem.inputs[0];
   if (spec.elements() == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
   return DispatchDataType(spec.data_type, [&]<typename T>(T) {
     return cuda::Launch(KernelFor<T>(problem), GridFor<T>(problem), context,
                         static_cast<const T*>(operands.inputs[0]),
@@ -147,7 +149,8 @@ Implementation VectorizedRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true};
+          .touches_once = true,
+          .variants = &kFormVariants};
 }
 
 }  // namespace warpcall::gelu

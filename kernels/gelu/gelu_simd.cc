@@ -17,10 +17,12 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "kernels/common/dispatch.h"
+#include "kernels/common/status_macros.h"
 #include "kernels/cpu/simd_convert-inl.h"
 #include "kernels/cpu/simd_math-inl.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/variants.h"
 
 #ifndef WARPCALL_GELU_SIMD_ONCE
 #define WARPCALL_GELU_SIMD_ONCE
@@ -124,6 +126,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   const TensorSpec& spec = problem.inputs[0];
   const size_t element_bytes = ElementBytes(spec.data_type);
   const bool tanh = UsesTanh(problem);
+  RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
   cpu::PoolOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const size_t offset = static_cast<size_t>(begin) * element_bytes;
     HWY_DYNAMIC_DISPATCH(ApplyPiece)
@@ -147,7 +150,8 @@ Implementation SimdFusedRow() {
           .supports = SupportsAll,
           .workspace_bytes = nullptr,
           .launch = Launch,
-          .shape = nullptr};
+          .shape = nullptr,
+          .variants = &kFormVariants};
 }
 
 }  // namespace warpcall::gelu

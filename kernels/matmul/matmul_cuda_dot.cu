@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_dot.cuh"
 #include "kernels/matmul/matmul_cuda_launch.h"
+#include "kernels/variants.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -29,40 +32,73 @@ Arrangement WithVectorSecond(Arrangement arrangement) {
 template <typename T>
 constexpr int kWidthMax = cuda::kVectorWidth<T>;
 
+template <typename T, int kKernel>
+struct KernelAt {
+  static constexpr DotVariant kVariant = DotVariantAt(kDotVariantsPerKernel * kKernel);
+  static constexpr int kWidth = kVariant.in_vectors ? kWidthMax<T> : 1;
+  static constexpr TiledKernel kFunction = DotPerOutput<T, kVariant.matrix, kWidth>;
+  static constexpr int kOutputs = DotWalk<kVariant.matrix, kWidth>::kOutputs;
+};
+
+struct Kernel {
+  TiledKernel function;
+  int outputs;  // of a block
+};
+
+template <typename T, int... kKernels>
+Kernel KernelFrom(int kernel, std::integer_sequence<int, kKernels...>) {
+  static constexpr Kernel kTable[] = {
+      {KernelAt<T, kKernels>::kFunction, KernelAt<T, kKernels>::kOutputs}...};
+  return kTable[kernel];
+}
+
+Kernel KernelOf(DataType type, int variant) {
+  return DispatchDataType(type, [&](auto value) {
+    return KernelFrom<decltype(value)>(variant / kDotVariantsPerKernel,
+                                       std::make_integer_sequence<int, kDotKernels>());
+  });
+}
+
 // Where the matrix is read by vectors along k, the vector can be too: its batches begin at
 // multiples of k, as the matrix's rows do.
-template <typename T>
-TiledKernel KernelOf(const Arrangement& arrangement) {
-  if (arrangement.a == Adjacent::kDepth)
-    return arrangement.a_in_vectors ? DotPerOutput<T, Adjacent::kDepth, kWidthMax<T>>
-                                    : DotPerOutput<T, Adjacent::kDepth, 1>;
-  return arrangement.a_in_vectors ? DotPerOutput<T, Adjacent::kOuter, kWidthMax<T>>
-                                  : DotPerOutput<T, Adjacent::kOuter, 1>;
+DotVariant Uncut(const Problem& problem, const Arrangement& arrangement) {
+  return {.matrix = arrangement.a,
+          .in_vectors = arrangement.a_in_vectors,
+          .a_is_vector = DecodeShape(problem).n != 1,
+          .cut = false};
 }
 
-int OutputsPerBlock(const Arrangement& arrangement, DataType type) {
-  if (arrangement.a == Adjacent::kDepth) return DotWalk<Adjacent::kDepth, 1>::kOutputs;
-  if (!arrangement.a_in_vectors) return DotWalk<Adjacent::kOuter, 1>::kOutputs;
-  return ElementBytes(type) == sizeof(float)
-             ? DotWalk<Adjacent::kOuter, kWidthMax<float>>::kOutputs
-             : DotWalk<Adjacent::kOuter, kWidthMax<Float16>>::kOutputs;
+// Splits begin at multiples of a visit of a warp, and so of a vector.
+constexpr int kDepth = 32 * kWidthMax<Float16>;
+
+Choice CutFor(const Plan& plan, const DeviceProperties& device, int splits_min) {
+  const Size size = SizeOf(plan.arrangement.arguments);
+  const int wanted =
+      DotSplits(BlocksOf(plan.tile, size, 1), size.k, std::max(1, device.multiprocessors));
+  return Cut(plan.tile, size, std::max(wanted, splits_min));
 }
 
-// REQUIRES: HasSums(problem), and m or n is 1.
-Plan PlanOf(const Problem& problem, const DeviceProperties& device) {
+// REQUIRES: HasSums(problem), m or n is 1, and the variant takes the problem.
+Plan PlanOf(const Problem& problem, const DeviceProperties& device, int variant) {
   Plan plan = {};
   plan.arrangement = WithVectorSecond(ArrangementOf(problem));
   Arguments& arguments = plan.arrangement.arguments;
-  plan.tile.m = OutputsPerBlock(plan.arrangement, problem.outputs[0].data_type);
+  DotVariant taken =
+      variant == kRowsChoice ? Uncut(problem, plan.arrangement) : DotVariantAt(variant);
+  const Kernel kernel = KernelOf(problem.outputs[0].data_type, NumberOf(taken));
+  plan.tile.m = kernel.outputs;
   plan.tile.n = 1;
-  // Splits begin at multiples of a visit of a warp, and so of a vector.
-  plan.tile.depth = 32 * kWidthMax<Float16>;
+  plan.tile.depth = kDepth;
   plan.tile.warps_m = kDotWarps;
   plan.tile.warps_n = 1;
   const Size size = SizeOf(arguments);
-  plan.choice =
-      Cut(plan.tile, size,
-          DotSplits(BlocksOf(plan.tile, size, 1), size.k, std::max(1, device.multiprocessors)));
+  if (variant == kRowsChoice) {
+    plan.choice = CutFor(plan, device, 1);
+    taken.cut = plan.choice.splits > 1;
+  } else {
+    plan.choice = taken.cut ? CutFor(plan, device, 2) : Cut(plan.tile, size, 1);
+  }
+  plan.variant = NumberOf(taken);
   plan.blocks = BlocksOf(plan.tile, size, plan.choice.splits);
   arguments.splits = static_cast<uint32_t>(plan.choice.splits);
   arguments.split_depth = plan.choice.split_depth;
@@ -78,40 +114,82 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
   if (shape.m != 1 && shape.n != 1)
     return absl::UnimplementedError(
         absl::StrCat("dot_per_output takes m = 1 or n = 1, got m ", shape.m, ", n ", shape.n));
-  const int64_t blocks = PlanOf(problem, device).blocks;
+  const int64_t blocks = PlanOf(problem, device, kRowsChoice).blocks;
   if (blocks > cuda::kGridMax)
     return absl::UnimplementedError(absl::StrCat("the outputs make ", blocks, " blocks; at most ",
                                                  cuda::kGridMax, " are allowed"));
   return absl::OkStatus();
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+// Why `variant` cannot take a problem that the row supports.
+std::string Obstacle(const Problem& problem, const DotVariant& variant) {
+  const Arrangement arrangement = WithVectorSecond(ArrangementOf(problem));
+  const DotVariant natural = Uncut(problem, arrangement);
+  if (variant.matrix != natural.matrix) return "the matrix lies the other way";
+  if (variant.a_is_vector != natural.a_is_vector) return "the vector is the other operand";
+  if (variant.in_vectors && !natural.in_vectors)
+    return "the matrix's rows are no whole vectors of 16 bytes";
+  if (variant.cut && arrangement.arguments.k <= kDepth)
+    return absl::StrCat("k is ", arrangement.arguments.k, "; sums of ", kDepth + 1,
+                        " terms and more can be cut");
+  return "";
+}
+
+absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kDotVariants));
+  RETURN_IF_ERROR(Supports(problem, device));
+  const std::string obstacle = Obstacle(problem, DotVariantAt(variant));
+  if (obstacle.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("variant \"", NameOf(DotVariantAt(variant)), "\" cannot take this: ", obstacle));
+}
+
+std::vector<std::string> Names(DataType) {
+  std::vector<std::string> names;
+  for (int number = 0; number < kDotVariants; ++number)
+    names.push_back(NameOf(DotVariantAt(number)));
+  return names;
+}
+
+int Chosen(const Problem& problem, const DeviceProperties& device) {
+  return PlanOf(problem, device, kRowsChoice).variant;
+}
+
+size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
   if (!HasSums(problem)) return 0;
-  const Plan plan = PlanOf(problem, device);
+  const Plan plan = PlanOf(problem, device, variant);
   return PartialBytes(SizeOf(plan.arrangement.arguments), plan.choice);
+}
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+  return VariantWorkspaceBytes(problem, device, kRowsChoice);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.outputs[0].elements() == 0) return absl::OkStatus();
   if (!HasSums(problem)) return FillWithZeros(problem, operands, context);
-  const Plan plan = PlanOf(problem, *context.device);
+  if (context.variant != kRowsChoice)
+    RETURN_IF_ERROR(Takes(problem, *context.device, context.variant));
+  const Plan plan = PlanOf(problem, *context.device, context.variant);
   Operands in_order = operands;
-  if (DecodeShape(problem).n != 1) std::swap(in_order.inputs[0], in_order.inputs[1]);
-  return DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
-    using T = decltype(type);
-    return LaunchPlan<T>(KernelOf<T>(plan.arrangement), plan, in_order, context);
+  if (DotVariantAt(plan.variant).a_is_vector) std::swap(in_order.inputs[0], in_order.inputs[1]);
+  const DataType type = problem.outputs[0].data_type;
+  const TiledKernel kernel = KernelOf(type, plan.variant).function;
+  return DispatchDataType(type, [&](auto value) {
+    return LaunchPlan<decltype(value)>(kernel, plan, in_order, context);
   });
 }
 
 absl::StatusOr<LaunchShape> LaunchShapeOf(const Problem& problem, const DeviceProperties& device) {
   if (!HasSums(problem)) return LaunchShape{};
-  const Plan plan = PlanOf(problem, device);
-  const TiledKernel kernel = DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
-    return KernelOf<decltype(type)>(plan.arrangement);
-  });
-  return cuda::ShapeOf(kernel, GridOf(plan), device, plan.choice.splits > 1 ? 2 : 1);
+  const Plan plan = PlanOf(problem, device, kRowsChoice);
+  return cuda::ShapeOf(KernelOf(problem.outputs[0].data_type, plan.variant).function, GridOf(plan),
+                       device, plan.choice.splits > 1 ? 2 : 1);
 }
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
 
 }  // namespace
 
@@ -124,7 +202,8 @@ Implementation DotPerOutputRow() {
           .supports = Supports,
           .workspace_bytes = WorkspaceBytes,
           .launch = Launch,
-          .shape = LaunchShapeOf};
+          .shape = LaunchShapeOf,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::matmul

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,23 +15,6 @@
 namespace warpcall::matmul {
 
 using TiledKernel = void (*)(Arguments);
-
-// Returns body(c) with the constant c = `tile`, one of the first kCount.
-template <int kCount, int kFirst = 0, typename Body>
-TiledKernel WithTile(int tile, const Body& body) {
-  if constexpr (kFirst + 1 < kCount) {
-    if (tile != kFirst) return WithTile<kCount, kFirst + 1>(tile, body);
-  }
-  return body(std::integral_constant<int, kFirst>{});
-}
-
-// The same for how an operand lies.
-template <typename Body>
-TiledKernel WithAdjacent(Adjacent adjacent, const Body& body) {
-  if (adjacent == Adjacent::kDepth)
-    return body(std::integral_constant<Adjacent, Adjacent::kDepth>{});
-  return body(std::integral_constant<Adjacent, Adjacent::kOuter>{});
-}
 
 inline cuda::Grid GridOf(const Plan& plan) {
   return {.blocks = dim3(static_cast<uint32_t>(plan.blocks)),

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/variants.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -40,6 +42,77 @@ bool InVectors(const Matrix& matrix, const BatchWalk& walk, const int64_t (&stri
   for (int i = 0; i < walk.rank; ++i)
     if (strides[i] % width != 0) return false;
   return true;
+}
+
+Chip ChipOf(const TileSet& set, const DeviceProperties& device) {
+  return {.multiprocessors = std::max(1, device.multiprocessors),
+          .products_per_cycle = set.products_per_cycle};
+}
+
+bool Fits(const TileSet& set, const Tile& tile, const DeviceProperties& device) {
+  return static_cast<int64_t>(set.shared_bytes(tile)) <= device.shared_memory_per_block_bytes;
+}
+
+absl::Status CheckBlocks(const Tile& tile, int64_t blocks) {
+  if (blocks <= kBlocksMax) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("the outputs make ", blocks, " tiles of ", tile.m,
+                                               " x ", tile.n, "; at most ", kBlocksMax,
+                                               " are allowed"));
+}
+
+absl::StatusOr<Choice> ChooseFor(const Order& order, const TileSet& set,
+                                 const DeviceProperties& device) {
+  const std::span<const Tile> tiles = set.variants.TilesFor(order.in_vectors);
+  const Choice choice = ChooseTile(tiles, SizeOf(order.arrangement.arguments), ChipOf(set, device),
+                                   [&](const Tile& tile) { return Fits(set, tile, device); });
+  if (choice.tile >= 0) return choice;
+  return absl::UnimplementedError(
+      absl::StrCat("the smallest tile takes ", set.shared_bytes(tiles.back()),
+                   " bytes of shared memory; blocks of this device have ",
+                   device.shared_memory_per_block_bytes));
+}
+
+// Why variant order.variant cannot take the problem on `device`.
+std::string Obstacle(const Order& order, const TileSet& set, const DeviceProperties& device) {
+  const TiledVariant variant = set.variants.At(order.variant);
+  const Tile& tile = set.variants.TileOf(variant);
+  const int64_t k = order.arrangement.arguments.k;
+  if (variant.a != order.arrangement.a || variant.b != order.arrangement.b)
+    return "an operand lies the other way";
+  if (variant.in_vectors && !order.in_vectors)
+    return "the rows of an operand are no whole vectors of 16 bytes";
+  if (variant.cut && k <= tile.depth)
+    return absl::StrCat("k is ", k, "; sums of ", tile.depth + 1, " terms and more can be cut");
+  if (!Fits(set, tile, device))
+    return absl::StrCat("a block takes ", set.shared_bytes(tile), " bytes of shared memory; ",
+                        "blocks of this device have ", device.shared_memory_per_block_bytes);
+  return "";
+}
+
+int NumberOf(const Choice& choice, const Order& order, const TileSet& set) {
+  return set.variants.NumberOf({.in_vectors = order.in_vectors,
+                                .tile = choice.tile,
+                                .a = order.arrangement.a,
+                                .b = order.arrangement.b,
+                                .cut = choice.splits > 1});
+}
+
+// For a variant that is asked for: the row's choice if that is it.
+absl::StatusOr<Choice> ChoiceOf(const Order& order, const TileSet& set,
+                                const DeviceProperties& device) {
+  RETURN_IF_ERROR(CheckVariantNumber(order.variant, set.variants.Count()));
+  const std::string obstacle = Obstacle(order, set, device);
+  if (!obstacle.empty())
+    return absl::InvalidArgumentError(absl::StrCat(
+        "variant \"", NameOf(set.variants, order.variant), "\" cannot take this: ", obstacle));
+  const absl::StatusOr<Choice> chosen = ChooseFor(order, set, device);
+  if (chosen.ok() && NumberOf(*chosen, order, set) == order.variant) return chosen;
+  const TiledVariant variant = set.variants.At(order.variant);
+  const Tile& tile = set.variants.TileOf(variant);
+  const Size size = SizeOf(order.arrangement.arguments);
+  Choice choice = variant.cut ? CutTile(tile, size, ChipOf(set, device)) : Cut(tile, size, 1);
+  choice.tile = variant.tile;
+  return choice;
 }
 
 }  // namespace
@@ -81,38 +154,38 @@ absl::Status FillWithZeros(const Problem& problem, const Operands& operands,
                         "writing zeros");
 }
 
-absl::StatusOr<Plan> MakePlan(const Arrangement& arrangement, const TileSet& set,
+absl::StatusOr<Plan> MakePlan(const Order& order, const TileSet& set,
                               const DeviceProperties& device) {
-  const Size size = SizeOf(arrangement.arguments);
-  const auto fits = [&](const Tile& tile) {
-    return static_cast<int64_t>(set.shared_bytes(tile)) <= device.shared_memory_per_block_bytes;
-  };
-  Plan plan{.arrangement = arrangement,
-            .choice = ChooseTile(set.tiles, size,
-                                 {.multiprocessors = std::max(1, device.multiprocessors),
-                                  .products_per_cycle = set.products_per_cycle},
-                                 fits),
+  Plan plan{.arrangement = order.arrangement,
+            .variant = order.variant,
+            .choice = {},
             .tile = {},
             .blocks = 0,
             .shared_bytes = 0};
-  if (plan.choice.tile < 0)
-    return absl::UnimplementedError(
-        absl::StrCat("the smallest tile takes ", set.shared_bytes(set.tiles.back()),
-                     " bytes of shared memory; blocks of this device have ",
-                     device.shared_memory_per_block_bytes));
-  plan.tile = set.tiles[plan.choice.tile];
+  if (order.variant == kRowsChoice) {
+    ASSIGN_OR_RETURN(plan.choice, ChooseFor(order, set, device));
+    plan.variant = NumberOf(plan.choice, order, set);
+  } else {
+    ASSIGN_OR_RETURN(plan.choice, ChoiceOf(order, set, device));
+  }
+  Arguments& arguments = plan.arrangement.arguments;
+  const Size size = SizeOf(arguments);
+  plan.tile = set.variants.TileOf(set.variants.At(plan.variant));
   plan.shared_bytes = set.shared_bytes(plan.tile);
   plan.blocks = BlocksOf(plan.tile, size, plan.choice.splits);
-  if (plan.blocks > kBlocksMax)
-    return absl::UnimplementedError(absl::StrCat("the outputs make ", plan.blocks, " tiles of ",
-                                                 plan.tile.m, " x ", plan.tile.n, "; at most ",
-                                                 kBlocksMax, " are allowed"));
-  Arguments& arguments = plan.arrangement.arguments;
+  RETURN_IF_ERROR(CheckBlocks(plan.tile, plan.blocks));
   arguments.splits = static_cast<uint32_t>(plan.choice.splits);
   arguments.split_depth = plan.choice.split_depth;
   arguments.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, plan.tile.m));
   arguments.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, plan.tile.n));
   return plan;
+}
+
+std::vector<std::string> NamesOf(const TiledVariants& variants) {
+  std::vector<std::string> names;
+  for (int number = 0; number < variants.Count(); ++number)
+    names.push_back(NameOf(variants, number));
+  return names;
 }
 
 size_t PartialBytes(const absl::StatusOr<Plan>& plan) {

@@ -5,13 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "kernels/matmul/matmul_cuda_variants.h"
 
 namespace warpcall::matmul {
 
@@ -36,22 +38,34 @@ absl::Status FillWithZeros(const Problem& problem, const Operands& operands,
 
 struct Plan {
   Arrangement arrangement;
+  int variant;  // number among those of the row and data type
   Choice choice;
   Tile tile;
   int64_t blocks;
   size_t shared_bytes;  // dynamic, per block
 };
 
+// A tiled row in one data type.
 struct TileSet {
-  std::span<const Tile> tiles;
+  TiledVariants variants;
   size_t (*shared_bytes)(const Tile&);  // that one block needs
   int32_t products_per_cycle;           // of a multiprocessor at the peak rate
 };
 
-// UNIMPLEMENTED when no tile fits into the device's shared memory or the grid would be too large.
+// What a plan is made for.
+struct Order {
+  Arrangement arrangement;
+  bool in_vectors;  // whether the operands may come by 16 bytes
+  int variant = kRowsChoice;
+};
+
+// Of the row's choice: UNIMPLEMENTED when no tile fits into the device's shared memory or the grid
+// would be too large. Of a variant: INVALID_ARGUMENT when it cannot take the problem.
 // REQUIRES: HasSums(problem) of the arrangement's problem.
-absl::StatusOr<Plan> MakePlan(const Arrangement& arrangement, const TileSet& set,
+absl::StatusOr<Plan> MakePlan(const Order& order, const TileSet& set,
                               const DeviceProperties& device);
+
+std::vector<std::string> NamesOf(const TiledVariants& variants);
 
 // What the partial sums take in the workspace; 0 without a plan.
 size_t PartialBytes(const absl::StatusOr<Plan>& plan);

@@ -79,6 +79,9 @@ struct Size {
   int64_t batches;
 };
 
+// Runs that sums are cut into at most.
+inline constexpr int kSplitsMax = 32;
+
 struct Chip {
   int32_t multiprocessors;
   int32_t products_per_cycle;  // of one multiprocessor, at the peak rate
@@ -148,7 +151,6 @@ constexpr double EstimatedCycles(const Tile& tile, const Size& size, const Choic
 template <typename Fits>
 constexpr Choice ChooseTile(std::span<const Tile> tiles, const Size& size, const Chip& chip,
                             const Fits& fits) {
-  constexpr int kSplitsMax = 32;
   Choice best{.tile = -1, .splits = 1, .split_depth = size.k};
   double best_cycles = 0;
   for (int i = 0; i < static_cast<int>(tiles.size()); ++i) {
@@ -164,6 +166,22 @@ constexpr Choice ChooseTile(std::span<const Tile> tiles, const Size& size, const
       best = choice;
       best_cycles = cycles;
     }
+  }
+  return best;
+}
+
+// The cut into two runs or more of the least estimated time, the first such, for a tile that is
+// given: also where not all blocks run at once. One run where k makes a single step of the tile.
+constexpr Choice CutTile(const Tile& tile, const Size& size, const Chip& chip) {
+  Choice best = Cut(tile, size, 1);
+  double best_cycles = 0;
+  for (int splits = 2; splits <= kSplitsMax; ++splits) {
+    const Choice choice = Cut(tile, size, splits);
+    if (choice.splits == 1) break;
+    const double cycles = EstimatedCycles(tile, size, choice, chip);
+    if (best.splits > 1 && cycles >= best_cycles) continue;
+    best = choice;
+    best_cycles = cycles;
   }
   return best;
 }

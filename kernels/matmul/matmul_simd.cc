@@ -7,6 +7,7 @@
 
 #include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
 #include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
@@ -18,6 +19,20 @@
 #include "hwy/highway.h"
 #include "kernels/matmul/matmul_simd_blocked-inl.h"
 #include "kernels/matmul/matmul_simd_skinny-inl.h"
+#include "kernels/variants.h"
+
+#ifndef WARPCALL_MATMUL_SIMD_ONCE
+#define WARPCALL_MATMUL_SIMD_ONCE
+namespace warpcall::matmul {
+
+enum SimdVariant : int {
+  kFewRows,        // b is read where it lies
+  kSharedMatrix,   // threads share each matrix
+  kWholeMatrices,  // each thread multiplies whole ones
+};
+
+}  // namespace warpcall::matmul
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
@@ -42,6 +57,7 @@ inline constexpr int64_t kTermsPerSmallMatrix = 1 << 24;
 
 struct Plan {
   Shape shape;
+  int variant;
   int slots;
   bool skinny;
   bool batch_parallel;  // each slot multiplies whole matrices by itself, in a workspace of its own
@@ -71,19 +87,28 @@ Shape AsRow(Shape shape) {
   return shape;
 }
 
+// The row's choice of a variant for a plan that has its shape and slots.
+int ChosenVariant(const Plan& plan) {
+  const Shape& shape = plan.shape;
+  if (shape.m <= kSkinnyRowsMax) return kFewRows;
+  const bool small = SaturatingMultiply(shape.m * shape.n, shape.k) <= kTermsPerSmallMatrix;
+  return shape.batches() >= 2 * plan.slots && small ? kWholeMatrices : kSharedMatrix;
+}
+
 // REQUIRES: the output of `problem` has elements. Asks nothing but its arguments, so that
 // workspace_bytes and launch agree.
-Plan MakePlan(const Problem& problem, const DeviceProperties& device) {
+Plan MakePlan(const Problem& problem, const DeviceProperties& device, int variant) {
   Plan plan;
   plan.shape = DecodeShape(problem);
   if (plan.shape.n == 1 && plan.shape.m > 1) plan.shape = AsRow(std::move(plan.shape));
   const Shape& shape = plan.shape;
   const int64_t terms = SaturatingMultiply(shape.m * shape.n, shape.k);
-  const int64_t batches = shape.batches();
-  plan.slots = static_cast<int>(std::clamp<int64_t>(
-      SaturatingMultiply(terms, batches) / kTermsPerSlot, 1, std::max(1, device.multiprocessors)));
-  plan.skinny = shape.m <= kSkinnyRowsMax;
-  plan.batch_parallel = batches >= 2 * plan.slots && terms <= kTermsPerSmallMatrix;
+  plan.slots = static_cast<int>(
+      std::clamp<int64_t>(SaturatingMultiply(terms, shape.batches()) / kTermsPerSlot, 1,
+                          std::max(1, device.multiprocessors)));
+  plan.variant = variant == kRowsChoice ? ChosenVariant(plan) : variant;
+  plan.skinny = plan.variant == kFewRows;
+  plan.batch_parallel = plan.variant == kWholeMatrices;
   plan.staged = problem.outputs[0].data_type != DataType::kFloat32;
   plan.block_columns = std::min<int64_t>(kBlockColumns, hwy::RoundUpTo(shape.n, kPanelColumns));
   plan.block_rows = plan.staged ? std::min(kStagedRows, shape.m) : shape.m;
@@ -239,13 +264,22 @@ void MultiplyBlocked(const Plan& plan, const Operands& operands, float* base, co
   }
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
   if (problem.outputs[0].elements() == 0) return 0;
-  return SaturatingBytes(MakePlan(problem, device).WorkspaceFloats(), sizeof(float));
+  return SaturatingBytes(MakePlan(problem, device, variant).WorkspaceFloats(), sizeof(float));
+}
+
+int Chosen(const Problem& problem, const DeviceProperties& device) {
+  return MakePlan(problem, device, kRowsChoice).variant;
+}
+
+// What kFewRows would have to take.
+int64_t Rows(const Problem& problem, const DeviceProperties& device) {
+  return MakePlan(problem, device, kFewRows).shape.m;
 }
 
 void Run(const Problem& problem, const Operands& operands, const LaunchContext& context) {
-  Plan plan = MakePlan(problem, *context.device);
+  Plan plan = MakePlan(problem, *context.device, context.variant);
   Operands ordered = operands;
   if (DecodeShape(problem).n == 1 && plan.shape.n > 1)
     std::swap(ordered.inputs[0], ordered.inputs[1]);
@@ -268,16 +302,47 @@ namespace warpcall::matmul {
 namespace {
 
 HWY_EXPORT(WorkspaceBytes);
+HWY_EXPORT(Chosen);
+HWY_EXPORT(Rows);
 HWY_EXPORT(Run);
 
+constexpr int kVariantCount = 3;
+constexpr int64_t kFewRowsMax = HWY_NAMESPACE::kSkinnyRowsMax;
+
+std::vector<std::string> Names(DataType) { return {"few rows", "shared matrix", "whole matrices"}; }
+
+int ChosenVariant(const Problem& problem, const DeviceProperties& device) {
+  return HWY_DYNAMIC_DISPATCH(Chosen)(problem, device);
+}
+
+absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
+  if (variant != kFewRows) return absl::OkStatus();
+  const int64_t rows = HWY_DYNAMIC_DISPATCH(Rows)(problem, device);
+  if (rows <= kFewRowsMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("few rows are up to ", kFewRowsMax, "; here they are ", rows));
+}
+
+size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
+  return HWY_DYNAMIC_DISPATCH(WorkspaceBytes)(problem, device, variant);
+}
+
+constexpr Variants kVariants = {.names = Names,
+                                .chosen = ChosenVariant,
+                                .takes = Takes,
+                                .workspace_bytes = VariantWorkspaceBytes};
+
 size_t SimdWorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  return HWY_DYNAMIC_DISPATCH(WorkspaceBytes)(problem, device);
+  return VariantWorkspaceBytes(problem, device, kRowsChoice);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
-  if (!FinishIfNothingToSum(problem, operands))
-    HWY_DYNAMIC_DISPATCH(Run)(problem, operands, context);
+  if (FinishIfNothingToSum(problem, operands)) return absl::OkStatus();
+  if (context.variant != kRowsChoice)
+    RETURN_IF_ERROR(Takes(problem, *context.device, context.variant));
+  HWY_DYNAMIC_DISPATCH(Run)(problem, operands, context);
   return absl::OkStatus();
 }
 
@@ -292,7 +357,8 @@ Implementation SimdTiledRow() {
           .supports = SupportsAll,
           .workspace_bytes = SimdWorkspaceBytes,
           .launch = Launch,
-          .shape = nullptr};
+          .shape = nullptr,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::matmul

@@ -2,6 +2,8 @@
 // written once. Every thread takes exp with the maximum of its own elements, so that one exchange
 // of (maximum, sum) through shared memory, one barrier, is all that the block waits for.
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
@@ -41,18 +43,17 @@ __global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::k
   held.Store(window, thread, ScaleOf(max, total));
 }
 
-// body(kernel, grid, T{}) for the variant that the problem takes.
+constexpr int kVariantCount = 2 * std::size(kBlockShapes);
+
+// body(kernel, grid, T{}) for a variant.
 template <typename Body>
-auto WithKernel(const Problem& problem, const Body& body) {
+auto WithKernel(const Problem& problem, int variant, const Body& body) {
   const View view = ViewOf(problem);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
-    const RowPlan plan = PlanRow(view.n, sizeof(T));
-    return DispatchIndex<std::size(kBlockShapes)>(plan.shape, [&](auto shape) {
-      return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) {
-        constexpr RowShape kRow = kBlockShapes[shape.value];
-        using Tiling = BlockTiling<T, kRow.threads, kRow.elements, aligned.value != 0>;
-        return body(BlockPerRow<T, Tiling>, GridOf(view.rows(), kRow.threads), type);
-      });
+    return DispatchIndex<kVariantCount>(variant, [&](auto number) {
+      constexpr RowShape kRow = kBlockShapes[number.value / 2];
+      using Tiling = BlockTiling<T, kRow.threads, kRow.elements, number.value % 2 == 1>;
+      return body(BlockPerRow<T, Tiling>, GridOf(view.rows(), kRow.threads), type);
     });
   });
 }
@@ -61,19 +62,30 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return CheckWindowedRow(problem, RowMethod::kBlock, "block_per_row");
 }
 
+std::vector<std::string> Names(DataType) { return NamesOfWindows(kBlockShapes); }
+
+absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
+  return TakesWindow(kBlockShapes, problem, variant);
+}
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = ChosenWindow, .takes = Takes, .workspace_bytes = nullptr};
+
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  return WithKernel(problem, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
+  return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
     return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
   });
 }
 
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  return WithKernel(problem, [&](auto* kernel, const cuda::Grid& grid, auto) {
-    return cuda::ShapeOf(kernel, grid, device);
-  });
+  return WithKernel(problem, ChosenWindow(problem, device),
+                    [&](auto* kernel, const cuda::Grid& grid, auto) {
+                      return cuda::ShapeOf(kernel, grid, device);
+                    });
 }
 
 }  // namespace
@@ -88,7 +100,8 @@ Implementation BlockPerRowRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true};
+          .touches_once = true,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

@@ -3,6 +3,8 @@
 // where the definition needs 8. Every kernel is coalesced: what the comparison shows is fusion.
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/cuda/vector.cuh"
@@ -135,13 +137,37 @@ absl::Status LaunchChain(const Step& step) {
   return cuda::Launch(Divide<T, Index>, all, context, t, statistic, y, elements);
 }
 
+// By how many bits elements are numbered.
+constexpr int kNarrowIndex = 0;
+constexpr int kWideIndex = 1;
+constexpr int kVariantCount = 2;
+
+int Chosen(const Problem& problem, const DeviceProperties&) {
+  return problem.inputs[0].elements() <= UINT32_MAX ? kNarrowIndex : kWideIndex;
+}
+
+absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
+  if (variant >= Chosen(problem, device)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("an index of 32 bits numbers ", UINT32_MAX,
+                                                 " elements; here they are ",
+                                                 problem.inputs[0].elements()));
+}
+
+std::vector<std::string> Names(DataType) { return {"32-bit index", "64-bit index"}; }
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = nullptr};
+
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   const int64_t elements = problem.inputs[0].elements();
   if (elements == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
   const Step step{operands, context, ColumnsOf(problem, *context.device), elements};
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return elements <= UINT32_MAX ? LaunchChain<T, uint32_t>(step) : LaunchChain<T, uint64_t>(step);
+    return variant == kNarrowIndex ? LaunchChain<T, uint32_t>(step)
+                                   : LaunchChain<T, uint64_t>(step);
   });
 }
 
@@ -169,7 +195,8 @@ Implementation ChainOfKernelsRow() {
           .supports = SupportsAll,
           .workspace_bytes = WorkspaceBytes,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

@@ -3,6 +3,9 @@
 // contiguous across the columns. A column that its threads hold in registers is read once, a longer
 // one twice.
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/cuda/vector.cuh"
@@ -178,23 +181,58 @@ ColumnTile TileOf(const ColumnShape& shape, const DeviceProperties& device) {
                              .multiprocessors = device.multiprocessors});
 }
 
-// body(kernel, tile, T{}) for the variant that the problem takes with vectors of kWidth.
-template <typename T, int kWidth, typename Body>
-auto WithWidth(const View& view, const DeviceProperties& device, const Body& body) {
-  using Holding = ColumnTiling<T, kWidth, true>;
-  using Streaming = ColumnTiling<T, kWidth, false>;
-  const ColumnShape shape{view.outer, view.n, view.inner / kWidth};
-  const ColumnTile tile = TileOf<T, Holding>(shape, device);
-  if (int64_t{tile.slices} * Holding::kAxis >= shape.n)
-    return body(ThreadPerColumn<T, Holding>, shape, tile);
-  return body(ThreadPerColumn<T, Streaming>, shape, TileOf<T, Streaming>(shape, device));
+// How the columns are taken. What reads twice may also take what would fit.
+enum class Taking : uint8_t { kByOne, kByShares, kTwice };
+
+struct ColumnVariant {
+  bool in_vectors;
+  Taking taking;
+};
+constexpr int kVariantCount = 6;
+
+constexpr ColumnVariant VariantAt(int number) {
+  return {number / 3 == 1, static_cast<Taking>(number % 3)};
+}
+constexpr int NumberOf(const ColumnVariant& variant) {
+  return (variant.in_vectors ? 3 : 0) + static_cast<int>(variant.taking);
 }
 
+// body(kernel, shape, tile) for a variant.
 template <typename T, typename Body>
-auto WithKernel(const View& view, const DeviceProperties& device, const Body& body) {
-  constexpr int kWidest = WidestVector(sizeof(T));
-  if (view.inner % kWidest == 0) return WithWidth<T, kWidest>(view, device, body);
-  return WithWidth<T, 1>(view, device, body);
+auto WithKernel(const View& view, const DeviceProperties& device, int variant, const Body& body) {
+  return DispatchIndex<4>(
+      VariantAt(variant).in_vectors * 2 + (VariantAt(variant).taking == Taking::kTwice ? 1 : 0),
+      [&](auto kernel) {
+        constexpr int kWidth = kernel.value / 2 ? WidestVector(sizeof(T)) : 1;
+        using Tiling = ColumnTiling<T, kWidth, kernel.value % 2 == 0>;
+        const ColumnShape shape{view.outer, view.n, view.inner / kWidth};
+        return body(ThreadPerColumn<T, Tiling>, shape, TileOf<T, Tiling>(shape, device));
+      });
+}
+
+// What columns in vectors of kWidth need: the whole of them in registers, if that is possible.
+template <typename T, int kWidth>
+Taking TakingOf(const View& view, const DeviceProperties& device) {
+  using Holding = ColumnTiling<T, kWidth, true>;
+  const ColumnTile tile = TileOf<T, Holding>({view.outer, view.n, view.inner / kWidth}, device);
+  if (int64_t{tile.slices} * Holding::kAxis < view.n) return Taking::kTwice;
+  return tile.slices == 1 ? Taking::kByOne : Taking::kByShares;
+}
+
+Taking TakingOf(const Problem& problem, const DeviceProperties& device, bool in_vectors) {
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    return in_vectors ? TakingOf<T, WidestVector(sizeof(T))>(ViewOf(problem), device)
+                      : TakingOf<T, 1>(ViewOf(problem), device);
+  });
+}
+
+bool InVectors(const Problem& problem) {
+  return ViewOf(problem).inner % WidestVector(ElementBytes(problem.inputs[0].data_type)) == 0;
+}
+
+int Chosen(const Problem& problem, const DeviceProperties& device) {
+  const bool in_vectors = InVectors(problem);
+  return NumberOf({in_vectors, TakingOf(problem, device, in_vectors)});
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
@@ -203,12 +241,34 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
       "thread_per_column takes an axis whose elements are 2 or more apart; here they are 1 apart");
 }
 
+absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
+  RETURN_IF_ERROR(Supports(problem, device));
+  const auto [in_vectors, taking] = VariantAt(variant);
+  if (in_vectors && !InVectors(problem))
+    return absl::InvalidArgumentError(absl::StrCat("columns of ", ViewOf(problem).inner,
+                                                   " neighbours are no whole vectors of ",
+                                                   kVectorBytes, " bytes"));
+  if (taking == Taking::kTwice || taking == TakingOf(problem, device, in_vectors))
+    return absl::OkStatus();
+  return CannotTake(ViewOf(problem).n);
+}
+
+std::vector<std::string> Names(DataType) {
+  return {"columns held by one thread", "columns held by several threads", "columns read twice",
+          "vectors held by one thread", "vectors held by several threads", "vectors read twice"};
+}
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = nullptr};
+
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     return WithKernel<T>(
-        ViewOf(problem), *context.device,
+        ViewOf(problem), *context.device, variant,
         [&](auto* kernel, const ColumnShape& shape, const ColumnTile& tile) {
           const ColumnTensor<T> tensor{static_cast<const T*>(operands.inputs[0]),
                                        static_cast<T*>(operands.outputs[0]), shape, tile};
@@ -220,10 +280,11 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   if (problem.inputs[0].elements() == 0) return LaunchShape{};
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return WithKernel<T>(
-        ViewOf(problem), device, [&](auto* kernel, const ColumnShape&, const ColumnTile& tile) {
-          return cuda::ShapeOf(kernel, GridOf(tile.blocks, tile.threads()), device);
-        });
+    return WithKernel<T>(ViewOf(problem), device, Chosen(problem, device),
+                         [&](auto* kernel, const ColumnShape&, const ColumnTile& tile) {
+                           return cuda::ShapeOf(kernel, GridOf(tile.blocks, tile.threads()),
+                                                device);
+                         });
   });
 }
 
@@ -238,7 +299,8 @@ Implementation ThreadPerColumnRow() {
           .supports = Supports,
           .workspace_bytes = nullptr,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +17,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_cuda_select.h"
+#include "kernels/variants.h"
 
 namespace warpcall::softmax {
 
@@ -65,6 +69,39 @@ inline absl::Status CheckWindowedRow(const Problem& problem, RowMethod method,
       absl::StrCat(row, " takes rows of ", lengths.shortest, " to ", lengths.longest,
                    " elements (those that are no multiple of ", width, " and within ", width - 1,
                    " of the upper limit go to the next method); here they have ", view.n));
+}
+
+// The variants of a row whose rows are windows: two for each of its shapes.
+template <size_t kCount>
+std::vector<std::string> NamesOfWindows(const RowShape (&shapes)[kCount]) {
+  std::vector<std::string> names;
+  for (const RowShape& shape : shapes) {
+    const std::string size = absl::StrCat(shape.threads, " threads x ", shape.elements);
+    names.push_back(size + " windows");
+    names.push_back(size + " aligned");
+  }
+  return names;
+}
+
+inline absl::Status CannotTake(int64_t n) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("rows of ", n, " elements do not fit this variant's threads or vectors"));
+}
+
+template <size_t kCount>
+absl::Status TakesWindow(const RowShape (&shapes)[kCount], const Problem& problem, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, 2 * static_cast<int>(kCount)));
+  const View view = ViewOf(problem);
+  RETURN_IF_ERROR(CheckContiguous(view, "this row"));
+  const int width = WidestVector(ElementBytes(problem.inputs[0].data_type));
+  const bool aligned = variant % 2 == 1;
+  return FitsWindow(view.n, shapes[variant / 2], width, aligned) ? absl::OkStatus()
+                                                                 : CannotTake(view.n);
+}
+
+// The one that PlanRow gives.
+inline int ChosenWindow(const Problem& problem, const DeviceProperties&) {
+  return WindowVariantOf(PlanRow(ViewOf(problem).n, ElementBytes(problem.inputs[0].data_type)));
 }
 
 }  // namespace warpcall::softmax

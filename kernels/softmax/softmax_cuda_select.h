@@ -53,6 +53,45 @@ inline constexpr RowShape kSubwarpShapes[] = {{1, 1},  {2, 1},  {4, 1},  {8, 1},
 inline constexpr int kSubwarpElementsMax = 128;
 inline constexpr int kSubwarpWidths[] = {8, 4, 2, 1};
 
+// subwarp: what its kernels are compiled for.
+struct SubwarpVariant {
+  int width;
+  int shape;  // index into kSubwarpShapes
+
+  constexpr int vectors() const { return kSubwarpShapes[shape].capacity(); }
+  constexpr bool operator==(const SubwarpVariant&) const = default;
+};
+
+// Whether a row can take this with the widest vector that divides it: of a narrower than the widest
+// there is then an odd number, which two lanes of one vector each never suit best.
+constexpr bool IsUsed(const SubwarpVariant& variant, int widest) {
+  return variant.width <= widest && variant.vectors() * variant.width <= kSubwarpElementsMax &&
+         (variant.width == widest || variant.vectors() != 2);
+}
+
+// All of them for vectors of at most kWidest elements. A variant's number is its place here.
+struct SubwarpTable {
+  SubwarpVariant variants[std::size(kSubwarpWidths) * std::size(kSubwarpShapes)];
+  int count;
+
+  // REQUIRES: it is one of them.
+  constexpr int NumberOf(const SubwarpVariant& variant) const {
+    int number = 0;
+    while (variants[number] != variant) ++number;
+    return number;
+  }
+};
+
+constexpr SubwarpTable SubwarpVariantsFor(int widest) {
+  SubwarpTable table = {};
+  for (const int width : kSubwarpWidths) {
+    for (int shape = 0; shape < static_cast<int>(std::size(kSubwarpShapes)); ++shape) {
+      if (IsUsed({width, shape}, widest)) table.variants[table.count++] = {width, shape};
+    }
+  }
+  return table;
+}
+
 inline constexpr RowShape kWarpShapes[] = {{32, 8},  {32, 16}, {32, 24},
                                            {32, 32}, {32, 48}, {32, 64}};
 
@@ -132,6 +171,16 @@ constexpr LengthRange LengthsOf(RowMethod method) {
   return {kBlockMax + 1, std::numeric_limits<int64_t>::max()};
 }
 
+// warp and block: two variants for each shape, of which the second is for aligned rows.
+constexpr int WindowVariantOf(const RowPlan& plan) {
+  return 2 * plan.shape + (plan.aligned ? 1 : 0);
+}
+
+// Whether rows of n fit the variant of `shape`, wherever they start.
+constexpr bool FitsWindow(int64_t n, const RowShape& shape, int width, bool aligned) {
+  return (!aligned || n % width == 0) && WindowVectorsMax(n, width) <= shape.capacity() / width;
+}
+
 // two_pass: a row is cut into chunks of whole vectors, a block each.
 inline constexpr int kTwoPassThreads = 512;
 
@@ -159,6 +208,56 @@ constexpr ChunkPlan PlanChunks(int64_t rows, int64_t n, size_t element_bytes,
   const int64_t chunk_vectors =
       CeilDivide(CeilDivide(vectors, chunks), kTwoPassThreads) * kTwoPassThreads;
   return {CeilDivide(vectors, chunk_vectors), chunk_vectors};
+}
+
+// Elements that a thread of two_pass takes at a time, 64 bytes of two bytes each.
+inline constexpr int kTwoPassInFlight = 32;
+
+// Vectors that its block takes at a time.
+constexpr int TwoPassStepVectors(size_t element_bytes) {
+  return kTwoPassInFlight / WidestVector(element_bytes) * kTwoPassThreads;
+}
+
+// The ways that two_pass can go.
+struct TwoPassVariant {
+  bool chunked;  // two kernels, rows in chunks of a block each; otherwise one, a block a row
+  bool aligned;
+  bool several_steps;  // that a block takes to pass over its chunk or row
+};
+inline constexpr int kTwoPassVariants = 8;
+
+constexpr TwoPassVariant TwoPassVariantAt(int number) {
+  return {number / 4 % 2 == 1, number / 2 % 2 == 1, number % 2 == 1};
+}
+constexpr int NumberOf(const TwoPassVariant& variant) {
+  return (variant.chunked ? 4 : 0) + (variant.aligned ? 2 : 0) + (variant.several_steps ? 1 : 0);
+}
+
+constexpr TwoPassVariant TwoPassVariantOf(const ChunkPlan& plan, int64_t n, size_t element_bytes) {
+  const int width = WidestVector(element_bytes);
+  const bool chunked = plan.chunks_per_row > 1;
+  const int64_t vectors = chunked ? plan.chunk_vectors : WindowVectorsMax(n, width);
+  return {chunked, n % width == 0, vectors > TwoPassStepVectors(element_bytes)};
+}
+
+// Chunks as a variant has them, of nearly half a row or as near as the variant allows; no chunks
+// where it cannot take rows of n.
+constexpr ChunkPlan ChunksFor(const TwoPassVariant& variant, int64_t n, size_t element_bytes) {
+  constexpr ChunkPlan kImpossible = {0, 0};
+  const int width = WidestVector(element_bytes);
+  const int64_t vectors = WindowVectorsMax(n, width);
+  const int64_t step = TwoPassStepVectors(element_bytes);
+  if (variant.aligned && n % width != 0) return kImpossible;
+  if (!variant.chunked) {
+    if (vectors > kChunkVectorsMax || variant.several_steps != (vectors > step)) return kImpossible;
+    return {1, CeilDivide(vectors, kTwoPassThreads) * kTwoPassThreads};
+  }
+  const int64_t half = CeilDivide(CeilDivide(vectors, 2), kTwoPassThreads) * kTwoPassThreads;
+  const int64_t chunk = variant.several_steps
+                            ? std::clamp(half, step + kTwoPassThreads, kChunkVectorsMax)
+                            : std::min(half, step);
+  if (chunk >= vectors) return kImpossible;
+  return {CeilDivide(vectors, chunk), chunk};
 }
 
 }  // namespace warpcall::softmax

@@ -2,8 +2,8 @@
 // one after the other, so a warp's loads and stores are contiguous whatever n is, up to the idle
 // lanes that a power of two of them costs.
 #include <algorithm>
-#include <iterator>
-#include <type_traits>
+#include <string>
+#include <vector>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
@@ -16,18 +16,15 @@ namespace {
 constexpr int kInFlight = 32;
 constexpr int kRowsMax = 8;
 
-constexpr int kShapes = std::size(kSubwarpShapes);
+template <typename T>
+constexpr SubwarpTable kTable = SubwarpVariantsFor(WidestVector(sizeof(T)));
 
-// Number i = index of the width x kShapes + index of the shape.
-template <int i>
-struct SubwarpVariant {
-  static constexpr int kWidth = kSubwarpWidths[i / kShapes];
-  static constexpr RowShape kRow = kSubwarpShapes[i % kShapes];
-  static constexpr int kElements = kRow.elements * kWidth;
-  // PlanRow asks for no others.
-  static constexpr bool kUsed = kRow.capacity() * kWidth <= kSubwarpElementsMax;
-  static_assert(!kUsed || kElements <= kHeldElementsMax);
-  using Tiling = WarpTiling<kRow.threads, kWidth, kRow.elements,
+template <SubwarpVariant kVariant>
+struct SubwarpRows {
+  static constexpr RowShape kRow = kSubwarpShapes[kVariant.shape];
+  static constexpr int kElements = kRow.elements * kVariant.width;
+  static_assert(kElements <= kHeldElementsMax);
+  using Tiling = WarpTiling<kRow.threads, kVariant.width, kRow.elements,
                             std::clamp(kInFlight / kElements, 1, kRowsMax), /*kAlignedIn=*/true>;
 };
 
@@ -36,31 +33,53 @@ __global__ void __launch_bounds__(kRowWarps* kWarpThreads) SubwarpPerRow(RowTens
   RowsInWarps<Tiling>(tensor);
 }
 
-// body(kernel, grid, T{}) with variant i. Result is a Status or holds one.
-template <typename Result, typename T, int i, typename Body>
-Result WithVariant(std::integral_constant<int, i>, const View& view, const Body& body) {
-  using Variant = SubwarpVariant<i>;
-  if constexpr (Variant::kUsed && Variant::kWidth <= WidestVector(sizeof(T))) {
-    using Tiling = typename Variant::Tiling;
-    const int64_t blocks = CeilDivide(view.rows(), Tiling::kRowsPerBlock);
-    return body(SubwarpPerRow<T, Tiling>, GridOf(blocks, kRowWarps * kWarpThreads), T{});
-  } else {
-    return absl::InternalError(absl::StrCat("no variant for rows of ", view.n, " elements"));
-  }
-}
-
-// With the variant that the problem takes.
-template <typename Result, typename Body>
-Result WithKernel(const Problem& problem, const Body& body) {
+// body(kernel, grid, T{}) for a variant.
+template <typename Body>
+auto WithKernel(const Problem& problem, int variant, const Body& body) {
   const View view = ViewOf(problem);
-  const RowPlan plan = PlanRow(view.n, ElementBytes(problem.inputs[0].data_type));
-  const auto width = std::find(std::begin(kSubwarpWidths), std::end(kSubwarpWidths), plan.width);
-  const int index = static_cast<int>(width - std::begin(kSubwarpWidths)) * kShapes + plan.shape;
-  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return DispatchIndex<std::size(kSubwarpWidths) * kShapes>(
-        index, [&](auto i) { return WithVariant<Result, T>(i, view, body); });
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
+    return DispatchIndex<kTable<T>.count>(variant, [&](auto number) {
+      using Tiling = typename SubwarpRows<kTable<T>.variants[number.value]>::Tiling;
+      const cuda::Grid grid =
+          GridOf(CeilDivide(view.rows(), Tiling::kRowsPerBlock), kRowWarps * kWarpThreads);
+      return body(SubwarpPerRow<T, Tiling>, grid, type);
+    });
   });
 }
+
+const SubwarpTable& TableFor(DataType type) {
+  return ElementBytes(type) == sizeof(float) ? kTable<float> : kTable<Float16>;
+}
+
+int Chosen(const Problem& problem, const DeviceProperties&) {
+  const DataType type = problem.inputs[0].data_type;
+  const RowPlan plan = PlanRow(ViewOf(problem).n, ElementBytes(type));
+  return TableFor(type).NumberOf({plan.width, plan.shape});
+}
+
+absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
+  const SubwarpTable& table = TableFor(problem.inputs[0].data_type);
+  RETURN_IF_ERROR(CheckVariantNumber(variant, table.count));
+  const View view = ViewOf(problem);
+  RETURN_IF_ERROR(CheckContiguous(view, "subwarp_per_row"));
+  const SubwarpVariant& taken = table.variants[variant];
+  if (view.n % taken.width == 0 && view.n / taken.width <= taken.vectors()) return absl::OkStatus();
+  return CannotTake(view.n);
+}
+
+std::vector<std::string> Names(DataType type) {
+  const SubwarpTable& table = TableFor(type);
+  std::vector<std::string> names;
+  for (int number = 0; number < table.count; ++number) {
+    const RowShape& shape = kSubwarpShapes[table.variants[number].shape];
+    names.push_back(absl::StrCat(shape.threads, shape.threads == 1 ? " lane x " : " lanes x ",
+                                 shape.elements, " vectors of ", table.variants[number].width));
+  }
+  return names;
+}
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = nullptr};
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
@@ -75,18 +94,18 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  return WithKernel<absl::Status>(
-      problem, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-        return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
-      });
+  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
+  return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+    return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
+  });
 }
 
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  return WithKernel<absl::StatusOr<LaunchShape>>(problem,
-                                                 [&](auto* kernel, const cuda::Grid& grid, auto) {
-                                                   return cuda::ShapeOf(kernel, grid, device);
-                                                 });
+  return WithKernel(problem, Chosen(problem, device),
+                    [&](auto* kernel, const cuda::Grid& grid, auto) {
+                      return cuda::ShapeOf(kernel, grid, device);
+                    });
 }
 
 }  // namespace
@@ -101,7 +120,8 @@ Implementation SubwarpPerRowRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true};
+          .touches_once = true,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

@@ -5,6 +5,10 @@
 // pass stopped: two rows a multiprocessor are in flight, of which the second-level cache still
 // holds much. With few rows each is cut into chunks, a block each, in two kernels; the first
 // leaves (maximum, sum) of every chunk in the workspace.
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "kernels/common/dispatch.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
@@ -13,21 +17,16 @@
 namespace warpcall::softmax {
 namespace {
 
-// Elements that a thread has in flight, 64 bytes of two bytes each. Two blocks share a
-// multiprocessor, so that one moves data while the other exchanges its sums.
-constexpr int kInFlight = 32;
+// Two blocks share a multiprocessor, so that one moves data while the other exchanges its sums.
 constexpr int kResidentBlocks = 2;
 
 template <typename T, bool kAligned>
-using Step = Held<T, WidestVector(sizeof(T)), kInFlight / WidestVector(sizeof(T)), kTwoPassThreads,
-                  kAligned>;
-constexpr int kStepVectors16 = kInFlight / WidestVector(2) * kTwoPassThreads;
-constexpr int kStepVectors32 = kInFlight / WidestVector(4) * kTwoPassThreads;
+using Step = Held<T, WidestVector(sizeof(T)), kTwoPassInFlight / WidestVector(sizeof(T)),
+                  kTwoPassThreads, kAligned>;
 
-// Vectors that the block takes at a time.
 template <typename T>
-constexpr int kStepVectors = sizeof(T) == 2 ? kStepVectors16 : kStepVectors32;
-static_assert(kChunkVectorsMax + kStepVectors32 < INT32_MAX / WidestVector(2));
+constexpr int kStepVectors = TwoPassStepVectors(sizeof(T));
+static_assert(kChunkVectorsMax + kStepVectors<float> < INT32_MAX / WidestVector(2));
 
 // Of the thread's elements of the window.
 template <bool kAligned, bool kReadOnce, typename T>
@@ -103,16 +102,29 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
 
 struct Plan {
   ChunkPlan chunks;
-  bool aligned;
+  TwoPassVariant variant;
   cuda::Grid grid;
 };
 
-Plan PlanOf(const Problem& problem, const DeviceProperties& device) {
+// Chunks of no length where `variant` cannot take the problem. Where the row's own choice is of
+// that variant it is taken.
+Plan PlanOf(const Problem& problem, const DeviceProperties& device, int variant) {
   const View view = ViewOf(problem);
   const size_t element_bytes = ElementBytes(problem.inputs[0].data_type);
-  const ChunkPlan chunks = PlanChunks(view.rows(), view.n, element_bytes, device.multiprocessors);
-  return {chunks, view.n % WidestVector(element_bytes) == 0,
-          GridOf(SaturatingMultiply(view.rows(), chunks.chunks_per_row), kTwoPassThreads)};
+  Plan plan = {};
+  plan.chunks = PlanChunks(view.rows(), view.n, element_bytes, device.multiprocessors);
+  plan.variant = TwoPassVariantOf(plan.chunks, view.n, element_bytes);
+  if (variant != kRowsChoice) {
+    const TwoPassVariant asked = TwoPassVariantAt(variant);
+    const bool is_choice = asked.chunked == plan.variant.chunked &&
+                           asked.several_steps == plan.variant.several_steps &&
+                           asked.aligned <= plan.variant.aligned;
+    if (!is_choice) plan.chunks = ChunksFor(asked, view.n, element_bytes);
+    plan.variant = asked;
+  }
+  const int64_t blocks = SaturatingMultiply(view.rows(), plan.chunks.chunks_per_row);
+  plan.grid = GridOf(std::max<int64_t>(1, blocks), kTwoPassThreads);
+  return plan;
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
@@ -120,22 +132,35 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return CheckContiguous(ViewOf(problem), "two_pass");
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kTwoPassVariants));
+  RETURN_IF_ERROR(Supports(problem, device));
+  return PlanOf(problem, device, variant).chunks.chunk_vectors > 0 ? absl::OkStatus()
+                                                                   : CannotTake(ViewOf(problem).n);
+}
+
+size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
   if (problem.inputs[0].elements() == 0) return 0;
-  const int64_t chunks = PlanOf(problem, device).chunks.chunks_per_row;
+  const int64_t chunks = PlanOf(problem, device, variant).chunks.chunks_per_row;
   if (chunks == 1) return 0;
   return SaturatingBytes(SaturatingMultiply(ViewOf(problem).rows(), chunks), sizeof(MaxSum));
+}
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+  return VariantWorkspaceBytes(problem, device, kRowsChoice);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  const Plan plan = PlanOf(problem, *context.device);
+  if (context.variant != kRowsChoice)
+    RETURN_IF_ERROR(Takes(problem, *context.device, context.variant));
+  const Plan plan = PlanOf(problem, *context.device, context.variant);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     const RowTensor<T> tensor = TensorOf<T>(problem, operands);
-    return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) -> absl::Status {
+    return DispatchIndex<2>(plan.variant.aligned ? 1 : 0, [&](auto aligned) -> absl::Status {
       constexpr bool kAligned = aligned.value != 0;
-      if (plan.chunks.chunks_per_row == 1)
+      if (!plan.variant.chunked)
         return cuda::Launch(BlockPerLongRow<T, kAligned>, plan.grid, context, tensor);
       MaxSum* const parts = static_cast<MaxSum*>(context.workspace);
       RETURN_IF_ERROR(
@@ -148,16 +173,34 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
 // Of two kernels the second is the longer one: it reads as much and writes as well.
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  const Plan plan = PlanOf(problem, device);
+  const Plan plan = PlanOf(problem, device, kRowsChoice);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) {
+    return DispatchIndex<2>(plan.variant.aligned ? 1 : 0, [&](auto aligned) {
       constexpr bool kAligned = aligned.value != 0;
-      if (plan.chunks.chunks_per_row == 1)
+      if (!plan.variant.chunked)
         return cuda::ShapeOf(BlockPerLongRow<T, kAligned>, plan.grid, device);
       return cuda::ShapeOf(WriteChunks<T, kAligned>, plan.grid, device, /*gpu_kernels=*/2);
     });
   });
 }
+
+int Chosen(const Problem& problem, const DeviceProperties& device) {
+  return NumberOf(PlanOf(problem, device, kRowsChoice).variant);
+}
+
+std::vector<std::string> Names(DataType) {
+  std::vector<std::string> names;
+  for (int number = 0; number < kTwoPassVariants; ++number) {
+    const TwoPassVariant variant = TwoPassVariantAt(number);
+    names.push_back(absl::StrCat(variant.chunked ? "chunks" : "whole rows",
+                                 variant.aligned ? " aligned" : " windows",
+                                 variant.several_steps ? " in steps" : " at once"));
+  }
+  return names;
+}
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
 
 }  // namespace
 
@@ -170,7 +213,8 @@ Implementation TwoPassRow() {
           .supports = Supports,
           .workspace_bytes = WorkspaceBytes,
           .launch = Launch,
-          .shape = Shape};
+          .shape = Shape,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

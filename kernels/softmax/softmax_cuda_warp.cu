@@ -2,6 +2,8 @@
 // know nothing of each other, so that while one waits for memory others compute and write.
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "kernels/common/dispatch.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
@@ -28,19 +30,18 @@ __global__ void __launch_bounds__(kRowWarps* kWarpThreads) WarpPerRow(RowTensor<
   RowsInWarps<Tiling>(tensor);
 }
 
-// body(kernel, grid, T{}) for the variant that the problem takes.
+constexpr int kVariantCount = 2 * std::size(kWarpShapes);
+
+// body(kernel, grid, T{}) for a variant.
 template <typename Body>
-auto WithKernel(const Problem& problem, const Body& body) {
+auto WithKernel(const Problem& problem, int variant, const Body& body) {
   const View view = ViewOf(problem);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
-    const RowPlan plan = PlanRow(view.n, sizeof(T));
-    return DispatchIndex<std::size(kWarpShapes)>(plan.shape, [&](auto shape) {
-      return DispatchIndex<2>(plan.aligned ? 1 : 0, [&](auto aligned) {
-        using Tiling = typename WarpVariant<T, shape.value, aligned.value != 0>::Tiling;
-        const cuda::Grid grid =
-            GridOf(CeilDivide(view.rows(), Tiling::kRowsPerBlock), kRowWarps * kWarpThreads);
-        return body(WarpPerRow<T, Tiling>, grid, type);
-      });
+    return DispatchIndex<kVariantCount>(variant, [&](auto number) {
+      using Tiling = typename WarpVariant<T, number.value / 2, number.value % 2 == 1>::Tiling;
+      const cuda::Grid grid =
+          GridOf(CeilDivide(view.rows(), Tiling::kRowsPerBlock), kRowWarps * kWarpThreads);
+      return body(WarpPerRow<T, Tiling>, grid, type);
     });
   });
 }
@@ -49,19 +50,30 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return CheckWindowedRow(problem, RowMethod::kWarp, "warp_per_row");
 }
 
+std::vector<std::string> Names(DataType) { return NamesOfWindows(kWarpShapes); }
+
+absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
+  return TakesWindow(kWarpShapes, problem, variant);
+}
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = ChosenWindow, .takes = Takes, .workspace_bytes = nullptr};
+
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  return WithKernel(problem, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
+  return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
     return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
   });
 }
 
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  return WithKernel(problem, [&](auto* kernel, const cuda::Grid& grid, auto) {
-    return cuda::ShapeOf(kernel, grid, device);
-  });
+  return WithKernel(problem, ChosenWindow(problem, device),
+                    [&](auto* kernel, const cuda::Grid& grid, auto) {
+                      return cuda::ShapeOf(kernel, grid, device);
+                    });
 }
 
 }  // namespace
@@ -76,7 +88,8 @@ Implementation WarpPerRowRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true};
+          .touches_once = true,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

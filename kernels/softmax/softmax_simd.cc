@@ -9,10 +9,12 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/softmax/softmax_simd.h"
 #include "kernels/softmax/softmax_simd_columns-inl.h"
 #include "kernels/softmax/softmax_simd_rows-inl.h"
+#include "kernels/variants.h"
 
 #if HWY_ONCE
 namespace warpcall::softmax {
@@ -85,31 +87,85 @@ void LaunchColumns(const Tensors& tensors, cpu::ThreadPool& pool) {
                    });
 }
 
+// How the work is shared out. A row of one block is read once, a longer one twice.
+enum class Sharing : uint8_t { kShortRows, kLongRows, kSplitRows, kColumns };
+
+struct SimdVariant {
+  Sharing sharing;
+  bool stream;  // of rows: results bypass the caches
+};
+constexpr int kVariantCount = 7;
+
+constexpr SimdVariant VariantAt(int number) {
+  return {static_cast<Sharing>(number / 2), number % 2 == 1};
+}
+constexpr int NumberOf(const SimdVariant& variant) {
+  return 2 * static_cast<int>(variant.sharing) + (variant.stream ? 1 : 0);
+}
+
+Sharing UnsplitRows(const View& view) {
+  return view.n <= kBlock ? Sharing::kShortRows : Sharing::kLongRows;
+}
+
+std::vector<std::string> Names(DataType) {
+  return {"short rows", "short rows streamed", "long rows", "long rows streamed",
+          "split rows", "split rows streamed", "columns"};
+}
+
+int Chosen(const Problem& problem, const DeviceProperties& device) {
+  const View view = ViewOf(problem);
+  if (view.inner > 1) return NumberOf({Sharing::kColumns, false});
+  return NumberOf({SplitsRows(view, device) ? Sharing::kSplitRows : UnsplitRows(view),
+                   problem.inputs[0].bytes() >= kStreamBytesMin});
+}
+
+absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
+  const View view = ViewOf(problem);
+  const Sharing sharing = VariantAt(variant).sharing;
+  if (sharing == Sharing::kColumns) return absl::OkStatus();
+  if (view.inner > 1)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rows of contiguous elements are asked for; here they are ", view.inner, " apart"));
+  if (sharing == Sharing::kSplitRows || sharing == UnsplitRows(view)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "short rows have up to ", kBlock, " elements, long ones more; here they have ", view.n));
+}
+
+size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties&, int variant) {
+  if (VariantAt(variant).sharing != Sharing::kSplitRows) return 0;
+  const View view = ViewOf(problem);
+  return SaturatingBytes(view.outer * CeilDivide(view.n, kBlock), sizeof(Partial));
+}
+
+constexpr Variants kVariants = {
+    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
+
+size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
+  if (problem.inputs[0].elements() == 0) return 0;
+  return VariantWorkspaceBytes(problem, device, Chosen(problem, device));
+}
+
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   const TensorSpec& spec = problem.inputs[0];
   if (spec.elements() == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int number, VariantToLaunch(kVariants, problem, context));
+  const SimdVariant variant = VariantAt(number);
   const Tensors tensors{.x = operands.inputs[0],
                         .y = operands.outputs[0],
                         .data_type = spec.data_type,
                         .view = ViewOf(problem),
-                        .stream = spec.bytes() >= kStreamBytesMin};
+                        .stream = variant.stream};
   cpu::ThreadPool& pool = cpu::PoolOf(context);
-  if (tensors.view.inner > 1) {
+  if (variant.sharing == Sharing::kColumns) {
     LaunchColumns(tensors, pool);
-  } else if (SplitsRows(tensors.view, *context.device)) {
+  } else if (variant.sharing == Sharing::kSplitRows) {
     LaunchSplitRows(tensors, static_cast<Partial*>(context.workspace), pool);
   } else {
     LaunchRows(tensors, pool);
   }
   return absl::OkStatus();
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return 0;
-  const View view = ViewOf(problem);
-  if (view.inner > 1 || !SplitsRows(view, device)) return 0;
-  return SaturatingBytes(view.outer * CeilDivide(view.n, kBlock), sizeof(Partial));
 }
 
 }  // namespace
@@ -123,7 +179,8 @@ Implementation SimdRowsRow() {
           .supports = SupportsAll,
           .workspace_bytes = WorkspaceBytes,
           .launch = Launch,
-          .shape = nullptr};
+          .shape = nullptr,
+          .variants = &kVariants};
 }
 
 }  // namespace warpcall::softmax

@@ -6,10 +6,12 @@
 #include <limits>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "kernels/matmul/matmul_cuda_variants.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -103,6 +105,43 @@ TEST(ChooseTile, TakesOnlyWhatFits) {
   EXPECT_TRUE(small(kMmaTiles[choice.tile]));
   const auto nothing = [](const Tile&) { return false; };
   EXPECT_EQ(ChooseTile(kMmaTiles, Square(4096), kH200, nothing).tile, -1);
+}
+
+TEST(CutTile, GivesTwoRunsOrMoreWhereKMakesTwoSteps) {
+  for (std::span<const Tile> tiles : Tables()) {
+    for (const Tile& tile : tiles) {
+      for (const int64_t k : {1, tile.depth, tile.depth + 1, 1000, 100000}) {
+        const Choice cut = CutTile(tile, {.m = 3000, .n = 3000, .k = k, .batches = 2}, kH200);
+        EXPECT_EQ(cut.splits > 1, k > tile.depth) << k;
+        EXPECT_LE(cut.splits, kSplitsMax);
+        EXPECT_GE(cut.splits * cut.split_depth, k);
+        EXPECT_LT((cut.splits - 1) * cut.split_depth, k);
+      }
+    }
+  }
+}
+
+TEST(TiledVariants, NumbersAndVariantsAreOneToOne) {
+  for (const TiledVariants& variants : {kMmaVariants, kRegisterVariants, kRegisterNarrowVariants}) {
+    std::set<std::string> names;
+    for (int number = 0; number < variants.Count(); ++number) {
+      const TiledVariant variant = variants.At(number);
+      EXPECT_EQ(variants.NumberOf(variant), number);
+      ASSERT_LT(variant.tile, static_cast<int>(variants.TilesFor(variant.in_vectors).size()));
+      EXPECT_TRUE(names.insert(NameOf(variants, number)).second) << NameOf(variants, number);
+    }
+  }
+  EXPECT_EQ(kMmaVariants.Count(), (4 + 2) * 4 * 2);
+  EXPECT_EQ(kRegisterVariants.Count(), (3 * 4 + 3 * 3) * 2);
+  EXPECT_EQ(kRegisterNarrowVariants.Count(), 2 * 4 * 2);
+}
+
+TEST(DotVariants, NumbersAndVariantsAreOneToOne) {
+  std::set<std::string> names;
+  for (int number = 0; number < kDotVariants; ++number) {
+    EXPECT_EQ(NumberOf(DotVariantAt(number)), number);
+    EXPECT_TRUE(names.insert(NameOf(DotVariantAt(number))).second);
+  }
 }
 
 TEST(DotSplits, FillTheDeviceWhereSumsAreLongEnough) {

@@ -5,7 +5,7 @@ namespace warpcall::testing {
 
 const DeviceProperties* TestGpuProperties() { return nullptr; }
 
-absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const Implementation&, const Problem&,
+absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const RowToRun&, const Problem&,
                                                 absl::Span<const Memory>, uint8_t) {
   return absl::FailedPreconditionError("this build has no CUDA device");
 }

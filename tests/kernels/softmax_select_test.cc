@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <vector>
 
 #include "kernels/common/data_type.h"
 #include "kernels/softmax/softmax_cuda_select.h"
@@ -109,6 +111,56 @@ TEST(SoftmaxSelectTest, ThreadsHoldWhatTheirRegistersHaveRoomFor) {
     // The rows of a block leave half of the registers to addresses and intermediate results.
     ASSERT_LE(shape.capacity() * static_cast<int>(sizeof(float)), kRegisterFileBytes / 2);
   });
+}
+
+TEST(SoftmaxSelectTest, SubwarpVariantsAreThoseThatSomeLengthTakes) {
+  for (const size_t bytes : kElementSizes) {
+    const SubwarpTable table = SubwarpVariantsFor(WidestVector(bytes));
+    std::vector<bool> taken(table.count);
+    for (int64_t n = 1; n <= kSubwarpElementsMax; ++n) {
+      const RowPlan plan = PlanRow(n, bytes);
+      ASSERT_TRUE(IsUsed({plan.width, plan.shape}, WidestVector(bytes))) << n;
+      taken[table.NumberOf({plan.width, plan.shape})] = true;
+    }
+    EXPECT_EQ(std::count(taken.begin(), taken.end(), false), 0) << bytes;
+  }
+}
+
+TEST(SoftmaxSelectTest, AVariantThatIsChosenFitsItsRows) {
+  ForEachLength([](int64_t n, size_t bytes) {
+    const RowPlan plan = PlanRow(n, bytes);
+    if (plan.method != RowMethod::kWarp && plan.method != RowMethod::kBlock) return;
+    ASSERT_TRUE(FitsWindow(n, ShapeOf(plan), plan.width, plan.aligned));
+    ASSERT_EQ(WindowVariantOf(plan) / 2, plan.shape);
+    ASSERT_EQ(WindowVariantOf(plan) % 2 == 1, plan.aligned);
+  });
+}
+
+// Chunks that a variant of two_pass is asked for cover the row, and are as the variant says.
+TEST(SoftmaxSelectTest, ChunksOfAVariantAreWhatItSays) {
+  for (const size_t bytes : kElementSizes) {
+    const int64_t step = TwoPassStepVectors(bytes);
+    for (int number = 0; number < kTwoPassVariants; ++number) {
+      const TwoPassVariant variant = TwoPassVariantAt(number);
+      EXPECT_EQ(NumberOf(variant), number);
+      int possible = 0;
+      for (int64_t n = 1; n < 300000; n += n % 3 + n / 50 + 1) {
+        SCOPED_TRACE(::testing::Message() << n << " of " << bytes << ", variant " << number);
+        const ChunkPlan plan = ChunksFor(variant, n, bytes);
+        if (plan.chunk_vectors == 0) continue;
+        ++possible;
+        const int64_t vectors = WindowVectorsMax(n, WidestVector(bytes));
+        ASSERT_GE(plan.chunks_per_row * plan.chunk_vectors, vectors);
+        ASSERT_LT((plan.chunks_per_row - 1) * plan.chunk_vectors, vectors);
+        ASSERT_EQ(plan.chunks_per_row > 1, variant.chunked);
+        ASSERT_EQ(plan.chunk_vectors % kTwoPassThreads, 0);
+        ASSERT_LE(plan.chunk_vectors, kChunkVectorsMax);
+        ASSERT_EQ(std::min(plan.chunk_vectors, vectors) > step, variant.several_steps);
+        ASSERT_TRUE(!variant.aligned || n % WidestVector(bytes) == 0);
+      }
+      EXPECT_GT(possible, 10);
+    }
+  }
 }
 
 struct Threshold {

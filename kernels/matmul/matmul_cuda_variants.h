@@ -1,0 +1,121 @@
+// The kernels that the tiled rows of the GPU are compiled as, by number. The rows instantiate what
+// stands here, find the number of what they choose, and name it. Plain C++.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/matmul/matmul_cuda_select.h"
+
+namespace warpcall::matmul {
+
+struct TiledVariant {
+  bool in_vectors;  // operands come by 16 bytes, for which their rows must be whole vectors
+  int tile;         // index into the table for `in_vectors`
+  Adjacent a;
+  Adjacent b;
+  bool cut;  // sums in two runs or more, for the kernel that adds them up
+};
+
+// How the two operands can lie.
+inline constexpr int kLayouts = 4;
+
+// Of one row and data type: for each tile of `vector_tiles` and then of `element_tiles`, each
+// layout, whole and cut. Two neighbours in number, 2 i and 2 i + 1, share kernel i.
+struct TiledVariants {
+  std::span<const Tile> vector_tiles;
+  std::span<const Tile> element_tiles;
+  // Layouts that kernels of element_tiles are compiled for: the first so many.
+  int element_layouts;
+
+  constexpr int VectorKernels() const { return static_cast<int>(vector_tiles.size()) * kLayouts; }
+  constexpr int Kernels() const {
+    return VectorKernels() + static_cast<int>(element_tiles.size()) * element_layouts;
+  }
+  constexpr int Count() const { return 2 * Kernels(); }
+
+  constexpr TiledVariant At(int number) const {
+    int kernel = number / 2;
+    const bool in_vectors = kernel < VectorKernels();
+    if (!in_vectors) kernel -= VectorKernels();
+    const int layouts = in_vectors ? kLayouts : element_layouts;
+    const int layout = kernel % layouts;
+    return {.in_vectors = in_vectors,
+            .tile = kernel / layouts,
+            .a = layout / 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
+            .b = layout % 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
+            .cut = number % 2 == 1};
+  }
+
+  constexpr int NumberOf(const TiledVariant& variant) const {
+    const int layout =
+        (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
+    const int kernel = variant.in_vectors
+                           ? variant.tile * kLayouts + layout
+                           : VectorKernels() + variant.tile * element_layouts + layout;
+    return 2 * kernel + (variant.cut ? 1 : 0);
+  }
+
+  constexpr std::span<const Tile> TilesFor(bool in_vectors) const {
+    return in_vectors ? vector_tiles : element_tiles;
+  }
+  constexpr const Tile& TileOf(const TiledVariant& variant) const {
+    return TilesFor(variant.in_vectors)[variant.tile];
+  }
+};
+
+inline constexpr TiledVariants kMmaVariants{kMmaTiles, kMmaElementTiles, kLayouts};
+// Operands whose k is adjacent are copied element by element in any case: where both are, the last
+// of the layouts, there is one kernel.
+inline constexpr TiledVariants kRegisterVariants{kRegisterTiles, kRegisterTiles, kLayouts - 1};
+// Elements of 16 bits all come one by one.
+inline constexpr TiledVariants kRegisterNarrowVariants{kRegisterNarrowTiles, {}, kLayouts};
+
+// "128x256x64 a[m,k] b[k,n] vectors cut"
+inline std::string NameOf(const TiledVariants& variants, int number) {
+  const TiledVariant variant = variants.At(number);
+  const Tile& tile = variants.TileOf(variant);
+  return absl::StrCat(tile.m, "x", tile.n, "x", tile.depth,
+                      variant.a == Adjacent::kDepth ? " a[m,k]" : " a[k,m]",
+                      variant.b == Adjacent::kDepth ? " b[n,k]" : " b[k,n]",
+                      variants.element_tiles.empty() ? ""
+                      : variant.in_vectors           ? " vectors"
+                                                     : " elements",
+                      variant.cut ? " cut" : " whole");
+}
+
+// dot_per_output: how the matrix lies and is read, and which operand it is.
+struct DotVariant {
+  Adjacent matrix;
+  bool in_vectors;
+  bool a_is_vector;  // m = 1; otherwise n = 1
+  bool cut;
+};
+
+inline constexpr int kDotVariants = 16;
+// That share a kernel: they differ in the last two only.
+inline constexpr int kDotVariantsPerKernel = 4;
+inline constexpr int kDotKernels = kDotVariants / kDotVariantsPerKernel;
+
+// Its kernel is number / kDotVariantsPerKernel.
+constexpr DotVariant DotVariantAt(int number) {
+  return {.matrix = number / 8 % 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
+          .in_vectors = number / 4 % 2 == 1,
+          .a_is_vector = number / 2 % 2 == 1,
+          .cut = number % 2 == 1};
+}
+
+constexpr int NumberOf(const DotVariant& variant) {
+  return (variant.matrix == Adjacent::kDepth ? 8 : 0) + (variant.in_vectors ? 4 : 0) +
+         (variant.a_is_vector ? 2 : 0) + (variant.cut ? 1 : 0);
+}
+
+inline std::string NameOf(const DotVariant& variant) {
+  return absl::StrCat(variant.a_is_vector ? "b" : "a",
+                      variant.matrix == Adjacent::kDepth ? " k adjacent" : " k apart",
+                      variant.in_vectors ? " vectors" : " elements",
+                      variant.cut ? " cut" : " whole");
+}
+
+}  // namespace warpcall::matmul
