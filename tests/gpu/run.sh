@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
-#   bash run.sh [STEP...]      steps: device conformance observe sanitizer service spread fault
-# inspect scrape path transport stream soak bench; default: all
+#   bash run.sh [STEP...]      steps: device conformance variants observe sanitizer service spread
+# fault inspect scrape path transport stream soak bench; default: all
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -31,6 +31,11 @@ conformance() {
   WARPCALL_TEST_DEVICE_KIND=cuda step conformance "$here/bin/kernels_conformance_test"
 }
 
+# Every variant of every row, forced; a line a row and type: "N of N variants ran".
+variants() {
+  WARPCALL_TEST_DEVICE_KIND=cuda TAIL_LINES=90 step variants "$here/bin/kernels_variants_test"
+}
+
 # Our declarations of NVML against the toolkit's, where that has a compiler beside it; then what
 # the profiler and the monitor say of known work.
 observe() {
@@ -46,12 +51,11 @@ observe() {
   TAIL_LINES=60 step observe_ncu "$here/bin/gpu_observe_test" --gtest_filter=NcuTest.*
 }
 
-# Small cases only: the tools slow kernels down tenfold and more. Without bands around operands, which
-# are not needed to see a write past an end and would hide a read.
+# Small cases only: the tools slow kernels down tenfold and more.
 sanitizer() {
-  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=20000 step memcheck \
+  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=20000 step memcheck \
     compute-sanitizer --tool memcheck --error-exitcode 3 "$here/bin/kernels_conformance_test"
-  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=4000 step racecheck \
+  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=4000 step racecheck \
     compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_conformance_test"
 }
 
@@ -73,7 +77,7 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device conformance observe sanitizer service spread fault inspect scrape path transport stream soak bench}; do
+for name in ${@:-device conformance variants observe sanitizer service spread fault inspect scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"

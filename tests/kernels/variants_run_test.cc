@@ -1,0 +1,208 @@
+// Every variant of every row is made to run, on problems around the sizes at which it begins and
+// ends to be right for them, and meets the op's definition within the op's bounds. A variant that
+// took no problem fails the test: nothing that is compiled goes unseen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/check/compare.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/softmax/softmax.h"
+#include "tests/kernels/run_row.h"
+#include "tests/kernels/seed.h"
+#include "tests/kernels/variant_problems.h"
+#include "tests/kernels/variant_rows.h"
+#include "tests/kernels/vector_targets.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr uint8_t kPoisonNan = 0xFF;
+
+// Of softmax a variant takes all rows up to its longest: these are as many as show its ends. What
+// it is chosen for it always runs.
+constexpr int kSoftmaxRunsMax = 16;
+
+// A row in one data type, and the instruction set to run it with.
+struct Tally {
+  VariantRow row;
+  int64_t target;
+  std::string name;
+  std::vector<std::string> variants;
+  Allowance allowance;
+  std::vector<int> ran = {};  // problems, by variant
+  double worst = 0;           // error, in units of its bound
+
+  std::vector<std::string> Unreached() const {
+    std::vector<std::string> names;
+    for (size_t v = 0; v < variants.size(); ++v)
+      if (ran[v] == 0) names.push_back(variants[v]);
+    return names;
+  }
+};
+
+std::vector<Tally> TalliesFor(const Op& op, DataType type) {
+  std::vector<Tally> tallies;
+  for (const VariantRow& row : RowsWithVariants()) {
+    if (row.kernel->op != &op || row.type != type || !RunsHere(*row.row)) continue;
+    const bool is_vectorised = row.row->family == Family::kCpu;
+    for (const int64_t target : VectorTargets()) {
+      const std::string on = is_vectorised ? absl::StrCat(" on ", VectorTargetName(target)) : "";
+      tallies.push_back({.row = row,
+                         .target = target,
+                         .name = row.Name() + on,
+                         .variants = row.Names(),
+                         .allowance = AllowanceFor(op.cases(), row.row->name, type)});
+      tallies.back().ran.resize(tallies.back().variants.size());
+      if (!is_vectorised) break;
+    }
+  }
+  return tallies;
+}
+
+// softmax: one element of each row outweighs its neighbours by far, in the first rows the last, the
+// first and those beside the ends of blocks' steps. It is 1 / 5000 of a row of a million: whoever
+// loses it is hundreds of bounds off.
+void AddSpikes(const Problem& problem, const Memory& input) {
+  constexpr float kSpike = 6;
+  const softmax::View view = softmax::ViewOf(problem);
+  const int64_t columns[] = {view.n - 1, 0, view.n / 2, 16383, 16384, view.n - 2, 4095, 4096};
+  for (int64_t row = 0; row < view.outer; ++row) {
+    const auto i = static_cast<size_t>(row);
+    const int64_t column = i < std::size(columns) ? columns[i] : row * 7919;
+    for (int64_t inner = 0; inner < view.inner; ++inner)
+      SetValue(input.data(), problem.inputs[0].data_type,
+               (row * view.n + (column + inner) % view.n) * view.inner + inner, kSpike);
+  }
+}
+
+struct Parameter {
+  const Op* op;
+  DataType data_type;
+};
+
+class VariantsRunTest : public ::testing::TestWithParam<Parameter> {
+ protected:
+  const Op& op_ = *GetParam().op;
+  const OpCases cases_ = op_.cases();
+
+  std::vector<Memory> InputsFor(const VariantProblem& problem) const {
+    std::vector<Memory> inputs;
+    for (const TensorSpec& spec : problem.problem.inputs)
+      inputs.push_back(FilledInput(spec, Fill::kNormal, absl::StrCat(problem.name, inputs.size())));
+    if (&op_ == &SoftmaxOp()) AddSpikes(problem.problem, inputs[0]);
+    return inputs;
+  }
+
+  // Runs the variants that take it, of each row.
+  void RunProblem(const VariantProblem& problem, std::vector<Tally>& tallies) const {
+    SCOPED_TRACE(absl::StrCat(problem.name, ", seed ", RunSeed()));
+    const std::vector<Memory> inputs = InputsFor(problem);
+    const Truth truth = TruthOf({op_, cases_, problem.problem, OperandsOf(inputs)}, TruthPool());
+    for (Tally& tally : tallies) {
+      const ScopedVectorTarget target(tally.target);
+      const Implementation& row = *tally.row.row;
+      const DeviceProperties& device = tally.row.Device();
+      const bool supported = row.supports(problem.problem, device).ok();
+      const int chosen = supported ? row.variants->chosen(problem.problem, device) : kRowsChoice;
+      for (int v = 0; v < static_cast<int>(tally.variants.size()); ++v) {
+        const bool enough = &op_ == &SoftmaxOp() && tally.ran[v] >= kSoftmaxRunsMax;
+        if (enough && v != chosen) continue;
+        if (!row.variants->takes(problem.problem, device, v).ok()) continue;
+        SCOPED_TRACE(absl::StrCat(tally.name, ", variant \"", tally.variants[v], "\"",
+                                  v == chosen ? ", which it chooses" : ""));
+        const auto outputs = RunRow({row, v}, problem.problem, inputs, kPoisonNan);
+        ASSERT_TRUE(outputs.ok()) << outputs.status();
+        const Disagreement found = Compare(truth, (*outputs)[0].data(), tally.allowance);
+        EXPECT_EQ(found.wrong, 0) << "elements of " << truth.spec.elements() << ":\n" << found.text;
+        ++tally.ran[v];
+        tally.worst = std::max(tally.worst, found.worst);
+      }
+    }
+  }
+};
+
+TEST_P(VariantsRunTest, EveryVariantMeetsTheDefinition) {
+  std::vector<Tally> tallies = TalliesFor(op_, GetParam().data_type);
+  if (tallies.empty()) GTEST_SKIP() << "no row of " << op_.name << " has variants here";
+  for (const VariantProblem& problem : VariantProblems(op_, GetParam().data_type)) {
+    const bool is_large = absl::c_any_of(problem.problem.inputs, [](const TensorSpec& spec) {
+      return TestElementsMax() > 0 && spec.elements() > TestElementsMax();
+    });
+    if (is_large) continue;
+    RunProblem(problem, tallies);
+    // A wrong variant would tell of itself on every problem that comes.
+    if (HasFailure()) break;
+  }
+  for (const Tally& tally : tallies) {
+    const std::vector<std::string> unreached = tally.Unreached();
+    int launches = 0;
+    for (const int ran : tally.ran) launches += ran;
+    std::printf("  %-44s %2zu of %2zu variants ran, %5d launches, at worst %.2f of the bound\n",
+                tally.name.c_str(), tally.variants.size() - unreached.size(), tally.variants.size(),
+                launches, tally.worst);
+    if (TestElementsMax() == 0) {
+      EXPECT_THAT(unreached, IsEmpty()) << tally.name;
+    }
+  }
+}
+
+std::vector<Parameter> AllParameters() {
+  std::vector<Parameter> parameters;
+  for (const Kernel& kernel : FullRegistry().kernels())
+    for (const DataType type : kDataTypes) parameters.push_back({kernel.op, type});
+  return parameters;
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, VariantsRunTest, ::testing::ValuesIn(AllParameters()),
+                         [](const auto& param_info) {
+                           return absl::StrCat(param_info.param.op->name, "_",
+                                               DataTypeName(param_info.param.data_type));
+                         });
+
+// What precision=tf32 permits a row need not use: the figures show which do.
+TEST(Tf32Test, EveryRowMeetsItsBounds) {
+  const OpCases cases = MatmulOp().cases();
+  const auto kernel = FullRegistry().Find("matmul");
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  std::vector<std::pair<std::string, double>> worst;
+  for (const VariantProblem& problem : Tf32Problems()) {
+    if (TestElementsMax() > 0) break;
+    SCOPED_TRACE(absl::StrCat(problem.name, ", seed ", RunSeed()));
+    std::vector<Memory> inputs;
+    for (const TensorSpec& spec : problem.problem.inputs)
+      inputs.push_back(FilledInput(spec, Fill::kNormal, absl::StrCat(problem.name, inputs.size())));
+    const Truth truth =
+        TruthOf({MatmulOp(), cases, problem.problem, OperandsOf(inputs)}, TruthPool());
+    for (const int id : (*kernel)->rows) {
+      const Implementation& row = FullRegistry().rows()[id].implementation;
+      const DeviceProperties* const device =
+          row.device_kind == DeviceKind::kCpu ? &TestDeviceProperties() : TestGpuProperties();
+      if (!RunsHere(row) || !absl::c_linear_search(row.data_types, DataType::kFloat32)) continue;
+      if (!row.supports(problem.problem, *device).ok()) continue;
+      SCOPED_TRACE(row.name);
+      const auto outputs = RunRow(row, problem.problem, inputs, kPoisonNan);
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      const Allowance allowance = AllowanceFor(cases, row.name, DataType::kFloat32);
+      const Disagreement found = Compare(truth, (*outputs)[0].data(), allowance);
+      EXPECT_EQ(found.wrong, 0) << found.text;
+      auto at = absl::c_find_if(worst, [&](const auto& pair) { return pair.first == row.name; });
+      if (at == worst.end()) at = worst.insert(at, {row.name, 0});
+      at->second = std::max(at->second, found.worst);
+    }
+  }
+  for (const auto& [name, error] : worst)
+    std::printf("  matmul %-20s tf32: at worst %.4f of the bound\n", name.c_str(), error);
+}
+
+}  // namespace
+}  // namespace warpcall::testing

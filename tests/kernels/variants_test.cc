@@ -1,0 +1,161 @@
+// What rows say of their variants: names, which one a problem takes and which ones could take it.
+// Nothing is run here but refusals, so that a build for GPUs shows its variants without one too.
+#include "kernels/variants.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/matmul/matmul.h"
+#include "tests/kernels/run_row.h"
+#include "tests/kernels/variant_problems.h"
+#include "tests/kernels/variant_rows.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::IsEmpty;
+
+bool IsRefusal(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument && !status.message().empty();
+}
+
+// The names of those whose flag is not set.
+std::vector<std::string> Missing(const std::vector<std::string>& names,
+                                 const std::vector<bool>& seen) {
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!seen[i]) missing.push_back(names[i]);
+  return missing;
+}
+
+TEST(VariantsTest, NamesAreDistinctAndNotEmpty) {
+  ASSERT_FALSE(RowsWithVariants().empty());
+  for (const VariantRow& row : RowsWithVariants()) {
+    SCOPED_TRACE(row.Name());
+    const std::vector<std::string> names = row.Names();
+    EXPECT_GT(names.size(), 1u);
+    EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+    EXPECT_FALSE(absl::c_linear_search(names, ""));
+  }
+}
+
+// Rows of kernels of ours that go one way for each data type; all others name their variants.
+TEST(VariantsTest, RowsWithSeveralKernelsNameThem) {
+  const std::set<std::string> single = {
+      "identity element_per_thread",
+      "identity vector_copy",
+      "identity device_memcpy",
+      "matmul thread_per_output",
+  };
+  for (const Kernel& kernel : FullRegistry().kernels()) {
+    for (const int id : kernel.rows) {
+      const Implementation& row = FullRegistry().rows()[id].implementation;
+      if (row.device_kind == DeviceKind::kCpu || row.family == Family::kLibrary) continue;
+      const std::string name = absl::StrCat(kernel.op->name, " ", row.name);
+      EXPECT_EQ(row.variants == nullptr, single.contains(name)) << name;
+    }
+  }
+}
+
+TEST(VariantsTest, TheChoiceIsListedTakesTheProblemAndHasItsWorkspace) {
+  for (const VariantRow& row : RowsWithVariants()) {
+    const int count = static_cast<int>(row.Names().size());
+    const DeviceProperties& device = row.Device();
+    int supported = 0;
+    for (const VariantProblem& problem : VariantProblems(*row.kernel->op, row.type)) {
+      SCOPED_TRACE(absl::StrCat(row.Name(), ": ", problem.name));
+      if (!row.row->supports(problem.problem, device).ok()) continue;
+      ++supported;
+      const int chosen = row.row->variants->chosen(problem.problem, device);
+      ASSERT_GE(chosen, 0);
+      ASSERT_LT(chosen, count);
+      const absl::Status taken = row.row->variants->takes(problem.problem, device, chosen);
+      ASSERT_TRUE(taken.ok()) << taken;
+      EXPECT_EQ(WorkspaceBytes(*row.row, problem.problem, device, chosen),
+                WorkspaceBytes(*row.row, problem.problem, device, kRowsChoice));
+    }
+    EXPECT_GT(supported, 0) << row.Name();
+  }
+}
+
+// What is compiled and could never run is dead; what runs on no problem of ours is unproven.
+TEST(VariantsTest, EveryVariantTakesSomeProblem) {
+  for (const VariantRow& row : RowsWithVariants()) {
+    const std::vector<std::string> names = row.Names();
+    std::vector<bool> taken(names.size());
+    for (const VariantProblem& problem : VariantProblems(*row.kernel->op, row.type)) {
+      for (size_t v = 0; v < names.size(); ++v) {
+        const absl::Status status =
+            row.row->variants->takes(problem.problem, row.Device(), static_cast<int>(v));
+        if (status.ok()) {
+          taken[v] = true;
+        } else {
+          EXPECT_TRUE(IsRefusal(status)) << row.Name() << ", " << names[v] << ": " << status;
+        }
+      }
+    }
+    EXPECT_THAT(Missing(names, taken), IsEmpty()) << row.Name();
+  }
+}
+
+TEST(VariantsTest, UnknownNumbersAreRefused) {
+  for (const VariantRow& row : RowsWithVariants()) {
+    const Problem problem = VariantProblems(*row.kernel->op, row.type).front().problem;
+    for (const int number : {-2, static_cast<int>(row.Names().size())}) {
+      const absl::Status status = row.row->variants->takes(problem, row.Device(), number);
+      EXPECT_TRUE(IsRefusal(status)) << row.Name() << ": " << status;
+      EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(number))) << status;
+    }
+  }
+}
+
+TEST(VariantsTest, ALaunchRefusesAVariantThatCannotTakeItsProblem) {
+  for (const VariantRow& row : RowsWithVariants()) {
+    if (!RunsHere(*row.row)) continue;
+    int refused = 0;
+    for (const VariantProblem& problem : VariantProblems(*row.kernel->op, row.type)) {
+      if (refused == 3) break;
+      for (int v = 0; v < static_cast<int>(row.Names().size()); ++v) {
+        if (row.row->variants->takes(problem.problem, row.Device(), v).ok()) continue;
+        std::vector<Memory> inputs;
+        for (const TensorSpec& spec : problem.problem.inputs) {
+          inputs.emplace_back(spec.bytes());
+          inputs.back().Poison(0);
+        }
+        const auto outputs = RunRow({*row.row, v}, problem.problem, inputs, 0xFF);
+        EXPECT_TRUE(IsRefusal(outputs.status())) << row.Name() << ": " << problem.name;
+        ++refused;
+        break;
+      }
+    }
+  }
+}
+
+// The kernels that large products are for.
+TEST(VariantsTest, LargeProductsTakeTheLargestTile) {
+  for (const VariantRow& row : RowsWithVariants()) {
+    const bool is_tiled = absl::EndsWith(row.row->name, "_tiled");
+    if (!is_tiled || row.row->device_kind == DeviceKind::kCpu) continue;
+    for (const int64_t n : {4096, 8192}) {
+      const TensorSpec square{row.type, {n, n}};
+      const VariantProblem problem = NameProblem(MatmulOp(), {square, square}, {});
+      const int chosen = row.row->variants->chosen(problem.problem, MadeUpH200());
+      const std::string name = row.Names()[chosen];
+      const bool is_narrow =
+          row.type != DataType::kFloat32 && absl::StrContains(row.row->name, "register");
+      EXPECT_TRUE(absl::StartsWith(name, is_narrow ? "128x128x" : "128x256x"))
+          << row.Name() << ": " << problem.name << " takes " << name;
+      EXPECT_TRUE(absl::EndsWith(name, " whole")) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warpcall::testing
