@@ -66,6 +66,10 @@ void AddInternal(CLI::App* app, Config* config) {
   app->add_flag("--test_fault_injection", config->fault_injection,
                 "Adds a kernel that breaks the device it runs on")
       ->group("");
+  app->add_option("--test_cpu_workers", config->cpu_workers,
+                  "Serves the CPU through so many workers, as several GPUs are")
+      ->check(CLI::Range(1, 8))
+      ->group("");
   app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
       ->group("");
   app->add_option("--inspect", config->inspect, "Answer one benchmark or profile")

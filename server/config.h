@@ -23,6 +23,7 @@ struct Config {
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   bool fault_injection = false;
+  int cpu_workers = 0;  // 0: none; see DeviceOptions
   std::string worker_device;  // not empty: this is a worker process for it
   std::string inspect;  // "benchmark" or "profile": this is a process that answers one such call
   std::string inspect_device;

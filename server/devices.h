@@ -25,6 +25,9 @@ struct DeviceOptions {
   std::string selection = "auto";  // names, comma-separated, or "auto": all there are
   int lanes_per_device = 1;
   bool fault_injection = false;
+  // For tests: so many workers that serve the CPU, as each of several GPUs has one, in place of the
+  // devices there are: cpu:0, cpu:1, ... In a build without CUDA.
+  int cpu_workers = 0;
 };
 
 // Opens the devices selected, in order of preference; the CPU is always among them, last. NOT_FOUND

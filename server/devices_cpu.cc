@@ -1,9 +1,36 @@
+#include <sys/prctl.h>
+
+#include <csignal>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "kernels/common/status_macros.h"
 #include "server/devices.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "server/spawn.h"
+#include "server/worker/process.h"
 
 namespace warpcall {
+namespace {
+
+// Of the devices that workers serve; the number follows.
+constexpr char kWorkersPrefix[] = "cpu:";
+
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const DeviceOptions& options) {
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int i = 0; i < options.cpu_workers; ++i) {
+    std::unique_ptr<Device> device;
+    ASSIGN_OR_RETURN(device, worker::StartWorker({.device = absl::StrCat(kWorkersPrefix, i),
+                                                  .lanes = options.lanes_per_device,
+                                                  .devices = options.cpu_workers}));
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+}  // namespace
+
 void AddKernels(Registry* registry) { AddCpuKernels(registry); }
 
 absl::Status AddFaultInjection(Registry*) {
@@ -11,6 +38,7 @@ absl::Status AddFaultInjection(Registry*) {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+  if (options.cpu_workers > 0) return StartCpuWorkers(options);
   for (absl::string_view name : absl::StrSplit(options.selection, ','))
     if (name != "auto" && name != "cpu")
       return absl::NotFoundError(
@@ -21,12 +49,25 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOpt
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
-  return CreateLocalExecutor(device, MonotonicNs);
+  auto* const remote = dynamic_cast<worker::RemoteDevice*>(device);
+  return remote == nullptr ? CreateLocalExecutor(device, MonotonicNs) : remote->CreateExecutor();
 }
 
 absl::Status RunWorker(const DeviceOptions& options) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("this build has no workers, asked for one for ", options.selection));
+  absl::string_view number = options.selection;
+  if (!absl::ConsumePrefix(&number, kWorkersPrefix))
+    return absl::NotFoundError(
+        absl::StrCat("this build has no worker for device \"", options.selection, "\""));
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CloseStrangers();
+  Registry registry;
+  AddKernels(&registry);
+  CpuDevice device(CpuDevice::UsableThreads(), options.selection);
+  return worker::ServeDevice(worker::InheritedEnds(options.lanes_per_device),
+                             {.registry = &registry,
+                              .device = &device,
+                              .pin = [](void*, size_t) { return absl::OkStatus(); },
+                              .errors = [] { return std::vector<DeviceErrorCount>(); }});
 }
 
 std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine&) { return {}; }

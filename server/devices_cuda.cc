@@ -58,8 +58,12 @@ absl::StatusOr<std::vector<std::string>> SelectGpus(const std::string& selection
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const std::string& name,
-                                                const DeviceOptions& options, bool alone) {
-  if (!alone) return worker::StartWorker({name, options.lanes_per_device, options.fault_injection});
+                                                const DeviceOptions& options, int gpus) {
+  if (gpus > 1)
+    return worker::StartWorker({.device = name,
+                                .lanes = options.lanes_per_device,
+                                .devices = gpus,
+                                .fault_injection = options.fault_injection});
   int ordinal;
   ASSIGN_OR_RETURN(ordinal, OrdinalOf(name));
   return CudaDevice::Open(ordinal);
@@ -111,11 +115,13 @@ absl::Status AddFaultInjection(Registry* registry) {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+  if (options.cpu_workers > 0)
+    return absl::FailedPreconditionError("--test_cpu_workers is for builds without CUDA");
   std::vector<std::string> names;
   ASSIGN_OR_RETURN(names, SelectGpus(options.selection));
   std::vector<std::unique_ptr<Device>> devices;
   for (const std::string& name : names) {
-    auto device = OpenGpu(name, options, names.size() == 1);
+    auto device = OpenGpu(name, options, static_cast<int>(names.size()));
     if (device.ok())
       devices.push_back(*std::move(device));
     else if (options.selection != "auto")

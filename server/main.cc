@@ -86,6 +86,7 @@ DeviceOptions ToDeviceOptions(const Config& config) {
   options.selection = config.worker_device.empty() ? config.devices : config.worker_device;
   options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
   options.fault_injection = config.fault_injection;
+  options.cpu_workers = config.cpu_workers;
   return options;
 }
 
@@ -96,7 +97,8 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
   options.queue = {config.queue_limit, config.queue_mib * kMib,
                    static_cast<int64_t>(config.queue_seconds * 1e9)};
-  options.run_by_caller_ns_max = kRunByCallerNsMax;
+  // Workers have lanes of their own only.
+  options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
   options.lane_spin_ns = kLaneSpinNs;
   options.copy_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2,
                                     kCopyThreadsMin, kCopyThreadsMax);

@@ -18,8 +18,8 @@ int MoveAway(int fd) {
   return moved;
 }
 
-absl::Status SpawnSelf(const std::vector<std::string>& arguments,
-                       const std::vector<int>& inherited) {
+absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
+                                const std::vector<int>& inherited) {
   signal(SIGCHLD, SIG_IGN);  // the system forgets processes that end
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -45,7 +45,7 @@ absl::Status SpawnSelf(const std::vector<std::string>& arguments,
       posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  if (error == 0) return absl::OkStatus();
+  if (error == 0) return pid;
   return absl::ResourceExhaustedError(
       absl::StrCat("no process for ", arguments.front(), ": ", strerror(error)));
 }

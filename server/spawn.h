@@ -1,10 +1,12 @@
 // Starts this very program again, with descriptors under fixed numbers.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace warpcall {
 
@@ -21,9 +23,10 @@ int MoveAway(int fd);
 
 // `arguments` without the program's name and --log_level; `inherited` at kAway or above, at most
 // kAway - kInheritedFirst of them. SIGTERM and what else this process blocks stays blocked: this
-// process decides when the other ends. Nobody waits for it: sockets say when it has ended.
-absl::Status SpawnSelf(const std::vector<std::string>& arguments,
-                       const std::vector<int>& inherited);
+// process decides when the other ends. Nobody waits for it, and its id, which is returned, may be
+// another's once it has ended: sockets say when that is.
+absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
+                                const std::vector<int>& inherited);
 
 // In the new process: closes what others left open for it below kInheritedFirst.
 void CloseStrangers();

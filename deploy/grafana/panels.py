@@ -200,7 +200,8 @@ MEMORY = [
 GPU = [
     Panel("Devices healthy", "short",
           [(f"warpcall_device_healthy{{{DEVICE}}}", DEVICE_LEGEND)],
-          "0: lost until the server is restarted; its log and the errors beside say why.", most=1),
+          "0: its worker is being started again or, for more than seconds, it is lost until the "
+          "server is; the log says why.", most=1),
     Panel("Multiprocessors active, and occupancy", "percentunit",
           [(f"warpcall_gpu_sm_active_ratio{{{DEVICE}}}", DEVICE_LEGEND + " active"),
            (f"warpcall_gpu_sm_occupancy_ratio{{{DEVICE}}}", DEVICE_LEGEND + " occupancy")],

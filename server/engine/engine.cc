@@ -47,6 +47,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
   std::unique_ptr<Engine> engine(new Engine(registry, options));
   for (std::unique_ptr<Device>& device : devices)
     RETURN_IF_ERROR(engine->AddDevice(std::move(device), options));
+  for (const std::unique_ptr<Runner>& runner : engine->runners_)
+    runner->device->OnLost([owner = engine.get()] { owner->NoteLoss(); });
   return engine;
 }
 
@@ -84,6 +86,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
 }
 
 Engine::~Engine() {
+  for (const std::unique_ptr<Runner>& runner : runners_) runner->device->OnLost(nullptr);
   for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
 }
 
@@ -106,7 +109,9 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
     if (!able.empty() && device(able.front()).properties().kind != properties.kind) continue;
     if (!device(i).healthy()) {
       lost = true;
-      reasons.push_back(absl::StrCat(properties.name, ": the device was lost"));
+      reasons.push_back(absl::StrCat(properties.name, device(i).lost()
+                                                          ? ": the device was lost"
+                                                          : ": the device is being started again"));
       continue;
     }
     absl::StatusOr<const Row*> row = registry_.Select(kernel, implementation, problem, properties);
@@ -135,7 +140,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
 void Engine::NoteLoss() {
   const DeviceKind kind = device(0).properties().kind;
   for (int i = 0; i < device_count(); ++i)
-    if (device(i).properties().kind == kind && device(i).healthy()) return;
+    if (device(i).properties().kind == kind && !device(i).lost()) return;
   if (!devices_lost_.exchange(true)) on_devices_lost_();
 }
 
@@ -235,6 +240,7 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.memory_used_bytes = memory.used_bytes;
     snapshot.memory_reserved_bytes = memory.reserved_bytes;
     snapshot.healthy = runner->device->healthy();
+    snapshot.restarts = runner->device->restarts();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;
     snapshot.bandwidth_ceiling_bytes_per_second = runner->bandwidth_bytes_per_second.load();
   }

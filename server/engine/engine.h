@@ -69,7 +69,8 @@ class Engine {
   // Which row on which device runs `problem`: the first device, in order of preference, that
   // `device_name` names (empty: any healthy one) and that has a matching row; among devices of one
   // kind the one with the least predicted work: see Balancer. NOT_FOUND lists the devices;
-  // UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are lost.
+  // UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are lost or
+  // being started again.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name, const Problem& problem) const;
 
@@ -86,7 +87,8 @@ class Engine {
   // True when every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
 
-  // What trials of a row (Row::id) on this machine have shown: predicts work that no job was of yet.
+  // What trials of a row (Row::id) on this machine have shown: predicts work that no job was of
+  // yet.
   void SetRate(int row, const ServiceRate& rate) { history_.SetRate(row, rate); }
 
   // The most that a copy within the device's memory was measured to reach; 0 until it was.

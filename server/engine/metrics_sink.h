@@ -89,6 +89,7 @@ struct DeviceSnapshot {
   int64_t memory_used_bytes = 0;
   int64_t memory_reserved_bytes = 0;
   bool healthy = true;
+  int64_t restarts = 0;  // of the worker process that serves it
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
   double bandwidth_ceiling_bytes_per_second = 0;  // of its memory, as measured; 0: not yet

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::strin
   auto child = std::make_unique<Child>(pair[0]);
   const int theirs = MoveAway(pair[1]);
   if (theirs < 0) return absl::ResourceExhaustedError("no descriptors for another process");
-  const absl::Status spawned = SpawnSelf(arguments, {theirs});
+  const absl::Status spawned = SpawnSelf(arguments, {theirs}).status();
   close(theirs);  // so that the child's end is seen
   RETURN_IF_ERROR(spawned);
   return child;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -155,8 +156,16 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceProperties& properties() const = 0;
-  // False for good once the device was lost.
+  // Whether the device works. One that does not may come back, unless it is lost.
   virtual bool healthy() const = 0;
+  // True for good once nothing but a new process of this program could bring the device back.
+  virtual bool lost() const { return !healthy(); }
+  // Calls `on_lost`, on any thread, should the device be lost while no job is there to find out;
+  // null: not any more, and no call runs when this returns. For devices whose jobs always find out,
+  // nothing.
+  virtual void OnLost([[maybe_unused]] std::function<void()> on_lost) {}
+  // How often what serves the device was started again.
+  virtual int64_t restarts() const { return 0; }
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   // Host memory that the device copies from and to at full speed (pinned on a GPU). Slow: at start
   // only.

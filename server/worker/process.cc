@@ -1,8 +1,10 @@
 #include "server/worker/process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,64 +19,89 @@
 namespace warpcall::worker {
 namespace {
 
+absl::Status NoDescriptors() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no descriptors for a worker process: ", strerror(errno)));
+}
+
 // Descriptors on both sides; closes what was not taken.
-struct Sockets {
+struct Descriptors {
   std::vector<int> server;
   std::vector<int> worker;
 
-  ~Sockets() {
+  ~Descriptors() {
     for (const int fd : server) close(fd);
-    for (const int fd : worker) close(fd);
+    CloseWorkers();
   }
-  absl::Status Add() {
+  void CloseWorkers() {
+    for (const int fd : worker) close(fd);
+    worker.clear();
+  }
+  absl::Status AddForWorker(int fd) {
+    if (fd < 0) return NoDescriptors();
+    worker.push_back(fd);
+    return absl::OkStatus();
+  }
+  absl::Status AddSockets() {
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
-      return absl::ResourceExhaustedError(
-          absl::StrCat("no sockets for a worker process: ", strerror(errno)));
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return NoDescriptors();
     server.push_back(pair[0]);
-    worker.push_back(MoveAway(pair[1]));
-    return worker.back() >= 0 ? absl::OkStatus()
-                              : absl::ResourceExhaustedError("no descriptors for a worker process");
+    return AddForWorker(MoveAway(pair[1]));
+  }
+  // A file that the server has, or, below 0, could not open.
+  absl::Status AddFile(int file) {
+    return AddForWorker(file < 0 ? file : fcntl(file, F_DUPFD_CLOEXEC, kAway));
   }
 };
 
-absl::Status Spawn(const WorkerOptions& options, const std::vector<int>& inherited) {
-  std::vector<std::string> arguments = {absl::StrCat("--worker_device=", options.device),
-                                        absl::StrCat("--lanes_per_device=", options.lanes)};
-  if (options.fault_injection) arguments.push_back("--test_fault_injection");
-  return SpawnSelf(arguments, inherited);
+// A descriptor of the process that holds the other end of `control`; -1 where there is none to be
+// had, or the process has ended and its id may be another's.
+int OpenProcess(pid_t pid, int control) {
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  pollfd other_end = {control, 0, 0};
+  if (process < 0 || poll(&other_end, 1, 0) == 0) return process;
+  close(process);
+  return -1;
 }
 
 }  // namespace
 
+absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging) {
+  Descriptors descriptors;
+  RETURN_IF_ERROR(descriptors.AddSockets());
+  RETURN_IF_ERROR(descriptors.AddFile(staging));
+  descriptors.server.push_back(memfd_create("warpcall-mail", MFD_CLOEXEC));
+  RETURN_IF_ERROR(descriptors.AddFile(descriptors.server.back()));
+  for (int i = 0; i < options.lanes; ++i) RETURN_IF_ERROR(descriptors.AddSockets());
+  std::vector<std::string> arguments = {absl::StrCat("--worker_device=", options.device),
+                                        absl::StrCat("--lanes_per_device=", options.lanes)};
+  if (options.fault_injection) arguments.push_back("--test_fault_injection");
+  pid_t pid;
+  ASSIGN_OR_RETURN(pid, SpawnSelf(arguments, descriptors.worker));
+  // So that the worker's death is seen.
+  descriptors.CloseWorkers();
+  std::vector<int> mine;
+  mine.swap(descriptors.server);
+  return LinkEnds{.control = mine[0],
+                  .mail = mine[1],
+                  .process = OpenProcess(pid, mine[0]),
+                  .lanes = {mine.begin() + 2, mine.end()}};
+}
+
 absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& options) {
-  Sockets sockets;
-  for (int i = 0; i < 1 + options.lanes; ++i) RETURN_IF_ERROR(sockets.Add());
-  const int staging = memfd_create("warpcall-staging", MFD_CLOEXEC);
-  const int shared = staging < 0 ? -1 : fcntl(staging, F_DUPFD_CLOEXEC, kAway);
-  if (shared < 0)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no shared memory for a worker process: ", strerror(errno)));
-  std::vector<int> inherited = sockets.worker;
-  inherited.insert(inherited.begin() + 1, shared);
-  const absl::Status spawned = Spawn(options, inherited);
-  close(shared);
-  if (!spawned.ok()) {
-    close(staging);
-    return spawned;
-  }
-  const int control = sockets.server.front();
-  std::vector<int> lanes(sockets.server.begin() + 1, sockets.server.end());
-  sockets.server.clear();
-  // The worker's ends close here, so that its death is seen.
-  for (const int fd : sockets.worker) close(fd);
-  sockets.worker.clear();
-  return RemoteDevice::Connect(control, staging, std::move(lanes));
+  return RemoteDevice::Create(
+      {.start = [options](int staging) { return SpawnWorker(options, staging); },
+       .lanes = options.lanes,
+       .spin_places = SpinPlacesFor(UsableCores(), options.devices),
+       .clock = options.clock});
 }
 
 Ends InheritedEnds(int lanes) {
-  Ends ends{.control = kInheritedFirst, .staging = kInheritedFirst + 1, .lanes = {}};
-  for (int i = 0; i < lanes; ++i) ends.lanes.push_back(kInheritedFirst + 2 + i);
+  Ends ends{.control = kInheritedFirst,
+            .staging = kInheritedFirst + 1,
+            .mail = kInheritedFirst + 2,
+            .lanes = {}};
+  for (int i = 0; i < lanes; ++i) ends.lanes.push_back(kInheritedFirst + 3 + i);
   return ends;
 }
 

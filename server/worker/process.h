@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/engine/clock.h"
 #include "server/worker/remote_device.h"
 #include "server/worker/worker.h"
 
@@ -14,12 +15,17 @@ namespace warpcall::worker {
 struct WorkerOptions {
   std::string device;  // "cuda:1"
   int lanes = 1;
+  int devices = 1;  // of this server, that have workers
   bool fault_injection = false;
+  Clock clock = MonotonicNs;
 };
 
 // A worker process and the device that it owns. The worker ends with its device's object, with this
-// process, or when its own device is lost.
+// process, or when its own device is lost; in that last case another is started.
 absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& options);
+
+// The process alone, and the server's ends of what joins it: see RemoteOptions::start.
+absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging);
 
 // In the worker: what StartWorker left under fixed numbers.
 Ends InheritedEnds(int lanes);

@@ -1,8 +1,8 @@
-// What the server and its worker processes say to each other: plain structs, one to a datagram,
-// over pairs of local sockets. Both ends are the same program, so layouts agree; but either may
-// have gone mad (a GPU's driver can write where it likes), so each reads the other's bytes as a
-// stranger's: no field is used before it was checked, and none has a type that some bytes are no
-// value of.
+// What the server and its worker processes say to each other: plain structs, one to a datagram on
+// the control socket and one to a mailbox of each lane. Both ends are the same program, so layouts
+// agree; but either may have gone mad (a GPU's driver can write where it likes), so each reads the
+// other's bytes as a stranger's: no field is used before it was checked, and none has a type that
+// some bytes are no value of.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,7 @@ struct Hello {
 // WireStatus when the worker's device can use it.
 struct StagingReady {
   uint64_t bytes;
+  int32_t spin_places;  // for lanes that wait for work: see SpinPlaces
 };
 
 struct WireTensor {
@@ -68,7 +69,7 @@ struct WireAttribute {
   char as_text[kTextBytes];
 };
 
-// server -> worker on a lane's socket.
+// server -> worker in a lane's mailbox.
 struct RunRequest {
   int32_t row;  // Row::id, the same in both
   int32_t input_count;

@@ -1,8 +1,12 @@
 #include "server/worker/remote_device.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -10,32 +14,43 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
+#include "server/log.h"
 
 namespace warpcall::worker {
+namespace {
 
-// Sends a job to its lane's socket and waits for the answer.
+// CUDA's start takes about a second a GPU, and pinning another for each 10 GiB of staging.
+constexpr absl::Duration kStartTimeout = absl::Seconds(120);
+
+// Adds what `more` counts to `sum`, which may be shorter.
+void AddCounts(const std::vector<int64_t>& more, std::vector<int64_t>* sum) {
+  sum->resize(std::max(sum->size(), more.size()));
+  for (size_t i = 0; i < more.size(); ++i) (*sum)[i] += more[i];
+}
+
+}  // namespace
+
+// Hands a job to its lane in the worker and waits for the answer.
 class RemoteExecutor final : public Executor {
  public:
-  RemoteExecutor(RemoteDevice* device, int socket) : device_(device), socket_(socket) {}
+  RemoteExecutor(RemoteDevice* device, size_t lane) : device_(device), lane_(lane) {}
 
   absl::Status BindThread() override { return absl::OkStatus(); }
 
   absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) override {
-    if (!device_->healthy())
-      return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
+    const std::shared_ptr<Link> link = device_->link();
+    if (link == nullptr)
+      return Gone(job, device_->lost() ? "it was lost" : "its worker is being started again");
     ASSIGN_OR_RETURN(RunRequest request, ToWire(job));
     for (size_t i = 0; i < staging.size(); ++i)
       request.offsets[i] = staging[i].bytes == 0
                                ? 0
                                : static_cast<uint64_t>(staging[i].data - device_->staging_memory_);
-    absl::Status sent = Send(socket_, request);
-    absl::StatusOr<RunReply> reply =
-        sent.ok() ? Receive<RunReply>(socket_) : absl::StatusOr<RunReply>(sent);
+    const absl::StatusOr<RunReply> reply = link->Run(lane_, request);
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
-      device_->MarkLost();
-      return absl::UnavailableError(
-          absl::StrCat(device_->properties().name, ": ", received.message()));
+      device_->NoteBroken(link.get());
+      return Gone(job, received.message());
     }
     device_->Note(*reply);
     RequestTrace& trace = *job.trace;
@@ -46,30 +61,45 @@ class RemoteExecutor final : public Executor {
     trace.device_ns = reply->device_ns;
     trace.launch = reply->launch;
     absl::Status status = FromWire(reply->status);
+    if (reply->healthy == 0) {
+      device_->NoteBroken(link.get());
+      if (!status.ok()) trace.reject_reason = RejectReason::kDeviceLost;
+    }
     return reply->has_pushback != 0 ? WithRetryPushback(std::move(status), reply->pushback_ms)
                                     : status;
   }
 
  private:
+  // Said here, because the next worker may be at work before anyone asks for the device's health.
+  absl::Status Gone(const Job& job, absl::string_view why) const {
+    job.trace->reject_reason = RejectReason::kDeviceLost;
+    return absl::UnavailableError(absl::StrCat(device_->properties().name, ": ", why));
+  }
+
   RemoteDevice* const device_;
-  const int socket_;
+  const size_t lane_;
 };
 
-absl::StatusOr<std::unique_ptr<RemoteDevice>> RemoteDevice::Connect(int control, int staging,
-                                                                    std::vector<int> lanes) {
-  std::unique_ptr<RemoteDevice> device(new RemoteDevice(control, staging, std::move(lanes)));
-  ASSIGN_OR_RETURN(const Hello hello, Receive<Hello>(control));
-  RETURN_IF_ERROR(FromWire(hello.status));
+absl::StatusOr<std::unique_ptr<RemoteDevice>> RemoteDevice::Create(RemoteOptions options) {
+  std::unique_ptr<RemoteDevice> device(new RemoteDevice(std::move(options)));
+  device->staging_ = memfd_create("warpcall-staging", MFD_CLOEXEC);
+  device->stop_ = eventfd(0, EFD_CLOEXEC);
+  if (device->staging_ < 0 || device->stop_ < 0)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no descriptors for a worker process: ", strerror(errno)));
+  Hello hello;
+  std::shared_ptr<Link> link;
+  ASSIGN_OR_RETURN(link, device->StartWorker(&hello));
   ASSIGN_OR_RETURN(device->properties_, FromWire(hello));
-  absl::MutexLock lock(&device->mutex_);
-  device->memory_.total_bytes = device->properties_.memory_bytes;
+  device->Serve(std::move(link));
   return device;
 }
 
 RemoteDevice::~RemoteDevice() {
-  close(control_);
-  close(staging_);
-  for (const int lane : lanes_) close(lane);
+  if (stop_ >= 0) eventfd_write(stop_, 1);
+  if (supervisor_.joinable()) supervisor_.join();
+  if (stop_ >= 0) close(stop_);
+  if (staging_ >= 0) close(staging_);
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> RemoteDevice::CreateStream() {
@@ -87,10 +117,138 @@ absl::StatusOr<Buffer> RemoteDevice::AllocateStaging(size_t bytes) {
   Buffer buffer(
       memory, bytes, [](void*, void* data, size_t size) { munmap(data, size); }, nullptr);
   staging_memory_ = static_cast<char*>(memory);
-  RETURN_IF_ERROR(Send(control_, StagingReady{bytes}));
-  ASSIGN_OR_RETURN(const WireStatus pinned, Receive<WireStatus>(control_));
-  RETURN_IF_ERROR(FromWire(pinned));
+  staging_bytes_ = bytes;
+  std::shared_ptr<Link> first = link();
+  RETURN_IF_ERROR(ShareStaging(*first));
+  supervisor_ =
+      std::thread([this, first = std::move(first)]() mutable { Supervise(std::move(first)); });
   return buffer;
+}
+
+absl::Status RemoteDevice::AwaitWorker(const Link& link, absl::Duration timeout) {
+  pollfd sockets[] = {{stop_, POLLIN, 0}, {link.control(), POLLIN, 0}};
+  const int timeout_ms = timeout == absl::InfiniteDuration()
+                             ? -1
+                             : static_cast<int>(absl::ToInt64Milliseconds(timeout));
+  int ready;
+  do {
+    ready = poll(sockets, 2, timeout_ms);
+  } while (ready < 0 && errno == EINTR);
+  if (sockets[0].revents != 0) return absl::CancelledError("the device is being closed");
+  if (ready == 0)
+    return absl::DeadlineExceededError(
+        absl::StrCat("the worker process said nothing for ", absl::FormatDuration(timeout)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Link>> RemoteDevice::StartWorker(Hello* hello) {
+  absl::StatusOr<LinkEnds> ends = options_.start(staging_);
+  if (!ends.ok()) return std::move(ends).status();
+  std::shared_ptr<Link> link;
+  ASSIGN_OR_RETURN(link, Link::Open(*std::move(ends), options_.spin_places));
+  RETURN_IF_ERROR(AwaitWorker(*link, kStartTimeout));
+  ASSIGN_OR_RETURN(*hello, Receive<Hello>(link->control()));
+  RETURN_IF_ERROR(FromWire(hello->status));
+  return link;
+}
+
+absl::Status RemoteDevice::ShareStaging(const Link& link) {
+  RETURN_IF_ERROR(Send(link.control(), StagingReady{staging_bytes_, options_.spin_places}));
+  RETURN_IF_ERROR(AwaitWorker(link, kStartTimeout));
+  ASSIGN_OR_RETURN(const WireStatus pinned, Receive<WireStatus>(link.control()));
+  return FromWire(pinned);
+}
+
+std::shared_ptr<Link> RemoteDevice::link() const {
+  absl::MutexLock lock(&mutex_);
+  return link_;
+}
+
+void RemoteDevice::Serve(std::shared_ptr<Link> link) {
+  absl::MutexLock lock(&mutex_);
+  AddCounts(errors_, &past_errors_);
+  errors_.clear();
+  memory_ = MemoryUsage();
+  memory_.total_bytes = properties_.memory_bytes;
+  link_ = std::move(link);
+  serving_.store(true, std::memory_order_release);
+}
+
+void RemoteDevice::NoteBroken(Link* link) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (link_.get() == link) {
+      link_.reset();
+      serving_.store(false, std::memory_order_release);
+    }
+  }
+  link->Break();
+}
+
+void RemoteDevice::Note(const RunReply& reply) {
+  absl::MutexLock lock(&mutex_);
+  memory_ = reply.memory;
+  errors_.assign(reply.errors, reply.errors + kErrorCodesMax);
+}
+
+void RemoteDevice::Supervise(std::shared_ptr<Link> link) {
+  while (link != nullptr && AwaitWorker(*link, absl::InfiniteDuration()).ok()) {
+    NoteBroken(link.get());
+    Log(LogLevel::kError, "a worker process ended", {{"device", properties_.name}});
+    link.reset();
+    link = Restart();
+  }
+}
+
+std::shared_ptr<Link> RemoteDevice::Restart() {
+  for (;;) {
+    const absl::optional<int64_t> pause_ns = rule_.PauseAfterFailure(options_.clock());
+    if (!pause_ns.has_value()) {
+      BeLost();
+      return nullptr;
+    }
+    pollfd stop = {stop_, POLLIN, 0};
+    if (poll(&stop, 1, static_cast<int>(*pause_ns / 1'000'000)) > 0) return nullptr;
+    absl::StatusOr<std::shared_ptr<Link>> another = StartAnother();
+    if (another.ok()) {
+      restarts_.fetch_add(1, std::memory_order_relaxed);
+      Serve(*another);
+      Log(LogLevel::kInfo, "a worker process was started again", {{"device", properties_.name}});
+      return *std::move(another);
+    }
+    if (absl::IsCancelled(another.status())) return nullptr;
+    Log(LogLevel::kError, "a worker process did not start again",
+        {{"device", properties_.name}, {"error", another.status().message()}});
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Link>> RemoteDevice::StartAnother() {
+  Hello hello;
+  std::shared_ptr<Link> link;
+  ASSIGN_OR_RETURN(link, StartWorker(&hello));
+  ASSIGN_OR_RETURN(const DeviceProperties found, FromWire(hello));
+  if (found.name != properties_.name || found.description != properties_.description ||
+      found.pci_bus_id != properties_.pci_bus_id)
+    return absl::FailedPreconditionError(absl::StrCat("another device answers for it: ", found.name,
+                                                      ", ", found.description, " at ",
+                                                      found.pci_bus_id));
+  RETURN_IF_ERROR(ShareStaging(*link));
+  return link;
+}
+
+void RemoteDevice::BeLost() {
+  Log(LogLevel::kError, "a device is given up: its worker failed too often",
+      {{"device", properties_.name},
+       {"failures", static_cast<int64_t>(RestartRule::kFailuresMax)},
+       {"within_seconds", RestartRule::kWindowNs / 1'000'000'000}});
+  lost_.store(true, std::memory_order_release);
+  absl::MutexLock lock(&on_lost_mutex_);
+  if (on_lost_ != nullptr) on_lost_();
+}
+
+void RemoteDevice::OnLost(std::function<void()> on_lost) {
+  absl::MutexLock lock(&on_lost_mutex_);
+  on_lost_ = std::move(on_lost);
 }
 
 MemoryUsage RemoteDevice::memory_usage() const {
@@ -99,22 +257,18 @@ MemoryUsage RemoteDevice::memory_usage() const {
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> RemoteDevice::CreateExecutor() {
-  if (lanes_used_ == lanes_.size())
+  const auto lanes = static_cast<size_t>(options_.lanes);
+  if (lanes_used_ == lanes)
     return absl::ResourceExhaustedError(
-        absl::StrCat(properties_.name, " was started for ", lanes_.size(), " lanes"));
-  return std::make_unique<RemoteExecutor>(this, lanes_[lanes_used_++]);
+        absl::StrCat(properties_.name, " was started for ", lanes, " lanes"));
+  return std::make_unique<RemoteExecutor>(this, lanes_used_++);
 }
 
 std::vector<int64_t> RemoteDevice::error_counts() const {
   absl::MutexLock lock(&mutex_);
-  return errors_;
-}
-
-void RemoteDevice::Note(const RunReply& reply) {
-  if (reply.healthy == 0) MarkLost();
-  absl::MutexLock lock(&mutex_);
-  memory_ = reply.memory;
-  errors_.assign(reply.errors, reply.errors + kErrorCodesMax);
+  std::vector<int64_t> counts = past_errors_;
+  AddCounts(errors_, &counts);
+  return counts;
 }
 
 }  // namespace warpcall::worker

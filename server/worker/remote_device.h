@@ -1,63 +1,108 @@
 // The server's side of a worker: a device that another process owns, so that its fatal errors stay
-// there.
+// there. A worker that ends is started again; staging memory stays where it is.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/metrics_sink.h"
 #include "server/runtime/device.h"
+#include "server/worker/link.h"
 #include "server/worker/protocol.h"
+#include "server/worker/restart_rule.h"
 
 namespace warpcall::worker {
 
+struct RemoteOptions {
+  // Starts a worker that maps the file `staging`, which stays the caller's. Called again, on
+  // another thread, when that worker has ended.
+  std::function<absl::StatusOr<LinkEnds>(int staging)> start;
+  int lanes = 1;
+  int spin_places = 0;  // in this process and in the worker each: see SpinPlaces
+  Clock clock = MonotonicNs;
+};
+
 class RemoteDevice final : public Device {
  public:
-  // Takes over the server's ends of the sockets and the file for staging memory. Waits for the
-  // worker to say what its device is.
-  static absl::StatusOr<std::unique_ptr<RemoteDevice>> Connect(int control, int staging,
-                                                               std::vector<int> lanes);
-  // The worker ends when the sockets are closed.
+  // Starts the first worker and waits for it to say what its device is.
+  static absl::StatusOr<std::unique_ptr<RemoteDevice>> Create(RemoteOptions options);
+  // Ends the worker.
   ~RemoteDevice() override;
 
   const DeviceProperties& properties() const override { return properties_; }
-  bool healthy() const override { return !lost_.load(std::memory_order_acquire); }
+  // False while there is no worker.
+  bool healthy() const override { return serving_.load(std::memory_order_acquire); }
+  bool lost() const override { return lost_.load(std::memory_order_acquire); }
+  int64_t restarts() const override { return restarts_.load(std::memory_order_relaxed); }
+  void OnLost(std::function<void()> on_lost) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
-  // Shared with the worker, which pins it. REQUIRES: called once.
+  // Shared with the worker, which pins it. From here on a worker that ends is started again.
+  // REQUIRES: called once.
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
   // Both are the worker's to decide.
   bool KernelsUseStaging(size_t, bool) const override { return false; }
   size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;
 
-  // For the next of the lanes that it was connected with; RESOURCE_EXHAUSTED beyond.
+  // For the next of the lanes; RESOURCE_EXHAUSTED beyond.
   absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor();
-  // How often the worker saw each error, in the order of its DeviceErrorCounts.
+  // How often its workers saw each error, in the order of their DeviceErrorCounts.
   std::vector<int64_t> error_counts() const;
 
  private:
   friend class RemoteExecutor;
 
-  RemoteDevice(int control, int staging, std::vector<int> lanes)
-      : control_(control), staging_(staging), lanes_(std::move(lanes)) {}
-  void MarkLost() { lost_.store(true, std::memory_order_release); }
+  explicit RemoteDevice(RemoteOptions options) : options_(std::move(options)) {}
+
+  // A worker that has said hello.
+  absl::StatusOr<std::shared_ptr<Link>> StartWorker(Hello* hello);
+  // Lets it map and pin staging.
+  absl::Status ShareStaging(const Link& link);
+  // Until the worker says something, it ends, `timeout` passes, or this object goes: OK in the
+  // first two cases.
+  absl::Status AwaitWorker(const Link& link, absl::Duration timeout);
+
+  // Null while there is no worker.
+  std::shared_ptr<Link> link() const;
+  // The device is unhealthy until the next worker serves it.
+  void NoteBroken(Link* link);
   void Note(const RunReply& reply);
 
-  const int control_;
-  const int staging_;
-  const std::vector<int> lanes_;
-  size_t lanes_used_ = 0;
+  void Supervise(std::shared_ptr<Link> link);
+  // Null when the device is lost or this object goes.
+  std::shared_ptr<Link> Restart();
+  absl::StatusOr<std::shared_ptr<Link>> StartAnother();
+  void Serve(std::shared_ptr<Link> link);
+  void BeLost();
+
+  const RemoteOptions options_;
+  int staging_ = -1;
+  int stop_ = -1;  // readable when this object goes
   DeviceProperties properties_;
   char* staging_memory_ = nullptr;
+  size_t staging_bytes_ = 0;
+  size_t lanes_used_ = 0;
+  RestartRule rule_;
+  std::atomic<bool> serving_{false};
   std::atomic<bool> lost_{false};
+  std::atomic<int64_t> restarts_{0};
   mutable absl::Mutex mutex_;
+  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
   MemoryUsage memory_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> errors_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> errors_ ABSL_GUARDED_BY(mutex_);       // of this worker
+  std::vector<int64_t> past_errors_ ABSL_GUARDED_BY(mutex_);  // of those before it
+  absl::Mutex on_lost_mutex_;  // held while `on_lost_` runs, so that it ends before its target
+  std::function<void()> on_lost_ ABSL_GUARDED_BY(on_lost_mutex_);
+  std::thread supervisor_;
 };
 
 }  // namespace warpcall::worker

@@ -11,30 +11,39 @@
 #include "server/engine/clock.h"
 #include "server/engine/execution.h"
 #include "server/engine/retry_pushback.h"
+#include "server/worker/link.h"
 #include "server/worker/protocol.h"
 
 namespace warpcall::worker {
 namespace {
 
-// One lane: answers requests on its socket until that is closed.
+// What the lanes of one worker share; outlives them.
+struct Shared {
+  const Served& served;
+  int control;
+  absl::Span<char> staging;
+  SpinPlaces places;
+};
+
+// One lane: answers what comes into its mailbox until its socket is closed.
 class LaneServer {
  public:
-  LaneServer(int socket, const Ends& ends, const Served& served, std::unique_ptr<Stream> stream)
+  LaneServer(int socket, LaneMail* mail, Shared* shared, std::unique_ptr<Stream> stream)
       : socket_(socket),
-        control_(ends.control),
-        served_(served),
-        execution_(served.device, std::move(stream), MonotonicNs) {}
+        mail_(mail),
+        shared_(shared),
+        served_(shared->served),
+        execution_(served_.device, std::move(stream), MonotonicNs) {}
 
-  void Serve(absl::Span<char> staging) {
-    staging_ = staging;
+  void Serve() {
     execution_.BindThread().IgnoreError();
-    for (;;) {
-      const absl::StatusOr<RunRequest> request = Receive<RunRequest>(socket_);
+    for (uint32_t nth = 1;; ++nth) {
+      const auto request = mail_->requests.Take(nth, socket_, &shared_->places);
       if (!request.ok()) return;
       const RunReply reply = Answer(*request);
-      if (!Send(socket_, reply).ok()) return;
+      if (!mail_->replies.Put(reply, socket_).ok()) return;
       // Nothing more to serve: ends ServeDevice, and with it the process.
-      if (reply.healthy == 0) shutdown(control_, SHUT_RDWR);
+      if (reply.healthy == 0) shutdown(shared_->control, SHUT_RDWR);
     }
   }
 
@@ -67,7 +76,7 @@ class LaneServer {
     job.op = served_.registry->kernels()[static_cast<size_t>(job.row->kernel)].op;
     job.trace = trace;
     ASSIGN_OR_RETURN(job.problem, ProblemOf(request, *job.op));
-    ASSIGN_OR_RETURN(const auto ranges, RangesOf(request, job.problem, staging_));
+    ASSIGN_OR_RETURN(const auto ranges, RangesOf(request, job.problem, shared_->staging));
     for (size_t i = 0; i < ranges.size(); ++i)
       (i < job.problem.inputs.size() ? job.input_bytes : job.output_bytes) +=
           static_cast<int64_t>(ranges[i].bytes);
@@ -76,14 +85,14 @@ class LaneServer {
   }
 
   const int socket_;
-  const int control_;
-  absl::Span<char> staging_;
+  LaneMail* const mail_;
+  Shared* const shared_;
   const Served& served_;
   Execution execution_;
 };
 
-absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& served) {
-  ASSIGN_OR_RETURN(const StagingReady ready, Receive<StagingReady>(ends.control));
+absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& served,
+                                            const StagingReady& ready) {
   struct stat file;
   const bool exists = fstat(ends.staging, &file) == 0 &&
                       static_cast<uint64_t>(std::max<off_t>(file.st_size, 0)) >= ready.bytes;
@@ -102,15 +111,20 @@ absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& serv
 
 absl::Status ServeDevice(const Ends& ends, const Served& served) {
   RETURN_IF_ERROR(Send(ends.control, ToWire(served.device->properties())));
-  ASSIGN_OR_RETURN(const absl::Span<char> staging, MapStaging(ends, served));
+  ASSIGN_OR_RETURN(const StagingReady ready, Receive<StagingReady>(ends.control));
+  ASSIGN_OR_RETURN(const absl::Span<char> staging, MapStaging(ends, served, ready));
+  MappedMail mail;
+  ASSIGN_OR_RETURN(mail, MappedMail::Map(ends.mail, ends.lanes.size()));
+  Shared shared{served, ends.control, staging, SpinPlaces(ready.spin_places)};
   std::vector<std::unique_ptr<LaneServer>> lanes;
   std::vector<std::thread> threads;
-  for (const int socket : ends.lanes) {
+  for (size_t i = 0; i < ends.lanes.size(); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, served.device->CreateStream());
-    lanes.push_back(std::make_unique<LaneServer>(socket, ends, served, std::move(stream)));
+    lanes.push_back(
+        std::make_unique<LaneServer>(ends.lanes[i], &mail.lane(i), &shared, std::move(stream)));
   }
   for (const std::unique_ptr<LaneServer>& lane : lanes)
-    threads.emplace_back([&lane, staging] { lane->Serve(staging); });
+    threads.emplace_back([&lane] { lane->Serve(); });
   Receive<StagingReady>(ends.control).status().IgnoreError();  // returns when the other end closes
   for (const int socket : ends.lanes) shutdown(socket, SHUT_RDWR);
   for (std::thread& thread : threads) thread.join();

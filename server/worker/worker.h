@@ -11,10 +11,11 @@
 
 namespace warpcall::worker {
 
-// The worker's ends of the sockets, and the staging memory that both processes map.
+// The worker's ends of the sockets, and the files that both processes map.
 struct Ends {
   int control = -1;
-  int staging = -1;  // a file
+  int staging = -1;
+  int mail = -1;  // the lanes' mailboxes
   std::vector<int> lanes;
 };
 

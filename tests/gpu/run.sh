@@ -60,8 +60,16 @@ sanitizer() {
 }
 
 service() { step service python3 "$here/service_check.py" "$here" service; }
-spread() { step spread python3 "$here/service_check.py" "$here" spread; }
-fault() { step fault python3 "$here/service_check.py" "$here" fault; }
+spread() {
+  step spread python3 "$here/workers_check.py" "$here" spread
+  step balance python3 "$here/workers_check.py" "$here" balance
+  TAIL_LINES=20 step hop python3 "$here/workers_check.py" "$here" hop
+  step worker_hop "$here/bin/warpcall_worker_hop_bench"
+}
+fault() {
+  step fault python3 "$here/service_check.py" "$here" fault
+  step restart python3 "$here/workers_check.py" "$here" restart
+}
 inspect() { TAIL_LINES=250 step inspect python3 "$here/inspect_check.py" "$here" "$logs"; }
 scrape() {
   TAIL_LINES=40 step scrape "$here/bin/warpcall_scrape_bench" 1 20

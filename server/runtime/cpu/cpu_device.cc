@@ -10,6 +10,7 @@
 #include <ctime>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -109,8 +110,8 @@ int CpuDevice::UsableThreads() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-CpuDevice::CpuDevice(int threads) : pool_(threads, kComputeNice) {
-  properties_.name = "cpu";
+CpuDevice::CpuDevice(int threads, std::string name) : pool_(threads, kComputeNice) {
+  properties_.name = std::move(name);
   properties_.kind = DeviceKind::kCpu;
   properties_.description = ModelName();
   properties_.memory_bytes = MemoryBytes();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "kernels/cpu/thread_pool.h"
 #include "server/runtime/device.h"
@@ -16,7 +17,7 @@ class CpuDevice final : public Device {
   static int UsableThreads();
 
   // `threads` >= 1 for its kernels.
-  explicit CpuDevice(int threads);
+  explicit CpuDevice(int threads, std::string name = "cpu");
 
   const DeviceProperties& properties() const override { return properties_; }
   bool healthy() const override { return true; }

@@ -2,11 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
@@ -429,41 +427,6 @@ TEST_F(EngineTest, ChoosesTheDeviceWithTheLeastPredictedWork) {
   ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
   // Both are idle again; the one that has done less comes first.
   EXPECT_EQ(engine_->Choose(kernel, "", "", problem)->device, 1);
-}
-
-// The first jobs of a kind load what later ones find loaded. To remember for good how long they
-// were thought to be sent the next thousand to the other device.
-TEST_F(EngineTest, AJobThoughtLongOnceDoesNotTiltTheBalanceForGood) {
-  for (FakeDevice::Control& control : control_)
-    control.on_operation = [this, first = true](const char*) mutable {
-      now_ns_ += std::exchange(first, false) ? 300'000'000 : 10'000;
-      return absl::OkStatus();
-    };
-  int answers[2] = {0, 0};
-  for (int i = 0; i < 400; ++i) {
-    Call call;
-    std::unique_ptr<Job> job = MakeJob(&call);
-    Engine::Choice choice = *engine_->Choose(registry_.kernels()[0], "", "", job->problem);
-    job->device = choice.device;
-    job->load = std::move(choice.load);
-    Run(&call, std::move(job));
-    ASSERT_TRUE(call.status.ok()) << call.status;
-    ++answers[choice.device];
-  }
-  EXPECT_LE(std::abs(answers[0] - answers[1]), 400 * 7 / 100) << answers[0] << ":" << answers[1];
-}
-
-TEST_F(EngineTest, WhatWasChosenAndNotYetSubmittedCounts) {
-  Call call;
-  const std::unique_ptr<Job> job = MakeJob(&call);
-  std::vector<Engine::Choice> choices;
-  int chosen[2] = {0, 0};
-  for (int i = 0; i < 8; ++i) {
-    choices.push_back(*engine_->Choose(registry_.kernels()[0], "", "", job->problem));
-    ++chosen[choices.back().device];
-  }
-  EXPECT_EQ(chosen[0], 4);
-  EXPECT_EQ(chosen[1], 4);
 }
 
 TEST_F(EngineTest, SmallJobsThatAreMeasuredRunOnTheCallersThread) {

@@ -38,6 +38,7 @@ constexpr Family kContract[] = {
     {"warpcall_staging_bytes", "gauge", "device,state"},
     {"warpcall_device_memory_bytes", "gauge", "device,state"},
     {"warpcall_device_healthy", "gauge", "device"},
+    {"warpcall_worker_restarts_total", "counter", "device"},
     {"warpcall_device_busy_seconds_total", "counter", "device"},
     {"warpcall_device_bandwidth_ceiling_bytes_per_second", "gauge", "device"},
     {"warpcall_gpu_sm_active_ratio", "gauge", "device", true},

@@ -214,9 +214,11 @@ TEST_F(SeriesTest, WhatAGpuSaysOfItselfHasASeriesAndWhatItDoesNotSayHasNone) {
 TEST_F(SeriesTest, ALostDeviceIsNotHealthy) {
   std::vector<DeviceSnapshot> snapshots(2);
   snapshots[kCudaDevice].healthy = false;
+  snapshots[kCudaDevice].restarts = 3;
   const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), SinkOptions(snapshots)));
   EXPECT_EQ(samples.at(R"(warpcall_device_healthy{device="cpu"})"), 1);
   EXPECT_EQ(samples.at(R"(warpcall_device_healthy{device="cuda:0"})"), 0);
+  EXPECT_EQ(samples.at(R"(warpcall_worker_restarts_total{device="cuda:0"})"), 3);
 }
 
 TEST_F(SeriesTest, EverythingStartsAtZeroButWhatDescribesTheProcess) {

@@ -16,6 +16,7 @@
 
 #include "kernels/registry.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "server/worker/link.h"
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
 #include "server/worker/worker.h"
@@ -58,10 +59,14 @@ class MadWorker {
  public:
   absl::Status Greet(const void* hello, size_t bytes) {
     EXPECT_TRUE(SendBytes(control_.ends[1], hello, bytes).ok());
-    auto connected =
-        RemoteDevice::Connect(control_.ends[0], memfd_create("test-staging", 0), {lane_.ends[0]});
-    if (!connected.ok()) return connected.status();
-    remote_ = *std::move(connected);
+    const int file = memfd_create("test-mail", MFD_CLOEXEC);
+    mail_ = *MappedMail::Map(file, 1);
+    auto created = RemoteDevice::Create({.start = [&](int) {
+      return LinkEnds{
+          .control = control_.ends[0], .mail = file, .process = -1, .lanes = {lane_.ends[0]}};
+    }});
+    if (!created.ok()) return created.status();
+    remote_ = *std::move(created);
     executor_ = *remote_->CreateExecutor();
     return absl::OkStatus();
   }
@@ -70,27 +75,35 @@ class MadWorker {
     close(lane_.ends[1]);
   }
 
-  // What the server makes of a reply of these bytes.
-  absl::Status Reply(const void* reply, size_t bytes) {
-    EXPECT_TRUE(SendBytes(lane_.ends[1], reply, bytes).ok());
+  // What the server makes of the reply.
+  absl::Status Reply(const RunReply& reply) {
+    EXPECT_TRUE(mail_.lane(0).replies.Put(reply, lane_.ends[1]).ok());
+    return RunJob();
+  }
+  // And of a bell with no mail.
+  absl::Status RingOnly() {
+    const char bell = 0;
+    EXPECT_TRUE(Send(lane_.ends[1], bell).ok());
+    return RunJob();
+  }
+
+  bool healthy() const { return remote_->healthy(); }
+  RequestTrace trace;
+
+ private:
+  absl::Status RunJob() {
     const Kernel* const kernel = *CpuKernels().Find("identity");
     Job job;
     job.op = kernel->op;
     job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
     job.problem = *MakeProblem(*kernel->op, {TensorSpec{DataType::kFloat32, {10}}}, {});
     job.trace = &trace;
-    absl::Status status = executor_->Run(job, {});
-    Receive<RunRequest>(lane_.ends[1]).status().IgnoreError();
-    return status;
+    return executor_->Run(job, {});
   }
-  absl::Status Reply(const RunReply& reply) { return Reply(&reply, sizeof(reply)); }
 
-  bool healthy() const { return remote_->healthy(); }
-  RequestTrace trace;
-
- private:
   Sockets control_;
   Sockets lane_;
+  MappedMail mail_;
   std::unique_ptr<RemoteDevice> remote_;
   std::unique_ptr<Executor> executor_;
 };
@@ -154,9 +167,10 @@ TEST(HostilePeerTest, RandomRepliesLeaveATraceThatMetricsCanRecord) {
   for (int i = 0; i < 500; ++i) {
     MadWorker worker;
     ASSERT_TRUE(worker.Greet(&hello, sizeof(hello)).ok());
-    char bytes[sizeof(RunReply)];
-    for (char& byte : bytes) byte = static_cast<char>(random());
-    EXPECT_FALSE(worker.Reply(bytes, i % 2 == 0 ? sizeof(bytes) : random() % sizeof(bytes)).ok());
+    RunReply reply;
+    auto* const bytes = reinterpret_cast<char*>(&reply);
+    for (size_t k = 0; k < sizeof(reply); ++k) bytes[k] = static_cast<char>(random());
+    EXPECT_FALSE((i % 8 == 0 ? worker.RingOnly() : worker.Reply(reply)).ok());
     EXPECT_LT(static_cast<int>(worker.trace.reject_reason), kRejectReasonCount);
   }
 }
@@ -167,16 +181,19 @@ class MadServer {
   MadServer() {
     staging_ = memfd_create("test-staging", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(staging_, kStagingBytes), 0);
-    worker_ = std::thread([this] {
+    const int file = memfd_create("test-mail", MFD_CLOEXEC);
+    mail_ = *MappedMail::Map(file, 1);
+    worker_ = std::thread([this, file] {
       result_ =
-          ServeDevice({control_.ends[1], staging_, {lane_.ends[1]}},
+          ServeDevice({control_.ends[1], staging_, file, {lane_.ends[1]}},
                       {&CpuKernels(), &device_, [](void*, size_t) { return absl::OkStatus(); },
                        [] { return std::vector<DeviceErrorCount>(); }});
+      close(file);
     });
     EXPECT_TRUE(Receive<Hello>(control_.ends[0]).ok());
   }
   absl::Status ShareStaging(uint64_t bytes) {
-    EXPECT_TRUE(Send(control_.ends[0], StagingReady{bytes}).ok());
+    EXPECT_TRUE(Send(control_.ends[0], StagingReady{bytes, 0}).ok());
     return FromWire(*Receive<WireStatus>(control_.ends[0]));
   }
   ~MadServer() {
@@ -188,8 +205,9 @@ class MadServer {
   }
 
   absl::Status Run(const RunRequest& request) {
-    EXPECT_TRUE(Send(lane_.ends[0], request).ok());
-    const absl::StatusOr<RunReply> reply = Receive<RunReply>(lane_.ends[0]);
+    LaneMail& mail = mail_.lane(0);
+    EXPECT_TRUE(mail.requests.Put(request, lane_.ends[0]).ok());
+    const absl::StatusOr<RunReply> reply = mail.replies.Take(++sent_, lane_.ends[0], &places_);
     return reply.ok() ? FromWire(reply->status) : reply.status();
   }
 
@@ -198,6 +216,9 @@ class MadServer {
   Sockets control_;
   Sockets lane_;
   int staging_ = -1;
+  MappedMail mail_;
+  uint32_t sent_ = 0;
+  SpinPlaces places_{0};
   absl::Status result_;
   std::thread worker_;
 };

@@ -8,13 +8,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "kernels/registry.h"
 #include "server/engine/retry_pushback.h"
 #include "server/runtime/cpu/cpu_device.h"
@@ -40,42 +45,63 @@ const Registry& CpuKernels() {
   return *registry;
 }
 
-// A worker thread that serves `device`, and the server's view of it.
+// A worker's side as a thread: serves `device` until its sockets are closed.
+class WorkerThread {
+ public:
+  WorkerThread(const Served& served, Ends ends) : ends_(std::move(ends)) {
+    thread_ = std::thread([this, &served] {
+      ServeDevice(ends_, served).IgnoreError();
+      Cut();  // as the end of a process does
+    });
+  }
+  ~WorkerThread() {
+    thread_.join();
+    for (const int fd : ends_.lanes) close(fd);
+    for (const int fd : {ends_.control, ends_.staging, ends_.mail}) close(fd);
+  }
+  void Cut() const {
+    shutdown(ends_.control, SHUT_RDWR);
+    for (const int fd : ends_.lanes) shutdown(fd, SHUT_RDWR);
+  }
+
+ private:
+  const Ends ends_;
+  std::thread thread_;
+};
+
+// The server's view of `device`, and the worker threads that serve it one after the other.
 class Pair {
  public:
-  explicit Pair(Device* device) : served_{&CpuKernels(), device, Pin, Errors} {
-    std::vector<int> mine;
-    for (int i = 0; i < 1 + kLanes; ++i) {
-      int pair[2];
-      EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-      mine.push_back(pair[0]);
-      theirs_.push_back(pair[1]);
-    }
-    const int staging = memfd_create("test-staging", MFD_CLOEXEC);
-    ends_ = {theirs_[0], fcntl(staging, F_DUPFD_CLOEXEC, 0),
-             std::vector<int>(theirs_.begin() + 1, theirs_.end())};
-    worker_ = std::thread([this] {
-      result_ = ServeDevice(ends_, served_);
-      for (const int fd : theirs_) close(fd);
-    });
-    auto connected =
-        RemoteDevice::Connect(mine[0], staging, std::vector<int>(mine.begin() + 1, mine.end()));
-    EXPECT_TRUE(connected.ok()) << connected.status();
-    remote_ = *std::move(connected);
+  explicit Pair(Device* device, int spin_places = 0) : served_{&CpuKernels(), device, Pin, Errors} {
+    auto remote = RemoteDevice::Create({.start = [this](int staging) { return Start(staging); },
+                                        .lanes = kLanes,
+                                        .spin_places = spin_places,
+                                        .clock = [this] { return now_ns_.load(); }});
+    EXPECT_TRUE(remote.ok()) << remote.status();
+    remote_ = *std::move(remote);
     auto memory = remote_->AllocateStaging(kStagingBytes);
     EXPECT_TRUE(memory.ok()) << memory.status();
     staging_ = *std::move(memory);
   }
   ~Pair() {
     remote_.reset();
-    worker_.join();
-    close(ends_.staging);
+    workers_.clear();
   }
 
   RemoteDevice& remote() { return *remote_; }
   char* staging() const { return static_cast<char*>(staging_.data()); }
+  void RefuseStarts() { refuses_starts_ = true; }
+  void PassTime(int64_t ns) { now_ns_ += ns; }
+  // Ends the worker that serves at present.
   void CutConnections() {
-    for (const int fd : theirs_) shutdown(fd, SHUT_RDWR);
+    absl::MutexLock lock(&mutex_);
+    workers_.back()->Cut();
+  }
+  void AwaitStarts(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [this, count]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return starts_ >= count; };
+    mutex_.Await(absl::Condition(&reached));
   }
 
  private:
@@ -85,11 +111,34 @@ class Pair {
   }
   static std::vector<DeviceErrorCount> Errors() { return {{"first", 5}, {"second", 7}}; }
 
+  absl::StatusOr<LinkEnds> Start(int staging) {
+    absl::MutexLock lock(&mutex_);
+    ++starts_;
+    if (refuses_starts_) return absl::ResourceExhaustedError("no process");
+    std::vector<int> mine;
+    std::vector<int> theirs;
+    for (int i = 0; i < 1 + kLanes; ++i) {
+      int pair[2];
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+      mine.push_back(pair[0]);
+      theirs.push_back(pair[1]);
+    }
+    const int mail = memfd_create("test-mail", MFD_CLOEXEC);
+    workers_.push_back(
+        std::make_unique<WorkerThread>(served_, Ends{theirs[0],
+                                                     fcntl(staging, F_DUPFD_CLOEXEC, 0),
+                                                     fcntl(mail, F_DUPFD_CLOEXEC, 0),
+                                                     {theirs.begin() + 1, theirs.end()}}));
+    return LinkEnds{
+        .control = mine[0], .mail = mail, .process = -1, .lanes = {mine.begin() + 1, mine.end()}};
+  }
+
   const Served served_;
-  Ends ends_;
-  std::vector<int> theirs_;
-  std::thread worker_;
-  absl::Status result_;
+  std::atomic<int64_t> now_ns_{0};
+  std::atomic<bool> refuses_starts_{false};
+  absl::Mutex mutex_;
+  size_t starts_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<WorkerThread>> workers_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<RemoteDevice> remote_;
   Buffer staging_;
 };
@@ -210,43 +259,109 @@ TEST(WorkerTest, RefusalsKeepTheirReasonAndHint) {
 
 TEST(WorkerTest, ALostDeviceIsToldAndItsWorkerEnds) {
   FakeDevice::Control control;
-  FakeDevice device(&control, "fake:0");
-  Pair pair(&device);
-  auto executor = pair.remote().CreateExecutor();
   control.on_operation = [&](const char*) {
     control.lost = true;
     return absl::UnavailableError("an illegal address");
   };
+  FakeDevice device(&control, "fake:0");
+  Pair pair(&device);
+  pair.RefuseStarts();
+  auto executor = pair.remote().CreateExecutor();
   Work1000 work("gelu");
   const absl::Status status = (*executor)->Run(work.job, work.RangesIn(pair.staging()));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("an illegal address"));
+  EXPECT_EQ(work.trace.reject_reason, RejectReason::kDeviceLost);
   EXPECT_FALSE(pair.remote().healthy());
-  EXPECT_THAT(std::string((*executor)->Run(work.job, work.RangesIn(pair.staging())).message()),
-              HasSubstr("fake:0 was lost"));
+  const absl::Status next = (*executor)->Run(work.job, work.RangesIn(pair.staging()));
+  EXPECT_EQ(next.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(next.message()), HasSubstr("fake:0: "));
 }
 
-TEST(WorkerTest, AWorkerThatDiesIsALostDevice) {
+TEST(WorkerTest, AWorkerThatEndsIsStartedAgainOnTheSameStaging) {
   CpuDevice device(2);
   Pair pair(&device);
   auto executor = pair.remote().CreateExecutor();
+  auto* const x = reinterpret_cast<float*>(pair.staging());
+  x[999] = 7;
+  for (int restarts = 1; restarts <= 5; ++restarts) {
+    pair.CutConnections();
+    Work1000 during("identity");
+    const absl::Status status = (*executor)->Run(during.job, during.RangesIn(pair.staging()));
+    // Unless the next worker was there before this job.
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_EQ(during.trace.reject_reason, RejectReason::kDeviceLost);
+    }
+    while (pair.remote().restarts() < restarts) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(pair.remote().healthy());
+    Work1000 after("identity");
+    ASSERT_TRUE((*executor)->Run(after.job, after.RangesIn(pair.staging())).ok());
+    EXPECT_EQ(reinterpret_cast<float*>(pair.staging() + 8192)[999], 7);
+    // The first worker answered nothing, each of the others once.
+    EXPECT_EQ(pair.remote().error_counts()[1], 7 * restarts);
+    pair.PassTime(RestartRule::kWindowNs + 1);
+  }
+  EXPECT_FALSE(pair.remote().lost());
+}
+
+TEST(WorkerTest, AThirdFailureWithinAMinuteLosesTheDeviceForGood) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  absl::Notification lost;
+  pair.remote().OnLost([&lost] { lost.Notify(); });
+  auto executor = pair.remote().CreateExecutor();
+  pair.RefuseStarts();
   pair.CutConnections();
+  lost.WaitForNotification();  // the end, and two starts that failed
+  EXPECT_TRUE(pair.remote().lost());
+  EXPECT_FALSE(pair.remote().healthy());
+  EXPECT_EQ(pair.remote().restarts(), 0);
+  pair.AwaitStarts(3);
   Work1000 work("gelu");
   const absl::Status status = (*executor)->Run(work.job, work.RangesIn(pair.staging()));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the worker process is gone"));
-  EXPECT_FALSE(pair.remote().healthy());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it was lost"));
+}
+
+TEST(WorkerTest, LanesThatWaitAwakeCarryTheSameJobs) {
+  CpuDevice device(1);
+  Pair pair(&device, 2);
+  auto executor = pair.remote().CreateExecutor();
+  auto* const x = reinterpret_cast<float*>(pair.staging());
+  for (int i = 0; i < 2000; ++i) {
+    x[999] = static_cast<float>(i);
+    Work1000 work("identity");
+    ASSERT_TRUE((*executor)->Run(work.job, work.RangesIn(pair.staging())).ok());
+    ASSERT_EQ(reinterpret_cast<float*>(pair.staging() + 8192)[999], static_cast<float>(i));
+  }
 }
 
 TEST(WorkerTest, AFailureToOpenTheDeviceReachesTheServer) {
-  int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-  ReportFailure({.control = pair[1], .staging = -1, .lanes = {}},
+  int control[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, control), 0);
+  ReportFailure({.control = control[1], .staging = -1, .mail = -1, .lanes = {}},
                 absl::FailedPreconditionError("no code for this GPU"));
-  const auto connected = RemoteDevice::Connect(pair[0], memfd_create("none", 0), {});
-  EXPECT_EQ(connected.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(connected.status().message(), "no code for this GPU");
-  close(pair[1]);
+  const auto opened = RemoteDevice::Create({.start = [&](int) {
+    return LinkEnds{.control = control[0],
+                    .mail = memfd_create("none", 0),
+                    .process = -1,
+                    .lanes = {dup(control[1])}};
+  }});
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(opened.status().message(), "no code for this GPU");
+  close(control[1]);
+}
+
+TEST(RestartRuleTest, TheFirstStartIsAtOnceTheSecondWaitsAndThereIsNoThird) {
+  RestartRule rule;
+  const int64_t minute = RestartRule::kWindowNs;
+  EXPECT_EQ(rule.PauseAfterFailure(5), 0);
+  EXPECT_EQ(rule.PauseAfterFailure(minute), RestartRule::kSecondPauseNs);
+  EXPECT_EQ(rule.PauseAfterFailure(minute + 5), RestartRule::kSecondPauseNs);  // one is forgotten
+  EXPECT_EQ(rule.PauseAfterFailure(minute + 6), absl::nullopt);
+  RestartRule slow;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(slow.PauseAfterFailure(i * minute), 0);
 }
 
 }  // namespace

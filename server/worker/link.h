@@ -1,0 +1,75 @@
+// The server's ends of all that joins it to one worker process, from that process's start to its
+// end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/worker/mailbox.h"
+#include "server/worker/protocol.h"
+
+namespace warpcall::worker {
+
+// One lane's mailboxes.
+struct LaneMail {
+  Mailbox<RunRequest> requests;
+  Mailbox<RunReply> replies;
+};
+
+// The worker's or the server's mapping of all lanes' mailboxes, which lie in one file.
+class MappedMail {
+ public:
+  // Does not keep `file`, which has been or is made large enough.
+  static absl::StatusOr<MappedMail> Map(int file, size_t lanes);
+  MappedMail() = default;
+  MappedMail(MappedMail&& other) noexcept { *this = std::move(other); }
+  MappedMail& operator=(MappedMail&& other) noexcept;
+  ~MappedMail();
+
+  LaneMail& lane(size_t index) const { return mail_[index]; }
+
+ private:
+  LaneMail* mail_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Descriptors; Link closes them.
+struct LinkEnds {
+  int control = -1;
+  int mail = -1;     // the file of the mailboxes
+  int process = -1;  // to end it by and see its end; -1: it ends with its sockets
+  std::vector<int> lanes;
+};
+
+// Thread-safe, but that each lane is used by one thread at a time.
+class Link {
+ public:
+  // Takes over `ends`. RESOURCE_EXHAUSTED when the mailboxes can't be mapped.
+  static absl::StatusOr<std::unique_ptr<Link>> Open(LinkEnds ends, int spin_places);
+  // Breaks it.
+  ~Link();
+
+  int control() const { return ends_.control; }
+
+  // Hands the lane's worker thread a job and waits for what became of it. UNAVAILABLE when the
+  // process is gone, and then nothing touches the job's memory any more.
+  absl::StatusOr<RunReply> Run(size_t lane, const RunRequest& request);
+
+  // Ends the process; whoever waits for its sockets sees that they are closed. May be called again.
+  void Break();
+
+ private:
+  Link(LinkEnds ends, MappedMail mail, int spin_places);
+  // A second at most: a process that a driver holds on to may take its time.
+  void AwaitEnd() const;
+
+  const LinkEnds ends_;
+  const MappedMail mail_;
+  std::vector<uint32_t> sent_;  // by lane
+  SpinPlaces places_;
+};
+
+}  // namespace warpcall::worker

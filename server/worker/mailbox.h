@@ -1,0 +1,72 @@
+// A place in memory that two processes share, through which one hands the other a message at a
+// time. The reader looks for it awake for a while, then sleeps at a socket, where the writer rings:
+// a hop costs a microsecond while both are at work and a wake-up otherwise. The socket also tells
+// that the other process is gone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace warpcall::worker {
+
+// How many threads of a process may wait awake at once: those that do compete with the threads
+// that they wait for. None does for a while after one has seen that others want its core. Times are
+// MonotonicNs's. Thread-safe.
+class SpinPlaces {
+ public:
+  static constexpr int64_t kRestNs = 100'000'000;
+
+  explicit SpinPlaces(int places) : free_(places) {}
+  bool Take(int64_t now_ns);
+  void Leave() { free_.fetch_add(1, std::memory_order_relaxed); }
+  void Rest(int64_t now_ns) { rest_until_ns_.store(now_ns + kRestNs, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> free_;
+  std::atomic<int64_t> rest_until_ns_{0};
+};
+
+// Places for a process that may use `cores` of the machine and serves `devices` in this way: none
+// where waiting awake would take a core from the work that is waited for.
+int SpinPlacesFor(int cores, int devices);
+// Cores that this process may run on.
+int UsableCores();
+
+// What reader and writer share of a mailbox beside the message. Zero bytes are an empty one.
+struct MailSignal {
+  alignas(64) std::atomic<uint32_t> messages;  // put in so far
+  std::atomic<uint32_t> reader_sleeps;         // 1: and whoever takes it back to 0 acts on it
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// The writer's side, once the message is in place: UNAVAILABLE when the reader slept and is gone.
+absl::Status RingFor(MailSignal* signal, int socket);
+// The reader's side: returns when `messages` have been put in. UNAVAILABLE when the other end is
+// gone, or rang for nothing.
+absl::Status AwaitMail(MailSignal* signal, uint32_t messages, int socket, SpinPlaces* places);
+
+// Messages of one kind in one direction. The writer REQUIRES that the reader has taken the one
+// before: each waits for the other's answer.
+template <typename T>
+struct Mailbox {
+  static_assert(std::is_trivially_copyable_v<T>);
+  MailSignal signal;
+  T message;
+
+  absl::Status Put(const T& to_send, int socket) {
+    message = to_send;
+    return RingFor(&signal, socket);
+  }
+  // The `nth` message, from 1 on: a copy, which the other process cannot change any more.
+  absl::StatusOr<T> Take(uint32_t nth, int socket, SpinPlaces* places) {
+    absl::Status status = AwaitMail(&signal, nth, socket, places);
+    if (!status.ok()) return status;
+    return message;
+  }
+};
+
+}  // namespace warpcall::worker

@@ -1,0 +1,250 @@
+"""Two GPUs and more, each served by a worker process, seen by an independent client.
+
+    workers_check.py PACK spread     mixed requests spread over the GPUs, and a device's name is honoured
+    workers_check.py PACK balance    requests that name no device, closed and open loop
+    workers_check.py PACK hop        what a worker costs a small request
+    workers_check.py PACK restart    a worker that is killed
+
+Prints what it measured; exit status 1 when something is not as it must be. With one GPU: skipped.
+"""
+
+import collections
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+
+import grpc
+import numpy as np
+
+from service_check import (CLIENTS, FLOAT32, WARM_REQUESTS, Client, Problem, Server, await_healthy,
+                           code_of, gelu_request, load_messages, run_clients)
+
+# How far the most served may be from the least.
+BALANCE_MAX = 1.15
+SECONDS = 5
+HEALTHY_AGAIN_SECONDS_MAX = 3
+
+
+def softmax_request(messages):
+    """1 MiB of float32."""
+    data = np.random.default_rng(1).standard_normal((256, 1024), dtype=np.float32).tobytes()
+    request = messages.ExecuteRequest(kernel="softmax", implementation="cuda")
+    request.inputs.add(data_type=FLOAT32, shape=[256, 1024], data=data)
+    return request
+
+
+def gpus_of(client, messages):
+    return [device.name for device in
+            client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]
+
+
+def check_spread(pack):
+    """Two GPUs and more: requests without a device's name spread evenly; a name is honoured."""
+    server = Server(pack)
+    messages = load_messages(pack)
+    client = Client(server.address, messages)
+    gpus = gpus_of(client, messages)
+    if len(gpus) < 2:
+        print("spread over several GPUs: skipped, there is one")
+        return server.stop() == 0
+    named = [client.execute(Problem("gelu", random.Random(i), np.random.default_rng(i)).request(
+        messages, device=gpu)).device == gpu for i in range(20) for gpu in gpus]
+    before = server.metrics()
+    _, failures, _, devices = run_clients(pack, server, 2 * WARM_REQUESTS, 77)
+    after = server.metrics()
+    key = 'warpcall_device_busy_seconds_total{device="%s"}'
+    busy = {gpu: after[key % gpu] - before[key % gpu] for gpu in gpus}
+    counts = [devices[gpu] for gpu in gpus]
+    print(f"requests by device: {dict(devices)}; busy seconds {busy}; names honoured: {all(named)}")
+    even = max(counts) <= 1.2 * min(counts)
+    return server.stop() == 0 and all(named) and not failures and even
+
+
+# ---- balance ----------------------------------------------------------------------------------------
+
+def closed_loop_main(pack, address, seconds, results):
+    """Sends when the answer is there."""
+    messages = load_messages(pack)
+    client = Client(address, messages)
+    request, devices = softmax_request(messages), collections.Counter()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        devices[client.execute(request, timeout=60).device] += 1
+    results.put(devices)
+
+
+def open_loop_main(pack, address, seconds, rate, seed, results):
+    """Sends at random times, on average `rate` a second, whatever has been answered."""
+    messages = load_messages(pack)
+    client = Client(address, messages)
+    request, rng, pending = softmax_request(messages), random.Random(seed), []
+    due = time.monotonic()
+    end = due + seconds
+    while due < end:
+        due += rng.expovariate(rate)
+        time.sleep(max(0, due - time.monotonic()))
+        pending.append(client.execute.future(request, timeout=60))
+    results.put(collections.Counter(future.result().device for future in pending))
+
+
+def answers_of(target, arguments):
+    """Of all clients together, by device."""
+    results = multiprocessing.Queue()
+    clients = [multiprocessing.Process(target=target, args=(*arguments(i), results))
+               for i in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    devices = sum((results.get(timeout=120) for _ in clients), collections.Counter())
+    for client in clients:
+        client.join()
+    return devices
+
+
+def is_even(what, devices, gpus):
+    counts = [devices[gpu] for gpu in gpus]
+    ratio = max(counts) / max(1, min(counts))
+    verdict = "" if ratio <= BALANCE_MAX else f"; FAILED: more than {BALANCE_MAX}"
+    print(f"{what}: {dict(devices)}, most to least {ratio:.3f}{verdict}")
+    return ratio <= BALANCE_MAX
+
+
+def check_balance(pack):
+    server = Server(pack)
+    messages = load_messages(pack)
+    gpus = gpus_of(Client(server.address, messages), messages)
+    if len(gpus) < 2:
+        print("balance: skipped, there is one GPU")
+        return server.stop() == 0
+    # Cold: kernels are loaded while the first requests come.
+    closed = answers_of(closed_loop_main, lambda i: (pack, server.address, SECONDS))
+    ok = is_even(f"{CLIENTS} clients of 1 MiB softmax, closed loop", closed, gpus)
+    for share in (0.1, 0.5):
+        rate = share * sum(closed.values()) / SECONDS / CLIENTS
+        opened = answers_of(open_loop_main,
+                            lambda i, rate=rate: (pack, server.address, SECONDS, rate, i))
+        ok = is_even(f"open loop at {share} of that rate", opened, gpus) and ok
+    return server.stop() == 0 and ok
+
+
+# ---- the hop ------------------------------------------------------------------------------------------
+
+def round_trips_main(pack, address, device, count, results):
+    messages = load_messages(pack)
+    client = Client(address, messages)
+    request = gelu_request(messages, 1 << 10, "")
+    request.implementation, request.device = "", device
+    times = []
+    for i in range(count):
+        start = time.perf_counter()
+        client.execute(request, timeout=60)
+        if i >= count // 5:
+            times.append(time.perf_counter() - start)
+    results.put(times)
+
+
+def check_hop(pack):
+    """4 KiB gelu through a worker beside the CPU device, which is in the server's process."""
+    server = Server(pack)
+    messages = load_messages(pack)
+    gpus = gpus_of(Client(server.address, messages), messages)
+    for clients in (1, CLIENTS):
+        for device in ("cpu", *gpus, "cpu", *gpus):
+            results = multiprocessing.Queue()
+            processes = [multiprocessing.Process(target=round_trips_main, args=(
+                pack, server.address, device, 3000, results)) for _ in range(clients)]
+            for process in processes:
+                process.start()
+            times = sorted(sum((results.get(timeout=120) for _ in processes), []))
+            for process in processes:
+                process.join()
+            print(f"gelu 4 KiB, {clients} client(s), {device:7}: p50 "
+                  f"{statistics.median(times) * 1e6:7.1f} us, p99 "
+                  f"{times[len(times) * 99 // 100] * 1e6:7.1f} us")
+    return server.stop() == 0
+
+
+# ---- restarts -----------------------------------------------------------------------------------------
+
+def worker_of(server, gpu):
+    """The process that serves the GPU."""
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
+                words = file.read().split("\0")
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == server.process.pid and f"--worker_device={gpu}" in words:
+            return int(entry)
+    raise RuntimeError(f"{gpu} has no worker")
+
+
+class Steady(threading.Thread):
+    """A client of one device, or of any, until told to stop: what became of its requests."""
+
+    def __init__(self, address, messages, device):
+        super().__init__()
+        self.client, self.stopped, self.codes = Client(address, messages), False, collections.Counter()
+        self.request = softmax_request(messages)
+        self.request.device = device
+
+    def run(self):
+        while not self.stopped:
+            try:
+                self.client.execute(self.request, timeout=30)
+                self.codes["OK"] += 1
+            except grpc.RpcError as error:
+                self.codes[error.code().name] += 1
+
+    def stop(self):
+        self.stopped = True
+        self.join()
+        return self.codes
+
+
+def check_restart(pack):
+    """kill -9 under load: the others serve on, what the GPU had ends with UNAVAILABLE, it is back soon."""
+    server = Server(pack)
+    messages = load_messages(pack)
+    client = Client(server.address, messages)
+    gpus = gpus_of(client, messages)
+    if len(gpus) < 2:
+        print("restart: skipped, there is one GPU, which has no worker")
+        return server.stop() == 0
+    ok = True
+    for gpu in gpus[:2]:
+        other = next(name for name in gpus if name != gpu)
+        clients = [Steady(server.address, messages, device) for device in (gpu, other, "")]
+        for each in clients:
+            each.start()
+        time.sleep(1)
+        os.kill(worker_of(server, gpu), signal.SIGKILL)
+        back = await_healthy(server, gpu, 1)
+        time.sleep(1)
+        codes = [dict(each.stop()) for each in clients]
+        request = softmax_request(messages)
+        request.device = gpu
+        after = code_of(client.execute, request)
+        print(f"kill -9 of {gpu}'s worker: serves again after {back} s, then {after}; clients of "
+              f"{gpu}: {codes[0]}, of {other}: {codes[1]}, of any: {codes[2]}; health "
+              f"{client.health(b'')}")
+        ok = ok and back is not None and back <= HEALTHY_AGAIN_SECONDS_MAX and after == "OK"
+        ok = ok and set(codes[0]) <= {"OK", "UNAVAILABLE"} and set(codes[1]) == {"OK"}
+        ok = ok and client.health(b"") == 1
+    return server.stop() == 0 and ok
+
+
+def main():
+    pack, mode = sys.argv[1], sys.argv[2]
+    checks = {"spread": check_spread, "balance": check_balance, "hop": check_hop, "restart": check_restart}
+    sys.exit(0 if checks[mode](pack) else 1)
+
+
+if __name__ == "__main__":
+    main()
