@@ -144,6 +144,15 @@ void Engine::NoteLoss() {
   if (!devices_lost_.exchange(true)) on_devices_lost_();
 }
 
+absl::Status Engine::CheckRoomFor(uint64_t connection) const {
+  absl::Status status;
+  for (const std::unique_ptr<Runner>& runner : runners_) {
+    status = runner->scheduler.CheckRoomFor(connection);
+    if (status.ok()) break;
+  }
+  return status;
+}
+
 absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
   const int row = (*job)->row->id;

@@ -74,6 +74,10 @@ class Engine {
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name, const Problem& problem) const;
 
+  // RESOURCE_EXHAUSTED when one more job of `connection` would surely be refused, whatever it is
+  // and whichever device it is for: so that nobody needs to look what it is.
+  absl::Status CheckRoomFor(uint64_t connection) const;
+
   // Takes the job or leaves it with the reason, as Scheduler::Submit. A job that was taken is done
   // exactly once, perhaps before Submit returns.
   absl::Status Submit(std::unique_ptr<Job>* job);

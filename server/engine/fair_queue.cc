@@ -146,21 +146,32 @@ std::unique_ptr<Job> FairQueue::Remove(const JobKey& key) {
   return Take(key.connection, found->second.get(), {key.deadline_ns, key.id});
 }
 
-std::unique_ptr<Job> FairQueue::TakeFromLargest(Resource resource, const Job& newcomer) {
+FairQueue::Connection* FairQueue::FindLarger(Resource resource, uint64_t connection, int64_t more,
+                                             uint64_t* id) const {
   const auto r = static_cast<size_t>(resource);
-  const auto own = connections_.find(newcomer.key.connection);
+  const auto own = connections_.find(connection);
   const int64_t held = own == connections_.end() ? 0 : own->second->load[r];
-  uint64_t largest = 0;
-  Connection* connection = nullptr;
-  for (const auto& [account_ns, id] : by_account_) {
-    Connection* const candidate = connections_.find(id)->second.get();
-    if (connection != nullptr && candidate->load[r] <= connection->load[r]) continue;
-    largest = id;
-    connection = candidate;
+  Connection* largest = nullptr;
+  for (const auto& [account_ns, candidate_id] : by_account_) {
+    Connection* const candidate = connections_.find(candidate_id)->second.get();
+    if (largest != nullptr && candidate->load[r] <= largest->load[r]) continue;
+    *id = candidate_id;
+    largest = candidate;
   }
-  if (connection == nullptr || largest == newcomer.key.connection) return nullptr;
-  if (connection->load[r] <= held + LoadOf(newcomer)[r]) return nullptr;
-  return Take(largest, connection, std::prev(connection->jobs.end())->first);
+  return largest == nullptr || largest->load[r] <= held + more ? nullptr : largest;
+}
+
+bool FairQueue::MakesRoomFor(uint64_t connection) const {
+  uint64_t id = 0;
+  return FindLarger(Resource::kRequests, connection, 1, &id) != nullptr;
+}
+
+std::unique_ptr<Job> FairQueue::TakeFromLargest(Resource resource, const Job& newcomer) {
+  uint64_t id = 0;
+  Connection* const largest = FindLarger(resource, newcomer.key.connection,
+                                         LoadOf(newcomer)[static_cast<size_t>(resource)], &id);
+  if (largest == nullptr || id == newcomer.key.connection) return nullptr;
+  return Take(id, largest, std::prev(largest->jobs.end())->first);
 }
 
 int64_t FairQueue::WorkAheadOf(const Job& job) const {

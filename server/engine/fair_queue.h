@@ -52,6 +52,8 @@ class FairQueue {
   // Null when no such job waits.
   std::unique_ptr<Job> Remove(const JobKey& key);
 
+  // Whether TakeFromLargest would take a job for one more of `connection` that takes one place.
+  bool MakesRoomFor(uint64_t connection) const;
   // Takes the last job of the connection that holds most of `resource`; null unless that is more
   // than `newcomer`'s connection would hold with it.
   std::unique_ptr<Job> TakeFromLargest(Resource resource, const Job& newcomer);
@@ -74,6 +76,9 @@ class FairQueue {
 
   void Charge(uint64_t id, Connection* connection, int64_t ns);
   std::unique_ptr<Job> Take(uint64_t id, Connection* connection, const Order& order);
+  // The connection that holds most of `resource`; null unless that is more than `connection` would
+  // hold with `more`.
+  Connection* FindLarger(Resource resource, uint64_t connection, int64_t more, uint64_t* id) const;
   void ForgetIdle();
 
   Load load_ = {};

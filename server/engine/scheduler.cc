@@ -95,8 +95,7 @@ absl::Status Scheduler::Full(Resource resource, const Job& job, bool displaced) 
   std::string what;
   switch (resource) {
     case Resource::kRequests:
-      what = absl::StrCat(held, " requests waiting, the limit is ", limits_.requests_max,
-                          " (queue_limit)");
+      what = FullOfRequests(held);
       break;
     case Resource::kBytes:
       what = absl::StrCat(held, " bytes waiting", loads([](int64_t bytes) { return bytes; }),
@@ -118,6 +117,27 @@ absl::Status Scheduler::Full(Resource resource, const Job& job, bool displaced) 
                     : "the queue is full: ",
           what)),
       hopeless ? kNeverRetry : PushbackMs(WaitNs(work_ns)));
+}
+
+std::string Scheduler::FullOfRequests(int64_t held) const {
+  return absl::StrCat(held, " requests waiting, the limit is ", limits_.requests_max,
+                      " (queue_limit)");
+}
+
+absl::Status Scheduler::CheckRoomFor(uint64_t connection) const {
+  if (!was_full_.load(std::memory_order_relaxed)) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  const int64_t held = waiting_.load()[static_cast<size_t>(Resource::kRequests)];
+  const bool full = held >= limits_.requests_max;
+  was_full_.store(full, std::memory_order_relaxed);
+  // A draining server says so instead. Small jobs of connections that hold nothing may not need a
+  // place (Pass).
+  if (!full || refusing_ || !waiting_.HasJobsOf(connection) || waiting_.MakesRoomFor(connection))
+    return absl::OkStatus();
+  const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", FullOfRequests(held))),
+      PushbackMs(WaitNs(work_ns)));
 }
 
 absl::Status Scheduler::CheckOpen(const Job& job) const {
@@ -185,6 +205,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     }
     (*job)->submitted_ns = clock_();
     waiting_.Push(std::move(*job));
+    if (waiting_.load()[0] >= limits_.requests_max) was_full_.store(true);
     work_waits_.store(true, std::memory_order_release);
     // A lane that spins takes the first job; whoever takes one calls the next.
     if (!spinning_ || waiting_.load()[0] > 1) CallIdle();

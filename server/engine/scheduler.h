@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,6 +55,11 @@ class Scheduler {
   // connection that holds less than another: the other's last job is ended with
   // RESOURCE_EXHAUSTED, on this thread.
   absl::Status Submit(std::unique_ptr<Job>* job);
+
+  // RESOURCE_EXHAUSTED, as Submit would say, when one more job of `connection` would surely be
+  // refused whatever it is: as many wait as may, others of its own among them, and no other
+  // connection holds more. Cheap while there is room.
+  absl::Status CheckRoomFor(uint64_t connection) const;
 
   // For a job that takes less time than a lane to wake: true when nothing of its connection waits,
   // so that the caller may run it itself at once; false when it should be submitted. Errors as of
@@ -112,6 +118,7 @@ class Scheduler {
   // Why `job` is not let in, or, `displaced`, loses its place, which it has left.
   absl::Status Full(Resource resource, const Job& job, bool displaced) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string FullOfRequests(int64_t held) const;
   int64_t LimitOf(Resource resource) const;
   absl::Status CheckStaging(const Job& job) const;
   std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -135,6 +142,8 @@ class Scheduler {
   mutable absl::Mutex mutex_;
   // The one that became idle last is called first: its core's caches still know the work.
   std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);
+  // As many jobs were waiting as may, and nobody has found it otherwise since.
+  mutable std::atomic<bool> was_full_{false};
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
   bool spinning_ ABSL_GUARDED_BY(mutex_) = false;  // a lane

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/transport/refusals.h"
 
 namespace warpcall {
 
@@ -19,8 +20,24 @@ ExecuteCall::ExecuteCall(ExecuteDeps* deps, grpc::CallbackServerContext* context
 ExecuteCall* ExecuteCall::Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   auto* call = new ExecuteCall(deps, context, request, response);
-  if (absl::Status status = call->Submit(); !status.ok()) call->Finish(status);
+  absl::Status status = call->CheckMessage();
+  if (status.ok()) {
+    status = call->request_.CheckRoom();
+    if (!status.ok() && deps->refusals != nullptr) {
+      call->message_->Clear();
+      deps->refusals->Add([call, status] { call->Finish(status); });
+      return call;
+    }
+  }
+  if (status.ok()) status = call->Submit();
+  if (!status.ok()) call->Finish(status);
   return call;
+}
+
+absl::Status ExecuteCall::CheckMessage() {
+  // The client vanished, or its deadline passed, before the message was complete.
+  if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
+  return request_.CheckMessageLength(static_cast<int64_t>(message_->Length()));
 }
 
 absl::Status ExecuteCall::Submit() {
@@ -32,10 +49,11 @@ absl::Status ExecuteCall::Submit() {
 }
 
 absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
-  // The client vanished, or its deadline passed, before the message was complete.
-  if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
-  RETURN_IF_ERROR(request_.CheckMessageLength(static_cast<int64_t>(message_->Length())));
-  RETURN_IF_ERROR(decoded_.Decode(*message_));
+  if (absl::Status status = decoded_.Decode(*message_); !status.ok()) {
+    if (absl::IsResourceExhausted(status))
+      request_.trace().reject_reason = RejectReason::kMessageBytes;
+    return status;
+  }
   RETURN_IF_ERROR(request_.ReadHeader(decoded_.header()));
   const Problem& problem = request_.problem();
   RETURN_IF_ERROR(decoded_.CheckDataBytes(*request_.kernel().op, problem));

@@ -32,6 +32,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
               const grpc::ByteBuffer* message, grpc::ByteBuffer* response);
   ~ExecuteCall() override { deps_->open_calls.fetch_sub(1); }
 
+  absl::Status CheckMessage();
   absl::Status Submit();
   absl::StatusOr<std::unique_ptr<Job>> MakeJob();
   void Answer(absl::Status status, StagingBuffers outputs);

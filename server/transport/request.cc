@@ -116,6 +116,12 @@ absl::Status Request::Choose(const v1::ExecuteRequest& header, const Problem& pa
   return absl::OkStatus();
 }
 
+absl::Status Request::CheckRoom() {
+  absl::Status status = deps_->engine->CheckRoomFor(key_.connection);
+  if (!status.ok()) trace_.reject_reason = RejectReason::kQueueRequests;
+  return status;
+}
+
 absl::Status Request::CheckMessageBytes(absl::string_view what, int64_t bytes) {
   return NoteTooLong(warpcall::CheckMessageBytes(*deps_, what, bytes));
 }

@@ -23,6 +23,8 @@
 
 namespace warpcall {
 
+class Refusals;
+
 // What all calls use; outlives them.
 struct ExecuteDeps {
   const Registry* registry;
@@ -35,6 +37,9 @@ struct ExecuteDeps {
   // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
   // beside its transfer, small enough that results start early and a stream holds little.
   int64_t stream_window_bytes = 16 << 20;
+  // All that gRPC may hold of what came from clients, whether its message is complete or waits.
+  int64_t received_bytes_max = int64_t{4} << 30;
+  Refusals* refusals = nullptr;  // null: calls are refused where they arrive
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
 };
@@ -84,6 +89,9 @@ class Request {
   // `header` is the one that was read.
   absl::Status Choose(const v1::ExecuteRequest& header, const Problem& part);
 
+  // RESOURCE_EXHAUSTED when the request would be refused whatever it asks for, so that nobody needs
+  // to read it; the trace says so.
+  absl::Status CheckRoom();
   // As above; the trace says so.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
   absl::Status CheckMessageLength(int64_t bytes);

@@ -56,10 +56,13 @@ std::string WithPort(const std::string& address, int port) {
 }  // namespace
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
-    : deps_(deps), service_(std::make_unique<KernelService>(deps)) {}
+    : deps_(deps), service_(std::make_unique<KernelService>(deps)) {
+  deps->refusals = &refusals_;
+}
 
 GrpcServer::~GrpcServer() {
   if (server_ != nullptr) server_->Shutdown();
+  deps_->refusals = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/transport/refusals.h"
 #include "server/transport/request.h"
 
 namespace grpc {
@@ -44,6 +45,7 @@ class GrpcServer {
   explicit GrpcServer(ExecuteDeps* deps);
 
   ExecuteDeps* const deps_;
+  Refusals refusals_;
   std::unique_ptr<KernelService> service_;
   std::vector<std::string> addresses_;
   std::unique_ptr<grpc::Server> server_;

@@ -140,6 +140,46 @@ TEST_F(SchedulerTest, AFullQueueMakesRoomForAConnectionThatHoldsLess) {
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, id}), nullptr);
 }
 
+// Says the same as Submit whenever it refuses; and it refuses whenever Submit is sure to.
+TEST_F(SchedulerTest, RoomIsDeniedBeforehandOnlyToThoseWhoWouldBeRefused) {
+  const auto job_of = [this](uint64_t connection) {
+    std::unique_ptr<Job> job = MakeJob();
+    job->key.connection = connection;
+    return job;
+  };
+  EXPECT_TRUE(scheduler_.CheckRoomFor(1).ok());
+  Submit(job_of(1));
+  Submit(job_of(1));
+  EXPECT_TRUE(scheduler_.CheckRoomFor(1).ok());
+  Submit(job_of(2));
+  std::unique_ptr<Job> third = job_of(1);
+  const absl::Status denied = scheduler_.CheckRoomFor(1);
+  EXPECT_EQ(denied, scheduler_.Submit(&third));
+  EXPECT_EQ(denied.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(RetryPushbackMs(denied).value_or(0), 0);
+  // It would hold as many as the one that holds most: no more room for it than for that one.
+  EXPECT_FALSE(scheduler_.CheckRoomFor(2).ok());
+  // A connection that holds nothing gets a place at another's cost, or none is needed.
+  EXPECT_TRUE(scheduler_.CheckRoomFor(3).ok());
+  scheduler_.Next();
+  EXPECT_TRUE(scheduler_.CheckRoomFor(1).ok());
+  Submit(std::move(third));
+  EXPECT_FALSE(scheduler_.CheckRoomFor(1).ok());
+  scheduler_.Refuse();
+  EXPECT_TRUE(scheduler_.CheckRoomFor(1).ok()) << "a draining server has something else to say";
+}
+
+TEST_F(SchedulerTest, RoomIsNotDeniedToWhoeverHoldsLessThanAnother) {
+  Scheduler scheduler({.limits = {4, 100}, .lanes = 2, .clock = [this] { return now_ns_.load(); }});
+  for (const uint64_t connection : {1, 1, 1, 2}) {
+    std::unique_ptr<Job> job = MakeJob();
+    job->key.connection = connection;
+    EXPECT_TRUE(scheduler.Submit(&job).ok());
+  }
+  EXPECT_FALSE(scheduler.CheckRoomFor(1).ok());
+  EXPECT_TRUE(scheduler.CheckRoomFor(2).ok());
+}
+
 class LongWorkTest : public SchedulerTest {
  protected:
   uint64_t SubmitOf(uint64_t connection, int64_t ns_at_most, int64_t deadline_ns = kNoDeadline) {
