@@ -48,6 +48,10 @@ void AddLimits(CLI::App* app, Config* config) {
   app->add_option("--queue_seconds", config->queue_seconds,
                   "Predicted work that may wait for a device, seconds of one lane")
       ->check(CLI::Range(0.001, 86400.0));
+  app->add_option("--reception_mib", config->reception_mib,
+                  "Memory for messages on their way in, of all connections together, MiB; at least "
+                  "max_message_mib")
+      ->check(CLI::Range(int64_t{64}, int64_t{1} << 20));
   app->add_option(
          "--benchmark_mib", config->benchmark_mib,
          "Memory for the tensors of one Benchmark, or of one Profile that makes its inputs, on the "
@@ -109,6 +113,12 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     *exit_code = app.exit(error, std::cout, std::cerr) == 0 ? 0 : kUsageError;
+    return false;
+  }
+  if (config->reception_mib < config->max_message_mib) {
+    std::cerr << "--reception_mib: " << config->reception_mib
+              << " is less than max_message_mib, which is " << config->max_message_mib << "\n";
+    *exit_code = kUsageError;
     return false;
   }
   ParseLogLevel(log_level, &config->log_level);

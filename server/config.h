@@ -19,6 +19,7 @@ struct Config {
   int64_t queue_limit = 1024;
   int64_t queue_mib = 2048;
   double queue_seconds = 60;
+  int64_t reception_mib = 2048;
   int64_t benchmark_mib = 8192;
   double lame_duck_seconds = 5;
   double drain_seconds = 30;

@@ -155,6 +155,20 @@ bool Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
   return finished;
 }
 
+// What the flags let the server hold on the host, beside some 100 MiB of its own and 64 KiB a
+// connection: README tells how it adds up. Returns what may be held of messages, in MiB.
+int64_t LogMemoryLimits(const Config& config, int devices) {
+  const int64_t staging_mib = config.staging_mib * devices;
+  const int64_t received_mib = config.queue_mib * devices + config.reception_mib;
+  const int64_t inspection_mib = 2 * config.max_message_mib;
+  Log(LogLevel::kInfo, "memory limits",
+      {{"staging_mib", staging_mib},
+       {"received_mib", received_mib},
+       {"inspection_mib", inspection_mib},
+       {"sum_mib", staging_mib + received_mib + inspection_mib}});
+  return received_mib;
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   InstallPhaseWatcher();
   Registry registry;
@@ -181,6 +195,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   deps.stream_window_bytes =
       std::min({deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
                 config.max_message_mib * kMib});
+  deps.received_bytes_max = LogMemoryLimits(config, engine->device_count()) * kMib;
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 

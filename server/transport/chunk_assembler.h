@@ -1,11 +1,12 @@
 // The bytes of one tensor, put together from chunks that may come in any order, without copying
-// them.
+// them, but for splinters.
 #pragma once
 
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,23 +18,41 @@ class ChunkAssembler {
   explicit ChunkAssembler(int64_t bytes) : bytes_(bytes) {}
 
   // `data` stand at `offset`. INVALID_ARGUMENT when they reach outside the tensor or come twice.
-  absl::Status Add(int64_t offset, std::vector<grpc::Slice> data);
+  // Data that are short, or lie in splinters, are gathered: copied to the end of what was gathered
+  // before them, so that neither their number nor the read buffers that they are cut from weigh
+  // much more than they do.
+  absl::Status Add(int64_t offset, const std::vector<grpc::Slice>& data);
 
   int64_t bytes() const { return bytes_; }
   // Everything before this byte has come.
   int64_t complete_bytes() const { return complete_; }
   // Come and not taken.
   int64_t held_bytes() const { return held_; }
+  // What they lie in.
+  int64_t held_pieces() const { return static_cast<int64_t>(pieces_.size()); }
+  // Of all that came.
+  int64_t gathered_bytes() const { return gathered_bytes_; }
 
   // The next `count` bytes in order, in pieces. REQUIRES: they have come.
   std::vector<grpc::Slice> Take(int64_t count);
 
  private:
+  struct Piece {
+    int64_t size() const;
+
+    grpc::Slice slice;
+    std::string gathered;  // instead of the slice, unless empty
+  };
+
+  void Gather(int64_t offset, const std::vector<grpc::Slice>& data);
+  static grpc::Slice ToSlice(Piece piece);
+
   const int64_t bytes_;
   int64_t taken_ = 0;
   int64_t complete_ = 0;
   int64_t held_ = 0;
-  std::map<int64_t, grpc::Slice> pieces_;  // by offset; none empty, none overlaps another
+  int64_t gathered_bytes_ = 0;
+  std::map<int64_t, Piece> pieces_;  // by offset; none empty, none overlaps another
 };
 
 }  // namespace warpcall

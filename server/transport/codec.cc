@@ -6,9 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall {
 namespace {
+
+// Slices of a message: any number up to the first, and then one for so many bytes. gRPC's clients
+// send frames of 16 KiB, networks packets of half a KiB and more.
+constexpr size_t kSlicesFree = 4096;
+constexpr size_t kSliceBytesMin = 256;
 
 // Of a response with one output of a few dimensions.
 constexpr size_t kHeaderBytesUsual = 256;
@@ -67,9 +73,18 @@ absl::StatusOr<Problem> ProblemOf(
 
 }  // namespace
 
+absl::Status DumpSlices(const grpc::ByteBuffer& message, std::vector<grpc::Slice>* slices) {
+  if (!message.Dump(slices).ok()) return absl::InternalError("the message's bytes are unreadable");
+  const size_t limit = kSlicesFree + message.Length() / kSliceBytesMin;
+  if (slices->size() <= limit) return absl::OkStatus();
+  return WithRetryPushback(absl::ResourceExhaustedError(
+                               absl::StrCat("the message's ", message.Length(), " bytes came in ",
+                                            slices->size(), " pieces; the limit is ", limit)),
+                           kNeverRetry);
+}
+
 absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
-  if (!message.Dump(&slices_).ok())
-    return absl::InternalError("the request's bytes are unreadable");
+  RETURN_IF_ERROR(DumpSlices(message, &slices_));
   absl::InlinedVector<wire::Bytes, 8> fragments;
   for (const grpc::Slice& slice : slices_) fragments.push_back(BytesOf(slice));
   return Decode(fragments);

@@ -19,11 +19,16 @@
 
 namespace warpcall {
 
+// Appends the slices of `message`, which must outlive the bytes of short ones. RESOURCE_EXHAUSTED
+// when they are far more than a network makes of so many bytes: what is kept for each of them is
+// not counted by anyone.
+absl::Status DumpSlices(const grpc::ByteBuffer& message, std::vector<grpc::Slice>* slices);
+
 // A request taken apart: everything but tensor data parsed, tensor data where gRPC received it.
 class DecodedRequest {
  public:
-  // INVALID_ARGUMENT when `message` is no valid encoding of an ExecuteRequest. Holds references to
-  // the message's slices until ReleaseData.
+  // INVALID_ARGUMENT when `message` is no valid encoding of an ExecuteRequest, RESOURCE_EXHAUSTED
+  // as DumpSlices. Holds references to the message's slices until ReleaseData.
   absl::Status Decode(const grpc::ByteBuffer& message);
   // The same for a message within another one; whoever owns `fragments` keeps them until
   // ReleaseData.

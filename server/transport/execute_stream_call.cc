@@ -75,7 +75,7 @@ void ExecuteStreamCall::OnDone() {
 
 absl::Status ExecuteStreamCall::ReadMessage() {
   std::vector<grpc::Slice> slices;
-  if (!incoming_.Dump(&slices).ok()) return absl::InternalError("a message's bytes are unreadable");
+  RETURN_IF_ERROR(DumpSlices(incoming_, &slices));
   std::vector<wire::Bytes> fragments;
   for (const grpc::Slice& slice : slices) fragments.push_back(BytesOf(slice));
   wire::StreamMessage message;

@@ -4,6 +4,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <sys/resource.h>
 
 #include "absl/strings/match.h"
@@ -76,6 +77,11 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   std::unique_ptr<GrpcServer> server(new GrpcServer(deps));
   grpc::ServerBuilder builder;
   SetChannelArguments(&builder);
+  // Counts the buffers that gRPC reads into until nobody refers to them: in reception, held back by
+  // a stream, waiting in a queue. When they are too much it ends calls until they are not, those of
+  // connections first that have had calls open the longest, and closes idle connections.
+  grpc::ResourceQuota quota("received messages");
+  builder.SetResourceQuota(quota.Resize(static_cast<size_t>(deps->received_bytes_max)));
   builder.RegisterService(server->service_.get());
   std::vector<int> ports(addresses.size(), 0);
   for (size_t i = 0; i < addresses.size(); ++i)

@@ -11,8 +11,15 @@
 namespace warpcall {
 namespace {
 
-// What may be held back because bytes before it have not come.
+// Data of one chunk: as much as a window, so that a stream holds little more than its windows
+// however the client cuts its tensors.
+constexpr int64_t kChunkBytesMax = 16 << 20;
+// What may be held back because bytes before it have not come, and in how many pieces: any number
+// up to the first, and then one for so many bytes (ChunkAssembler gathers smaller ones that follow
+// each other).
 constexpr int64_t kHeldBytesMax = 64 << 20;
+constexpr int64_t kHeldPiecesFree = 4096;
+constexpr int64_t kHeldPieceBytesMin = 256;
 
 int64_t BytesOf(const Problem& problem) {
   int64_t bytes = 0;
@@ -94,8 +101,13 @@ absl::Status StreamRequest::Add(const wire::ChunkView& chunk,
     return absl::InvalidArgumentError(absl::StrCat("a chunk is for input ", chunk.input_index,
                                                    "; the kernel has ", inputs_.size(),
                                                    ", the first being 0"));
-  const absl::Status status = inputs_[static_cast<size_t>(chunk.input_index)].Add(
-      chunk.offset, SlicesOf(chunk.data, slices));
+  if (const auto bytes = static_cast<int64_t>(chunk.data.size); bytes > kChunkBytesMax)
+    return TooMuch(
+        absl::StrCat("a chunk has ", bytes, " bytes of data; the limit is ", kChunkBytesMax));
+  ChunkAssembler& input = inputs_[static_cast<size_t>(chunk.input_index)];
+  const int64_t gathered_bytes = input.gathered_bytes();
+  const absl::Status status = input.Add(chunk.offset, SlicesOf(chunk.data, slices));
+  request_.trace().copy_in_bytes += input.gathered_bytes() - gathered_bytes;
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("input ", chunk.input_index, ": ", status.message()));
@@ -103,14 +115,24 @@ absl::Status StreamRequest::Add(const wire::ChunkView& chunk,
 
 absl::Status StreamRequest::CheckHeld() {
   int64_t held = 0;
-  for (const ChunkAssembler& input : inputs_) held += input.held_bytes();
-  if (held <= BytesOf(full_) + kHeldBytesMax) return absl::OkStatus();
+  int64_t pieces = 0;
+  for (const ChunkAssembler& input : inputs_) {
+    held += input.held_bytes();
+    pieces += input.held_pieces();
+  }
+  if (held > BytesOf(full_) + kHeldBytesMax)
+    return TooMuch(absl::StrCat(
+        held, " bytes are held back because bytes before them are missing; the limit is ",
+        BytesOf(full_) + kHeldBytesMax, ": send chunks nearer to their order"));
+  const int64_t pieces_max = kHeldPiecesFree + held / kHeldPieceBytesMin;
+  if (pieces <= pieces_max) return absl::OkStatus();
+  return TooMuch(absl::StrCat(held, " bytes are held in ", pieces, " pieces; the limit is ",
+                              pieces_max, ": send larger chunks, or nearer to their order"));
+}
+
+absl::Status StreamRequest::TooMuch(const std::string& what) {
   request_.trace().reject_reason = RejectReason::kMessageBytes;
-  return WithRetryPushback(
-      absl::ResourceExhaustedError(absl::StrCat(
-          held, " bytes are held back because bytes before them are missing; the limit is ",
-          BytesOf(full_) + kHeldBytesMax, ": send chunks nearer to their order")),
-      kNeverRetry);
+  return WithRetryPushback(absl::ResourceExhaustedError(what), kNeverRetry);
 }
 
 absl::Status StreamRequest::CheckComplete() const {

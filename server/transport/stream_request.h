@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -41,10 +42,10 @@ class StreamRequest {
   void DescribeOutputs(v1::ExecuteResponse* response);
 
   // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
-  // come twice.
+  // come twice; RESOURCE_EXHAUSTED for more than kChunkBytesMax of them.
   absl::Status Add(const wire::ChunkView& chunk, const std::vector<grpc::Slice>& slices);
   // RESOURCE_EXHAUSTED when more is held back, for bytes before it are missing, than a window and
-  // the limit.
+  // the limit, or in more pieces than so many bytes may lie in.
   absl::Status CheckHeld();
   // INVALID_ARGUMENT, and which bytes, when input is missing.
   absl::Status CheckComplete() const;
@@ -67,6 +68,8 @@ class StreamRequest {
 
  private:
   absl::Status Plan();
+  // RESOURCE_EXHAUSTED, for good; the trace says so.
+  absl::Status TooMuch(const std::string& what);
   const Problem& ProblemOf(int64_t window) const { return window == windows_ - 1 ? last_ : full_; }
 
   ExecuteDeps* const deps_;

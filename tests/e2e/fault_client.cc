@@ -3,6 +3,7 @@
 //
 //   fault_client never_reads ADDRESS TALLY_FILE
 //   fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE
+//   fault_client giants ADDRESS CONNECTIONS MIB TALLY_FILE
 //
 // Says "ready" when it is connected and goes on until SIGTERM; then it finishes what it is at,
 // writes its counts to TALLY_FILE and ends with 0.
@@ -11,12 +12,16 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -29,12 +34,16 @@ namespace warpcall::testing {
 namespace {
 
 constexpr char kMethod[] = "/warpcall.v1.KernelService/Execute";
+constexpr char kStreamMethod[] = "/warpcall.v1.KernelService/ExecuteStream";
 constexpr char kUsage[] =
     "usage: fault_client never_reads ADDRESS TALLY_FILE\n"
-    "       fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE\n";
+    "       fault_client burst ADDRESS CONNECTIONS COUNT PAUSE_MS REFUSAL TALLY_FILE\n"
+    "       fault_client giants ADDRESS CONNECTIONS MIB TALLY_FILE\n";
 // Between the requests of the client that never reads: one after the other, so that making the
 // answers keeps nobody busy. What is measured is that they are held.
 constexpr absl::Duration kNeverReadsPause = absl::Milliseconds(20);
+// How long a call may wait for what it sent to be answered.
+constexpr std::chrono::seconds kGiantSeconds{3};
 
 sigset_t EndSignals() {
   sigset_t signals;
@@ -50,10 +59,11 @@ bool Pause(absl::Duration duration) {
   return sigtimedwait(&signals, nullptr, &timeout) != SIGTERM;
 }
 
-void Await(grpc::CompletionQueue* queue) {
+bool Await(grpc::CompletionQueue* queue) {
   void* tag;
   bool ok;
   if (!queue->Next(&tag, &ok)) std::abort();
+  return ok;
 }
 
 void SayReady() {
@@ -167,6 +177,74 @@ void Send(const Burst& burst, const grpc::ByteBuffer& request, Tally* tally) {
   for (const Call& call : calls) Count(burst, call.status, call.context, tally);
 }
 
+grpc::ByteBuffer ToMessage(const google::protobuf::MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// Sends messages of many MiB from many connections at once, again and again: every second
+// connection in calls of Execute, the others as chunks of an ExecuteStream whose first half never
+// comes. All of them share one copy of the bytes.
+class Giants {
+ public:
+  Giants(std::vector<std::shared_ptr<grpc::Channel>> channels, int64_t mib)
+      : channels_(std::move(channels)) {
+    const int64_t elements = mib << 18;
+    const v1::ExecuteRequest execute = Request("identity", {FloatTensor(elements)});
+    v1::ExecuteStreamRequest header, chunk;
+    *header.mutable_header() = execute;
+    header.mutable_header()->mutable_inputs(0)->clear_data();
+    header.mutable_header()->mutable_inputs(0)->set_shape(0, 3 * elements);
+    chunk.mutable_chunk()->set_offset(execute.inputs(0).data().size());
+    chunk.mutable_chunk()->set_data(execute.inputs(0).data());
+    execute_ = {ToMessage(execute)};
+    stream_ = {ToMessage(header), ToMessage(chunk)};
+  }
+
+  // Until `over`; returns how many calls ended.
+  int SendUntil(const std::atomic<bool>& over) {
+    std::atomic<int> ended{0};
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < channels_.size(); ++i)
+      threads.emplace_back([&, i] {
+        for (; !over; ++ended) Send(channels_[i], i % 2 == 0);
+      });
+    for (std::thread& thread : threads) thread.join();
+    return ended;
+  }
+
+ private:
+  // One call, until it ends.
+  void Send(const std::shared_ptr<grpc::Channel>& channel, bool unary) const {
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kGiantSeconds);
+    grpc::GenericStub stub(channel);
+    const auto call = stub.PrepareCall(&context, unary ? kMethod : kStreamMethod, &queue);
+    call->StartCall(nullptr);
+    bool ok = Await(&queue);
+    for (const grpc::ByteBuffer& message : unary ? execute_ : stream_) {
+      if (!ok) break;
+      call->Write(message, nullptr);
+      ok = Await(&queue);
+    }
+    if (ok && unary) {
+      call->WritesDone(nullptr);
+      Await(&queue);
+    }
+    // Comes without anything when the server ends the call, or its deadline does.
+    grpc::ByteBuffer answer;
+    call->Read(&answer, nullptr);
+    Await(&queue);
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    Await(&queue);
+  }
+
+  const std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::vector<grpc::ByteBuffer> execute_, stream_;
+};
+
 // Null when there is no connection to be had.
 std::shared_ptr<grpc::Channel> ConnectOrSayWhy(const std::string& address) {
   std::shared_ptr<grpc::Channel> channel = Connect(address);
@@ -203,9 +281,39 @@ int RunBursts(const Burst& burst, absl::Duration pause, const std::string& tally
   return WriteTally(tally_path, absl::StrCat(tally.done, " ", tally.refused, " ", tally.wrong));
 }
 
+// Empty when one of them is not to be had.
+std::vector<std::shared_ptr<grpc::Channel>> ConnectAll(const std::string& address, int count) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < count; ++i) {
+    channels.push_back(ConnectOrSayWhy(address));
+    if (channels.back() == nullptr) return {};
+  }
+  return channels;
+}
+
+int RunGiants(const std::string& address, int connections, int64_t mib,
+              const std::string& tally_path) {
+  auto channels = ConnectAll(address, connections);
+  if (channels.empty()) return 1;
+  Giants giants(std::move(channels), mib);
+  SayReady();
+  std::atomic<bool> over{false};
+  int ended = 0;
+  std::thread sender([&] { ended = giants.SendUntil(over); });
+  while (Pause(absl::Hours(1))) {
+  }
+  over = true;
+  sender.join();
+  return WriteTally(tally_path, absl::StrCat(ended));
+}
+
 int Run(const std::vector<std::string>& words) {
   if (words.size() == 3 && words[0] == "never_reads") return RunNeverReads(words[1], words[2]);
   int connections = 0, pause_ms = 0;
+  int64_t mib = 0;
+  if (words.size() == 5 && words[0] == "giants" && absl::SimpleAtoi(words[2], &connections) &&
+      connections >= 1 && absl::SimpleAtoi(words[3], &mib) && mib >= 1)
+    return RunGiants(words[1], connections, mib, words[4]);
   Burst burst;
   if (words.size() != 7 || words[0] != "burst" || !absl::SimpleAtoi(words[2], &connections) ||
       connections < 1 || !absl::SimpleAtoi(words[3], &burst.count) ||
@@ -214,10 +322,8 @@ int Run(const std::vector<std::string>& words) {
     return 2;
   }
   burst.refusal = words[5];
-  for (int i = 0; i < connections; ++i) {
-    burst.channels.push_back(ConnectOrSayWhy(words[1]));
-    if (burst.channels.back() == nullptr) return 1;
-  }
+  burst.channels = ConnectAll(words[1], connections);
+  if (burst.channels.empty()) return 1;
   return RunBursts(burst, absl::Milliseconds(pause_ms), words[6]);
 }
 

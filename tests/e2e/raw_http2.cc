@@ -111,17 +111,30 @@ void RawHttp2::SendMessagePart(uint32_t stream, uint32_t bytes, const std::strin
   Send(Frame(kData, last ? kEndStream : 0, stream, data));
 }
 
-bool RawHttp2::SendZeros(uint32_t stream, int64_t bytes) {
-  while (bytes > 0 && connected_) {
+int64_t RawHttp2::AwaitWindow(uint32_t stream, int64_t bytes) {
+  while (connected_) {
     const int64_t window = std::min(window_bytes_, initial_window_bytes_ + granted_bytes_[stream]);
-    if (window <= 0) {
-      if (!ReadFrame()) return false;
-      continue;
-    }
+    if (window >= bytes) return window;
+    if (!ReadFrame()) break;
+  }
+  return 0;
+}
+
+bool RawHttp2::SendData(uint32_t stream, const std::string& bytes, bool last) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (AwaitWindow(stream, size) < size) return false;
+  window_bytes_ -= size;
+  granted_bytes_[stream] -= size;
+  Send(Frame(kData, last ? kEndStream : 0, stream, bytes));
+  return connected_;
+}
+
+bool RawHttp2::SendZeros(uint32_t stream, int64_t bytes) {
+  while (bytes > 0) {
+    const int64_t window = AwaitWindow(stream, 1);
+    if (window == 0) return false;
     const int64_t now_bytes = std::min({bytes, window, kFrameBytesMax});
-    window_bytes_ -= now_bytes;
-    granted_bytes_[stream] -= now_bytes;
-    Send(Frame(kData, 0, stream, std::string(static_cast<size_t>(now_bytes), '\0')));
+    if (!SendData(stream, std::string(static_cast<size_t>(now_bytes), '\0'), false)) return false;
     bytes -= now_bytes;
   }
   return connected_;

@@ -36,6 +36,9 @@ class RawHttp2 {
   // The gRPC prefix of a message of `bytes`, then `part` of it (within the window); `last` closes
   // our side.
   void SendMessagePart(uint32_t stream, uint32_t bytes, const std::string& part, bool last);
+  // Sends `bytes` more, at most 16 KiB, in a frame of their own, as the server's flow control lets
+  // us; `last` closes our side. False when the connection ended before.
+  bool SendData(uint32_t stream, const std::string& bytes, bool last);
   // Sends `bytes` zeros more, as the server's flow control lets us: reads what it says meanwhile.
   // False when the connection ended before.
   bool SendZeros(uint32_t stream, int64_t bytes);
@@ -55,6 +58,9 @@ class RawHttp2 {
   void CloseOrderly();  // FIN, and waits for the server's
 
  private:
+  // Waits until the server lets us send `bytes`, and returns how many it does; 0 when the
+  // connection ended before.
+  int64_t AwaitWindow(uint32_t stream, int64_t bytes);
   bool ReadFrame();
   std::string Receive(size_t bytes);
 

@@ -119,7 +119,7 @@ TEST(StreamTest, ComesBackAsExecuteComputesItWhateverTheChunks) {
     whole.mutable_inputs(0)->set_data(data);
     const Reply expected = Execute(Connect(server.address()), whole);
     ASSERT_TRUE(expected.status.ok()) << expected.CodeAndMessage();
-    for (const size_t chunk_bytes : {size_t{999'999}, 2 * kMib, 64 * kMib}) {
+    for (const size_t chunk_bytes : {size_t{999'999}, 2 * kMib, 16 * kMib}) {
       Stream stream(server);
       const Answer answer = Call(&stream, Header(kernel, {5, 1023, 1021}), data, chunk_bytes);
       stream.CloseInput();
@@ -304,6 +304,66 @@ TEST(StreamTest, OnePieceThatIsTooLargeIsRefusedWithTheLimit) {
   const grpc::Status status = stream.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("1200000 bytes; the limit is 1048576"));
+  EXPECT_EQ(stream.Pushback(), "-1");
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+// The header promises more than the chunk that comes.
+grpc::Status SendOneChunk(const ServerProcess& server, size_t bytes, std::string* pushback) {
+  Stream stream(server);
+  stream.Send(Header("identity", {8 << 20}));
+  stream.Send(ChunkOf(0, std::string(bytes, 'x')));
+  stream.CloseInput();
+  Answer answer;
+  EXPECT_FALSE(stream.Receive(&answer));
+  const grpc::Status status = stream.Finish();
+  *pushback = stream.Pushback();
+  return status;
+}
+
+TEST(StreamTest, AChunkHasALimitOfItsOwn) {
+  // Neither what messages may have when that is less nor when it is more.
+  for (const char* message_mib : {"12", "512"}) {
+    ServerProcess server({absl::StrCat("--max_message_mib=", message_mib)});
+    std::string pushback;
+    const grpc::Status most = SendOneChunk(server, 16 * kMib, &pushback);
+    EXPECT_THAT(most.error_message(), HasSubstr("input 0 lacks byte 16777216 of 33554432"));
+    const grpc::Status more = SendOneChunk(server, 16 * kMib + 1, &pushback);
+    EXPECT_EQ(more.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(more.error_message(), HasSubstr("16777217 bytes of data; the limit is 16777216"));
+    EXPECT_EQ(pushback, "-1");
+    EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
+    EXPECT_EQ(server.Stop(), 0);
+  }
+}
+
+TEST(StreamTest, TinyChunksInOrderAreTaken) {
+  ServerProcess server({"--log_level=error"});
+  Stream stream(server);
+  const std::string data = Data(4 * kMib);
+  const Answer answer = Call(&stream, Header("identity", {1 << 20}), data, 300);
+  EXPECT_EQ(answer.output == data, true);
+  stream.CloseInput();
+  EXPECT_TRUE(stream.Finish().ok());
+  // They are copied once more than larger ones, and it is said.
+  EXPECT_EQ(server.Sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""}),
+            2.0 * static_cast<double>(data.size()));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, TheNumberOfPiecesThatAreHeldBackIsLimited) {
+  ServerProcess server;
+  Stream stream(server);
+  stream.Send(Header("identity", {1 << 20}));
+  // Every second float: what is held is little, but nothing of it follows anything.
+  for (int64_t at = 4; at < 4 << 20; at += 8)
+    if (!stream.Send(ChunkOf(at, "abcd"))) break;
+  Answer answer;
+  EXPECT_FALSE(stream.Receive(&answer));
+  const grpc::Status status = stream.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+  // 4096 and one for 256 bytes: of 4 each, 4162 are the first that are too many.
+  EXPECT_THAT(status.error_message(), HasSubstr("held in 4162 pieces; the limit is 4161"));
   EXPECT_EQ(stream.Pushback(), "-1");
   EXPECT_EQ(server.Stop(), 0);
 }

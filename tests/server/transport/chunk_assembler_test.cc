@@ -53,6 +53,38 @@ TEST(ChunkAssemblerTest, AnyOrderComesOutInOrder) {
   }
 }
 
+TEST(ChunkAssemblerTest, ShortChunksAreGathered) {
+  const std::string text = Text(200'000);
+  ChunkAssembler assembler(200'000);
+  for (size_t at = 0; at < text.size(); at += 100)
+    ASSERT_TRUE(Add(&assembler, at, text.substr(at, 100)).ok());
+  EXPECT_EQ(assembler.complete_bytes(), 200'000);
+  EXPECT_EQ(assembler.gathered_bytes(), 200'000);
+  EXPECT_LE(assembler.held_pieces(), 4);  // of 64 KiB
+  std::string out = Join(assembler.Take(777));
+  out += Join(assembler.Take(199'223));
+  EXPECT_EQ(out, text);
+}
+
+TEST(ChunkAssemblerTest, SplintersAreGatheredAndLargePiecesAreNot) {
+  ChunkAssembler assembler(30'000);
+  const std::string text = Text(10'000);
+  std::vector<grpc::Slice> splinters, halves;
+  for (size_t at = 0; at < text.size(); at += 50) splinters.emplace_back(text.substr(at, 50));
+  for (size_t at = 0; at < text.size(); at += 5'000) halves.emplace_back(text.substr(at, 5'000));
+  ASSERT_TRUE(assembler.Add(20'000, splinters).ok());
+  EXPECT_EQ(assembler.held_pieces(), 1);
+  ASSERT_TRUE(assembler.Add(0, halves).ok());
+  EXPECT_EQ(assembler.held_pieces(), 3);
+  EXPECT_EQ(assembler.gathered_bytes(), 10'000);
+  ASSERT_TRUE(assembler.Add(10'000, splinters).ok());  // behind what was not gathered
+  EXPECT_EQ(assembler.held_pieces(), 4);
+  EXPECT_EQ(assembler.complete_bytes(), 30'000);
+  const std::vector<grpc::Slice> taken = assembler.Take(30'000);
+  EXPECT_EQ(Join(taken), text + text + text);
+  EXPECT_EQ(taken[0].begin(), halves[0].begin()) << "it was copied";
+}
+
 TEST(ChunkAssemblerTest, RefusesWhatLiesOutsideOrComesTwice) {
   ChunkAssembler assembler(100);
   EXPECT_TRUE(Add(&assembler, 40, Text(20)).ok());

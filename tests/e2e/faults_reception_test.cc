@@ -1,0 +1,111 @@
+// Messages that are far larger than anyone has room for, from many connections at once: what the
+// server holds of them stays within its budget, and others are served meanwhile.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cpp/client.h"
+#include "tests/e2e/eventually.h"
+#include "tests/e2e/fault_process.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/raw_http2.h"
+#include "tests/e2e/server_process.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMib = int64_t{1} << 20;
+constexpr int kConnections = 64;
+constexpr int64_t kGiantMib = 128;
+constexpr int64_t kStagingMib = 64;
+constexpr int64_t kQueueMib = 64;
+constexpr int64_t kReceptionMib = 192;
+// gRPC ends calls when the budget is exceeded, so it is for as long as that takes; and the arenas
+// of malloc keep some of what was freed.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int64_t kSlackMib = 1024;  // quarantine and red zones
+#else
+constexpr int64_t kSlackMib = 128;
+#endif
+// While everyone else's messages pour in.
+constexpr absl::Duration kPeriod = absl::Seconds(3);
+
+std::vector<std::string> Flags() {
+  return {absl::StrCat("--staging_mib=", kStagingMib), absl::StrCat("--queue_mib=", kQueueMib),
+          absl::StrCat("--reception_mib=", kReceptionMib), "--max_message_mib=32",
+          "--log_level=error"};
+}
+
+TEST(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthersAreServed) {
+  ServerProcess server(Flags());
+  // It repeats what met a connection that gRPC closed because it had nothing to do.
+  client::Client other(server.address());
+  const std::vector<float> values(1024, 1.5f);
+  const auto ask = [&] { return other.Identity(client::Tensor::FromFloats({1024}, values)); };
+  ASSERT_TRUE(ask().ok());
+  int served = 0;
+  int repeated = 0;
+  const int64_t before = server.PeakResidentBytes();
+  std::vector<int> calls(1);
+  {
+    FaultProcess giants(
+        {"giants", server.address(), absl::StrCat(kConnections), absl::StrCat(kGiantMib)}, &calls);
+    // Until what comes in would be far over the budget, too: on a slow machine that takes longer.
+    const auto pressed = [&] {
+      return server.PeakResidentBytes() - before > (kQueueMib + kReceptionMib) * kMib / 2;
+    };
+    for (const absl::Time end = absl::Now() + kPeriod; absl::Now() < end || !pressed(); ++served) {
+      const auto result = ask();
+      ASSERT_TRUE(result.ok()) << result.status() << " after " << served;
+      EXPECT_THAT(*result->outputs[0].Floats(), ElementsAreArray(values));
+      repeated += result->attempts - 1;
+    }
+  }
+  const int64_t grown = server.PeakResidentBytes() - before;
+  std::printf(
+      "%d calls of %d MiB from %d connections: at most %.0f MiB more resident; "
+      "of others %d answered, %d repeated\n",
+      calls[0], static_cast<int>(kGiantMib), kConnections,
+      static_cast<double>(grown) / static_cast<double>(kMib), served, repeated);
+  EXPECT_GT(served, 50);
+  EXPECT_LE(repeated, served / 10);
+  EXPECT_GT(calls[0], 0);
+  EXPECT_LE(grown, (kStagingMib + kQueueMib + kReceptionMib + kSlackMib) * kMib);
+  // What the budget counts comes back: the next client's large message is taken.
+  EXPECT_TRUE(Eventually([&] {
+    return Execute(Connect(server.address()), Request("gelu", {FloatTensor(7 << 20)})).status.ok();
+  }));
+  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+// As no client of gRPC's sends it, in frames of a few bytes: keeping count of the pieces would take
+// many times what they hold.
+TEST(FaultsReception, AMessageInSplintersIsRefusedWithItsLimit) {
+  ServerProcess server(Flags());
+  const std::string message = Request("identity", {FloatTensor(1 << 18)}).SerializeAsString();
+  RawHttp2 client(server.address());
+  const uint32_t stream = client.Call();
+  client.SendMessagePart(stream, static_cast<uint32_t>(message.size()), "", false);
+  constexpr size_t kSplinterBytes = 32;  // shorter ones gRPC joins
+  for (size_t at = 0; at < message.size(); at += kSplinterBytes)
+    ASSERT_TRUE(client.SendData(stream, message.substr(at, kSplinterBytes),
+                                at + kSplinterBytes >= message.size()));
+  EXPECT_TRUE(client.AwaitEnd(stream));
+  EXPECT_THAT(client.headers(), HasSubstr("pieces; the limit is 8192"));
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"RESOURCE_EXHAUSTED\""}), 1);
+  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing
