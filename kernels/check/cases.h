@@ -15,6 +15,12 @@ enum class Fill : uint8_t {
   kNormal,   // N(0, 1), fresh from the run's seed
   kWide,     // finite values over the whole range of the type, both signs, subnormals included
   kSpecial,  // N(0, 1) with NaN, +-infinity, +-0, largest and smallest values strewn in
+  kBroad,    // N(0, 20)
+  // -20 with one 0 in each run of the last dimension: in run i at i when there are as many runs as
+  // places, otherwise at both ends, beside powers of two, and elsewhere by the seed.
+  kSpikes,
+  // Every bit pattern of a 16-bit type, one after the other; of float32 in steps of 16381.
+  kPatterns,
 };
 
 struct Case {

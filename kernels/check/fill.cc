@@ -65,17 +65,47 @@ void StrewSpecials(T* data, int64_t elements, std::mt19937_64& random) {
   }
 }
 
+// Where run `i` of `runs` has its spike.
+int64_t SpikeAt(int64_t i, const TensorSpec& spec, std::mt19937_64& random) {
+  const int64_t length = spec.dims.back();
+  const int64_t runs = spec.elements() / length;
+  if (runs == length) return i;
+  const int64_t power = int64_t{1} << (i / 4 % 62);
+  const int64_t places[] = {length - 1 - i / 4, power - 1, power,
+                            static_cast<int64_t>(random() % static_cast<uint64_t>(length))};
+  const int64_t place = i == 0 ? 0 : places[(i - 1) % 4];
+  return place >= 0 && place < length ? place : places[3];
+}
+
+template <typename T>
+void FillSpikes(const TensorSpec& spec, std::mt19937_64& random, T* data) {
+  const int64_t length = spec.dims.back();
+  std::fill_n(data, spec.elements(), FromFloat<T>(-20.0f));
+  for (int64_t i = 0; i < spec.elements() / length; ++i)
+    data[i * length + SpikeAt(i, spec, random)] = FromFloat<T>(0.0f);
+}
+
+template <typename T>
+T Pattern(int64_t i) {
+  constexpr uint32_t kFloatStep = 16381;
+  const auto bits = static_cast<uint32_t>(i);
+  return FromPattern<T>(sizeof(T) == 4 ? bits * kFloatStep : bits << 16);
+}
+
 }  // namespace
 
 void FillInput(const TensorSpec& spec, Fill fill, uint64_t seed, void* data) {
   const int64_t elements = spec.elements();
   if (elements == 0) return;
   std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
+  std::normal_distribution<float> normal(0, fill == Fill::kBroad ? 20.0f : 1.0f);
   DispatchDataType(spec.data_type, [&]<typename T>(T) {
     T* const values = static_cast<T*>(data);
+    if (fill == Fill::kSpikes) return FillSpikes(spec, random, values);
     for (int64_t i = 0; i < elements; ++i) {
-      values[i] = fill == Fill::kWide ? Wide<T>(random) : FromFloat<T>(normal(random));
+      values[i] = fill == Fill::kWide       ? Wide<T>(random)
+                  : fill == Fill::kPatterns ? Pattern<T>(i)
+                                            : FromFloat<T>(normal(random));
     }
     if (fill == Fill::kSpecial) StrewSpecials(values, elements, random);
   });

@@ -74,6 +74,12 @@ OpCases Cases() {
       cases.cases.push_back({name + " special", {dims}, {attribute}, Fill::kSpecial});
     }
   }
+  for (const char* const approximate : {"tanh", "none"}) {
+    const NamedAttribute attribute{"approximate", std::string(approximate)};
+    const std::string name = approximate;
+    cases.cases.push_back({name + " patterns", {{4 * 65536}}, {attribute}, Fill::kPatterns});
+    cases.cases.push_back({name + " broad", {{10007}}, {attribute}, Fill::kBroad});
+  }
   // Large enough that results bypass the caches: 8 MiB of float32 and of 16 bits.
   cases.cases.push_back({"default large", {{4 * 1024 * 1024 + 5}}, {}, Fill::kNormal});
   return cases;

@@ -23,6 +23,7 @@ OpCases Cases() {
     cases.cases.push_back({name, {dims}, {}, Fill::kWide});
     cases.cases.push_back({name + " special", {dims}, {}, Fill::kSpecial});
   }
+  cases.cases.push_back({"patterns", {{4 * 65536}}, {}, Fill::kPatterns});
   return cases;
 }
 

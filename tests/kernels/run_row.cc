@@ -1,9 +1,14 @@
 #include "tests/kernels/run_row.h"
 
+#include <sanitizer/asan_interface.h>
+
+#include <algorithm>
 #include <cstring>
 #include <new>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/variants.h"
@@ -12,7 +17,45 @@ namespace warpcall::testing {
 namespace {
 
 constexpr int kThreads = 4;
-constexpr std::align_val_t kAlignment{kOperandAlignmentBytes};
+
+// Operands may be aligned to kOperandAlignmentBytes and no more: at an odd multiple of it.
+constexpr std::align_val_t kAlignment{2 * kOperandAlignmentBytes};
+
+// One launch: its threads, and what its outputs and workspace are filled with before it.
+struct Attempt {
+  cpu::ThreadPool& pool;
+  uint8_t poison;
+};
+
+absl::StatusOr<std::vector<Memory>> RunOnce(const RowToRun& to_run, const Problem& problem,
+                                            absl::Span<const Memory> inputs,
+                                            const Attempt& attempt) {
+  Operands operands = OperandsOf(inputs);
+  std::vector<Memory> outputs;
+  for (const TensorSpec& spec : problem.outputs) {
+    outputs.emplace_back(spec.bytes());
+    outputs.back().Poison(attempt.poison);
+    operands.outputs.push_back(outputs.back().data());
+  }
+  Memory workspace(WorkspaceBytes(to_run.row, problem, TestDeviceProperties(), to_run.variant));
+  workspace.Poison(attempt.poison);
+  RETURN_IF_ERROR(to_run.row.launch(problem, operands,
+                                    {.stream = &attempt.pool,
+                                     .device = &TestDeviceProperties(),
+                                     .workspace = workspace.data(),
+                                     .variant = to_run.variant}));
+  for (const Memory& input : inputs) RETURN_IF_ERROR(input.CheckBands("an input"));
+  for (const Memory& output : outputs) RETURN_IF_ERROR(output.CheckBands("an output"));
+  RETURN_IF_ERROR(workspace.CheckBands("the workspace"));
+  return outputs;
+}
+
+std::vector<std::string> CopiesOf(absl::Span<const Memory> memories) {
+  std::vector<std::string> copies;
+  for (const Memory& memory : memories)
+    copies.emplace_back(static_cast<const char*>(memory.data()), memory.bytes());
+  return copies;
+}
 
 }  // namespace
 
@@ -27,15 +70,53 @@ Operands OperandsOf(absl::Span<const Memory> inputs) {
   return operands;
 }
 
-Memory::Memory(size_t bytes)
-    : data_(bytes == 0 ? nullptr : ::operator new(bytes, kAlignment)), bytes_(bytes) {}
+Memory::Memory(size_t bytes) : data_(nullptr), bytes_(bytes) {
+  if (bytes == 0) return;
+  auto* const begin = static_cast<uint8_t*>(::operator new(bytes + 2 * kBandBytes, kAlignment));
+  data_ = begin + kBandBytes;
+  std::memset(begin, kBandPattern, kBandBytes);
+  std::memset(data_ + bytes, kBandPattern, kBandBytes);
+  ASAN_POISON_MEMORY_REGION(begin, kBandBytes);
+  ASAN_POISON_MEMORY_REGION(data_ + bytes, kBandBytes);
+}
 
 Memory::~Memory() {
-  if (data_ != nullptr) ::operator delete(data_, kAlignment);
+  if (data_ == nullptr) return;
+  ASAN_UNPOISON_MEMORY_REGION(data_ - kBandBytes, bytes_ + 2 * kBandBytes);
+  ::operator delete(data_ - kBandBytes, kAlignment);
 }
 
 void Memory::Poison(uint8_t byte) {
   if (bytes_ > 0) std::memset(data_, byte, bytes_);
+}
+
+absl::Status Memory::CheckBands(absl::string_view what) const {
+  if (data_ == nullptr) return absl::OkStatus();
+  ASAN_UNPOISON_MEMORY_REGION(data_ - kBandBytes, bytes_ + 2 * kBandBytes);
+  absl::Status status = CheckBand(data_ - kBandBytes, "before", what);
+  status.Update(CheckBand(data_ + bytes_, "behind", what));
+  ASAN_POISON_MEMORY_REGION(data_ - kBandBytes, kBandBytes);
+  ASAN_POISON_MEMORY_REGION(data_ + bytes_, kBandBytes);
+  return status;
+}
+
+absl::Status CheckBand(const uint8_t* band, absl::string_view side, absl::string_view what) {
+  const auto* const wrong =
+      std::find_if(band, band + kBandBytes, [](uint8_t byte) { return byte != kBandPattern; });
+  if (wrong == band + kBandBytes) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("wrote byte ", wrong - band, " of the ", kBandBytes, " ", side, " ", what));
+}
+
+absl::Status CheckSame(const void* actual, const void* expected, size_t bytes,
+                       absl::string_view what) {
+  if (bytes == 0 || std::memcmp(actual, expected, bytes) == 0) return absl::OkStatus();
+  const auto* const a = static_cast<const uint8_t*>(actual);
+  const auto* const e = static_cast<const uint8_t*>(expected);
+  size_t i = 0;
+  while (a[i] == e[i]) ++i;
+  return absl::InternalError(
+      absl::StrCat(what, ": byte ", i, " of ", bytes, " is ", a[i], ", was ", e[i]));
 }
 
 const DeviceProperties& TestDeviceProperties() {
@@ -50,22 +131,20 @@ const DeviceProperties& TestDeviceProperties() {
 
 absl::StatusOr<std::vector<Memory>> RunRow(const RowToRun& to_run, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison) {
-  const Implementation& row = to_run.row;
-  if (row.device_kind == DeviceKind::kCuda) return RunRowOnGpu(to_run, problem, inputs, poison);
-  Operands operands = OperandsOf(inputs);
-  std::vector<Memory> outputs;
-  for (const TensorSpec& spec : problem.outputs) {
-    outputs.emplace_back(spec.bytes());
-    outputs.back().Poison(poison);
-    operands.outputs.push_back(outputs.back().data());
-  }
-  Memory workspace(WorkspaceBytes(row, problem, TestDeviceProperties(), to_run.variant));
-  workspace.Poison(poison);
-  RETURN_IF_ERROR(row.launch(problem, operands,
-                             {.stream = &TestPool(),
-                              .device = &TestDeviceProperties(),
-                              .workspace = workspace.data(),
-                              .variant = to_run.variant}));
+  if (to_run.row.device_kind == DeviceKind::kCuda)
+    return RunRowOnGpu(to_run, problem, inputs, poison);
+  static auto* const one_thread = new cpu::ThreadPool(1);
+  const std::vector<std::string> before = CopiesOf(inputs);
+  ASSIGN_OR_RETURN(std::vector<Memory> outputs,
+                   RunOnce(to_run, problem, inputs, {TestPool(), poison}));
+  const uint8_t other_poison = static_cast<uint8_t>(~poison);
+  ASSIGN_OR_RETURN(const std::vector<Memory> again,
+                   RunOnce(to_run, problem, inputs, {*one_thread, other_poison}));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    RETURN_IF_ERROR(CheckSame(inputs[i].data(), before[i].data(), before[i].size(), "an input"));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    RETURN_IF_ERROR(CheckSame(again[i].data(), outputs[i].data(), outputs[i].bytes(),
+                              "an output, computed again by one thread"));
   return outputs;
 }
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
@@ -12,8 +14,8 @@
 
 namespace warpcall::testing {
 
-// Memory of exactly `bytes` (so that AddressSanitizer sees the first byte past the end), aligned as
-// operands are; null when `bytes` is 0.
+// Memory with a band of a pattern before and behind it, aligned as operands are and no better; null
+// when `bytes` is 0. AddressSanitizer sees the first byte past either end.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -26,11 +28,23 @@ class Memory {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   void Poison(uint8_t byte);
+  // INTERNAL, naming `what` and the byte, when something was written into a band.
+  absl::Status CheckBands(absl::string_view what) const;
 
  private:
-  void* data_;
+  uint8_t* data_;
   size_t bytes_;
 };
+
+// The bands: their length, which is that of the weakest alignment, and the byte that fills them.
+inline constexpr size_t kBandBytes = kOperandAlignmentBytes;
+inline constexpr uint8_t kBandPattern = 0xA5;
+
+// OK when `bytes` bytes agree; INTERNAL, with `what` and the first that does not, otherwise.
+absl::Status CheckSame(const void* actual, const void* expected, size_t bytes,
+                       absl::string_view what);
+// OK when all `bytes` of a band beside `what` still hold the pattern.
+absl::Status CheckBand(const uint8_t* band, absl::string_view side, absl::string_view what);
 
 // Of the CPU device that RunRow uses: more threads than most machines under test have cores, so
 // that work is really shared out.
@@ -53,8 +67,11 @@ struct RowToRun {
   int variant;
 };
 
-// On the device that the row is for. Allocates outputs and workspace, fills both with `poison`,
-// launches. One Memory per output.
+// On the device that the row is for: fills outputs and workspace with `poison` and launches, then
+// once more with outputs elsewhere, other poison and, on the CPU, another number of threads, on a
+// GPU through a captured graph. One Memory per output. INTERNAL when the second result is not the
+// first one bit for bit (so an element that is not written shows, whatever the poison), when a byte
+// before or behind an operand or the workspace was written, or an input.
 absl::StatusOr<std::vector<Memory>> RunRow(const RowToRun& to_run, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison);
 

@@ -1,16 +1,19 @@
-// Rows of GPUs: every operand and the workspace in an allocation of its own.
+// Rows of GPUs: every operand and the workspace in an allocation of its own, between bands.
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/variants.h"
 #include "server/runtime/cuda/cuda_device.h"
-#include "tests/kernels/device_array.h"
+#include "tests/kernels/banded_array.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {
@@ -38,17 +41,122 @@ Gpu* TheGpu() {
   return gpu;
 }
 
-absl::Status CopyIn(const Memory& from, DeviceArray* to) {
-  ASSIGN_OR_RETURN(*to, DeviceArray::Create(from.bytes()));
-  if (from.bytes() == 0) return absl::OkStatus();
-  return ToStatus(cudaMemcpy(to->data(), from.data(), from.bytes(), cudaMemcpyHostToDevice),
-                  "copying in");
+// A row with its operands in device memory.
+class GpuRun {
+ public:
+  GpuRun(Gpu& gpu, const RowToRun& to_run, const Problem& problem)
+      : gpu_(gpu), row_(to_run.row), variant_(to_run.variant), problem_(problem) {}
+
+  absl::Status Load(absl::Span<const Memory> inputs);
+
+  enum class Way : uint8_t { kLaunch, kGraph };
+  // What the row computes into outputs of this call's own.
+  absl::StatusOr<std::vector<Memory>> Run(uint8_t poison, Way way);
+
+  absl::Status CheckInputs(absl::Span<const Memory> inputs) const;
+
+ private:
+  absl::Status Prepare(const Operands& operands, const LaunchContext& context, uint8_t poison);
+  absl::Status LaunchGraph(const Operands& operands, const LaunchContext& context);
+  absl::Status Enqueue(const Operands& operands, const LaunchContext& context, Way way);
+
+  Gpu& gpu_;
+  const Implementation& row_;
+  const int variant_;
+  const Problem& problem_;
+  std::vector<BandedArray> inputs_;
+  std::vector<BandedArray> outputs_;  // of every run, so that they lie elsewhere each time
+  BandedArray workspace_;
+};
+
+absl::Status GpuRun::Load(absl::Span<const Memory> inputs) {
+  for (const Memory& input : inputs) {
+    inputs_.emplace_back();
+    ASSIGN_OR_RETURN(inputs_.back(), BandedArray::Create(input.bytes()));
+    RETURN_IF_ERROR(inputs_.back().CopyFrom(input.data()));
+  }
+  const size_t workspace_bytes =
+      WorkspaceBytes(row_, problem_, gpu_.device->properties(), variant_);
+  ASSIGN_OR_RETURN(workspace_, BandedArray::Create(workspace_bytes));
+  return absl::OkStatus();
 }
 
-absl::Status Poisoned(size_t bytes, uint8_t poison, DeviceArray* memory) {
-  ASSIGN_OR_RETURN(*memory, DeviceArray::Create(bytes));
-  if (bytes == 0) return absl::OkStatus();
-  return ToStatus(cudaMemset(memory->data(), poison, bytes), "poisoning");
+// What prepare writes must not hide what launch forgets.
+absl::Status GpuRun::Prepare(const Operands& operands, const LaunchContext& context,
+                             uint8_t poison) {
+  RETURN_IF_ERROR(workspace_.Fill(poison));
+  RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the operands"));
+  if (row_.prepare != nullptr) RETURN_IF_ERROR(row_.prepare(problem_, operands, context));
+  const size_t outputs = problem_.outputs.size();
+  for (size_t i = outputs_.size() - outputs; i < outputs_.size(); ++i)
+    RETURN_IF_ERROR(outputs_[i].Fill(poison));
+  return ToStatus(cudaDeviceSynchronize(), "waiting for the poison");
+}
+
+absl::Status GpuRun::LaunchGraph(const Operands& operands, const LaunchContext& context) {
+  RETURN_IF_ERROR(ToStatus(cudaStreamBeginCapture(gpu_.stream, cudaStreamCaptureModeThreadLocal),
+                           "beginning a graph"));
+  absl::Status status = row_.launch(problem_, operands, context);
+  cudaGraph_t graph = nullptr;
+  status.Update(ToStatus(cudaStreamEndCapture(gpu_.stream, &graph), "ending a graph"));
+  cudaGraphExec_t executable = nullptr;
+  if (status.ok())
+    status = ToStatus(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  status = ToStatus(cudaGraphLaunch(executable, gpu_.stream), "launching a graph");
+  status.Update(ToStatus(cudaStreamSynchronize(gpu_.stream), "running a graph"));
+  cudaGraphExecDestroy(executable);
+  return status;
+}
+
+// A vendor's library may refuse to be captured; it is launched a second time instead.
+absl::Status GpuRun::Enqueue(const Operands& operands, const LaunchContext& context, Way way) {
+  if (way == Way::kGraph) {
+    const absl::Status captured = LaunchGraph(operands, context);
+    if (captured.ok() || row_.family != Family::kLibrary) return captured;
+    static auto& told = *new std::set<std::string>;
+    if (told.insert(row_.name).second)
+      std::printf("  %s is not captured: %s\n", row_.name, captured.ToString().c_str());
+    cudaGetLastError();  // of the capture
+  }
+  return row_.launch(problem_, operands, context);
+}
+
+absl::StatusOr<std::vector<Memory>> GpuRun::Run(uint8_t poison, Way way) {
+  Operands operands;
+  for (const BandedArray& input : inputs_) operands.inputs.push_back(input.data());
+  for (const TensorSpec& spec : problem_.outputs) {
+    outputs_.emplace_back();
+    ASSIGN_OR_RETURN(outputs_.back(), BandedArray::Create(spec.bytes()));
+    operands.outputs.push_back(outputs_.back().data());
+  }
+  const LaunchContext context{.stream = gpu_.stream,
+                              .device = &gpu_.device->properties(),
+                              .workspace = workspace_.data(),
+                              .libraries = gpu_.device->libraries(),
+                              .variant = variant_};
+  RETURN_IF_ERROR(Prepare(operands, context, poison));
+  RETURN_IF_ERROR(Enqueue(operands, context, way));
+  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(gpu_.stream), "running the row"));
+  RETURN_IF_ERROR(workspace_.CheckBands("the workspace"));
+  std::vector<Memory> results;
+  for (size_t i = outputs_.size() - problem_.outputs.size(); i < outputs_.size(); ++i) {
+    RETURN_IF_ERROR(outputs_[i].CheckBands("an output"));
+    results.emplace_back(outputs_[i].bytes());
+    RETURN_IF_ERROR(outputs_[i].CopyTo(results.back().data()));
+  }
+  return results;
+}
+
+absl::Status GpuRun::CheckInputs(absl::Span<const Memory> inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    RETURN_IF_ERROR(inputs_[i].CheckBands("an input"));
+    const Memory now(inputs[i].bytes());
+    RETURN_IF_ERROR(inputs_[i].CopyTo(now.data()));
+    RETURN_IF_ERROR(CheckSame(now.data(), inputs[i].data(), now.bytes(), "an input"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -61,50 +169,19 @@ void AddGpuRows(Registry* registry) { AddCudaKernels(registry); }
 
 absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const RowToRun& to_run, const Problem& problem,
                                                 absl::Span<const Memory> inputs, uint8_t poison) {
-  const Implementation& row = to_run.row;
   Gpu& gpu = *TheGpu();
   RETURN_IF_ERROR(gpu.device->MakeCurrent());
-  std::vector<DeviceArray> memory(inputs.size() + problem.outputs.size() + 1);
-  Operands operands;
-  size_t next = 0;
-  for (const Memory& input : inputs) {
-    RETURN_IF_ERROR(CopyIn(input, &memory[next]));
-    operands.inputs.push_back(memory[next++].data());
-  }
-  for (const TensorSpec& spec : problem.outputs) {
-    RETURN_IF_ERROR(Poisoned(spec.bytes(), poison, &memory[next]));
-    operands.outputs.push_back(memory[next++].data());
-  }
-  const DeviceProperties& properties = gpu.device->properties();
-  const size_t workspace_bytes = WorkspaceBytes(row, problem, properties, to_run.variant);
-  RETURN_IF_ERROR(Poisoned(workspace_bytes, poison, &memory[next]));
-  RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the operands"));
-  const LaunchContext context{.stream = gpu.stream,
-                              .device = &properties,
-                              .workspace = memory[next].data(),
-                              .libraries = gpu.device->libraries(),
-                              .variant = to_run.variant};
-  if (row.prepare != nullptr) {
-    RETURN_IF_ERROR(row.prepare(problem, operands, context));
-    // What prepare wrote must not hide what launch forgets.
-    for (size_t i = 0; i < problem.outputs.size(); ++i) {
-      if (problem.outputs[i].bytes() == 0) continue;
-      RETURN_IF_ERROR(ToStatus(cudaMemset(operands.outputs[i], poison, problem.outputs[i].bytes()),
-                               "poisoning again"));
-    }
-    RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the poison"));
-  }
-  RETURN_IF_ERROR(row.launch(problem, operands, context));
-  RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(gpu.stream), "running the row"));
-  if (row.shape != nullptr) RETURN_IF_ERROR(row.shape(problem, properties).status());
-  std::vector<Memory> outputs;
-  for (size_t i = 0; i < problem.outputs.size(); ++i) {
-    outputs.emplace_back(problem.outputs[i].bytes());
-    if (outputs.back().bytes() == 0) continue;
-    RETURN_IF_ERROR(ToStatus(cudaMemcpy(outputs.back().data(), operands.outputs[i],
-                                        outputs.back().bytes(), cudaMemcpyDeviceToHost),
-                             "copying out"));
-  }
+  GpuRun run(gpu, to_run, problem);
+  RETURN_IF_ERROR(run.Load(inputs));
+  ASSIGN_OR_RETURN(std::vector<Memory> outputs, run.Run(poison, GpuRun::Way::kLaunch));
+  const uint8_t other_poison = static_cast<uint8_t>(~poison);
+  ASSIGN_OR_RETURN(const std::vector<Memory> again, run.Run(other_poison, GpuRun::Way::kGraph));
+  RETURN_IF_ERROR(run.CheckInputs(inputs));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    RETURN_IF_ERROR(CheckSame(again[i].data(), outputs[i].data(), outputs[i].bytes(),
+                              "an output, computed again by a graph"));
+  if (to_run.row.shape != nullptr)
+    RETURN_IF_ERROR(to_run.row.shape(problem, gpu.device->properties()).status());
   return outputs;
 }
 
