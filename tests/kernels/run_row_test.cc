@@ -86,11 +86,11 @@ TEST(RunRowTest, SeesAByteBehindAnInput) {
 TEST(RunRowTest, SeesAnInputThatIsOverwritten) {
   const std::string message =
       MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
-        static_cast<uint8_t*>(const_cast<void*>(o.inputs[0]))[10] ^= 0x55;
-        static_cast<uint8_t*>(const_cast<void*>(o.inputs[0]))[12] |= 1;
+        // Changed by both launches together, whatever it was.
+        ++static_cast<uint8_t*>(const_cast<void*>(o.inputs[0]))[10];
         return Copy(p, o, c);
       });
-  EXPECT_NE(message.find("an input: byte 1"), std::string::npos) << message;
+  EXPECT_NE(message.find("an input: byte 10 "), std::string::npos) << message;
 }
 
 TEST(RunRowTest, SeesAnElementThatIsNotWrittenWhateverThePoison) {
