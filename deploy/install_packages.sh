@@ -10,13 +10,12 @@ build_packages=(
   g++ cmake ninja-build pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
-  libcpp-httplib-dev
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
-# brings promtool, and python3 for the tests of what deploy/ holds to watch the server; ccache saves
-# tests/run.sh some minutes.
-test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-dev
-  prometheus python3 ccache)
+# brings promtool, and python3 for the tests of what deploy/ holds to watch the server, and cpp-httplib to
+# ask it; ccache saves tests/run.sh some minutes.
+test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev
+  clang libclang-rt-dev prometheus python3 ccache)
 
 # Shared libraries carry a version in their package names, which differ between releases. The
 # development package depends on the right one; the pattern picks it from the dependencies.
@@ -27,7 +26,6 @@ run_packages=(
   'prometheus-cpp-dev libprometheus-cpp-core[0-9]*'
   'libdnnl-dev libdnnl[0-9]*'
   'libhwy-dev libhwy[0-9]*'
-  'libcpp-httplib-dev libcpp-httplib[0-9]*'
 )
 
 # What maintainers' scripts ask whether they may start a service.

@@ -1,72 +1,54 @@
 #include "server/metrics/http_server.h"
 
-#include <httplib.h>
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/clock.h"
+#include "server/metrics/http_connection.h"
 #include "server/metrics/log_level_route.h"
 
 namespace warpcall {
 namespace {
 
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
-// A scrape and a probe or two at once; the others keep a client that sends slowly from shutting
-// them out.
-constexpr size_t kThreads = 4;
-constexpr time_t kClientTimeoutSeconds = 5;
-constexpr size_t kBodyBytesMax = 1024;  // of requests, which need none or a word
-constexpr char kPlainText[] = "text/plain";
 constexpr char kLogLevelPath[] = "/log_level";
+// A scraper, some probes, people; with a request of 12 KiB each they hold 1.5 MiB. Another one
+// takes the place of the one that has been idle longest.
+constexpr size_t kConnectionsMax = 128;
+// So many a round, so that those that are here get their turn.
+constexpr int kAcceptedMax = 64;
+constexpr int64_t kMsNs = 1'000'000;
+constexpr int64_t kReplyNs = 10'000 * kMsNs;
+constexpr int64_t kIdleNs = 60'000 * kMsNs;  // Prometheus scrapes every 15 s
+constexpr int64_t kGoodbyeNs = 1'000 * kMsNs;
+// When the process has no descriptor left and none of them is ours to give.
+constexpr int64_t kAcceptPauseNs = 100 * kMsNs;
 // Below the threads that answer requests, above the CPU device's, which compute at 10: a scrape
 // must get through while they are all at work.
 constexpr int kScrapeNice = 5;
 
-// The library compresses what it is given whole (with brotli at its highest level, if the client
-// takes that), but not what it asks for.
-void SetBody(std::string body, const char* content_type, httplib::Response* response) {
-  const auto shared = std::make_shared<const std::string>(std::move(body));
-  response->set_content_provider(shared->size(), content_type,
-                                 [shared](size_t offset, size_t size, httplib::DataSink& sink) {
-                                   return sink.write(shared->data() + offset, size);
-                                 });
+// Never raises the priority, which root could. Where lowering is refused it stays as it is.
+void LowerPriority() {
+  if (getpriority(PRIO_PROCESS, 0) < kScrapeNice) setpriority(PRIO_PROCESS, 0, kScrapeNice);
 }
-
-void SetReply(HttpReply reply, httplib::Response* response) {
-  response->status = reply.status;
-  SetBody(std::move(reply.body), kPlainText, response);
-}
-
-// Threads at a lower priority, a thing that Linux has for each thread; where it is refused they go
-// on at the one they have.
-class LowPriorityThreads final : public httplib::TaskQueue {
- public:
-  LowPriorityThreads() : pool_(kThreads) {}
-
-  void enqueue(std::function<void()> work) override {
-    pool_.enqueue([work = std::move(work)] {
-      [[maybe_unused]] thread_local const bool lowered = Lower();
-      work();
-    });
-  }
-  void shutdown() override { pool_.shutdown(); }
-
- private:
-  // Never raises it, which root could.
-  static bool Lower() {
-    return getpriority(PRIO_PROCESS, 0) < kScrapeNice &&
-           setpriority(PRIO_PROCESS, 0, kScrapeNice) == 0;
-  }
-
-  httplib::ThreadPool pool_;
-};
 
 struct HostPort {
   std::string host;
@@ -87,84 +69,201 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
   return parsed;
 }
 
-}  // namespace
+// A socket that listens, or -1.
+int ListenOn(const addrinfo& address) {
+  const int listener = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener < 0) return -1;
+  // Not SO_REUSEPORT: a second server on the port must fail, not share it.
+  const int on = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(listener, address.ai_addr, address.ai_addrlen) == 0 && listen(listener, SOMAXCONN) == 0)
+    return listener;
+  close(listener);
+  return -1;
+}
 
-class HttpServer::Impl {
+int ListenOn(const HostPort& wanted) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(wanted.host.c_str(), absl::StrCat(wanted.port).c_str(), &hints, &found) != 0)
+    return -1;
+  int listener = -1;
+  for (const addrinfo* at = found; at != nullptr && listener < 0; at = at->ai_next)
+    listener = ListenOn(*at);
+  freeaddrinfo(found);
+  return listener;
+}
+
+int PortOf(int listener) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof(address);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes);
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string HostOf(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET6)
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text,
+              sizeof(text));
+  else
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof(text));
+  return text;
+}
+
+class Routes final : public HttpHandler {
  public:
-  explicit Impl(Options options) : options_(std::move(options)) {
-    server_.new_task_queue = [] { return new LowPriorityThreads(); };
-    server_.set_keep_alive_max_count(1);
-    server_.set_read_timeout(kClientTimeoutSeconds);
-    server_.set_write_timeout(kClientTimeoutSeconds);
-    server_.set_payload_max_length(kBodyBytesMax);
-    // Not the library's SO_REUSEPORT: a second server on the port must fail, not share it.
-    server_.set_socket_options([](socket_t socket) {
-      const int on = 1;
-      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    });
-    AddRoutes();
+  explicit Routes(const HttpServer::Options& options) : options_(options) {}
+
+  bool WantsBody(const HttpRequest& request, const std::string& peer) const override {
+    return request.method == "PUT" && request.path == kLogLevelPath && MayUseLogLevel(peer);
   }
 
+  HttpReply Answer(const HttpRequest& request, const std::string& peer,
+                   absl::string_view body) const override {
+    const bool can_put = request.path == kLogLevelPath;
+    const bool puts = can_put && request.method == "PUT";
+    if (request.method != "GET" && request.method != "HEAD" && !puts)
+      return {.status = 405, .body = "", .allow = can_put ? "GET, HEAD, PUT" : "GET, HEAD"};
+    if (puts) return ChangeLogLevel(peer, body);
+    if (can_put) return ShowLogLevel(peer);
+    if (request.path == "/metrics")
+      return {.status = 200, .body = options_.scrape(), .content_type = kTextFormat};
+    if (request.path == "/healthz") return {.status = 200, .body = "ok\n"};
+    if (request.path != "/readyz") return {.status = 404, .body = ""};
+    const absl::Status status = options_.ready();
+    if (status.ok()) return {.status = 200, .body = "ok\n"};
+    return {.status = 503, .body = absl::StrCat(status.message(), "\n")};
+  }
+
+ private:
+  const HttpServer::Options& options_;
+};
+
+}  // namespace
+
+// One thread that waits for all connections at once: none of them can keep another waiting.
+class HttpServer::Impl {
+ public:
+  explicit Impl(Options options)
+      : options_(std::move(options)),
+        routes_(options_),
+        limits_{absl::ToInt64Nanoseconds(options_.request_timeout), kReplyNs, kIdleNs, kGoodbyeNs},
+        wake_(eventfd(0, EFD_CLOEXEC)) {}
+
   ~Impl() {
-    if (!thread_.joinable()) return;
-    server_.stop();
-    thread_.join();
+    if (thread_.joinable()) {
+      eventfd_write(wake_, 1);
+      thread_.join();
+    }
+    if (listener_ >= 0) close(listener_);
+    close(wake_);
   }
 
   absl::Status Listen() {
     HostPort wanted;
     ASSIGN_OR_RETURN(wanted, ParseHostPort(options_.listen));
-    const int port = wanted.port == 0 ? server_.bind_to_any_port(wanted.host)
-                     : server_.bind_to_port(wanted.host, wanted.port) ? wanted.port
-                                                                      : -1;
-    if (port < 0)
+    listener_ = ListenOn(wanted);
+    if (listener_ < 0 || wake_ < 0)
       return absl::UnavailableError(
           absl::StrCat("cannot listen on ", options_.listen, ": the address is invalid or in use"));
-    address_ = absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", port);
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    // stop() is lost on a server that does not run yet.
-    while (!server_.is_running()) std::this_thread::yield();
+    address_ =
+        absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", PortOf(listener_));
+    thread_ = std::thread([this] {
+      LowerPriority();
+      while (!stopping_) Round(listener_);
+      // Ends when the requests being answered are.
+      const auto replies = [](const auto& connection) { return connection->replies(); };
+      const int64_t give_up_ns = MonotonicNs() + kGoodbyeNs;
+      while (std::any_of(connections_.begin(), connections_.end(), replies) &&
+             MonotonicNs() < give_up_ns)
+        Round(-1);
+    });
     return absl::OkStatus();
   }
 
   const std::string& address() const { return address_; }
 
  private:
-  void AddRoutes() {
-    server_.set_pre_routing_handler(
-        [](const httplib::Request& request, httplib::Response& response) {
-          const bool can_put = request.path == kLogLevelPath;
-          if (request.method == "GET" || request.method == "HEAD" ||
-              (can_put && request.method == "PUT"))
-            return httplib::Server::HandlerResponse::Unhandled;
-          response.status = 405;
-          response.set_header("Allow", can_put ? "GET, HEAD, PUT" : "GET, HEAD");
-          return httplib::Server::HandlerResponse::Handled;
-        });
-    server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-      SetBody(options_.scrape(), kTextFormat, &response);
-    });
-    server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
-      SetReply({200, "ok\n"}, &response);
-    });
-    server_.Get("/readyz", [this](const httplib::Request&, httplib::Response& response) {
-      const absl::Status status = options_.ready();
-      if (status.ok()) return SetReply({200, "ok\n"}, &response);
-      SetReply({503, absl::StrCat(status.message(), "\n")}, &response);
-    });
-    const auto show_level = [](const httplib::Request& request, httplib::Response& response) {
-      SetReply(ShowLogLevel(request.remote_addr), &response);
-    };
-    const auto change_level = [](const httplib::Request& request, httplib::Response& response) {
-      SetReply(ChangeLogLevel(request.remote_addr, request.body), &response);
-    };
-    server_.Get(kLogLevelPath, show_level);
-    server_.Put(kLogLevelPath, change_level);
+  using Connections = std::vector<std::unique_ptr<HttpConnection>>;
+
+  // Waits for something to happen and does what there is to do. `listener` -1: no more clients.
+  void Round(int listener) {
+    const int64_t before_ns = MonotonicNs();
+    const bool paused = before_ns < accept_after_ns_;
+    std::vector<pollfd> polled = {{stopping_ ? -1 : wake_, POLLIN, 0},
+                                  {paused ? -1 : listener, POLLIN, 0}};
+    for (const auto& connection : connections_)
+      polled.push_back({connection->socket(), connection->events(), 0});
+    poll(polled.data(), polled.size(), TimeoutMs(before_ns));
+    if (polled[0].revents != 0) stopping_ = true;
+    const int64_t now_ns = MonotonicNs();
+    for (size_t i = 0; i < connections_.size(); ++i) {
+      auto& connection = connections_[i];
+      const bool goes_on = (polled[2 + i].revents == 0 && !connection->has_more()) ||
+                           connection->Advance(routes_, now_ns);
+      if (!goes_on || now_ns >= connection->deadline_ns()) connection.reset();
+    }
+    std::erase(connections_, nullptr);
+    if (polled[1].revents != 0) Accept(now_ns);
+  }
+
+  int TimeoutMs(int64_t now_ns) const {
+    int64_t until_ns = now_ns + (stopping_ ? kGoodbyeNs : kIdleNs);
+    if (accept_after_ns_ > now_ns) until_ns = accept_after_ns_;
+    for (const auto& connection : connections_)
+      until_ns = std::min(until_ns, connection->has_more() ? now_ns : connection->deadline_ns());
+    return static_cast<int>((std::max<int64_t>(until_ns - now_ns, 0) + kMsNs - 1) / kMsNs);
+  }
+
+  void Accept(int64_t now_ns) {
+    for (int i = 0; i < kAcceptedMax; ++i) {
+      sockaddr_storage peer = {};
+      socklen_t bytes = sizeof(peer);
+      const int socket = accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &bytes,
+                                 SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (socket < 0) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+        // No descriptors or no memory: the oldest gives its own.
+        if (connections_.empty()) accept_after_ns_ = now_ns + kAcceptPauseNs;
+        DropOldest();
+        return;
+      }
+      const int on = 1;
+      setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      if (connections_.size() >= kConnectionsMax) DropOldest();
+      connections_.push_back(
+          std::make_unique<HttpConnection>(socket, HostOf(peer), limits_, now_ns));
+      // Most requests are here by now, and so are answered before others can take their place.
+      if (!connections_.back()->Advance(routes_, now_ns)) connections_.pop_back();
+    }
+  }
+
+  // Rather one that is asked for nothing than one that is being answered.
+  void DropOldest() {
+    const auto oldest = std::min_element(connections_.begin(), connections_.end(),
+                                         [](const auto& a, const auto& b) {
+                                           return std::make_pair(a->replies(), a->since_ns()) <
+                                                  std::make_pair(b->replies(), b->since_ns());
+                                         });
+    if (oldest != connections_.end()) connections_.erase(oldest);
   }
 
   const Options options_;
-  httplib::Server server_;
+  const Routes routes_;
+  const HttpConnection::Limits limits_;
+  const int wake_;  // an eventfd
+  int listener_ = -1;
   std::string address_;
+  // The thread's own from here on.
+  bool stopping_ = false;
+  int64_t accept_after_ns_ = 0;
+  Connections connections_;
   std::thread thread_;
 };
 

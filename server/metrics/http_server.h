@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace warpcall {
 
@@ -17,11 +18,17 @@ namespace warpcall {
 //
 // HEAD works as GET without a body. Any other method gives 405, any other path 404. Bodies are not
 // compressed, whatever the client takes: that would cost many times what a scrape does.
+//
+// Whoever reaches the port can take little of the server: a head may have 8 KiB (431), a body 4 KiB
+// (413) and is read only where it matters; a request must have come within request_timeout; of 128
+// connections the one that has been idle longest makes room for the next. So probes are answered
+// whatever others send.
 class HttpServer {
  public:
   struct Options {
     std::string listen;  // HOST:PORT, [IPV6]:PORT; port 0: any free one
-    // Both are called on the server's threads, several at a time, and must not wait for requests.
+    absl::Duration request_timeout = absl::Seconds(5);
+    // Both are called on the server's one thread, and must not wait.
     std::function<std::string()> scrape;  // text exposition format 0.0.4
     std::function<absl::Status()> ready;
   };

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <string>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
@@ -12,7 +14,15 @@ namespace {
 
 constexpr uint32_t kLoopbackNetwork = 127;  // 127.0.0.0/8
 
-bool IsLoopback(absl::string_view peer) {
+HttpReply Forbid(absl::string_view peer) {
+  return {
+      .status = 403,
+      .body = absl::StrCat("/log_level is for clients on this machine, which ", peer, " is not\n")};
+}
+
+}  // namespace
+
+bool MayUseLogLevel(absl::string_view peer) {
   const std::string text(peer);
   in_addr v4;
   if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == kLoopbackNetwork;
@@ -23,29 +33,23 @@ bool IsLoopback(absl::string_view peer) {
          (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == kLoopbackNetwork);
 }
 
-HttpReply Forbid(absl::string_view peer) {
-  return {403,
-          absl::StrCat("/log_level is for clients on this machine, which ", peer, " is not\n")};
-}
-
-}  // namespace
-
 HttpReply ShowLogLevel(absl::string_view peer) {
-  if (!IsLoopback(peer)) return Forbid(peer);
-  return {200, absl::StrCat(LogLevelName(CurrentLogLevel()), "\n")};
+  if (!MayUseLogLevel(peer)) return Forbid(peer);
+  return {.status = 200, .body = absl::StrCat(LogLevelName(CurrentLogLevel()), "\n")};
 }
 
 HttpReply ChangeLogLevel(absl::string_view peer, absl::string_view body) {
-  if (!IsLoopback(peer)) return Forbid(peer);
+  if (!MayUseLogLevel(peer)) return Forbid(peer);
   const absl::string_view name = absl::StripAsciiWhitespace(body);
   LogLevel level;
   if (!ParseLogLevel(name, &level))
-    return {400, absl::StrCat("\"", name, "\" is unknown; known: ", LogLevelNames(), "\n")};
+    return {.status = 400,
+            .body = absl::StrCat("\"", name, "\" is unknown; known: ", LogLevelNames(), "\n")};
   const LogLevel before = CurrentLogLevel();
   SetLogLevel(level);
   LogAlways(LogLevel::kInfo, "log level changed",
             {{"from", LogLevelName(before)}, {"to", LogLevelName(level)}, {"peer", peer}});
-  return {200, absl::StrCat(LogLevelName(level), "\n")};
+  return {.status = 200, .body = absl::StrCat(LogLevelName(level), "\n")};
 }
 
 }  // namespace warpcall

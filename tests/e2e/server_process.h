@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/e2e/child_process.h"
 
 namespace warpcall::testing {
@@ -21,6 +22,8 @@ class ServerProcess {
   ~ServerProcess();
 
   const std::string& address() const { return address_; }
+  // HOST:PORT of /metrics and its neighbours.
+  std::string metrics_address() const { return absl::StrCat("127.0.0.1:", metrics_port_); }
   pid_t pid() const { return process_->pid(); }
 
   void Signal(int signal);

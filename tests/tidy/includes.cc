@@ -41,7 +41,7 @@ constexpr Room kRooms[] = {
      "json"},
     {"server/worker/", "@ server/log.h server/spawn.h server/engine/ server/runtime/* kernels/",
      ""},
-    {"server/metrics/", "@ server/log.h server/engine/ kernels/", "prometheus httplib"},
+    {"server/metrics/", "@ server/log.h server/engine/ kernels/", "prometheus"},
     {"server/transport/",
      "@ server/log.h server/engine/ server/inspect/ server/runtime/* kernels/ proto/", "grpc"},
     {"server/", "server/ kernels/", "cli11"},

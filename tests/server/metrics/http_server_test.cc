@@ -18,9 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/log.h"
 #include "server/metrics/log_level_route.h"
 #include "server/metrics/prometheus_sink.h"
+#include "tests/server/metrics/raw_http.h"
 #include "tests/server/metrics/sink_fixture.h"
 
 namespace warpcall::testing {
@@ -205,6 +207,21 @@ TEST_F(LogLevelTest, IsRefusedToAConnectionFromOutside) {
   EXPECT_EQ(reply->status, 403);
   EXPECT_THAT(reply->body, HasSubstr(outside));
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
+}
+
+// Before a byte of a body has come: it is for the body that they would have to be let in.
+TEST_F(LogLevelTest, WhoIsOutsideIsRefusedBeforeTheBody) {
+  const std::string outside = OutsideAddress();
+  if (outside.empty()) GTEST_SKIP() << "this machine has no address but loopback's";
+  HttpServer::Options options = Options();
+  options.listen = "0.0.0.0:0";
+  options.request_timeout = absl::Seconds(600);
+  const auto server = Start(std::move(options));
+  for (const char* length : {"Content-Length: 5", "Transfer-Encoding: chunked"}) {
+    RawHttp client(absl::StrCat(outside, ":", server->address().substr(8)));
+    client.Send(absl::StrCat("PUT /log_level HTTP/1.1\r\nHost: h\r\n", length, "\r\n\r\n"));
+    EXPECT_THAT(client.ReadLines(1), StartsWith("HTTP/1.1 403 ")) << length;
+  }
 }
 
 TEST_F(HttpServerTest, RefusesOtherPathsAndMethods) {

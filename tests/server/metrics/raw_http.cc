@@ -1,0 +1,70 @@
+#include "tests/server/metrics/raw_http.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+
+namespace warpcall::testing {
+
+RawHttp::RawHttp(const std::string& text)
+    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const size_t colon = text.rfind(':');
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(std::atoi(text.substr(colon + 1).c_str())));
+  inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr);
+  const timeval patience = {10, 0};
+  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  connected_ = connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+RawHttp::RawHttp(RawHttp&& other) noexcept
+    : socket_(std::exchange(other.socket_, -1)), connected_(other.connected_) {}
+
+RawHttp::~RawHttp() {
+  if (socket_ >= 0) close(socket_);
+}
+
+size_t RawHttp::Send(absl::string_view bytes) {
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const ssize_t put = send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (put <= 0) break;
+    sent += static_cast<size_t>(put);
+  }
+  return sent;
+}
+
+std::string RawHttp::ReadLines(int count) {
+  std::string text;
+  for (char c; count > 0 && recv(socket_, &c, 1, 0) == 1;) {
+    text.push_back(c);
+    if (c == '\n') --count;
+  }
+  return text;
+}
+
+std::string RawHttp::ReadToEnd() {
+  std::string text;
+  char bytes[65536];
+  for (ssize_t got; (got = recv(socket_, bytes, sizeof(bytes), 0)) > 0;)
+    text.append(bytes, static_cast<size_t>(got));
+  return text;
+}
+
+bool RawHttp::Closed(int timeout_ms) {
+  pollfd polled = {socket_, POLLIN, 0};
+  if (poll(&polled, 1, timeout_ms) <= 0) return false;
+  char c;
+  return recv(socket_, &c, 1, MSG_PEEK) <= 0;
+}
+
+}  // namespace warpcall::testing
