@@ -21,8 +21,8 @@ struct Variants {
   // What launch takes unless told otherwise. REQUIRES: the row supports `problem`, which has
   // something to launch: the output has elements and, in matmul, k > 0.
   int (*chosen)(const Problem& problem, const DeviceProperties& device);
-  // OK, or INVALID_ARGUMENT: why the variant cannot take `problem`. What no variant takes, the row
-  // does not support; a variant may take more than the row would choose it for.
+  // OK, or why the variant cannot take `problem`: INVALID_ARGUMENT, or UNIMPLEMENTED as `supports`
+  // has it. A variant may take more than the row would choose it for.
   // REQUIRES: something to launch, as above.
   absl::Status (*takes)(const Problem& problem, const DeviceProperties& device, int variant);
   // What a launch of the variant needs; of no meaning where it does not take the problem. Null:
@@ -37,8 +37,8 @@ inline absl::Status CheckVariantNumber(int number, int count) {
       absl::StrCat("variant ", number, " is unknown; there are ", count));
 }
 
-// The one that a launch takes: what context.variant asks for, or the row's choice. INVALID_ARGUMENT
-// when it cannot take the problem.
+// The one that a launch takes: what context.variant asks for, if it takes the problem, or the row's
+// choice.
 inline absl::StatusOr<int> VariantToLaunch(const Variants& variants, const Problem& problem,
                                            const LaunchContext& context) {
   if (context.variant == kRowsChoice) return variants.chosen(problem, *context.device);

@@ -77,6 +77,26 @@ TEST(ChooseTile, DoesNotCutShortSums) {
   EXPECT_EQ(ChooseTile(kRegisterTiles, size, kH200Float, kAllFit).splits, 1);
 }
 
+// A tile that no size takes would only be compiled.
+TEST(ChooseTile, TakesEveryTileOfEachTableForSomeSize) {
+  for (std::span<const Tile> tiles : Tables()) {
+    const bool is_mma =
+        tiles.data() == std::begin(kMmaTiles) || tiles.data() == std::begin(kMmaElementTiles);
+    std::set<int> whole, cut;
+    for (int64_t m = 64; m <= 8192; m *= 2) {
+      for (int64_t n = 64; n <= 8192; n += n / 2) {
+        for (int64_t k = 64; k <= 1 << 16; k *= 4) {
+          const Size size{.m = m, .n = n, .k = k, .batches = 1};
+          const Choice choice = ChooseTile(tiles, size, is_mma ? kH200 : kH200Float, kAllFit);
+          (choice.splits > 1 ? cut : whole).insert(choice.tile);
+        }
+      }
+    }
+    EXPECT_EQ(whole.size(), tiles.size());
+    EXPECT_EQ(cut.size(), tiles.size());
+  }
+}
+
 // So the workspace is bounded by what the device can hold at once: 4 bytes per output in flight.
 TEST(ChooseTile, CutsOnlyWhileAllBlocksRunAtOnce) {
   const int64_t sizes[] = {1, 16, 63, 64, 65, 129, 500, 1000, 3000};

@@ -27,15 +27,17 @@ namespace {
 
 using ::testing::IsEmpty;
 
-// In whole vectors of any type, or in none; a tile more than 16 of 256 each way, a part of it
-// empty.
 struct Size {
   int64_t m;
   int64_t k;
   int64_t n;
 };
-constexpr Size kAligned{4104, 2056, 4360};
-constexpr Size kOdd{4103, 2051, 4357};
+// In whole vectors of any type, or in none; twice as many of the largest tiles as multiprocessors,
+// the last of them in part empty.
+constexpr Size kAligned{2184, 1032, 4360};
+constexpr Size kOdd{2183, 1031, 4357};
+// What rows choose for themselves.
+constexpr Size kLarge{4104, 4104, 4360};
 
 VariantProblem Product(const Size& size, DataType type, bool transpose_a, bool transpose_b) {
   const Dims a = transpose_a ? Dims{size.k, size.m} : Dims{size.m, size.k};
@@ -77,7 +79,7 @@ void FillRow(const TruthSource& source, int64_t row, int64_t at, Truth* truth) {
 Sample SampleOf(const TruthSource& source) {
   const int64_t m = source.problem.outputs[0].dims[0];
   const int64_t n = source.problem.outputs[0].dims[1];
-  Sample sample{.rows = {0, 63, 64, 127, 128, 255, 256, 1023, 2048, m - 9, m - 8, m - 1},
+  Sample sample{.rows = {0, 63, 64, 127, 128, 255, 256, 1023, 1024, m - 9, m - 8, m - 1},
                 .columns = n,
                 .truth = {}};
   const size_t elements = sample.rows.size() * static_cast<size_t>(n);
@@ -106,34 +108,50 @@ class VariantsLargeTest : public ::testing::TestWithParam<DataType> {
     std::set<int> variants;
   };
 
-  void RunProblem(const VariantProblem& problem, absl::Span<const Memory> pools) {
+  struct Run {
+    const VariantProblem& problem;
+    absl::Span<const Memory> inputs;
+    const Sample& sample;
+    int variant;
+  };
+
+  void RunVariant(const Run& run, Reached& reached) {
+    const Implementation& row = *reached.row.row;
+    const bool is_choice = run.variant == kRowsChoice;
+    if (!is_choice &&
+        !row.variants->takes(run.problem.problem, reached.row.Device(), run.variant).ok())
+      return;
+    SCOPED_TRACE(absl::StrCat(reached.row.Name(), ", ",
+                              is_choice ? "its own choice" : reached.row.Names()[run.variant]));
+    const auto outputs = RunRow({row, run.variant}, run.problem.problem, run.inputs, 0xFF);
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const Disagreement found = Compare(run.sample.truth, run.sample.Of((*outputs)[0]).data(),
+                                       AllowanceFor(cases_, row.name, GetParam()));
+    ASSERT_EQ(found.wrong, 0) << "elements of rows " << absl::StrJoin(run.sample.rows, ", ")
+                              << " of " << run.sample.columns << " columns, one after the other:\n"
+                              << found.text;
+    if (!is_choice) reached.variants.insert(run.variant);
+  }
+
+  // Every variant that takes it, or what each row chooses.
+  void RunProblem(const VariantProblem& problem, bool choices) {
     SCOPED_TRACE(absl::StrCat(problem.name, ", seed ", RunSeed()));
     std::vector<Memory> inputs;
-    for (size_t i = 0; i < pools.size(); ++i)
-      inputs.push_back(Cut(pools[i], problem.problem.inputs[i]));
+    for (size_t i = 0; i < pools_.size(); ++i)
+      inputs.push_back(Cut(pools_[i], problem.problem.inputs[i]));
     const Sample sample = SampleOf({MatmulOp(), cases_, problem.problem, OperandsOf(inputs)});
     for (Reached& reached : reached_) {
-      const std::vector<std::string> names = reached.row.Names();
-      for (int v = kRowsChoice; v < static_cast<int>(names.size()); ++v) {
-        const Variants& variants = *reached.row.row->variants;
-        const bool is_choice = v == kRowsChoice;
-        if (!is_choice && !variants.takes(problem.problem, reached.row.Device(), v).ok()) continue;
-        SCOPED_TRACE(absl::StrCat(reached.row.Name(), ", ",
-                                  is_choice ? "its own choice" : "variant " + names[v]));
-        const auto outputs = RunRow({*reached.row.row, v}, problem.problem, inputs, 0xFF);
-        ASSERT_TRUE(outputs.ok()) << outputs.status();
-        const Disagreement found = Compare(sample.truth, sample.Of((*outputs)[0]).data(),
-                                           AllowanceFor(cases_, reached.row.row->name, GetParam()));
-        ASSERT_EQ(found.wrong, 0) << "elements of rows " << absl::StrJoin(sample.rows, ", ")
-                                  << " of " << sample.columns << " columns, one after the other:\n"
-                                  << found.text;
-        if (!is_choice) reached.variants.insert(v);
+      const int count = static_cast<int>(reached.row.Names().size());
+      for (int v = choices ? kRowsChoice : 0; v < (choices ? 0 : count); ++v) {
+        RunVariant({problem, inputs, sample, v}, reached);
+        if (HasFatalFailure()) return;
       }
     }
   }
 
   const OpCases cases_ = MatmulOp().cases();
   std::vector<Reached> reached_;
+  std::vector<Memory> pools_;  // what each input is cut from
 };
 
 TEST_P(VariantsLargeTest, EveryTileMeetsTheDefinitionInRowsAtItsEdges) {
@@ -145,16 +163,16 @@ TEST_P(VariantsLargeTest, EveryTileMeetsTheDefinitionInRowsAtItsEdges) {
   }
   if (reached_.empty()) GTEST_SKIP() << "no GPU";
   if (TestElementsMax() > 0) GTEST_SKIP() << "WARPCALL_TEST_ELEMENTS_MAX is set";
-  std::vector<Memory> pools;
-  for (const int64_t elements : {kAligned.m * kAligned.k, kAligned.k * kAligned.n})
-    pools.push_back(FilledInput({GetParam(), {elements}}, Fill::kNormal,
-                                absl::StrCat("large", DataTypeName(GetParam()), elements)));
-  for (const Size& size : {kAligned, kOdd})
-    for (const bool transpose_a : {false, true})
-      for (const bool transpose_b : {false, true}) {
-        RunProblem(Product(size, GetParam(), transpose_a, transpose_b), pools);
-        if (HasFatalFailure()) return;
-      }
+  for (const int64_t elements : {kLarge.m * kLarge.k, kLarge.k * kLarge.n})
+    pools_.push_back(FilledInput({GetParam(), {elements}}, Fill::kNormal,
+                                 absl::StrCat("large", DataTypeName(GetParam()), elements)));
+  for (const bool transpose_a : {false, true}) {
+    RunProblem(Product(kLarge, GetParam(), transpose_a, transpose_a), /*choices=*/true);
+    for (const bool transpose_b : {false, true})
+      for (const Size& size : {kAligned, kOdd})
+        RunProblem(Product(size, GetParam(), transpose_a, transpose_b), /*choices=*/false);
+    if (HasFatalFailure()) return;
+  }
   for (const Reached& reached : reached_) {
     const std::vector<std::string> names = reached.row.Names();
     std::printf("  %-44s %2zu of %2zu variants ran\n", reached.row.Name().c_str(),
