@@ -68,8 +68,8 @@ spread() {
   step worker_hop "$here/bin/warpcall_worker_hop_bench"
 }
 fault() {
-  step fault python3 "$here/service_check.py" "$here" fault
-  step restart python3 "$here/workers_check.py" "$here" restart
+  step fault python3 "$here/fault_check.py" "$here" fault
+  step restart python3 "$here/fault_check.py" "$here" restart
 }
 inspect() { TAIL_LINES=250 step inspect python3 "$here/inspect_check.py" "$here" "$logs"; }
 scrape() {

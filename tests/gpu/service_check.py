@@ -2,7 +2,6 @@
 
     service_check.py PACK service    mixed (10 000 requests from 8 clients, each checked; growth of memory) and
                                      latency (inside the server, and the rate of large requests)
-    service_check.py PACK fault      a device that is lost, and one that runs out of memory
 
 Prints what it measured; exit status 1 when something is not as it must be.
 """
@@ -426,94 +425,9 @@ def check_latency(pack):
     return server.stop() == 0 and ok
 
 
-# ---- faults ---------------------------------------------------------------------------------------
-
-def fault_request(messages, kind, device):
-    request = messages.ExecuteRequest(kernel="fault", device=device)
-    request.inputs.add(data_type=FLOAT32, shape=[1], data=b"\0\0\0\0")
-    request.attributes["kind"].string_value = kind
-    return request
-
-
-def code_of(call, *arguments):
-    try:
-        call(*arguments, timeout=30)
-        return "OK"
-    except grpc.RpcError as error:
-        return f"{error.code().name}: {error.details()}"
-
-
-def check_out_of_memory(client, messages):
-    code = code_of(client.execute, fault_request(messages, "out_of_memory", "cuda:0"))
-    print(f"out of memory: {code}")
-    after = code_of(client.execute, Problem("gelu", random.Random(1), np.random.default_rng(1))
-                    .request(messages, device="cuda:0"))
-    print(f"the next request on the same device: {after}; health {client.health(b'')}")
-    return code.startswith("RESOURCE_EXHAUSTED") and after == "OK" and client.health(b"") == 1
-
-
-def await_healthy(server, gpu, restarts):
-    """Seconds until the GPU's worker was started again so often and serves; None after ten."""
-    start = time.monotonic()
-    while time.monotonic() - start < 10:
-        metrics = server.metrics()
-        if (metrics[f'warpcall_worker_restarts_total{{device="{gpu}"}}'] >= restarts
-                and metrics[f'warpcall_device_healthy{{device="{gpu}"}}'] == 1):
-            return time.monotonic() - start
-        time.sleep(0.01)
-    return None
-
-
-def lose(server, client, messages, gpu, failures):
-    """Breaks the GPU so often, waiting for it between; whether each request was told."""
-    told = True
-    for failure in range(failures):
-        code = code_of(client.execute, fault_request(messages, "trap", gpu))
-        told = told and code.startswith("UNAVAILABLE")
-        back = await_healthy(server, gpu, failure + 1) if failure + 1 < failures else None
-        print(f"trap on {gpu}: {code}; serves again after {back} s")
-        told = told and (back is not None or failure + 1 == failures)
-    return told
-
-
-def check_fault(pack):
-    messages = load_messages(pack)
-    server = Server(pack, "--test_fault_injection")
-    client = Client(server.address, messages)
-    gpus = [device.name for device in
-            client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]
-    ok = check_out_of_memory(client, messages)
-    for index, gpu in enumerate(gpus):
-        last = index == len(gpus) - 1
-        # One of several has a worker, which is started again twice within a minute.
-        ok = lose(server, client, messages, gpu, 3 if len(gpus) > 1 else 1) and ok
-        if last:
-            break
-        healthy = {device.name: device.healthy for device in
-                   client.list_devices(messages.ListDevicesRequest()).devices}
-        gauge = {name: value for name, value in server.metrics().items()
-                 if name.startswith("warpcall_device_healthy")}
-        named = code_of(client.execute, Problem("gelu", random.Random(1), np.random.default_rng(1))
-                        .request(messages, device=gpu))
-        problem = Problem("matmul", random.Random(2), np.random.default_rng(2))
-        response = client.execute(problem.request(messages, "cuda"), timeout=30)
-        print(f"  healthy {healthy}; {gauge}; service health {client.health(b'')}; by name: {named}; "
-              f"a request without a name ran on {response.device}: {problem.check(response) or 'right'}")
-        ok = ok and not healthy[gpu] and client.health(b"") == 1 and response.device == gpus[index + 1]
-        ok = ok and problem.check(response) is None and named.startswith("UNAVAILABLE")
-        ok = ok and gauge[f'warpcall_device_healthy{{device="{gpu}"}}'] == 0
-    start = time.monotonic()
-    status = server.process.wait(timeout=60)
-    print(f"the server ended by itself {time.monotonic() - start:.1f} s later with status {status}")
-    print("\n".join([line for line in server.log_text().splitlines() if "lost" in line][-3:]))
-    # What README documents; -11, a crash, is not that.
-    return ok and status == 1
-
-
 def main():
     pack, mode = sys.argv[1], sys.argv[2]
-    checks = {"service": [check_mixed, check_latency], "fault": [check_fault],
-              "latency": [check_latency], "mixed": [check_mixed]}
+    checks = {"service": [check_mixed, check_latency], "latency": [check_latency], "mixed": [check_mixed]}
     sys.exit(0 if all([check(pack) for check in checks[mode]]) else 1)
 
 

@@ -3,31 +3,25 @@
     workers_check.py PACK spread     mixed requests spread over the GPUs, and a device's name is honoured
     workers_check.py PACK balance    requests that name no device, closed and open loop
     workers_check.py PACK hop        what a worker costs a small request
-    workers_check.py PACK restart    a worker that is killed
 
 Prints what it measured; exit status 1 when something is not as it must be. With one GPU: skipped.
 """
 
 import collections
 import multiprocessing
-import os
 import random
-import signal
 import statistics
 import sys
-import threading
 import time
 
-import grpc
 import numpy as np
 
-from service_check import (CLIENTS, FLOAT32, WARM_REQUESTS, Client, Problem, Server, await_healthy,
-                           code_of, gelu_request, load_messages, run_clients)
+from service_check import (CLIENTS, FLOAT32, WARM_REQUESTS, Client, Problem, Server, gelu_request,
+                           load_messages, run_clients)
 
 # How far the most served may be from the least.
 BALANCE_MAX = 1.15
 SECONDS = 5
-HEALTHY_AGAIN_SECONDS_MAX = 3
 
 
 def softmax_request(messages):
@@ -168,81 +162,9 @@ def check_hop(pack):
     return server.stop() == 0
 
 
-# ---- restarts -----------------------------------------------------------------------------------------
-
-def worker_of(server, gpu):
-    """The process that serves the GPU."""
-    for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
-            with open(f"/proc/{entry}/cmdline", encoding="utf-8") as file:
-                words = file.read().split("\0")
-        except (OSError, ValueError, IndexError):
-            continue
-        if parent == server.process.pid and f"--worker_device={gpu}" in words:
-            return int(entry)
-    raise RuntimeError(f"{gpu} has no worker")
-
-
-class Steady(threading.Thread):
-    """A client of one device, or of any, until told to stop: what became of its requests."""
-
-    def __init__(self, address, messages, device):
-        super().__init__()
-        self.client, self.stopped, self.codes = Client(address, messages), False, collections.Counter()
-        self.request = softmax_request(messages)
-        self.request.device = device
-
-    def run(self):
-        while not self.stopped:
-            try:
-                self.client.execute(self.request, timeout=30)
-                self.codes["OK"] += 1
-            except grpc.RpcError as error:
-                self.codes[error.code().name] += 1
-
-    def stop(self):
-        self.stopped = True
-        self.join()
-        return self.codes
-
-
-def check_restart(pack):
-    """kill -9 under load: the others serve on, what the GPU had ends with UNAVAILABLE, it is back soon."""
-    server = Server(pack)
-    messages = load_messages(pack)
-    client = Client(server.address, messages)
-    gpus = gpus_of(client, messages)
-    if len(gpus) < 2:
-        print("restart: skipped, there is one GPU, which has no worker")
-        return server.stop() == 0
-    ok = True
-    for gpu in gpus[:2]:
-        other = next(name for name in gpus if name != gpu)
-        clients = [Steady(server.address, messages, device) for device in (gpu, other, "")]
-        for each in clients:
-            each.start()
-        time.sleep(1)
-        os.kill(worker_of(server, gpu), signal.SIGKILL)
-        back = await_healthy(server, gpu, 1)
-        time.sleep(1)
-        codes = [dict(each.stop()) for each in clients]
-        request = softmax_request(messages)
-        request.device = gpu
-        after = code_of(client.execute, request)
-        print(f"kill -9 of {gpu}'s worker: serves again after {back} s, then {after}; clients of "
-              f"{gpu}: {codes[0]}, of {other}: {codes[1]}, of any: {codes[2]}; health "
-              f"{client.health(b'')}")
-        ok = ok and back is not None and back <= HEALTHY_AGAIN_SECONDS_MAX and after == "OK"
-        ok = ok and set(codes[0]) <= {"OK", "UNAVAILABLE"} and set(codes[1]) == {"OK"}
-        ok = ok and client.health(b"") == 1
-    return server.stop() == 0 and ok
-
-
 def main():
     pack, mode = sys.argv[1], sys.argv[2]
-    checks = {"spread": check_spread, "balance": check_balance, "hop": check_hop, "restart": check_restart}
+    checks = {"spread": check_spread, "balance": check_balance, "hop": check_hop}
     sys.exit(0 if checks[mode](pack) else 1)
 
 

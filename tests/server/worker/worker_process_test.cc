@@ -191,7 +191,6 @@ TEST_F(WorkerProcessTest, AKilledWorkersJobEndsAndTheNextWorkerServes) {
   Submit(&held, "hold");
   AwaitHold();
   Submit(&waiting, "identity");
-  const absl::Time killed = absl::Now();
   KillWorker();
   held.done.WaitForNotification();
   EXPECT_EQ(held.status.code(), absl::StatusCode::kUnavailable) << held.status;
@@ -199,8 +198,6 @@ TEST_F(WorkerProcessTest, AKilledWorkersJobEndsAndTheNextWorkerServes) {
   EXPECT_FALSE(held.trace.ran);
   waiting.done.WaitForNotification();  // with either verdict: the next worker may be there
   AwaitRestarts(1);
-  // Of a GPU, CUDA's start takes most of it; here, nothing does.
-  EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
   ExpectServing();
   EXPECT_FALSE(lost_.HasBeenNotified());
   EXPECT_EQ(engine_->Snapshot()[0].staging_used_bytes, 0);
