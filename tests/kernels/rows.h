@@ -1,0 +1,33 @@
+// The rows of an op that can run here, on every device and instruction set.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/run_row.h"
+
+namespace warpcall::testing {
+
+// A row, and the instruction set to run it with.
+struct TestedRow {
+  const Implementation* row;
+  int64_t target;
+  std::string name;  // of both
+};
+
+// Rows written for vectors once for each instruction set that this CPU has.
+// WARPCALL_TEST_DEVICE_KIND=cuda leaves the CPU's rows out, "cpu" the GPU's.
+std::vector<TestedRow> TestedRows(const Op& op);
+
+// OK, or why the row does not take the problem on the device that RunRow uses.
+absl::Status Supports(const TestedRow& tested, const Problem& problem);
+
+// RunRow with the instruction set.
+absl::StatusOr<std::vector<Memory>> RunTested(const TestedRow& tested, const Problem& problem,
+                                              absl::Span<const Memory> inputs, uint8_t poison);
+
+// WARPCALL_TEST_ELEMENTS_MAX leaves out larger problems, for runs under tools that slow them down.
+bool IsSmallEnough(const Problem& problem);
+
+}  // namespace warpcall::testing
