@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,10 @@ namespace {
 using client::Tensor;
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RealClientTest : public ::testing::Test {
  protected:
@@ -104,6 +108,29 @@ TEST_F(RealClientTest, RunSaysWhatTheServerRefuses) {
   EXPECT_EQ(Warpcall("run softmax --input missing.npy").exit_status, 2);
 }
 
+TEST_F(RealClientTest, ARefusalLeavesTheOutputAsItWas) {
+  const std::vector<float> x = WriteRandom("x.npy", {4, 4});
+  WriteRandom("y.npy", {2, 2});
+  const std::vector<float> before = Read("y.npy");
+  EXPECT_EQ(Warpcall("run softmax --input x.npy --output y.npy --attribute axis=7").exit_status, 1);
+  EXPECT_EQ(Warpcall("run softmax --input x.npy --output z.npy --attribute axis=7").exit_status, 1);
+  EXPECT_EQ(Read("y.npy"), before);
+  EXPECT_THAT(folder_.Names(), ElementsAre("x.npy", "y.npy"));
+}
+
+TEST_F(RealClientTest, AMessageHoldsFourMebibytesOfTensors) {
+  const std::vector<float> x = WriteRandom("x.npy", {1 << 20});
+  WarpcallJson("run gelu --input x.npy --output y.npy");
+  ExpectGelu(x, Read("y.npy"));
+  WarpcallJson("profile gelu --input x.npy");
+  WriteRandom("x.npy", {(1 << 20) + 1});
+  for (const char* const command : {"run", "profile"}) {
+    const ProgramResult more = Warpcall(absl::StrCat(command, " gelu --input x.npy"));
+    EXPECT_EQ(more.exit_status, 1);
+    EXPECT_THAT(more.err, HasSubstr("has 4194308 bytes; the limit is 4194304 (max_message_mib)"));
+  }
+}
+
 TEST_F(RealClientTest, ConnectionsShareOneRequest) {
   const std::vector<float> x = WriteRandom("x.npy", {900'001});
   const double before = server_->Sum("warpcall_requests_total", {"kernel=\"gelu\""});
@@ -152,6 +179,21 @@ TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {
   const json trace = json::parse(file, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(trace.is_object());
   EXPECT_FALSE(trace["traceEvents"].empty());
+}
+
+TEST_F(RealClientTest, ProfileLooksAtTheKernelOrAtTheWholeRequest) {
+  const auto phases = [&](const std::string& arguments) {
+    std::set<std::string> names;
+    const json report = WarpcallJson("profile gelu --type bf16 --shape " + arguments);
+    for (const json& row : report["rows"]) names.insert(row["name"].get<std::string>());
+    return names;
+  };
+  const auto kernel = phases("16777216");  // 32 MiB, which no message here could hold
+  const auto request = phases("1000000 --request");
+  EXPECT_THAT(kernel, AllOf(Contains("simd_fused"), Not(Contains("queue"))));
+  EXPECT_THAT(request, AllOf(Contains("simd_fused"), Contains("queue"), Contains("copy_in")));
+  EXPECT_THAT(Warpcall("profile gelu --type bf16 --shape 16777216 --request").err,
+              HasSubstr("RESOURCE_EXHAUSTED"));
 }
 
 TEST_F(RealClientTest, HealthByServiceName) {
