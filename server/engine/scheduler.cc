@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
@@ -321,7 +322,7 @@ void Scheduler::Watch() {
       starved = TakeStarved();
       watching_ = !waiting_.empty();
       if (starved.empty() && watching_)
-        watch_.WaitWithTimeout(&mutex_, kStarvedCheckPeriod);
+        watch_.WaitWithDeadline(&mutex_, absl::Now() + kStarvedCheckPeriod);
       else if (starved.empty())
         watch_.Wait(&mutex_);
     }

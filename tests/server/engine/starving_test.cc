@@ -5,10 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/engine/retry_pushback.h"
 #include "server/engine/scheduler.h"
@@ -40,13 +44,39 @@ class StarvingTest : public testing::SchedulerTest {
     return id;
   }
 
-  // Time goes on until `done`. False when that takes ten seconds of real time.
-  bool PassTimeUntil(const absl::Notification& done) {
-    for (int i = 0; i < 1000 && !done.HasBeenNotified(); ++i) {
-      now_ns_ += 500'000'000;
-      done.WaitForNotificationWithTimeout(absl::Milliseconds(10));
+  // How a job ended.
+  class Ending {
+   public:
+    explicit Ending(Job* job) {
+      job->done = [this](absl::Status status, StagingBuffers) {
+        absl::MutexLock lock(&mutex_);
+        status_ = std::move(status);
+        ended_.Signal();
+      };
     }
-    return done.HasBeenNotified();
+    bool AwaitFor(absl::Duration timeout) {
+      absl::MutexLock lock(&mutex_);
+      if (!status_.has_value()) ended_.WaitWithDeadline(&mutex_, absl::Now() + timeout);
+      return status_.has_value();
+    }
+    absl::Status status() {
+      absl::MutexLock lock(&mutex_);
+      return status_.value_or(absl::UnknownError("not yet"));
+    }
+
+   private:
+    absl::Mutex mutex_;
+    absl::CondVar ended_;
+    std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  // Time goes on until the job has ended. False when that takes ten seconds of real time.
+  bool PassTimeUntil(Ending* job) {
+    for (int i = 0; i < 1000; ++i) {
+      now_ns_ += 500'000'000;
+      if (job->AwaitFor(absl::Milliseconds(10))) return true;
+    }
+    return false;
   }
 };
 
@@ -69,18 +99,13 @@ TEST_F(StarvingTest, WhatStarvesTooLongIsRefused) {
   Submit(MakeLarge(1, 8 * 4096));
   const std::unique_ptr<Job> holder = scheduler_.Next();
   std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  absl::Notification done;
-  absl::Status refused;
-  job->done = [&](absl::Status status, StagingBuffers) {
-    refused = std::move(status);
-    done.Notify();
-  };
+  Ending ending(job.get());
   Submit(std::move(job));
   std::thread lane([&] { EXPECT_EQ(scheduler_.Next(), nullptr); });
-  EXPECT_TRUE(PassTimeUntil(done));
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(PassTimeUntil(&ending));
+  EXPECT_EQ(ending.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
-  EXPECT_EQ(RetryPushbackMs(refused), 100);
+  EXPECT_EQ(RetryPushbackMs(ending.status()), 100);
   scheduler_.Close();
   lane.join();
 }
@@ -89,15 +114,10 @@ TEST_F(StarvingTest, WhatStarvesTooLongIsRefusedWhileEveryLaneIsBusy) {
   Submit(MakeLarge(1, 8 * 4096));
   const std::unique_ptr<Job> running = scheduler_.Next();  // and nobody asks for more
   std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  absl::Notification done;
-  absl::Status refused;
-  job->done = [&](absl::Status status, StagingBuffers) {
-    refused = std::move(status);
-    done.Notify();
-  };
+  Ending ending(job.get());
   Submit(std::move(job));
-  ASSERT_TRUE(PassTimeUntil(done));
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(PassTimeUntil(&ending));
+  EXPECT_EQ(ending.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
   EXPECT_EQ(scheduler_.Snapshot().depth, 0);
 }
@@ -111,10 +131,9 @@ TEST_F(StarvingTest, WhatHasStagingAndOnlyWaitsForALaneIsKept) {
   holder.reset();
   const auto answer = staging_.TryAllocate({4096}, 1);
   std::unique_ptr<Job> job = MakeLarge(4, 8 * 4096);
-  absl::Notification done;
-  job->done = [&](absl::Status, StagingBuffers) { done.Notify(); };
+  Ending ending(job.get());
   Submit(std::move(job));
-  ASSERT_TRUE(PassTimeUntil(done));  // the last one, for which there still is no room
+  ASSERT_TRUE(PassTimeUntil(&ending));  // the last one, for which there still is no room
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, kept}), nullptr);
 }
 
