@@ -92,23 +92,28 @@ absl::Status Registry::CheckImplementationName(const Kernel& kernel,
 }
 
 absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, absl::string_view requested,
-                                            const Problem& problem,
+                                            absl::Span<const Problem> problems,
                                             const DeviceProperties& device) const {
   if (absl::Status known = CheckImplementationName(kernel, requested); !known.ok()) return known;
   std::vector<std::string> refusals;
   for (int id : kernel.rows) {
     const Row& row = rows_[id];
     if (!Matches(row, requested)) continue;
-    const absl::Status status = CheckRuns(row, problem, device);
-    if (status.ok()) return &row;
-    refusals.push_back(absl::StrCat(row.implementation.name, ": ", status.message()));
+    const auto refused = absl::c_find_if(
+        problems, [&](const Problem& problem) { return !CheckRuns(row, problem, device).ok(); });
+    if (refused == problems.end()) return &row;
+    refusals.push_back(
+        absl::StrCat(row.implementation.name, ": ", CheckRuns(row, *refused, device).message()));
   }
   const auto append_spec = [](std::string* out, const TensorSpec& spec) {
     absl::StrAppend(out, ToString(spec));
   };
+  const auto append_problem = [&](std::string* out, const Problem& problem) {
+    absl::StrAppend(out, absl::StrJoin(problem.inputs, ", ", append_spec));
+  };
   return absl::UnimplementedError(
       absl::StrCat("no implementation of ", kernel.op->name, " takes ",
-                   absl::StrJoin(problem.inputs, ", ", append_spec), " on ", device.name, ": ",
+                   absl::StrJoin(problems, " and ", append_problem), " on ", device.name, ": ",
                    refusals.empty() ? "it has none" : absl::StrJoin(refusals, "; ")));
 }
 

@@ -46,7 +46,14 @@ class Registry {
   // The first row in order of preference that matches `requested` (as above), runs on `device` and
   // supports `problem`. UNIMPLEMENTED gives each matching row's reason.
   absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
-                                    const Problem& problem, const DeviceProperties& device) const;
+                                    const Problem& problem, const DeviceProperties& device) const {
+    return Select(kernel, requested, absl::MakeConstSpan(&problem, 1), device);
+  }
+  // The same for problems that differ in size alone, of which the row supports every one. REQUIRES:
+  // there is one.
+  absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
+                                    absl::Span<const Problem> problems,
+                                    const DeviceProperties& device) const;
 
   // Whether `requested`, as above, names `row`; "auto" names all.
   static bool Matches(const Row& row, absl::string_view requested);

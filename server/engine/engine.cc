@@ -93,7 +93,7 @@ Engine::~Engine() {
 absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
                                               absl::string_view implementation,
                                               absl::string_view device_name,
-                                              const Problem& problem) const {
+                                              absl::Span<const Problem> problems) const {
   RETURN_IF_ERROR(registry_.CheckImplementationName(kernel, implementation));
   std::vector<std::string> names;
   std::vector<std::string> reasons;
@@ -114,7 +114,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
                                                           : ": the device is being started again"));
       continue;
     }
-    absl::StatusOr<const Row*> row = registry_.Select(kernel, implementation, problem, properties);
+    absl::StatusOr<const Row*> row = registry_.Select(kernel, implementation, problems, properties);
     if (!row.ok()) {
       reasons.push_back(std::string(row.status().message()));
       continue;
@@ -124,7 +124,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
   }
   if (!able.empty()) {
     // Devices of one kind share their rows' history.
-    const int64_t ns = history_.Predict(rows.front()->id, kernel.op->work(problem)).ns;
+    const int64_t ns = history_.Predict(rows.front()->id, kernel.op->work(problems.front())).ns;
     DeviceLoad load = balancer_.Choose(able, ns);
     const auto chosen = std::find(able.begin(), able.end(), load.device()) - able.begin();
     return Choice{load.device(), rows[static_cast<size_t>(chosen)], std::move(load)};

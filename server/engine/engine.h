@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "kernels/registry.h"
 #include "server/engine/balancer.h"
 #include "server/engine/clock.h"
@@ -72,7 +73,14 @@ class Engine {
   // UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are lost or
   // being started again.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
-                                absl::string_view device_name, const Problem& problem) const;
+                                absl::string_view device_name, const Problem& problem) const {
+    return Choose(kernel, implementation, device_name, absl::MakeConstSpan(&problem, 1));
+  }
+  // The same for problems that differ in size alone: a row that runs every one, and a device for
+  // the first. REQUIRES: there is one.
+  absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
+                                absl::string_view device_name,
+                                absl::Span<const Problem> problems) const;
 
   // RESOURCE_EXHAUSTED when one more job of `connection` would surely be refused, whatever it is
   // and whichever device it is for: so that nobody needs to look what it is.

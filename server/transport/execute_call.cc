@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
   RETURN_IF_ERROR(request_.ReadHeader(decoded_.header()));
   const Problem& problem = request_.problem();
   RETURN_IF_ERROR(decoded_.CheckDataBytes(*request_.kernel().op, problem));
-  RETURN_IF_ERROR(request_.Choose(decoded_.header(), problem));
+  RETURN_IF_ERROR(request_.Choose(decoded_.header(), absl::MakeConstSpan(&problem, 1)));
   std::unique_ptr<Job> job = request_.NewJob(problem);
   RETURN_IF_ERROR(request_.CheckMessageBytes(kInputsData, job->input_bytes));
   if (job->output_bytes > deps_->message_bytes_max)

@@ -105,10 +105,10 @@ absl::Status Request::ReadHeader(const v1::ExecuteRequest& header) {
   return absl::OkStatus();
 }
 
-absl::Status Request::Choose(const v1::ExecuteRequest& header, const Problem& part) {
+absl::Status Request::Choose(const v1::ExecuteRequest& header, absl::Span<const Problem> parts) {
   Engine::Choice choice;
-  ASSIGN_OR_RETURN(choice,
-                   deps_->engine->Choose(*kernel_, header.implementation(), header.device(), part));
+  ASSIGN_OR_RETURN(
+      choice, deps_->engine->Choose(*kernel_, header.implementation(), header.device(), parts));
   row_ = choice.row;
   trace_.row = choice.row->id;
   trace_.device = choice.device;

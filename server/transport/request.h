@@ -85,9 +85,9 @@ class Request {
 
   // Reads everything but tensor data; each check of names, types, shapes and attributes.
   absl::Status ReadHeader(const v1::ExecuteRequest& header);
-  // Finds the row and the device that run `part`, the request's problem or a part of it. REQUIRES:
-  // `header` is the one that was read.
-  absl::Status Choose(const v1::ExecuteRequest& header, const Problem& part);
+  // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
+  // which it is cut. REQUIRES: `header` is the one that was read.
+  absl::Status Choose(const v1::ExecuteRequest& header, absl::Span<const Problem> parts);
 
   // RESOURCE_EXHAUSTED when the request would be refused whatever it asks for, so that nobody needs
   // to read it; the trace says so.

@@ -54,7 +54,10 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
                      header_.data(i).size, " bytes of data in the header; they come in chunks"));
   }
   RETURN_IF_ERROR(Plan());
-  RETURN_IF_ERROR(request_.Choose(header_.header(), full_));
+  // The last window may be smaller than the others, and a row may take only one of the sizes.
+  const Problem sizes[] = {full_, last_};
+  RETURN_IF_ERROR(
+      request_.Choose(header_.header(), absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));

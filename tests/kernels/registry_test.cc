@@ -87,6 +87,22 @@ TEST_F(RegistryTest, AutoTakesTheFirstRowThatSupportsTheProblem) {
   EXPECT_EQ(*Select("auto", 3, gpu_), "warp");
 }
 
+TEST_F(RegistryTest, OfSeveralSizesEveryOneMustBeSupported) {
+  const Kernel& gelu = registry_.kernels()[0];
+  const auto select = [&](absl::string_view requested, std::vector<int64_t> sizes) {
+    std::vector<Problem> problems;
+    for (const int64_t size : sizes)
+      problems.push_back(*MakeProblem(GeluOp(), {{DataType::kFloat32, {size}}}, {}));
+    return registry_.Select(gelu, requested, problems, cpu_);
+  };
+  EXPECT_STREQ((*select("", {4, 2}))->implementation.name, "picky");
+  EXPECT_STREQ((*select("", {4, 3}))->implementation.name, "plain");
+  EXPECT_STREQ((*select("", {3, 4}))->implementation.name, "plain");
+  EXPECT_EQ(select("picky", {4, 3}).status().message(),
+            "no implementation of gelu takes float32[4] and float32[3] on cpu: picky: needs an "
+            "even number of elements");
+}
+
 TEST_F(RegistryTest, TakesRowsAndFamiliesByName) {
   EXPECT_EQ(*Select("plain", 2, cpu_), "plain");
   EXPECT_EQ(*Select("reference", 2, cpu_), "plain");

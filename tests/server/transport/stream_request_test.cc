@@ -6,11 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "kernels/identity/identity.h"
 #include "kernels/registry.h"
 #include "server/runtime/cpu/cpu_device.h"
 
 namespace warpcall {
 namespace {
+
+// Takes a part of the sizes, and is preferred for these.
+Implementation HundredsRow() {
+  return {.name = "three_hundreds",
+          .family = Family::kCpu,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "",
+          .data_types = {DataType::kFloat32},
+          .supports =
+              [](const Problem& problem, const DeviceProperties&) {
+                return problem.inputs[0].elements() % 300 == 0
+                           ? absl::OkStatus()
+                           : absl::UnimplementedError("takes multiples of 300");
+              },
+          .workspace_bytes = nullptr,
+          .launch = [](const Problem&, const Operands&,
+                       const LaunchContext&) { return absl::OkStatus(); },
+          .shape = nullptr};
+}
 
 class TraceKeeper final : public MetricsSink {
  public:
@@ -24,6 +44,7 @@ class TraceKeeper final : public MetricsSink {
 class StreamRequestTest : public ::testing::Test {
  protected:
   StreamRequestTest() {
+    registry_.Add(IdentityOp(), {HundredsRow()});
     AddCpuKernels(&registry_);
     std::vector<std::unique_ptr<Device>> devices;
     devices.push_back(std::make_unique<CpuDevice>(1));
@@ -86,6 +107,28 @@ TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
   EXPECT_EQ(answer.outputs(0).data_type(), v1::DATA_TYPE_FLOAT32);
   ASSERT_EQ(answer.outputs(0).shape_size(), 1);
   EXPECT_EQ(answer.outputs(0).shape(0), 1000);
+}
+
+TEST_F(StreamRequestTest, TheRowTakesEveryWindowTheShorterLastOneToo) {
+  deps_.stream_window_bytes = 2400;  // 300 elements in, 300 out
+  const auto implementation = [&](int64_t elements) {
+    header_.mutable_inputs(0)->set_shape(0, elements);
+    StreamRequest request(&deps_, &context_);
+    EXPECT_TRUE(Open(&request).ok());
+    v1::ExecuteResponse answer;
+    request.DescribeOutputs(&answer);
+    request.End(absl::CancelledError("enough"));
+    return answer.implementation();
+  };
+  EXPECT_EQ(implementation(900), "three_hundreds");
+  EXPECT_NE(implementation(1000), "three_hundreds");
+  header_.set_implementation("three_hundreds");
+  StreamRequest request(&deps_, &context_);
+  const absl::Status status = Open(&request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("takes float32[300] and float32[100]"), absl::string_view::npos)
+      << status;
+  request.End(status);
 }
 
 TEST_F(StreamRequestTest, TheTotalOfASuccessIsWhatTheClientIsTold) {
