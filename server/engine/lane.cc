@@ -1,9 +1,9 @@
 #include "server/engine/lane.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/common/status_macros.h"
+#include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
 
 namespace warpcall {
@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kCopyGrainBytes = 256 << 10;
 
 // One input, by several threads when it is large.
-void CopyPieces(const InputPieces& pieces, char* to, cpu::ThreadPool* copiers) {
+void CopyPieces(const InputPieces& pieces, char* to, cpu::ThreadPool* copiers,
+                CopyCounter* counter) {
   absl::InlinedVector<size_t, 8> begins = {0};  // of each piece in the whole, and the end
   for (const absl::Span<const char>& piece : pieces) begins.push_back(begins.back() + piece.size());
   const auto copy = [&](int64_t first, int64_t last) {
@@ -23,7 +24,7 @@ void CopyPieces(const InputPieces& pieces, char* to, cpu::ThreadPool* copiers) {
                                      begins.begin() - 1);
     for (; at < end; ++piece) {
       const size_t bytes = std::min(begins[piece + 1], end) - at;
-      std::memcpy(to + at, pieces[piece].data() + (at - begins[piece]), bytes);
+      CopyOnHost(to + at, pieces[piece].subspan(at - begins[piece], bytes), counter);
       at += bytes;
     }
   };
@@ -98,9 +99,10 @@ absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
 void Lane::CopyIn(Job& job) {
   const Phase phase("copy_in", job.key.id);
   const int64_t start_ns = shared_.clock();
+  CopyCounter copied;
   for (size_t i = 0; i < job.inputs.size(); ++i)
-    CopyPieces(job.inputs[i], job.staging[i].data(), shared_.copiers);
-  job.trace->copy_in_bytes = job.input_bytes;
+    CopyPieces(job.inputs[i], job.staging[i].data(), shared_.copiers, &copied);
+  job.trace->copy_in_bytes += copied.bytes();
   job.release_inputs();
   job.trace->copy_in_ns = shared_.clock() - start_ns;
 }

@@ -46,6 +46,8 @@ struct RequestTrace {
   int64_t d2h_ns = 0;
   int64_t device_ns = 0;  // first enqueued -> seen complete, by the host's clock
   int64_t total_ns = 0;   // received -> about to be answered
+  // Counted by CopyOnHost where bytes are copied. On their way out they are not: who ever copies
+  // them there counts it here.
   int64_t copy_in_bytes = 0;
   int64_t copy_out_bytes = 0;
   Work work;

@@ -21,9 +21,7 @@ namespace {
 
 template <size_t kSize>
 void SetText(char (&to)[kSize], absl::string_view text) {
-  const size_t bytes = std::min(text.size(), kSize - 1);
-  std::copy_n(text.begin(), bytes, to);
-  to[bytes] = '\0';
+  to[text.copy(to, kSize - 1)] = '\0';
 }
 
 // Up to the terminator, if there is one.
@@ -148,7 +146,7 @@ absl::StatusOr<RunRequest> ToWire(const Job& job) {
     WireTensor& wire = request.inputs[i];
     wire.data_type = static_cast<int32_t>(spec.data_type);
     wire.rank = static_cast<int32_t>(spec.dims.size());
-    std::copy(spec.dims.begin(), spec.dims.end(), wire.dims);
+    for (size_t k = 0; k < spec.dims.size(); ++k) wire.dims[k] = spec.dims[k];
   }
   for (size_t i = 0; i < problem.attributes.size(); ++i)
     RETURN_IF_ERROR(AddAttribute(problem.attributes[i], &request.attributes[i]));

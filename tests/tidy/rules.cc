@@ -40,6 +40,12 @@ string_view Conditional(string_view code_line) {
   return absl::StartsWith(line, "if") || absl::StartsWith(line, "elif") ? line : "";
 }
 
+// Whether what was named is called, perhaps with template arguments: it is not part of a longer
+// name.
+bool CallFollows(string_view after_name) {
+  return absl::StartsWith(after_name, "(") || absl::StartsWith(after_name, "<");
+}
+
 bool HasReason(string_view after_word) {
   if (!absl::ConsumePrefix(&after_word, "(")) return false;
   const size_t close = after_word.find("):");
@@ -140,6 +146,31 @@ std::vector<Finding> CheckConditionals(const Source& source) {
   return findings;
 }
 
+std::vector<Finding> CheckCopies(const Source& source) {
+  constexpr string_view kFolders[] = {"server/engine/", "server/transport/", "server/worker/"};
+  constexpr string_view kPlace = "server/engine/host_copy.h";
+  constexpr string_view kCopies[] = {"memcpy", "memmove",          "mempcpy", "bcopy",
+                                     "copy_n", "std::copy",        "CopyTo",  "DumpToSingleSlice",
+                                     "c_copy", "std::ranges::copy"};
+  std::vector<Finding> findings;
+  const bool inside =
+      std::any_of(std::begin(kFolders), std::end(kFolders),
+                  [&](string_view folder) { return absl::StartsWith(source.path, folder); });
+  if (!inside || source.path == kPlace) return findings;
+  const std::vector<string_view> lines = source.CodeLines();
+  for (size_t i = 0; i < lines.size(); ++i) {
+    for (const string_view copy : kCopies) {
+      const size_t at = lines[i].find(copy);
+      if (at == string_view::npos || !CallFollows(lines[i].substr(at + copy.size()))) continue;
+      findings.push_back({source.path, static_cast<int>(i) + 1,
+                          absl::StrCat(copy, " where tensors pass through: CopyOnHost (", kPlace,
+                                       ") copies, and counts")});
+      break;
+    }
+  }
+  return findings;
+}
+
 std::vector<Finding> CheckNotes(const Source& source) {
   std::vector<Finding> findings;
   const std::vector<string_view> lines = source.TextLines();
@@ -195,6 +226,7 @@ std::vector<Finding> CheckAll(absl::Span<const Source> sources) {
     if (!IsCpp(source.path)) continue;
     Append(CheckIncludeGuard(source), &findings);
     Append(CheckConditionals(source), &findings);
+    Append(CheckCopies(source), &findings);
     Append(CheckFunctions(source), &findings);
     Append(CheckIncludes(source), &findings);
   }

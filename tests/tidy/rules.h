@@ -22,6 +22,11 @@ std::vector<Finding> CheckIncludeGuard(const Source& source);
 // Backends are chosen by file, never by #if: none about CUDA under server/.
 std::vector<Finding> CheckConditionals(const Source& source);
 
+// Where tensors pass through, the host copies bytes in one place, which counts them:
+// server/engine/host_copy.h. Nothing else in server/engine, server/transport and server/worker
+// calls what copies memory.
+std::vector<Finding> CheckCopies(const Source& source);
+
 // A note for later says what it waits for: the word, then "(who or which issue): reason".
 std::vector<Finding> CheckNotes(const Source& source);
 

@@ -66,6 +66,28 @@ TEST(CheckConditionalsTest, RefusesCudaUnderServerOnly) {
               IsEmpty());
 }
 
+TEST(CheckCopiesTest, LetsOnePlaceCopyWhereTensorsPass) {
+  const std::string copy = "void f() {\n  std::memcpy(to, from, bytes);\n}\n";
+  EXPECT_THAT(CheckCopies(MakeSource("server/engine/host_copy.h", copy)), IsEmpty());
+  EXPECT_THAT(CheckCopies(MakeSource("kernels/identity/identity_memcpy.cc", copy)), IsEmpty());
+  for (const char* path :
+       {"server/engine/lane.cc", "server/transport/codec.cc", "server/worker/worker.cc"}) {
+    EXPECT_THAT(CheckCopies(MakeSource(path, copy)),
+                ElementsAre(Finding{path, 2,
+                                    "memcpy where tensors pass through: CopyOnHost "
+                                    "(server/engine/host_copy.h) copies, and counts"}));
+  }
+  for (const char* call : {"std::copy(a, b, c);", "std::copy_n<char*>(a, 3, c);",
+                           "data.CopyTo(to);", "message->DumpToSingleSlice(&slice);",
+                           "absl::c_copy(a, b);", "__builtin_memmove(a, b, 3);"}) {
+    EXPECT_EQ(CheckCopies(MakeSource("server/transport/codec.cc", call)).size(), 1u) << call;
+  }
+  EXPECT_THAT(CheckCopies(MakeSource("server/engine/lane.cc",
+                                     "CopyOnHost(to, from, &n);  // not memcpy(a, b, 1)\n"
+                                     "int64_t copy_ns = std::copyable<int>;\n")),
+              IsEmpty());
+}
+
 TEST(CheckNotesTest, AsksForAReason) {
   const std::string word =
       "TO"

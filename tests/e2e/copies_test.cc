@@ -1,0 +1,95 @@
+// What the whole process copies for a request, whoever in it does: copy_meter stands before the C
+// library's functions.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+constexpr int64_t kElements = 1 << 18;
+constexpr int64_t kBytes = 4 * kElements;
+
+// Beside tensors: tables at the start, headers, log lines. Ends of tensors that gRPC received in
+// slices too short for the meter make up less.
+constexpr int64_t kRestBytesMax = 2 << 20;
+
+class CopiesTest : public ::testing::Test {
+ protected:
+  CopiesTest() {
+    setenv("LD_PRELOAD", COPY_METER_PATH, 1);
+    setenv("WARPCALL_COPY_METER", path_.c_str(), 1);
+    server_ = std::make_unique<ServerProcess>();
+    unsetenv("LD_PRELOAD");
+    unsetenv("WARPCALL_COPY_METER");
+  }
+
+  // Ends the server. -1 when it said nothing.
+  int64_t CopiedBytes() {
+    const std::string path = absl::StrCat(path_, ".", server_->pid());
+    EXPECT_EQ(server_->Stop(), 0);
+    int64_t bytes = -1;
+    std::ifstream(path) >> bytes;
+    unlink(path.c_str());
+    return bytes;
+  }
+
+  const std::string path_ = absl::StrCat(::testing::TempDir(), "/copy-meter-", getpid());
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(CopiesTest, ExecuteCopiesEveryInputOnceAndNothingElse) {
+  constexpr int kRequests = 32;
+  const auto channel = Connect(server_->address());
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(kElements)});
+  request.set_implementation("cpu");
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(Execute(channel, request).status.ok());
+  const double told = server_->Sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""});
+  EXPECT_EQ(told, kRequests * kBytes);
+  const int64_t copied = CopiedBytes();
+  EXPECT_GE(copied, kRequests * kBytes - kRestBytesMax);
+  EXPECT_LE(copied, kRequests * kBytes + kRestBytesMax);
+}
+
+TEST_F(CopiesTest, ExecuteStreamDoesSoToo) {
+  constexpr int kChunks = 32;
+  const auto stub = v1::KernelService::NewStub(Connect(server_->address()));
+  grpc::ClientContext context;
+  const auto stream = stub->ExecuteStream(&context);
+  std::thread writer([&] {
+    v1::ExecuteStreamRequest message;
+    *message.mutable_header() = Request("gelu", {FloatTensor(0)});
+    message.mutable_header()->set_implementation("cpu");
+    message.mutable_header()->mutable_inputs(0)->set_shape(0, kChunks * kElements);
+    EXPECT_TRUE(stream->Write(message));
+    for (int i = 0; i < kChunks; ++i) {
+      message.mutable_chunk()->set_offset(i * kBytes);
+      message.mutable_chunk()->set_data(std::string(kBytes, 'x'));
+      EXPECT_TRUE(stream->Write(message));
+    }
+    stream->WritesDone();
+  });
+  int64_t came = 0;
+  for (v1::ExecuteStreamResponse message; stream->Read(&message);)
+    came += static_cast<int64_t>(message.chunk().data().size());
+  writer.join();
+  const grpc::Status status = stream->Finish();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(came, kChunks * kBytes);
+  const int64_t copied = CopiedBytes();
+  EXPECT_GE(copied, kChunks * kBytes - kRestBytesMax);
+  EXPECT_LE(copied, kChunks * kBytes + kRestBytesMax);
+}
+
+}  // namespace
+}  // namespace warpcall::testing
