@@ -70,8 +70,11 @@ class ConformanceTest : public ::testing::TestWithParam<Parameter> {
       }
       SCOPED_TRACE(absl::StrCat("row ", outcome.tested.name));
       const auto actual = RunTested(outcome.tested, *problem, inputs, poison);
-      ASSERT_TRUE(actual.ok()) << actual.status();
       ++outcome.ran;
+      if (!actual.ok()) {
+        ADD_FAILURE() << actual.status();
+        continue;
+      }
       const Disagreement found = Compare(truth, (*actual)[0].data(), outcome.allowance);
       EXPECT_EQ(found.wrong, 0) << "elements of " << truth.spec.elements() << ":\n" << found.text;
       outcome.worst = std::max(outcome.worst, found.worst);
@@ -118,6 +121,26 @@ TEST(ConformanceCoverage, EveryKernelHasCases) {
   for (const Kernel& kernel : FullRegistry().kernels()) {
     ASSERT_NE(kernel.op->cases, nullptr) << kernel.op->name;
     EXPECT_FALSE(kernel.op->cases().cases.empty()) << kernel.op->name;
+    EXPECT_STRNE(kernel.op->cases().tolerance, "") << kernel.op->name;
+  }
+}
+
+// A name that no row has would allow nothing, and nobody would know what for.
+TEST(ConformanceCoverage, EveryAllowanceHasARowAndAReason) {
+  const bool has_gpu_rows = absl::c_any_of(FullRegistry().rows(), [](const auto& row) {
+    return row.implementation.device_kind == DeviceKind::kCuda;
+  });
+  for (const Kernel& kernel : FullRegistry().kernels()) {
+    const OpCases cases = kernel.op->cases();
+    for (const Allowance& allowance : cases.allowances) {
+      EXPECT_STRNE(allowance.reason, "") << allowance.row;
+      const bool found = absl::c_any_of(kernel.rows, [&](int id) {
+        const Implementation& row = FullRegistry().rows()[id].implementation;
+        return absl::string_view(row.name) == allowance.row;
+      });
+      const bool of_gpu = absl::string_view(allowance.row).substr(0, 2) == "cu";
+      EXPECT_TRUE(found || (of_gpu && !has_gpu_rows)) << allowance.row;
+    }
   }
 }
 
