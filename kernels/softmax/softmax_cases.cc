@@ -61,12 +61,10 @@ constexpr char kTolerance[] =
 
 // Known of libraries, whose code is not ours.
 std::vector<Allowance> Allowances() {
-  constexpr char kLastBinade[] =
-      "oneDNN's exp gives 0 for the last binade of normal numbers, too: 0 was seen for 1.2 x "
-      "2^-126.";
   return {
       {.row = "onednn_softmax",
-       .reason = kLastBinade,
+       .reason = "oneDNN's exp gives 0 for the last binade of normal numbers, too: 0 was seen "
+                 "for 1.2 x 2^-126.",
        .data_types = {DataType::kFloat32},
        .zero_below = 0x1p-125},
       {.row = "onednn_softmax",
