@@ -42,6 +42,8 @@ constexpr char kUsage[] =
 // Between the requests of the client that never reads: one after the other, so that making the
 // answers keeps nobody busy. What is measured is that they are held.
 constexpr absl::Duration kNeverReadsPause = absl::Milliseconds(20);
+// Fewer than the server lets a connection have open: the next could not be sent.
+constexpr size_t kNeverReadsMax = 30;
 // How long a call may wait for what it sent to be answered.
 constexpr std::chrono::seconds kGiantSeconds{3};
 
@@ -266,7 +268,8 @@ int RunNeverReads(const std::string& address, const std::string& tally_path) {
   if (channel == nullptr) return 1;
   NeverReads client(channel);
   SayReady();
-  do client.Ask();
+  do
+    if (client.asked() < kNeverReadsMax) client.Ask();
   while (Pause(kNeverReadsPause));
   return WriteTally(tally_path, absl::StrCat(client.asked()));
 }
