@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <sys/types.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -19,6 +21,17 @@ namespace warpcall::testing {
 inline std::string ReadProcFile(pid_t pid, const char* name) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/", name));
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Time that the process has computed, in hundredths of a second.
+inline int64_t CpuTicksOf(pid_t pid) {
+  const std::string stat = ReadProcFile(pid, "stat");
+  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) rest >> skipped;
+  int64_t user = 0, system = 0;
+  rest >> user >> system;
+  return user + system;
 }
 
 // Those that are not forgotten yet, ended ones included.
