@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -97,8 +98,34 @@ struct Slice {
   int64_t count = 0;
 };
 
-// Takes a slice's values in order, piece by piece, so that nobody holds a long one whole.
-using TakeValues = absl::FunctionRef<void(absl::Span<const double> values)>;
+// Whether work should end early and leave its outputs unfinished: because nobody waits for it any
+// more, or because it may not take more time.
+class StopFlag {
+ public:
+  virtual ~StopFlag() = default;
+  // Thread-safe; once true, always true. Costs less than 100 ns.
+  virtual bool IsSet() const = 0;
+};
+
+// `stop` may be null: never.
+inline bool IsSet(const StopFlag* stop) { return stop != nullptr && stop->IsSet(); }
+
+// Takes a slice's values in order, piece by piece, so that nobody holds a long one whole. Made of
+// whatever can be called with them, which it must not outlive.
+class TakeValues {
+ public:
+  template <typename Take,
+            typename = std::enable_if_t<!std::is_same_v<std::decay_t<Take>, TakeValues>>>
+  TakeValues(Take&& take, const StopFlag* stop = nullptr) : take_(take), stop_(stop) {}
+
+  void operator()(absl::Span<const double> values) const { take_(values); }
+  // True when the values to come are wanted no more.
+  bool Stopped() const { return IsSet(stop_); }
+
+ private:
+  absl::FunctionRef<void(absl::Span<const double>)> take_;
+  const StopFlag* stop_;
+};
 
 // What an op computes, in float64: the truth that every implementation is measured by. It yields
 // output 0 slice by slice; each element belongs to exactly one. Thread-safe.
@@ -107,7 +134,8 @@ struct Definition {
   int64_t (*slices)(const Problem& problem);
   // REQUIRES, here and below: 0 <= index < slices(problem).
   Slice (*slice)(const Problem& problem, int64_t index);
-  // The values before they are rounded to the data type. Reads inputs on the host, no outputs.
+  // The values before they are rounded to the data type. Reads inputs on the host, no outputs. Asks
+  // take.Stopped() at least every 50 ms, and ends early then.
   void (*evaluate)(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take);
 };
 
@@ -161,6 +189,10 @@ struct LaunchContext {
   // Of the row's variants: the launch takes it or ends with INVALID_ARGUMENT. Its workspace may
   // differ (kernels/variants.h).
   int variant = kRowsChoice;
+  // Null: never. A row of the CPU that works for long asks at least every 50 ms, and ends with OK
+  // when it is set, whatever its outputs then hold. Libraries are asked to work in pieces that are
+  // short enough, as far as they can.
+  const StopFlag* stop = nullptr;
 };
 
 struct LaunchShape {

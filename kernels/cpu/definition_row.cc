@@ -26,17 +26,18 @@ absl::Status LaunchDefinition(const Op& op, const Problem& problem, const Operan
     const auto store = [&](int64_t index) {
       const Slice slice = definition.slice(problem, index);
       int64_t at = slice.first;
-      definition.evaluate(problem, operands, index, [&](absl::Span<const double> values) {
+      const auto take = [&](absl::Span<const double> values) {
         for (const double value : values) {
           out[at] = FromDouble<T>(value);
           at += slice.stride;
         }
-      });
+      };
+      definition.evaluate(problem, operands, index, TakeValues(take, context.stop));
     };
-    PoolOf(context).ParallelFor(slices, CeilDivide(kGrainFlops, slice_flops),
-                                [&](int64_t begin, int64_t end) {
-                                  for (int64_t index = begin; index < end; ++index) store(index);
-                                });
+    WorkersOf(context).ParallelFor(slices, CeilDivide(kGrainFlops, slice_flops),
+                                   [&](int64_t begin, int64_t end) {
+                                     for (int64_t index = begin; index < end; ++index) store(index);
+                                   });
   });
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 // caller.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,8 +25,11 @@ class ThreadPool {
 
   // Calls body(begin, end) on disjoint ranges that cover [0, count), each a multiple of `grain`
   // long but the last, and returns when all have. Several threads may call it at once; body must
-  // not call it.
-  void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body);
+  // not call it. A grain is worth waking a thread for and not much more, some 20 us, unless it is
+  // 1. `stop`, which may be null, is looked at before each range, of 32 grains at most, and each
+  // index where the grain is 1: once it is set no more are begun.
+  void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body,
+                   const StopFlag* stop = nullptr);
 
  private:
   struct State;
@@ -35,9 +39,40 @@ class ThreadPool {
 // Raises the calling thread's nice value to `nice`, if it is lower.
 void GiveWay(int nice);
 
-// The pool that the CPU device puts into every launch.
-inline ThreadPool& PoolOf(const LaunchContext& context) {
-  return *static_cast<ThreadPool*>(context.stream);
+// What a launch of the CPU device has to work with: the threads of its pool, until its stop flag is
+// set.
+class Workers {
+ public:
+  Workers(ThreadPool* pool, const StopFlag* stop) : pool_(pool), stop_(stop) {}
+
+  const StopFlag* stop() const { return stop_; }
+  void ParallelFor(int64_t count, int64_t grain,
+                   absl::FunctionRef<void(int64_t, int64_t)> body) const {
+    pool_->ParallelFor(count, grain, body, stop_);
+  }
+
+ private:
+  ThreadPool* pool_;
+  const StopFlag* stop_;
+};
+
+inline Workers WorkersOf(const LaunchContext& context) {
+  return {static_cast<ThreadPool*>(context.stream), context.stop};
+}
+
+// Elements, terms or products between two looks at a stop flag: some 25 ms where each misses the
+// caches.
+inline constexpr int64_t kElementsPerLook = 1 << 18;
+
+// Calls body(begin, end) on one range after the other of [0, count), kElementsPerLook long but for
+// the last, and looks at `stop` between them. False when it was set, and the rest left.
+template <typename Body>
+bool ForRanges(int64_t count, const StopFlag* stop, const Body& body) {
+  for (int64_t begin = 0; begin < count; begin += kElementsPerLook) {
+    if (begin > 0 && IsSet(stop)) return false;
+    body(begin, std::min(begin + kElementsPerLook, count));
+  }
+  return true;
 }
 
 }  // namespace warpcall::cpu

@@ -17,13 +17,13 @@ namespace {
 constexpr int64_t kGrain = 16 * 1024;  // elements: some 10 us of the cheapest pass
 
 struct Chain {
-  cpu::ThreadPool& pool;
+  cpu::Workers workers;
   int64_t count;
 
   // out[i] = operation(i) for every i, as one pass over memory.
   template <typename T, typename Operation>
   void Pass(T* out, Operation operation) const {
-    pool.ParallelFor(count, kGrain, [&](int64_t begin, int64_t end) {
+    workers.ParallelFor(count, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) out[i] = operation(i);
     });
   }
@@ -49,7 +49,7 @@ void ErfPasses(const Chain& chain, const float* h, float* t) {
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
-  const Chain chain{cpu::PoolOf(context), problem.inputs[0].elements()};
+  const Chain chain{cpu::WorkersOf(context), problem.inputs[0].elements()};
   float* const h = static_cast<float*>(context.workspace);
   float* const t = h + chain.count;
   DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {

@@ -51,7 +51,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   DispatchDataType(spec.data_type, [&]<typename T>(T) {
     const T* const x = static_cast<const T*>(operands.inputs[0]);
     T* const y = static_cast<T*>(operands.outputs[0]);
-    cpu::PoolOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    cpu::WorkersOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
       if (cpu::AnyNan(y + begin, end - begin)) FixLimit(x + begin, y + begin, end - begin);
     });
   });

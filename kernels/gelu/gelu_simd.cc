@@ -127,7 +127,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   const size_t element_bytes = ElementBytes(spec.data_type);
   const bool tanh = UsesTanh(problem);
   RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
-  cpu::PoolOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
+  cpu::WorkersOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
     const size_t offset = static_cast<size_t>(begin) * element_bytes;
     HWY_DYNAMIC_DISPATCH(ApplyPiece)
     ({.x = static_cast<const char*>(operands.inputs[0]) + offset,

@@ -13,10 +13,10 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     const T* const x = static_cast<const T*>(operands.inputs[0]);
     T* const y = static_cast<T*>(operands.outputs[0]);
-    cpu::PoolOf(context).ParallelFor(problem.inputs[0].elements(), kGrain,
-                                     [&](int64_t begin, int64_t end) {
-                                       for (int64_t i = begin; i < end; ++i) y[i] = x[i];
-                                     });
+    cpu::WorkersOf(context).ParallelFor(problem.inputs[0].elements(), kGrain,
+                                        [&](int64_t begin, int64_t end) {
+                                          for (int64_t i = begin; i < end; ++i) y[i] = x[i];
+                                        });
   });
   return absl::OkStatus();
 }

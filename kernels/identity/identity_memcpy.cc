@@ -14,7 +14,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   const char* const x = static_cast<const char*>(operands.inputs[0]);
   char* const y = static_cast<char*>(operands.outputs[0]);
-  cpu::PoolOf(context).ParallelFor(
+  cpu::WorkersOf(context).ParallelFor(
       static_cast<int64_t>(problem.inputs[0].bytes()), kGrainBytes,
       [&](int64_t begin, int64_t end) { std::memcpy(y + begin, x + begin, end - begin); });
   return absl::OkStatus();

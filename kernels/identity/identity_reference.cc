@@ -1,4 +1,5 @@
 // The truth: no arithmetic, so the row copies bytes and the definition only widens them.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/common/dispatch.h"
@@ -18,9 +19,18 @@ void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, Tak
   });
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands, const LaunchContext&) {
+// Some milliseconds.
+constexpr size_t kBytesPerLook = size_t{16} << 20;
+
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
+  const char* const x = static_cast<const char*>(operands.inputs[0]);
+  char* const y = static_cast<char*>(operands.outputs[0]);
   const size_t bytes = problem.inputs[0].bytes();
-  if (bytes > 0) std::memcpy(operands.outputs[0], operands.inputs[0], bytes);
+  for (size_t at = 0; at < bytes; at += kBytesPerLook) {
+    if (at > 0 && IsSet(context.stop)) break;
+    std::memcpy(y + at, x + at, std::min(kBytesPerLook, bytes - at));
+  }
   return absl::OkStatus();
 }
 
@@ -33,7 +43,7 @@ Implementation PlainCopyRow() {
   return {.name = "plain_copy",
           .family = Family::kReference,
           .device_kind = DeviceKind::kCpu,
-          .summary = "one memcpy",
+          .summary = "memcpy, one thread",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
           .workspace_bytes = nullptr,

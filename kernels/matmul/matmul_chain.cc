@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kTermsPerChunk = 1 << 14;
 
 template <typename T>
-void Multiply(const Shape& shape, const Operands& operands, cpu::ThreadPool& pool) {
+void Multiply(const Shape& shape, const Operands& operands, const cpu::Workers& workers) {
   const int64_t matrix = shape.m * shape.n;
   const auto dot = [&](int64_t output) {
     const Offsets at = shape.BatchOffsets(output / matrix);
@@ -23,12 +23,14 @@ void Multiply(const Shape& shape, const Operands& operands, cpu::ThreadPool& poo
     const T* a = static_cast<const T*>(operands.inputs[0]) + at.a + i * shape.a_row_stride;
     const T* b = static_cast<const T*>(operands.inputs[1]) + at.b + j * shape.b_column_stride;
     float sum = 0;
-    for (int64_t p = 0; p < shape.k; ++p)
-      sum += ToFloat(a[p * shape.a_column_stride]) * ToFloat(b[p * shape.b_row_stride]);
+    cpu::ForRanges(shape.k, workers.stop(), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p)
+        sum += ToFloat(a[p * shape.a_column_stride]) * ToFloat(b[p * shape.b_row_stride]);
+    });
     static_cast<T*>(operands.outputs[0])[at.c + i * shape.n + j] = FromFloat<T>(sum);
   };
   const int64_t grain = std::max<int64_t>(1, kTermsPerChunk / std::max<int64_t>(1, shape.k));
-  pool.ParallelFor(shape.batches() * matrix, grain, [&](int64_t begin, int64_t end) {
+  workers.ParallelFor(shape.batches() * matrix, grain, [&](int64_t begin, int64_t end) {
     for (int64_t output = begin; output < end; ++output) dot(output);
   });
 }
@@ -37,9 +39,9 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.outputs[0].elements() == 0) return absl::OkStatus();
   const Shape shape = DecodeShape(problem);
-  cpu::ThreadPool& pool = cpu::PoolOf(context);
+  const cpu::Workers workers = cpu::WorkersOf(context);
   DispatchDataType(problem.outputs[0].data_type,
-                   [&](auto type) { Multiply<decltype(type)>(shape, operands, pool); });
+                   [&](auto type) { Multiply<decltype(type)>(shape, operands, workers); });
   return absl::OkStatus();
 }
 

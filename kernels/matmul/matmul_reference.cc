@@ -5,6 +5,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/definition_row.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 
 namespace warpcall::matmul {
@@ -53,6 +54,7 @@ void Row(const Shape& shape, const Operands& inputs, int64_t index, TakeValues t
   const int64_t i = index % shape.m;
   const T* a = static_cast<const T*>(inputs.inputs[0]) + at.a + i * shape.a_row_stride;
   const T* b = static_cast<const T*>(inputs.inputs[1]) + at.b;
+  int64_t products = 0;  // since the last look
   for (int64_t j0 = 0; j0 < shape.n; j0 += kColumnsPerPass) {
     const int64_t columns = std::min(kColumnsPerPass, shape.n - j0);
     double sums[kColumnsPerPass] = {};
@@ -60,6 +62,10 @@ void Row(const Shape& shape, const Operands& inputs, int64_t index, TakeValues t
       const double x = ToFloat(a[p * shape.a_column_stride]);
       const T* y = b + p * shape.b_row_stride + j0 * shape.b_column_stride;
       for (int64_t j = 0; j < columns; ++j) sums[j] += x * ToFloat(y[j * shape.b_column_stride]);
+      products += columns;
+      if (products < cpu::kElementsPerLook) continue;
+      if (take.Stopped()) return;
+      products = 0;
     }
     take(absl::MakeConstSpan(sums, columns));
   }

@@ -219,6 +219,7 @@ void MultiplyMatrix(const Plan& plan, const Slice<T>& whole, const Workspace& wo
   for (int64_t j = 0; j < shape.n; j += plan.block_columns) {
     for (int64_t i = 0; i < shape.m; i += plan.block_rows) {
       for (int64_t p = 0; p < shape.k; p += kDepth) {
+        if (p > 0 && IsSet(team.stop())) return;
         Slice<T> slice = whole;
         slice.a = whole.a.At(i, p);
         slice.b = whole.b.At(p, j);
@@ -257,10 +258,13 @@ void MultiplyBlocked(const Plan& plan, const Operands& operands, float* base, co
   if (plan.batch_parallel) {
     const int64_t floats_per_slot = plan.WorkspaceFloats() / plan.slots;
     team.ForEach(shape.batches(), [&](int slot, int64_t batch) {
-      multiply(batch, base + slot * floats_per_slot, Team::Alone());
+      multiply(batch, base + slot * floats_per_slot, team.Alone());
     });
   } else {
-    for (int64_t batch = 0; batch < shape.batches(); ++batch) multiply(batch, base, team);
+    for (int64_t batch = 0; batch < shape.batches(); ++batch) {
+      if (batch > 0 && IsSet(team.stop())) return;
+      multiply(batch, base, team);
+    }
   }
 }
 
@@ -283,7 +287,7 @@ void Run(const Problem& problem, const Operands& operands, const LaunchContext& 
   Operands ordered = operands;
   if (DecodeShape(problem).n == 1 && plan.shape.n > 1)
     std::swap(ordered.inputs[0], ordered.inputs[1]);
-  const Team team(&cpu::PoolOf(context), plan.slots);
+  const Team team(cpu::WorkersOf(context), plan.slots);
   DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
     using T = decltype(type);
     if (plan.skinny) {

@@ -23,6 +23,8 @@ inline constexpr int kSkinnyRowsMax = 4;
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
 inline constexpr int64_t kChunkDepth = 512;
+// Of k, between two looks at the stop flag: 16 MiB or more of a strip, some milliseconds.
+inline constexpr int64_t kDepthPerLook = 32 * kChunkDepth;
 // Rows of b added per visit to the sums, so that 8 multiplications share one load and store of a
 // sum.
 inline constexpr int kRowsPerVisit = 8;
@@ -38,6 +40,9 @@ struct Strip {
   int64_t c_stride;
   int64_t columns;
   int64_t depth;
+  const StopFlag* stop;
+
+  bool StopsBefore(int64_t p) const { return p > 0 && p % kDepthPerLook == 0 && IsSet(stop); }
 };
 
 template <int R>
@@ -84,6 +89,7 @@ void MultiplyStripByRows(const Strip<T>& x) {
   StripSums<R> strip;
   for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
   for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
+    if (x.StopsBefore(p0)) return;
     const int64_t depth = std::min(kChunkDepth, x.depth - p0);
     LoadRowsOfA<R>(x.a.At(0, p0), depth, &strip);
     const T* b = x.b.At(p0, 0).data;
@@ -135,6 +141,7 @@ void MultiplyStripByColumns(const Strip<T>& x) {
   StripSums<R> strip;
   for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
   for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
+    if (x.StopsBefore(p0)) return;
     const KRange range{p0, std::min(kChunkDepth, x.depth - p0)};
     LoadRowsOfA<R>(x.a.At(0, p0), range.depth, &strip);
     int64_t j = 0;
@@ -170,7 +177,7 @@ void MultiplySkinny(const Shape& shape, const Operands& operands, const Team& te
                       shape.b_column_stride};
     MultiplyStrip<kSkinnyRowsMax>(
         shape.m, Strip<T>{a, b.At(0, j), static_cast<T*>(operands.outputs[0]) + at.c + j, shape.n,
-                          std::min(strip_columns, shape.n - j), shape.k});
+                          std::min(strip_columns, shape.n - j), shape.k, team.stop()});
   });
 }
 

@@ -17,15 +17,16 @@ constexpr int64_t kGrain = 16 * 1024;  // elements: some 10 us of the cheapest p
 
 // Sums are in two levels: the error grows with kSumBlock + n / kSumBlock, not with n.
 constexpr int64_t kSumBlock = 128;
+static_assert(cpu::kElementsPerLook % kSumBlock == 0);
 
 struct Chain {
-  cpu::ThreadPool& pool;
+  cpu::Workers workers;
   View view;
 
   // pass(row, offset of its element 0) for every row.
   template <typename Pass>
   void ForEachRow(Pass pass) const {
-    pool.ParallelFor(view.rows(), CeilDivide(kGrain, view.n), [&](int64_t begin, int64_t end) {
+    workers.ParallelFor(view.rows(), CeilDivide(kGrain, view.n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) pass(row, view.RowOffset(row));
     });
   }
@@ -35,8 +36,10 @@ struct Chain {
   void ForEachElement(T* out, Operation operation) const {
     const int64_t stride = view.inner;
     ForEachRow([&](int64_t row, int64_t offset) {
-      for (int64_t i = offset; i < offset + view.n * stride; i += stride)
-        out[i] = operation(row, i);
+      cpu::ForRanges(view.n, workers.stop(), [&](int64_t begin, int64_t end) {
+        for (int64_t i = offset + begin * stride; i < offset + end * stride; i += stride)
+          out[i] = operation(row, i);
+      });
     });
   }
 
@@ -45,7 +48,9 @@ struct Chain {
     const int64_t stride = view.inner;
     ForEachRow([&](int64_t row, int64_t offset) {
       float max = -std::numeric_limits<float>::infinity();
-      for (int64_t j = 0; j < view.n; ++j) max = std::max(max, t[offset + j * stride]);
+      cpu::ForRanges(view.n, workers.stop(), [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) max = std::max(max, t[offset + j * stride]);
+      });
       statistic[row] = max;
     });
   }
@@ -54,12 +59,14 @@ struct Chain {
     const int64_t stride = view.inner;
     ForEachRow([&](int64_t row, int64_t offset) {
       float sum = 0;
-      for (int64_t first = 0; first < view.n; first += kSumBlock) {
-        float part = 0;
-        const int64_t last = std::min(first + kSumBlock, view.n);
-        for (int64_t j = first; j < last; ++j) part += t[offset + j * stride];
-        sum += part;
-      }
+      cpu::ForRanges(view.n, workers.stop(), [&](int64_t begin, int64_t end) {
+        for (int64_t first = begin; first < end; first += kSumBlock) {
+          float part = 0;
+          const int64_t last = std::min(first + kSumBlock, end);
+          for (int64_t j = first; j < last; ++j) part += t[offset + j * stride];
+          sum += part;
+        }
+      });
       statistic[row] = sum;
     });
   }
@@ -69,7 +76,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   const int64_t elements = problem.inputs[0].elements();
   if (elements == 0) return absl::OkStatus();
-  const Chain chain{cpu::PoolOf(context), ViewOf(problem)};
+  const Chain chain{cpu::WorkersOf(context), ViewOf(problem)};
   float* const t = static_cast<float*>(context.workspace);
   float* const statistic = t + elements;
   DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {

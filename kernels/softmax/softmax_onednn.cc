@@ -1,5 +1,6 @@
 // oneDNN's softmax primitive, and one pass after it for rows that must be NaN throughout: where the
 // axis is the last one it leaves NaN and +infinity to their own element and gives 0 beside them.
+#include <algorithm>
 #include <limits>
 
 #include "kernels/common/dispatch.h"
@@ -36,9 +37,11 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 
 // y holds n x inner elements, of `inner` rows.
 template <typename T>
-void SpreadNan(T* y, int64_t n, int64_t inner) {
+void SpreadNan(T* y, int64_t n, int64_t inner, const StopFlag* stop) {
   const T nan = FromFloat<T>(std::numeric_limits<float>::quiet_NaN());
+  const int64_t rows_per_look = std::max<int64_t>(1, cpu::kElementsPerLook / n);
   for (int64_t i = 0; i < inner; ++i) {
+    if (i % rows_per_look == 0 && i > 0 && IsSet(stop)) return;
     bool found = false;
     for (int64_t j = 0; j < n; ++j) found = found || cpu::IsNan(y[j * inner + i]);
     if (!found) continue;
@@ -60,13 +63,13 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   const int64_t slab = view.n * view.inner;
   DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     T* const y = static_cast<T*>(operands.outputs[0]);
-    cpu::PoolOf(context).ParallelFor(view.outer, CeilDivide(kGrain, slab),
-                                     [&](int64_t begin, int64_t end) {
-                                       for (int64_t o = begin; o < end; ++o) {
-                                         if (cpu::AnyNan(y + o * slab, slab))
-                                           SpreadNan(y + o * slab, view.n, view.inner);
-                                       }
-                                     });
+    cpu::WorkersOf(context).ParallelFor(
+        view.outer, CeilDivide(kGrain, slab), [&](int64_t begin, int64_t end) {
+          for (int64_t o = begin; o < end; ++o) {
+            if (cpu::AnyNan(y + o * slab, slab))
+              SpreadNan(y + o * slab, view.n, view.inner, context.stop);
+          }
+        });
   });
   return absl::OkStatus();
 }

@@ -4,12 +4,16 @@
 
 #include "kernels/common/dispatch.h"
 #include "kernels/cpu/definition_row.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::softmax {
 namespace {
 
 constexpr int64_t kPieceElements = 128;  // a KiB of values
+static_assert(cpu::kElementsPerLook % kPieceElements == 0);
+
+bool IsTimeToLook(int64_t element) { return element > 0 && element % cpu::kElementsPerLook == 0; }
 
 int64_t Slices(const Problem& problem) {
   return problem.inputs[0].elements() == 0 ? 0 : ViewOf(problem).rows();
@@ -25,11 +29,18 @@ Slice SliceAt(const Problem& problem, int64_t index) {
 template <typename T>
 void Row(const T* x, int64_t n, int64_t stride, TakeValues take) {
   double max = -INFINITY;
-  for (int64_t j = 0; j < n; ++j) max = std::max<double>(max, ToFloat(x[j * stride]));
+  for (int64_t j = 0; j < n; ++j) {
+    if (IsTimeToLook(j) && take.Stopped()) return;
+    max = std::max<double>(max, ToFloat(x[j * stride]));
+  }
   double sum = 0;
-  for (int64_t j = 0; j < n; ++j) sum += std::exp(ToFloat(x[j * stride]) - max);
+  for (int64_t j = 0; j < n; ++j) {
+    if (IsTimeToLook(j) && take.Stopped()) return;
+    sum += std::exp(ToFloat(x[j * stride]) - max);
+  }
   double piece[kPieceElements];
   for (int64_t begin = 0; begin < n; begin += kPieceElements) {
+    if (IsTimeToLook(begin) && take.Stopped()) return;
     const int64_t count = std::min(kPieceElements, n - begin);
     for (int64_t j = 0; j < count; ++j)
       piece[j] = std::exp(ToFloat(x[(begin + j) * stride]) - max) / sum;

@@ -38,14 +38,14 @@ bool SplitsRows(const View& view, const DeviceProperties& device) {
   return view.outer < 2 * int64_t{device.multiprocessors} && view.n >= 4 * kBlock;
 }
 
-void LaunchRows(const Tensors& tensors, cpu::ThreadPool& pool) {
-  pool.ParallelFor(tensors.view.outer, CeilDivide(kGrain, tensors.view.n),
-                   [&](int64_t first, int64_t last) {
-                     HWY_DYNAMIC_DISPATCH(Rows)({tensors, first, last});
-                   });
+void LaunchRows(const Tensors& tensors, const cpu::Workers& workers) {
+  workers.ParallelFor(tensors.view.outer, CeilDivide(kGrain, tensors.view.n),
+                      [&](int64_t first, int64_t last) {
+                        HWY_DYNAMIC_DISPATCH(Rows)({tensors, first, last});
+                      });
 }
 
-void LaunchSplitRows(const Tensors& tensors, Partial* partials, cpu::ThreadPool& pool) {
+void LaunchSplitRows(const Tensors& tensors, Partial* partials, const cpu::Workers& workers) {
   const View& view = tensors.view;
   const int64_t blocks = CeilDivide(view.n, kBlock);
   const int64_t pieces = view.outer * blocks;
@@ -53,7 +53,7 @@ void LaunchSplitRows(const Tensors& tensors, Partial* partials, cpu::ThreadPool&
     const int64_t first = i % blocks * kBlock;
     return RowPiece{tensors, i / blocks, first, std::min(first + kBlock, view.n), nullptr};
   };
-  pool.ParallelFor(pieces, 1, [&](int64_t begin, int64_t end) {
+  workers.ParallelFor(pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       RowPiece piece = piece_at(i);
       piece.partial = &partials[i];
@@ -64,7 +64,7 @@ void LaunchSplitRows(const Tensors& tensors, Partial* partials, cpu::ThreadPool&
     Partial* const of_row = partials + row * blocks;
     for (int64_t i = 1; i < blocks; ++i) of_row[0] = Merge(of_row[0], of_row[i]);
   }
-  pool.ParallelFor(pieces, 1, [&](int64_t begin, int64_t end) {
+  workers.ParallelFor(pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       RowPiece piece = piece_at(i);
       piece.partial = &partials[piece.row * blocks];
@@ -73,18 +73,18 @@ void LaunchSplitRows(const Tensors& tensors, Partial* partials, cpu::ThreadPool&
   });
 }
 
-void LaunchColumns(const Tensors& tensors, cpu::ThreadPool& pool) {
+void LaunchColumns(const Tensors& tensors, const cpu::Workers& workers) {
   const View& view = tensors.view;
   const int64_t slabs = CeilDivide(view.inner, kColumns);
   const int64_t slab_elements = SaturatingMultiply(view.n, std::min(kColumns, view.inner));
-  pool.ParallelFor(view.outer * slabs, CeilDivide(kGrain, slab_elements),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       const int64_t first = i % slabs * kColumns;
-                       HWY_DYNAMIC_DISPATCH(Columns)
-                       ({tensors, i / slabs, first, std::min(first + kColumns, view.inner)});
-                     }
-                   });
+  workers.ParallelFor(view.outer * slabs, CeilDivide(kGrain, slab_elements),
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          const int64_t first = i % slabs * kColumns;
+                          HWY_DYNAMIC_DISPATCH(Columns)
+                          ({tensors, i / slabs, first, std::min(first + kColumns, view.inner)});
+                        }
+                      });
 }
 
 // How the work is shared out. A row of one block is read once, a longer one twice.
@@ -156,14 +156,15 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                         .y = operands.outputs[0],
                         .data_type = spec.data_type,
                         .view = ViewOf(problem),
-                        .stream = variant.stream};
-  cpu::ThreadPool& pool = cpu::PoolOf(context);
+                        .stream = variant.stream,
+                        .stop = context.stop};
+  const cpu::Workers workers = cpu::WorkersOf(context);
   if (variant.sharing == Sharing::kColumns) {
-    LaunchColumns(tensors, pool);
+    LaunchColumns(tensors, workers);
   } else if (variant.sharing == Sharing::kSplitRows) {
-    LaunchSplitRows(tensors, static_cast<Partial*>(context.workspace), pool);
+    LaunchSplitRows(tensors, static_cast<Partial*>(context.workspace), workers);
   } else {
-    LaunchRows(tensors, pool);
+    LaunchRows(tensors, workers);
   }
   return absl::OkStatus();
 }

@@ -15,6 +15,9 @@ namespace warpcall::softmax {
 // first-level cache of a current server core.
 inline constexpr int64_t kBlock = 8192;
 
+// Elements that one thread handles between two looks at the stop flag: under a millisecond.
+inline constexpr int64_t kElementsPerLook = 32 * kBlock;
+
 // Columns of a strided problem that one thread handles at a time: 256 bytes of float32, four cache
 // lines.
 inline constexpr int64_t kColumns = 64;
@@ -40,6 +43,7 @@ struct Tensors {
   DataType data_type;
   View view;
   bool stream;  // results bypass the caches
+  const StopFlag* stop;
 };
 
 // Rows [first, last) of a problem whose axis is the last one.

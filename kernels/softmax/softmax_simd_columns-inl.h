@@ -20,6 +20,8 @@ namespace warpcall::softmax::HWY_NAMESPACE {
 // Elements of the axis that are taken together: 64 x kColumns floats are 16 KiB, and 64 is how many
 // pages the first level of a current core's TLB holds at least.
 inline constexpr int64_t kAxisBlock = 64;
+inline constexpr int64_t kAxisPerLook = kElementsPerLook / kColumns;
+static_assert(kAxisPerLook % kAxisBlock == 0);
 
 // A vector's worth of columns, the first `count` lanes of it real. x and y point at element 0 of
 // the axis.
@@ -80,7 +82,8 @@ HWY_INLINE void Write(const Lanes<T>& lanes, AxisRange range, const float* max,
 }
 
 template <typename T>
-void ColumnBlock(const T* x, T* y, const View& view, int64_t columns) {
+void ColumnBlock(const T* x, T* y, const Tensors& tensors, int64_t columns) {
+  const View& view = tensors.view;
   const Floats d;
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
   constexpr size_t kRoom = kColumns + hn::MaxLanes(Floats());
@@ -90,6 +93,7 @@ void ColumnBlock(const T* x, T* y, const View& view, int64_t columns) {
   std::fill_n(sum, kRoom, 0.0f);
   const auto for_each_block = [&](auto body) {
     for (int64_t first = 0; first < view.n; first += kAxisBlock) {
+      if (first > 0 && first % kAxisPerLook == 0 && IsSet(tensors.stop)) return;
       const AxisRange range{first, std::min(first + kAxisBlock, view.n)};
       for (int64_t i = 0; i < columns; i += step) {
         const size_t count = static_cast<size_t>(std::min(step, columns - i));
@@ -108,7 +112,7 @@ void Columns(const ColumnRange& range) {
   const Tensors& t = range.tensors;
   DispatchDataType(t.data_type, [&]<typename T>(T) {
     const int64_t offset = range.outer * t.view.n * t.view.inner + range.first;
-    ColumnBlock(static_cast<const T*>(t.x) + offset, static_cast<T*>(t.y) + offset, t.view,
+    ColumnBlock(static_cast<const T*>(t.x) + offset, static_cast<T*>(t.y) + offset, t,
                 range.last - range.first);
   });
 }

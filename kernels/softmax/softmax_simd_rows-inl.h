@@ -123,13 +123,17 @@ HWY_INLINE void WriteScaled(const T* x, T* y, size_t n, Partial row) {
 }
 
 template <bool kStream, typename T>
-void Row(const T* x, T* y, size_t n) {
+void Row(const T* x, T* y, size_t n, const StopFlag* stop) {
   if (n <= kBlock) return ShortRow<kStream>(x, y, n);
   Partial row{kLowest, 0};
   for (size_t j = 0; j < n; j += kBlock) {
+    if (j % kElementsPerLook == 0 && IsSet(stop)) return;
     row = Merge(row, PartialOf(x + j, std::min<size_t>(kBlock, n - j)));
   }
-  WriteScaled<kStream>(x, y, n, row);
+  for (size_t j = 0; j < n; j += kElementsPerLook) {
+    if (IsSet(stop)) return;
+    WriteScaled<kStream>(x + j, y + j, std::min<size_t>(kElementsPerLook, n - j), row);
+  }
 }
 
 void Rows(const RowRange& range) {
@@ -139,7 +143,7 @@ void Rows(const RowRange& range) {
     for (int64_t row = range.first; row < range.last; ++row) {
       const T* const x = static_cast<const T*>(t.x) + row * n;
       T* const y = static_cast<T*>(t.y) + row * n;
-      t.stream ? Row<true>(x, y, n) : Row<false>(x, y, n);
+      t.stream ? Row<true>(x, y, n, t.stop) : Row<false>(x, y, n, t.stop);
     }
   });
   if (t.stream) hwy::FlushStream();

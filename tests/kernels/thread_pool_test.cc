@@ -55,6 +55,43 @@ TEST(ThreadPoolTest, RangesCoverEverythingOnceInMultiplesOfTheGrain) {
   }
 }
 
+class SettableFlag final : public StopFlag {
+ public:
+  void Set() { set_ = true; }
+  bool IsSet() const override { return set_; }
+
+ private:
+  std::atomic<bool> set_{false};
+};
+
+TEST(ThreadPoolTest, WithAStopFlagRangesAreShortAndNoneBeginsOnceItIsSet) {
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    for (const int64_t grain : {int64_t{1}, int64_t{10}}) {
+      SettableFlag stop;
+      std::atomic<int64_t> done{0};
+      std::atomic<int64_t> longest{0};
+      const auto body = [&](int64_t begin, int64_t end) {
+        if (end - begin > longest) longest = end - begin;
+        done += end - begin;
+      };
+      pool.ParallelFor(100'000, grain, body, &stop);
+      EXPECT_EQ(done, 100'000);
+      EXPECT_LE(longest, grain == 1 ? 1 : 32 * grain);
+      done = 0;
+      pool.ParallelFor(
+          100'000, grain,
+          [&](int64_t begin, int64_t end) {
+            body(begin, end);
+            stop.Set();
+          },
+          &stop);
+      EXPECT_GE(done, 1);
+      EXPECT_LE(done, threads * 32 * grain);  // what each had begun
+    }
+  }
+}
+
 TEST(ThreadPoolTest, NothingToDoCallsNothing) {
   ThreadPool pool(2);
   EXPECT_TRUE(RangesOf(pool, 0, 1).empty());

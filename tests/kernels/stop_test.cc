@@ -1,0 +1,147 @@
+// Rows of the CPU that work for long look at their stop flag, often enough and at any size, and
+// leave the rest when it is set. Counted, not timed: the machine's speed does not matter.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/registry.h"
+#include "tests/kernels/run_row.h"
+
+namespace warpcall::testing {
+namespace {
+
+constexpr uint8_t kPoison = 0xA5;
+
+// Set from look number `looks_until_set` on; counts the looks.
+class CountingFlag final : public StopFlag {
+ public:
+  explicit CountingFlag(int64_t looks_until_set) : looks_until_set_(looks_until_set) {}
+  bool IsSet() const override { return looks_.fetch_add(1) >= looks_until_set_; }
+  int64_t looks() const { return looks_.load(); }
+
+ private:
+  const int64_t looks_until_set_;
+  mutable std::atomic<int64_t> looks_{0};
+};
+constexpr int64_t kNever = int64_t{1} << 60;
+
+struct Case {
+  const char* kernel;
+  std::vector<Dims> inputs;  // float32
+  std::vector<NamedAttribute> attributes;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.kernel;
+  for (const Dims& dims : c.inputs) {
+    *out << " ";
+    for (const int64_t dim : dims) *out << dim << ",";
+  }
+}
+
+// Each shape is long in another loop: many elements, one row, some long rows, long columns; sums
+// over a long k, blocks, few rows with k adjacent and not.
+const Case kCases[] = {
+    {"identity", {{1 << 24}}, {}},
+    {"gelu", {{1 << 20}}, {{"approximate", std::string("none")}}},
+    {"gelu", {{1 << 20}}, {{"approximate", std::string("tanh")}}},
+    {"softmax", {{1, 1 << 20}}, {}},
+    {"softmax", {{8, 1 << 19}}, {}},
+    {"softmax", {{1 << 16, 16}}, {{"axis", int64_t{0}}}},
+    {"matmul", {{1, 1 << 20}, {1 << 20, 1}}, {}},
+    {"matmul", {{64, 512}, {512, 2048}}, {}},
+    {"matmul", {{2, 1 << 17}, {1 << 17, 16}}, {}},
+    {"matmul", {{2, 1 << 17}, {16, 1 << 17}}, {{"transpose_b", true}}},
+    {"matmul", {{2000, 16, 16}, {2000, 16, 16}}, {}},
+};
+
+class StopTest : public ::testing::TestWithParam<Case> {
+ protected:
+  StopTest() {
+    std::vector<TensorSpec> specs;
+    for (const Dims& dims : GetParam().inputs) specs.push_back({DataType::kFloat32, dims});
+    kernel_ = *CpuRegistry().Find(GetParam().kernel);
+    problem_ = *MakeProblem(*kernel_->op, specs, GetParam().attributes);
+    for (const TensorSpec& spec : specs) {
+      inputs_.emplace_back(spec.bytes());
+      inputs_.back().Poison(0);
+    }
+    output_ = std::make_unique<Memory>(problem_.outputs[0].bytes());
+  }
+
+  // Calls `body` with each row of the CPU that is ours.
+  template <typename Body>
+  void ForEachRow(Body body) {
+    for (const int id : kernel_->rows) {
+      const Implementation& row = CpuRegistry().rows()[static_cast<size_t>(id)].implementation;
+      if (row.family == Family::kLibrary) continue;
+      SCOPED_TRACE(row.name);
+      body(row);
+    }
+  }
+
+  void Run(const Implementation& row, int threads, const StopFlag& stop) {
+    cpu::ThreadPool pool(threads);
+    DeviceProperties device;
+    device.multiprocessors = threads;
+    Memory workspace(row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(problem_, device));
+    workspace.Poison(0);
+    output_->Poison(kPoison);
+    Operands operands;
+    for (const Memory& input : inputs_) operands.inputs.push_back(input.data());
+    operands.outputs.push_back(output_->data());
+    EXPECT_TRUE(
+        row.launch(
+               problem_, operands,
+               {.stream = &pool, .device = &device, .workspace = workspace.data(), .stop = &stop})
+            .ok());
+  }
+
+  bool LastElementIsWritten() const {
+    const auto* end = static_cast<const uint8_t*>(output_->data()) + output_->bytes();
+    return !(end[-1] == kPoison && end[-2] == kPoison && end[-3] == kPoison && end[-4] == kPoison);
+  }
+
+  const Kernel* kernel_;
+  Problem problem_;
+  std::vector<Memory> inputs_;
+  std::unique_ptr<Memory> output_;
+};
+
+TEST_P(StopTest, EveryRowLooksOftenAndIsWholeWhenTheFlagIsNotSet) {
+  for (const int threads : {1, 3}) {
+    ForEachRow([&](const Implementation& row) {
+      const CountingFlag never(kNever);
+      Run(row, threads, never);
+      EXPECT_GE(never.looks(), 3) << threads << " threads";
+      EXPECT_TRUE(LastElementIsWritten());
+    });
+  }
+}
+
+TEST_P(StopTest, EveryRowEndsEarlyWhenTheFlagIsSet) {
+  for (const int threads : {1, 3}) {
+    ForEachRow([&](const Implementation& row) {
+      const CountingFlag never(kNever);
+      Run(row, threads, never);
+      const CountingFlag set(0);
+      Run(row, threads, set);
+      // Each pass, and each thread in it, may look once.
+      EXPECT_LT(set.looks(), 100) << threads << " threads";
+      EXPECT_LT(set.looks(), std::max<int64_t>(never.looks(), 4)) << threads << " threads";
+      if (problem_.outputs[0].elements() > 1) {
+        EXPECT_FALSE(LastElementIsWritten()) << threads << " threads";
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, StopTest, ::testing::ValuesIn(kCases));
+
+}  // namespace
+}  // namespace warpcall::testing
