@@ -61,8 +61,13 @@ void AddLimits(CLI::App* app, Config* config) {
                   "After SIGTERM: not ready but still serving, for load balancers to notice")
       ->check(CLI::Range(0.0, 3600.0));
   app->add_option("--drain_seconds", config->drain_seconds,
-                  "The longest wait for accepted requests before the process ends")
+                  "The longest wait for accepted requests before the process ends; what is left "
+                  "then ends with UNAVAILABLE, and the process with status 3")
       ->check(CLI::Range(0.0, 3600.0));
+  app->add_option("--max_run_seconds", config->max_run_seconds,
+                  "For which a request may hold a lane: work that is predicted to take longer is "
+                  "refused, what does so stopped")
+      ->check(CLI::Range(0.1, 86400.0));
 }
 
 // Not in --help: for tests, and for the processes that a server starts.

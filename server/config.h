@@ -23,6 +23,7 @@ struct Config {
   int64_t benchmark_mib = 8192;
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
+  double max_run_seconds = 60;
   bool fault_injection = false;
   int cpu_workers = 0;  // 0: none; see DeviceOptions
   std::string worker_device;  // not empty: this is a worker process for it

@@ -34,6 +34,13 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 // After the drain, when all answers are sent: for connections to close on their own.
 constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
+// When the drain is over: for what was ended to notice, some 50 ms, and to be answered.
+constexpr absl::Duration kEndTimeout = absl::Seconds(2);
+
+// Exit statuses, as README and --help say; 2 is ParseConfig's.
+constexpr int kDone = 0;
+constexpr int kFailed = 1;
+constexpr int kNotDrained = 3;
 
 // glibc gives threads up to eight arenas a core, and each keeps what the messages that it once held
 // left behind: on 16 cores some 100 MiB more after 10 000 mixed requests. With few, throughput on
@@ -97,6 +104,7 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
   options.queue = {config.queue_limit, config.queue_mib * kMib,
                    static_cast<int64_t>(config.queue_seconds * 1e9)};
+  options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);
   // Workers have lanes of their own only.
   options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
   options.lane_spin_ns = kLaneSpinNs;
@@ -141,18 +149,43 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
   return HttpServer::Start(std::move(options));
 }
 
-// Refuses new requests and finishes what was accepted. False when that took longer than the drain
-// time.
-bool Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
+// Answers what the drain has left with UNAVAILABLE. False when something of it does not even end
+// then: it still uses what the process would take down.
+bool EndLeftovers(const ExecuteDeps& deps, GrpcServer* server) {
+  const Engine::Leftovers left = deps.engine->EndAll();
+  const int64_t inspections = deps.inspector->EndAll();
+  const int64_t streams = server->EndStreams(DrainOverError());
+  Log(LogLevel::kError, "drain_seconds are over: what is left ends with UNAVAILABLE",
+      {{"waiting", left.waiting},
+       {"running", left.running},
+       {"streams", streams},
+       {"inspections", inspections}});
+  const absl::Time give_up = absl::Now() + kEndTimeout;
+  const bool idle = deps.engine->AwaitIdle(give_up - absl::Now());
+  server->AwaitQuiet(give_up - absl::Now());
+  if (idle) server->Shutdown(kShutdownTimeout);
+  if (idle && server->AwaitQuiet(kShutdownTimeout)) return true;
+  for (const Scheduler::Running& job : deps.engine->RunningJobs())
+    Log(LogLevel::kError, "a job does not stop; it ends with the process",
+        {{"job", job.id}, {"implementation", job.row->implementation.name}});
+  return false;
+}
+
+// Refuses new requests and finishes what was accepted. Returns the process's exit status, or ends
+// the process with it.
+int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
   deps.engine->Refuse();
   deps.inspector->Refuse();
   Log(LogLevel::kInfo, "draining", {{"drain_seconds", config.drain_seconds}});
   const absl::Time give_up = absl::Now() + absl::Seconds(config.drain_seconds);
   bool finished = deps.engine->AwaitIdle(give_up - absl::Now());
   finished = server->AwaitQuiet(give_up - absl::Now()) && finished;
-  if (!finished) Log(LogLevel::kError, "accepted requests were not done within drain_seconds");
-  server->Shutdown(kShutdownTimeout);
-  return finished;
+  if (finished) {
+    server->Shutdown(kShutdownTimeout);
+    return kDone;
+  }
+  if (!EndLeftovers(deps, server)) _exit(kNotDrained);
+  return kNotDrained;
 }
 
 // What the flags let the server hold on the host, beside some 100 MiB of its own and 64 KiB a
@@ -211,13 +244,13 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   if (signal == kDevicesLost) {
     Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
     Drain(config, deps, server.get());
-    return 1;
+    return kFailed;
   }
   Log(LogLevel::kInfo, "stopping",
       {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
   // Not ready, but serving, for load balancers to notice.
   AwaitSignalFor(signals, config.lame_duck_seconds);
-  return Drain(config, deps, server.get()) ? 0 : 1;
+  return Drain(config, deps, server.get());
 }
 
 }  // namespace
@@ -234,11 +267,12 @@ int main(int argc, char** argv) {
   if (!config.inspect.empty()) return warpcall::RunInspection(config);
   const sigset_t signals = warpcall::BlockStopSignals();
   if (!config.worker_device.empty())
-    return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? 0 : 1;
+    return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
+                                                                       : warpcall::kFailed;
   const absl::StatusOr<int> result = warpcall::Serve(config, signals);
   if (!result.ok()) {
     std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
-    return 1;
+    return warpcall::kFailed;
   }
   return *result;
 }

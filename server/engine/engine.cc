@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/execution.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall {
 namespace {
@@ -25,7 +26,7 @@ int LanesOf(const Device& device, const EngineOptions& options) {
 
 Engine::Engine(const Registry& registry, const EngineOptions& options)
     : registry_(registry),
-      clock_(options.clock),
+      limits_{options.clock, options.run_ns_max},
       on_devices_lost_(options.on_devices_lost),
       run_by_caller_ns_max_(options.run_by_caller_ns_max),
       history_(static_cast<int>(registry.rows().size())),
@@ -66,7 +67,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   balancer_.AddDevice();
   Device* const opened = runner.device.get();
   const LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
-                             &copiers_, options.clock,     [this] { NoteLoss(); }};
+                             &copiers_, &limits_,          [this] { NoteLoss(); }};
   const int lanes = LanesOf(*opened, options);
   for (int i = 0; i < lanes; ++i) {
     std::unique_ptr<Executor> executor;
@@ -167,13 +168,27 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     absl::MutexLock lock(&mutex_);
     ++accepted_;
   }
-  absl::Status status = Place(&runner, job);
+  absl::Status status = CheckRunTime(**job, prediction);
+  if (status.ok()) status = Place(&runner, job);
   if (!status.ok()) {
-    if (trace.reject_reason == RejectReason::kDeadlineUnmeetable) history_.Doubt(row, trace.work);
+    if (trace.reject_reason == RejectReason::kDeadlineUnmeetable ||
+        trace.reject_reason == RejectReason::kRunTime)
+      history_.Doubt(row, trace.work);
     (*job)->load = DeviceLoad();
     JobEnded();
   }
   return status;
+}
+
+absl::Status Engine::CheckRunTime(const Job& job,
+                                  const ServiceHistory::Prediction& prediction) const {
+  if (prediction.ns_at_least <= limits_.run_ns_max) return absl::OkStatus();
+  job.trace->reject_reason = RejectReason::kRunTime;
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the work is predicted to hold its lane for ", static_cast<double>(prediction.ns) / 1e9,
+          " s, by what such work took; ", RunLimitText(limits_.run_ns_max))),
+      kNeverRetry);
 }
 
 absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
@@ -221,6 +236,27 @@ bool Engine::AwaitIdle(absl::Duration timeout) {
   while (accepted_ > 0)
     if (idle_.WaitWithDeadline(&mutex_, give_up)) break;
   return accepted_ == 0;
+}
+
+Engine::Leftovers Engine::EndAll() {
+  limits_.drain_over.store(true, std::memory_order_relaxed);
+  Leftovers found;
+  for (const std::unique_ptr<Runner>& runner : runners_) {
+    found.running += static_cast<int64_t>(runner->scheduler.RunningJobs().size());
+    for (std::unique_ptr<Job>& job : runner->scheduler.CloseAndTakeAll()) {
+      ++found.waiting;
+      job->trace->reject_reason = RejectReason::kDraining;
+      EndJob(std::move(job), DrainOverError());
+    }
+  }
+  return found;
+}
+
+std::vector<Scheduler::Running> Engine::RunningJobs() const {
+  std::vector<Scheduler::Running> all;
+  for (const std::unique_ptr<Runner>& runner : runners_)
+    for (const Scheduler::Running& job : runner->scheduler.RunningJobs()) all.push_back(job);
+  return all;
 }
 
 void Engine::NoteBandwidth(int device, double bytes_per_second) {

@@ -20,6 +20,7 @@
 #include "server/engine/job.h"
 #include "server/engine/lane.h"
 #include "server/engine/metrics_sink.h"
+#include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/staging_pool.h"
 #include "server/runtime/device.h"
@@ -38,6 +39,9 @@ struct EngineOptions {
   int64_t lane_spin_ns = 0;
   // Threads that copy large inputs, a lane's own included.
   int copy_threads = 1;
+  // For which a job may hold its lane: work that is known to take longer is refused, what does so
+  // stopped.
+  int64_t run_ns_max = kNoDeadline;
   Clock clock = MonotonicNs;
   // What carries out a lane's jobs. Null: a stream of the device, in this process.
   std::function<absl::StatusOr<std::unique_ptr<Executor>>(Device*)> create_executor;
@@ -91,13 +95,25 @@ class Engine {
   absl::Status Submit(std::unique_ptr<Job>* job);
 
   // Ends a job with CANCELLED, or DEADLINE_EXCEEDED when that has passed, if it still waits; one
-  // that a lane has taken runs on. REQUIRES: the job's `cancelled` was set before.
+  // that a lane has taken ends when it looks. REQUIRES: the job's `cancelled` was set before.
   void Cancel(int device, const JobKey& key);
 
   // From now on Submit answers UNAVAILABLE, but for jobs that continue a request.
   void Refuse();
   // True when every accepted job was done before `timeout` passed.
   bool AwaitIdle(absl::Duration timeout);
+
+  // What EndAll found.
+  struct Leftovers {
+    int64_t waiting = 0;
+    int64_t running = 0;
+  };
+  // Ends what was accepted with UNAVAILABLE: what waits now, what runs when it looks at its stop
+  // flag, or else by force where a device has a process of its own. Nothing is accepted from then
+  // on.
+  Leftovers EndAll();
+  // What lanes work on.
+  std::vector<Scheduler::Running> RunningJobs() const;
 
   // What trials of a row (Row::id) on this machine have shown: predicts work that no job was of
   // yet.
@@ -134,12 +150,14 @@ class Engine {
   Engine(const Registry& registry, const EngineOptions& options);
   void NoteLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
+  absl::Status CheckRunTime(const Job& job, const ServiceHistory::Prediction& prediction) const;
   absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
   absl::Status RunHere(Runner* runner, std::unique_ptr<Job>* job);
   void JobEnded();
 
   const Registry& registry_;
-  const Clock clock_;
+  RunLimits limits_;
+  const Clock& clock_ = limits_.clock;
   const std::function<void()> on_devices_lost_;
   const int64_t run_by_caller_ns_max_;
   ServiceHistory history_;

@@ -8,6 +8,7 @@
 #include "kernels/common/status_macros.h"
 #include "server/engine/phases.h"
 #include "server/engine/retry_pushback.h"
+#include "server/engine/run_watch.h"
 
 namespace warpcall {
 namespace {
@@ -128,12 +129,13 @@ absl::StatusOr<void*> Execution::Workspace(const Job& job, const Cut& cut) {
   return workspace_.data();
 }
 
-LaunchContext Execution::ContextOf(const Placement& placement) const {
+LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) const {
   LaunchContext context;
   context.stream = stream_->native_handle();
   context.device = &device_->properties();
   context.workspace = placement.workspace;
   context.libraries = stream_->libraries();
+  context.stop = job.watch;
   return context;
 }
 
@@ -165,7 +167,7 @@ absl::Status Execution::Enqueue(const Job& job, const Placement& placement, cons
   if (!cut.mirrored && row.touches_once && stream_->records()) {
     const Piece piece(placement, cut, 0);
     const int recording = repeats_.RecordingOf(*job.row, piece.problem, piece.operands, [&] {
-      return row.launch(piece.problem, piece.operands, ContextOf(placement));
+      return row.launch(piece.problem, piece.operands, ContextOf(job, placement));
     });
     if (recording >= 0) return stream_->Replay(recording);
   }
@@ -182,7 +184,7 @@ absl::Status Execution::Prepare(const Job& job, const Placement& placement, cons
   const Phase phase("prepare", job.key.id);
   const auto prepare = [&](int64_t round) {
     const Piece piece(placement, cut, round);
-    return row.prepare(piece.problem, piece.operands, ContextOf(placement));
+    return row.prepare(piece.problem, piece.operands, ContextOf(job, placement));
   };
   RETURN_IF_ERROR(prepare(0));
   return cut.parts.empty() ? absl::OkStatus() : prepare(cut.rounds.count - 1);
@@ -210,7 +212,7 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
 absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
   const Implementation& row = job.row->implementation;
   const Phase phase(row.name, job.key.id);
-  return row.launch(piece.problem, piece.operands, ContextOf(placement));
+  return row.launch(piece.problem, piece.operands, ContextOf(job, placement));
 }
 
 absl::Status Execution::NoteShape(const Job& job, const Cut& cut) {

@@ -42,7 +42,7 @@ class Execution final : public Executor {
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
   absl::Status Wait(const Job& job);
   absl::Status NoteShape(const Job& job, const Cut& cut);
-  LaunchContext ContextOf(const Placement& placement) const;
+  LaunchContext ContextOf(const Job& job, const Placement& placement) const;
 
   const Device* const device_;
   const std::unique_ptr<Stream> stream_;

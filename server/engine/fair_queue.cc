@@ -1,6 +1,7 @@
 #include "server/engine/fair_queue.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/container/inlined_vector.h"
 
@@ -108,6 +109,7 @@ void FairQueue::Charge(uint64_t id, Connection* connection, int64_t ns) {
 }
 
 void FairQueue::Correct(uint64_t id, int64_t ns) {
+  if (std::abs(ns) < kTurnNs) return;  // not worth the search
   const auto found = connections_.find(id);
   if (found != connections_.end()) Charge(id, found->second.get(), ns);
 }

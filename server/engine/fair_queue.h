@@ -40,8 +40,8 @@ class FairQueue {
   std::unique_ptr<Job> Pop(
       absl::FunctionRef<bool(Job&)> may_run,
       absl::FunctionRef<bool(Job&)> held_back = [](Job&) { return false; });
-  // A job that was popped took `ns` longer than predicted, or shorter: its connection's account
-  // says so from now on.
+  // A job that was popped took `ns` longer than predicted, or shorter: if that is a turn or more,
+  // its connection's account says so from now on.
   void Correct(uint64_t connection, int64_t ns);
   // Notes for which connections' next job, the first that is not `held_back`, there is no staging,
   // as `fits` says of it, and takes the jobs that were pushed `starved_ns_max` before `now_ns` and

@@ -17,6 +17,8 @@
 
 namespace warpcall {
 
+class RunWatch;  // server/engine/run_watch.h
+
 // One input's bytes as they came from the network, in order.
 using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
 
@@ -48,6 +50,8 @@ struct Job {
   int64_t predicted_ns_at_most = 0;
   // On the device's books until the job has ended: from Engine::Choose, or else from Submit.
   DeviceLoad load;
+  // While a lane works on it: what may end it early. Null elsewhere, as in a worker.
+  const RunWatch* watch = nullptr;
   // Set by whoever lost interest; outlives the job.
   const std::atomic<bool>* cancelled = nullptr;
   // Outlives `done`; kernel, row and work are filled in.

@@ -67,7 +67,7 @@ LaneThread::LaneThread(const LaneShared& shared, std::unique_ptr<Executor> execu
       }) {}
 
 void Lane::Carry(std::unique_ptr<Job> job) {
-  job->trace->queue_ns = shared_.clock() - job->submitted_ns;
+  job->trace->queue_ns = shared_.limits->clock() - job->submitted_ns;
   StagingBuffers outputs;
   shared_.busy->Enter();
   absl::Status status = Run(*job, &outputs);
@@ -82,14 +82,23 @@ void Lane::Carry(std::unique_ptr<Job> job) {
 
 absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
   const Phase phase("job", job.key.id);
-  RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
-  const int64_t start_ns = shared_.clock();
+  RETURN_IF_ERROR(CheckStillWanted(job, shared_.limits->clock()));
+  const int64_t start_ns = shared_.limits->clock();
   CopyIn(job);
-  RETURN_IF_ERROR(CheckStillWanted(job, shared_.clock()));
+  RETURN_IF_ERROR(CheckStillWanted(job, shared_.limits->clock()));
   absl::InlinedVector<StagingRange, 3> ranges;
   for (const StagingBuffer& buffer : job.staging) ranges.push_back({buffer.data(), buffer.bytes()});
-  RETURN_IF_ERROR(executor_->Run(job, ranges));
-  shared_.history->Note(job.row->id, job.trace->work, shared_.clock() - start_ns);
+  const RunWatch watch(job, *shared_.limits, start_ns);
+  job.watch = &watch;
+  absl::Status status = executor_->Run(job, ranges);
+  job.watch = nullptr;
+  const int64_t taken_ns = shared_.limits->clock() - start_ns;
+  if (absl::Status stopped = watch.Check(); !stopped.ok()) {
+    shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
+    return stopped;
+  }
+  RETURN_IF_ERROR(status);
+  shared_.history->Note(job.row->id, job.trace->work, taken_ns);
   job.trace->ran = true;
   for (size_t i = job.inputs.size(); i < job.staging.size(); ++i)
     outputs->push_back(std::move(job.staging[i]));
@@ -98,13 +107,13 @@ absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
 
 void Lane::CopyIn(Job& job) {
   const Phase phase("copy_in", job.key.id);
-  const int64_t start_ns = shared_.clock();
+  const int64_t start_ns = shared_.limits->clock();
   CopyCounter copied;
   for (size_t i = 0; i < job.inputs.size(); ++i)
     CopyPieces(job.inputs[i], job.staging[i].data(), shared_.copiers, &copied);
   job.trace->copy_in_bytes += copied.bytes();
   job.release_inputs();
-  job.trace->copy_in_ns = shared_.clock() - start_ns;
+  job.trace->copy_in_ns = shared_.limits->clock() - start_ns;
 }
 
 }  // namespace warpcall

@@ -11,6 +11,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
+#include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/service_history.h"
 #include "server/engine/staging_pool.h"
@@ -40,8 +41,8 @@ struct LaneShared {
   Scheduler* scheduler;
   BusyMeter* busy;
   ServiceHistory* history;
-  cpu::ThreadPool* copiers;  // for large inputs
-  Clock clock;
+  cpu::ThreadPool* copiers;       // for large inputs
+  const RunLimits* limits;        // and the clock
   std::function<void()> on_lost;  // called when a job ended and the device was found lost
 };
 

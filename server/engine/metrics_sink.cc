@@ -24,6 +24,8 @@ const char* RejectReasonName(RejectReason reason) {
       return "deadline_unmeetable";
     case RejectReason::kDraining:
       return "draining";
+    case RejectReason::kRunTime:
+      return "run_time";
     case RejectReason::kDeviceLost:
       return "device_lost";
   }

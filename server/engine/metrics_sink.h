@@ -10,7 +10,8 @@
 namespace warpcall {
 
 // Why a request was refused with RESOURCE_EXHAUSTED, UNAVAILABLE or DEADLINE_EXCEEDED before a
-// device worked for it: the values of the label `reason` of warpcall_rejected_total.
+// device worked for it, or stopped while one did: the values of the label `reason` of
+// warpcall_rejected_total.
 enum class RejectReason : uint8_t {
   kNone,
   kMessageBytes,        // request or response over max_message_mib
@@ -23,8 +24,9 @@ enum class RejectReason : uint8_t {
   kDeadlineUnmeetable,  // by the time that such requests, and those ahead, are measured to take
   kDraining,            // the server is on its way out
   kDeviceLost,
+  kRunTime,  // max_run_seconds
 };
-inline constexpr int kRejectReasonCount = 11;
+inline constexpr int kRejectReasonCount = 12;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 

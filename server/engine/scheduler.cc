@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t kPushbackMsMin = 1;
 constexpr int64_t kPushbackMsMax = 5'000;
-// A draining server is usually replaced: long enough for its successor to be found.
-constexpr int64_t kDrainPushbackMs = 1'000;
 
 // A job for which there is no staging waits so long for others to give theirs back: a client that
 // reads its answers slower than that must not hold up the rest.
@@ -284,8 +282,8 @@ std::unique_ptr<Job> Scheduler::TakeNext() {
   work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   if (job == nullptr) return nullptr;
   const int64_t now_ns = clock_();
-  running_.push_back(
-      {job->key.id, job->key.connection, now_ns, now_ns + job->predicted_ns, MayBeLong(*job)});
+  running_.push_back({job->key.id, job->key.connection, job->row, now_ns,
+                      now_ns + job->predicted_ns, MayBeLong(*job)});
   if (!waiting_.empty()) CallIdle();
   CallAllIfOver();
   return job;
@@ -382,6 +380,11 @@ void Scheduler::Finished(uint64_t id) {
   running_.erase(found);
 }
 
+std::vector<Scheduler::Running> Scheduler::RunningJobs() const {
+  absl::MutexLock lock(&mutex_);
+  return running_;
+}
+
 void Scheduler::Refuse() {
   absl::MutexLock lock(&mutex_);
   refusing_ = true;
@@ -391,6 +394,15 @@ void Scheduler::Close() {
   absl::MutexLock lock(&mutex_);
   refusing_ = closed_ = true;
   while (!idle_.empty()) CallIdle();
+}
+
+std::vector<std::unique_ptr<Job>> Scheduler::CloseAndTakeAll() {
+  Close();
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::unique_ptr<Job>> jobs;
+  while (std::unique_ptr<Job> job = waiting_.Pop([](Job&) { return true; }))
+    jobs.push_back(std::move(job));
+  return jobs;
 }
 
 QueueSnapshot Scheduler::Snapshot() const {

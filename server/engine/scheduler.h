@@ -81,10 +81,23 @@ class Scheduler {
   // A job from Next has left its lane.
   void Finished(uint64_t id);
 
+  // A job that a lane works on.
+  struct Running {
+    uint64_t id;
+    uint64_t connection;
+    const Row* row;
+    int64_t start_ns;
+    int64_t end_ns;  // expected
+    bool is_long;    // perhaps
+  };
+  std::vector<Running> RunningJobs() const;
+
   // From now on only jobs that continue a request are accepted.
   void Refuse();
   // No job is accepted any more; those waiting are still handed out.
   void Close();
+  // Close, and nothing waits any more: to be ended by the caller.
+  std::vector<std::unique_ptr<Job>> CloseAndTakeAll();
 
   QueueSnapshot Snapshot() const;
 
@@ -93,14 +106,6 @@ class Scheduler {
   struct Idle {
     absl::CondVar called;
     bool is_called = false;
-  };
-  // A job that a lane works on.
-  struct Running {
-    uint64_t id;
-    uint64_t connection;
-    int64_t start_ns;
-    int64_t end_ns;  // expected
-    bool is_long;    // perhaps
   };
   // Jobs that lost their place, and why: to be ended when the lock is free.
   struct Displaced {

@@ -25,7 +25,8 @@ constexpr double kNewestRateShare = 0.25;
 // What a job's work is taken for at least: one of a few bytes that was long, because a library was
 // loaded or the machine was busy, says nothing of what megabytes take.
 constexpr double kRateWorkNsMin = 100'000;
-// Sizes other than those that a rate comes from run that much slower at most (caches, tails).
+// Sizes other than those that a rate comes from run that much slower or faster at most (caches,
+// tails, a busy machine then or now).
 constexpr int64_t kRateErrorMax = 4;
 
 int64_t ToNs(double ns) { return static_cast<int64_t>(std::min(ns, kPredictedNsMax)); }
@@ -44,11 +45,12 @@ int64_t GuessNs(const Work& work) {
   return ToNs(kFixedNs + WorkNs(work, kBytesPerNs, kFlopsPerNs));
 }
 
-// The other end: a row in plain float64 loops, whose data come from memory, on a busy machine.
+// The other end: a row in plain float64 loops, whose data come from memory, on a slow machine: 36
+// ns an element of gelu, 8 a product.
 int64_t GuessNsAtMost(const Work& work) {
   constexpr double kFixedNs = 100'000;
   constexpr double kBytesPerNs = 1;
-  constexpr double kFlopsPerNs = 0.1;
+  constexpr double kFlopsPerNs = 0.25;
   return ToNs(kFixedNs + WorkNs(work, kBytesPerNs, kFlopsPerNs));
 }
 
@@ -64,17 +66,17 @@ ServiceHistory::Prediction ServiceHistory::Predict(int row, const Work& work) co
   const Cell& cell = cells_[IndexOf(row, work)];
   if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) {
     const int64_t mean_ns = cell.mean_ns.load(std::memory_order_relaxed);
-    return {mean_ns, mean_ns, Basis::kMeasured};
+    return {mean_ns, mean_ns, mean_ns, Basis::kMeasured};
   }
   const Rate& rate = rates_[static_cast<size_t>(row)];
   const double slowness = rate.slowness.load(std::memory_order_relaxed);
   if (slowness == 0 && !rate.set.load(std::memory_order_acquire))
-    return {GuessNs(work), GuessNsAtMost(work), Basis::kGuess};
+    return {GuessNs(work), GuessNsAtMost(work), GuessNs(work), Basis::kGuess};
   const int64_t ns = ToNs(rate.fixed_ns.load(std::memory_order_relaxed) +
                           (slowness == 0 ? 1 : slowness) *
                               WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
                                      rate.flops_per_ns.load(std::memory_order_relaxed)));
-  return {ns, kRateErrorMax * ns, Basis::kRate};
+  return {ns, kRateErrorMax * ns, ns / kRateErrorMax, Basis::kRate};
 }
 
 void ServiceHistory::SetRate(int row, const ServiceRate& given) {
@@ -116,6 +118,10 @@ void ServiceHistory::Doubt(int row, const Work& work) {
   Cell& cell = cells_[IndexOf(row, work)];
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
   cell.mean_ns.store(mean - mean / kDoubtShare, std::memory_order_relaxed);
+  if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) return;
+  std::atomic<double>& slowness = rates_[static_cast<size_t>(row)].slowness;
+  const double known = slowness.load(std::memory_order_relaxed);
+  slowness.store((known == 0 ? 1 : known) * (1 - 1.0 / kDoubtShare), std::memory_order_relaxed);
 }
 
 }  // namespace warpcall

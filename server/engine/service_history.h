@@ -31,8 +31,10 @@ class ServiceHistory {
   };
   struct Prediction {
     int64_t ns;
-    // For those who would harm others by reckoning with too little: far more, unless measured.
+    // For those who would harm others by reckoning with too little, or refuse what they should not
+    // by reckoning with too much: far more and far less, unless measured.
     int64_t ns_at_most;
+    int64_t ns_at_least;
     Basis basis;
     bool measured() const { return basis == Basis::kMeasured; }
   };

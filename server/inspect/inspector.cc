@@ -31,9 +31,7 @@ Inspector::Inspector(Options options)
       thread_([this] { Loop(); }) {}
 
 Inspector::~Inspector() {
-  Refuse();
-  stopping_.store(true);
-  Wake();
+  EndAll();
   thread_.join();
   close(wake_);
 }
@@ -80,6 +78,19 @@ void Inspector::Refuse() {
   refusing_ = true;
 }
 
+int64_t Inspector::EndAll() {
+  int64_t calls = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    refusing_ = true;
+    calls = carries_call_ ? 1 : 0;
+    for (const std::unique_ptr<Task>& task : waiting_) calls += task->connection != 0;
+  }
+  stopping_.store(true);
+  Wake();
+  return calls;
+}
+
 void Inspector::Loop() {
   while (std::unique_ptr<Task> task = Next()) {
     absl::StatusOr<std::string> answer = Carry(*task);
@@ -97,6 +108,7 @@ absl::Duration Inspector::UntilNext() const {
 
 std::unique_ptr<Task> Inspector::Next() {
   absl::MutexLock lock(&mutex_);
+  carries_call_ = false;
   while (!stopping_.load() && UntilNext() > absl::ZeroDuration())
     changed_.WaitWithTimeout(&mutex_, UntilNext());
   const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& task) {
@@ -106,6 +118,7 @@ std::unique_ptr<Task> Inspector::Next() {
   std::unique_ptr<Task> task = std::move(*first);
   waiting_.erase(first);
   waiting_bytes_ -= task->bytes;
+  carries_call_ = task->connection != 0;
   return task;
 }
 

@@ -71,6 +71,9 @@ class Inspector {
   // Looks at every task's `cancelled` again.
   void Wake();
   void Refuse();
+  // Refuse, and what runs and waits is done with UNAVAILABLE, soon. Returns how many calls that
+  // are.
+  int64_t EndAll();
 
  private:
   absl::Status CheckRoom(const Task& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -90,6 +93,7 @@ class Inspector {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool carries_call_ ABSL_GUARDED_BY(mutex_) = false;  // not a task of the server's own
   std::deque<std::unique_ptr<Task>> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;  // last: runs on all of the above

@@ -9,6 +9,7 @@
 #include "kernels/common/status_macros.h"
 #include "proto/wire/chunk.h"
 #include "server/engine/retry_pushback.h"
+#include "server/transport/status.h"
 
 namespace warpcall {
 namespace {
@@ -35,6 +36,7 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
 ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
     : deps_(deps), context_(context) {
   deps->open_calls.fetch_add(1);
+  deps->streams.Add(this);
   strand_.Post([this] { Advance(); });
 }
 
@@ -70,7 +72,21 @@ void ExecuteStreamCall::OnCancel() {
 }
 
 void ExecuteStreamCall::OnDone() {
-  strand_.Post([this] { delete this; });
+  deps_->streams.Remove(this);
+  strand_.Post([this] { Release(); });
+}
+
+// The last event of the strand, whoever holds the call longest.
+void ExecuteStreamCall::Release() {
+  if (holders_.fetch_sub(1) == 1) delete this;
+}
+
+void ExecuteStreamCall::EndAndRelease(const absl::Status& status) {
+  strand_.Post([this, status] {
+    Fail(status);
+    EndIfIdle();
+    Release();
+  });
 }
 
 absl::Status ExecuteStreamCall::ReadMessage() {
@@ -255,10 +271,10 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
   if (failure_.has_value() || finished_) return;
   cancelled_.store(true);
   // What came before any request's header is a request, too: a refused one.
-  if (request_ == nullptr && !absl::IsCancelled(status))
+  // Not so where none was to come, or none more: the client left, or the server ends.
+  if (request_ == nullptr && !absl::IsCancelled(status) && !absl::IsUnavailable(status))
     request_ = std::make_unique<StreamRequest>(deps_, context_);
-  failure_ =
-      request_ == nullptr ? grpc::Status(grpc::StatusCode::CANCELLED, "") : request_->End(status);
+  failure_ = request_ == nullptr ? ToGrpcStatus(status) : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
   if (cancel_alarm_set_) cancel_alarm_.Cancel();
   while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();

@@ -31,9 +31,15 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   void OnCancel() override;
   void OnDone() override;
 
+  // For OpenStreams: keeps the call from being destroyed until EndAndRelease, after which it may
+  // be.
+  void Hold() { holders_.fetch_add(1); }
+  void EndAndRelease(const absl::Status& status);
+
  private:
   ~ExecuteStreamCall() override { deps_->open_calls.fetch_sub(1); }
 
+  void Release();
   absl::Status ReadMessage();
   absl::Status OpenRequest(const wire::FragmentedBytes& header);
   absl::Status CheckInputEnd() const;
@@ -55,6 +61,7 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
 
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
+  std::atomic<int> holders_{1};  // gRPC, until OnDone
   Strand strand_;
   std::atomic<bool> cancelled_{false};
 

@@ -118,6 +118,8 @@ bool GrpcServer::AwaitQuiet(absl::Duration timeout) {
   return deps_->open_calls.load() == 0;
 }
 
+int64_t GrpcServer::EndStreams(const absl::Status& status) { return deps_->streams.EndAll(status); }
+
 void GrpcServer::Shutdown(absl::Duration timeout) {
   server_->Shutdown(absl::ToChronoTime(absl::Now() + timeout));
 }

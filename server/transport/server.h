@@ -38,6 +38,9 @@ class GrpcServer {
   // CANCELLED, which no client repeats, so let them hear UNAVAILABLE from the engine first.
   bool AwaitQuiet(absl::Duration timeout);
 
+  // Ends the streams that are open with `status`; returns how many there are.
+  int64_t EndStreams(const absl::Status& status);
+
   // Takes no new call, waits up to `timeout` for those that run, then ends them.
   void Shutdown(absl::Duration timeout);
 

@@ -396,9 +396,9 @@ TEST(Inspect, TheServersEndIsTheChilds) {
     benchmark = std::thread([address] {
       grpc::ClientContext context;
       v1::BenchmarkResponse response;
-      EXPECT_FALSE(v1::KernelService::NewStub(Connect(address))
-                       ->Benchmark(&context, EndlessBenchmark(), &response)
-                       .ok());
+      const grpc::Status status = v1::KernelService::NewStub(Connect(address))
+                                      ->Benchmark(&context, EndlessBenchmark(), &response);
+      EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
     });
     EXPECT_TRUE(Eventually([&] { return ChildrenOf(server.pid()) == 1; }));
     for (const auto& task :
@@ -406,7 +406,8 @@ TEST(Inspect, TheServersEndIsTheChilds) {
       std::ifstream list(task.path() / "children");
       list >> child;
     }
-    EXPECT_EQ(server.Stop(), 1);  // what it accepted was not done
+    EXPECT_EQ(server.Stop(), 3);  // what it accepted was not done
+    EXPECT_THAT(server.log(), HasSubstr("running=0 streams=0 inspections=1"));
   }
   benchmark.join();
   EXPECT_TRUE(Eventually([&] { return kill(child, 0) != 0; }));

@@ -10,148 +10,13 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "server/engine/retry_pushback.h"
-#include "tests/server/fake_device.h"
+#include "tests/server/engine/engine_fixture.h"
 
 namespace warpcall {
 namespace {
 
-using testing::FakeDevice;
-
-absl::Status InferSame(Problem* problem) {
-  problem->outputs = {problem->inputs[0]};
-  return absl::OkStatus();
-}
-
-const Op& DoubleOp() {
-  static const Op* const op = new Op{.name = "double",
-                                     .summary = "y = 2 x",
-                                     .input_names = {"x"},
-                                     .attributes = {},
-                                     .infer_outputs = InferSame,
-                                     .work =
-                                         [](const Problem&) {
-                                           return Work{8, 1};
-                                         },
-                                     .independence = Independence::kElements};
-  return *op;
-}
-
-// Writes through the workspace, so that a missing or short one shows.
-absl::Status LaunchDouble(const Problem& problem, const Operands& operands,
-                          const LaunchContext& context) {
-  const size_t bytes = problem.inputs[0].bytes();
-  if (bytes == 0) return absl::OkStatus();
-  auto* workspace = static_cast<float*>(context.workspace);
-  std::memcpy(workspace, operands.inputs[0], bytes);
-  for (int64_t i = 0; i < problem.inputs[0].elements(); ++i)
-    static_cast<float*>(operands.outputs[0])[i] = 2 * workspace[i];
-  return absl::OkStatus();
-}
-
-Registry MakeRegistry() {
-  const Implementation row = {
-      "twice",
-      Family::kCpu,
-      DeviceKind::kCpu,
-      "2 x",
-      {DataType::kFloat32},
-      SupportsAll,
-      [](const Problem& problem, const DeviceProperties&) { return problem.inputs[0].bytes(); },
-      LaunchDouble,
-      nullptr};
-  Registry registry;
-  registry.Add(DoubleOp(), {row});
-  return registry;
-}
-
-// One request and what became of it.
-struct Call {
-  std::vector<float> input;
-  std::atomic<bool> cancelled{false};
-  RequestTrace trace;
-  int done_count = 0;
-  bool released = false;
-  absl::Status status;
-  std::vector<float> output;
-  absl::Notification done;
-};
-
-class EngineTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::vector<std::unique_ptr<Device>> devices;
-    devices.push_back(std::make_unique<FakeDevice>(&control_[0], "fake:0"));
-    devices.push_back(std::make_unique<FakeDevice>(&control_[1], "fake:1"));
-    EngineOptions options;
-    options.lanes_per_device = 2;
-    options.staging_bytes = 64 << 10;
-    options.queue = {8, 1 << 20};
-    options.run_by_caller_ns_max = 1000;
-    options.copy_threads = 3;
-    options.clock = [this] { return now_ns_.load(); };
-    options.on_devices_lost = [this] { ++devices_lost_; };
-    auto engine = Engine::Create(registry_, std::move(devices), options);
-    ASSERT_TRUE(engine.ok());
-    engine_ = *std::move(engine);
-  }
-
-  std::unique_ptr<Job> MakeJob(Call* call, size_t elements = 100, int device = 0) {
-    for (size_t i = 0; i < elements; ++i) call->input.push_back(static_cast<float>(i) + 0.5f);
-    auto job = std::make_unique<Job>();
-    job->key.id = ++last_id_;
-    job->device = device;
-    job->op = &DoubleOp();
-    job->row = &registry_.rows()[0];
-    TensorSpec spec;
-    spec.dims = {static_cast<int64_t>(elements)};
-    job->problem.inputs = {spec};
-    job->problem.outputs = {spec};
-    const auto* bytes = reinterpret_cast<const char*>(call->input.data());
-    const size_t size = 4 * elements;
-    const size_t cut = size / 3;  // two pieces
-    job->inputs.push_back({{bytes, cut}, {bytes + cut, size - cut}});
-    job->input_bytes = job->output_bytes = static_cast<int64_t>(size);
-    job->cancelled = &call->cancelled;
-    job->trace = &call->trace;
-    job->release_inputs = [call] { call->released = true; };
-    job->done = [call](absl::Status status, StagingBuffers outputs) {
-      ++call->done_count;
-      call->status = std::move(status);
-      for (const StagingBuffer& buffer : outputs) {
-        if (buffer.bytes() == 0) continue;
-        call->output.resize(buffer.bytes() / 4);
-        std::memcpy(call->output.data(), buffer.data(), buffer.bytes());
-      }
-      outputs.clear();
-      call->done.Notify();
-    };
-    return job;
-  }
-
-  void Run(Call* call, std::unique_ptr<Job> job) {
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-    call->done.WaitForNotification();
-    ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  }
-
-  // Makes lanes wait at the end of their job until `go`.
-  void BlockLanes(absl::BlockingCounter* reached, absl::Notification* go) {
-    control_[0].on_operation = [reached, go](const char* operation) {
-      if (std::string(operation) == "synchronize" && !go->HasBeenNotified()) {
-        reached->DecrementCount();
-        go->WaitForNotification();
-      }
-      return absl::OkStatus();
-    };
-  }
-
-  std::atomic<int64_t> now_ns_{1000};
-  std::atomic<uint64_t> last_id_{0};
-  Registry registry_ = MakeRegistry();
-  std::atomic<int> devices_lost_{0};
-  FakeDevice::Control control_[2];
-  std::unique_ptr<Engine> engine_;  // last: its lanes use the above
-};
+using testing::Call;
+using testing::EngineTest;
 
 TEST_F(EngineTest, RunsAJobThroughDeviceMemory) {
   Call call;
@@ -249,41 +114,6 @@ TEST_F(EngineTest, MoreThanStagingHoldsIsRefused) {
   EXPECT_EQ(call.trace.reject_reason, RejectReason::kStagingBytes);
   EXPECT_NE(status.message().find("65536"), absl::string_view::npos) << status;
   EXPECT_EQ(call.done_count, 0);
-}
-
-// Two jobs of one client that may be long, before anybody else is there: another's small one does
-// not wait for them.
-TEST_F(EngineTest, TwoLongJobsOfOneClientDoNotHoldUpAnother) {
-  absl::BlockingCounter reached(1);
-  absl::Notification go;
-  std::atomic<int> running{0};
-  control_[0].on_operation = [&](const char* operation) {
-    if (std::string(operation) == "synchronize" && running.fetch_add(1) == 0) {
-      reached.DecrementCount();
-      go.WaitForNotification();
-    }
-    return absl::OkStatus();
-  };
-  Call slow[2];
-  for (Call& call : slow) {
-    call.trace.work = {.bytes = 48 << 20, .flops = int64_t{1} << 34};
-    std::unique_ptr<Job> job = MakeJob(&call);
-    job->key.connection = 1;
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-  }
-  reached.Wait();
-  Call small;
-  small.trace.work = {.bytes = 800, .flops = 900};
-  std::unique_ptr<Job> job = MakeJob(&small);
-  job->key.connection = 2;
-  ASSERT_TRUE(engine_->Submit(&job).ok());
-  small.done.WaitForNotification();
-  EXPECT_TRUE(small.status.ok()) << small.status;
-  EXPECT_FALSE(slow[0].done.HasBeenNotified());
-  EXPECT_FALSE(slow[1].done.HasBeenNotified());  // it has not taken the lane
-  go.Notify();
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  for (Call& call : slow) EXPECT_TRUE(call.status.ok()) << call.status;
 }
 
 TEST_F(EngineTest, CancelEndsAWaitingJobAtOnceAndLeavesARunningOne) {

@@ -119,12 +119,12 @@ TEST_F(SeriesTest, WithoutAGpuThereAreNoSeriesOfGpuRuns) {
 
 TEST_F(SeriesTest, RejectionsAndCopiesAndDevices) {
   const Samples& samples = text_.samples;
-  for (const char* reason :
-       {"message_bytes", "queue_requests", "queue_bytes", "queue_work", "staging_bytes",
-        "device_memory", "deadline", "deadline_unmeetable", "draining", "device_lost"}) {
+  for (const char* reason : {"message_bytes", "queue_requests", "queue_bytes", "queue_work",
+                             "staging_bytes", "device_memory", "deadline", "deadline_unmeetable",
+                             "draining", "device_lost", "run_time"}) {
     EXPECT_EQ(samples.count(absl::StrCat("warpcall_rejected_total{reason=\"", reason, "\"}")), 1u);
   }
-  EXPECT_EQ(SeriesOf(samples, "warpcall_rejected_total").size(), 10u);
+  EXPECT_EQ(SeriesOf(samples, "warpcall_rejected_total").size(), 11u);
   EXPECT_THAT(SeriesOf(samples, "warpcall_host_copy_bytes_total"),
               UnorderedElementsAreArray({R"(warpcall_host_copy_bytes_total{where="copy_in"})",
                                          R"(warpcall_host_copy_bytes_total{where="copy_out"})"}));

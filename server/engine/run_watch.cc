@@ -1,0 +1,72 @@
+#include "server/engine/run_watch.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/retry_pushback.h"
+
+namespace warpcall {
+namespace {
+
+double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+std::string RunLimitText(int64_t run_ns_max) {
+  return absl::StrCat("the limit is ", Seconds(run_ns_max), " s (max_run_seconds)");
+}
+
+absl::Status DrainOverError() {
+  return WithRetryPushback(
+      absl::UnavailableError("the server ends, and the request was not done within drain_seconds"),
+      kDrainPushbackMs);
+}
+
+bool RunWatch::IsSet() const {
+  return seen_.load(std::memory_order_relaxed) != Reason::kNone || Note(Look());
+}
+
+bool RunWatch::MustEnd() const { return Note(LookAtLimits()); }
+
+RunWatch::Reason RunWatch::Look() const {
+  if (job_.cancelled->load(std::memory_order_relaxed)) return Reason::kCancelled;
+  if (limits_.clock() >= job_.key.deadline_ns) return Reason::kDeadline;
+  return LookAtLimits();
+}
+
+RunWatch::Reason RunWatch::LookAtLimits() const {
+  if (limits_.drain_over.load(std::memory_order_relaxed)) return Reason::kDrainOver;
+  if (limits_.clock() - start_ns_ >= limits_.run_ns_max) return Reason::kRunTime;
+  return Reason::kNone;
+}
+
+bool RunWatch::Note(Reason reason) const {
+  if (reason == Reason::kNone) return false;
+  Reason none = Reason::kNone;
+  seen_.compare_exchange_strong(none, reason, std::memory_order_relaxed);
+  return true;
+}
+
+absl::Status RunWatch::Check() const {
+  RequestTrace& trace = *job_.trace;
+  switch (seen_.load(std::memory_order_relaxed)) {
+    case Reason::kNone:
+      return absl::OkStatus();
+    case Reason::kCancelled:
+      return absl::CancelledError("the client went away while the device worked");
+    case Reason::kDeadline:
+      trace.reject_reason = RejectReason::kDeadline;
+      return absl::DeadlineExceededError("the deadline passed while the device worked");
+    case Reason::kDrainOver:
+      trace.reject_reason = RejectReason::kDraining;
+      return DrainOverError();
+    case Reason::kRunTime:
+      trace.reject_reason = RejectReason::kRunTime;
+      return WithRetryPushback(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "the work was stopped after holding its lane for ",
+              Seconds(limits_.clock() - start_ns_), " s; ", RunLimitText(limits_.run_ns_max))),
+          kNeverRetry);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace warpcall
