@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,8 @@ namespace {
 // How long a failed job's memory is kept for a process that was told to end, and whose device may
 // still write there.
 constexpr int kEndTimeoutMs = 1000;
+// How often a lane that waits for its worker looks whether its work must end.
+constexpr int64_t kLookPeriodUs = 50'000;
 
 void CloseAll(const LinkEnds& ends) {
   for (const int fd : {ends.control, ends.mail, ends.process})
@@ -66,20 +69,25 @@ Link::Link(LinkEnds ends, MappedMail mail, int spin_places)
     : ends_(std::move(ends)),
       mail_(std::move(mail)),
       sent_(ends_.lanes.size(), 0),
-      places_(spin_places) {}
+      places_(spin_places) {
+  const timeval period = {0, kLookPeriodUs};
+  for (const int lane : ends_.lanes)
+    setsockopt(lane, SOL_SOCKET, SO_RCVTIMEO, &period, sizeof(period));
+}
 
 Link::~Link() {
   Break();
   CloseAll(ends_);
 }
 
-absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request) {
+absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const RunWatch* watch) {
   LaneMail& mail = mail_.lane(lane);
   const int socket = ends_.lanes[lane];
   absl::Status sent = mail.requests.Put(request, socket);
   ++sent_[lane];
-  absl::StatusOr<RunReply> reply =
-      sent.ok() ? mail.replies.Take(sent_[lane], socket, &places_) : absl::StatusOr<RunReply>(sent);
+  absl::StatusOr<RunReply> reply = sent.ok()
+                                       ? mail.replies.Take(sent_[lane], socket, &places_, watch)
+                                       : absl::StatusOr<RunReply>(sent);
   if (!reply.ok()) {
     Break();
     AwaitEnd();

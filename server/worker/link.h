@@ -56,7 +56,9 @@ class Link {
 
   // Hands the lane's worker thread a job and waits for what became of it. UNAVAILABLE when the
   // process is gone, and then nothing touches the job's memory any more.
-  absl::StatusOr<RunReply> Run(size_t lane, const RunRequest& request);
+  // A process that has not answered when `watch`, which may be null, says that the work must end is
+  // ended.
+  absl::StatusOr<RunReply> Run(size_t lane, const RunRequest& request, const RunWatch* watch);
 
   // Ends the process; whoever waits for its sockets sees that they are closed. May be called again.
   void Break();

@@ -67,18 +67,24 @@ absl::Status RingFor(MailSignal* signal, int socket) {
   return SendBytes(socket, &bell, sizeof(bell));
 }
 
-absl::Status AwaitMail(MailSignal* signal, uint32_t messages, int socket, SpinPlaces* places) {
+absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait) {
   if (Arrived(*signal, messages)) return absl::OkStatus();
-  if (places->Take(MonotonicNs())) {
-    const bool arrived = Spin(*signal, messages, places);
-    places->Leave();
+  if (wait.places->Take(MonotonicNs())) {
+    const bool arrived = Spin(*signal, messages, wait.places);
+    wait.places->Leave();
     if (arrived) return absl::OkStatus();
   }
   signal->reader_sleeps.store(1);
   if (signal->messages.load() == messages && signal->reader_sleeps.exchange(0) == 1)
     return absl::OkStatus();  // nobody rings
   char bell;
-  RETURN_IF_ERROR(ReceiveBytes(socket, &bell, sizeof(bell)));
+  absl::Status rung;
+  do {
+    rung = ReceiveBytes(wait.socket, &bell, sizeof(bell));
+    if (absl::IsDeadlineExceeded(rung) && wait.watch != nullptr && wait.watch->MustEnd())
+      return absl::DeadlineExceededError("the worker process was ended: it did not answer in time");
+  } while (absl::IsDeadlineExceeded(rung));
+  RETURN_IF_ERROR(rung);
   if (Arrived(*signal, messages)) return absl::OkStatus();
   return absl::UnavailableError("the worker process rang without a message");
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/engine/run_watch.h"
 
 namespace warpcall::worker {
 
@@ -45,9 +46,17 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 // The writer's side, once the message is in place: UNAVAILABLE when the reader slept and is gone.
 absl::Status RingFor(MailSignal* signal, int socket);
+// How a reader waits.
+struct MailWait {
+  int socket;
+  SpinPlaces* places;
+  // Asked as often as the socket's own time limit (SO_RCVTIMEO) ends a wait; null: never.
+  const RunWatch* watch = nullptr;
+};
+
 // The reader's side: returns when `messages` have been put in. UNAVAILABLE when the other end is
-// gone, or rang for nothing.
-absl::Status AwaitMail(MailSignal* signal, uint32_t messages, int socket, SpinPlaces* places);
+// gone, or rang for nothing; DEADLINE_EXCEEDED when the watch says that the work must end.
+absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait);
 
 // Messages of one kind in one direction. The writer REQUIRES that the reader has taken the one
 // before: each waits for the other's answer.
@@ -62,8 +71,9 @@ struct Mailbox {
     return RingFor(&signal, socket);
   }
   // The `nth` message, from 1 on: a copy, which the other process cannot change any more.
-  absl::StatusOr<T> Take(uint32_t nth, int socket, SpinPlaces* places) {
-    absl::Status status = AwaitMail(&signal, nth, socket, places);
+  absl::StatusOr<T> Take(uint32_t nth, int socket, SpinPlaces* places,
+                         const RunWatch* watch = nullptr) {
+    absl::Status status = AwaitMail(&signal, nth, {socket, places, watch});
     if (!status.ok()) return status;
     return message;
   }

@@ -230,6 +230,7 @@ absl::Status ReceiveBytes(int socket, void* data, size_t bytes) {
     received = recv(socket, data, bytes, MSG_TRUNC);  // says how long the datagram was
   } while (received < 0 && errno == EINTR);
   if (received == static_cast<ssize_t>(bytes)) return absl::OkStatus();
+  if (received < 0 && errno == EAGAIN) return absl::DeadlineExceededError("nothing came");
   if (received > 0)
     return absl::UnavailableError(absl::StrCat("the worker process is lost: it sent ", received,
                                                " bytes where a message has ", bytes));

@@ -115,6 +115,8 @@ absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& 
 absl::Status CheckReply(const RunReply& reply);
 
 absl::Status SendBytes(int socket, const void* data, size_t bytes);
+// UNAVAILABLE when the other end is gone or strange; DEADLINE_EXCEEDED when nothing came within the
+// socket's own time limit, if it has one (SO_RCVTIMEO).
 absl::Status ReceiveBytes(int socket, void* data, size_t bytes);
 
 // UNAVAILABLE when the other end is gone, or what it sent is no message of this type.

@@ -46,7 +46,7 @@ class RemoteExecutor final : public Executor {
       request.offsets[i] = staging[i].bytes == 0
                                ? 0
                                : static_cast<uint64_t>(staging[i].data - device_->staging_memory_);
-    const absl::StatusOr<RunReply> reply = link->Run(lane_, request);
+    const absl::StatusOr<RunReply> reply = link->Run(lane_, request, job.watch);
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
       device_->NoteBroken(link.get());
