@@ -151,7 +151,8 @@ TEST(CountOnce, WhatIsRefusedOnArrival) {
   } kCases[] = {
       {"undecodable", "\xff", {"INVALID_ARGUMENT"}},
       {"message over the limit",
-       Request("gelu", {FloatTensor(1 << 18)}).SerializeAsString(),
+       // A MiB of tensor data, and 64 KiB beside them, would do.
+       Request("gelu", {FloatTensor((1 << 18) + (1 << 14))}).SerializeAsString(),
        {"RESOURCE_EXHAUSTED"}},
       {"request id",
        Changed([](auto* r) { r->set_request_id(std::string(257, 'r')); }).SerializeAsString(),
