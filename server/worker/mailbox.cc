@@ -67,6 +67,12 @@ absl::Status RingFor(MailSignal* signal, int socket) {
   return SendBytes(socket, &bell, sizeof(bell));
 }
 
+// Whoever has taken the sleeper's word back rings, and then that bell must be waited for.
+bool GoToSleep(MailSignal* signal, uint32_t messages) {
+  signal->reader_sleeps.store(1);
+  return signal->messages.load() != messages || signal->reader_sleeps.exchange(0) == 0;
+}
+
 absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait) {
   if (Arrived(*signal, messages)) return absl::OkStatus();
   if (wait.places->Take(MonotonicNs())) {
@@ -74,9 +80,7 @@ absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wa
     wait.places->Leave();
     if (arrived) return absl::OkStatus();
   }
-  signal->reader_sleeps.store(1);
-  if (signal->messages.load() == messages && signal->reader_sleeps.exchange(0) == 1)
-    return absl::OkStatus();  // nobody rings
+  if (!GoToSleep(signal, messages)) return absl::OkStatus();
   char bell;
   absl::Status rung;
   do {

@@ -46,6 +46,10 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 // The writer's side, once the message is in place: UNAVAILABLE when the reader slept and is gone.
 absl::Status RingFor(MailSignal* signal, int socket);
+// A step of AwaitMail: says that the reader sleeps from now on, unless `messages` have been put in.
+// False when they have; nobody rings then.
+bool GoToSleep(MailSignal* signal, uint32_t messages);
+
 // How a reader waits.
 struct MailWait {
   int socket;

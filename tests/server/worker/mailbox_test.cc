@@ -57,6 +57,16 @@ TEST_F(MailboxTest, AReaderThatSleepsIsRungForOnce) {
   EXPECT_EQ(mailbox_->signal.reader_sleeps, 0u);
 }
 
+// The message comes after the reader has looked for it and before it says that it sleeps.
+TEST_F(MailboxTest, AReaderOnItsWayToSleepLooksOnceMore) {
+  ASSERT_TRUE(mailbox_->Put(LetterOf(1), sockets_[0]).ok());
+  EXPECT_FALSE(GoToSleep(&mailbox_->signal, 1));
+  EXPECT_EQ(mailbox_->signal.reader_sleeps, 0u);
+  EXPECT_TRUE(GoToSleep(&mailbox_->signal, 2));
+  ASSERT_TRUE(mailbox_->Put(LetterOf(2), sockets_[0]).ok());
+  EXPECT_TRUE(Rang());
+}
+
 TEST_F(MailboxTest, TheOtherEndsDeathAndABellForNothingAreErrors) {
   const char bell = 0;
   ASSERT_EQ(send(sockets_[0], &bell, 1, 0), 1);
