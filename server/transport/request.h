@@ -43,7 +43,7 @@ struct ExecuteDeps {
   Refusals* refusals = nullptr;  // null: calls are refused where they arrive
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
-  OpenStreams streams;
+  OpenStreams streams{};
 };
 
 // Beside as many bytes of tensor data as message_bytes_max allows, a message may hold so many:
