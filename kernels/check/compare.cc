@@ -40,6 +40,12 @@ double HalfUnitOf(const Format& format, double value) {
   return std::max(power, format.smallest_normal) * format.unit_roundoff;
 }
 
+// What one more rounding on the way may do to a result: it is relative to a number that need not lie
+// between the same powers of two, and among subnormals absolute.
+double RoundingOf(const Format& format, double truth) {
+  return std::max(format.unit_roundoff * std::fabs(truth), HalfUnitOf(format, truth));
+}
+
 class Judge {
  public:
   Judge(DataType type, const Allowance& allowance)
@@ -48,7 +54,7 @@ class Judge {
   // What the arithmetic may have done before the result was rounded.
   double Arithmetic(double truth, const ElementError& error) const {
     double bound = error.arithmetic * allowance_.arithmetic +
-                   (allowance_.roundings - 1) * format_.unit_roundoff * std::fabs(truth);
+                   (allowance_.roundings - 1) * RoundingOf(format_, truth);
     if (allowance_.flushes_subnormal_inputs) bound += error.subnormal_inputs;
     return bound;
   }

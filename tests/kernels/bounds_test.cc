@@ -196,6 +196,10 @@ TEST(CompareTest, AnAllowanceGivesWhatItNamesAndNoMore) {
   EXPECT_EQ(WrongOf({DataType::kFloat16, two_units, 1, 0}), 1);
   EXPECT_EQ(WrongOf({DataType::kFloat16, 1 + 0x1p-10f, 1, 0}, {.roundings = 2}), 0);
   EXPECT_EQ(WrongOf({DataType::kFloat16, two_units, 1, 0}, {.roundings = 2}), 1);
+  // Among subnormals a rounding is absolute.
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 0x1p-24f, 0x0.4p-24, 0}), 1);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 0x1p-24f, 0x0.4p-24, 0}, {.roundings = 2}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, 0x1p-23f, 0x0.4p-24, 0}, {.roundings = 2}), 1);
   EXPECT_EQ(WrongOf({DataType::kFloat32, 0, 0x1p-126, 0}, {.zero_below = 0x1p-125}), 0);
   EXPECT_EQ(WrongOf({DataType::kFloat32, 0, 0x1p-125, 0}, {.zero_below = 0x1p-125}), 1);
   EXPECT_EQ(WrongOf({DataType::kFloat32, 0x1p-127f, 0x1p-126, 0}, {.zero_below = 0x1p-125}), 1);

@@ -168,8 +168,10 @@ const Registry& FullRegistry() {
 }
 
 const Implementation& ReferenceOf(const Kernel& kernel) {
+  // `kernel` may be of a registry without the rows of GPUs, whose ids are others.
   const Registry& registry = FullRegistry();
-  return registry.rows()[kernel.rows.back()].implementation;
+  const Kernel& full = **registry.Find(kernel.op->name);
+  return registry.rows()[static_cast<size_t>(full.rows.back())].implementation;
 }
 
 float ValueAt(const void* data, DataType type, int64_t i) {
