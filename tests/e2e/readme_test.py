@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""README's commands, run as they stand there, against a server of their own; what they print and
+write is compared with what README shows, but for measured figures.
+
+    readme_test.py SOURCE_FOLDER BUILD_FOLDER
+"""
+
+import array
+import csv
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+# What does not run here, by its beginning, and why.
+EXCUSED = {
+    "bash tests/run.sh": "is what runs this test",
+    "docker ": "needs a container engine",
+}
+# Elements of the inputs that README names. huge.npy exceeds the limit of a message (512 MiB).
+INPUTS = {"x.npy": [4096, 1024], "big.npy": [16 << 20], "huge.npy": [(512 << 20) // 4 + 1000]}
+SECONDS_MAX = 300
+DURATION = re.compile(r"\d[\d.]* (?:ns|us|ms|s|[KMGT]?B/s|[KMGT]?FLOP/s)(?![\w/])")
+
+
+class Failure(Exception):
+    """README and the programs do not agree; the message says where."""
+
+
+def check(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+# ---- README ---------------------------------------------------------------------------------------
+
+def blocks(text, language):
+    return [match.group(2).splitlines()
+            for match in re.finditer(r"^```(.*)\n((?:.*\n)*?)^```$", text, re.MULTILINE)
+            if match.group(1) == language]
+
+
+def commands(block):
+    """(command, lines of output or None where README shows none) of one block."""
+    if not any(line.startswith("$ ") for line in block):
+        return [(line.split("  #")[0].strip(), None) for line in block if line.strip()]
+    found = []
+    for line in block:
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def measured_left_out(lines):
+    """Words as they are; figures that differ from run to run, and columns' widths, left out."""
+    kept = []
+    for line in lines:
+        line = DURATION.sub("#", line)
+        line = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", line)
+        line = re.sub(r"request warpcall-\d+", "request warpcall-#", line)
+        line = " ".join(line.split())
+        if line:
+            kept.append(line)
+    return kept
+
+
+# ---- .npy files ------------------------------------------------------------------------------------
+
+def write_npy(path, shape):
+    """N(0, 1), in a pattern that repeats: quick to make."""
+    rng = random.Random(7)
+    pattern = array.array("f", (rng.gauss(0, 1) for _ in range(1 << 16)))
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+    header += " " * (-(10 + len(header) + 1) % 64) + "\n"
+    left = math.prod(shape)
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        while left > 0:
+            file.write(pattern[:left].tobytes())
+            left -= len(pattern)
+
+
+def read_npy(path, first, count):
+    with open(path, "rb") as file:
+        file.seek(8)
+        data = 10 + struct.unpack("<H", file.read(2))[0]
+        file.seek(data + 4 * first)
+        values = array.array("f", file.read(4 * count))
+    check(len(values) == count, f"{path} ends before element {first + count}")
+    return values
+
+
+def check_gelu(folder, source):
+    elements = math.prod(INPUTS[source])
+    size = (folder / "y.npy").stat().st_size
+    check(size == (folder / source).stat().st_size, f"y.npy has {size} bytes, unlike {source}")
+    for first in (0, elements // 2, elements - 1000):
+        for x, y in zip(read_npy(folder / source, first, 1000), read_npy(folder / "y.npy", first, 1000)):
+            truth = 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+            check(abs(y - truth) <= 2e-6 * (1 + abs(x)), f"gelu({x}) is {y}, expected {truth}")
+
+
+def check_softmax(folder):
+    for row in (0, 4095):
+        x, y = (read_npy(folder / name, row * 1024, 1024) for name in ("x.npy", "y.npy"))
+        total = sum(map(math.exp, x))
+        check(all(math.isclose(b, math.exp(a) / total, rel_tol=1e-5) for a, b in zip(x, y)),
+              f"row {row} of y.npy is not the softmax of x.npy's")
+
+
+def check_files(folder, command):
+    """What the command was to write."""
+    if "softmax --input x.npy --output" in command:
+        check_softmax(folder)
+    elif "run gelu" in command:
+        check_gelu(folder, "huge.npy" if "--stream" in command else "big.npy")
+    for option, name in re.findall(r"--(plot|csv|trace) (\S+)", command):
+        text = (folder / name).read_text(encoding="utf-8")
+        if option == "plot":
+            root = xml.etree.ElementTree.fromstring(text)
+            check(root.tag.endswith("svg") and "simd_rows" in text, f"{name} shows no simd_rows")
+        elif option == "csv":
+            rows = list(csv.DictReader(text.splitlines()))
+            check(len(rows) >= 3, f"{name} has {len(rows)} rows")
+        else:
+            check(json.loads(text)["traceEvents"], f"{name} has no events")
+
+
+# ---- running ---------------------------------------------------------------------------------------
+
+class Session:
+    def __init__(self, source, build, folder):
+        self.source, self.build, self.folder = source, build, folder
+        self.server = None
+        self.environment = dict(os.environ, PATH=f"{build}/bin:{os.environ['PATH']}")
+
+    def start_server(self, arguments):
+        self.server = subprocess.Popen(
+            [f"{self.build}/bin/warpcalld", *arguments, "--listen=127.0.0.1:0",
+             "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0"],
+            stdout=subprocess.PIPE, stderr=open(self.folder / "warpcalld.log", "wb"), text=True)
+        line = self.server.stdout.readline()
+        match = re.search(r"serving on (\S+),", line)
+        check(match, f"the server did not start: {line}")
+        self.environment["WARPCALL_SERVER"] = match.group(1)
+        return [line]
+
+    def stop_server(self):
+        if self.server is None:
+            return
+        self.server.send_signal(signal.SIGTERM)
+        check(self.server.wait(timeout=60) == 0, "the server did not end with status 0")
+
+    def run(self, command, expected):
+        """Runs it as a shell does. Where README shows output, exit status 1 is for a refusal."""
+        if command.endswith("&"):
+            program, *arguments = shlex.split(command.rstrip("& "))
+            check(program == "build/release/bin/warpcalld", f"in the background: {program}")
+            return self.start_server(arguments)
+        for shown, kind in (("build/release/bin/", f"{self.build}/bin/"),):
+            command = command.replace(shown, kind)
+        in_source = command.startswith("bash deploy/")
+        result = subprocess.run(command, shell=True, cwd=self.source if in_source else self.folder,
+                                env=self.environment, capture_output=True, text=True,
+                                timeout=SECONDS_MAX, check=False)
+        refused = expected is not None and any(line.startswith("INVALID") for line in expected)
+        check(result.returncode == (1 if refused else 0),
+              f"{command} ended with {result.returncode}: {result.stdout}{result.stderr}")
+        return (result.stdout + (result.stderr if refused else "")).splitlines()
+
+
+def check_command(session, command, expected):
+    printed = session.run(command, expected)
+    if expected is not None:
+        shown, seen = measured_left_out(expected), measured_left_out(printed)
+        check(shown == seen, f"{command} prints\n  " + "\n  ".join(seen) + "\nand README shows\n  "
+              + "\n  ".join(shown))
+    else:
+        check(printed, f"{command} prints nothing")
+    check_files(session.folder, command)
+
+
+def check_cpp(readme, source):
+    """The lines for C++ stand in a test that runs them."""
+    test = (source / "tests/e2e/real_client_test.cc").read_text(encoding="utf-8")
+    lines = [" ".join(line.split()) for line in test.splitlines()]
+    for block in blocks(readme, "cpp"):
+        wanted = [" ".join(line.replace('"127.0.0.1:8470"', "server_->address()").split())
+                  for line in block]
+        found = any(lines[i:i + len(wanted)] == wanted for i in range(len(lines)))
+        check(found, "no test has README's lines:\n" + "\n".join(block))
+
+
+def run_all(source, build, folder):
+    readme = (source / "README.md").read_text(encoding="utf-8")
+    check_cpp(readme, source)
+    for name, shape in INPUTS.items():
+        write_npy(folder / name, shape)
+    session = Session(source, build, folder)
+    used = set()
+    try:
+        for block in blocks(readme, ""):
+            for command, expected in commands(block):
+                excuse = next((begin for begin in EXCUSED if command.startswith(begin)), None)
+                if command.startswith("bash deploy/") and build != source / "build/release":
+                    print(f"not run: {command}: it builds in build/release")
+                elif excuse:
+                    used.add(excuse)
+                    print(f"not run: {command}: {EXCUSED[excuse]}")
+                else:
+                    check_command(session, command, expected)
+                    print(f"ok: {command}", flush=True)
+        check(session.server is not None, "README starts no server")
+    finally:
+        session.stop_server()
+    check(used == set(EXCUSED), f"README no longer has {set(EXCUSED) - used}")
+
+
+def main():
+    source, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run_all(source, build, pathlib.Path(folder))
+        except Failure as failure:
+            sys.exit(f"FAILED: {failure}")
+
+
+if __name__ == "__main__":
+    main()
