@@ -25,8 +25,8 @@ constexpr Size kOdd[] = {
     {257, 129, 33}, {581, 33, 70}, {66, 31, 130}, {5, 7, 521},
 };
 // Sums that are cut, with runs of equal length and not.
-constexpr Size kLongSums[] = {{64, 2048, 64}, {72, 1032, 136}, {16, 4104, 264},
-                              {65, 1025, 63}, {17, 2049, 131}, {129, 515, 257}};
+constexpr Size kLongSums[] = {{64, 1024, 64}, {40, 1032, 136}, {16, 2056, 136},
+                              {65, 1025, 63}, {17, 2049, 131}, {65, 515, 257}};
 // A matrix times a vector.
 constexpr Size kVectors[] = {{1, 513, 65},   {1, 2048, 72}, {300, 1030, 1}, {304, 4096, 1},
                              {1, 5000, 257}, {1, 1024, 8},  {1, 8192, 1},   {33, 300, 1},
@@ -38,7 +38,7 @@ struct Batches {
 };
 
 std::vector<Batches> BatchCases() {
-  return {{{3}, {3}}, {{3}, {}}, {{}, {3}}, {{2, 1}, {1, 3}}, {{9}, {9}}};
+  return {{{3}, {3}}, {{3}, {}}, {{}, {3}}, {{2, 1}, {1, 3}}, {{5}, {5}}};
 }
 
 class Problems {
@@ -81,7 +81,7 @@ std::vector<VariantProblem> MatmulVariantProblems(DataType type) {
   for (const Size& size : kLongSums) problems.Add(size, {}, nullptr);
   for (const Size& size : kVectors) problems.Add(size, {}, nullptr);
   for (const Batches& batches : BatchCases()) {
-    problems.Add({72, 520, 136}, batches, nullptr);
+    problems.Add({72, 264, 136}, batches, nullptr);
     problems.Add({65, 66, 67}, batches, nullptr);
     problems.Add({1, 1040, 24}, batches, nullptr);
     problems.Add({35, 523, 1}, batches, nullptr);
