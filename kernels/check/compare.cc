@@ -29,9 +29,9 @@ Format FormatOf(DataType type) {
     case DataType::kBFloat16:
       return {0x1p-8, 0x1p-126, 0x1p127};
     case DataType::kFloat32:
-      break;
+      return {0x1p-24, 0x1p-126, 0x1p127};
   }
-  return {0x1p-24, 0x1p-126, 0x1p127};
+  DieOfDataType(type);
 }
 
 double HalfUnitOf(const Format& format, double value) {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 namespace warpcall {
 
@@ -12,7 +14,24 @@ inline constexpr DataType kDataTypes[] = {DataType::kFloat32, DataType::kFloat16
                                           DataType::kBFloat16};
 inline constexpr int kDataTypeCount = 3;
 
-constexpr size_t ElementBytes(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
+// Ends the process: what comes from outside was checked, so a type that there is not is a defect of
+// ours. Stands behind every switch over types, none of which has a default: a type that is added
+// must be added there too, or the compiler complains.
+[[noreturn]] inline void DieOfDataType(DataType type) {
+  std::fprintf(stderr, "data type %d is unknown\n", static_cast<int>(type));
+  std::abort();
+}
+
+constexpr size_t ElementBytes(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return 4;
+    case DataType::kFloat16:
+    case DataType::kBFloat16:
+      return 2;
+  }
+  DieOfDataType(type);
+}
 
 constexpr const char* DataTypeName(DataType type) {
   switch (type) {

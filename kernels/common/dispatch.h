@@ -11,14 +11,14 @@ namespace warpcall {
 template <typename Body>
 auto DispatchDataType(DataType type, Body&& body) {
   switch (type) {
+    case DataType::kFloat32:
+      return body(float{});
     case DataType::kFloat16:
       return body(Float16{});
     case DataType::kBFloat16:
       return body(BFloat16{});
-    case DataType::kFloat32:
-      break;
   }
-  return body(float{});
+  DieOfDataType(type);
 }
 
 }  // namespace warpcall

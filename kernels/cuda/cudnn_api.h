@@ -43,9 +43,9 @@ constexpr cudnnDataType_t ToCudnn(DataType type) {
     case DataType::kBFloat16:
       return CUDNN_DATA_BFLOAT16;
     case DataType::kFloat32:
-      break;
+      return CUDNN_DATA_FLOAT;
   }
-  return CUDNN_DATA_FLOAT;
+  DieOfDataType(type);
 }
 
 // Opens `file` and resolves every function. UNIMPLEMENTED says what is missing and why.

@@ -18,9 +18,9 @@ cudaDataType_t TypeOf(DataType type) {
     case DataType::kBFloat16:
       return CUDA_R_16BF;
     case DataType::kFloat32:
-      break;
+      return CUDA_R_32F;
   }
-  return CUDA_R_32F;
+  DieOfDataType(type);
 }
 
 }  // namespace

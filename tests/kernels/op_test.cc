@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "kernels/common/dispatch.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/softmax/softmax.h"
@@ -137,6 +138,15 @@ TEST(FamilyNameTest, MatchesThePublicNames) {
   EXPECT_STREQ(FamilyName(Family::kTriton), "triton");
   EXPECT_STREQ(FamilyName(Family::kCompiled), "compiled");
   EXPECT_STREQ(FamilyName(Family::kLibrary), "library");
+}
+
+// What the compiler cannot see is an end, not a guess.
+TEST(DataTypeDeathTest, ATypeThatThereIsNotEndsTheProcess) {
+  const auto unknown = static_cast<DataType>(9);
+  EXPECT_DEATH(ElementBytes(unknown), "data type 9 is unknown");
+  EXPECT_DEATH(DispatchDataType(unknown, [](auto value) { return sizeof(value); }),
+               "data type 9 is unknown");
+  EXPECT_EQ(DispatchDataType(DataType::kBFloat16, [](auto value) { return sizeof(value); }), 2u);
 }
 
 }  // namespace
