@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -193,6 +194,9 @@ struct LaunchContext {
   // when it is set, whatever its outputs then hold. Libraries are asked to work in pieces that are
   // short enough, as far as they can.
   const StopFlag* stop = nullptr;
+  // What the row's `prepare` made for this problem, for its `launch`. Whoever launches keeps it
+  // until what was launched has run: nobody else may know it any more.
+  std::shared_ptr<const void> plan;
 };
 
 struct LaunchShape {
@@ -222,8 +226,9 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   absl::StatusOr<LaunchShape> (*shape)(const Problem&, const DeviceProperties&);
   // Called before every launch with the same arguments, outside the time that counts as the
   // kernel's: may wait for the device, write the outputs and keep what it learned in
-  // context.libraries. Null: nothing to prepare.
-  absl::Status (*prepare)(const Problem&, const Operands&, const LaunchContext&) = nullptr;
+  // context->libraries; leaves in context->plan what the launch needs of it. Null: nothing to
+  // prepare.
+  absl::Status (*prepare)(const Problem&, const Operands&, LaunchContext* context) = nullptr;
   // Reads every input element and writes every output element once, so that it loses nothing when
   // they lie in host memory.
   bool touches_once = false;

@@ -2,8 +2,6 @@
 
 #include <optional>
 
-#include "absl/strings/str_cat.h"
-
 namespace warpcall::cuda {
 
 size_t PlanCache::size() const {
@@ -17,12 +15,6 @@ bool PlanCache::Lookup(const PlanKey& key, Made<void>* made) {
   if (found == nullptr) return false;
   *made = *found;
   return true;
-}
-
-PlanCache::Made<void> PlanCache::GetAny(const PlanKey& key) {
-  Made<void> made = nullptr;
-  if (Lookup(key, &made)) return made;
-  return absl::InternalError(absl::StrCat(key.row, " was launched without being prepared"));
 }
 
 PlanCache::Made<void> PlanCache::GetOrMakeAny(const PlanKey& key,

@@ -11,9 +11,11 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/lru_cache.h"
+#include "kernels/op.h"
 
 namespace warpcall::cuda {
 
@@ -39,16 +41,9 @@ class PlanCache {
   template <typename Plan>
   using Made = absl::StatusOr<std::shared_ptr<const Plan>>;
 
-  // The plan, or the refusal, that GetOrMake remembers; INTERNAL when there is neither, which means
-  // that a launch was not prepared.
-  template <typename Plan>
-  Made<Plan> Get(const PlanKey& key) {
-    return As<Plan>(GetAny(key));
-  }
-
-  // As Get; what is not known yet comes from `make`, and is remembered if it is a plan or
-  // UNIMPLEMENTED (other errors may pass). One `make` runs at a time, so that neither measures the
-  // other's work, and who waits for another thread's plan finds it.
+  // The plan, or the refusal, that is known; otherwise what `make` returns, which is remembered if
+  // it is a plan or UNIMPLEMENTED (other errors may pass). One `make` runs at a time, so that
+  // neither measures the other's work, and who waits for another thread's plan finds it.
   template <typename Plan>
   Made<Plan> GetOrMake(const PlanKey& key, absl::FunctionRef<Made<Plan>()> make) {
     return As<Plan>(GetOrMakeAny(key, [&]() -> Made<void> { return make(); }));
@@ -63,7 +58,6 @@ class PlanCache {
     return std::static_pointer_cast<const Plan>(*std::move(made));
   }
 
-  Made<void> GetAny(const PlanKey& key) ABSL_LOCKS_EXCLUDED(mutex_);
   Made<void> GetOrMakeAny(const PlanKey& key, absl::FunctionRef<Made<void>()> make)
       ABSL_LOCKS_EXCLUDED(making_, mutex_);
   bool Lookup(const PlanKey& key, Made<void>* made) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -72,5 +66,20 @@ class PlanCache {
   mutable absl::Mutex mutex_;
   LruCache<PlanKey, Made<void>> plans_ ABSL_GUARDED_BY(mutex_);
 };
+
+// For a row's `prepare`: leaves the plan for `launch`.
+template <typename Plan>
+absl::Status KeepForLaunch(PlanCache::Made<Plan> made, LaunchContext* context) {
+  if (!made.ok()) return std::move(made).status();
+  context->plan = *std::move(made);
+  return absl::OkStatus();
+}
+
+// For its `launch`: what `prepare` left; INTERNAL when it was not called.
+template <typename Plan>
+absl::StatusOr<const Plan*> PreparedPlan(const LaunchContext& context, absl::string_view row) {
+  if (context.plan != nullptr) return static_cast<const Plan*>(context.plan.get());
+  return absl::InternalError(absl::StrCat(row, " was launched without being prepared"));
+}
 
 }  // namespace warpcall::cuda

@@ -1,7 +1,5 @@
 #include "kernels/gelu/cudnn_pointwise.h"
 
-#include <cuda_runtime_api.h>
-
 #include <limits>
 #include <utility>
 
@@ -209,8 +207,6 @@ absl::StatusOr<std::vector<std::shared_ptr<const CudnnPointwisePlan>>> MakeCudnn
   if (!failure.ok()) return failure;
   return absl::UnimplementedError("cuDNN proposes no engine for this gelu");
 }
-
-CudnnPointwisePlan::~CudnnPointwisePlan() { cudaDeviceSynchronize(); }
 
 absl::Status CudnnPointwisePlan::Execute(cudnnHandle_t handle, const Memory& memory) const {
   ASSIGN_OR_RETURN(

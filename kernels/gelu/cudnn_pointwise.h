@@ -35,7 +35,8 @@ absl::StatusOr<CudnnPointwiseGraph> MakeCudnnGraph(const CudnnPointwise& pointwi
                                                    cudnnHandle_t handle);
 
 // An engine's plan for a graph. Plans are not safe to execute in several threads at once (cuDNN's
-// release notes, limitations), so executions, which only enqueue, take turns.
+// release notes, limitations), so executions, which only enqueue, take turns. Kernels' code goes
+// with their plan: whoever executes it keeps it until they have run.
 class CudnnPointwisePlan {
  public:
   CudnnPointwisePlan(std::shared_ptr<const CudnnPointwiseGraph> graph,
@@ -43,8 +44,6 @@ class CudnnPointwisePlan {
       : graph_(std::move(graph)),
         configuration_(std::move(configuration)),
         plan_(std::move(plan)) {}
-  // Waits for the device: kernels of the plan may be running, and their code goes with it.
-  ~CudnnPointwisePlan();
   CudnnPointwisePlan(const CudnnPointwisePlan&) = delete;
   CudnnPointwisePlan& operator=(const CudnnPointwisePlan&) = delete;
 

@@ -83,30 +83,27 @@ size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
   return problem.inputs[0].elements() == 0 ? 0 : kWorkspaceBytes;
 }
 
-absl::Status Prepare(const Problem& problem, const Operands& operands,
-                     const LaunchContext& context) {
+absl::Status Prepare(const Problem& problem, const Operands& operands, LaunchContext* context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  const cudaStream_t stream = cuda::StreamOf(context);
-  ASSIGN_OR_RETURN(const cuda::CudnnLease lease, context.libraries->cudnn().Acquire(stream));
-  return context.libraries->compiled_plans()
-      .GetOrMake<Plan>(KeyOf(problem),
-                       [&]() -> absl::StatusOr<std::shared_ptr<const Plan>> {
-                         ASSIGN_OR_RETURN(const Plans plans, MakePlans(problem, lease.get()));
-                         ASSIGN_OR_RETURN(
-                             const int fastest,
-                             cuda::FindFastest(static_cast<int>(plans.size()), stream, [&](int i) {
-                               return plans[i]->Execute(lease.get(), MemoryOf(operands, context));
-                             }));
-                         return plans[fastest];
-                       })
-      .status();
+  const cudaStream_t stream = cuda::StreamOf(*context);
+  ASSIGN_OR_RETURN(const cuda::CudnnLease lease, context->libraries->cudnn().Acquire(stream));
+  // Waits for all that it tries, so that none of the plans it leaves aside is still at work.
+  const auto make = [&]() -> cuda::PlanCache::Made<Plan> {
+    ASSIGN_OR_RETURN(const Plans plans, MakePlans(problem, lease.get()));
+    ASSIGN_OR_RETURN(const int fastest,
+                     cuda::FindFastest(static_cast<int>(plans.size()), stream, [&](int i) {
+                       return plans[i]->Execute(lease.get(), MemoryOf(operands, *context));
+                     }));
+    return plans[fastest];
+  };
+  return cuda::KeepForLaunch(
+      context->libraries->compiled_plans().GetOrMake<Plan>(KeyOf(problem), make), context);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
-                   context.libraries->compiled_plans().Get<Plan>(KeyOf(problem)));
+  ASSIGN_OR_RETURN(const Plan* const plan, cuda::PreparedPlan<Plan>(context, "cudnn_pointwise"));
   ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
                    context.libraries->cudnn().Acquire(cuda::StreamOf(context)));
   return plan->Execute(lease.get(), MemoryOf(operands, context));

@@ -73,9 +73,9 @@ cudaDataType_t ToCuda(DataType type) {
     case DataType::kBFloat16:
       return CUDA_R_16BF;
     case DataType::kFloat32:
-      break;
+      return CUDA_R_32F;
   }
-  return CUDA_R_32F;
+  DieOfDataType(type);
 }
 
 absl::StatusOr<Layout> MakeLayout(const CublasLtApi& api, const CublasLtCall& call,
@@ -216,14 +216,14 @@ size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
   return NothingToSum(problem) ? 0 : kWorkspaceBytes;
 }
 
-absl::Status Prepare(const Problem& problem, const Operands& operands,
-                     const LaunchContext& context) {
+absl::Status Prepare(const Problem& problem, const Operands& operands, LaunchContext* context) {
   if (NothingToSum(problem)) return absl::OkStatus();
   const CublasLtCalls calls = MakeCublasLtCalls(problem);
   const Addresses at = AddressesOf(operands, calls.outer.BatchOffsets(0), calls.call.data_type);
-  return context.libraries->plans()
-      .GetOrMake<Plan>(KeyOf(calls.call), [&] { return MakePlan(calls.call, at, context); })
-      .status();
+  return cuda::KeepForLaunch(
+      context->libraries->plans().GetOrMake<Plan>(
+          KeyOf(calls.call), [&] { return MakePlan(calls.call, at, *context); }),
+      context);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
@@ -234,8 +234,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                                           cuda::StreamOf(context)),
                           "clearing the output");
   const CublasLtCalls calls = MakeCublasLtCalls(problem);
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
-                   context.libraries->plans().Get<Plan>(KeyOf(calls.call)));
+  ASSIGN_OR_RETURN(const Plan* const plan, cuda::PreparedPlan<Plan>(context, "cublaslt"));
   for (int64_t i = 0, batches = calls.outer.batches(); i < batches; ++i)
     RETURN_IF_ERROR(Multiply(
         *plan, plan->algorithm,

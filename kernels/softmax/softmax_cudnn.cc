@@ -75,26 +75,23 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 }
 
 // The first time it runs once, so that what cuDNN refuses is known and its code is loaded.
-absl::Status Prepare(const Problem& problem, const Operands& operands,
-                     const LaunchContext& context) {
+absl::Status Prepare(const Problem& problem, const Operands& operands, LaunchContext* context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
-                   context.libraries->cudnn().Acquire(cuda::StreamOf(context)));
-  return context.libraries->plans()
-      .GetOrMake<Plan>(KeyOf(problem),
-                       [&]() -> absl::StatusOr<std::shared_ptr<const Plan>> {
-                         ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, MakePlan(problem));
-                         RETURN_IF_ERROR(Run(*plan, operands, lease.get()));
-                         return plan;
-                       })
-      .status();
+                   context->libraries->cudnn().Acquire(cuda::StreamOf(*context)));
+  const auto make = [&]() -> cuda::PlanCache::Made<Plan> {
+    ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, MakePlan(problem));
+    RETURN_IF_ERROR(Run(*plan, operands, lease.get()));
+    return plan;
+  };
+  return cuda::KeepForLaunch(context->libraries->plans().GetOrMake<Plan>(KeyOf(problem), make),
+                             context);
 }
 
 absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
-                   context.libraries->plans().Get<Plan>(KeyOf(problem)));
+  ASSIGN_OR_RETURN(const Plan* const plan, cuda::PreparedPlan<Plan>(context, "cudnn_softmax"));
   ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
                    context.libraries->cudnn().Acquire(cuda::StreamOf(context)));
   return Run(*plan, operands, lease.get());

@@ -34,6 +34,8 @@ struct Execution::Placement {
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
   void* workspace = nullptr;
   absl::InlinedVector<Buffer, 3> device_memory;
+  // By Cut::KindOf: kept until the device is done with the job.
+  std::shared_ptr<const void> plans[2];
 };
 
 struct Execution::Cut {
@@ -42,13 +44,16 @@ struct Execution::Cut {
   const Problem* whole = nullptr;
   absl::InlinedVector<Problem, 2> parts;  // of more than one round: all but the last, and the last
 
+  // All rounds are alike but the last.
+  size_t KindOf(int64_t round) const { return !parts.empty() && round == rounds.count - 1 ? 1 : 0; }
   const Problem& ProblemOf(int64_t round) const {
-    return parts.empty() ? *whole : parts[round == rounds.count - 1 ? 1 : 0];
+    return parts.empty() ? *whole : parts[KindOf(round)];
   }
 };
 
 struct Execution::Piece {
-  Piece(const Placement& placement, const Cut& cut, int64_t round) : problem(cut.ProblemOf(round)) {
+  Piece(const Placement& placement, const Cut& cut, int64_t round)
+      : problem(cut.ProblemOf(round)), kind(cut.KindOf(round)) {
     const auto add = [&](const TensorSpec& spec) {
       const size_t i = offsets.size();
       offsets.push_back(cut.parts.empty() ? 0 : cut.rounds.Offset(round, i));
@@ -60,6 +65,7 @@ struct Execution::Piece {
   }
 
   const Problem& problem;
+  const size_t kind;
   Operands operands;
   absl::InlinedVector<size_t, 3> offsets;  // per operand, into the whole one
   absl::InlinedVector<size_t, 3> bytes;
@@ -83,7 +89,7 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
   const Cut cut = CutUp(job, mirrored);
   absl::StatusOr<Placement> placement = Place(job, staging, cut);
   if (!placement.ok()) return NoteRefusal(std::move(placement).status(), job.trace);
-  absl::Status status = RunPlaced(job, *placement, cut);
+  absl::Status status = RunPlaced(job, cut, &*placement);
   // Whatever was enqueued before an error may still touch memory that others get next.
   if (!status.ok()) stream_->Synchronize().IgnoreError();
   return NoteRefusal(std::move(status), job.trace);
@@ -129,18 +135,21 @@ absl::StatusOr<void*> Execution::Workspace(const Job& job, const Cut& cut) {
   return workspace_.data();
 }
 
-LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) const {
+LaunchContext Execution::ContextOf(const Job& job, const Placement& placement,
+                                   const Piece& piece) const {
   LaunchContext context;
   context.stream = stream_->native_handle();
   context.device = &device_->properties();
   context.workspace = placement.workspace;
   context.libraries = stream_->libraries();
   context.stop = job.watch;
+  context.plan = placement.plans[piece.kind];
   return context;
 }
 
-absl::Status Execution::RunPlaced(const Job& job, const Placement& placement, const Cut& cut) {
-  RETURN_IF_ERROR(Prepare(job, placement, cut));
+absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, Placement* placed) {
+  RETURN_IF_ERROR(Prepare(job, cut, placed));
+  const Placement& placement = *placed;
   const int64_t start_ns = clock_();
   RETURN_IF_ERROR(Enqueue(job, placement, cut));
   // Asked while the device works.
@@ -163,11 +172,14 @@ absl::Status Execution::Wait(const Job& job) {
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
   const Implementation& row = job.row->implementation;
-  // Rows of our own that keep nothing but their operands; a library may reuse what it recorded.
-  if (!cut.mirrored && row.touches_once && stream_->records()) {
+  // Rows of our own that keep nothing but their operands: a workspace lies elsewhere when the job
+  // comes again, and a library may reuse what it recorded.
+  const bool keeps_nothing =
+      row.touches_once && row.workspace_bytes == nullptr && row.prepare == nullptr;
+  if (!cut.mirrored && keeps_nothing && stream_->records()) {
     const Piece piece(placement, cut, 0);
     const int recording = repeats_.RecordingOf(*job.row, piece.problem, piece.operands, [&] {
-      return row.launch(piece.problem, piece.operands, ContextOf(job, placement));
+      return row.launch(piece.problem, piece.operands, ContextOf(job, placement, piece));
     });
     if (recording >= 0) return stream_->Replay(recording);
   }
@@ -177,14 +189,16 @@ absl::Status Execution::Enqueue(const Job& job, const Placement& placement, cons
   return absl::OkStatus();
 }
 
-// All rounds but the last are alike.
-absl::Status Execution::Prepare(const Job& job, const Placement& placement, const Cut& cut) {
+absl::Status Execution::Prepare(const Job& job, const Cut& cut, Placement* placement) {
   const Implementation& row = job.row->implementation;
   if (row.prepare == nullptr) return absl::OkStatus();
   const Phase phase("prepare", job.key.id);
   const auto prepare = [&](int64_t round) {
-    const Piece piece(placement, cut, round);
-    return row.prepare(piece.problem, piece.operands, ContextOf(job, placement));
+    const Piece piece(*placement, cut, round);
+    LaunchContext context = ContextOf(job, *placement, piece);
+    const absl::Status status = row.prepare(piece.problem, piece.operands, &context);
+    placement->plans[piece.kind] = std::move(context.plan);
+    return status;
   };
   RETURN_IF_ERROR(prepare(0));
   return cut.parts.empty() ? absl::OkStatus() : prepare(cut.rounds.count - 1);
@@ -212,7 +226,7 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
 absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
   const Implementation& row = job.row->implementation;
   const Phase phase(row.name, job.key.id);
-  return row.launch(piece.problem, piece.operands, ContextOf(job, placement));
+  return row.launch(piece.problem, piece.operands, ContextOf(job, placement, piece));
 }
 
 absl::Status Execution::NoteShape(const Job& job, const Cut& cut) {

@@ -34,15 +34,16 @@ class Execution final : public Executor {
   absl::StatusOr<Placement> Place(const Job& job, absl::Span<const StagingRange> staging,
                                   const Cut& cut);
   absl::StatusOr<void*> Workspace(const Job& job, const Cut& cut);
-  absl::Status RunPlaced(const Job& job, const Placement& placement, const Cut& cut);
-  absl::Status Prepare(const Job& job, const Placement& placement, const Cut& cut);
+  absl::Status RunPlaced(const Job& job, const Cut& cut, Placement* placement);
+  // Leaves the row's plans in `placement`.
+  absl::Status Prepare(const Job& job, const Cut& cut, Placement* placement);
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
                             int64_t round);
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
   absl::Status Wait(const Job& job);
   absl::Status NoteShape(const Job& job, const Cut& cut);
-  LaunchContext ContextOf(const Job& job, const Placement& placement) const;
+  LaunchContext ContextOf(const Job& job, const Placement& placement, const Piece& piece) const;
 
   const Device* const device_;
   const std::unique_ptr<Stream> stream_;

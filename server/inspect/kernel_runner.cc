@@ -58,7 +58,7 @@ class KernelRunner final : public ProfileRunner {
   absl::Status Prepare(const Operands& operands) {
     if (row_.prepare == nullptr) return absl::OkStatus();
     const Phase phase("prepare", last_.request);
-    return row_.prepare(plan_.problem, operands, context_);
+    return row_.prepare(plan_.problem, operands, &context_);
   }
 
   absl::Status Enqueue(const Operands& operands) {

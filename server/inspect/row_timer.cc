@@ -43,7 +43,7 @@ void RowTimer::Forget() {
 absl::Status RowTimer::Prepare() {
   if (row_->implementation.prepare == nullptr) return absl::OkStatus();
   for (int64_t i = 0; i < shared_.sets->size(); ++i)
-    RETURN_IF_ERROR(row_->implementation.prepare(*shared_.problem, (*shared_.sets)[i], context_));
+    RETURN_IF_ERROR(row_->implementation.prepare(*shared_.problem, (*shared_.sets)[i], &context_));
   return absl::OkStatus();
 }
 

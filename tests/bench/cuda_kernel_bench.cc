@@ -156,11 +156,13 @@ class Bench {
     std::vector<Candidate> candidates;
     for (const Implementation* row : rows) {
       candidates.emplace_back();
-      if (row->prepare != nullptr)
-        RETURN_IF_ERROR(row->prepare(problem, sets[0], ContextOf(sets, stream_)));
+      LaunchContext prepared = ContextOf(sets, stream_);
+      if (row->prepare != nullptr) RETURN_IF_ERROR(row->prepare(problem, sets[0], &prepared));
       candidates.back().in_graph = std::string(row->name) != "device_memcpy";
-      candidates.back().enqueue = [&problem, &sets, row, this](int i, cudaStream_t stream) {
-        return row->launch(problem, sets[i], ContextOf(sets, stream));
+      candidates.back().enqueue = [&problem, &sets, row, prepared](int i, cudaStream_t stream) {
+        LaunchContext context = prepared;
+        context.stream = stream;
+        return row->launch(problem, sets[i], context);
       };
     }
     CublasLtDirect direct(device_->libraries());

@@ -56,7 +56,7 @@ class GpuRun {
   absl::Status CheckInputs(absl::Span<const Memory> inputs) const;
 
  private:
-  absl::Status Prepare(const Operands& operands, const LaunchContext& context, uint8_t poison);
+  absl::Status Prepare(const Operands& operands, LaunchContext* context, uint8_t poison);
   absl::Status LaunchGraph(const Operands& operands, const LaunchContext& context);
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context, Way way);
 
@@ -82,8 +82,7 @@ absl::Status GpuRun::Load(absl::Span<const Memory> inputs) {
 }
 
 // What prepare writes must not hide what launch forgets.
-absl::Status GpuRun::Prepare(const Operands& operands, const LaunchContext& context,
-                             uint8_t poison) {
+absl::Status GpuRun::Prepare(const Operands& operands, LaunchContext* context, uint8_t poison) {
   RETURN_IF_ERROR(workspace_.Fill(poison));
   RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the operands"));
   if (row_.prepare != nullptr) RETURN_IF_ERROR(row_.prepare(problem_, operands, context));
@@ -131,12 +130,12 @@ absl::StatusOr<std::vector<Memory>> GpuRun::Run(uint8_t poison, Way way) {
     ASSIGN_OR_RETURN(outputs_.back(), BandedArray::Create(spec.bytes()));
     operands.outputs.push_back(outputs_.back().data());
   }
-  const LaunchContext context{.stream = gpu_.stream,
-                              .device = &gpu_.device->properties(),
-                              .workspace = workspace_.data(),
-                              .libraries = gpu_.device->libraries(),
-                              .variant = variant_};
-  RETURN_IF_ERROR(Prepare(operands, context, poison));
+  LaunchContext context{.stream = gpu_.stream,
+                        .device = &gpu_.device->properties(),
+                        .workspace = workspace_.data(),
+                        .libraries = gpu_.device->libraries(),
+                        .variant = variant_};
+  RETURN_IF_ERROR(Prepare(operands, &context, poison));
   RETURN_IF_ERROR(Enqueue(operands, context, way));
   RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(gpu_.stream), "running the row"));
   RETURN_IF_ERROR(workspace_.CheckBands("the workspace"));

@@ -25,6 +25,8 @@ class FakeDevice final : public Device {
     std::atomic<size_t> round_bytes{0};
     std::atomic<int> copies{0};
     std::atomic<int> rounds{0};  // since the start
+    std::atomic<bool> records{false};
+    std::atomic<int> recordings{0};
     // Called by every stream operation with its name; what it returns is what the operation
     // returns.
     std::function<absl::Status(const char* operation)> on_operation = [](const char*) {
@@ -86,6 +88,13 @@ class FakeDevice final : public Device {
     absl::Status Mark(Milestone) override { return control_->on_operation("mark"); }
     absl::Status Synchronize() override { return control_->on_operation("synchronize"); }
     StreamTimes Times() override { return {100, 200, 300}; }
+    bool records() const override { return control_->records; }
+    absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override {
+      if (absl::Status status = enqueue(); !status.ok()) return status;
+      return control_->recordings++;
+    }
+    absl::Status Replay(int) override { return control_->on_operation("replay"); }
+    void Forget(int) override {}
 
    private:
     absl::Status Copy(void* to, const void* from, size_t bytes, const char* name) {

@@ -60,8 +60,10 @@ absl::StatusOr<std::unique_ptr<LaunchedRow>> LaunchedRow::Create(CudaDevice* dev
   RETURN_IF_ERROR(row->Choose(request));
   RETURN_IF_ERROR(row->Allocate());
   const Implementation& implementation = row->row_->implementation;
+  LaunchContext context = row->Context();
   if (implementation.prepare != nullptr)
-    RETURN_IF_ERROR(implementation.prepare(row->problem_, row->operands_, row->Context()));
+    RETURN_IF_ERROR(implementation.prepare(row->problem_, row->operands_, &context));
+  row->plan_ = std::move(context.plan);
   RETURN_IF_ERROR(row->Synchronize());
   return row;
 }
@@ -107,7 +109,8 @@ LaunchContext LaunchedRow::Context() const {
   return {.stream = stream_->native_handle(),
           .device = &device_->properties(),
           .workspace = workspace_,
-          .libraries = stream_->libraries()};
+          .libraries = stream_->libraries(),
+          .plan = plan_};
 }
 
 absl::Status LaunchedRow::Launch() {

@@ -55,6 +55,7 @@ class LaunchedRow {
   std::vector<Buffer> memory_;
   Operands operands_;
   void* workspace_ = nullptr;
+  std::shared_ptr<const void> plan_;
 };
 
 }  // namespace warpcall::testing

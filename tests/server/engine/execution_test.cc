@@ -1,0 +1,171 @@
+// What an execution keeps for a job, and from one job to the next.
+#include "server/engine/execution.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/fake_device.h"
+
+namespace warpcall {
+namespace {
+
+using testing::FakeDevice;
+
+const Op& SameOp() {
+  static const Op* const op = new Op{.name = "same",
+                                     .summary = "",
+                                     .input_names = {"x"},
+                                     .attributes = {},
+                                     .infer_outputs =
+                                         [](Problem* problem) {
+                                           problem->outputs = {problem->inputs[0]};
+                                           return absl::OkStatus();
+                                         },
+                                     .work =
+                                         [](const Problem&) {
+                                           return Work{8, 1};
+                                         },
+                                     .independence = Independence::kElements};
+  return *op;
+}
+
+// A plan says what it was made for, and somebody else may forget it at any time.
+struct Plan {
+  int64_t elements;
+};
+std::vector<std::weak_ptr<const Plan>>& Plans() {
+  static auto* const plans = new std::vector<std::weak_ptr<const Plan>>;
+  return *plans;
+}
+size_t PlansAlive() {
+  size_t alive = 0;
+  for (const std::weak_ptr<const Plan>& plan : Plans()) alive += plan.expired() ? 0 : 1;
+  return alive;
+}
+
+absl::Status MakePlan(const Problem& problem, const Operands&, LaunchContext* context) {
+  const auto plan = std::make_shared<const Plan>(Plan{problem.inputs[0].elements()});
+  Plans().push_back(plan);
+  context->plan = plan;
+  return absl::OkStatus();
+}
+
+absl::Status LaunchPlan(const Problem& problem, const Operands&, const LaunchContext& context) {
+  if (context.plan == nullptr) return absl::InternalError("there is no plan");
+  const int64_t elements = static_cast<const Plan*>(context.plan.get())->elements;
+  if (elements == problem.inputs[0].elements()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      "the plan is for ", elements, " elements, the problem has ", problem.inputs[0].elements()));
+}
+
+Implementation MakeRow() {
+  return {.name = "row",
+          .family = Family::kLibrary,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "",
+          .data_types = {DataType::kFloat32},
+          .supports = SupportsAll,
+          .workspace_bytes = nullptr,
+          .launch = [](const Problem&, const Operands&,
+                       const LaunchContext&) { return absl::OkStatus(); },
+          .shape = nullptr};
+}
+
+class ExecutionTest : public ::testing::Test {
+ protected:
+  ExecutionTest() : execution_(&device_, *device_.CreateStream(), MonotonicNs) { Plans().clear(); }
+
+  absl::Status Run(int64_t elements) {
+    Job job;
+    job.op = &SameOp();
+    job.row = &row_;
+    job.problem = *MakeProblem(SameOp(), {TensorSpec{DataType::kFloat32, {elements}}}, {});
+    job.input_bytes = job.output_bytes = 4 * elements;
+    RequestTrace trace;
+    job.trace = &trace;
+    staging_.resize(static_cast<size_t>(2 * elements));
+    const auto bytes = static_cast<size_t>(4 * elements);
+    const StagingRange ranges[] = {{reinterpret_cast<char*>(staging_.data()), bytes},
+                                   {reinterpret_cast<char*>(staging_.data() + elements), bytes}};
+    return execution_.Run(job, ranges);
+  }
+
+  FakeDevice::Control control_;
+  FakeDevice device_{&control_, "fake:0"};
+  Row row_ = {0, 0, MakeRow()};
+  std::vector<float> staging_;
+  Execution execution_;
+};
+
+TEST_F(ExecutionTest, EveryRoundIsLaunchedWithThePlanThatWasPreparedForIt) {
+  row_.implementation.prepare = MakePlan;
+  row_.implementation.launch = LaunchPlan;
+  control_.round_bytes = 1 << 10;
+  ASSERT_TRUE(Run(1000).ok());  // the last round is shorter
+  EXPECT_GT(control_.rounds, 2);
+  EXPECT_EQ(Plans().size(), 2u);
+  EXPECT_EQ(PlansAlive(), 0u);
+}
+
+TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
+  row_.implementation.prepare = MakePlan;
+  row_.implementation.launch = LaunchPlan;
+  int waited = 0;
+  control_.on_operation = [&](const char* operation) {
+    if (std::string(operation) != "synchronize") return absl::OkStatus();
+    ++waited;
+    EXPECT_EQ(PlansAlive(), 1u);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(waited, 1);
+  EXPECT_EQ(PlansAlive(), 0u);
+  // An error in the midst of it changes nothing: what was enqueued runs.
+  control_.on_operation = [&](const char* operation) {
+    if (std::string(operation) == "d2h") return absl::InternalError("no copy");
+    if (std::string(operation) == "synchronize") {
+      ++waited;
+      EXPECT_EQ(PlansAlive(), 1u);
+    }
+    return absl::OkStatus();
+  };
+  EXPECT_FALSE(Run(100).ok());
+  EXPECT_EQ(waited, 2);
+  EXPECT_EQ(PlansAlive(), 0u);
+}
+
+TEST_F(ExecutionTest, RecordsRowsThatKeepNothingButTheirOperands) {
+  control_.records = true;
+  control_.kernels_use_staging = true;
+  row_.implementation.touches_once = true;
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.recordings, 1);
+}
+
+TEST_F(ExecutionTest, RecordsNoRowWhoseWorkspaceMayLieElsewhereNextTime) {
+  control_.records = true;
+  control_.kernels_use_staging = true;
+  row_.implementation.touches_once = true;
+  row_.implementation.workspace_bytes = [](const Problem& problem, const DeviceProperties&) {
+    return problem.inputs[0].bytes();
+  };
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.recordings, 0);
+}
+
+TEST_F(ExecutionTest, RecordsNoRowThatPreparesEachLaunch) {
+  control_.records = true;
+  control_.kernels_use_staging = true;
+  row_.implementation.touches_once = true;
+  row_.implementation.prepare = MakePlan;
+  row_.implementation.launch = LaunchPlan;
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.recordings, 0);
+}
+
+}  // namespace
+}  // namespace warpcall
