@@ -141,6 +141,67 @@ TEST_P(StopTest, EveryRowEndsEarlyWhenTheFlagIsSet) {
   }
 }
 
+// Small integers, whose products and sums are exact.
+float ElementOf(int64_t index) { return static_cast<float>(index * 7919 % 5 - 2); }
+
+// One that takes more than a piece, and whose last piece is a short one.
+class OnednnPiecesTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kM = 2500, kK = 1000, kN = 1000;
+  static constexpr uint8_t kUntouched = 0xA5;
+
+  void Run(const StopFlag& stop) {
+    const Kernel& kernel = **CpuRegistry().Find("matmul");
+    DeviceProperties device;
+    device.multiprocessors = 1;
+    const Problem problem = *MakeProblem(
+        *kernel.op, {{DataType::kFloat32, {kM, kK}}, {DataType::kFloat32, {kK, kN}}}, {});
+    const Row& row = **CpuRegistry().Select(kernel, "onednn_matmul", problem, device);
+    for (int64_t i = 0; i < kM * kK; ++i) static_cast<float*>(a_.data())[i] = ElementOf(i);
+    for (int64_t i = 0; i < kK * kN; ++i) static_cast<float*>(b_.data())[i] = ElementOf(i + 1);
+    c_.Poison(kUntouched);
+    Memory workspace(row.implementation.workspace_bytes(problem, device));
+    cpu::ThreadPool pool(1);
+    Operands operands;
+    operands.inputs = {a_.data(), b_.data()};
+    operands.outputs = {c_.data()};
+    EXPECT_TRUE(
+        row.implementation
+            .launch(
+                problem, operands,
+                {.stream = &pool, .device = &device, .workspace = workspace.data(), .stop = &stop})
+            .ok());
+  }
+
+  static float Exact(int64_t i, int64_t j) {
+    float sum = 0;
+    for (int64_t p = 0; p < kK; ++p) sum += ElementOf(i * kK + p) * ElementOf(p * kN + j + 1);
+    return sum;
+  }
+  float C(int64_t i, int64_t j) const { return static_cast<const float*>(c_.data())[i * kN + j]; }
+
+  Memory a_{kM * kK * sizeof(float)};
+  Memory b_{kK * kN * sizeof(float)};
+  Memory c_{kM * kN * sizeof(float)};
+};
+
+TEST_F(OnednnPiecesTest, MakeUpTheWhole) {
+  const CountingFlag never(kNever);
+  Run(never);
+  EXPECT_GE(never.looks(), 2);
+  for (int64_t i = 0; i < kM; ++i)
+    for (const int64_t j : {int64_t{0}, i % kN, kN - 1}) ASSERT_EQ(C(i, j), Exact(i, j)) << i;
+}
+
+TEST_F(OnednnPiecesTest, OnlyTheFirstIsDoneWhenTheFlagIsSetThen) {
+  const CountingFlag set(1);
+  Run(set);
+  EXPECT_EQ(C(0, 0), Exact(0, 0));
+  uint32_t last;
+  std::memcpy(&last, static_cast<const char*>(c_.data()) + c_.bytes() - 4, 4);
+  EXPECT_EQ(last, 0xA5A5A5A5u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, StopTest, ::testing::ValuesIn(kCases));
 
 }  // namespace
