@@ -14,6 +14,7 @@
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
+#include "tests/kernels/variant_rows.h"
 
 namespace warpcall {
 namespace {
@@ -136,7 +137,7 @@ void CheckSpecialRow(const TestedRow& row, const Between& between, const Special
   const auto problem = MakeProblem(SoftmaxOp(), {{type, between.dims()}},
                                    {{"axis", int64_t{between.strided ? 0 : 1}}});
   ASSERT_TRUE(problem.ok()) << problem.status();
-  if (!Supports(row, *problem).ok() || !testing::IsSmallEnough(*problem)) return;
+  if (!Supports(row, *problem).ok()) return;
   const float uniform = 1.0f / static_cast<float>(n);
   const bool first_wins = special.first > special.rest;
   for (const int64_t at : {int64_t{0}, n - 1}) {
@@ -169,6 +170,8 @@ void CheckSpecialRow(const TestedRow& row, const Between& between, const Special
 
 // Lengths around every method of the CPU's rows and of the GPU's.
 TEST_P(SpecialValuesTest, SoftmaxRowsAreNanThroughoutAndLeaveOthersAlone) {
+  if (testing::TestElementsMax() > 0)
+    GTEST_SKIP() << "for a tool that watches memory these are conformance's launches again";
   for (const TestedRow& row : testing::TestedRows(SoftmaxOp())) {
     for (const SpecialRow& special : SpecialRows(GetParam())) {
       for (const int64_t n : {1, 2, 17, 130, 1000, 2051, 8200, 33000}) {
