@@ -117,7 +117,7 @@ TEST(RunRowTest, SeesAResultThatDependsOnTheNumberOfThreads) {
   const std::string message =
       MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
         const absl::Status status = Copy(p, o, c);
-        OutputOf(o)[0] = static_cast<uint8_t>(cpu::PoolOf(c).threads());
+        OutputOf(o)[0] = static_cast<uint8_t>(static_cast<cpu::ThreadPool*>(c.stream)->threads());
         return status;
       });
   EXPECT_EQ(message, "an output, computed again by one thread: byte 0 of 66 is 1, was 4");
