@@ -320,7 +320,7 @@ TEST_F(MadeUpRowsTest, WithoutTimeTheCheckedLaunchIsTheSample) {
 
 TEST_F(MadeUpRowsTest, LaunchesTakeTurnsAtAllSetsAfterPreparingEach) {
   Implementation row = MadeUp("right", Copy);
-  row.prepare = [](const Problem&, const Operands&, const LaunchContext&) {
+  row.prepare = [](const Problem&, const Operands&, LaunchContext*) {
     ++script->prepared;
     return absl::OkStatus();
   };

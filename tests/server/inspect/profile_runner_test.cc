@@ -41,7 +41,7 @@ absl::Status RunIfPrepared(const Problem&, const Operands& operands, const Launc
                                                 : absl::InternalError("not prepared");
 }
 
-absl::Status NotePrepared(const Problem&, const Operands& operands, const LaunchContext&) {
+absl::Status NotePrepared(const Problem&, const Operands& operands, LaunchContext*) {
   prepared.insert(operands.inputs[0]);
   return absl::OkStatus();
 }
