@@ -119,9 +119,11 @@ void ServiceHistory::Doubt(int row, const Work& work) {
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
   cell.mean_ns.store(mean - mean / kDoubtShare, std::memory_order_relaxed);
   if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) return;
-  std::atomic<double>& slowness = rates_[static_cast<size_t>(row)].slowness;
-  const double known = slowness.load(std::memory_order_relaxed);
-  slowness.store((known == 0 ? 1 : known) * (1 - 1.0 / kDoubtShare), std::memory_order_relaxed);
+  Rate& rate = rates_[static_cast<size_t>(row)];
+  const double known = rate.slowness.load(std::memory_order_relaxed);
+  if (known == 0 && !rate.set.load(std::memory_order_acquire)) return;  // a guess, not a rate
+  rate.slowness.store((known == 0 ? 1 : known) * (1 - 1.0 / kDoubtShare),
+                      std::memory_order_relaxed);
 }
 
 }  // namespace warpcall
