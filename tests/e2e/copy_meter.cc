@@ -1,6 +1,6 @@
 // Preloaded into a server, counts the bytes that any of its code, gRPC's and protobuf's included,
-// copies by the C library's functions, and writes the sum to a file when the process ends:
-// $WARPCALL_COPY_METER.PID.
+// copies by the C library's functions, and writes the sum to the file $WARPCALL_COPY_METER.PID when
+// the process ends. Processes that it starts are not metered.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -45,12 +45,20 @@ void* CountedCopy(void* to, const void* from, size_t bytes) {
   return (copy == nullptr ? CopyByHand : copy)(to, from, bytes);
 }
 
+char path[512];
+
+__attribute__((constructor)) void Begin() {
+  const char* const given = std::getenv("WARPCALL_COPY_METER");
+  if (given != nullptr)
+    std::snprintf(path, sizeof(path), "%s.%d", given, static_cast<int>(getpid()));
+  unsetenv("LD_PRELOAD");
+  unsetenv("WARPCALL_COPY_METER");
+}
+
 __attribute__((destructor)) void Write() {
-  const char* const path = std::getenv("WARPCALL_COPY_METER");
-  if (path == nullptr) return;
-  char text[512];
-  std::snprintf(text, sizeof(text), "%s.%d", path, static_cast<int>(getpid()));
-  const int file = open(text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (path[0] == '\0') return;
+  char text[32];
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const int length =
       std::snprintf(text, sizeof(text), "%lld\n", static_cast<long long>(copied_bytes.load()));
   [[maybe_unused]] const ssize_t written = write(file, text, static_cast<size_t>(length));
