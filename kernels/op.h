@@ -196,7 +196,7 @@ struct LaunchContext {
   const StopFlag* stop = nullptr;
   // What the row's `prepare` made for this problem, for its `launch`. Whoever launches keeps it
   // until what was launched has run: nobody else may know it any more.
-  std::shared_ptr<const void> plan;
+  std::shared_ptr<const void> plan = nullptr;
 };
 
 struct LaunchShape {
