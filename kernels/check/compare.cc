@@ -40,8 +40,8 @@ double HalfUnitOf(const Format& format, double value) {
   return std::max(power, format.smallest_normal) * format.unit_roundoff;
 }
 
-// What one more rounding on the way may do to a result: it is relative to a number that need not lie
-// between the same powers of two, and among subnormals absolute.
+// What one more rounding on the way may do to a result: it is relative to a number that need not
+// lie between the same powers of two, and absolute among subnormals.
 double RoundingOf(const Format& format, double truth) {
   return std::max(format.unit_roundoff * std::fabs(truth), HalfUnitOf(format, truth));
 }
