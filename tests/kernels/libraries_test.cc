@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/lru_cache.h"
@@ -167,6 +168,30 @@ TEST(LibraryRowsTest, SizesBeyond32BitsAreRefusedWithValueAndLimit) {
                   AllOf(HasSubstr("2147483647"), HasSubstr(oversized.value)));
     }
   }
+}
+
+// cuDNN's softmax along an axis with a stride was off by 6e-5.
+TEST(LibraryRowsTest, CudnnSoftmaxTakesNoAxisWithAStride) {
+  const Implementation row = softmax::CudnnSoftmaxRow();
+  DeviceProperties device;
+  device.kind = DeviceKind::kCuda;
+  const auto supports = [&](const Dims& dims, int64_t axis) {
+    const absl::StatusOr<Problem> problem =
+        MakeProblem(SoftmaxOp(), {{DataType::kFloat32, dims}}, {{"axis", axis}});
+    EXPECT_TRUE(problem.ok()) << problem.status();
+    return row.supports(*problem, device);
+  };
+  for (const auto& [dims, axis] : {std::pair(Dims{4, 6}, 0), std::pair(Dims{2, 3, 4, 5}, -3)}) {
+    const absl::Status status = supports(dims, axis);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the axis has a stride of "));
+  }
+  // Dimensions of 1 behind the axis leave its elements side by side.
+  for (const auto& [dims, axis] :
+       {std::pair(Dims{4, 6}, -1), std::pair(Dims{4, 6, 1, 1}, 1), std::pair(Dims{0, 6}, 0)}) {
+    EXPECT_EQ(supports(dims, axis), LoadCudnn().status());
+  }
+  EXPECT_THAT(row.summary, HasSubstr("rounds twice in 16 bits"));
 }
 
 // Without a GPU no handle comes about, with one each does; either way none stays in use.
