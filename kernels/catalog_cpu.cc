@@ -1,4 +1,5 @@
 // What a build without a GPU serves: one line per op.
+#include "kernels/fault/broken.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/matmul/matmul.h"
@@ -13,5 +14,7 @@ void AddCpuKernels(Registry* registry) {
   registry->Add(SoftmaxOp(), SoftmaxCpuRows());
   registry->Add(MatmulOp(), MatmulCpuRows());
 }
+
+void AddBrokenKernels(Registry* registry) { registry->Add(BrokenOp(), BrokenCpuRows()); }
 
 }  // namespace warpcall

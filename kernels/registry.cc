@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,20 @@ void DieUnless(bool condition, const Op& op, const Implementation& row, const ch
 
 }  // namespace
 
+const char* CauseName(Unavailability::Cause cause) {
+  switch (cause) {
+    case Unavailability::Cause::kDriver:
+      return "driver";
+    case Unavailability::Cause::kLibrary:
+      return "library";
+    case Unavailability::Cause::kSelfTest:
+      return "self_test";
+    case Unavailability::Cause::kCompile:
+      return "compile";
+  }
+  return "unknown";
+}
+
 void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
   auto kernel = absl::c_find_if(kernels_, [&](const Kernel& k) { return k.op == &op; });
   if (kernel == kernels_.end()) {
@@ -35,9 +50,13 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
                 "the name is taken");
     }
     const int id = static_cast<int>(rows_.size());
-    rows_.push_back({id, kernel->id, row});
+    rows_.push_back({id, kernel->id, row, {}});
     kernel->rows.push_back(id);
   }
+}
+
+void Registry::SetUnavailable(int row, Unavailability why) {
+  rows_[static_cast<size_t>(row)].unavailable = std::move(why);
 }
 
 absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
@@ -58,6 +77,7 @@ bool Registry::Matches(const Row& row, absl::string_view requested) {
 
 absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
                                  const DeviceProperties& device) {
+  if (!row.unavailable.reason.empty()) return absl::UnimplementedError(row.unavailable.reason);
   const Implementation& implementation = row.implementation;
   if (implementation.device_kind != device.kind) {
     return absl::UnimplementedError(

@@ -3,6 +3,7 @@
 // chosen.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,20 @@
 
 namespace warpcall {
 
+// Why a machine can't run a row.
+struct Unavailability {
+  enum class Cause : uint8_t { kDriver, kLibrary, kSelfTest, kCompile };
+
+  Cause cause = Cause::kSelfTest;
+  std::string reason;  // empty: it can
+};
+const char* CauseName(Unavailability::Cause cause);
+
 struct Row {
   int id;      // dense, 0 .. rows().size() - 1
   int kernel;  // index into kernels()
   Implementation implementation;
+  Unavailability unavailable;
 };
 
 struct Kernel {
@@ -32,6 +43,10 @@ class Registry {
   // Appends `rows` to the menu of `op`, which must outlive the registry. Rows of one op have
   // distinct names, whatever their device: metrics know a row by kernel and name.
   void Add(const Op& op, absl::Span<const Implementation> rows);
+
+  // From now on Select passes the row over and gives the reason. REQUIRES: the server has not
+  // started; why.reason is not empty.
+  void SetUnavailable(int row, Unavailability why);
 
   absl::Span<const Kernel> kernels() const { return kernels_; }
   absl::Span<const Row> rows() const { return rows_; }
@@ -72,5 +87,7 @@ void AddCpuKernels(Registry* registry);
 void AddCudaKernels(Registry* registry);
 // The kernel that breaks a GPU, for tests.
 void AddFaultKernels(Registry* registry);
+// The kernel whose rows on the CPU do not pass a self-test, for tests.
+void AddBrokenKernels(Registry* registry);
 
 }  // namespace warpcall

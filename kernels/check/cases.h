@@ -59,6 +59,11 @@ struct OpCases {
   // The same in a sentence, for a reader who chooses among rows.
   const char* tolerance;
   std::vector<Allowance> allowances;
+  // What a server tries its rows on at every start: as few and small ones as tell that they work.
+  std::vector<Case> quick = {};
+  // Shapes of the inputs of a usual problem whose largest input has some `elements`, at least 1024:
+  // what rates are measured on. Attributes have their defaults.
+  std::vector<Dims> (*sized)(int64_t elements) = nullptr;
 };
 
 // What `row` is allowed in `data_type`: nothing beyond the bounds when the op does not list it.

@@ -67,6 +67,8 @@ OpCases Cases() {
                                     {17, 19}, {3, 5, 7, 11}, {100003}, {1, 2, 3, 1, 2, 3, 1, 5}};
   for (const char* const approximate : {"tanh", "none"}) {
     const NamedAttribute attribute{"approximate", std::string(approximate)};
+    for (const Fill fill : {Fill::kNormal, Fill::kSpecial})
+      cases.quick.push_back({std::string("quick ") + approximate, {{1009}}, {attribute}, fill});
     for (const Dims& dims : shapes) {
       const std::string name = std::string(approximate) + ToString({DataType::kFloat32, dims});
       cases.cases.push_back({name, {dims}, {attribute}, Fill::kNormal});
@@ -82,6 +84,7 @@ OpCases Cases() {
   }
   // Large enough that results bypass the caches: 8 MiB of float32 and of 16 bits.
   cases.cases.push_back({"default large", {{4 * 1024 * 1024 + 5}}, {}, Fill::kNormal});
+  cases.sized = [](int64_t elements) -> std::vector<Dims> { return {{elements}}; };
   return cases;
 }
 

@@ -24,6 +24,9 @@ OpCases Cases() {
     cases.cases.push_back({name + " special", {dims}, {}, Fill::kSpecial});
   }
   cases.cases.push_back({"patterns", {{4 * 65536}}, {}, Fill::kPatterns});
+  cases.quick = {{"quick", {{1009}}, {}, Fill::kWide},
+                 {"quick special", {{7, 13}}, {}, Fill::kSpecial}};
+  cases.sized = [](int64_t elements) -> std::vector<Dims> { return {{elements}}; };
   return cases;
 }
 

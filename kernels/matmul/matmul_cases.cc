@@ -197,6 +197,27 @@ std::vector<Allowance> Allowances() {
            .flushes_subnormal_inputs = true}};
 }
 
+// Large enough for whole tiles of every row, AMX's among them, and for steps in k.
+constexpr Size kQuickSize = {64, 64, 64};
+
+// The first four are all that rows try that look for a best way anew for each.
+std::vector<Case> QuickCases() {
+  std::vector<Case> cases;
+  const auto add = [&](const Size& size, const Transpose& transpose, const Batches& batches) {
+    cases.push_back(Multiplication(size, transpose, batches, Fill::kNormal));
+  };
+  add(kQuickSize, {false, false}, {});
+  add(kQuickSize, {true, true}, {});
+  add({13, 3, 55}, {false, true}, {{3}, {3}});
+  add({65, 33, 50}, {false, false}, {});
+  add(kQuickSize, {true, false}, {});
+  add(kQuickSize, {false, true}, {});
+  add({1, 257, 65}, {false, false}, {});
+  add({13, 3, 55}, {false, false}, {{2, 1}, {3}});
+  cases.push_back(Multiplication({3, 1, 33}, {false, false}, {}, Fill::kSpecial));
+  return cases;
+}
+
 }  // namespace
 
 OpCases Cases() {
@@ -214,6 +235,11 @@ OpCases Cases() {
   for (const Size& size : kSingleTerms)
     for (const Fill fill : {Fill::kWide, Fill::kSpecial})
       result.cases.push_back(Multiplication(size, {false, false}, {}, fill));
+  result.quick = QuickCases();
+  result.sized = [](int64_t elements) -> std::vector<Dims> {
+    const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(elements)));
+    return {{side, side}, {side, side}};
+  };
   return result;
 }
 

@@ -153,6 +153,11 @@ OpCases Cases() {
       AddAllFills(dims, axis, &cases);
     }
   }
+  cases.quick = {{"quick", {{5, 257}}, {}, Fill::kNormal},
+                 {"quick wide", {{3, 1025}}, {}, Fill::kWide},
+                 {"quick strided", {{3, 37, 17}}, {{"axis", int64_t{1}}}, Fill::kNormal},
+                 {"quick special", {{5, 65}}, {}, Fill::kSpecial}};
+  cases.sized = [](int64_t elements) -> std::vector<Dims> { return {{elements / 512, 512}}; };
   return cases;
 }
 

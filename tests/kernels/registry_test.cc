@@ -138,6 +138,18 @@ TEST_F(RegistryTest, RowOfAnotherKindOfDeviceIsRefusedByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("warp: runs on cuda devices"));
 }
 
+TEST_F(RegistryTest, AnUnavailableRowIsPassedOverAndSaysWhy) {
+  registry_.SetUnavailable(0, {Unavailability::Cause::kSelfTest, "failed its self-test: how"});
+  EXPECT_EQ(*Select("auto", 2, cpu_), "plain");
+  for (const char* const name : {"picky", "cpu"}) {
+    const absl::Status status = Select(name, 2, cpu_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(status.message(),
+              "no implementation of gelu takes float32[2] on cpu: picky: failed its self-test: "
+              "how");
+  }
+}
+
 TEST_F(RegistryTest, ANameThatIsTakenIsADefect) {
   for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda})
     EXPECT_DEATH(registry_.Add(GeluOp(), {MakeRow("plain", Family::kCpu, kind)}),

@@ -30,6 +30,7 @@ constexpr char kKernelHeaders[] =
 constexpr Room kRooms[] = {
     {"kernels/catalog_", "kernels/", ""},
     {"kernels/common/", "@ kernels/*", "cuda"},
+    {"kernels/fault/", "@ kernels/", "cuda"},
     {"kernels/", kKernelHeaders, "cuda onednn highway"},
     {"proto/", "@", "grpc"},
     {"server/engine/", "@ server/log.h server/runtime/* kernels/", ""},
@@ -39,6 +40,8 @@ constexpr Room kRooms[] = {
     {"server/runtime/", "@ server/log.h server/runtime/* kernels/", ""},
     {"server/inspect/", "@ server/log.h server/spawn.h server/engine/ server/runtime/* kernels/",
      "json"},
+    {"server/self_test/",
+     "@ server/engine/ server/inspect/ server/runtime/* kernels/", ""},
     {"server/worker/", "@ server/log.h server/spawn.h server/engine/ server/runtime/* kernels/",
      ""},
     {"server/metrics/", "@ server/log.h server/engine/ kernels/", "prometheus"},

@@ -1,0 +1,85 @@
+#include "kernels/fault/broken.h"
+
+#include <cstring>
+
+#include "kernels/check/cases.h"
+#include "kernels/identity/identity.h"
+
+namespace warpcall {
+namespace {
+
+absl::Status Copy(const Problem& problem, const Operands& operands, const LaunchContext&) {
+  const size_t bytes = problem.outputs[0].bytes();
+  if (bytes > 0) std::memcpy(operands.outputs[0], operands.inputs[0], bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteIllegalInstruction(const Problem&, const Operands&, const LaunchContext&) {
+  asm volatile("ud2");
+  return absl::OkStatus();
+}
+
+absl::Status NeverEnd(const Problem&, const Operands&, const LaunchContext&) {
+  for (volatile bool on = true; on;) {
+  }
+  return absl::OkStatus();
+}
+
+// Right but for the last byte.
+absl::Status CopyWrongly(const Problem& problem, const Operands& operands,
+                         const LaunchContext& context) {
+  const absl::Status copied = Copy(problem, operands, context);
+  const size_t bytes = problem.outputs[0].bytes();
+  if (bytes > 0) static_cast<unsigned char*>(operands.outputs[0])[bytes - 1] ^= 0x01;
+  return copied;
+}
+
+Implementation Row(const char* name, Family family, decltype(Implementation::launch) launch) {
+  return {.name = name,
+          .family = family,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "for tests only",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = SupportsAll,
+          .workspace_bytes = nullptr,
+          .launch = launch,
+          .shape = nullptr};
+}
+
+OpCases Cases() {
+  OpCases cases = identity::Cases();
+  cases.cases.clear();
+  cases.quick = {{"quick", {{16}}, {}, Fill::kNormal}};
+  cases.sized = nullptr;
+  return cases;
+}
+
+}  // namespace
+
+const Op& BrokenOp() {
+  static const Op* const op = new Op{
+      .name = "broken",
+      .summary = "copies x, if the row works at all: for tests only",
+      .input_names = {"x"},
+      .attributes = {},
+      .infer_outputs =
+          [](Problem* problem) {
+            problem->outputs.push_back(problem->inputs[0]);
+            return absl::OkStatus();
+          },
+      .work =
+          [](const Problem& problem) {
+            return Work{.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()), .flops = 0};
+          },
+      .definition = &identity::kDefinition,
+      .cases = Cases};
+  return *op;
+}
+
+std::vector<Implementation> BrokenCpuRows() {
+  return {Row("illegal_instruction", Family::kCpu, ExecuteIllegalInstruction),
+          Row("endless", Family::kLibrary, NeverEnd), Row("wrong", Family::kManual, CopyWrongly),
+          Row("plain_copy", Family::kReference, Copy)};
+}
+
+}  // namespace warpcall

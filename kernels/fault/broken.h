@@ -1,0 +1,18 @@
+// broken: a kernel whose rows go wrong in every way that a self-test has to see. For tests; added
+// only where a test asks for it.
+#pragma once
+
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace warpcall {
+
+// Copies x to y.
+const Op& BrokenOp();
+
+// The rows of the CPU device, in order of preference: illegal_instruction, endless, wrong, and the
+// one that works, plain_copy.
+std::vector<Implementation> BrokenCpuRows();
+
+}  // namespace warpcall
