@@ -88,6 +88,17 @@ void AddInternal(CLI::App* app, Config* config) {
       ->group("");
   app->add_option("--inspect_traceparent", config->inspect_traceparent, "The trace it belongs to")
       ->group("");
+  app->add_option("--self_test_row_seconds", config->self_test_row_seconds,
+                  "When a row's trials count as hanging")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->group("");
+  app->add_option("--self_test_device", config->self_test_device, "Try rows on this device")
+      ->group("");
+  app->add_option("--self_test_rows", config->self_test_rows, "The rows to try")
+      ->delimiter(',')
+      ->group("");
+  app->add_option("--unavailable_row", config->unavailable_rows, "ID:REASON: do not offer it")
+      ->group("");
 }
 
 }  // namespace
@@ -107,6 +118,13 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
       ->check(CheckAddress);
   app.add_option("--devices", config->devices,
                  "Devices to serve, comma-separated, or auto for all");
+  app.add_option("--self_test", config->self_test,
+                 "Which rows are tried before they are offered: quick (on small problems of each "
+                 "type), full (on every case that the tests have; minutes), off (none are tried)")
+      ->check(CLI::IsMember({"quick", "full", "off"}));
+  app.add_flag("--check", config->check,
+               "Try the rows, print a table of what came of it, and end: status 0 when all that "
+               "this machine can run are right, 1 otherwise");
   AddLimits(&app, config);
   AddInternal(&app, config);
   app.add_option(

@@ -24,12 +24,18 @@ struct Config {
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   double max_run_seconds = 60;
+  std::string self_test = "quick";  // "off", "full"
+  bool check = false;               // try the rows, print what came of it, and end
   bool fault_injection = false;
   int cpu_workers = 0;  // 0: none; see DeviceOptions
   std::string worker_device;  // not empty: this is a worker process for it
   std::string inspect;  // "benchmark" or "profile": this is a process that answers one such call
   std::string inspect_device;
   std::string inspect_traceparent;
+  double self_test_row_seconds = 10;
+  std::string self_test_device;               // not empty: this process tries rows on it
+  std::vector<int> self_test_rows;            // these
+  std::vector<std::string> unavailable_rows;  // "id:reason", as the server found them
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -17,9 +17,8 @@ namespace warpcall {
 // Adds every kernel that this build has, preferred devices' rows first.
 void AddKernels(Registry* registry);
 
-// Adds the kernel that breaks a device, for tests. FAILED_PRECONDITION in a build without devices
-// that can break.
-absl::Status AddFaultInjection(Registry* registry);
+// Adds the kernels that go wrong, for tests.
+void AddFaultInjection(Registry* registry);
 
 struct DeviceOptions {
   std::string selection = "auto";  // names, comma-separated, or "auto": all there are
@@ -34,6 +33,15 @@ struct DeviceOptions {
 // lists what exists. A single GPU is opened in this process; of several, each gets a worker
 // process, because a GPU that is lost takes all of its process's GPUs with it.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options);
+
+struct DeviceName {
+  std::string name;
+  DeviceKind kind = DeviceKind::kCpu;
+};
+
+// Of the devices that OpenDevices would open, one of each model: what works on it works on all.
+// Opens none. NOT_FOUND as above.
+absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options);
 
 // For EngineOptions::create_executor. `device` is one of OpenDevices'.
 absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device);

@@ -33,16 +33,19 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const Devic
 
 void AddKernels(Registry* registry) { AddCpuKernels(registry); }
 
-absl::Status AddFaultInjection(Registry*) {
-  return absl::FailedPreconditionError("this build has no device that can break");
-}
+void AddFaultInjection(Registry* registry) { AddBrokenKernels(registry); }
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
-  if (options.cpu_workers > 0) return StartCpuWorkers(options);
+absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options) {
   for (absl::string_view name : absl::StrSplit(options.selection, ','))
     if (name != "auto" && name != "cpu")
       return absl::NotFoundError(
           absl::StrCat("device \"", name, "\" does not exist; there is: cpu"));
+  return std::vector<DeviceName>{{"cpu", DeviceKind::kCpu}};
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+  if (options.cpu_workers > 0) return StartCpuWorkers(options);
+  RETURN_IF_ERROR(ModelsOf(options).status());
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads()));
   return devices;

@@ -80,7 +80,7 @@ std::vector<DeviceErrorCount> LocalErrorCounts() {
 absl::Status Serve(const worker::Ends& ends, const DeviceOptions& options) {
   Registry registry;
   AddKernels(&registry);
-  if (options.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
+  if (options.fault_injection) AddFaultInjection(&registry);
   int ordinal;
   ASSIGN_OR_RETURN(ordinal, OrdinalOf(options.selection));
   std::unique_ptr<CudaDevice> device;
@@ -109,9 +109,25 @@ void AddKernels(Registry* registry) {
   AddCpuKernels(registry);
 }
 
-absl::Status AddFaultInjection(Registry* registry) {
+void AddFaultInjection(Registry* registry) {
   AddFaultKernels(registry);
-  return absl::OkStatus();
+  AddBrokenKernels(registry);
+}
+
+absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options) {
+  std::vector<std::string> names;
+  ASSIGN_OR_RETURN(names, SelectGpus(options.selection));
+  std::vector<DeviceName> devices;
+  std::vector<std::string> models;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const int ordinal, OrdinalOf(name));
+    const std::string model = CudaDevice::ModelOf(ordinal).value_or(name);
+    if (std::find(models.begin(), models.end(), model) != models.end()) continue;
+    models.push_back(model);
+    devices.push_back({name, DeviceKind::kCuda});
+  }
+  devices.push_back({"cpu", DeviceKind::kCpu});
+  return devices;
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {

@@ -13,6 +13,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/registry.h"
 #include "server/devices.h"
+#include "server/self_test_main.h"
 #include "server/spawn.h"
 #include "server/transport/inquiry.h"
 
@@ -40,7 +41,8 @@ absl::Status ToContract(absl::Status status) {
 absl::StatusOr<std::string> Answer(const Config& config, const std::string& request) {
   Registry registry;
   AddKernels(&registry);
-  if (config.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
+  if (config.fault_injection) AddFaultInjection(&registry);
+  SetUnavailable(config.unavailable_rows, &registry);
   DeviceOptions options;
   options.selection = config.inspect_device;
   options.fault_injection = config.fault_injection;
@@ -64,12 +66,14 @@ void OfferToBeKilled() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
+                                                                const Registry& registry,
                                                                 bool fault_injection) {
   std::vector<std::string> arguments = {absl::StrCat("--inspect=", InspectionName(inquiry.kind)),
                                         absl::StrCat("--inspect_device=", inquiry.device)};
   if (!inquiry.traceparent.empty())
     arguments.push_back(absl::StrCat("--inspect_traceparent=", inquiry.traceparent));
   if (fault_injection) arguments.push_back("--test_fault_injection");
+  AppendUnavailable(registry, &arguments);
   return inspect::Child::Start(arguments);
 }
 

@@ -4,14 +4,16 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/registry.h"
 #include "server/config.h"
 #include "server/inspect/child.h"
 #include "server/inspect/inspector.h"
 
 namespace warpcall {
 
-// In the server.
+// In the server. The process offers the rows that `registry` does.
 absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
+                                                                const Registry& registry,
                                                                 bool fault_injection);
 
 // In the process that was started, instead of serving: its exit status.

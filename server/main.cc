@@ -24,6 +24,7 @@
 #include "server/log.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
+#include "server/self_test_main.h"
 #include "server/transport/ceilings.h"
 #include "server/transport/server.h"
 #include "server/version.h"
@@ -128,11 +129,11 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* mo
   return options;
 }
 
-inspect::Inspector::Options ToInspectorOptions(const Config& config) {
+inspect::Inspector::Options ToInspectorOptions(const Config& config, const Registry& registry) {
   inspect::Inspector::Options options;
   options.answer_bytes_max = static_cast<size_t>(config.max_message_mib * kMib);
-  options.start = [&config](const inspect::Inquiry& inquiry) {
-    return StartInspection(inquiry, config.fault_injection);
+  options.start = [&config, &registry](const inspect::Inquiry& inquiry) {
+    return StartInspection(inquiry, registry, config.fault_injection);
   };
   return options;
 }
@@ -206,9 +207,13 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   InstallPhaseWatcher();
   Registry registry;
   AddKernels(&registry);
-  if (config.fault_injection) RETURN_IF_ERROR(AddFaultInjection(&registry));
+  if (config.fault_injection) AddFaultInjection(&registry);
+  std::unique_ptr<self_test::SelfTest> self_test;  // while devices are opened
+  ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry));
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config)));
+  RETURN_IF_ERROR(FinishSelfTest(self_test.get(), &registry).status());
+  LeaveOutUnserved(devices, &registry);
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
@@ -216,7 +221,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::atomic<bool> ready{false};
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
-  inspect::Inspector inspector(ToInspectorOptions(config));
+  inspect::Inspector inspector(ToInspectorOptions(config, registry));
   ExecuteDeps deps{&registry,
                    engine.get(),
                    &sink,
@@ -265,6 +270,8 @@ int main(int argc, char** argv) {
   // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (!config.inspect.empty()) return warpcall::RunInspection(config);
+  if (!config.self_test_device.empty()) return warpcall::TryRows(config);
+  if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));
   const sigset_t signals = warpcall::BlockStopSignals();
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone

@@ -38,7 +38,8 @@ json ToJson(const client::KernelInfo& kernel) {
                                {"family", implementation.family},
                                {"device_kind", implementation.device_kind},
                                {"summary", implementation.summary},
-                               {"data_types", TypeNames(implementation)}});
+                               {"data_types", TypeNames(implementation)},
+                               {"unavailable", implementation.unavailable}});
   }
   return {{"name", kernel.name},
           {"summary", kernel.summary},
@@ -79,7 +80,9 @@ int Run(const Globals& globals, const TimeoutOption& timeout) {
     for (const client::ImplementationInfo& implementation : kernel.implementations) {
       table.AddRow({kernel.name, implementation.name, implementation.family,
                     implementation.device_kind, absl::StrJoin(TypeNames(implementation), ","),
-                    implementation.summary});
+                    implementation.unavailable.empty()
+                        ? implementation.summary
+                        : absl::StrCat("UNAVAILABLE: ", implementation.unavailable)});
     }
   }
   std::printf("\n%s", table.ToString().c_str());

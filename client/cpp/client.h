@@ -104,6 +104,7 @@ struct ImplementationInfo {
   std::string device_kind;
   std::string summary;
   std::vector<DataType> data_types;
+  std::string unavailable;  // why the server's machine can't run it; empty when it can
 };
 
 // Which parts of a kernel's problems depend on no other part. Where there are some, all inputs and

@@ -91,6 +91,7 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
     row.family = implementation.family();
     row.device_kind = implementation.device_kind();
     row.summary = implementation.summary();
+    row.unavailable = implementation.unavailable();
     for (const int type : implementation.data_types())
       row.data_types.push_back(static_cast<DataType>(type));
     info.implementations.push_back(std::move(row));

@@ -87,7 +87,9 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
   AddRunSeries(registry);
   AddLaunchSeries(registry);
   AddOtherSeries();
+  const std::vector<uint32_t> unavailable = AddAvailabilitySeries(registry);
   series_->Close();
+  for (const Cell cell : unavailable) series_->Set(cell, 1);
 }
 
 PrometheusSink::~PrometheusSink() = default;
@@ -203,6 +205,22 @@ void PrometheusSink::AddOtherSeries() {
                        "Tensor bytes that the host copied between requests and staging.");
   copied_in_ = series_->AddSeries({{"where", "copy_in"}});
   copied_out_ = series_->AddSeries({{"where", "copy_out"}});
+}
+
+// Those that are 1 for good.
+std::vector<uint32_t> PrometheusSink::AddAvailabilitySeries(const Registry& registry) {
+  series_->BeginFamily(Kind::kGauge, "warpcall_rows_unavailable",
+                       "1 for a row that this machine can't run, 0 for others.");
+  std::vector<uint32_t> unavailable;
+  for (const Row& row : registry.rows()) {
+    const Cell cell =
+        series_->AddSeries({{"kernel", registry.kernels()[row.kernel].op->name},
+                            {"implementation", row.implementation.name},
+                            {"device_kind", DeviceKindName(row.implementation.device_kind)},
+                            {"reason", CauseName(row.unavailable.cause)}});
+    if (!row.unavailable.reason.empty()) unavailable.push_back(cell);
+  }
+  return unavailable;
 }
 
 void PrometheusSink::Record(const RequestTrace& trace) {

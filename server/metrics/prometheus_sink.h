@@ -85,6 +85,7 @@ class PrometheusSink final : public MetricsSink {
   void AddRunSeries(const Registry& registry);
   void AddLaunchSeries(const Registry& registry);
   void AddOtherSeries();
+  std::vector<uint32_t> AddAvailabilitySeries(const Registry& registry);
 
   void CountRejection(RejectReason reason);
   void RecordRun(const RequestTrace& trace);

@@ -28,8 +28,9 @@ void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* in
     *attribute->mutable_default_value() = ToProto(spec.default_value);
     for (const std::string& value : spec.allowed_values) attribute->add_allowed_values(value);
   }
-  for (int row : kernel.rows) {
-    const Implementation& implementation = registry.rows()[static_cast<size_t>(row)].implementation;
+  for (int id : kernel.rows) {
+    const Row& row = registry.rows()[static_cast<size_t>(id)];
+    const Implementation& implementation = row.implementation;
     v1::ImplementationInfo* entry = info->add_implementations();
     entry->set_name(implementation.name);
     entry->set_family(FamilyName(implementation.family));
@@ -37,6 +38,7 @@ void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* in
     entry->set_summary(implementation.summary);
     for (DataType type : implementation.data_types)
       entry->add_data_types(static_cast<v1::DataType>(type));
+    entry->set_unavailable(row.unavailable.reason);
   }
 }
 

@@ -244,11 +244,15 @@ TEST_F(CliTest, KernelsAndDevicesAreTablesOrJson) {
   EXPECT_THAT(run.out, HasSubstr("gelu(x): a kernel"));
   EXPECT_THAT(run.out, HasSubstr("--attribute approximate=tanh"));
   EXPECT_THAT(run.out, HasSubstr("float32,bfloat16"));
+  EXPECT_THAT(run.out, HasSubstr("UNAVAILABLE: failed its self-test: crashed with SIGILL"));
   run = Warpcall("kernels --json");
   ASSERT_EQ(run.exit_status, 0) << run.err;
   json listed = json::parse(run.out);
   EXPECT_EQ(listed["kernels"][0]["attributes"][1]["default_value"], -1);
   EXPECT_EQ(listed["kernels"][0]["implementations"][0]["name"], "simd_fused");
+  EXPECT_EQ(listed["kernels"][0]["implementations"][0]["unavailable"], "");
+  EXPECT_EQ(listed["kernels"][0]["implementations"][1]["unavailable"],
+            "failed its self-test: crashed with SIGILL");
 
   run = Warpcall("devices");
   ASSERT_EQ(run.exit_status, 0) << run.err;

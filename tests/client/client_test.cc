@@ -197,8 +197,10 @@ TEST(ClientTest, ListsKernelsAndDevices) {
   EXPECT_EQ(gelu.attributes[1].default_value, AttributeValue(int64_t{-1}));
   EXPECT_EQ(gelu.attributes[2].default_value, AttributeValue(false));
   EXPECT_EQ(gelu.attributes[3].default_value, AttributeValue(0.5));
-  ASSERT_EQ(gelu.implementations.size(), 1u);
+  ASSERT_EQ(gelu.implementations.size(), 2u);
   EXPECT_EQ(gelu.implementations[0].family, "cpu");
+  EXPECT_EQ(gelu.implementations[0].unavailable, "");
+  EXPECT_EQ(gelu.implementations[1].unavailable, "failed its self-test: crashed with SIGILL");
   EXPECT_THAT(gelu.implementations[0].data_types,
               ElementsAre(DataType::kFloat32, DataType::kBFloat16));
   const auto devices = client.ListDevices();

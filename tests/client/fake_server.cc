@@ -44,6 +44,11 @@ void FillKernel(v1::KernelInfo* kernel) {
   implementation->set_summary("a row");
   implementation->add_data_types(v1::DATA_TYPE_FLOAT32);
   implementation->add_data_types(v1::DATA_TYPE_BFLOAT16);
+  v1::ImplementationInfo* failed = kernel->add_implementations();
+  failed->set_name("failed");
+  failed->set_family("library");
+  failed->set_device_kind("cpu");
+  failed->set_unavailable("failed its self-test: crashed with SIGILL");
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {

@@ -28,6 +28,7 @@ refused --lame_duck_seconds=-1 lame_duck_seconds 0 3600
 refused --drain_seconds=x drain_seconds
 refused --max_run_seconds=0 max_run_seconds 0.1 86400
 refused --max_run_seconds=86401 max_run_seconds 86401 86400
+refused --self_test=slow self_test quick full off
 refused --log_level=loud loud debug info warning error
 refused --listen=nonsense nonsense HOST:PORT
 refused --metrics_listen=127.0.0.1:70000 70000 65535
@@ -37,7 +38,7 @@ output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
 for flag in listen metrics_listen devices lanes_per_device staging_mib max_message_mib queue_limit \
-  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds log_level; do
+  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test check log_level; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done
 exit $failures

@@ -75,7 +75,7 @@ def lose(server, client, messages, gpu, failures):
 
 def check_fault(pack):
     messages = load_messages(pack)
-    server = Server(pack, "--test_fault_injection")
+    server = Server(pack, "--test_fault_injection", "--self_test_row_seconds=2")
     client = Client(server.address, messages)
     gpus = [device.name for device in
             client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
-#   bash run.sh [STEP...]      steps: device conformance variants observe sanitizer service spread
-# fault inspect scrape path transport stream soak bench; default: all
+#   bash run.sh [STEP...]      steps: device check conformance variants observe sanitizer service
+# spread fault inspect scrape path transport stream soak bench; default: all
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -26,6 +26,9 @@ step() {
 }
 
 device() { step device "$here/bin/device_test"; }
+
+# What a server tries at its start, and how long that takes.
+check() { TAIL_LINES=60 step check "$here/bin/warpcalld" --check; }
 
 conformance() {
   WARPCALL_TEST_DEVICE_KIND=cuda step conformance "$here/bin/kernels_conformance_test"
@@ -86,7 +89,7 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device conformance variants observe sanitizer service spread fault inspect scrape path transport stream soak bench}; do
+for name in ${@:-device check conformance variants observe sanitizer service spread fault inspect scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"

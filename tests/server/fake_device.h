@@ -14,7 +14,7 @@
 
 namespace warpcall::testing {
 
-class FakeDevice final : public Device {
+class FakeDevice : public Device {
  public:
   // Shared with the test, which outlives the device.
   struct Control {

@@ -42,6 +42,13 @@ absl::StatusOr<int> CudaDevice::Count() {
 
 std::string CudaDevice::NameOf(int ordinal) { return absl::StrCat("cuda:", ordinal); }
 
+absl::StatusOr<std::string> CudaDevice::ModelOf(int ordinal) {
+  cudaDeviceProp device;
+  RETURN_IF_ERROR(
+      cuda::ToStatus(cudaGetDeviceProperties(&device, ordinal), "asking for properties"));
+  return absl::StrCat(device.name, ", ", device.major, ".", device.minor);
+}
+
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int ordinal) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
   RETURN_IF_ERROR(device->MakeCurrent());

@@ -19,6 +19,8 @@ class CudaDevice final : public Device {
   // How many devices the driver shows; 0 without a driver or a device.
   static absl::StatusOr<int> Count();
   static std::string NameOf(int ordinal);
+  // "NVIDIA H200, 9.0". Opens nothing. REQUIRES: as Open.
+  static absl::StatusOr<std::string> ModelOf(int ordinal);
   // REQUIRES: 0 <= ordinal < Count(). FAILED_PRECONDITION when this build has no code for the
   // device.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int ordinal);

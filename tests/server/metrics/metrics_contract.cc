@@ -35,6 +35,7 @@ constexpr Family kContract[] = {
     {"warpcall_queue_oldest_age_seconds", "gauge", "device"},
     {"warpcall_rejected_total", "counter", "reason"},
     {"warpcall_inspections_total", "counter", "code,method"},
+    {"warpcall_rows_unavailable", "gauge", "device_kind,implementation,kernel,reason"},
     {"warpcall_staging_bytes", "gauge", "device,state"},
     {"warpcall_device_memory_bytes", "gauge", "device,state"},
     {"warpcall_device_healthy", "gauge", "device"},

@@ -51,6 +51,21 @@ TEST_F(SeriesTest, RequestsCoverEveryPairAndCode) {
               UnorderedElementsAreArray(expected));
 }
 
+TEST(UnavailableRowsTest, AreOneAndAllOthersZero) {
+  Registry registry = MadeUpRegistry();
+  registry.SetUnavailable(0, {Unavailability::Cause::kDriver, "no driver"});
+  registry.SetUnavailable(2, {Unavailability::Cause::kSelfTest, "failed its self-test"});
+  const Samples samples = Scrape(PrometheusSink(registry, SinkOptions()));
+  const auto of = [&](const char* kind, const char* row, const char* reason) {
+    return samples.at(absl::StrCat("warpcall_rows_unavailable{device_kind=\"", kind, "\",", row,
+                                   ",reason=\"", reason, "\"}"));
+  };
+  EXPECT_EQ(of("cuda", R"(implementation="tiled",kernel="alpha")", "driver"), 1);
+  EXPECT_EQ(of("cpu", R"(implementation="plain",kernel="alpha")", "self_test"), 0);
+  EXPECT_EQ(of("cpu", R"(implementation="plain",kernel="beta")", "self_test"), 1);
+  EXPECT_EQ(SeriesOf(samples, "warpcall_rows_unavailable").size(), 3u);
+}
+
 TEST_F(SeriesTest, DurationsCoverEveryPairPhaseAndRun) {
   std::set<std::string> requests;
   for (const char* pair : kPairs) {

@@ -1,0 +1,34 @@
+#include "server/self_test/report.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace warpcall::self_test {
+
+void SetText(absl::string_view text, Report* report) {
+  const size_t bytes = std::min(text.size(), sizeof(report->text) - 1);
+  std::memcpy(report->text, text.data(), bytes);
+  report->text[bytes] = '\0';
+}
+
+absl::Status Send(int socket, const Report& report) {
+  while (send(socket, &report, sizeof(report), MSG_NOSIGNAL) < 0)
+    if (errno != EINTR) return absl::UnavailableError("the server is gone");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Report> Receive(int socket) {
+  Report report;
+  ssize_t got;
+  while ((got = recv(socket, &report, sizeof(report), 0)) < 0 && errno == EINTR) {
+  }
+  if (got != static_cast<ssize_t>(sizeof(report)))
+    return absl::UnavailableError("the self-test's process is gone");
+  report.text[sizeof(report.text) - 1] = '\0';
+  return report;
+}
+
+}  // namespace warpcall::self_test

@@ -1,0 +1,90 @@
+#include "server/self_test/trial_runner.h"
+
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "kernels/common/status_macros.h"
+#include "server/inspect/operand_sets.h"
+
+namespace warpcall::self_test {
+
+using inspect::RunPhase;
+
+absl::StatusOr<std::unique_ptr<TrialRunner>> TrialRunner::Create(Device* device) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device->CreateStream());
+  // On the CPU it would only make this thread give way, and a server's start waits for it.
+  if (device->properties().kind != DeviceKind::kCpu) RETURN_IF_ERROR(stream->BindThread());
+  return std::unique_ptr<TrialRunner>(new TrialRunner(device, std::move(stream)));
+}
+
+absl::Status TrialRunner::Run(const Implementation& row, const Problem& problem,
+                              const Operands& host) {
+  times_ = {};
+  if (device_->properties().kind == DeviceKind::kCpu) return RunOn(row, problem, host, host);
+  std::vector<Buffer> memory;
+  Operands operands;
+  const auto allocate = [&](const TensorSpec& spec) -> absl::StatusOr<void*> {
+    if (spec.bytes() == 0) return nullptr;
+    ASSIGN_OR_RETURN(Buffer buffer, stream_->AllocateMemory(spec.bytes()));
+    return memory.emplace_back(std::move(buffer)).data();
+  };
+  for (const TensorSpec& spec : problem.inputs) {
+    ASSIGN_OR_RETURN(void* const data, allocate(spec));
+    operands.inputs.push_back(data);
+  }
+  for (const TensorSpec& spec : problem.outputs) {
+    ASSIGN_OR_RETURN(void* const data, allocate(spec));
+    operands.outputs.push_back(data);
+  }
+  return RunOn(row, problem, operands, host);
+}
+
+absl::Status TrialRunner::Copy(const Problem& problem, const Operands& operands,
+                               const Operands& host) {
+  for (size_t i = 0; i < operands.inputs.size(); ++i) {
+    if (operands.inputs[i] == host.inputs[i]) continue;
+    RETURN_IF_ERROR(stream_->CopyToDevice(const_cast<void*>(operands.inputs[i]), host.inputs[i],
+                                          problem.inputs[i].bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrialRunner::RunOn(const Implementation& row, const Problem& problem,
+                                const Operands& operands, const Operands& host) {
+  const DeviceProperties& properties = device_->properties();
+  Buffer workspace;
+  if (row.workspace_bytes != nullptr) {
+    ASSIGN_OR_RETURN(workspace, stream_->AllocateMemory(row.workspace_bytes(problem, properties)));
+  }
+  LaunchContext context = {.stream = stream_->native_handle(),
+                                 .device = &properties,
+                                 .workspace = workspace.data(),
+                                 .libraries = stream_->libraries()};
+  RETURN_IF_ERROR(RunPhase(stream_.get(), Milestone::kInputsReady,
+                           [&] { return Copy(problem, operands, host); }));
+  times_.h2d_ns = stream_->Times().h2d_ns;
+  if (row.prepare != nullptr) RETURN_IF_ERROR(row.prepare(problem, operands, &context));
+  const auto copy_outputs = [&](bool to_device) -> absl::Status {
+    for (size_t i = 0; i < operands.outputs.size(); ++i) {
+      void* const there = operands.outputs[i];
+      void* const here = host.outputs[i];
+      const size_t bytes = problem.outputs[i].bytes();
+      if (there == here) continue;
+      RETURN_IF_ERROR(to_device ? stream_->CopyToDevice(there, here, bytes)
+                                : stream_->CopyToStaging(here, there, bytes));
+    }
+    return absl::OkStatus();
+  };
+  // After prepare, which may have written them.
+  RETURN_IF_ERROR(
+      RunPhase(stream_.get(), Milestone::kInputsReady, [&] { return copy_outputs(true); }));
+  RETURN_IF_ERROR(RunPhase(stream_.get(), Milestone::kKernelDone,
+                           [&] { return row.launch(problem, operands, context); }));
+  times_.kernel_ns = stream_->Times().kernel_ns;
+  RETURN_IF_ERROR(
+      RunPhase(stream_.get(), Milestone::kOutputsReady, [&] { return copy_outputs(false); }));
+  times_.d2h_ns = stream_->Times().d2h_ns;
+  return absl::OkStatus();
+}
+
+}  // namespace warpcall::self_test

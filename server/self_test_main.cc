@@ -1,0 +1,211 @@
+#include "server/self_test_main.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/common/status_macros.h"
+#include "server/log.h"
+#include "server/self_test/child.h"
+#include "server/spawn.h"
+
+namespace warpcall {
+namespace {
+
+using self_test::SelfTest;
+using self_test::Verdict;
+
+// Every case of the tests takes a slow row minutes.
+constexpr double kFullRowSeconds = 1800;
+
+absl::StatusOr<int> StartChild(const Config& config, const std::string& device,
+                               const std::vector<int>& rows) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+    return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
+  const int theirs = MoveAway(pair[1]);
+  std::vector<std::string> arguments = {absl::StrCat("--self_test_device=", device),
+                                        absl::StrCat("--self_test_rows=", absl::StrJoin(rows, ",")),
+                                        absl::StrCat("--self_test=", config.self_test)};
+  if (config.fault_injection) arguments.push_back("--test_fault_injection");
+  absl::Status spawned = theirs < 0 ? absl::ResourceExhaustedError("no descriptors")
+                                    : SpawnSelf(arguments, {theirs}).status();
+  if (theirs >= 0) close(theirs);  // so that the child's end is seen
+  if (spawned.ok()) return pair[0];
+  close(pair[0]);
+  return spawned;
+}
+
+// Ends this process when the server closes its end, whatever a row does.
+void EndWithServer(int socket) {
+  std::thread([socket] {
+    pollfd watched = {socket, POLLRDHUP, 0};
+    while (poll(&watched, 1, -1) < 0 && errno == EINTR) {
+    }
+    _exit(1);
+  }).detach();
+}
+
+absl::Status TryRowsOf(const Config& config, int socket) {
+  Registry registry;
+  AddKernels(&registry);
+  if (config.fault_injection) AddFaultInjection(&registry);
+  DeviceOptions options;
+  options.selection = config.self_test_device;
+  absl::StatusOr<std::vector<std::unique_ptr<Device>>> devices = OpenDevices(options);
+  if (!devices.ok()) {
+    self_test::ReportNoDevice(socket, devices.status());
+    return devices.status();
+  }
+  self_test::Trials trials = {.registry = &registry, .device = devices->front().get()};
+  if (config.self_test == "full") trials.depth = CheckDepth::kFull;
+  const int rows = static_cast<int>(registry.rows().size());
+  for (const int row : config.self_test_rows)
+    if (row >= 0 && row < rows) trials.rows.push_back(row);
+  return self_test::RunTrials(socket, trials);
+}
+
+const Kernel& KernelOf(const Registry& registry, const Row& row) {
+  return registry.kernels()[static_cast<size_t>(row.kernel)];
+}
+
+std::string TypeNames(absl::Span<const DataType> types) {
+  return absl::StrJoin(types, ",", [](std::string* out, DataType type) {
+    absl::StrAppend(out, DataTypeName(type));
+  });
+}
+
+void PrintTable(const Registry& registry, absl::Span<const Verdict> verdicts) {
+  constexpr char kFormat[] = "%-10s  %-20s  %-9s  %-7s  %-24s  %10s  %s\n";
+  std::printf(kFormat, "KERNEL", "IMPLEMENTATION", "FAMILY", "DEVICE", "TYPES", "TIME", "VERDICT");
+  for (const Verdict& verdict : verdicts) {
+    const Row& row = registry.rows()[static_cast<size_t>(verdict.row)];
+    const std::string& reason = verdict.unavailable.reason;
+    char time[32] = "-";
+    if (verdict.ns > 0)
+      std::snprintf(time, sizeof(time), "%.1f ms", static_cast<double>(verdict.ns) / 1e6);
+    std::printf(kFormat, KernelOf(registry, row).op->name, row.implementation.name,
+                FamilyName(row.implementation.family), verdict.device.c_str(),
+                TypeNames(verdict.data_types).c_str(), time,
+                reason.empty() ? "passed" : reason.c_str());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SelfTest>> StartSelfTest(const Config& config,
+                                                        const DeviceOptions& devices,
+                                                        const Registry& registry) {
+  if (config.self_test == "off") return nullptr;
+  SelfTest::Options options;
+  std::vector<DeviceName> models;
+  ASSIGN_OR_RETURN(models, ModelsOf(devices));
+  for (DeviceName& model : models) options.subjects.push_back({std::move(model.name), model.kind});
+  options.start = [config](const std::string& device, const std::vector<int>& rows) {
+    return StartChild(config, device, rows);
+  };
+  const double seconds =
+      config.self_test == "full" ? kFullRowSeconds : config.self_test_row_seconds;
+  options.row_ns_max = static_cast<int64_t>(seconds * 1e9);
+  return std::make_unique<SelfTest>(registry, std::move(options));
+}
+
+absl::StatusOr<std::vector<Verdict>> FinishSelfTest(SelfTest* self_test, Registry* registry) {
+  if (self_test == nullptr) return std::vector<Verdict>();
+  std::vector<Verdict> verdicts = self_test->Await();
+  self_test::ShareRates(*registry, &verdicts);
+  for (const Verdict& verdict : verdicts) {
+    if (verdict.unavailable.reason.empty()) continue;
+    const Row& row = registry->rows()[static_cast<size_t>(verdict.row)];
+    const char* const kernel = KernelOf(*registry, row).op->name;
+    const char* const name = row.implementation.name;
+    if (row.implementation.family == Family::kReference)
+      return absl::FailedPreconditionError(absl::StrCat("the reference of ", kernel, ", ", name,
+                                                        ", ", verdict.unavailable.reason,
+                                                        ": nothing can be trusted here"));
+    Log(LogLevel::kWarning, "a row is not offered",
+        {{"kernel", kernel},
+         {"implementation", name},
+         {"device", verdict.device},
+         {"reason", verdict.unavailable.reason}});
+    registry->SetUnavailable(verdict.row, verdict.unavailable);
+  }
+  return verdicts;
+}
+
+void LeaveOutUnserved(absl::Span<const std::unique_ptr<Device>> devices, Registry* registry) {
+  for (const Row& row : registry->rows()) {
+    const DeviceKind kind = row.implementation.device_kind;
+    const bool served = absl::c_any_of(devices, [kind](const std::unique_ptr<Device>& device) {
+      return device->properties().kind == kind;
+    });
+    if (served || !row.unavailable.reason.empty()) continue;
+    registry->SetUnavailable(row.id, {Unavailability::Cause::kDriver,
+                                      absl::StrCat("runs on ", DeviceKindName(kind),
+                                                   " devices, and this server has none")});
+  }
+}
+
+void AppendUnavailable(const Registry& registry, std::vector<std::string>* arguments) {
+  for (const Row& row : registry.rows())
+    if (!row.unavailable.reason.empty())
+      arguments->push_back(absl::StrCat("--unavailable_row=", row.id, ":", row.unavailable.reason));
+}
+
+void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
+  for (const std::string& row : rows) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(row, absl::MaxSplits(':', 1));
+    size_t id;
+    if (!absl::SimpleAtoi(parts.first, &id) || id >= registry->rows().size()) continue;
+    registry->SetUnavailable(static_cast<int>(id),
+                             {Unavailability::Cause::kSelfTest, parts.second});
+  }
+}
+
+int TryRows(const Config& config) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CloseStrangers();
+  EndWithServer(kInheritedFirst);
+  const absl::Status tried = TryRowsOf(config, kInheritedFirst);
+  // Not through destructors: a device that a row has broken may wait for ever.
+  _exit(tried.ok() ? 0 : 1);
+}
+
+int CheckRows(const Config& config, const DeviceOptions& devices) {
+  Registry registry;
+  AddKernels(&registry);
+  if (config.fault_injection) AddFaultInjection(&registry);
+  Config checked = config;
+  if (checked.self_test == "off") checked.self_test = "quick";
+  const absl::StatusOr<std::unique_ptr<SelfTest>> started =
+      StartSelfTest(checked, devices, registry);
+  if (!started.ok()) {
+    std::fprintf(stderr, "warpcalld: %s\n", std::string(started.status().message()).c_str());
+    return 1;
+  }
+  const int64_t start_ns = MonotonicNs();
+  const std::vector<Verdict> verdicts = (*started)->Await();
+  PrintTable(registry, verdicts);
+  std::printf("%zu rows tried in %.2f s\n", verdicts.size(),
+              static_cast<double>(MonotonicNs() - start_ns) / 1e9);
+  const bool failed = absl::c_any_of(verdicts, [](const Verdict& verdict) {
+    return !verdict.unavailable.reason.empty() &&
+           verdict.unavailable.cause == Unavailability::Cause::kSelfTest;
+  });
+  return failed ? 1 : 0;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,42 @@
+// The self-test as the server runs it: its children are this program again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/registry.h"
+#include "server/config.h"
+#include "server/devices.h"
+#include "server/self_test/self_test.h"
+
+namespace warpcall {
+
+// Begins to try the rows of the devices selected. Null when config.self_test is "off".
+absl::StatusOr<std::unique_ptr<self_test::SelfTest>> StartSelfTest(const Config& config,
+                                                                   const DeviceOptions& devices,
+                                                                   const Registry& registry);
+
+// Waits for the end of it, unless it is null; what did not pass is logged and not offered.
+// FAILED_PRECONDITION when a reference is among them: then nothing can be trusted.
+absl::StatusOr<std::vector<self_test::Verdict>> FinishSelfTest(self_test::SelfTest* self_test,
+                                                               Registry* registry);
+
+// Rows for kinds of devices that are not among `devices` are not offered either.
+void LeaveOutUnserved(absl::Span<const std::unique_ptr<Device>> devices, Registry* registry);
+
+// The flags by which a process that this one starts learns which rows it must not offer, and what
+// that process makes of them.
+void AppendUnavailable(const Registry& registry, std::vector<std::string>* arguments);
+void SetUnavailable(absl::Span<const std::string> rows, Registry* registry);
+
+// In a process that StartSelfTest started, instead of serving: its exit status.
+int TryRows(const Config& config);
+
+// Instead of serving: prints what became of each row. The exit status is 0 when all passed that
+// this machine can run, 1 otherwise.
+int CheckRows(const Config& config, const DeviceOptions& devices);
+
+}  // namespace warpcall

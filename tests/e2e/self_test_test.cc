@@ -1,0 +1,135 @@
+// A server whose machine cannot run all of its rows: what it offers, and what it says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// Of the kernel "broken", three rows go wrong. Two seconds of the processor's time are far more
+// than any other row takes.
+const std::vector<std::string> kFlags = {"--test_fault_injection", "--self_test_row_seconds=2"};
+
+const std::map<std::string, std::string>& Reasons() {
+  static const auto& reasons = *new std::map<std::string, std::string>{
+      {"illegal_instruction", "failed its self-test: crashed with SIGILL"},
+      {"endless", "failed its self-test: took longer than 2 s"},
+      {"wrong", "failed its self-test: wrong: element 15 of float32[16] is "}};
+  return reasons;
+}
+
+TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
+  ServerProcess server(kFlags);
+  const auto channel = Connect(server.address());
+  const auto stub = v1::KernelService::NewStub(channel);
+  grpc::ClientContext context;
+  v1::ListKernelsResponse kernels;
+  ASSERT_TRUE(stub->ListKernels(&context, {}, &kernels).ok());
+  int unavailable = 0;
+  for (const v1::KernelInfo& kernel : kernels.kernels()) {
+    for (const v1::ImplementationInfo& row : kernel.implementations()) {
+      const auto reason = Reasons().find(row.name());
+      if (kernel.name() == "broken" && reason != Reasons().end()) {
+        EXPECT_THAT(row.unavailable(), StartsWith(reason->second)) << row.name();
+        ++unavailable;
+      } else {
+        EXPECT_EQ(row.unavailable(), "") << kernel.name() << " " << row.name();
+      }
+    }
+  }
+  EXPECT_EQ(unavailable, 3);
+  for (const auto& [name, reason] : Reasons()) {
+    v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
+    request.set_implementation(name);
+    const Reply refused = Execute(channel, request);
+    EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_THAT(refused.status.error_message(), HasSubstr(absl::StrCat(name, ": ", reason)));
+    const std::string labels = absl::StrCat("{kernel=\"broken\",implementation=\"", name,
+                                            "\",device_kind=\"cpu\",reason=\"self_test\"}");
+    EXPECT_EQ(server.Metrics().at("warpcall_rows_unavailable" + labels), 1) << name;
+    EXPECT_THAT(
+        server.log(),
+        AllOf(HasSubstr("msg=\"a row is not offered\" kernel=broken implementation=" + name),
+              HasSubstr(reason)));
+  }
+  EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {"device_kind=\"cpu\""}), 3);
+  for (const char* const implementation : {"", "auto", "reference"}) {
+    v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
+    request.set_implementation(implementation);
+    const Reply reply = Execute(channel, request);
+    ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+    EXPECT_EQ(reply.response.implementation(), "plain_copy");
+    EXPECT_EQ(reply.response.outputs(0).data(), request.inputs(0).data());
+  }
+  for (const char* const kernel : {"identity", "gelu", "softmax"})
+    EXPECT_TRUE(Execute(channel, Request(kernel, {FloatTensor(64)})).status.ok()) << kernel;
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(SelfTest, InspectionsDoNotOfferThemEither) {
+  ServerProcess server(kFlags);
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  v1::BenchmarkRequest request;
+  request.set_kernel("broken");
+  for (const auto& [name, reason] : Reasons()) request.add_implementations(name);
+  request.add_implementations("plain_copy");
+  v1::TensorSpec& input = *request.add_inputs();
+  input.set_data_type(v1::DATA_TYPE_FLOAT32);
+  input.add_shape(16);
+  request.set_iterations(1);
+  grpc::ClientContext context;
+  v1::BenchmarkResponse response;
+  const grpc::Status status = stub->Benchmark(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(response.results_size(), 4);
+  for (const v1::BenchmarkResult& result : response.results()) {
+    const auto reason = Reasons().find(result.implementation());
+    if (reason == Reasons().end())
+      EXPECT_EQ(result.error(), "");
+    else
+      EXPECT_THAT(result.error(), HasSubstr(reason->second));
+  }
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+// Output and exit status of warpcalld --check.
+std::pair<std::string, int> Check(const std::string& flags) {
+  FILE* const output =
+      popen(absl::StrCat(WARPCALLD_PATH, " --check ", flags, " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (size_t bytes; (bytes = fread(buffer.data(), 1, buffer.size(), output)) > 0;)
+    text.append(buffer.data(), bytes);
+  return {text, WEXITSTATUS(pclose(output))};
+}
+
+TEST(SelfTest, CheckPrintsTheTableAndEnds) {
+  const auto [table, status] = Check("");
+  EXPECT_EQ(status, 0) << table;
+  for (const char* const text :
+       {"KERNEL", "VERDICT", "onednn_matmul", "float32,bfloat16", "passed"})
+    EXPECT_THAT(table, HasSubstr(text));
+  EXPECT_THAT(table, Not(HasSubstr("failed")));
+  const auto [broken, broken_status] = Check(absl::StrCat(kFlags[0], " ", kFlags[1]));
+  EXPECT_EQ(broken_status, 1) << broken;
+  for (const auto& [name, reason] : Reasons()) EXPECT_THAT(broken, HasSubstr(reason));
+}
+
+}  // namespace
+}  // namespace warpcall::testing

@@ -1,0 +1,192 @@
+// The server's side of the self-test, with children that are threads of this process and say what
+// a test wants.
+#include "server/self_test/self_test.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "kernels/gelu/gelu.h"
+#include "kernels/identity/identity.h"
+
+namespace warpcall::self_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = Report::Kind;
+
+constexpr int kRows = 8;  // of identity and gelu: the references are rows 3 and 7
+
+// What a child does on its end of the socket with the rows that it is given.
+using Script = std::function<void(int socket, const std::vector<int>& rows)>;
+
+void Tell(int socket, Kind kind, int row) {
+  Report report;
+  report.kind = kind;
+  report.row = row;
+  report.pid = getpid();
+  report.data_types = 1u << static_cast<uint32_t>(DataType::kFloat32);
+  if (kind == Kind::kCrashed) report.signal = SIGILL;
+  if (kind == Kind::kFailed) SetText("wrong: element 3", &report);
+  Send(socket, report).IgnoreError();
+}
+
+void Pass(int socket, int row) {
+  Tell(socket, Kind::kStarted, row);
+  Tell(socket, Kind::kPassed, row);
+}
+
+// Until the server closes its end.
+void AwaitEnd(int socket) {
+  char byte;
+  while (recv(socket, &byte, 1, 0) > 0) {
+  }
+}
+
+class SelfTestTest : public ::testing::Test {
+ protected:
+  SelfTestTest() {
+    registry_.Add(IdentityOp(), IdentityCpuRows());
+    registry_.Add(GeluOp(), GeluCpuRows());
+    EXPECT_EQ(registry_.rows().size(), static_cast<size_t>(kRows));
+  }
+  ~SelfTestTest() override {
+    for (std::thread& child : children_) child.join();
+  }
+
+  std::vector<Verdict> Run(Script script) {
+    SelfTest test(registry_, OptionsFor(std::move(script)));
+    return test.Await();
+  }
+
+  SelfTest::Options OptionsFor(Script script) {
+    SelfTest::Options options;
+    options.subjects = {{"cpu", DeviceKind::kCpu}};
+    options.row_ns_max = 50'000'000;
+    options.start = [this, script](const std::string&,
+                                   const std::vector<int>& rows) -> absl::StatusOr<int> {
+      int pair[2];
+      if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        return absl::InternalError("no sockets");
+      given_.push_back(rows);
+      children_.emplace_back([script, socket = pair[1], rows] {
+        script(socket, rows);
+        close(socket);
+      });
+      return pair[0];
+    };
+    return options;
+  }
+
+  Registry registry_;
+  std::vector<std::vector<int>> given_;  // to each child
+  std::vector<std::thread> children_;
+};
+
+std::vector<std::string> ReasonsOf(const std::vector<Verdict>& verdicts) {
+  std::vector<std::string> reasons;
+  for (const Verdict& verdict : verdicts) reasons.push_back(verdict.unavailable.reason);
+  return reasons;
+}
+
+TEST_F(SelfTestTest, OneChildTriesAllWhileAllIsWell) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) Pass(socket, row);
+  });
+  EXPECT_THAT(given_, ElementsAre(ElementsAre(3, 7, 0, 1, 2, 4, 5, 6)));
+  ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
+  for (int row = 0; row < kRows; ++row) {
+    EXPECT_EQ(verdicts[row].row, row);
+    EXPECT_EQ(verdicts[row].device, "cpu");
+    EXPECT_EQ(verdicts[row].unavailable.reason, "");
+    EXPECT_THAT(verdicts[row].data_types, ElementsAre(DataType::kFloat32));
+  }
+}
+
+TEST_F(SelfTestTest, WhateverEndsAChildIsTheDoingOfItsRow) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) {
+      if (row != 1 && row != 2 && row != 5) {
+        Pass(socket, row);
+        continue;
+      }
+      Tell(socket, Kind::kStarted, row);
+      if (row == 1) return Tell(socket, Kind::kCrashed, row);
+      if (row == 2) return;  // killed by the system, say
+      Tell(socket, Kind::kFailed, row);
+    }
+  });
+  EXPECT_THAT(given_, ElementsAre(ElementsAre(3, 7, 0, 1, 2, 4, 5, 6), ElementsAre(2, 4, 5, 6),
+                                  ElementsAre(4, 5, 6)));
+  EXPECT_THAT(ReasonsOf(verdicts), ElementsAre("", "failed its self-test: crashed with SIGILL",
+                                               "failed its self-test: its process ended", "", "",
+                                               "failed its self-test: wrong: element 3", "", ""));
+}
+
+TEST_F(SelfTestTest, ARowThatNeverEndsIsLeftBehind) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) {
+      if (row != 4) {
+        Pass(socket, row);
+        continue;
+      }
+      Tell(socket, Kind::kStarted, row);
+      return AwaitEnd(socket);
+    }
+  });
+  EXPECT_THAT(given_, ElementsAre(::testing::SizeIs(8), ElementsAre(5, 6)));
+  for (const Verdict& verdict : verdicts)
+    EXPECT_EQ(verdict.unavailable.reason,
+              verdict.row == 4 ? "failed its self-test: took longer than 0.05 s" : "");
+}
+
+TEST_F(SelfTestTest, ADeviceThatDoesNotOpenIsToldOfEachRow) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>&) {
+    Report report;
+    report.kind = Kind::kNoDevice;
+    SetText("the GPU has no memory left", &report);
+    Send(socket, report).IgnoreError();
+  });
+  ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
+  EXPECT_EQ(given_.size(), 1u);
+  for (const Verdict& verdict : verdicts) {
+    EXPECT_EQ(verdict.unavailable.reason, "the GPU has no memory left");
+    EXPECT_EQ(verdict.unavailable.cause, Unavailability::Cause::kDriver);
+  }
+}
+
+TEST_F(SelfTestTest, AChildThatEndsBeforeItsFirstRowIsNotStartedForEver) {
+  const std::vector<Verdict> verdicts = Run([](int, const std::vector<int>&) {});
+  EXPECT_EQ(given_.size(), 1u);
+  ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
+  for (const Verdict& verdict : verdicts)
+    EXPECT_THAT(verdict.unavailable.reason, HasSubstr("its process ended"));
+}
+
+TEST_F(SelfTestTest, EndsWhenNobodyWaits) {
+  SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
+                  Tell(socket, Kind::kStarted, rows.front());
+                  AwaitEnd(socket);
+                }));
+}
+
+TEST_F(SelfTestTest, RowsWithoutARateTakeThatOfTheirFamily) {
+  std::vector<Verdict> verdicts(2);
+  verdicts[0].row = 4;
+  verdicts[1].row = 5;
+  verdicts[0].has_rate = true;
+  verdicts[0].rate.fixed_ns = 17;
+  ShareRates(registry_, &verdicts);
+  EXPECT_FALSE(verdicts[1].has_rate);  // another family
+  verdicts[1].row = 4;
+  ShareRates(registry_, &verdicts);
+  EXPECT_TRUE(verdicts[1].has_rate);
+  EXPECT_EQ(verdicts[1].rate.fixed_ns, 17);
+}
+
+}  // namespace
+}  // namespace warpcall::self_test
