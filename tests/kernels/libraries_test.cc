@@ -1,5 +1,6 @@
 // The vendor's libraries as far as that goes without a GPU: loading them, remembering plans, and
 // what their rows say when a library is missing.
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/libraries.h"
 
 #include <gmock/gmock.h>
@@ -188,10 +189,24 @@ TEST(LibraryRowsTest, CudnnSoftmaxTakesNoAxisWithAStride) {
   }
   // Dimensions of 1 behind the axis leave its elements side by side.
   for (const auto& [dims, axis] :
-       {std::pair(Dims{4, 6}, -1), std::pair(Dims{4, 6, 1, 1}, 1), std::pair(Dims{0, 6}, 0)}) {
+       {std::pair(Dims{4, 8}, -1), std::pair(Dims{4, 8, 1, 1}, 1), std::pair(Dims{0, 6}, 0)}) {
     EXPECT_EQ(supports(dims, axis), LoadCudnn().status());
   }
   EXPECT_THAT(row.summary, HasSubstr("rounds twice in 16 bits"));
+}
+
+TEST(LibraryRowsTest, CudnnSoftmaxTakesNoLengthForWhichAllInfinitiesAreZero) {
+  const Implementation row = softmax::CudnnSoftmaxRow();
+  DeviceProperties device;
+  device.kind = DeviceKind::kCuda;
+  const auto supports = [&](int64_t n) {
+    return row.supports(*MakeProblem(SoftmaxOp(), {{DataType::kBFloat16, {5, n}}}, {}), device);
+  };
+  for (const int64_t n : {3, 17, 65, 127, 257, 511})
+    EXPECT_THAT(std::string(supports(n).message()),
+                HasSubstr(absl::StrCat("no power of two; it has ", n)));
+  for (const int64_t n : {1, 2, 64, 256, 512, 513, 1000, 65537})
+    EXPECT_EQ(supports(n), LoadCudnn().status()) << n;
 }
 
 // Without a GPU no handle comes about, with one each does; either way none stays in use.

@@ -290,6 +290,31 @@ TEST_F(EngineTest, SmallJobsThatAreMeasuredRunOnTheCallersThread) {
   EXPECT_EQ(engine_->Submit(&job).code(), absl::StatusCode::kUnavailable);
 }
 
+std::atomic<int64_t>* search_clock_ns;
+
+absl::Status SearchForLong(const Problem&, const Operands&, LaunchContext*) {
+  *search_clock_ns += 50'000'000;
+  return absl::OkStatus();
+}
+
+TEST_F(EngineTest, WhatIsFoundOutFirstIsNotExpectedOfTheNext) {
+  search_clock_ns = &now_ns_;
+  Row searching = registry_.rows()[0];
+  searching.implementation.prepare = SearchForLong;
+  for (int i = 0; i < 5; ++i) {
+    Call call;
+    std::unique_ptr<Job> job = MakeJob(&call);
+    job->row = &searching;
+    Run(&call, std::move(job));
+    EXPECT_TRUE(call.status.ok()) << call.status;
+  }
+  Call hasty;
+  std::unique_ptr<Job> job = MakeJob(&hasty);
+  job->key.deadline_ns = now_ns_ + 10'000'000;
+  Run(&hasty, std::move(job));
+  EXPECT_TRUE(hasty.status.ok()) << hasty.status;
+}
+
 TEST_F(EngineTest, ManyThreadsSubmitAndCancel) {
   std::vector<std::thread> threads;
   constexpr int kThreads = 4;
