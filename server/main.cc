@@ -212,10 +212,13 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry));
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config)));
-  RETURN_IF_ERROR(FinishSelfTest(self_test.get(), &registry).status());
+  std::vector<self_test::Verdict> verdicts;
+  ASSIGN_OR_RETURN(verdicts, FinishSelfTest(self_test.get(), &registry));
   LeaveOutUnserved(devices, &registry);
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
+  for (const self_test::Verdict& verdict : verdicts)
+    if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
   PrometheusSink sink(registry, ToSinkOptions(*engine, monitor.get()));
   std::atomic<bool> ready{false};

@@ -108,6 +108,21 @@ TEST(SelfTest, InspectionsDoNotOfferThemEither) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
+// By the rate that was measured at the start: nothing like it has run before. An H200 would need
+// milliseconds.
+TEST(SelfTest, TheFirstLongRequestIsPredictedByThisMachine) {
+  v1::Tensor square = FloatTensor(4096 * 4096);
+  square.set_shape(0, 4096);
+  square.add_shape(4096);
+  v1::ExecuteRequest request = Request("matmul", {square, square});
+  request.set_implementation("reference");
+  ServerProcess server({"--max_run_seconds=0.1"});
+  const Reply reply = Execute(Connect(server.address()), request);
+  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(reply.status.error_message(), HasSubstr("is predicted to hold its lane for "));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
 // Output and exit status of warpcalld --check.
 std::pair<std::string, int> Check(const std::string& flags) {
   FILE* const output =
