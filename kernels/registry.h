@@ -27,7 +27,7 @@ struct Row {
   int id;      // dense, 0 .. rows().size() - 1
   int kernel;  // index into kernels()
   Implementation implementation;
-  Unavailability unavailable;
+  Unavailability unavailable = {};
 };
 
 struct Kernel {

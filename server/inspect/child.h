@@ -18,11 +18,11 @@ namespace warpcall::inspect {
 // What goes before an answer's message and payload. Both ends are the same program, but what is
 // profiled may have run wild in the child: the server reads these bytes as a stranger's.
 struct AnswerHeader {
-  int32_t code;
-  uint8_t has_pushback;
-  int64_t pushback_ms;
-  uint64_t message_bytes;
-  uint64_t payload_bytes;
+  int32_t code = 0;
+  uint8_t has_pushback = 0;
+  int64_t pushback_ms = 0;
+  uint64_t message_bytes = 0;
+  uint64_t payload_bytes = 0;
 };
 
 // The server's side.

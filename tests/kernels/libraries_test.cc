@@ -1,6 +1,5 @@
 // The vendor's libraries as far as that goes without a GPU: loading them, remembering plans, and
 // what their rows say when a library is missing.
-#include "absl/strings/str_cat.h"
 #include "kernels/cuda/libraries.h"
 
 #include <gmock/gmock.h>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/lru_cache.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
