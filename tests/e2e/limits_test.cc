@@ -119,6 +119,19 @@ TEST(Limits, WhatTheDrainLeavesEndsWithUnavailableAndIsLogged) {
   EXPECT_THAT(server.log(), HasSubstr("waiting=1 running=1 streams=1 inspections=0"));
 }
 
+// A row that looks at no flag keeps its thread for good, but not the process.
+TEST(Limits, WhatDoesNotStopEndsWithTheProcess) {
+  ServerProcess server(
+      {kUnforeseen, "--test_fault_injection", "--lanes_per_device=1", "--drain_seconds=0.1"});
+  v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
+  request.set_implementation("endless");
+  LongCall stuck(server, request);
+  ASSERT_TRUE(Eventually([&] { return IsBusy(server); }));
+  EXPECT_EQ(server.Stop(), kNotDrained);
+  EXPECT_EQ(stuck.Wait().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(server.log(), HasSubstr("a job does not stop"));
+}
+
 TEST(Limits, ACancelledRequestLeavesItsLaneToOthers) {
   ServerProcess server({kUnforeseen, "--lanes_per_device=1"});
   LongCall call(server, LongRequest());
