@@ -25,6 +25,7 @@
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
 #include "server/self_test_main.h"
+#include "server/spawn.h"
 #include "server/transport/ceilings.h"
 #include "server/transport/server.h"
 #include "server/version.h"
@@ -272,6 +273,7 @@ int main(int argc, char** argv) {
   mallopt(M_ARENA_MAX, warpcall::kArenas);
   // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  warpcall::RaiseDescriptorLimit();  // before anything starts a process or listens
   if (!config.inspect.empty()) return warpcall::RunInspection(config);
   if (!config.self_test_device.empty()) return warpcall::TryRows(config);
   if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));

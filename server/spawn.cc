@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -11,6 +12,13 @@
 #include "server/log.h"
 
 namespace warpcall {
+
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 int MoveAway(int fd) {
   const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kAway);

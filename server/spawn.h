@@ -10,6 +10,10 @@
 
 namespace warpcall {
 
+// Takes as many descriptors as the hard limit allows, where the usual soft one is 1024 and may be
+// under kAway. gRPC 1.51 stops listening for good when accept fails for want of one.
+void RaiseDescriptorLimit();
+
 // In the new process: the first of the descriptors passed, the others follow. Above what a process
 // just started has open.
 inline constexpr int kInheritedFirst = 64;

@@ -5,7 +5,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <sys/resource.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -42,15 +41,6 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
-// gRPC 1.51 stops listening for good when accept fails for want of a descriptor, and the usual soft
-// limit is 1024: take what the hard one allows.
-void RaiseDescriptorLimit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 std::string WithPort(const std::string& address, int port) {
   if (absl::StartsWith(address, "unix:")) return address;
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
@@ -75,7 +65,6 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   // Explicit: the plugin registers itself only where its library is linked whole.
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::EnableDefaultHealthCheckService(true);
-  RaiseDescriptorLimit();
   std::unique_ptr<GrpcServer> server(new GrpcServer(deps));
   grpc::ServerBuilder builder;
   SetChannelArguments(&builder);

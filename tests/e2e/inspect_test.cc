@@ -367,6 +367,11 @@ TEST_F(InspectTest, DrainingFinishesWhatRunsAndRefusesMore) {
   std::atomic<bool> done{false};
   v1::BenchmarkRequest request = BenchmarkOf("gelu", {{1 << 20}});
   request.set_iterations(100'000);  // until the rows' time is up, some seconds
+  // The server's own, of its devices' ceilings, would be taken for it.
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Sum("warpcall_device_bandwidth_ceiling_bytes_per_second") > 0 &&
+           ChildrenOf(server_.pid()) == 0;
+  }));
   std::thread benchmark([&] {
     const BenchmarkReply reply = Benchmark(request);
     EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
