@@ -114,9 +114,8 @@ TEST(ProfileRowsTest, WhatPassedNoQueueHasNone) {
   Watched watched = TwoRuns();
   for (ProfiledRun& run : watched.runs) run.queue_ns = -1;
   for (const ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name, "queue");
-  for (const json& event :
-       json::parse(ChromeTrace(watched, {"cuda:0", "gelu", "vector", "", ""}))["traceEvents"])
-    EXPECT_NE(event["name"], "queue");
+  const json trace = json::parse(ChromeTrace(watched, {"cuda:0", "gelu", "vector", "", ""}));
+  for (const json& event : trace["traceEvents"]) EXPECT_NE(event["name"], "queue");
 }
 
 TEST(ProfileRowsTest, NothingWatchedGivesNoDeviceRows) {
