@@ -45,7 +45,7 @@ class CallbackThreads {
       if (name != "nexting_thread") continue;  // as gRPC 1.51 names them
       files_.push_back(open((task.path() / "schedstat").c_str(), O_RDONLY | O_CLOEXEC));
     }
-    EXPECT_GE(files_.size(), 2u);
+    EXPECT_GE(files_.size(), 1u);  // gRPC starts the second when the first has work
   }
   ~CallbackThreads() {
     for (const int file : files_) close(file);

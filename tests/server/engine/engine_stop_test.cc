@@ -27,14 +27,19 @@ class EngineStopTest : public testing::EngineTest {
 
   // Submits and waits until lanes work on all of them.
   void StartAll(std::vector<std::unique_ptr<Job>> jobs) {
-    absl::BlockingCounter begun(static_cast<int>(jobs.size()));
-    control_[0].on_operation = [&begun](const char* operation) {
-      if (std::string(operation) == "begin") begun.DecrementCount();
+    // Lanes may still be in it when this returns.
+    struct Begun {
+      std::atomic<int> left;
+      absl::Notification all;
+    };
+    const auto begun = std::make_shared<Begun>();
+    begun->left = static_cast<int>(jobs.size());
+    control_[0].on_operation = [begun](const char* operation) {
+      if (std::string(operation) == "begin" && begun->left.fetch_sub(1) == 1) begun->all.Notify();
       return absl::OkStatus();
     };
     for (std::unique_ptr<Job>& job : jobs) ASSERT_TRUE(engine_->Submit(&job).ok());
-    begun.Wait();
-    control_[0].on_operation = [](const char*) { return absl::OkStatus(); };
+    begun->all.WaitForNotification();
   }
 };
 

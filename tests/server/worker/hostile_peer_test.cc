@@ -261,6 +261,9 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
 }
 
 TEST(HostilePeerTest, AWorkerSurvivesRandomRequests) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "outputs that overlap inputs, as some of these have, race by themselves";
+#endif
   MadServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   std::mt19937 random(20260101);
