@@ -168,8 +168,7 @@ class Session:
             program, *arguments = shlex.split(command.rstrip("& "))
             check(program == "build/release/bin/warpcalld", f"in the background: {program}")
             return self.start_server(arguments)
-        for shown, kind in (("build/release/bin/", f"{self.build}/bin/"),):
-            command = command.replace(shown, kind)
+        command = command.replace("build/release/bin/", f"{self.build}/bin/")
         in_source = command.startswith("bash deploy/")
         result = subprocess.run(command, shell=True, cwd=self.source if in_source else self.folder,
                                 env=self.environment, capture_output=True, text=True,
