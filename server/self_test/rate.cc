@@ -12,6 +12,9 @@ namespace {
 constexpr int64_t kLongEnoughNs = 1'000'000;
 constexpr int64_t kElementsMin = 1024;
 constexpr int kRuns = 2;
+// What others do on the machine, and threads that wait for a core, only add: what seems to be long
+// has to be so again.
+constexpr int kRunsOfLong = 4;
 // FLOPs beside bytes that take all the time.
 constexpr double kFree = 1e9;
 // Shorter copies are two looks at the clock.
@@ -36,6 +39,18 @@ absl::StatusOr<bool> FlopsGrowFaster(const RatePlan& plan) {
   const Work few = plan.op->work(small);
   const Work many = plan.op->work(large);
   return Rate(many.flops, many.bytes) > 1.5 * Rate(few.flops, few.bytes);
+}
+
+absl::StatusOr<TimedRun> BestRun(const Work& work,
+                                 absl::FunctionRef<absl::StatusOr<StreamTimes>()> run) {
+  TimedRun best = {work, {}};
+  int runs = kRuns;
+  for (int i = 0; i < runs; ++i) {
+    ASSIGN_OR_RETURN(const StreamTimes times, run());
+    if (i == 0 || TotalNs(times) < TotalNs(best.times)) best.times = times;
+    if (i == kRuns - 1 && best.times.kernel_ns >= kLongEnoughNs) runs = kRunsOfLong;
+  }
+  return best;
 }
 
 }  // namespace
@@ -67,13 +82,10 @@ absl::StatusOr<ServiceRate> MeasureRate(
   for (int64_t elements = kElementsMin; elements <= plan.elements_max;
        elements *= plan.elements_step) {
     ASSIGN_OR_RETURN(const Problem problem, ProblemOf(plan, elements));
-    large = {plan.op->work(problem), {}};
-    for (int i = 0; i < kRuns; ++i) {
-      ASSIGN_OR_RETURN(const StreamTimes times, run(problem));
-      if (i == 0 || TotalNs(times) < TotalNs(large.times)) large.times = times;
-    }
-    if (elements == kElementsMin) small = large;
-    if (large.times.kernel_ns >= kLongEnoughNs) break;
+    ASSIGN_OR_RETURN(large, BestRun(plan.op->work(problem), [&] { return run(problem); }));
+    // A smaller problem that took longer was held up, for good in a library that made itself ready.
+    if (elements == kElementsMin || TotalNs(large.times) < TotalNs(small.times)) small = large;
+    if (large.times.kernel_ns - small.times.kernel_ns >= kLongEnoughNs) break;
   }
   return RateOf(small, large, kind);
 }

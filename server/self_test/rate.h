@@ -38,8 +38,8 @@ struct RatePlan {
   double memory_bytes_per_ns = 10;
 };
 
-// Runs larger and larger problems until one keeps the kernel busy for a millisecond, each twice
-// for the better time. What `run` refuses ends it.
+// Runs larger and larger problems until one keeps the kernel busy for a millisecond more than the
+// smallest did, each a few times for the best. What `run` refuses ends it.
 absl::StatusOr<ServiceRate> MeasureRate(
     const RatePlan& plan, absl::FunctionRef<absl::StatusOr<StreamTimes>(const Problem&)> run);
 
