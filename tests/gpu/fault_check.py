@@ -17,7 +17,7 @@ import time
 import grpc
 import numpy as np
 
-from service_check import FLOAT32, Client, Problem, Server, load_messages
+from differential import FLOAT32, Client, Problem, Server, load_messages
 from workers_check import gpus_of, softmax_request
 
 HEALTHY_AGAIN_SECONDS_MAX = 3

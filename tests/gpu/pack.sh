@@ -30,5 +30,6 @@ protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.
   warpcall/v1/warpcall.proto
 # That machine has nvml.h, which this one need not have.
 cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
-cp tests/gpu/run.sh tests/gpu/{service,workers,fault,inspect}_check.py "$out/"
+cp tests/gpu/run.sh tests/gpu/{service,workers,fault,inspect}_check.py \
+  tests/differential/differential.py "$out/"
 du -sh "$out"

@@ -16,8 +16,8 @@ import time
 
 import numpy as np
 
-from service_check import (CLIENTS, FLOAT32, WARM_REQUESTS, Client, Problem, Server, gelu_request,
-                           load_messages, run_clients)
+from differential import FLOAT32, Client, Mix, Problem, Server, load_messages, run_clients
+from service_check import CLIENTS, WARM_REQUESTS, gelu_request
 
 # How far the most served may be from the least.
 BALANCE_MAX = 1.15
@@ -49,14 +49,14 @@ def check_spread(pack):
     named = [client.execute(Problem("gelu", random.Random(i), np.random.default_rng(i)).request(
         messages, device=gpu)).device == gpu for i in range(20) for gpu in gpus]
     before = server.metrics()
-    _, failures, _, devices = run_clients(pack, server, 2 * WARM_REQUESTS, 77)
+    tally = run_clients(pack, server, Mix(CLIENTS, 2 * WARM_REQUESTS, seed=77))
     after = server.metrics()
     key = 'warpcall_device_busy_seconds_total{device="%s"}'
     busy = {gpu: after[key % gpu] - before[key % gpu] for gpu in gpus}
-    counts = [devices[gpu] for gpu in gpus]
-    print(f"requests by device: {dict(devices)}; busy seconds {busy}; names honoured: {all(named)}")
+    counts = [tally.devices[gpu] for gpu in gpus]
+    print(f"requests by device: {dict(tally.devices)}; busy seconds {busy}; names honoured: {all(named)}")
     even = max(counts) <= 1.2 * min(counts)
-    return server.stop() == 0 and all(named) and not failures and even
+    return server.stop() == 0 and all(named) and not tally.failures and even
 
 
 # ---- balance ----------------------------------------------------------------------------------------
