@@ -38,7 +38,7 @@ Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memo
       staging(std::move(staging_memory)),
       scheduler({options.queue, LanesOf(*device, options),
                  device->properties().kind == DeviceKind::kCpu ? 0 : options.lane_spin_ns,
-                 options.clock, &staging}),
+                 options.clock, &staging, options.threads}),
       busy(options.clock) {}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Registry& registry,
@@ -66,18 +66,22 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
   balancer_.AddDevice();
   Device* const opened = runner.device.get();
-  const LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
-                             &copiers_, &limits_,          [this] { NoteLoss(); }};
+  LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
+                       &copiers_, &limits_,          [this] { NoteLoss(); }};
   const int lanes = LanesOf(*opened, options);
   for (int i = 0; i < lanes; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
                                    ? CreateLocalExecutor(opened, options.clock)
                                    : options.create_executor(opened));
-    runner.lanes.push_back(std::make_unique<LaneThread>(shared, std::move(executor)));
+    Lane* const lane =
+        runner.lanes.emplace_back(std::make_unique<Lane>(shared, std::move(executor))).get();
+    if (options.threads)
+      runner.threads.push_back(std::make_unique<LaneThread>(&runner.scheduler, lane));
   }
   if (options.run_by_caller_ns_max == 0 || opened->properties().kind != DeviceKind::kCpu)
     return absl::OkStatus();
+  shared.scheduler = nullptr;
   for (int i = 0; i < lanes; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, CreateLocalExecutor(opened, options.clock));
@@ -268,6 +272,13 @@ void Engine::NoteBandwidth(int device, double bytes_per_second) {
 
 double Engine::bandwidth(int device) const {
   return runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second.load();
+}
+
+Engine::Parts Engine::parts(int device) {
+  Runner& runner = *runners_[static_cast<size_t>(device)];
+  Parts parts = {&runner.staging, &runner.scheduler, {}};
+  for (const std::unique_ptr<Lane>& lane : runner.lanes) parts.lanes.push_back(lane.get());
+  return parts;
 }
 
 std::vector<DeviceSnapshot> Engine::Snapshot() const {

@@ -43,6 +43,9 @@ struct EngineOptions {
   // stopped.
   int64_t run_ns_max = kNoDeadline;
   Clock clock = MonotonicNs;
+  // Whether lanes and schedulers have threads. False: whoever has the engine does what those would
+  // do, in an order and at times of its own: see Engine::parts.
+  bool threads = true;
   // What carries out a lane's jobs. Null: a stream of the device, in this process.
   std::function<absl::StatusOr<std::unique_ptr<Executor>>(Device*)> create_executor;
   // Called once, on any thread, when every device of the first one's kind was lost: what the server
@@ -125,6 +128,15 @@ class Engine {
 
   std::vector<DeviceSnapshot> Snapshot() const;
 
+  // What a device's threads work on: each lane's carries what TryNext finds until that is over, and
+  // one ends what starves. For whoever does so in their place. REQUIRES: there are no threads.
+  struct Parts {
+    StagingPool* staging;
+    Scheduler* scheduler;
+    std::vector<Lane*> lanes;
+  };
+  Parts parts(int device);
+
  private:
   struct CallerLane;
   struct Runner {
@@ -138,7 +150,8 @@ class Engine {
     std::atomic<double> bandwidth_bytes_per_second{0};  // measured; 0: not yet
     // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
-    std::vector<std::unique_ptr<LaneThread>> lanes;  // last: they use the others
+    std::vector<std::unique_ptr<Lane>> lanes;
+    std::vector<std::unique_ptr<LaneThread>> threads;  // last: they use the others
   };
   struct CallerLane {
     CallerLane(const LaneShared& shared, std::unique_ptr<Executor> executor)

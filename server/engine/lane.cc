@@ -56,43 +56,41 @@ void Lane::BindThread() {
   executor_->BindThread().IgnoreError();
 }
 
-LaneThread::LaneThread(const LaneShared& shared, std::unique_ptr<Executor> executor)
-    : scheduler_(shared.scheduler), lane_(shared, std::move(executor)), thread_([this] {
-        lane_.BindThread();
-        while (std::unique_ptr<Job> job = scheduler_->Next()) {
-          const uint64_t id = job->key.id;
-          lane_.Carry(std::move(job));
-          scheduler_->Finished(id);
-        }
+LaneThread::LaneThread(Scheduler* scheduler, Lane* lane)
+    : thread_([scheduler, lane] {
+        lane->BindThread();
+        while (std::unique_ptr<Job> job = scheduler->Next()) lane->Carry(std::move(job));
       }) {}
 
 void Lane::Carry(std::unique_ptr<Job> job) {
-  job->trace->queue_ns = shared_.limits->clock() - job->submitted_ns;
-  StagingBuffers outputs;
-  shared_.busy->Enter();
-  absl::Status status = Run(*job, &outputs);
-  shared_.busy->Leave();
-  if (!status.ok() && !shared_.device->healthy()) {
-    job->trace->reject_reason = RejectReason::kDeviceLost;
-    shared_.on_lost();
+  absl::Status status;
+  {
+    const Phase phase("job", job->key.id);
+    status = Begin(std::move(job));
+    if (status.ok()) status = Run();
   }
-  job->staging.clear();
-  EndJob(std::move(job), std::move(status), std::move(outputs));
+  End(std::move(status));
 }
 
-absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
-  const Phase phase("job", job.key.id);
-  RETURN_IF_ERROR(CheckStillWanted(job, shared_.limits->clock()));
-  const int64_t start_ns = shared_.limits->clock();
-  CopyIn(job);
-  RETURN_IF_ERROR(CheckStillWanted(job, shared_.limits->clock()));
+absl::Status Lane::Begin(std::unique_ptr<Job> job) {
+  job_ = std::move(job);
+  start_ns_ = shared_.limits->clock();
+  job_->trace->queue_ns = start_ns_ - job_->submitted_ns;
+  shared_.busy->Enter();
+  RETURN_IF_ERROR(CheckStillWanted(*job_, start_ns_));
+  CopyIn(*job_);
+  return CheckStillWanted(*job_, shared_.limits->clock());
+}
+
+absl::Status Lane::Run() {
+  Job& job = *job_;
   absl::InlinedVector<StagingRange, 3> ranges;
   for (const StagingBuffer& buffer : job.staging) ranges.push_back({buffer.data(), buffer.bytes()});
-  const RunWatch watch(job, *shared_.limits, start_ns);
+  const RunWatch watch(job, *shared_.limits, start_ns_);
   job.watch = &watch;
   absl::Status status = executor_->Run(job, ranges);
   job.watch = nullptr;
-  const int64_t taken_ns = shared_.limits->clock() - start_ns;
+  const int64_t taken_ns = shared_.limits->clock() - start_ns_;
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
     shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
     return stopped;
@@ -102,9 +100,23 @@ absl::Status Lane::Run(Job& job, StagingBuffers* outputs) {
   // with it, a search of 100 ms is expected of every request, and sends others to another device.
   shared_.history->Note(job.row->id, job.trace->work, job.trace->copy_in_ns + job.trace->device_ns);
   job.trace->ran = true;
-  for (size_t i = job.inputs.size(); i < job.staging.size(); ++i)
-    outputs->push_back(std::move(job.staging[i]));
   return absl::OkStatus();
+}
+
+void Lane::End(absl::Status status) {
+  Job& job = *job_;
+  shared_.busy->Leave();
+  if (!status.ok() && !shared_.device->healthy()) {
+    job.trace->reject_reason = RejectReason::kDeviceLost;
+    shared_.on_lost();
+  }
+  StagingBuffers outputs;
+  for (size_t i = job.inputs.size(); status.ok() && i < job.staging.size(); ++i)
+    outputs.push_back(std::move(job.staging[i]));
+  job.staging.clear();
+  const uint64_t id = job.key.id;
+  EndJob(std::move(job_), std::move(status), std::move(outputs));
+  if (shared_.scheduler != nullptr) shared_.scheduler->Finished(id);
 }
 
 void Lane::CopyIn(Job& job) {

@@ -38,7 +38,7 @@ class BusyMeter {
 // What the lanes of one device share; outlives them.
 struct LaneShared {
   Device* device;
-  Scheduler* scheduler;
+  Scheduler* scheduler;  // whose jobs the lane carries; null: those that a caller brings
   BusyMeter* busy;
   ServiceHistory* history;
   cpu::ThreadPool* copiers;       // for large inputs
@@ -56,27 +56,36 @@ class Lane {
   // Runs the job, which has its staging, and ends it.
   void Carry(std::unique_ptr<Job> job);
 
+  // The steps that Carry is made of, one job at a time. An error goes to End at once.
+  //
+  // Copies the job's inputs in, unless nobody waits for it any more.
+  absl::Status Begin(std::unique_ptr<Job> job);
+  // REQUIRES: Begin has returned OK.
+  absl::Status Run();
+  void End(absl::Status status);
+
  private:
-  absl::Status Run(Job& job, StagingBuffers* outputs);
   void CopyIn(Job& job);
 
   const LaneShared shared_;
   const std::unique_ptr<Executor> executor_;
+  // From Begin to End.
+  std::unique_ptr<Job> job_;
+  int64_t start_ns_ = 0;
 };
 
-// A lane with a thread of its own, which takes jobs from the device's queue.
+// A lane's own thread, which takes jobs from the device's queue.
 class LaneThread {
  public:
-  LaneThread(const LaneShared& shared, std::unique_ptr<Executor> executor);
+  // Both outlive it.
+  LaneThread(Scheduler* scheduler, Lane* lane);
   // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
   ~LaneThread() { thread_.join(); }
   LaneThread(const LaneThread&) = delete;
   LaneThread& operator=(const LaneThread&) = delete;
 
  private:
-  Scheduler* const scheduler_;
-  Lane lane_;
-  std::thread thread_;  // last: runs on all of the above
+  std::thread thread_;
 };
 
 }  // namespace warpcall

@@ -16,7 +16,6 @@ constexpr int64_t kPushbackMsMax = 5'000;
 // A job for which there is no staging waits so long for others to give theirs back: a client that
 // reads its answers slower than that must not hold up the rest.
 constexpr int64_t kStarvedNsMax = 2'000'000'000;
-constexpr absl::Duration kStarvedCheckPeriod = absl::Milliseconds(100);
 // How long a caller should stay away then.
 constexpr int64_t kStagingPushbackMs = 100;
 
@@ -49,7 +48,7 @@ double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {
   if (options_.staging == nullptr) return;
   options_.staging->OnReturn([this] { StagingReturned(); });
-  watcher_ = std::thread([this] { Watch(); });
+  if (options_.thread) watcher_ = std::thread([this] { Watch(); });
 }
 
 Scheduler::~Scheduler() {
@@ -62,7 +61,7 @@ Scheduler::~Scheduler() {
     ending_ = true;
     watch_.Signal();
   }
-  watcher_.join();
+  if (watcher_.joinable()) watcher_.join();
 }
 
 int64_t Scheduler::WaitNs(int64_t work_ns) const {
@@ -209,6 +208,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     // A lane that spins takes the first job; whoever takes one calls the next.
     if (!spinning_ || waiting_.load()[0] > 1) CallIdle();
     if (!watching_) watch_.Signal();
+    watching_ = true;
   }
   End(std::move(displaced));
   return absl::OkStatus();
@@ -226,10 +226,10 @@ absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
 
 void Scheduler::CallIdle() {
   if (idle_.empty()) return;
-  Idle* const idle = idle_.back();
+  Seeker* const seeker = idle_.back();
   idle_.pop_back();
-  idle->is_called = true;
-  idle->called.Signal();
+  seeker->sleeps = false;
+  seeker->called.Signal();
 }
 
 void Scheduler::CallAllIfOver() {
@@ -244,15 +244,36 @@ std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
 }
 
 std::unique_ptr<Job> Scheduler::Next() {
+  Seeker self;
   absl::MutexLock lock(&mutex_);
-  for (bool spun = false;; spun = true) {
-    if (std::unique_ptr<Job> job = TakeNext()) return job;
-    if (closed_ && waiting_.empty()) return nullptr;
-    if (!spun && !spinning_ && options_.spin_ns > 0 && waiting_.empty())
+  for (;;) {
+    Found found = Look(&self);
+    if (found.job != nullptr || found.over) return std::move(found.job);
+    if (self.spins)
       Spin();
     else
-      Sleep();
+      Sleep(&self);
   }
+}
+
+Scheduler::Found Scheduler::TryNext(Seeker* seeker) {
+  absl::MutexLock lock(&mutex_);
+  return Look(seeker);
+}
+
+Scheduler::Found Scheduler::Look(Seeker* seeker) {
+  if (std::exchange(seeker->spins, false)) spinning_ = false;
+  const bool first = !std::exchange(seeker->has_looked, true);
+  Found found = {TakeNext()};
+  found.over = found.job == nullptr && closed_ && waiting_.empty();
+  if (found.job != nullptr || found.over) return found;
+  if (first && !spinning_ && options_.spin_ns > 0 && waiting_.empty()) {
+    seeker->spins = spinning_ = true;
+  } else {
+    seeker->sleeps = true;
+    idle_.push_back(seeker);
+  }
+  return found;
 }
 
 // A job that was taken for a short one counts from when it has turned out to be long.
@@ -313,19 +334,28 @@ absl::Status Scheduler::CheckStaging(const Job& job) const {
 
 void Scheduler::Watch() {
   for (;;) {
-    DisplacedJobs starved;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (ending_) return;
-      starved = TakeStarved();
-      watching_ = !waiting_.empty();
-      if (starved.empty() && watching_)
-        watch_.WaitWithDeadline(&mutex_, absl::Now() + kStarvedCheckPeriod);
-      else if (starved.empty())
-        watch_.Wait(&mutex_);
-    }
-    End(std::move(starved));
+    EndStarved();
+    absl::MutexLock lock(&mutex_);
+    if (watching_ && !ending_)
+      watch_.WaitWithDeadline(&mutex_, absl::Now() + absl::Nanoseconds(kStarvedCheckPeriodNs));
+    while (!watching_ && !ending_) watch_.Wait(&mutex_);
+    if (ending_) return;
   }
+}
+
+void Scheduler::EndStarved() {
+  DisplacedJobs starved;
+  {
+    absl::MutexLock lock(&mutex_);
+    starved = TakeStarved();
+    watching_ = !waiting_.empty();
+  }
+  End(std::move(starved));
+}
+
+bool Scheduler::watches() const {
+  absl::MutexLock lock(&mutex_);
+  return watching_;
 }
 
 Scheduler::DisplacedJobs Scheduler::TakeStarved() {
@@ -355,20 +385,16 @@ void Scheduler::StagingReturned() {
 }
 
 void Scheduler::Spin() {
-  spinning_ = true;
   mutex_.Unlock();
   const int64_t give_up_ns = clock_() + options_.spin_ns;
   while (!work_waits_.load(std::memory_order_acquire) && clock_() < give_up_ns) {
   }
   mutex_.Lock();
-  spinning_ = false;
 }
 
 // Until called.
-void Scheduler::Sleep() {
-  Idle self;
-  idle_.push_back(&self);
-  while (!self.is_called) self.called.Wait(&mutex_);
+void Scheduler::Sleep(Seeker* seeker) {
+  while (seeker->sleeps) seeker->called.Wait(&mutex_);
 }
 
 void Scheduler::Finished(uint64_t id) {

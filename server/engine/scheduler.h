@@ -39,6 +39,9 @@ struct SchedulerOptions {
   int64_t spin_ns = 0;  // how long a lane that has no more to do looks for more before it sleeps
   Clock clock = MonotonicNs;
   StagingPool* staging = nullptr;  // from which jobs get theirs; outlives the scheduler
+  // Whether a thread of the scheduler's own calls EndStarved. False: whoever has the scheduler
+  // does.
+  bool thread = true;
 };
 
 // Thread-safe.
@@ -71,9 +74,33 @@ class Scheduler {
 
   // The next job, with its staging, waiting for one; null once closed and empty. Jobs for which
   // there is no staging let others pass, and end with RESOURCE_EXHAUSTED after two seconds, whether
-  // or not a lane is here to ask for them: on a thread of the scheduler's own. Of several lanes one
-  // is kept for short work: jobs that may be long wait while all others have such.
+  // or not a lane is here to ask for them: see EndStarved. Of several lanes one is kept for short
+  // work: jobs that may be long wait while all others have such.
   std::unique_ptr<Job> Next();
+
+  // A lane that looks for a job, from its first look until one finds a job, or that there will be
+  // none.
+  struct Seeker {
+    bool has_looked = false;
+    bool spins = false;   // is to look again when there is work, or when it has done so for long
+    bool sleeps = false;  // is to look again when this has become false, which is when it is called
+    absl::CondVar called;
+  };
+  struct Found {
+    std::unique_ptr<Job> job;
+    bool over = false;  // closed and empty
+  };
+  // One look: Next without the waits between looks. With neither a job nor `over`, `seeker` must
+  // stay until it has looked again, which it does as it then says.
+  Found TryNext(Seeker* seeker);
+
+  // Ends jobs for which there has been no staging for two seconds. Called within
+  // kStarvedCheckPeriod of the last time while `watches`: by the scheduler's own thread, if it has
+  // one.
+  void EndStarved();
+  bool watches() const;
+  static constexpr int64_t kStarvedCheckPeriodNs = 100'000'000;
+
   // Staging for a job from Pass. False when there is none at present.
   bool TakeStaging(Job* job) const;
   // Staging came back.
@@ -102,11 +129,6 @@ class Scheduler {
   QueueSnapshot Snapshot() const;
 
  private:
-  // A lane in Next without a job.
-  struct Idle {
-    absl::CondVar called;
-    bool is_called = false;
-  };
   // Jobs that lost their place, and why: to be ended when the lock is free.
   struct Displaced {
     std::unique_ptr<Job> job;
@@ -130,11 +152,12 @@ class Scheduler {
   // Whether work that may be long must wait, so that a lane is left for what is not.
   bool HoldsBackLong() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HoldsBack(Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What the scheduler's own thread does: ends jobs that starve.
+  Found Look(Seeker* seeker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the scheduler's own thread does.
   void Watch();
   DisplacedJobs TakeStarved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sleep(Seeker* seeker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends the lanes away when nothing will come any more.
   void CallAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -146,7 +169,7 @@ class Scheduler {
   const Clock& clock_ = options_.clock;
   mutable absl::Mutex mutex_;
   // The one that became idle last is called first: its core's caches still know the work.
-  std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Seeker*> idle_ ABSL_GUARDED_BY(mutex_);
   // As many jobs were waiting as may, and nobody has found it otherwise since.
   mutable std::atomic<bool> was_full_{false};
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
@@ -156,7 +179,7 @@ class Scheduler {
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar watch_;
-  bool watching_ ABSL_GUARDED_BY(mutex_) = false;  // looks again by itself, needs no call
+  bool watching_ ABSL_GUARDED_BY(mutex_) = false;  // EndStarved is to be called again
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread watcher_;  // last: runs on all of the above
 };

@@ -2,7 +2,7 @@
 // protobuf `bytes` field (what generated code makes of it), and warpcalld, side by side in one run.
 // Each server is a process of its own; a caller on each connection calls in a closed loop.
 //
-//   warpcall_transport_bench [--quick] [--readme] [--json FILE] ...      --help says the rest
+//   warpcall_transport_bench [--quick] [--benchmarks_md] [--json FILE] ...   --help says the rest
 //
 // Latencies are a client's, server CPU that of the server's process (workers of several GPUs not
 // counted). No exit status depends on timings: 1 says that a call failed or an answer was wrong.
@@ -154,20 +154,21 @@ absl::Status TransportBench::MeasurePoint(const Point& point) {
 }
 
 absl::Status TransportBench::MeasureAll() {
-  if (!options_.readme) std::printf("%s", TableHeading().c_str());
+  if (!options_.benchmarks_md) std::printf("%s", TableHeading().c_str());
   for (Transport transport : options_.transports) {
     for (int connections : options_.connections) {
-      // Of a Unix socket the README's table has one connection's small requests only.
-      if (options_.readme && transport == Transport::kUnix && connections != 1) continue;
+      // Of a Unix socket BENCHMARKS.md has one connection's small requests only.
+      if (options_.benchmarks_md && transport == Transport::kUnix && connections != 1) continue;
       for (size_t bytes : options_.sizes) {
-        if (options_.readme && transport == Transport::kUnix && bytes > kSmallBytesMax) continue;
+        if (options_.benchmarks_md && transport == Transport::kUnix && bytes > kSmallBytesMax)
+          continue;
         const Point point = {transport, connections, bytes};
         if (std::string reason = SkipReason(point); !reason.empty()) {
           skipped_.push_back(std::move(reason));
           continue;
         }
         RETURN_IF_ERROR(MeasurePoint(point));
-        if (options_.readme)
+        if (options_.benchmarks_md)
           std::fprintf(stderr, "%s", TableLines(results_, point).c_str());
         else
           std::printf("%s", TableLines(results_, point).c_str());
@@ -175,7 +176,7 @@ absl::Status TransportBench::MeasureAll() {
       }
     }
   }
-  if (options_.readme) std::printf("%s", ReadmeTable(results_).c_str());
+  if (options_.benchmarks_md) std::printf("%s", BenchmarksTable(results_).c_str());
   for (const std::string& reason : skipped_) std::printf("\n%s\n", reason.c_str());
   return absl::OkStatus();
 }

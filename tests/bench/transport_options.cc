@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-// What --quick and --readme leave out, unless it is asked for by name.
+// What --quick and --benchmarks_md leave out, unless it is asked for by name.
 const std::vector<uint64_t> kQuickSizes = {64, 4 << 10, 1 << 20, 16 << 20};
-const std::vector<int> kShortConnections = {1, kReadmeConnections};
+const std::vector<int> kShortConnections = {1, kBenchmarksConnections};
 constexpr double kQuickSeconds = 0.4;
 
 const std::map<std::string, Transport> kTransports = {{"tcp", Transport::kTcp},
@@ -83,11 +83,12 @@ void FillContenders(const Names& names, TransportOptions* options) {
 
 // Smaller sets where the command line names none.
 void Shorten(const CLI::App& app, const Names& names, TransportOptions* options) {
-  if ((names.quick || options->readme) && app.count("--connections") == 0)
+  if ((names.quick || options->benchmarks_md) && app.count("--connections") == 0)
     options->connections = kShortConnections;
   if (!names.quick) return;
   if (app.count("--sizes") == 0) options->sizes = kQuickSizes;
-  if (app.count("--transports") == 0 && !options->readme) options->transports = {Transport::kTcp};
+  if (app.count("--transports") == 0 && !options->benchmarks_md)
+    options->transports = {Transport::kTcp};
   if (app.count("--seconds") == 0) options->seconds = kQuickSeconds;
 }
 
@@ -109,8 +110,9 @@ bool ParseOptions(int argc, char** argv, TransportOptions* options, int* exit_st
   app.add_option("--echo_arguments", options->echo_arguments,
                  "NAME=VALUE,...: integer channel arguments of gRPC for echo_defaults");
   app.add_option("--json", options->json_path, "Write the results to this file, too");
-  app.add_flag("--readme", options->readme,
-               "Print the README's table: one and eight connections, and a Unix socket's p50");
+  app.add_flag(
+      "--benchmarks_md", options->benchmarks_md,
+      "Print the table of BENCHMARKS.md: one and eight connections, and a Unix socket's p50");
   app.add_flag("--quick", names.quick, "Fewer and shorter points: less than a minute");
   try {
     app.parse(argc, argv);

@@ -29,7 +29,7 @@ struct TransportOptions {
   std::vector<std::string> server_flags = {};
   std::string echo_arguments = {};  // NAME=VALUE,... for kEchoDefaults
   std::string json_path = {};
-  bool readme = false;
+  bool benchmarks_md = false;
 };
 
 // False when the program should end with `exit_status`.

@@ -35,7 +35,8 @@ std::string DifferenceText(const Row& row, std::optional<double> echo_p50_us) {
   return absl::StrFormat("%+.1f", row.figures.p50_us - *echo_p50_us);
 }
 
-std::string ReadmeCells(const Results& results, const Point& point, const Contender& contender) {
+std::string BenchmarksCells(const Results& results, const Point& point,
+                            const Contender& contender) {
   const Figures* figures = results.Find(point, contender);
   if (figures == nullptr) return absl::StrJoin(std::vector<std::string>(4, kAbsent), " | ");
   return absl::StrFormat(
@@ -96,12 +97,12 @@ std::string TableLines(const Results& results, const Point& point) {
   return text;
 }
 
-std::string ReadmeTable(const Results& results) {
+std::string BenchmarksTable(const Results& results) {
   std::string text = absl::StrFormat(
       "| bytes | what | p50 us | requests/s | GB/s each way | of the echo | %1$d connections: p50 "
       "us | requests/s | GB/s each way | of the echo "
       "|\n|---|---|---|---|---|---|---|---|---|---|\n",
-      kReadmeConnections);
+      kBenchmarksConnections);
   std::vector<size_t> small_bytes;
   for (const Row& row : results.rows()) {
     const size_t bytes = row.point.bytes;
@@ -111,8 +112,9 @@ std::string ReadmeTable(const Results& results) {
     if (!(row.point == Point{Transport::kTcp, 1, bytes})) continue;
     absl::StrAppend(
         &text, "| ", SizeText(bytes), " | ", ContenderName(row.contender), " | ",
-        ReadmeCells(results, row.point, row.contender), " | ",
-        ReadmeCells(results, {Transport::kTcp, kReadmeConnections, bytes}, row.contender), " |\n");
+        BenchmarksCells(results, row.point, row.contender), " | ",
+        BenchmarksCells(results, {Transport::kTcp, kBenchmarksConnections, bytes}, row.contender),
+        " |\n");
   }
   std::vector<std::string> sentences;
   for (size_t bytes : small_bytes)

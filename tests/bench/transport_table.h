@@ -41,10 +41,10 @@ inline constexpr size_t kSmallBytesMax = size_t{64} << 10;
 std::string TableHeading();
 std::string TableLines(const Results& results, const Point& point);
 
-// The README's shorter table: one and eight connections over TCP side by side, and a sentence about
-// small requests over a Unix socket.
-inline constexpr int kReadmeConnections = 8;
-std::string ReadmeTable(const Results& results);
+// The shorter table of BENCHMARKS.md: one and eight connections over TCP side by side, and a
+// sentence about small requests over a Unix socket.
+inline constexpr int kBenchmarksConnections = 8;
+std::string BenchmarksTable(const Results& results);
 
 nlohmann::json ToJson(const Results& results);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """README's commands, run as they stand there, against a server of their own; what they print and
-write is compared with what README shows, but for measured figures.
+write is compared with what README shows, but for measured figures. Commands of CONTRIBUTING that
+build or test are not run; what they name must exist: presets, targets, tests, scripts' options.
 
     readme_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -201,29 +202,92 @@ def check_cpp(readme, source):
         check(found, "no test has README's lines:\n" + "\n".join(block))
 
 
+# ---- CONTRIBUTING ----------------------------------------------------------------------------------
+
+def check_preset(source, words):
+    presets = json.loads((source / "CMakePresets.json").read_text(encoding="utf-8"))
+    names = {preset["name"] for preset in presets["configurePresets"] if not preset.get("hidden")}
+    check(words[2] in names, f"there is no preset {words[2]}")
+
+
+def output_of(command, message):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    check(result.returncode == 0, f"{message}: {result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def check_build(session, words):
+    """The targets of `cmake --build FOLDER --target ...` are known where FOLDER is this build."""
+    if words[2] != "build/release":
+        return
+    targets = words[words.index("--target") + 1:] if "--target" in words else []
+    output_of(["ninja", "-C", session.build, "-n", *targets], f"not to be built: {targets}")
+
+
+def check_tests(session, words):
+    """`ctest --test-dir FOLDER -R|-L PATTERN` selects something."""
+    listed = output_of(["ctest", "--test-dir", session.build, "-N", *words[3:]], "ctest")
+    check(not listed.rstrip().endswith("Total Tests: 0"), f"{shlex.join(words)} selects no test")
+
+
+def check_script(source, words):
+    """The script exists and knows the options."""
+    check((source / words[1]).is_file(), f"there is no {words[1]}")
+    text = (source / words[1]).read_text(encoding="utf-8")
+    for option in words[2:]:
+        check(not option.startswith("--") or option in text, f"{words[1]} knows no {option}")
+
+
+def check_contributing(session, command):
+    """Runs what is quick, and checks what the rest names."""
+    words = shlex.split(command)
+    if words[:2] == ["cmake", "--preset"]:
+        check_preset(session.source, words)
+    elif words[:2] == ["cmake", "--build"]:
+        check_build(session, words)
+    elif words[:2] == ["ctest", "--test-dir"]:
+        check_tests(session, words)
+    elif words[0] == "bash":
+        check_script(session.source, words)
+    else:
+        check(words[0].startswith("build/release/bin/"), f"CONTRIBUTING: {command} is not checked")
+        check_command(session, command, None)
+
+
+# ---- both ------------------------------------------------------------------------------------------
+
+def run_readme(session, readme):
+    used = set()
+    for block in blocks(readme, ""):
+        for command, expected in commands(block):
+            excuse = next((begin for begin in EXCUSED if command.startswith(begin)), None)
+            if command.startswith("bash deploy/") and session.build != session.source / "build/release":
+                print(f"not run: {command}: it builds in build/release")
+            elif excuse:
+                used.add(excuse)
+                print(f"not run: {command}: {EXCUSED[excuse]}")
+            else:
+                check_command(session, command, expected)
+                print(f"ok: {command}", flush=True)
+    check(session.server is not None, "README starts no server")
+    check(used == set(EXCUSED), f"README no longer has {set(EXCUSED) - used}")
+
+
 def run_all(source, build, folder):
-    readme = (source / "README.md").read_text(encoding="utf-8")
+    readme, contributing = ((source / name).read_text(encoding="utf-8")
+                            for name in ("README.md", "CONTRIBUTING.md"))
     check_cpp(readme, source)
     for name, shape in INPUTS.items():
         write_npy(folder / name, shape)
     session = Session(source, build, folder)
-    used = set()
     try:
-        for block in blocks(readme, ""):
-            for command, expected in commands(block):
-                excuse = next((begin for begin in EXCUSED if command.startswith(begin)), None)
-                if command.startswith("bash deploy/") and build != source / "build/release":
-                    print(f"not run: {command}: it builds in build/release")
-                elif excuse:
-                    used.add(excuse)
-                    print(f"not run: {command}: {EXCUSED[excuse]}")
-                else:
-                    check_command(session, command, expected)
-                    print(f"ok: {command}", flush=True)
-        check(session.server is not None, "README starts no server")
+        run_readme(session, readme)
+        for block in blocks(contributing, ""):
+            for command, _ in commands(block):
+                check_contributing(session, command)
+                print(f"ok, in CONTRIBUTING: {command}", flush=True)
     finally:
         session.stop_server()
-    check(used == set(EXCUSED), f"README no longer has {set(EXCUSED) - used}")
 
 
 def main():

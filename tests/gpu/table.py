@@ -1,4 +1,4 @@
-"""The README's table of kernels on a GPU, from the output of warpcall_cuda_kernel_bench: table.py BENCH.LOG"""
+"""The table of kernels on a GPU in BENCHMARKS.md, from the output of warpcall_cuda_kernel_bench: table.py BENCH.LOG"""
 
 import re
 import sys

@@ -163,7 +163,7 @@ TEST_F(EngineStopTest, EndAllEndsWhatWaitsAndWhatRuns) {
     ASSERT_TRUE(engine_->Submit(&job).ok());
   }
   engine_->Refuse();
-  EXPECT_FALSE(engine_->AwaitIdle(absl::Milliseconds(1)));
+  EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
   const Engine::Leftovers left = engine_->EndAll();
   EXPECT_EQ(left.waiting, 3);
   EXPECT_EQ(left.running, 2);
@@ -189,7 +189,7 @@ TEST_F(EngineStopTest, EndAllTellsWhatDoesNotStop) {
   ASSERT_TRUE(engine_->Submit(&job).ok());
   reached.Wait();
   EXPECT_EQ(engine_->EndAll().running, 1);
-  EXPECT_FALSE(engine_->AwaitIdle(absl::Milliseconds(1)));
+  EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
   const std::vector<Scheduler::Running> left = engine_->RunningJobs();
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].id, id);

@@ -5,15 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "absl/synchronization/notification.h"
 #include "server/engine/retry_pushback.h"
 #include "server/engine/scheduler.h"
 #include "tests/server/engine/scheduler_fixture.h"
@@ -36,7 +32,8 @@ class StarvingTest : public testing::SchedulerTest {
   Scheduler scheduler_{{.limits = {10, 1000},
                         .lanes = 1,
                         .clock = [this] { return now_ns_.load(); },
-                        .staging = &staging_}};
+                        .staging = &staging_,
+                        .thread = false}};
 
   uint64_t Submit(std::unique_ptr<Job> job) {
     const uint64_t id = job->key.id;
@@ -44,40 +41,21 @@ class StarvingTest : public testing::SchedulerTest {
     return id;
   }
 
-  // How a job ended.
-  class Ending {
-   public:
-    explicit Ending(Job* job) {
-      job->done = [this](absl::Status status, StagingBuffers) {
-        absl::MutexLock lock(&mutex_);
-        status_ = std::move(status);
-        ended_.Signal();
-      };
-    }
-    bool AwaitFor(absl::Duration timeout) {
-      absl::MutexLock lock(&mutex_);
-      if (!status_.has_value()) ended_.WaitWithDeadline(&mutex_, absl::Now() + timeout);
-      return status_.has_value();
-    }
-    absl::Status status() {
-      absl::MutexLock lock(&mutex_);
-      return status_.value_or(absl::UnknownError("not yet"));
-    }
-
-   private:
-    absl::Mutex mutex_;
-    absl::CondVar ended_;
-    std::optional<absl::Status> status_ ABSL_GUARDED_BY(mutex_);
-  };
-
-  // Time goes on until the job has ended. False when that takes ten seconds of real time.
-  bool PassTimeUntil(Ending* job) {
-    for (int i = 0; i < 1000; ++i) {
-      now_ns_ += 500'000'000;
-      if (job->AwaitFor(absl::Milliseconds(10))) return true;
-    }
-    return false;
+  // The status that `job` ends with; OK until then.
+  static std::shared_ptr<absl::Status> EndingOf(Job* job) {
+    auto ending = std::make_shared<absl::Status>();
+    job->done = [ending](absl::Status status, StagingBuffers) { *ending = std::move(status); };
+    return ending;
   }
+
+  // What the scheduler's thread would do in so long a time.
+  void Pass(int64_t ns) {
+    for (; ns > 0 && scheduler_.watches(); ns -= Scheduler::kStarvedCheckPeriodNs) {
+      scheduler_.EndStarved();
+      now_ns_ += Scheduler::kStarvedCheckPeriodNs;
+    }
+  }
+  static constexpr int64_t kSecond = 1'000'000'000;
 };
 
 TEST_F(StarvingTest, AJobWithoutStagingLetsOthersPassAndGoesOnWhenThereIsSome) {
@@ -87,39 +65,48 @@ TEST_F(StarvingTest, AJobWithoutStagingLetsOthersPassAndGoesOnWhenThereIsSome) {
   const uint64_t behind = Submit(MakeLarge(2, 4));  // of the same connection: keeps its place
   const uint64_t passing = Submit(MakeLarge(3, 4096));
   EXPECT_EQ(scheduler_.Next()->key.id, passing);
-  std::thread lane([&] {
-    EXPECT_EQ(scheduler_.Next()->key.id, starving);
-    EXPECT_EQ(scheduler_.Next()->key.id, behind);
-  });
+  Scheduler::Seeker lane;
+  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
+  EXPECT_TRUE(lane.sleeps);
   holder.reset();
-  lane.join();
+  EXPECT_FALSE(lane.sleeps);
+  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, starving);
+  EXPECT_EQ(scheduler_.Next()->key.id, behind);
 }
 
-TEST_F(StarvingTest, WhatStarvesTooLongIsRefused) {
-  Submit(MakeLarge(1, 8 * 4096));
-  const std::unique_ptr<Job> holder = scheduler_.Next();
-  std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  Ending ending(job.get());
-  Submit(std::move(job));
-  std::thread lane([&] { EXPECT_EQ(scheduler_.Next(), nullptr); });
-  EXPECT_TRUE(PassTimeUntil(&ending));
-  EXPECT_EQ(ending.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
-  EXPECT_EQ(RetryPushbackMs(ending.status()), 100);
-  scheduler_.Close();
-  lane.join();
-}
-
-TEST_F(StarvingTest, WhatStarvesTooLongIsRefusedWhileEveryLaneIsBusy) {
+TEST_F(StarvingTest, WhatStarvesForTwoSecondsIsRefused) {
   Submit(MakeLarge(1, 8 * 4096));
   const std::unique_ptr<Job> running = scheduler_.Next();  // and nobody asks for more
   std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  Ending ending(job.get());
+  const auto ending = EndingOf(job.get());
   Submit(std::move(job));
-  ASSERT_TRUE(PassTimeUntil(&ending));
-  EXPECT_EQ(ending.status().code(), absl::StatusCode::kResourceExhausted);
+  Pass(2 * kSecond);
+  EXPECT_TRUE(ending->ok()) << *ending;
+  Pass(Scheduler::kStarvedCheckPeriodNs);
+  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
+  EXPECT_EQ(RetryPushbackMs(*ending), 100);
   EXPECT_EQ(scheduler_.Snapshot().depth, 0);
+  EXPECT_FALSE(scheduler_.watches());
+}
+
+TEST_F(StarvingTest, AThreadOfTheSchedulersOwnEndsWhatStarves) {
+  std::atomic<int64_t> looks{0};  // half a second passes between any two
+  Scheduler scheduler({.limits = {10, 1000},
+                       .clock = [&] { return ++looks * (kSecond / 2); },
+                       .staging = &staging_});
+  const auto holder = staging_.TryAllocate({8 * 4096}, 1);
+  for (int i = 0; i < 2; ++i) {  // it sleeps before either
+    std::unique_ptr<Job> job = MakeLarge(2, 4096);
+    absl::Notification ended;
+    job->done = [&](absl::Status status, StagingBuffers) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      ended.Notify();
+    };
+    EXPECT_TRUE(scheduler.Submit(&job).ok());
+    ended.WaitForNotification();
+    while (scheduler.watches()) std::this_thread::yield();
+  }
 }
 
 TEST_F(StarvingTest, WhatHasStagingAndOnlyWaitsForALaneIsKept) {
@@ -131,9 +118,11 @@ TEST_F(StarvingTest, WhatHasStagingAndOnlyWaitsForALaneIsKept) {
   holder.reset();
   const auto answer = staging_.TryAllocate({4096}, 1);
   std::unique_ptr<Job> job = MakeLarge(4, 8 * 4096);
-  Ending ending(job.get());
+  const auto ending = EndingOf(job.get());
   Submit(std::move(job));
-  ASSERT_TRUE(PassTimeUntil(&ending));  // the last one, for which there still is no room
+  Pass(3 * kSecond);
+  // The last one, for which there still is no room.
+  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, kept}), nullptr);
 }
 

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Keeps BENCHMARKS.md, and what README.md shows of it, together.
+
+    benchmarks.py put TABLE < OUTPUT   puts a benchmark's output into BENCHMARKS.md, then draws
+    benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
+    benchmarks.py check                exit status 1 where `draw` would change something
+
+TABLE is transport, cpu-kernels or gpu-kernels; BENCHMARKS.md says which program's output each takes.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2]
+# The problems of the picture: how the GPU table names them, and how the picture does.
+PICTURED = [
+    ("gelu none, 2^28 bfloat16", "gelu (erf) of 2^28 bfloat16"),
+    ("softmax 65536×1024 bfloat16", "softmax of 65536×1024 bfloat16"),
+    ("matmul 4096³ bfloat16", "matmul 4096³ bfloat16"),
+]
+# The CPU table: how warpcall_kernel_bench names a problem and our implementation, and the table does.
+CPU_KERNELS = [
+    ("gelu/simd_fused/float32[16777216]/approximate=tanh", "gelu tanh, 2^24 float32"),
+    ("gelu/simd_fused/float32[16777216]/approximate=none", "gelu none, 2^24 float32"),
+    ("softmax/simd_rows/float32[4096,4096]/axis=-1", "softmax 4096×4096 float32"),
+    ("softmax/simd_rows/float32[65536,256]/axis=-1", "softmax 65536×256 float32"),
+]
+
+
+def between(text, name, new=None):
+    """What stands between the markers of `name`; or the text with `new` in its place."""
+    pattern = re.compile(rf"(<!-- begin {name} -->\n)(.*?)(\n<!-- end {name} -->)", re.DOTALL)
+    match = pattern.search(text)
+    if match is None:
+        sys.exit(f"there is no '<!-- begin {name} -->' with its end")
+    return match.group(2) if new is None else text[:match.end(1)] + new + text[match.start(3):]
+
+
+def cpu_table(output):
+    """Of the JSON of warpcall_kernel_bench."""
+    results = json.loads(output)["benchmarks"]
+    lines = ["| problem | cpu | times as fast as library |", "|---|---|---|"]
+    for begin, name in CPU_KERNELS:
+        ratio = next(r["vs_onednn"] for r in results if r["name"].startswith(begin))
+        lines.append(f"| {name} | {begin.split('/')[1]} | {ratio:.1f} |")
+    return "\n".join(lines)
+
+
+def gpu_rows(benchmarks):
+    """Problem -> its cells: cuda, us, share of its ceiling, library, us, manual, us."""
+    lines = between(benchmarks, "gpu-kernels").splitlines()[2:]
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0]: row[1:] for row in rows}
+
+
+def figures(rows):
+    """README's sentences about kernels on a GPU."""
+    gelu, softmax = rows["gelu tanh, 2^28 float32"], rows["softmax 65536×1024 bfloat16"]
+    ratio = float(softmax[4]) / float(softmax[1])
+    return (f"- **{float(gelu[1]):.0f} µs** for gelu of 2^28 float32 values (1 GiB in, 1 GiB out) on one "
+            f"H200: {gelu[2].replace(' of copy', '')} of a\n"
+            f"  plain copy's bandwidth.\n"
+            f"- **{float(softmax[1]):.0f} µs** for softmax of 65536×1024 bfloat16 on one H200: "
+            f"{ratio:.1f} times as fast as cuDNN.")
+
+
+# ---- the picture -----------------------------------------------------------------------------------
+
+WIDTH, LEFT, BAR_WIDTH, BAR, PANEL = 760, 250, 380, 16, 92
+COLORS = ["#1f6feb", "#8b949e", "#d0d7de"]
+
+
+def text(x, y, content, more=""):
+    return f'<text x="{x}" y="{y}"{more}>{content}</text>'
+
+
+def panel(top, title, row):
+    """Bars of one problem: the speed of each, as a share of the fastest's."""
+    bars = [(f"cuda: {row[0]}", row[1]), (f"library: {row[3]}", row[4]), (f"manual: {row[5]}", row[6])]
+    fastest = min(float(us) for _, us in bars)
+    yield text(0, top, title, ' font-weight="bold"')
+    for index, ((name, us), color) in enumerate(zip(bars, COLORS)):
+        y = top + 8 + index * (BAR + 4)
+        width = max(1, round(BAR_WIDTH * fastest / float(us)))
+        yield text(LEFT - 8, y + 12, name, ' text-anchor="end"')
+        yield f'<rect x="{LEFT}" y="{y}" width="{width}" height="{BAR}" fill="{color}"/>'
+        yield text(LEFT + width + 6, y + 12, f"{float(us):,.0f} µs".replace(",", " "))
+
+
+def picture(rows):
+    height = 40 + PANEL * len(PICTURED)
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-12 -12 {WIDTH} {height}" '
+             f'width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12" fill="#24292f">',
+             f'<rect x="-12" y="-12" width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+             text(0, 8, "Kernels on one H200: longer bars are faster, times are medians", ' fill="#57606a"')]
+    for index, (problem, title) in enumerate(PICTURED):
+        lines += panel(36 + PANEL * index, title, rows[problem])
+    return "\n".join(lines + ["</svg>", ""])
+
+
+# ---- files -----------------------------------------------------------------------------------------
+
+def drawn(folder):
+    """The files that `draw` makes, and what belongs into them."""
+    rows = gpu_rows((folder / "BENCHMARKS.md").read_text(encoding="utf-8"))
+    readme = folder / "README.md"
+    return {folder / "docs/speed.svg": picture(rows),
+            readme: between(readme.read_text(encoding="utf-8"), "figures", figures(rows))}
+
+
+def draw(folder):
+    for path, content in drawn(folder).items():
+        path.write_text(content, encoding="utf-8")
+
+
+def put(folder, table, output):
+    path = folder / "BENCHMARKS.md"
+    new = cpu_table(output) if table == "cpu-kernels" else output.strip("\n")
+    if not new.startswith("|"):
+        sys.exit(f"this is no output for {table}: it begins with {new[:40]!r}")
+    path.write_text(between(path.read_text(encoding="utf-8"), table, new), encoding="utf-8")
+    draw(folder)
+
+
+def check(folder):
+    stale = [path for path, content in drawn(folder).items()
+             if path.read_text(encoding="utf-8") != content]
+    if stale:
+        sys.exit(f"not as BENCHMARKS.md says: {', '.join(path.name for path in stale)}; run "
+                 "python3 tests/bench/benchmarks.py draw")
+
+
+def main():
+    match sys.argv[1:]:
+        case ["put", table]:
+            put(FOLDER, table, sys.stdin.read())
+        case ["draw"]:
+            draw(FOLDER)
+        case ["check"]:
+            check(FOLDER)
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

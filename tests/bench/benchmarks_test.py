@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""README's figures and picture are what BENCHMARKS.md says, and outputs of benchmarks reach it."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import benchmarks
+
+SOURCE = benchmarks.FOLDER
+# What warpcall_cuda_kernel_bench prints, for every problem that table.py wants.
+GPU_ROW = "  {:<20} {:>10} us   100.0 GB/s {:>6} % of copy {:>8} TFLOP/s\n"
+
+
+class BenchmarksTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "docs").mkdir()
+        for name in ("BENCHMARKS.md", "README.md", "docs/speed.svg"):
+            shutil.copy(SOURCE / name, self.folder / name)
+
+    def read(self, name):
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def test_what_is_committed_is_what_is_drawn(self):
+        benchmarks.check(self.folder)
+
+    def test_a_figure_by_hand_is_found(self):
+        readme = self.read("README.md").replace("times as fast as cuDNN", "times faster than cuDNN")
+        (self.folder / "README.md").write_text(readme, encoding="utf-8")
+        with self.assertRaisesRegex(SystemExit, "README.md"):
+            benchmarks.check(self.folder)
+
+    def test_the_cpu_benchmark_fills_its_table(self):
+        results = [{"name": f"{begin}/min_time:0.300/manual_time", "vs_onednn": 1.25 + index}
+                   for index, (begin, _) in enumerate(benchmarks.CPU_KERNELS)]
+        benchmarks.put(self.folder, "cpu-kernels", json.dumps({"benchmarks": results}))
+        self.assertIn("| softmax 65536×256 float32 | simd_rows | 4.2 |", self.read("BENCHMARKS.md"))
+
+    def test_the_gpu_benchmark_fills_table_picture_and_figures(self):
+        gpu = SOURCE / "tests/gpu"
+        sys.path.insert(0, str(gpu))
+        import table  # pylint: disable=import-outside-toplevel
+        log = "".join(
+            f"{problem}\n" + GPU_ROW.format("own", "200.0", "95.0", "400.0")
+            + GPU_ROW.format("cublaslt", "900.0", "9.0", "90.0")
+            + GPU_ROW.format("chain_of_kernels", "1000.0", "9.0", "80.0")
+            for problem, _ in table.PROBLEMS)
+        (self.folder / "bench.log").write_text(log, encoding="utf-8")
+        output = subprocess.run([sys.executable, gpu / "table.py", self.folder / "bench.log"],
+                                capture_output=True, text=True, check=True).stdout
+        benchmarks.put(self.folder, "gpu-kernels", output)
+        self.assertIn("| softmax 65536×1024 bfloat16 | own | 200.0 | 95.0 % of copy | cublaslt | 900.0 |",
+                      self.read("BENCHMARKS.md"))
+        self.assertIn("**200 µs** for softmax of 65536×1024 bfloat16 on one H200: 4.5 times",
+                      self.read("README.md"))
+        self.assertIn(">900 µs<", self.read("docs/speed.svg"))
+
+    def test_what_is_no_table_is_refused(self):
+        with self.assertRaisesRegex(SystemExit, "no output for transport"):
+            benchmarks.put(self.folder, "transport", "warpcalld did not start\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
