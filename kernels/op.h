@@ -187,8 +187,8 @@ struct LaunchContext {
   const DeviceProperties* device = nullptr;
   void* workspace = nullptr;  // at least workspace_bytes(problem), aligned like an operand
   cuda::Libraries* libraries = nullptr;  // on a GPU: the vendor's, with what they remember
-  // Of the row's variants: the launch takes it or ends with INVALID_ARGUMENT. Its workspace may
-  // differ (kernels/variants.h).
+  // One of the row's variants: the launch takes it or ends with INVALID_ARGUMENT. Its workspace
+  // may differ (kernels/variants.h).
   int variant = kRowsChoice;
   // Null: never. A row of the CPU that works for long asks at least every 50 ms, and ends with OK
   // when it is set, whatever its outputs then hold. Libraries are asked to work in pieces that are

@@ -39,7 +39,7 @@ struct DeviceName {
   DeviceKind kind = DeviceKind::kCpu;
 };
 
-// Of the devices that OpenDevices would open, one of each model: what works on it works on all.
+// One device of each model among those that OpenDevices would open: what works on it works on all.
 // Opens none. NOT_FOUND as above.
 absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options);
 

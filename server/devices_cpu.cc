@@ -14,7 +14,7 @@
 namespace warpcall {
 namespace {
 
-// Of the devices that workers serve; the number follows.
+// What names of devices that workers serve begin with; the number follows.
 constexpr char kWorkersPrefix[] = "cpu:";
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const DeviceOptions& options) {

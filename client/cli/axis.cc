@@ -12,7 +12,7 @@ namespace {
 
 // More do not fit side by side.
 constexpr int kTicksMax = 7;
-// Of the axis, on either side of the values.
+// Share of the axis that stays free on either side of the values.
 constexpr double kRoom = 0.06;
 
 // Exponents of `base` between which the values lie, with room, at least `width_min` apart.

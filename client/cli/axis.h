@@ -26,8 +26,8 @@ struct Axis {
 
 using Label = std::string (*)(double value);
 
-// Of `values`, all above 0 and at least one, with some room around them and never less than a
-// decade. Ticks at powers of 10, and 2 and 5 times these where there is room.
+// The axis of `values`, at least one and all above 0, with some room around them and never less
+// than a decade. It has ticks at powers of 10, and at 2 and 5 times these where there is room.
 Axis DecimalAxis(absl::Span<const double> values, Label label);
 // Likewise with ticks at powers of 2, and never less than four octaves.
 Axis BinaryAxis(absl::Span<const double> values, Label label);

@@ -12,7 +12,7 @@
 
 namespace warpcall::cli {
 
-// Of an implementation, by its number; the first 49 differ.
+// How an implementation is drawn, by its number; the first 49 differ.
 struct Look {
   std::string color;
   Marker marker;
@@ -32,7 +32,7 @@ struct Picture {
 
 // A number of a point; 0 where it is not known.
 using Value = double (*)(const SeriesPoint&);
-// Of the points for which both are above 0.
+// The values of the points for which both are above 0.
 std::vector<double> ValuesOf(const Picture& picture, Value value, Value other);
 
 inline constexpr Point kPanelSize = {490, 310};

@@ -13,7 +13,7 @@ namespace warpcall::cli {
 // (so that a sum may be ahead of its count). Takes 21 KiB.
 class LatencyHistogram {
  public:
-  // Of Percentile: half a bucket.
+  // The error of Percentile: half a bucket.
   static constexpr double kRelativeErrorMax = 1.0 / 128;
   // Some 39 hours. Larger values count as this much.
   static constexpr int64_t kValueMax = (int64_t{1} << 47) - 1;

@@ -24,7 +24,7 @@ bool AreMatrices(absl::Span<const Tensor> inputs) {
   return inputs.size() == 2 && inputs[0].shape().size() >= 2 && inputs[1].shape().size() >= 2;
 }
 
-// Of matrices that the server took.
+// The shape of the product of matrices that the server took.
 Shape MatmulShape(const client::Call& call) {
   const absl::Span<const int64_t> a = call.inputs[0].shape();
   const absl::Span<const int64_t> b = call.inputs[1].shape();

@@ -45,12 +45,12 @@ struct LoadResult {
 
   std::vector<LoadStats> entries;
   LoadStats all;
-  // From the end of the warm-up to the end of the run or the last answer, whichever is later.
+  // Time from the warm-up's end to the end of the run or the last answer, whichever is later.
   int64_t elapsed_ns = 0;
   int64_t warmup_requests = 0;
   int64_t warmup_failed = 0;
-  // Of the arrivals of an open loop that are counted: those that were sent after their time because
-  // no worker was free, and those that were not sent before the end of the run for that reason.
+  // Arrivals of an open loop, among those counted: sent after their time because no worker was
+  // free, and not sent before the end of the run for that reason.
   int64_t late = 0;
   int64_t unsent = 0;
 };
@@ -99,7 +99,7 @@ class LoadRun {
   const std::function<void()> on_done_;
   absl::Notification started_;
   absl::Notification stopped_;
-  // Of the steady clock. The first two are set before started_.
+  // Readings of the steady clock. The first two are set before started_.
   int64_t start_ns_ = 0;
   int64_t counted_from_ns_ = 0;
   std::atomic<int64_t> end_ns_;         // when the last request may begin

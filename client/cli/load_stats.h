@@ -42,11 +42,11 @@ struct LoadTimes {
   int64_t done_ns = 0;
 };
 
-// Of one entry in one worker, or of any number of those, merged; 190 KiB. Without locks: one thread
-// records, others may read the histograms and counters meanwhile.
+// What one entry's calls in one worker took, or any number of those merged; 190 KiB. It has no
+// locks: one thread records, others may read the histograms and counters meanwhile.
 class LoadStats {
  public:
-  // Of absl::StatusCode, OK included.
+  // The number of values of absl::StatusCode, OK included.
   static constexpr int kCodeCount = 17;
 
   void Record(const LoadTimes& times, const client::Call& call,
@@ -62,12 +62,12 @@ class LoadStats {
   int64_t Sent() const;
   int64_t Failed() const { return Sent() - Count(absl::StatusCode::kOk); }
 
-  // From the planned time to the answer, of OK requests and of the others.
+  // Times from the planned time to the answer, for OK requests and for the others.
   const LatencyHistogram& latency() const { return latency_; }
   const LatencyHistogram& failed_latency() const { return failed_latency_; }
-  // From the planned time to the sending, of all.
+  // Times from the planned time to the sending, for all.
   const LatencyHistogram& lateness() const { return lateness_; }
-  // Of OK requests, by index in kLoadPhases.
+  // A phase of OK requests, by its index in kLoadPhases.
   const LatencyHistogram& phase(size_t index) const { return phases_[index]; }
   // Tensor data of OK requests.
   int64_t input_bytes() const { return input_bytes_.Get(); }

@@ -10,7 +10,7 @@
 
 namespace warpcall::cli {
 
-// In pixels from the upper left corner; finite.
+// A place, in pixels from the upper left corner; finite.
 struct Point {
   double x = 0;
   double y = 0;
@@ -37,7 +37,7 @@ inline constexpr int kMarkerCount = 7;
 // Text is escaped here; attributes (colours, anchors) are the program's own.
 class Svg {
  public:
-  // On white.
+  // The ground is white.
   Svg(double width, double height);
 
   void Rectangle(Point corner, Point opposite, const Stroke& stroke);

@@ -25,7 +25,7 @@ class Table {
   // A row whose first cells stand in their columns, before text that runs over all others and
   // widens none.
   void AddNote(std::vector<std::string> cells, std::string text);
-  // With a newline after each row and no spaces at its end.
+  // The table as text, with a newline after each line and no spaces at its end.
   std::string ToString() const;
 
  private:

@@ -28,7 +28,7 @@ namespace warpcall::client {
 
 struct ClientOptions {
   RetryOptions retry = {};
-  // Of calls that set none.
+  // The timeout of calls that set none.
   absl::Duration timeout = absl::InfiniteDuration();
   // A connection on which the server's machine takes in nothing of what was sent for this long is
   // given up, and its calls end. gRPC cannot end a call while bytes of it are stuck in the
@@ -39,7 +39,7 @@ struct ClientOptions {
   // in turn, and Execute spreads a large call over them where the kernel's problems have
   // independent parts (Result::stripes).
   int connections = 1;
-  // Of tensor data in one message of ExecuteStream: 256 bytes to 4 MiB less 1 KiB, in whole
+  // Bytes of tensor data in one message of ExecuteStream: 256 bytes to 4 MiB less 1 KiB, in whole
   // multiples of 256 (what exceeds one is not used).
   int64_t chunk_bytes = int64_t{1} << 20;
   // How a call waits between attempts; by default absl::SleepFor.
@@ -81,7 +81,7 @@ struct Result {
   Timing timing;
   LaunchInfo launch;
   std::string request_id;
-  // From the call to its return, retries and their pauses included.
+  // The time from the call to its return, retries and their pauses included.
   absl::Duration wall;
   int attempts = 1;
   // Calls that this one was cut into. Of several: `implementation`, `device`, occupancy and waves

@@ -26,7 +26,7 @@ struct BenchmarkCall {
   absl::Duration timeout = absl::ZeroDuration();
 };
 
-// Of one implementation. Times are of one launch, by the device's clock, in nanoseconds.
+// What one implementation took. Times are of one launch, by the device's clock, in nanoseconds.
 struct BenchmarkResult {
   std::string implementation;
   std::string family;

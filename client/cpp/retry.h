@@ -15,7 +15,7 @@
 namespace warpcall::client {
 
 struct RetryOptions {
-  // Of one call, the first included; 1: never try again.
+  // Attempts of one call, the first included; 1: never try again.
   int attempts_max = 5;
   // The pause before attempt n + 1 is drawn from [0.8, 1.2] x min(backoff_max, backoff_initial x
   // 2^(n - 1)).

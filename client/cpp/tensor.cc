@@ -12,7 +12,7 @@ namespace warpcall::client {
 namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-// Of less than two huge pages, what alignment costs would be more than what they give.
+// Below two huge pages alignment would cost more than huge pages give.
 constexpr size_t kHugeBytesMin = 2 * kHugePageBytes;
 
 std::shared_ptr<char[]> AllocateHuge(size_t bytes) {

@@ -16,7 +16,7 @@ import panels
 GRID_COLUMNS = 24
 PANEL_HEIGHT = 8
 ROW_HEIGHT = 1
-# Of Grafana 10.0; later ones migrate it when they load it.
+# The schema of Grafana 10.0; later ones migrate it when they load it.
 SCHEMA_VERSION = 38
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 

@@ -1,4 +1,4 @@
-// From double to a storage type with one rounding, to nearest with ties to even.
+// Conversion from double to a storage type with one rounding, to nearest with ties to even.
 #pragma once
 
 #include <bit>

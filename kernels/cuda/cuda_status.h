@@ -29,7 +29,7 @@ struct ErrorCount {
 // Every code that is known to matter, and "other", since the process began.
 std::vector<ErrorCount> ErrorCounts();
 
-// Of the toolkit that this was built with: "13.0".
+// The version of the toolkit that this was built with: "13.0".
 const char* ToolkitVersion();
 
 }  // namespace warpcall::cuda

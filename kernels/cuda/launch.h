@@ -56,8 +56,8 @@ absl::Status Launch(void (*kernel)(Parameters...), const Grid& grid, const Launc
                   "launching a kernel");
 }
 
-// Of one kernel on the current device, from the occupancy API. Waves are blocks over the blocks
-// that the device holds at once. `gpu_kernels` counts all launches of the row.
+// The shape of one kernel's launch on the current device, by the occupancy API. Waves are blocks
+// over the blocks that the device holds at once. `gpu_kernels` counts all launches of the row.
 template <typename... Parameters>
 absl::StatusOr<LaunchShape> ShapeOf(void (*kernel)(Parameters...), const Grid& grid,
                                     const DeviceProperties& device, int gpu_kernels = 1) {

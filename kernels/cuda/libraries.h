@@ -12,7 +12,7 @@
 
 namespace warpcall::cuda {
 
-// Of one device, which must be current in every thread that constructs, uses or destroys it.
+// Libraries of one device, which is current in every thread that constructs, uses or destroys it.
 // Thread-safe. Handles are created when a row first asks, in its `prepare`; without the libraries
 // nothing fails but those rows.
 class Libraries {
@@ -34,7 +34,7 @@ class Libraries {
 
   CudnnHandles& cudnn() { return cudnn_; }
   PlanCache& plans() { return plans_; }
-  // For plans that were compiled for their problem.
+  // Plans that were compiled for their problem.
   PlanCache& compiled_plans() { return compiled_plans_; }
 
  private:

@@ -33,7 +33,7 @@ extern const Definition kDefinition;
 // What the rows are checked on.
 OpCases Cases();
 
-// Of rows with code for each form, which the attribute decides: "none" and "tanh".
+// The variants of rows with code for each form, which the attribute decides: "none" and "tanh".
 extern const Variants kFormVariants;
 
 // The rows, one per file.

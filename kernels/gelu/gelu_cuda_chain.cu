@@ -149,8 +149,8 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   });
 }
 
-// Of the kernel that moves most: both sums and products of two arrays in float32, the sum when the
-// last product writes 16 bits.
+// The shape of the kernel that moves most: sums and products of two arrays move alike in float32;
+// the sum moves more when the last product writes 16 bits.
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   const TensorSpec& spec = problem.inputs[0];
   if (spec.elements() == 0) return LaunchShape();

@@ -28,7 +28,7 @@ constexpr uint32_t SwizzleOf(uint32_t row) {
   return kRowChunks == 4 ? (row >> 1) & 3 : row & 7;
 }
 
-// In bytes from the start of the tile.
+// Where a chunk lies, in bytes from the start of the tile.
 template <int kRowChunks>
 constexpr uint32_t ChunkOffset(uint32_t row, uint32_t chunk) {
   return (row * kRowChunks + (chunk ^ SwizzleOf<kRowChunks>(row))) * kChunkBytes;

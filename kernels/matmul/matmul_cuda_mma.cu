@@ -14,7 +14,7 @@
 namespace warpcall::matmul {
 namespace {
 
-// Of the first GPUs with mma.sync for bfloat16 and with cp.async.
+// The first architecture with mma.sync for bfloat16 and with cp.async.
 constexpr int32_t kArchitectureMin = 80;
 constexpr int32_t kArchitectureHopper = 90;
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Of element (row, column) of a matrix of a, and of b.
+// Steps to the next row and to the next column of a matrix of a, and of b.
 struct Strides {
   int64_t a_row;
   int64_t a_column;

@@ -59,8 +59,8 @@ struct Order {
   int variant = kRowsChoice;
 };
 
-// Of the row's choice: UNIMPLEMENTED when no tile fits into the device's shared memory or the grid
-// would be too large. Of a variant: INVALID_ARGUMENT when it cannot take the problem.
+// For the row's own choice: UNIMPLEMENTED when no tile fits into the device's shared memory or the
+// grid would be too large. For a variant: INVALID_ARGUMENT when it cannot take the problem.
 // REQUIRES: HasSums(problem) of the arrangement's problem.
 absl::StatusOr<Plan> MakePlan(const Order& order, const TileSet& set,
                               const DeviceProperties& device);

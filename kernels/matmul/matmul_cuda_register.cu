@@ -17,7 +17,7 @@
 namespace warpcall::matmul {
 namespace {
 
-// Of the first GPUs with cp.async.
+// The first architecture with cp.async.
 constexpr int32_t kArchitectureMin = 80;
 
 // What FloatTile lays out: rows of m + 4 and n + 4 floats.

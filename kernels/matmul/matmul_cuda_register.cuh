@@ -33,7 +33,7 @@ struct FloatTile {
   static constexpr int kPitch = kOuter + 4;
   static constexpr int kFloats = kDepth * kPitch;
 
-  // Of what the loaders call row and column.
+  // The index of what the loaders call row and column.
   __device__ static int Index(int row, int column) {
     return kAdjacent == Adjacent::kDepth ? column * kPitch + row : row * kPitch + column;
   }

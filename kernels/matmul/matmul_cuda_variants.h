@@ -21,8 +21,8 @@ struct TiledVariant {
 // How the two operands can lie.
 inline constexpr int kLayouts = 4;
 
-// Of one row and data type: for each tile of `vector_tiles` and then of `element_tiles`, each
-// layout, whole and cut. Two neighbours in number, 2 i and 2 i + 1, share kernel i.
+// The variants of one row and data type: for each tile of `vector_tiles`, then of `element_tiles`,
+// each layout, whole and cut. Two neighbours in number, 2 i and 2 i + 1, share kernel i.
 struct TiledVariants {
   std::span<const Tile> vector_tiles;
   std::span<const Tile> element_tiles;

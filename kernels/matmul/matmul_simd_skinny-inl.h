@@ -23,7 +23,7 @@ inline constexpr int kSkinnyRowsMax = 4;
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
 inline constexpr int64_t kChunkDepth = 512;
-// Of k, between two looks at the stop flag: 16 MiB or more of a strip, some milliseconds.
+// Depth between two looks at the stop flag: 16 MiB or more of a strip, some milliseconds.
 inline constexpr int64_t kDepthPerLook = 32 * kChunkDepth;
 // Rows of b added per visit to the sums, so that 8 multiplications share one load and store of a
 // sum.

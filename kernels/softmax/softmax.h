@@ -31,7 +31,7 @@ struct View {
   int64_t inner;
 
   int64_t rows() const { return outer * inner; }
-  // Of element 0 of row 0 <= row < rows().
+  // Where element 0 of row 0 <= row < rows() lies.
   int64_t RowOffset(int64_t row) const { return row / inner * n * inner + row % inner; }
 };
 

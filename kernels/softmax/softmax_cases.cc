@@ -16,7 +16,7 @@ constexpr double kPerDistance = 2.5;
 // the reciprocal, 2 u; products.
 constexpr double kSteps = 24;
 
-// Of the sum, relative to it. Rounding errors of sums of positive terms are as good as independent
+// The sum's relative error. Rounding errors of sums of positive terms are as good as independent
 // (N. Higham, T. Mary, 2019), each of u^2 / 6 on average, and the one of the j-th of m additions
 // weighs j / m: m / 18 u^2 in all, of which six standard deviations are taken. The longest sums
 // are two of 4096 terms to a block of 8192 (simd_rows without vectors), whose errors are

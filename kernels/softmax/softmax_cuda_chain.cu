@@ -177,7 +177,7 @@ size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
   return SaturatingBytes(SaturatingAdd(elements, ViewOf(problem).rows()), sizeof(float));
 }
 
-// Of exp: in every data type no other kernel moves more, 8 bytes an element.
+// The shape of exp: in every data type no other kernel moves more, 8 bytes an element.
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   const int64_t elements = problem.inputs[0].elements();
   if (elements == 0) return LaunchShape{};

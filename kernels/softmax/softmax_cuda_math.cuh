@@ -49,14 +49,14 @@ __device__ float SumOfLanes(float x) {
   return x;
 }
 
-// Of a part of a row: its maximum, at least kLowest, and sum(exp(x - max)). That of no elements is
-// {kLowest, 0}.
+// What is known of a part of a row: its maximum, at least kLowest, and sum(exp(x - max)). For no
+// elements it is {kLowest, 0}.
 struct MaxSum {
   float max;
   float sum;
 };
 
-// Of both parts together (the online softmax of Milakov and Gimelshein, 2018).
+// The values for both parts together (the online softmax of Milakov and Gimelshein, 2018).
 __device__ inline MaxSum Merge(MaxSum a, MaxSum b) {
   const float max = fmaxf(a.max, b.max);
   return {max, a.sum * Exp(a.max - max) + b.sum * Exp(b.max - max)};

@@ -130,7 +130,7 @@ constexpr int FirstShapeFor(const RowShape (&shapes)[kCount], int64_t units) {
   return i;
 }
 
-// For rows of n >= 1 contiguous elements, the first of which is aligned to a vector.
+// The plan for rows of n >= 1 contiguous elements, the first of which is aligned to a vector.
 constexpr RowPlan PlanRow(int64_t n, size_t element_bytes) {
   const int widest = WidestVector(element_bytes);
   if (n <= kSubwarpElementsMax) {

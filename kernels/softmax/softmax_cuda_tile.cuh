@@ -13,7 +13,7 @@ struct ThreadPlace {
   int slice;
   bool has_column;
 
-  // Of the lane's element 0, in lanes.
+  // Where the lane's element 0 lies, counted in lanes.
   __device__ int64_t Offset(const ColumnShape& shape) const {
     return outer * shape.n * shape.lanes + lane;
   }

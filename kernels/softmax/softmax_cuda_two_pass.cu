@@ -28,7 +28,7 @@ template <typename T>
 constexpr int kStepVectors = TwoPassStepVectors(sizeof(T));
 static_assert(kChunkVectorsMax + kStepVectors<float> < INT32_MAX / WidestVector(2));
 
-// Of the thread's elements of the window.
+// Maximum and sum of the thread's elements of the window.
 template <bool kAligned, bool kReadOnce, typename T>
 __device__ MaxSum Reduce(const Window<T>& window) {
   MaxSum part{kLowest, 0};
@@ -170,7 +170,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   });
 }
 
-// Of two kernels the second is the longer one: it reads as much and writes as well.
+// The shape of the second kernel, which takes longer: it reads as much and writes as well.
 absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
   if (problem.inputs[0].elements() == 0) return LaunchShape{};
   const Plan plan = PlanOf(problem, device, kRowsChoice);

@@ -22,7 +22,7 @@ inline constexpr int64_t kElementsPerLook = 32 * kBlock;
 // lines.
 inline constexpr int64_t kColumns = 64;
 
-// Of a part of a row: its maximum (at least the lowest finite float) and sum(exp(x - maximum)).
+// For a part of a row: its maximum (at least the lowest finite float) and sum(exp(x - maximum)).
 // Starting at a finite maximum makes rows of -infinity alone come out right without a branch: their
 // sum is 0, and 0 x (1 / 0) is NaN.
 struct Partial {

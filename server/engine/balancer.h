@@ -41,7 +41,7 @@ class Balancer {
   // Devices are numbered in the order in which they are added. REQUIRES: nothing was chosen yet.
   void AddDevice();
 
-  // Of `devices`, at least one, the one with the least work on its books, and among equals the one
+  // The one of `devices`, at least one, with the least work on its books, and among equals the one
   // that got work longest ago. Nothing else is remembered of what has ended: one job that was
   // thought long, and was not, must not send the next thousand elsewhere. `ns` of predicted work
   // are on the books when this returns, so that whoever chooses next sees them.

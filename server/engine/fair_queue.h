@@ -62,7 +62,7 @@ class FairQueue {
   // deep in a long queue are left out.
   int64_t WorkAheadOf(const Job& job) const;
 
-  // Of the job that has waited longest. REQUIRES: !empty().
+  // When the job that has waited longest was submitted. REQUIRES: !empty().
   int64_t OldestSubmittedNs() const;
 
  private:

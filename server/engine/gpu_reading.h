@@ -8,7 +8,7 @@
 
 namespace warpcall {
 
-// Of about the last second. What the GPU or its driver does not report is absent, never 0.
+// Readings of about the last second. What GPU or driver do not report is absent, never 0.
 struct GpuReading {
   std::string device;  // "cuda:0"
   // Shares of the time between two samples, 0 to 1, averaged over the GPU.

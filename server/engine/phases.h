@@ -16,7 +16,7 @@ struct PhaseWatcher {
 
 inline std::atomic<const PhaseWatcher*> phase_watcher{nullptr};
 
-// From here to the end of its scope.
+// A phase lasts from its construction to the end of its scope.
 class Phase {
  public:
   Phase(const char* name, uint64_t request)

@@ -9,7 +9,7 @@
 
 namespace warpcall {
 
-// Of one stream. Used by one thread.
+// Recordings of one stream. Used by one thread.
 class Repeats {
  public:
   // `stream` outlives it.

@@ -14,7 +14,7 @@ void ForEachOperand(const Problem& problem, Body&& body) {
   for (const TensorSpec& spec : problem.outputs) body(spec);
 }
 
-// Of so many parts every operand's bytes are a multiple of the alignment.
+// The least number of parts whose bytes are a multiple of the alignment in every operand.
 int64_t AlignedParts(const Rounds& rounds) {
   size_t parts = 1;  // a power of two, as the alignment is, so that the largest fits all
   for (const size_t bytes : rounds.part_bytes)

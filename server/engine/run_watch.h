@@ -12,7 +12,7 @@
 
 namespace warpcall {
 
-// Of all jobs of an engine.
+// Limits on all jobs of an engine.
 struct RunLimits {
   Clock clock;
   int64_t run_ns_max;                   // for which a job may hold its lane

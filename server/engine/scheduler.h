@@ -20,7 +20,7 @@
 
 namespace warpcall {
 
-// Of the jobs that wait.
+// Limits on the jobs that wait.
 struct QueueLimits {
   int64_t requests_max;
   int64_t bytes_max;                     // of inputs

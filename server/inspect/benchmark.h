@@ -21,9 +21,9 @@ struct BenchmarkPlan {
 };
 
 struct BenchmarkLimits {
-  // Of timing one row; then it has the samples it has, at least one.
+  // For timing one row; then it has the samples it has, at least one.
   int64_t row_ns_max = 1'000'000'000;
-  // Of computing the reference that outputs are compared with.
+  // For computing the reference that outputs are compared with.
   int64_t reference_ns_max = 500'000'000;
 };
 
@@ -32,7 +32,7 @@ struct BenchmarkResult {
   absl::Status status;  // why it did not run; then nothing below is set
   int64_t iterations = 0;
   int64_t launches_per_iteration = 0;
-  // Of one launch, by the device's clock.
+  // Times of one launch, by the device's clock.
   double mean_ns = 0;
   double median_ns = 0;
   double min_ns = 0;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSamples = 10;
 constexpr int64_t kCachesCopied = 4;
-// Of input and output together.
+// Bytes of input and output together.
 constexpr int64_t kGpuBytes = int64_t{2} << 30;
 constexpr int64_t kGpuMemoryShare = 4;  // of less memory than 8 GiB
 constexpr int64_t kCpuBytesMin = int64_t{128} << 20;

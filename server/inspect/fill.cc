@@ -53,8 +53,8 @@ struct Point {
   float sine;
 };
 
-// Of turns x 2^-32 full turns: the nearest quarter exactly, the rest, at most pi / 4, by
-// polynomials.
+// The point after turns x 2^-32 full turns: the nearest quarter exactly, the rest, at most pi / 4,
+// by polynomials.
 inline Point OnCircle(uint32_t turns) {
   const uint32_t quarter = (turns + 0x20000000u) >> 30;
   const int32_t rest = static_cast<int32_t>(turns - (quarter << 30));

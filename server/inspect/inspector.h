@@ -31,7 +31,7 @@ struct Inquiry {
   int device_index = 0;     // in the engine's list
   std::string request;      // for the child
   std::string traceparent;  // may be empty
-  // Of a profile.
+  // A profile only.
   std::string request_id;
   int row = -1;  // Row::id
 };
@@ -83,7 +83,7 @@ class Inspector {
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Carry(Task& task);
   absl::StatusOr<std::string> Await(Child& child, const Task& task, int64_t give_up_ns);
-  // Of a task that nobody waits for any more, or that has no more time.
+  // The error of a task that nobody waits for any more, or that has no more time.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;
   void DropUnwanted();
 

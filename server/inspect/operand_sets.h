@@ -23,7 +23,7 @@ inline constexpr int64_t kSetsBytesMax = int64_t{1} << 30;
 inline constexpr int64_t kCpuSetsBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kSetsMax = 64;
 
-// Of the last cache before memory; 0 where the system does not tell.
+// Size of the last cache before memory; 0 where the system does not tell.
 int64_t CacheBytes(const DeviceProperties& device);
 
 // Host memory, aligned as operands must be. RESOURCE_EXHAUSTED says how much was refused.

@@ -41,7 +41,7 @@ int64_t Affordable(const Reference::Source& source, int64_t slices, int64_t ns_m
   return SaturatingMultiply(std::max<int64_t>(0, ns_max - spent_ns) / slice_ns, threads);
 }
 
-// Of squares.
+// Sums of squares.
 struct Sums {
   double difference = 0;
   double reference = 0;

@@ -49,7 +49,7 @@ class RequestRunner final : public ProfileRunner {
 
   absl::Status Run() override { return Run(plan_.kernel->op, plan_.problem); }
 
-  // Of a large request the first round, uncut.
+  // Runs the first round of a large request, uncut.
   absl::Status RunForCounters() override {
     const Op& op = *plan_.kernel->op;
     const Rounds rounds =

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kHeadEnd = "\r\n\r\n";
 constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr size_t kReadBytes = 4096;
-// Of what comes after the last reply. A socket that is closed with bytes unread is reset, and its
+// What is read after the last reply. A socket that is closed with bytes unread is reset, and its
 // client may lose the reply.
 constexpr size_t kDrainedBytesMax = size_t{256} << 10;
 

@@ -13,7 +13,7 @@ namespace warpcall {
 namespace {
 
 constexpr absl::string_view kLineEnd = "\r\n";
-// Of a chunk, with whatever extensions.
+// The line before a chunk, with whatever extensions.
 constexpr size_t kChunkLineBytesMax = 256;
 // A body may come in chunks of a byte, each with its length.
 constexpr size_t kChunkedBytesMax = 8 * kHttpBodyBytesMax;

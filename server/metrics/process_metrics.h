@@ -34,7 +34,7 @@ struct ProcessStats {
   double threads = 0;
 };
 
-// Of this process; null where /proc cannot be read.
+// Figures of this process; null where /proc cannot be read.
 std::optional<ProcessStats> ReadProcessStats();
 
 void AppendProcessFamilies(const ProcessStats& stats,

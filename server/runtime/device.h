@@ -84,7 +84,7 @@ class Stream {
   virtual absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) = 0;
   // Returns when everything enqueued has run.
   virtual absl::Status Synchronize() = 0;
-  // Of the rounds since Begin, or of the replay, once Synchronize has returned.
+  // Times of the rounds since Begin, or of the replay, once Synchronize has returned.
   virtual StreamTimes Times() = 0;
 
   // Whether launches can be recorded, to be replayed at less cost and timed without the gaps

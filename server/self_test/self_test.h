@@ -58,7 +58,7 @@ class SelfTest {
   class Watch;  // tells when a row takes too long
 
   void TryAll(const Subject& subject, std::vector<Verdict>* verdicts);
-  // With one child, until a row ends it; takes the rows that it was done with out of `rows`.
+  // Tries `rows` with one child until one ends it; takes out those that it was done with.
   // CANCELLED when nobody waits, other errors when the end is no row's doing.
   absl::Status TrySome(const Subject& subject, std::vector<int>* rows,
                        std::vector<Verdict>* verdicts);

@@ -19,7 +19,7 @@ class TrialRunner {
   // Outputs begin as `host` has them. On the CPU the row works on `host` itself; elsewhere its
   // operands are copied to the device and back.
   absl::Status Run(const Implementation& row, const Problem& problem, const Operands& host);
-  // Of the last Run that was OK, by the device's clock.
+  // Times of the last Run that was OK, by the device's clock.
   const StreamTimes& times() const { return times_; }
 
   Device* device() const { return device_; }

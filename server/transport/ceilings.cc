@@ -26,7 +26,7 @@ void LogOutcome(const std::string& device, const absl::Status& status, double by
         {{"device", device}, {"error", status.message()}});
 }
 
-// Of the devices from `device` on.
+// Measures the devices from `device` on, one after the other.
 void MeasureFrom(int device, int64_t not_before_ns, Engine* engine, inspect::Inspector* inspector) {
   if (device == engine->device_count()) return;
   const std::string name = engine->device(device).properties().name;

@@ -30,7 +30,7 @@ class ChunkAssembler {
   int64_t held_bytes() const { return held_; }
   // What they lie in.
   int64_t held_pieces() const { return static_cast<int64_t>(pieces_.size()); }
-  // Of all that came.
+  // Bytes that were gathered, of all that came.
   int64_t gathered_bytes() const { return gathered_bytes_; }
 
   // The next `count` bytes in order, in pieces. REQUIRES: they have come.

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kSlicesFree = 4096;
 constexpr size_t kSliceBytesMin = 256;
 
-// Of a response with one output of a few dimensions.
+// The header of a response with one output of a few dimensions.
 constexpr size_t kHeaderBytesUsual = 256;
 
 absl::StatusOr<DataType> ToDataType(v1::DataType type, size_t input) {

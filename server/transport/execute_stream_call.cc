@@ -14,7 +14,7 @@
 namespace warpcall {
 namespace {
 
-// Of one request: one window's input is being read, others are copied, computed and sent.
+// Windows of one request: the input of one is being read, others are copied, computed and sent.
 constexpr size_t kWindowsMax = 4;
 // Output bytes of one message: below the 4 MiB that gRPC's clients take by default.
 constexpr size_t kChunkBytesMax = 2 << 20;

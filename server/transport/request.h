@@ -65,7 +65,7 @@ std::string MadeUpRequestId(uint64_t id);
 // Names the caller: clients on a Unix socket have no address of their own and count as one.
 uint64_t ConnectionOf(const grpc::CallbackServerContext& context);
 
-// By the clock that says `now_ns`; kNoDeadline when the client set none.
+// The deadline by the clock that says `now_ns`; kNoDeadline when the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
 
 // Tells the client when to try again, if `status` does.

@@ -27,7 +27,7 @@ class GrpcServer {
       const std::vector<std::string>& addresses, ExecuteDeps* deps);
   ~GrpcServer();
 
-  // With the ports that were bound.
+  // Where it listens, with the ports that were bound.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
   // What grpc.health.v1 answers for "" and for the service.

@@ -53,7 +53,7 @@ class RemoteDevice final : public Device {
   size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;
 
-  // For the next of the lanes; RESOURCE_EXHAUSTED beyond.
+  // The executor of the next lane; RESOURCE_EXHAUSTED when every lane has one.
   absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor();
   // How often its workers saw each error, in the order of their DeviceErrorCounts.
   std::vector<int64_t> error_counts() const;

@@ -11,7 +11,7 @@
 
 namespace warpcall::bench {
 
-// For matmul problems without batches.
+// Runs matmul problems without batches.
 class CublasLtDirect {
  public:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;

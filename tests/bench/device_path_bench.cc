@@ -31,7 +31,7 @@ void Pause(int us) {
   if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
 }
 
-// Of two tensors of 1 GiB.
+// Room for two tensors of 1 GiB.
 constexpr size_t kStagingBytes = (size_t{2} << 30) + (size_t{1} << 20);
 
 int CountFor(size_t bytes) { return bytes > (size_t{8} << 20) ? 30 : 2000; }

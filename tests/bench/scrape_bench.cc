@@ -149,7 +149,7 @@ void Compare(const Plan& plan, const Load& load, const Beside& scrapes, Scraper:
   std::fflush(stdout);
 }
 
-// Of an idle server: a figure that what else the machine does hardly changes.
+// What a scrape costs an idle server, in CPU time: other work on the machine hardly changes it.
 double ServerMsPerScrape(const BenchServer& server, Scraper::Counts* counts) {
   const double before_seconds = server.CpuSeconds();
   const int64_t before = counts->done;

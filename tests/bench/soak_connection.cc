@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kMethod[] = "/warpcall.v1.KernelService/Execute";
 constexpr int64_t kOnTheirWayMax = 4;
-// Of so many responses one is compared with its request, if it is of identity.
+// One of so many responses is compared with its request, if it is of identity.
 constexpr int64_t kComparedEvery = 16;
 
 }  // namespace

@@ -22,7 +22,7 @@ struct SoakConnectionOptions {
   uint64_t seed = 0;
 };
 
-// For one thread at a time.
+// Used by one thread at a time.
 class SoakConnection {
  public:
   explicit SoakConnection(const SoakConnectionOptions& options);

@@ -157,7 +157,7 @@ absl::Status TransportBench::MeasureAll() {
   if (!options_.benchmarks_md) std::printf("%s", TableHeading().c_str());
   for (Transport transport : options_.transports) {
     for (int connections : options_.connections) {
-      // Of a Unix socket BENCHMARKS.md has one connection's small requests only.
+      // For a Unix socket BENCHMARKS.md has one connection's small requests only.
       if (options_.benchmarks_md && transport == Transport::kUnix && connections != 1) continue;
       for (size_t bytes : options_.sizes) {
         if (options_.benchmarks_md && transport == Transport::kUnix && bytes > kSmallBytesMax)

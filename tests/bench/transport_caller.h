@@ -16,7 +16,7 @@ namespace warpcall::bench {
 // A call that takes longer fails.
 inline constexpr int kCallTimeoutSeconds = 120;
 
-// For one thread at a time.
+// Used by one thread at a time.
 class Caller {
  public:
   virtual ~Caller() = default;

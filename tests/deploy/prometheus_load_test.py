@@ -182,7 +182,7 @@ def check_bytes_are_what_was_sent(watch):
     copied = watch.by(["where"], f'warpcall_host_copy_bytes_total{{job="{JOB}"}}')
     check_equal("warpcall_host_copy_bytes_total", copied,
                 {("copy_in",): watch.all["input_bytes"]})
-    # Of all kernels here the least to move is inputs and outputs once.
+    # All kernels here move inputs and outputs once at least.
     moved = {(entry["kernel"], entry["implementation"]): entry["input_bytes"]
              + entry["output_bytes"] for entry in watch.ran}
     check_equal("warpcall_kernel_bytes_total",

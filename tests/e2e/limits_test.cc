@@ -74,7 +74,7 @@ double Requests(const ServerProcess& server, const std::string& kernel, const st
                     {"kernel=\"" + kernel + "\"", "code=\"" + code + "\""});
 }
 
-// Of the long requests, those whose kernel ran to its end.
+// How many of the long requests had a kernel that ran to its end.
 double RanToTheEnd(const ServerProcess& server) {
   return server.Sum("warpcall_kernel_duration_seconds_count", {"kernel=\"matmul\""});
 }

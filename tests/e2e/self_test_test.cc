@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Of the kernel "broken", three rows go wrong. Two seconds of the processor's time are far more
+// Three rows of the kernel "broken" go wrong. Two seconds of the processor's time are far more
 // than any other row takes.
 const std::vector<std::string> kFlags = {"--test_fault_injection", "--self_test_row_seconds=2"};
 

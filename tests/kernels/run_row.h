@@ -46,11 +46,11 @@ absl::Status CheckSame(const void* actual, const void* expected, size_t bytes,
 // OK when all `bytes` of a band beside `what` still hold the pattern.
 absl::Status CheckBand(const uint8_t* band, absl::string_view side, absl::string_view what);
 
-// Of the CPU device that RunRow uses: more threads than most machines under test have cores, so
-// that work is really shared out.
+// Properties of the CPU device that RunRow uses: more threads than most machines under test have
+// cores, so that work is really shared out.
 const DeviceProperties& TestDeviceProperties();
 
-// Of the GPU that RunRow uses; null where there is none, or the build has no code for one.
+// Those of the GPU that RunRow uses; null where there is none, or the build has no code for one.
 const DeviceProperties* TestGpuProperties();
 
 // The threads of the CPU device that RunRow uses.

@@ -13,16 +13,16 @@ struct VariantProblem {
   Problem problem;
 };
 
-// Of `op` in `type`: lengths at, one below and one above where tables change their choice, in whole
-// vectors and not, one tile and several; all ways that operands can lie. Empty for an op whose rows
-// have no variants.
+// Problems of `op` in `type`: lengths at, one below and one above where tables change their choice,
+// in whole vectors and not, one tile and several; all ways that operands can lie. Empty for an op
+// whose rows have no variants.
 std::vector<VariantProblem> VariantProblems(const Op& op, DataType type);
 
-// Of softmax and matmul, for the above.
+// Problems of softmax and matmul, for the above.
 std::vector<VariantProblem> SoftmaxVariantProblems(DataType type);
 std::vector<VariantProblem> MatmulVariantProblems(DataType type);
 
-// Of matmul with precision=tf32.
+// Problems of matmul with precision=tf32.
 std::vector<VariantProblem> Tf32Problems();
 
 // REQUIRES: the op takes it.

@@ -20,7 +20,7 @@ struct VariantRow {
 
   std::string Name() const;  // "matmul mma_tiled bfloat16"
   std::vector<std::string> Names() const { return row->variants->names(type); }
-  // Of the device that it is for; a made-up H200 where there is no GPU.
+  // Properties of the device that it is for; a made-up H200 where there is no GPU.
   const DeviceProperties& Device() const;
 };
 

@@ -28,7 +28,7 @@ using ::testing::IsEmpty;
 
 constexpr uint8_t kPoisonNan = 0xFF;
 
-// Of softmax a variant takes all rows up to its longest: these are as many as show its ends. What
+// A variant of softmax takes all rows up to its longest: these are as many as show its ends. What
 // it is chosen for it always runs.
 constexpr int kSoftmaxRunsMax = 16;
 

@@ -45,7 +45,7 @@ class CudaDevice final : public Device {
   absl::Status Check(cudaError_t error, absl::string_view what);
   // OK once the calling thread's CUDA calls go to this device.
   absl::Status MakeCurrent();
-  // In the order of `stream`, which the buffer must not outlive.
+  // Allocates in the order of `stream`, which the buffer must not outlive.
   absl::StatusOr<Buffer> AllocateMemory(size_t bytes, cudaStream_t stream);
   cuda::Libraries* libraries() { return libraries_.get(); }
 

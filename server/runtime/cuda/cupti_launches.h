@@ -21,7 +21,7 @@ class LaunchLog {
   LaunchLog(const LaunchLog&) = delete;
   LaunchLog& operator=(const LaunchLog&) = delete;
 
-  // In order of launch, demangled; a graph is one launch, named "graph".
+  // Kernels' names in order of launch, demangled; a graph is one launch, named "graph".
   std::vector<std::string> Names() const;
 
  private:

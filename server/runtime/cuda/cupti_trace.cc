@@ -18,7 +18,7 @@ namespace {
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
 
-// Of one of CUPTI's buffers: some ten thousand records of 200 bytes.
+// The size of one of CUPTI's buffers: some ten thousand records of 200 bytes.
 constexpr size_t kBufferBytes = size_t{2} << 20;
 constexpr size_t kBufferAlignmentBytes = 8;
 // Activities kept, at some 200 bytes and a name each.

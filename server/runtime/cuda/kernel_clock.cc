@@ -8,7 +8,7 @@
 namespace warpcall {
 namespace {
 
-// Of most jobs that are cut.
+// Kernels of a job that is cut, for all but the largest jobs.
 constexpr int kKernelsUsual = 64;
 // Stamps back to back, of whose distances the median counts. Enqueuing them takes the host longer
 // than the device unless that has something else to do first.

@@ -20,7 +20,7 @@ namespace warpcall {
 // Used by one thread.
 class KernelClock {
  public:
-  // For kernels on `stream`, which outlives it and is idle.
+  // Times kernels on `stream`, which outlives it and is idle.
   static absl::StatusOr<std::unique_ptr<KernelClock>> Create(CudaDevice* device,
                                                              cudaStream_t stream);
 
@@ -30,7 +30,7 @@ class KernelClock {
   absl::Status Stamp();
   // Enqueues the stamps' way to the host, on a stream that comes after them.
   absl::Status Fetch(cudaStream_t stream);
-  // Of all kernels, once Fetch's stream has passed it.
+  // Time of all kernels, once Fetch's stream has passed it.
   int64_t KernelNs() const;
 
  private:
