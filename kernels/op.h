@@ -231,7 +231,10 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   absl::Status (*prepare)(const Problem&, const Operands&, LaunchContext* context) = nullptr;
   // Reads every input element and writes every output element once, so that it loses nothing when
   // they lie in host memory.
-  bool touches_once = false;
+  bool suits_host_memory = false;
+  // Its launch depends on nothing but the problem and where the operands lie, so that a recording
+  // of it may take its place. Without effect where it needs a workspace or preparation.
+  bool may_be_replayed = false;
   // Null: every problem of a data type goes the same way.
   const Variants* variants = nullptr;
 };

@@ -15,7 +15,7 @@ namespace {
 bool IsAuto(absl::string_view requested) { return requested.empty() || requested == "auto"; }
 
 // A catalog that contradicts itself is a defect of this program, found at every start.
-void DieUnless(bool condition, const Op& op, const Implementation& row, const char* message) {
+void AbortUnless(bool condition, const Op& op, const Implementation& row, const char* message) {
   if (condition) return;
   std::fprintf(stderr, "kernel %s, implementation %s: %s\n", op.name, row.name, message);
   std::abort();
@@ -44,10 +44,10 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
     kernel = kernels_.end() - 1;
   }
   for (const Implementation& row : rows) {
-    DieUnless(row.supports != nullptr && row.launch != nullptr, op, row, "a function is missing");
+    AbortUnless(row.supports != nullptr && row.launch != nullptr, op, row, "a function is missing");
     for (int id : kernel->rows) {
-      DieUnless(std::strcmp(rows_[id].implementation.name, row.name) != 0, op, row,
-                "the name is taken");
+      AbortUnless(std::strcmp(rows_[id].implementation.name, row.name) != 0, op, row,
+                  "the name is taken");
     }
     const int id = static_cast<int>(rows_.size());
     rows_.push_back({id, kernel->id, row, {}});

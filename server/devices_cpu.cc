@@ -62,7 +62,7 @@ absl::Status RunWorker(const DeviceOptions& options) {
     return absl::NotFoundError(
         absl::StrCat("this build has no worker for device \"", options.selection, "\""));
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseStrangers();
+  CloseUnexpectedDescriptors();
   Registry registry;
   AddKernels(&registry);
   CpuDevice device(CpuDevice::UsableThreads(), options.selection);

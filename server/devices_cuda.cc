@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
 
 absl::Status RunWorker(const DeviceOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseStrangers();
+  CloseUnexpectedDescriptors();
   InstallPhaseWatcher();
   const worker::Ends ends = worker::InheritedEnds(options.lanes_per_device);
   absl::Status status = Serve(ends, options);

@@ -56,7 +56,7 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
 }
 
 // When memory runs out, it is this process that goes and not the server.
-void OfferToBeKilled() {
+void PreferForOomKill() {
   const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (file < 0) return;
   [[maybe_unused]] const ssize_t written = write(file, "1000", 4);
@@ -79,8 +79,8 @@ absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::I
 
 int RunInspection(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseStrangers();
-  OfferToBeKilled();
+  CloseUnexpectedDescriptors();
+  PreferForOomKill();
   [[maybe_unused]] const int niceness = nice(kNice);
   const absl::Status served = inspect::ServeParent(
       inspect::InheritedSocket(),

@@ -26,7 +26,7 @@
 #include "server/metrics/prometheus_sink.h"
 #include "server/self_test_main.h"
 #include "server/spawn.h"
-#include "server/transport/ceilings.h"
+#include "server/transport/bandwidths.h"
 #include "server/transport/server.h"
 #include "server/version.h"
 
@@ -241,7 +241,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 
-  MeasureCeilings(engine.get(), &inspector);
+  MeasureBandwidths(engine.get(), &inspector);
   ready = true;
   std::printf("warpcalld: serving on %s, metrics on %s\n",
               absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());

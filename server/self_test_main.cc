@@ -36,7 +36,7 @@ absl::StatusOr<int> StartChild(const Config& config, const std::string& device,
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
-  const int theirs = MoveAway(pair[1]);
+  const int theirs = MoveBeyondInherited(pair[1]);
   std::vector<std::string> arguments = {absl::StrCat("--self_test_device=", device),
                                         absl::StrCat("--self_test_rows=", absl::StrJoin(rows, ",")),
                                         absl::StrCat("--self_test=", config.self_test)};
@@ -177,7 +177,7 @@ void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
 
 int TryRows(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseStrangers();
+  CloseUnexpectedDescriptors();
   EndWithServer(kInheritedFirst);
   const absl::Status tried = TryRowsOf(config, kInheritedFirst);
   // Not through destructors: a device that a row has broken may wait for ever.

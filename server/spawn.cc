@@ -20,8 +20,8 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int MoveAway(int fd) {
-  const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kAway);
+int MoveBeyondInherited(int fd) {
+  const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kBeyondInherited);
   if (fd >= 0) close(fd);
   return moved;
 }
@@ -58,6 +58,6 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
       absl::StrCat("no process for ", arguments.front(), ": ", strerror(error)));
 }
 
-void CloseStrangers() { close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0); }
+void CloseUnexpectedDescriptors() { close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0); }
 
 }  // namespace warpcall

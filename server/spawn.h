@@ -11,7 +11,7 @@
 namespace warpcall {
 
 // Takes as many descriptors as the hard limit allows, where the usual soft one is 1024 and may be
-// under kAway. gRPC 1.51 stops listening for good when accept fails for want of one.
+// under kBeyondInherited. gRPC 1.51 stops listening for good when accept fails for want of one.
 void RaiseDescriptorLimit();
 
 // In the new process: the first of the descriptors passed, the others follow. Above what a process
@@ -19,20 +19,21 @@ void RaiseDescriptorLimit();
 inline constexpr int kInheritedFirst = 64;
 
 // Where a descriptor must lie before it is passed on, beyond the numbers of those passed: see
-// MoveAway.
-inline constexpr int kAway = 512;
+// MoveBeyondInherited.
+inline constexpr int kBeyondInherited = 512;
 
-// A duplicate of `fd` at kAway or above, closed on exec; `fd` itself is closed. -1: there is none.
-int MoveAway(int fd);
+// A duplicate of `fd` at kBeyondInherited or above, closed on exec; `fd` itself is closed. -1:
+// there is none.
+int MoveBeyondInherited(int fd);
 
-// `arguments` without the program's name and --log_level; `inherited` at kAway or above, at most
-// kAway - kInheritedFirst of them. SIGTERM and what else this process blocks stays blocked: this
-// process decides when the other ends. Nobody waits for it, and its id, which is returned, may be
-// another's once it has ended: sockets say when that is.
+// `arguments` without the program's name and --log_level; `inherited` at kBeyondInherited or above,
+// at most kBeyondInherited - kInheritedFirst of them. SIGTERM and what else this process blocks
+// stays blocked: this process decides when the other ends. Nobody waits for it, and its id, which
+// is returned, may be another's once it has ended: sockets say when that is.
 absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
                                 const std::vector<int>& inherited);
 
 // In the new process: closes what others left open for it below kInheritedFirst.
-void CloseStrangers();
+void CloseUnexpectedDescriptors();
 
 }  // namespace warpcall

@@ -66,12 +66,12 @@ absl::Status CompleteFile::Failed() const {
 }
 
 absl::Status CompleteFile::Open() {
-  if (!in_place_) return OpenBeside();
+  if (!in_place_) return OpenTemporary();
   descriptor_ = open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
   return descriptor_ >= 0 ? absl::OkStatus() : Failed();
 }
 
-absl::Status CompleteFile::OpenBeside() {
+absl::Status CompleteFile::OpenTemporary() {
   if (exists_ && S_ISDIR(facts_.st_mode)) errno = EISDIR;
   if (exists_ && (S_ISDIR(facts_.st_mode) || access(path_.c_str(), W_OK) != 0)) return Failed();
   target_ = WithoutLinks(path_);

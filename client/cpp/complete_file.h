@@ -34,7 +34,7 @@ class CompleteFile {
   explicit CompleteFile(const std::string& path);
 
   absl::Status Open();
-  absl::Status OpenBeside();
+  absl::Status OpenTemporary();
   absl::Status Failed() const;  // by errno
 
   const std::string path_;

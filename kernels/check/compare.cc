@@ -31,7 +31,7 @@ Format FormatOf(DataType type) {
     case DataType::kFloat32:
       return {0x1p-24, 0x1p-126, 0x1p127};
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 double HalfUnitOf(const Format& format, double value) {

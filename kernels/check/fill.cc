@@ -38,7 +38,7 @@ T Wide(std::mt19937_64& random) {
 }
 
 template <typename T>
-void StrewSpecials(T* data, int64_t elements, std::mt19937_64& random) {
+void ScatterSpecials(T* data, int64_t elements, std::mt19937_64& random) {
   // The largest finite, the smallest normal and the smallest subnormal value of each type.
   constexpr bool kIsFloat16 = std::is_same_v<T, Float16>;
   constexpr bool kIsFloat32 = std::is_same_v<T, float>;
@@ -107,7 +107,7 @@ void FillInput(const TensorSpec& spec, Fill fill, uint64_t seed, void* data) {
                   : fill == Fill::kPatterns ? Pattern<T>(i)
                                             : FromFloat<T>(normal(random));
     }
-    if (fill == Fill::kSpecial) StrewSpecials(values, elements, random);
+    if (fill == Fill::kSpecial) ScatterSpecials(values, elements, random);
   });
 }
 

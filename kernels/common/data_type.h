@@ -17,7 +17,7 @@ inline constexpr int kDataTypeCount = 3;
 // Ends the process: what comes from outside was checked, so a type that there is not is a defect of
 // ours. Stands behind every switch over types, none of which has a default: a type that is added
 // must be added there too, or the compiler complains.
-[[noreturn]] inline void DieOfDataType(DataType type) {
+[[noreturn]] inline void AbortOnDataType(DataType type) {
   std::fprintf(stderr, "data type %d is unknown\n", static_cast<int>(type));
   std::abort();
 }
@@ -30,7 +30,7 @@ constexpr size_t ElementBytes(DataType type) {
     case DataType::kBFloat16:
       return 2;
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 constexpr const char* DataTypeName(DataType type) {

@@ -18,7 +18,7 @@ auto DispatchDataType(DataType type, Body&& body) {
     case DataType::kBFloat16:
       return body(BFloat16{});
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 }  // namespace warpcall

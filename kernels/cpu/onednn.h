@@ -22,7 +22,7 @@ inline dnnl::memory::data_type ToOnednn(DataType type) {
     case DataType::kBFloat16:
       return dnnl::memory::data_type::bf16;
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 // `elements` in a row, whatever their shape was.

@@ -95,7 +95,7 @@ struct ThreadPool::State {
   }
 };
 
-void GiveWay(int nice) {
+void LowerPriority(int nice) {
   // Linux gives each thread a nice value of its own.
   const auto thread = static_cast<id_t>(gettid());
   if (nice > getpriority(PRIO_PROCESS, thread)) setpriority(PRIO_PROCESS, thread, nice);
@@ -104,7 +104,7 @@ void GiveWay(int nice) {
 ThreadPool::ThreadPool(int threads, int nice) : state_(std::make_unique<State>()) {
   for (int i = 1; i < threads; ++i) {
     state_->workers.emplace_back([state = state_.get(), nice] {
-      GiveWay(nice);
+      LowerPriority(nice);
       state->Work();
     });
   }

@@ -37,7 +37,7 @@ class ThreadPool {
 };
 
 // Raises the calling thread's nice value to `nice`, if it is lower.
-void GiveWay(int nice);
+void LowerPriority(int nice);
 
 // What a launch of the CPU device has to work with: the threads of its pool, until its stop flag is
 // set.

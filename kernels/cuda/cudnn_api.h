@@ -45,7 +45,7 @@ constexpr cudnnDataType_t ToCudnn(DataType type) {
     case DataType::kFloat32:
       return CUDNN_DATA_FLOAT;
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 // Opens `file` and resolves every function. UNIMPLEMENTED says what is missing and why.

@@ -149,7 +149,8 @@ Implementation VectorizedRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true,
+          .suits_host_memory = true,
+          .may_be_replayed = true,
           .variants = &kFormVariants};
 }
 

@@ -55,7 +55,8 @@ Implementation ElementPerThreadRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true};
+          .suits_host_memory = true,
+          .may_be_replayed = true};
 }
 
 }  // namespace warpcall::identity

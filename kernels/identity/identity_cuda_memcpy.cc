@@ -22,7 +22,7 @@ absl::StatusOr<LaunchShape> Shape(const Problem&, const DeviceProperties&) { ret
 
 }  // namespace
 
-// touches_once stays false: a copy from host memory to host memory is the host's work.
+// suits_host_memory stays false: a copy from host memory to host memory is the host's work.
 Implementation DeviceMemcpyRow() {
   return {.name = "device_memcpy",
           .family = Family::kLibrary,

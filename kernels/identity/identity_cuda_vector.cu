@@ -60,7 +60,8 @@ Implementation VectorCopyRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true};
+          .suits_host_memory = true,
+          .may_be_replayed = true};
 }
 
 }  // namespace warpcall::identity

@@ -75,7 +75,7 @@ cudaDataType_t ToCuda(DataType type) {
     case DataType::kFloat32:
       return CUDA_R_32F;
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 absl::StatusOr<Layout> MakeLayout(const CublasLtApi& api, const CublasLtCall& call,

@@ -100,7 +100,8 @@ Implementation BlockPerRowRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true,
+          .suits_host_memory = true,
+          .may_be_replayed = true,
           .variants = &kVariants};
 }
 

@@ -88,7 +88,8 @@ Implementation WarpPerRowRow() {
           .workspace_bytes = nullptr,
           .launch = Launch,
           .shape = Shape,
-          .touches_once = true,
+          .suits_host_memory = true,
+          .may_be_replayed = true,
           .variants = &kVariants};
 }
 

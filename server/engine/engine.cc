@@ -177,7 +177,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   if (!status.ok()) {
     if (trace.reject_reason == RejectReason::kDeadlineUnmeetable ||
         trace.reject_reason == RejectReason::kRunTime)
-      history_.Doubt(row, trace.work);
+      history_.LowerPrediction(row, trace.work);
     (*job)->load = DeviceLoad();
     JobEnded();
   }

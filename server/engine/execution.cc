@@ -82,7 +82,7 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
     return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
   const bool mirrored =
       !device_->KernelsUseStaging(static_cast<size_t>(job.input_bytes + job.output_bytes),
-                                  job.row->implementation.touches_once);
+                                  job.row->implementation.suits_host_memory);
   const absl::Cleanup drop_large_workspace = [this] {
     if (workspace_.bytes() > kWorkspaceKeptBytesMax) workspace_ = Buffer();
   };
@@ -172,11 +172,10 @@ absl::Status Execution::Wait(const Job& job) {
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
   const Implementation& row = job.row->implementation;
-  // Rows of our own that keep nothing but their operands: a workspace lies elsewhere when the job
-  // comes again, and a library may reuse what it recorded.
-  const bool keeps_nothing =
-      row.touches_once && row.workspace_bytes == nullptr && row.prepare == nullptr;
-  if (!cut.mirrored && keeps_nothing && stream_->records()) {
+  // A workspace lies elsewhere when the job comes again, and a library may reuse what it recorded.
+  const bool replayable =
+      row.may_be_replayed && row.workspace_bytes == nullptr && row.prepare == nullptr;
+  if (!cut.mirrored && replayable && stream_->records()) {
     const Piece piece(placement, cut, 0);
     const int recording = repeats_.RecordingOf(*job.row, piece.problem, piece.operands, [&] {
       return row.launch(piece.problem, piece.operands, ContextOf(job, placement, piece));

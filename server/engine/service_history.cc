@@ -13,7 +13,7 @@ namespace {
 constexpr int kSamplesMin = 4;
 // Weight of the newest sample in the mean: it follows a change within some ten jobs.
 constexpr int64_t kNewestShare = 8;
-constexpr int64_t kDoubtShare = 8;
+constexpr int64_t kLoweredShare = 8;
 // A byte takes about as long as this many FLOPs where both matter.
 constexpr int64_t kFlopsPerByte = 16;
 
@@ -114,15 +114,15 @@ void ServiceHistory::NoteAtLeast(int row, const Work& work, int64_t ns) {
   if (ns > Predict(row, work).ns) Note(row, work, ns);
 }
 
-void ServiceHistory::Doubt(int row, const Work& work) {
+void ServiceHistory::LowerPrediction(int row, const Work& work) {
   Cell& cell = cells_[IndexOf(row, work)];
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
-  cell.mean_ns.store(mean - mean / kDoubtShare, std::memory_order_relaxed);
+  cell.mean_ns.store(mean - mean / kLoweredShare, std::memory_order_relaxed);
   if (cell.samples.load(std::memory_order_relaxed) >= kSamplesMin) return;
   Rate& rate = rates_[static_cast<size_t>(row)];
   const double known = rate.slowness.load(std::memory_order_relaxed);
   if (known == 0 && !rate.set.load(std::memory_order_acquire)) return;  // a guess, not a rate
-  rate.slowness.store((known == 0 ? 1 : known) * (1 - 1.0 / kDoubtShare),
+  rate.slowness.store((known == 0 ? 1 : known) * (1 - 1.0 / kLoweredShare),
                       std::memory_order_relaxed);
 }
 

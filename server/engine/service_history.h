@@ -49,7 +49,7 @@ class ServiceHistory {
   void NoteAtLeast(int row, const Work& work, int64_t ns);
   // The prediction kept a job out, so that nothing was learned: it is shortened a little, or one
   // slow spell would keep such jobs out for good.
-  void Doubt(int row, const Work& work);
+  void LowerPrediction(int row, const Work& work);
 
  private:
   // Sizes are told apart by powers of two of bytes and FLOPs together.

@@ -44,7 +44,7 @@ class StagingArena {
     absl::MutexLock lock(&mutex_);
     const size_t wanted = StagingPool::BytesFor(sizes);
     if (!MayHave(wanted, connection)) {
-      wanted_in_vain_ = true;
+      take_failed_ = true;
       return std::nullopt;
     }
     absl::InlinedVector<size_t, 3> offsets;
@@ -52,7 +52,7 @@ class StagingArena {
       const std::optional<size_t> offset = TakeOne(RoundUp(bytes), &free_);
       if (!offset.has_value()) {
         for (size_t i = 0; i < offsets.size(); ++i) PutOne(offsets[i], RoundUp(sizes[i]));
-        wanted_in_vain_ = true;
+        take_failed_ = true;
         return std::nullopt;
       }
       offsets.push_back(*offset);
@@ -81,7 +81,7 @@ class StagingArena {
       const auto held = held_.find(range.connection);
       held->second -= bytes;
       if (held->second == 0) held_.erase(held);
-      tell = std::exchange(wanted_in_vain_, false);
+      tell = std::exchange(take_failed_, false);
     }
     if (!tell) return;
     absl::MutexLock lock(&returned_mutex_);
@@ -140,7 +140,7 @@ class StagingArena {
   std::vector<Range> free_ ABSL_GUARDED_BY(mutex_);
   size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<uint64_t, size_t> held_ ABSL_GUARDED_BY(mutex_);  // bytes, by connection
-  bool wanted_in_vain_ ABSL_GUARDED_BY(mutex_) = false;
+  bool take_failed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Mutex returned_mutex_;  // held while `returned_` runs, so that it ends before its target
   std::function<void()> returned_ ABSL_GUARDED_BY(returned_mutex_);
 };

@@ -31,14 +31,16 @@ constexpr size_t kReadBytesMin = 64 << 10;
 // Between two bytes of one message: they lie in memory when the first is sent.
 constexpr timeval kPauseMax = {.tv_sec = 30, .tv_usec = 0};
 
-absl::Status Gone() { return absl::InternalError("the process that looked into it ended early"); }
+absl::Status EndedEarly() {
+  return absl::InternalError("the process that looked into it ended early");
+}
 
 absl::Status WriteAll(int socket, const void* data, size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t written = send(socket, at, bytes, MSG_NOSIGNAL);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return Gone();
+    if (written <= 0) return EndedEarly();
     at += written;
     bytes -= static_cast<size_t>(written);
   }
@@ -50,7 +52,7 @@ absl::Status ReadAll(int socket, void* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t got = recv(socket, at, bytes, 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return Gone();
+    if (got <= 0) return EndedEarly();
     at += got;
     bytes -= static_cast<size_t>(got);
   }
@@ -85,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::strin
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
   auto child = std::make_unique<Child>(pair[0]);
-  const int theirs = MoveAway(pair[1]);
+  const int theirs = MoveBeyondInherited(pair[1]);
   if (theirs < 0) return absl::ResourceExhaustedError("no descriptors for another process");
   const absl::Status spawned = SpawnSelf(arguments, {theirs}).status();
   close(theirs);  // so that the child's end is seen

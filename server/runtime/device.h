@@ -171,9 +171,8 @@ class Device {
   // only.
   virtual absl::StatusOr<Buffer> AllocateStaging(size_t bytes) = 0;
   // Whether a kernel should work on staging memory itself when a job's operands total `bytes`:
-  // always on the CPU, for small requests on a GPU. `touches_once`: the kernel reads and writes no
-  // element twice.
-  virtual bool KernelsUseStaging(size_t bytes, bool touches_once) const = 0;
+  // always on the CPU, for small requests on a GPU. `suits_host_memory` is the implementation's.
+  virtual bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const = 0;
   // Operand bytes of one round when a large job is cut into several; 0: never cut.
   virtual size_t round_bytes() const = 0;
   virtual MemoryUsage memory_usage() const = 0;

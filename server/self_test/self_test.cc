@@ -37,7 +37,7 @@ Verdict Failed(int row, const std::string& device, absl::string_view what) {
                           absl::StrCat("failed its self-test: ", what)}};
 }
 
-bool IsSound(const ServiceRate& rate) {
+bool IsPlausible(const ServiceRate& rate) {
   return std::isfinite(rate.fixed_ns) && rate.fixed_ns >= 0 && std::isfinite(rate.bytes_per_ns) &&
          rate.bytes_per_ns > 0 && std::isfinite(rate.flops_per_ns) && rate.flops_per_ns > 0;
 }
@@ -57,7 +57,7 @@ Verdict ToVerdict(const Report& report, const std::string& device) {
   if (report.kind == Report::Kind::kFailed)
     verdict.unavailable = {Unavailability::Cause::kLibrary, report.text};
   verdict.ns = report.ns;
-  verdict.has_rate = report.has_rate != 0 && IsSound(report.rate);
+  verdict.has_rate = report.has_rate != 0 && IsPlausible(report.rate);
   if (verdict.has_rate) verdict.rate = report.rate;
   for (const DataType type : kDataTypes)
     if ((report.data_types >> static_cast<uint32_t>(type) & 1) != 0)

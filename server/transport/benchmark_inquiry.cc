@@ -21,34 +21,35 @@ absl::Status CheckCount(absl::string_view name, int64_t value, int64_t max) {
 }
 
 // What is asked, each name known and each shape possible.
-struct Question {
+struct CheckedBenchmark {
   const Kernel* kernel;
   Problem problem;
 };
 
-absl::StatusOr<Question> ToQuestion(const Registry& registry, const v1::BenchmarkRequest& request) {
-  Question question;
-  ASSIGN_OR_RETURN(question.kernel, registry.Find(request.kernel()));
+absl::StatusOr<CheckedBenchmark> Check(const Registry& registry,
+                                       const v1::BenchmarkRequest& request) {
+  CheckedBenchmark checked;
+  ASSIGN_OR_RETURN(checked.kernel, registry.Find(request.kernel()));
   if (request.implementations_size() > kImplementationsMax)
     return absl::InvalidArgumentError(absl::StrCat(request.implementations_size(),
                                                    " implementations are named; the limit is ",
                                                    kImplementationsMax));
   for (const std::string& name : request.implementations())
-    RETURN_IF_ERROR(registry.CheckImplementationName(*question.kernel, name));
-  ASSIGN_OR_RETURN(question.problem,
-                   ToProblem(request.inputs(), request.attributes(), *question.kernel->op));
-  return question;
+    RETURN_IF_ERROR(registry.CheckImplementationName(*checked.kernel, name));
+  ASSIGN_OR_RETURN(checked.problem,
+                   ToProblem(request.inputs(), request.attributes(), *checked.kernel->op));
+  return checked;
 }
 
 // Where one of the implementations named runs, or any. Where none does: the device that is named,
 // or the first, for the results to tell why.
-absl::StatusOr<int> DeviceFor(const Engine& engine, const Question& question,
+absl::StatusOr<int> DeviceFor(const Engine& engine, const CheckedBenchmark& checked,
                               const v1::BenchmarkRequest& request) {
   std::vector<std::string> names(request.implementations().begin(),
                                  request.implementations().end());
   if (names.empty()) names.push_back("");
   for (const std::string& name : names) {
-    const auto choice = engine.Choose(*question.kernel, name, request.device(), question.problem);
+    const auto choice = engine.Choose(*checked.kernel, name, request.device(), checked.problem);
     if (choice.ok()) return choice->device;
     if (!absl::IsUnimplemented(choice.status()) || request.implementations().empty())
       return choice.status();
@@ -64,19 +65,19 @@ struct Candidate {
   absl::Status status;
 };
 
-void AddCandidate(const Row& row, const Question& question, const DeviceProperties& device,
+void AddCandidate(const Row& row, const CheckedBenchmark& checked, const DeviceProperties& device,
                   std::vector<Candidate>* candidates) {
   for (const Candidate& other : *candidates)
     if (other.row == &row) return;
-  candidates->push_back({&row, Registry::CheckRuns(row, question.problem, device)});
+  candidates->push_back({&row, Registry::CheckRuns(row, checked.problem, device)});
 }
 
 // The rows named that are for this kind of device; where a name has none, its rows with the reason.
 // No name: all that run.
-std::vector<Candidate> CandidatesFor(const Registry& registry, const Question& question,
+std::vector<Candidate> CandidatesFor(const Registry& registry, const CheckedBenchmark& checked,
                                      const v1::BenchmarkRequest& request,
                                      const DeviceProperties& device) {
-  const Kernel& kernel = *question.kernel;
+  const Kernel& kernel = *checked.kernel;
   std::vector<Candidate> candidates;
   const auto add_named = [&](absl::string_view name, bool any_kind) {
     const size_t before = candidates.size();
@@ -84,7 +85,7 @@ std::vector<Candidate> CandidatesFor(const Registry& registry, const Question& q
       const Row& row = registry.rows()[static_cast<size_t>(id)];
       if (Registry::Matches(row, name) &&
           (any_kind || row.implementation.device_kind == device.kind))
-        AddCandidate(row, question, device, &candidates);
+        AddCandidate(row, checked, device, &candidates);
     }
     return candidates.size() > before;
   };
@@ -155,20 +156,20 @@ absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std
   ASSIGN_OR_RETURN(request, Parse(bytes));
   RETURN_IF_ERROR(CheckCount("warmup_iterations", request.warmup_iterations(), kIterationsMax));
   RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kIterationsMax));
-  Question question;
-  ASSIGN_OR_RETURN(question, ToQuestion(*deps.registry, request));
+  CheckedBenchmark checked;
+  ASSIGN_OR_RETURN(checked, Check(*deps.registry, request));
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kBenchmark;
-  ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, question, request));
+  ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, checked, request));
   const Device& device = deps.engine->device(inquiry.device_index);
   RETURN_IF_ERROR(
-      CheckOperandBytes(deps, "benchmarking", inspect::BenchmarkBytes(question.problem), device));
+      CheckOperandBytes(deps, "benchmarking", inspect::BenchmarkBytes(checked.problem), device));
   inquiry.device = device.properties().name;
   inquiry.request = std::move(bytes);
   return inquiry;
 }
 
-inspect::Inquiry CeilingInquiry(const std::string& device) {
+inspect::Inquiry BandwidthInquiry(const std::string& device) {
   v1::BenchmarkRequest request;
   request.set_kernel("identity");
   request.set_iterations(1);
@@ -182,7 +183,7 @@ inspect::Inquiry CeilingInquiry(const std::string& device) {
   return inquiry;
 }
 
-void NoteCeiling(const std::string& response, int device, Engine* engine) {
+void NoteBandwidthOf(const std::string& response, int device, Engine* engine) {
   v1::BenchmarkResponse parsed;
   if (parsed.ParseFromString(response))
     engine->NoteBandwidth(device, parsed.ceiling_bytes_per_second());
@@ -192,11 +193,11 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
                                             const std::string& bytes) {
   v1::BenchmarkRequest request;
   ASSIGN_OR_RETURN(request, Parse(bytes));
-  Question question;
-  ASSIGN_OR_RETURN(question, ToQuestion(registry, request));
+  CheckedBenchmark checked;
+  ASSIGN_OR_RETURN(checked, Check(registry, request));
   const std::vector<Candidate> candidates =
-      CandidatesFor(registry, question, request, device->properties());
-  inspect::BenchmarkPlan plan{.kernel = question.kernel, .rows = {}, .problem = question.problem};
+      CandidatesFor(registry, checked, request, device->properties());
+  inspect::BenchmarkPlan plan{.kernel = checked.kernel, .rows = {}, .problem = checked.problem};
   for (const Candidate& candidate : candidates)
     if (candidate.status.ok()) plan.rows.push_back(candidate.row);
   plan.warmup_iterations =
@@ -206,7 +207,7 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
   inspect::BenchmarkReport report;
   ASSIGN_OR_RETURN(report, inspect::RunBenchmark(registry, device, plan, {}));
   v1::BenchmarkResponse response =
-      ToResponse(candidates, question.kernel->op->work(question.problem), report);
+      ToResponse(candidates, checked.kernel->op->work(checked.problem), report);
   response.set_device(device->properties().name);
   return response.SerializeAsString();
 }

@@ -26,10 +26,10 @@ absl::Status CheckOperandBytes(const ExecuteDeps& deps, absl::string_view doing,
                                const Device& device);
 
 // A Benchmark of next to nothing: what counts is the ceiling that is measured beside it.
-inspect::Inquiry CeilingInquiry(const std::string& device);
+inspect::Inquiry BandwidthInquiry(const std::string& device);
 
 // In the server: what a Benchmark's serialised response says of its device's ceiling.
-void NoteCeiling(const std::string& response, int device, Engine* engine);
+void NoteBandwidthOf(const std::string& response, int device, Engine* engine);
 // What a Profile's says of the kernels' achieved occupancy, weighted by their time; -1: nothing.
 double AchievedOccupancy(const std::string& response);
 

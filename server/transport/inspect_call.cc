@@ -115,7 +115,7 @@ void InspectCall::Answer(absl::StatusOr<std::string> bytes) {
 
 void InspectCall::NoteFindings(const std::string& bytes) {
   if (kind_ == Inspection::kBenchmark) {
-    NoteCeiling(bytes, device_index_, deps_->engine);
+    NoteBandwidthOf(bytes, device_index_, deps_->engine);
     return;
   }
   const double occupancy = AchievedOccupancy(bytes);

@@ -20,7 +20,7 @@ constexpr int kIterationsMax = 1000;
 using google::protobuf::internal::WireFormatLite;
 
 // A profile's request, taken apart: tensors stay where they are.
-struct Question {
+struct CheckedProfile {
   int iterations = 0;
   bool trace = false;
   bool makes_inputs = false;  // those of input_specs
@@ -62,8 +62,8 @@ absl::Status Split(absl::string_view bytes, std::vector<wire::Bytes>* request, s
   }
 }
 
-// `bytes` stay as they are as long as `question` does.
-absl::Status Read(const Registry& registry, absl::string_view bytes, Question* question) {
+// `bytes` stay as they are as long as `checked` does.
+absl::Status Read(const Registry& registry, absl::string_view bytes, CheckedProfile* checked) {
   std::vector<wire::Bytes> inner;
   std::string rest;
   RETURN_IF_ERROR(Split(bytes, &inner, &rest));
@@ -73,26 +73,26 @@ absl::Status Read(const Registry& registry, absl::string_view bytes, Question* q
     return absl::InvalidArgumentError(absl::StrCat("iterations is ", request.iterations(),
                                                    "; it must be 0 (the default) to ",
                                                    kIterationsMax));
-  question->iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
-  question->trace = request.trace();
-  RETURN_IF_ERROR(question->decoded.Decode(inner));
-  const v1::ExecuteRequest& header = question->decoded.header();
+  checked->iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
+  checked->trace = request.trace();
+  RETURN_IF_ERROR(checked->decoded.Decode(inner));
+  const v1::ExecuteRequest& header = checked->decoded.header();
   RETURN_IF_ERROR(CheckRequestId(header.request_id()));
-  ASSIGN_OR_RETURN(question->kernel, registry.Find(header.kernel()));
-  RETURN_IF_ERROR(registry.CheckImplementationName(*question->kernel, header.implementation()));
-  question->makes_inputs = request.input_specs_size() > 0;
-  question->seed = request.seed();
-  question->request_path = !question->makes_inputs || request.request_path();
-  const Op& op = *question->kernel->op;
-  if (!question->makes_inputs) {
-    ASSIGN_OR_RETURN(question->problem, ToProblem(header, op));
-    return question->decoded.CheckDataBytes(op, question->problem);
+  ASSIGN_OR_RETURN(checked->kernel, registry.Find(header.kernel()));
+  RETURN_IF_ERROR(registry.CheckImplementationName(*checked->kernel, header.implementation()));
+  checked->makes_inputs = request.input_specs_size() > 0;
+  checked->seed = request.seed();
+  checked->request_path = !checked->makes_inputs || request.request_path();
+  const Op& op = *checked->kernel->op;
+  if (!checked->makes_inputs) {
+    ASSIGN_OR_RETURN(checked->problem, ToProblem(header, op));
+    return checked->decoded.CheckDataBytes(op, checked->problem);
   }
   if (header.inputs_size() > 0)
     return absl::InvalidArgumentError(
         absl::StrCat("there are ", header.inputs_size(), " request.inputs and ",
                      request.input_specs_size(), " input_specs; one of the two must be empty"));
-  ASSIGN_OR_RETURN(question->problem, ToProblem(request.input_specs(), header.attributes(), op));
+  ASSIGN_OR_RETURN(checked->problem, ToProblem(request.input_specs(), header.attributes(), op));
   return absl::OkStatus();
 }
 
@@ -134,16 +134,16 @@ v1::ProfileRow ToProto(const inspect::ProfileRow& row) {
 
 absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
                                                   const std::string& id) {
-  Question question;
-  RETURN_IF_ERROR(Read(*deps.registry, bytes, &question));
-  if (question.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, question.problem));
-  const v1::ExecuteRequest& header = question.decoded.header();
+  CheckedProfile checked;
+  RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
+  if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, checked.problem));
+  const v1::ExecuteRequest& header = checked.decoded.header();
   Engine::Choice choice;
-  ASSIGN_OR_RETURN(choice, deps.engine->Choose(*question.kernel, header.implementation(),
-                                               header.device(), question.problem));
+  ASSIGN_OR_RETURN(choice, deps.engine->Choose(*checked.kernel, header.implementation(),
+                                               header.device(), checked.problem));
   const Device& device = deps.engine->device(choice.device);
-  if (question.makes_inputs) {
-    const int64_t operand_bytes = inspect::ProfileBytes(question.problem, question.request_path);
+  if (checked.makes_inputs) {
+    const int64_t operand_bytes = inspect::ProfileBytes(checked.problem, checked.request_path);
     RETURN_IF_ERROR(CheckOperandBytes(deps, "profiling", operand_bytes, device));
   }
   inspect::Inquiry inquiry;
@@ -152,7 +152,7 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
   inquiry.device_index = choice.device;
   inquiry.row = choice.row->id;
   inquiry.request_id = header.request_id();
-  inquiry.request = std::move(bytes);  // which `question` points to: not used from here on
+  inquiry.request = std::move(bytes);  // which `checked` points to: not used from here on
   if (inquiry.request_id.empty()) {
     inquiry.request_id = id;
     // What follows in a message is merged with what came before.
@@ -181,20 +181,20 @@ double AchievedOccupancy(const std::string& response) {
 
 absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_ptr<Device> device,
                                           const std::string& bytes, absl::string_view traceparent) {
-  Question question;
-  RETURN_IF_ERROR(Read(registry, bytes, &question));
-  const v1::ExecuteRequest& header = question.decoded.header();
+  CheckedProfile checked;
+  RETURN_IF_ERROR(Read(registry, bytes, &checked));
+  const v1::ExecuteRequest& header = checked.decoded.header();
   inspect::ProfilePlan plan;
-  plan.kernel = question.kernel;
-  ASSIGN_OR_RETURN(plan.row, registry.Select(*question.kernel, header.implementation(),
-                                             question.problem, device->properties()));
-  plan.problem = question.problem;
-  for (size_t i = 0; i < question.decoded.input_count(); ++i)
-    plan.inputs.push_back(question.decoded.data(i).pieces);
-  plan.seed = question.seed;
-  plan.request_path = question.request_path;
-  plan.iterations = question.iterations;
-  plan.trace = question.trace;
+  plan.kernel = checked.kernel;
+  ASSIGN_OR_RETURN(plan.row, registry.Select(*checked.kernel, header.implementation(),
+                                             checked.problem, device->properties()));
+  plan.problem = checked.problem;
+  for (size_t i = 0; i < checked.decoded.input_count(); ++i)
+    plan.inputs.push_back(checked.decoded.data(i).pieces);
+  plan.seed = checked.seed;
+  plan.request_path = checked.request_path;
+  plan.iterations = checked.iterations;
+  plan.trace = checked.trace;
   plan.request_id = header.request_id();
   plan.traceparent = std::string(traceparent);
   v1::ProfileResponse response;

@@ -30,7 +30,7 @@ void Refusals::Add(absl::AnyInvocable<void()> answer) {
 }
 
 void Refusals::Loop() {
-  cpu::GiveWay(kNice);
+  cpu::LowerPriority(kNice);
   while (true) {
     std::vector<absl::AnyInvocable<void()>> answers;
     {

@@ -46,11 +46,11 @@ struct Descriptors {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return NoDescriptors();
     server.push_back(pair[0]);
-    return AddForWorker(MoveAway(pair[1]));
+    return AddForWorker(MoveBeyondInherited(pair[1]));
   }
   // A file that the server has, or, below 0, could not open.
   absl::Status AddFile(int file) {
-    return AddForWorker(file < 0 ? file : fcntl(file, F_DUPFD_CLOEXEC, kAway));
+    return AddForWorker(file < 0 ? file : fcntl(file, F_DUPFD_CLOEXEC, kBeyondInherited));
   }
 };
 

@@ -30,7 +30,7 @@ std::string TextOf(const char (&from)[kSize]) {
   return std::string(from, strnlen(from, kSize));
 }
 
-absl::Status Nonsense(absl::string_view what, int64_t value) {
+absl::Status InvalidField(absl::string_view what, int64_t value) {
   return absl::InternalError(
       absl::StrCat("the other process sent nonsense: ", what, " is ", value));
 }
@@ -64,14 +64,14 @@ absl::StatusOr<AttributeValue> AttributeOf(const WireAttribute& wire) {
     case 3:
       return AttributeValue(TextOf(wire.as_text));
     default:
-      return Nonsense("an attribute's type", wire.kind);
+      return InvalidField("an attribute's type", wire.kind);
   }
 }
 
 absl::StatusOr<TensorSpec> SpecOf(const WireTensor& wire) {
   if (wire.data_type < 0 || wire.data_type > std::numeric_limits<uint8_t>::max())
-    return Nonsense("a data type", wire.data_type);
-  if (wire.rank < 0 || wire.rank > kRankMax) return Nonsense("a rank", wire.rank);
+    return InvalidField("a data type", wire.data_type);
+  if (wire.rank < 0 || wire.rank > kRankMax) return InvalidField("a rank", wire.rank);
   return TensorSpec{static_cast<DataType>(wire.data_type), Dims(wire.dims, wire.dims + wire.rank)};
 }
 
@@ -86,7 +86,7 @@ WireStatus ToWire(const absl::Status& status) {
 
 absl::Status FromWire(const WireStatus& status) {
   if (status.code < 0 || status.code > static_cast<int32_t>(absl::StatusCode::kUnauthenticated))
-    return Nonsense("a status code", status.code);
+    return InvalidField("a status code", status.code);
   return absl::Status(static_cast<absl::StatusCode>(status.code), TextOf(status.message));
 }
 
@@ -109,12 +109,12 @@ Hello ToWire(const DeviceProperties& properties) {
 
 absl::StatusOr<DeviceProperties> FromWire(const Hello& hello) {
   if (hello.kind < 0 || hello.kind > static_cast<int32_t>(DeviceKind::kCuda))
-    return Nonsense("a kind of device", hello.kind);
+    return InvalidField("a kind of device", hello.kind);
   for (const int64_t count :
        {hello.memory_bytes, hello.l2_bytes, hello.shared_memory_per_block_bytes,
         int64_t{hello.multiprocessors}, int64_t{hello.threads_per_multiprocessor},
         int64_t{hello.architecture}, int64_t{hello.ordinal}})
-    if (count < 0) return Nonsense("a property of a device", count);
+    if (count < 0) return InvalidField("a property of a device", count);
   DeviceProperties properties;
   properties.name = TextOf(hello.name);
   properties.kind = static_cast<DeviceKind>(hello.kind);
@@ -155,16 +155,16 @@ absl::StatusOr<RunRequest> ToWire(const Job& job) {
 
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry) {
   if (request.row < 0 || static_cast<size_t>(request.row) >= registry.rows().size())
-    return Nonsense("a row", request.row);
+    return InvalidField("a row", request.row);
   return &registry.rows()[static_cast<size_t>(request.row)];
 }
 
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op) {
   if (request.input_count < 0 || request.input_count > kTensorsMax)
-    return Nonsense("a number of inputs", request.input_count);
+    return InvalidField("a number of inputs", request.input_count);
   if (request.attribute_count < 0 || request.attribute_count > kAttributesMax ||
       static_cast<size_t>(request.attribute_count) != op.attributes.size())
-    return Nonsense("a number of attributes", request.attribute_count);
+    return InvalidField("a number of attributes", request.attribute_count);
   absl::InlinedVector<TensorSpec, 2> inputs;
   for (int i = 0; i < request.input_count; ++i) {
     ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(request.inputs[i]));
@@ -190,7 +190,7 @@ absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& 
     const size_t bytes = spec.bytes();
     if (offset > staging.size() || bytes > staging.size() - offset ||
         offset % kOperandAlignmentBytes != 0)
-      return Nonsense("an offset in staging", static_cast<int64_t>(offset));
+      return InvalidField("an offset in staging", static_cast<int64_t>(offset));
     ranges.push_back({staging.data() + offset, bytes});
     return absl::OkStatus();
   };
@@ -201,17 +201,17 @@ absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& 
 
 absl::Status CheckReply(const RunReply& reply) {
   if (static_cast<int>(reply.reject_reason) >= kRejectReasonCount)
-    return Nonsense("a reason", static_cast<int>(reply.reject_reason));
+    return InvalidField("a reason", static_cast<int>(reply.reject_reason));
   for (const int64_t value :
        {reply.h2d_ns, reply.kernel_ns, reply.d2h_ns, reply.device_ns, reply.memory.total_bytes,
         reply.memory.used_bytes, reply.memory.reserved_bytes, int64_t{reply.launch.gpu_kernels}})
-    if (value < 0) return Nonsense("a time or a size", value);
+    if (value < 0) return InvalidField("a time or a size", value);
   for (const int64_t count : reply.errors)
-    if (count < 0) return Nonsense("a number of errors", count);
+    if (count < 0) return InvalidField("a number of errors", count);
   if (!std::isfinite(reply.launch.theoretical_occupancy) || !std::isfinite(reply.launch.waves))
     return absl::InternalError(
         "the other process sent nonsense: occupancy or waves are no numbers");
-  if (reply.pushback_ms < kNeverRetry) return Nonsense("a pushback", reply.pushback_ms);
+  if (reply.pushback_ms < kNeverRetry) return InvalidField("a pushback", reply.pushback_ms);
   return absl::OkStatus();
 }
 

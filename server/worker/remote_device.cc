@@ -40,7 +40,8 @@ class RemoteExecutor final : public Executor {
   absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) override {
     const std::shared_ptr<Link> link = device_->link();
     if (link == nullptr)
-      return Gone(job, device_->lost() ? "it was lost" : "its worker is being started again");
+      return Unavailable(job,
+                         device_->lost() ? "it was lost" : "its worker is being started again");
     ASSIGN_OR_RETURN(RunRequest request, ToWire(job));
     for (size_t i = 0; i < staging.size(); ++i)
       request.offsets[i] = staging[i].bytes == 0
@@ -50,7 +51,7 @@ class RemoteExecutor final : public Executor {
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
       device_->NoteBroken(link.get());
-      return Gone(job, received.message());
+      return Unavailable(job, received.message());
     }
     device_->Note(*reply);
     RequestTrace& trace = *job.trace;
@@ -71,7 +72,7 @@ class RemoteExecutor final : public Executor {
 
  private:
   // Said here, because the next worker may be at work before anyone asks for the device's health.
-  absl::Status Gone(const Job& job, absl::string_view why) const {
+  absl::Status Unavailable(const Job& job, absl::string_view why) const {
     job.trace->reject_reason = RejectReason::kDeviceLost;
     return absl::UnavailableError(absl::StrCat(device_->properties().name, ": ", why));
   }
@@ -204,7 +205,7 @@ std::shared_ptr<Link> RemoteDevice::Restart() {
   for (;;) {
     const absl::optional<int64_t> pause_ns = rule_.PauseAfterFailure(options_.clock());
     if (!pause_ns.has_value()) {
-      BeLost();
+      MarkLost();
       return nullptr;
     }
     pollfd stop = {stop_, POLLIN, 0};
@@ -236,7 +237,7 @@ absl::StatusOr<std::shared_ptr<Link>> RemoteDevice::StartAnother() {
   return link;
 }
 
-void RemoteDevice::BeLost() {
+void RemoteDevice::MarkLost() {
   Log(LogLevel::kError, "a device is given up: its worker failed too often",
       {{"device", properties_.name},
        {"failures", static_cast<int64_t>(RestartRule::kFailuresMax)},

@@ -82,7 +82,7 @@ class RemoteDevice final : public Device {
   std::shared_ptr<Link> Restart();
   absl::StatusOr<std::shared_ptr<Link>> StartAnother();
   void Serve(std::shared_ptr<Link> link);
-  void BeLost();
+  void MarkLost();
 
   const RemoteOptions options_;
   int staging_ = -1;

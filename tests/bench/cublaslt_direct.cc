@@ -20,7 +20,7 @@ cudaDataType_t TypeOf(DataType type) {
     case DataType::kFloat32:
       return CUDA_R_32F;
   }
-  DieOfDataType(type);
+  AbortOnDataType(type);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ int ChildrenOf(pid_t server) {
 
 // Until the server's own process that measures ceilings after the start has ended: it would be
 // taken for the one that a test has sent for.
-void AwaitCeilings(const ServerProcess& server) {
+void AwaitBandwidths(const ServerProcess& server) {
   EXPECT_TRUE(Eventually([&] {
     return server.Sum("warpcall_device_bandwidth_ceiling_bytes_per_second") > 0 &&
            ChildrenOf(server.pid()) == 0;
@@ -376,7 +376,7 @@ TEST_F(InspectTest, DrainingFinishesWhatRunsAndRefusesMore) {
   std::atomic<bool> done{false};
   v1::BenchmarkRequest request = BenchmarkOf("gelu", {{1 << 20}});
   request.set_iterations(100'000);  // until the rows' time is up, some seconds
-  AwaitCeilings(server_);
+  AwaitBandwidths(server_);
   std::thread benchmark([&] {
     const BenchmarkReply reply = Benchmark(request);
     EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
@@ -402,7 +402,7 @@ TEST(Inspect, TheServersEndIsTheChilds) {
   std::thread benchmark;
   {
     ServerProcess server({"--drain_seconds=0.1"});
-    AwaitCeilings(server);
+    AwaitBandwidths(server);
     const std::string address = server.address();
     benchmark = std::thread([address] {
       grpc::ClientContext context;

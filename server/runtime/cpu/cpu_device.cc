@@ -67,7 +67,7 @@ class CpuStream final : public Stream {
   CpuStream(CpuDevice* device, cpu::ThreadPool* pool) : device_(device), pool_(pool) {}
 
   absl::Status BindThread() override {
-    cpu::GiveWay(kComputeNice);
+    cpu::LowerPriority(kComputeNice);
     return absl::OkStatus();
   }
   void* native_handle() override { return pool_; }

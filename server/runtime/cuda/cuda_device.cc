@@ -159,8 +159,8 @@ absl::StatusOr<Buffer> CudaDevice::AllocateMemory(size_t bytes, cudaStream_t str
       new Owner{this, stream});
 }
 
-bool CudaDevice::KernelsUseStaging(size_t bytes, bool touches_once) const {
-  return bytes <= (touches_once ? kUseStagingBytesMax : kUseStagingRereadBytesMax);
+bool CudaDevice::KernelsUseStaging(size_t bytes, bool suits_host_memory) const {
+  return bytes <= (suits_host_memory ? kUseStagingBytesMax : kUseStagingRereadBytesMax);
 }
 
 size_t CudaDevice::round_bytes() const { return kRoundBytes; }

@@ -31,7 +31,7 @@ class CudaDevice final : public Device {
   bool healthy() const override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
-  bool KernelsUseStaging(size_t bytes, bool touches_once) const override;
+  bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const override;
   size_t round_bytes() const override;
   MemoryUsage memory_usage() const override;
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() override;

@@ -76,7 +76,7 @@ class Collector {
   int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-Collector& TheCollector() {
+Collector& GlobalCollector() {
   static Collector& collector = *new Collector;
   return collector;
 }
@@ -92,7 +92,7 @@ template <typename... Arguments>
 void CUPTIAPI TakeBuffer(Arguments... arguments) {
   const auto all = std::make_tuple(arguments...);
   uint8_t* const buffer = std::get<2>(all);
-  TheCollector().Add(buffer, std::get<4>(all));
+  GlobalCollector().Add(buffer, std::get<4>(all));
   std::free(buffer);
 }
 
@@ -140,7 +140,7 @@ absl::Status Trace::Start() {
                                 "handing CUPTI buffers for its records"));
   size_t dropped = 0;  // before this trace
   api_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped);
-  TheCollector().Begin(&api_, static_cast<uint32_t>(device_));
+  GlobalCollector().Begin(&api_, static_cast<uint32_t>(device_));
   for (const CUpti_ActivityKind kind : kKinds) {
     const absl::Status status = api_.ToStatus(
         api_.ActivityEnable(kind), absl::StrCat("enabling CUPTI's records of kind ", kind));
@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<DeviceActivity>> Trace::Stop() {
   status.Update(api_.ToStatus(api_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped),
                               "asking CUPTI how many records it dropped"));
   int64_t lost = 0;
-  std::vector<DeviceActivity> activities = TheCollector().End(&lost);
+  std::vector<DeviceActivity> activities = GlobalCollector().End(&lost);
   RETURN_IF_ERROR(status);
   lost += static_cast<int64_t>(dropped);
   if (lost > 0)

@@ -141,15 +141,23 @@ TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
 TEST_F(ExecutionTest, RecordsRowsThatKeepNothingButTheirOperands) {
   control_.records = true;
   control_.kernels_use_staging = true;
-  row_.implementation.touches_once = true;
+  row_.implementation.may_be_replayed = true;
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
   EXPECT_EQ(control_.recordings, 1);
+}
+
+TEST_F(ExecutionTest, RecordsNoRowThatDoesNotSayThatItMayBeReplayed) {
+  control_.records = true;
+  control_.kernels_use_staging = true;
+  row_.implementation.suits_host_memory = true;
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.recordings, 0);
 }
 
 TEST_F(ExecutionTest, RecordsNoRowWhoseWorkspaceMayLieElsewhereNextTime) {
   control_.records = true;
   control_.kernels_use_staging = true;
-  row_.implementation.touches_once = true;
+  row_.implementation.may_be_replayed = true;
   row_.implementation.workspace_bytes = [](const Problem& problem, const DeviceProperties&) {
     return problem.inputs[0].bytes();
   };
@@ -160,7 +168,7 @@ TEST_F(ExecutionTest, RecordsNoRowWhoseWorkspaceMayLieElsewhereNextTime) {
 TEST_F(ExecutionTest, RecordsNoRowThatPreparesEachLaunch) {
   control_.records = true;
   control_.kernels_use_staging = true;
-  row_.implementation.touches_once = true;
+  row_.implementation.may_be_replayed = true;
   row_.implementation.prepare = MakePlan;
   row_.implementation.launch = LaunchPlan;
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());

@@ -38,14 +38,14 @@ TEST(ServiceHistoryTest, FollowsAChangeAndForgetsASlowStart) {
   EXPECT_NEAR(static_cast<double>(history.Predict(0, kWork).ns), 10'000, 100);
 }
 
-TEST(ServiceHistoryTest, DoubtWearsAPredictionDown) {
+TEST(ServiceHistoryTest, RefusalsLowerAPrediction) {
   ServiceHistory history(1);
   for (int i = 0; i < 4; ++i) history.Note(0, kWork, 1'000'000);
-  for (int i = 0; i < 20; ++i) history.Doubt(0, kWork);
+  for (int i = 0; i < 20; ++i) history.LowerPrediction(0, kWork);
   EXPECT_LT(history.Predict(0, kWork).ns, 100'000);
   ServiceHistory rated(2);
   rated.SetRate(0, {.fixed_ns = 0, .bytes_per_ns = 1, .flops_per_ns = 1});
-  for (int row = 0; row < 2; ++row) rated.Doubt(row, {.bytes = 8000, .flops = 0});
+  for (int row = 0; row < 2; ++row) rated.LowerPrediction(row, {.bytes = 8000, .flops = 0});
   EXPECT_EQ(rated.Predict(0, {.bytes = 8000, .flops = 0}).ns, 7000);
   EXPECT_EQ(rated.Predict(1, kWork).basis, ServiceHistory::Basis::kGuess);
 }

@@ -22,7 +22,7 @@ std::optional<int> RunAsCpuWorker(int argc, char** argv, const Registry& kernels
       !absl::SimpleAtoi(lanes_flag, &lanes))
     return 2;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseStrangers();
+  CloseUnexpectedDescriptors();
   CpuDevice device(1);
   const worker::Served served = {&kernels, &device, [](void*, size_t) { return absl::OkStatus(); },
                                  [] { return std::vector<DeviceErrorCount>(); }};

@@ -1,4 +1,4 @@
-#include "server/transport/ceilings.h"
+#include "server/transport/bandwidths.h"
 
 #include <atomic>
 #include <memory>
@@ -33,9 +33,9 @@ void MeasureFrom(int device, int64_t not_before_ns, Engine* engine, inspect::Ins
   auto task = std::make_unique<inspect::Task>();
   task->not_before_ns = not_before_ns;
   task->cancelled = &never_cancelled;
-  task->prepare = [name] { return CeilingInquiry(name); };
+  task->prepare = [name] { return BandwidthInquiry(name); };
   task->done = [=](const absl::StatusOr<std::string>& response) {
-    if (response.ok()) NoteCeiling(*response, device, engine);
+    if (response.ok()) NoteBandwidthOf(*response, device, engine);
     const bool unknown = response.ok() && engine->bandwidth(device) == 0;
     LogOutcome(name, unknown ? absl::UnknownError("see above") : response.status(),
                engine->bandwidth(device));
@@ -47,7 +47,7 @@ void MeasureFrom(int device, int64_t not_before_ns, Engine* engine, inspect::Ins
 
 }  // namespace
 
-void MeasureCeilings(Engine* engine, inspect::Inspector* inspector) {
+void MeasureBandwidths(Engine* engine, inspect::Inspector* inspector) {
   MeasureFrom(0, MonotonicNs() + kDelayNs, engine, inspector);
 }
 

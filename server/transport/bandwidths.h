@@ -1,4 +1,4 @@
-// What each device could do at best, for everyone who wants to compare.
+// Measures what each device's memory can do at best, which rates are compared with.
 #pragma once
 
 #include "server/engine/engine.h"
@@ -8,6 +8,6 @@ namespace warpcall {
 
 // Has every device's copy bandwidth measured, one after the other, some seconds from now; `engine`,
 // which outlives `inspector`, is told.
-void MeasureCeilings(Engine* engine, inspect::Inspector* inspector);
+void MeasureBandwidths(Engine* engine, inspect::Inspector* inspector);
 
 }  // namespace warpcall
