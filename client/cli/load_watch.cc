@@ -28,7 +28,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 void WakeUp(int event) {
   const uint64_t one = 1;
-  // Fails only when so many are pending that nobody can miss it.
+  // Fails only when the counter is full, and then its reader is awake anyway.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
 

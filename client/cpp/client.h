@@ -87,7 +87,7 @@ struct Result {
   // Calls that this one was cut into. Of several: `implementation`, `device`, occupancy and waves
   // are the first stripe's; the phases of `timing` and the amounts of `launch` are sums, the work
   // of all devices together; total_ns and `attempts` are the largest; `request_id` is the caller's,
-  // or that which the server made up for the first.
+  // or the one that the server gave to the first.
   int stripes = 1;
 };
 

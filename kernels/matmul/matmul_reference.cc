@@ -15,8 +15,8 @@ namespace {
 // once.
 constexpr int64_t kColumnsPerPass = 64;
 
-// Rows are taken together up to so many products, some microseconds: beside less, decoding the
-// problem for every slice would count.
+// Rows are taken together up to this number of products, some microseconds. In smaller slices the
+// time to decode the problem for each would count.
 constexpr int64_t kSliceProducts = 4096;
 
 // Rows of c, over all matrices: c is dense, so row i is at i * n.

@@ -56,7 +56,7 @@ struct RequestTrace {
   LaunchShape launch;
 };
 
-// Calls that look into devices instead of using them: the label `method` of
+// Calls that measure devices instead of using them: the label `method` of
 // warpcall_inspections_total.
 enum class Inspection : uint8_t { kBenchmark, kProfile };
 inline constexpr int kInspectionCount = 2;

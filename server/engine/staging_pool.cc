@@ -94,7 +94,7 @@ class StagingArena {
   }
 
  private:
-  // Whether `connection` may take so many bytes more, wherever they lie.
+  // Whether `connection` may take `wanted` bytes more, wherever they lie.
   bool MayHave(size_t wanted, uint64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const size_t free = total_bytes() - used_;
     if (wanted > free) return false;

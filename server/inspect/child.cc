@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::strin
 }
 
 Child::Child(int socket) : socket_(socket) {
-  // Where it fails, a child that stops in the midst of an answer is waited for.
+  // Without these limits a child that stops in the middle of an answer would be waited for.
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kPauseMax, sizeof(kPauseMax));
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &kPauseMax, sizeof(kPauseMax));
 }

@@ -1,4 +1,4 @@
-// A process that looks into one thing and ends: it gets one request and gives one answer, over a
+// A process for one Benchmark or Profile: it gets one request and gives one answer, over a
 // local socket. Ends by itself when the other end of its socket is closed, whatever it is doing.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace warpcall::inspect {
 
 // What goes before an answer's message and payload. Both ends are the same program, but what is
-// profiled may have run wild in the child: the server reads these bytes as a stranger's.
+// profiled may have written anywhere in the child: the server trusts none of these bytes.
 struct AnswerHeader {
   int32_t code = 0;
   uint8_t has_pushback = 0;
@@ -42,7 +42,7 @@ class Child {
   // Readable when the answer has come, or the child is gone.
   int socket() const { return socket_; }
   // What the child's `answer` returned; RESOURCE_EXHAUSTED when that has more than `bytes_max`,
-  // INTERNAL when the child ended without an answer, stopped in the midst of it or sent nonsense.
+  // INTERNAL when the child ended without an answer, stopped in its middle or sent invalid bytes.
   // Takes no more memory than twice the bytes that came.
   absl::StatusOr<std::string> Receive(size_t bytes_max);
 

@@ -24,7 +24,7 @@
 
 namespace warpcall::inspect {
 
-// What to look into.
+// A Benchmark or Profile to run.
 struct Inquiry {
   Inspection kind = Inspection::kBenchmark;
   std::string device;

@@ -59,7 +59,7 @@ class SelfTest {
 
   void TryAll(const Subject& subject, std::vector<Verdict>* verdicts);
   // Tries `rows` with one child until one ends it; takes out those that it was done with.
-  // CANCELLED when nobody waits, other errors when the end is no row's doing.
+  // CANCELLED when nobody waits, other errors when it was no row that ended the child.
   absl::Status TrySome(const Subject& subject, std::vector<int>* rows,
                        std::vector<Verdict>* verdicts);
   absl::StatusOr<Report> Next(int socket, const Watch& watch) const;

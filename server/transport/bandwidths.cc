@@ -11,10 +11,10 @@
 namespace warpcall {
 namespace {
 
-// Who starts a server wants to use it first.
+// The first requests after the start come before the measurement.
 constexpr int64_t kDelayNs = 2'000'000'000;
 
-// Nobody loses interest.
+// The measurement has no caller that could cancel it.
 const std::atomic<bool> never_cancelled{false};
 
 void LogOutcome(const std::string& device, const absl::Status& status, double bytes_per_second) {

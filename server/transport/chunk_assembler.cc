@@ -12,7 +12,7 @@ namespace {
 // bytes beside its own.
 constexpr int64_t kShortDataBytes = 1024;
 constexpr int64_t kSplinterBytes = 256;
-// To so many bytes at a time.
+// The size of the pieces that short chunks are gathered to.
 constexpr int64_t kGatheredBytesMax = 64 << 10;
 
 int64_t SizeOf(const grpc::Slice& slice) { return static_cast<int64_t>(slice.size()); }

@@ -11,8 +11,8 @@
 namespace warpcall {
 namespace {
 
-// Slices of a message: any number up to the first, and then one for so many bytes. gRPC's clients
-// send frames of 16 KiB, networks packets of half a KiB and more.
+// Slices of a message: any number up to kSlicesFree, then one for every kSliceBytesMin bytes.
+// gRPC's clients send frames of 16 KiB, networks packets of half a KiB and more.
 constexpr size_t kSlicesFree = 4096;
 constexpr size_t kSliceBytesMin = 256;
 

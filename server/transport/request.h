@@ -46,8 +46,8 @@ struct ExecuteDeps {
   OpenStreams streams{};
 };
 
-// Beside as many bytes of tensor data as message_bytes_max allows, a message may hold so many:
-// names, shapes, attributes and what it takes to encode them.
+// Bytes that a message may hold beside the tensor data that message_bytes_max allows: names,
+// shapes, attributes and what it takes to encode them.
 inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
@@ -75,7 +75,7 @@ void AddPushback(const absl::Status& status, grpc::CallbackServerContext* contex
 // only those who ask pay for it.
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context);
 
-// How much an operator wants to know of a call that ended so.
+// The level at which a call that ended with `status` is logged.
 LogLevel LogLevelFor(const absl::Status& status);
 // Adds trace_id and parent_id, where the call has them.
 void AppendTraceFields(const grpc::CallbackServerContext& context, std::vector<LogField>* fields);

@@ -15,8 +15,8 @@ namespace {
 // however the client cuts its tensors.
 constexpr int64_t kChunkBytesMax = 16 << 20;
 // What may be held back because bytes before it have not come, and in how many pieces: any number
-// up to the first, and then one for so many bytes (ChunkAssembler gathers smaller ones that follow
-// each other).
+// up to kHeldPiecesFree, then one for every kHeldPieceBytesMin bytes (ChunkAssembler gathers
+// smaller ones that follow each other).
 constexpr int64_t kHeldBytesMax = 64 << 20;
 constexpr int64_t kHeldPiecesFree = 4096;
 constexpr int64_t kHeldPieceBytesMin = 256;

@@ -44,8 +44,8 @@ class StreamRequest {
   // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
   // come twice; RESOURCE_EXHAUSTED for more than kChunkBytesMax of them.
   absl::Status Add(const wire::ChunkView& chunk, const std::vector<grpc::Slice>& slices);
-  // RESOURCE_EXHAUSTED when more is held back, for bytes before it are missing, than a window and
-  // the limit, or in more pieces than so many bytes may lie in.
+  // RESOURCE_EXHAUSTED when more than a window and the limit is held back because bytes before it
+  // are missing, or when it lies in more pieces than its size allows.
   absl::Status CheckHeld();
   // INVALID_ARGUMENT, and which bytes, when input is missing.
   absl::Status CheckComplete() const;

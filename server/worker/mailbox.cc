@@ -19,7 +19,7 @@ constexpr int64_t kAloneNs = 2'000;
 // Who gets its core back so late shares it. A thread that is woken may run before others; one that
 // yields waits for their slices, some 3 ms each.
 constexpr int64_t kSharedNs = 20'000;
-// One thread in so many cores.
+// Cores for each thread that may wait awake.
 constexpr int kCoresPerPlace = 4;
 
 bool Arrived(const MailSignal& signal, uint32_t messages) {

@@ -1,8 +1,8 @@
 // What the server and its worker processes say to each other: plain structs, one to a datagram on
 // the control socket and one to a mailbox of each lane. Both ends are the same program, so layouts
-// agree; but either may have gone mad (a GPU's driver can write where it likes), so each reads the
-// other's bytes as a stranger's: no field is used before it was checked, and none has a type that
-// some bytes are no value of.
+// agree. But the memory of either may be corrupted (a GPU's driver can write where it likes), so
+// neither trusts the other's bytes: no field is used before it was checked, and every bit pattern
+// is a value of each field's type.
 #pragma once
 
 #include <cstdint>

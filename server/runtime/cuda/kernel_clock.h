@@ -24,7 +24,7 @@ class KernelClock {
   static absl::StatusOr<std::unique_ptr<KernelClock>> Create(CudaDevice* device,
                                                              cudaStream_t stream);
 
-  // Forgets the stamps. Allocates when there were never so many kernels.
+  // Forgets the stamps. Allocates when `kernels` is more than ever before.
   absl::Status Begin(int kernels);
   // Enqueued before and after each kernel.
   absl::Status Stamp();
