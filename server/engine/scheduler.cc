@@ -236,10 +236,16 @@ void Scheduler::CallAllIfOver() {
   while (closed_ && waiting_.empty() && !idle_.empty()) CallIdle();
 }
 
+// What stood behind a job for which there was no staging may be content with less.
+void Scheduler::CallAfterRemoval() {
+  if (!waiting_.empty()) CallIdle();
+  CallAllIfOver();
+}
+
 std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
   absl::MutexLock lock(&mutex_);
   std::unique_ptr<Job> job = waiting_.Remove(key);
-  CallAllIfOver();
+  if (job != nullptr) CallAfterRemoval();
   return job;
 }
 
@@ -349,6 +355,9 @@ void Scheduler::EndStarved() {
     absl::MutexLock lock(&mutex_);
     starved = TakeStarved();
     watching_ = !waiting_.empty();
+    // What has turned out to be long since the lanes looked lets short work pass long work for
+    // which there is no staging.
+    if (watching_ && HoldsBackLong()) CallIdle();
   }
   End(std::move(starved));
 }
@@ -375,7 +384,7 @@ Scheduler::DisplacedJobs Scheduler::TakeStarved() {
         kStagingPushbackMs);
     starved.push_back({std::move(job), std::move(status)});
   }
-  CallAllIfOver();
+  if (!starved.empty()) CallAfterRemoval();
   return starved;
 }
 

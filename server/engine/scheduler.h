@@ -161,6 +161,7 @@ class Scheduler {
   void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends the lanes away when nothing will come any more.
   void CallAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CallAfterRemoval() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the lanes have done `work_ns` behind what they run.
   int64_t WaitNs(int64_t work_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -126,6 +126,58 @@ TEST_F(StarvingTest, WhatHasStagingAndOnlyWaitsForALaneIsKept) {
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, kept}), nullptr);
 }
 
+TEST_F(StarvingTest, WhatStoodBehindOneThatIsCancelledIsTakenAtOnce) {
+  Submit(MakeLarge(1, 6 * 4096));
+  const std::unique_ptr<Job> holder = scheduler_.Next();
+  const uint64_t starving = Submit(MakeLarge(2, 3 * 4096));
+  const uint64_t behind = Submit(MakeLarge(2, 4096));
+  Scheduler::Seeker lane;
+  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
+  EXPECT_NE(scheduler_.Remove({2, kNoDeadline, starving}), nullptr);
+  ASSERT_FALSE(lane.sleeps);
+  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, behind);
+}
+
+TEST_F(StarvingTest, WhatStoodBehindOneThatIsRefusedIsTakenAtOnce) {
+  Submit(MakeLarge(1, 6 * 4096));
+  const std::unique_ptr<Job> holder = scheduler_.Next();
+  std::unique_ptr<Job> starving = MakeLarge(2, 3 * 4096);
+  const auto ending = EndingOf(starving.get());
+  Submit(std::move(starving));
+  Pass(kSecond);
+  const uint64_t behind = Submit(MakeLarge(2, 4096));
+  Scheduler::Seeker lane;
+  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
+  Pass(kSecond + Scheduler::kStarvedCheckPeriodNs);
+  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_FALSE(lane.sleeps);
+  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, behind);
+}
+
+// Once one lane has long work, the other is for short work: which then passes long work.
+TEST_F(StarvingTest, WhatTurnsOutToBeLongLetsShortWorkPassLongWorkThatStarves) {
+  Scheduler scheduler({.limits = {10, 1000},
+                       .lanes = 2,
+                       .clock = [this] { return now_ns_.load(); },
+                       .staging = &staging_,
+                       .thread = false});
+  const auto submit = [&](std::unique_ptr<Job> job) { EXPECT_TRUE(scheduler.Submit(&job).ok()); };
+  submit(MakeLarge(1, 6 * 4096));
+  const std::unique_ptr<Job> deceptive = scheduler.Next();
+  std::unique_ptr<Job> starving = MakeLarge(2, 3 * 4096);
+  starving->predicted_ns_at_most = 10 * kSecond;
+  submit(std::move(starving));
+  std::unique_ptr<Job> small = MakeLarge(2, 4096);
+  const uint64_t behind = small->key.id;
+  submit(std::move(small));
+  Scheduler::Seeker lane;
+  EXPECT_EQ(scheduler.TryNext(&lane).job, nullptr);
+  now_ns_ += kSecond;
+  scheduler.EndStarved();
+  ASSERT_FALSE(lane.sleeps);
+  EXPECT_EQ(scheduler.TryNext(&lane).job->key.id, behind);
+}
+
 TEST_F(StarvingTest, LanesLeaveWhenTheLastThatStarvedIsGone) {
   Submit(MakeLarge(1, 8 * 4096));
   std::unique_ptr<Job> holder = scheduler_.Next();
