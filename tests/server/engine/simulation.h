@@ -1,0 +1,23 @@
+// The whole engine on one thread, in made-up time: what its clients, lanes, timers and devices do
+// is a list of events that a seed draws, so that a run that went wrong can be seen again.
+//
+// Others act wherever the engine holds no lock: between taking a job, copying its inputs in,
+// running and ending it, inside every callback, while staging comes back and between the looks for
+// what starves. A lane sleeps until it is called. What goes on at a finer grain is
+// ThreadSanitizer's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace warpcall::testing {
+
+struct Outcome {
+  std::string failure;  // empty: nothing was wrong
+  std::string trace;    // a line for each event, when asked for
+  int events = 0;       // drawn, and to the end of all that they began
+};
+
+Outcome Simulate(uint64_t seed, bool trace);
+
+}  // namespace warpcall::testing

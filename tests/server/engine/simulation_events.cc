@@ -1,0 +1,324 @@
+// What may happen, one function each, and what the engine calls.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/server/engine/simulation_world.h"
+
+namespace warpcall::testing {
+namespace {
+
+using State = Request::State;
+
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr size_t kOperandBytesMax = 12 << 10;
+
+}  // namespace
+
+// What may be asked for.
+void Simulation::Draw(Request* request) {
+  // The first one sends most.
+  request->key.connection =
+      static_cast<uint64_t>(random_.OneIn(2) ? 0 : random_.Below(connections_));
+  if (random_.OneIn(3))
+    request->key.deadline_ns = now_ns_ + random_.Of<int64_t>({0, 1, 8, 50, 3000}) * kMillisecond;
+  request->device = static_cast<int>(random_.Below(static_cast<int64_t>(parts_.size())));
+  request->continues = random_.OneIn(4);
+  request->looks = random_.OneIn(2);
+  const auto bytes = [this] {
+    return static_cast<size_t>(1024 * random_.Below(random_.Of({4, 13})));
+  };
+  request->input_bytes = bytes();
+  request->output_bytes = bytes();
+}
+
+void Simulation::Submit() {
+  auto owned = std::make_unique<Request>();
+  Request* const request = owned.get();
+  request->key.id = requests_.size() + 1;
+  request->submitted_ns = now_ns_;
+  request->run_ns = random_.Below(longest_run_ns_);
+  if (!warms_up_) Draw(request);
+  std::unique_ptr<Job> job = MakeJob(request);
+  if (!warms_up_ && random_.OneIn(4)) {
+    auto choice = engine_->Choose(SimulatedRows().kernels()[0], "", "", job->problem);
+    bool any_works = false;
+    for (size_t i = 0; i < parts_.size(); ++i) any_works |= !devices_[i].broken;
+    if (choice.ok() != any_works)
+      oracle_.Fail(absl::StrCat("Choose: ", choice.status().ToString()));
+    if (!choice.ok()) return;
+    job->device = request->device = choice->device;
+    job->load = std::move(choice->load);
+  }
+  const Oracle::Before before = oracle_.BeforeSubmit(*request);
+  request->job = job.get();
+  requests_.push_back(std::move(owned));
+  Say("request ", request->key.id, " of connection ", request->key.connection, " for device ",
+      request->device, ": ", request->input_bytes, " bytes in, ", request->output_bytes, " out, ",
+      request->trace.work.flops, " flops, ",
+      request->key.deadline_ns == kNoDeadline ? "no deadline"
+                                              : absl::StrCat("deadline ", request->key.deadline_ns),
+      request->continues ? ", continues" : "");
+  absl::Status status;
+  As(Ender::kSubmit, request, [&] { status = engine_->Submit(&job); });
+  Say("  request ", request->key.id, ": ", status.ToString());
+  oracle_.Submitted(*request, before, status, job.get());
+  if (status.ok()) return;
+  request->state = State::kRefused;
+  request->job = nullptr;
+}
+
+std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
+  static const std::vector<char> zeros(kOperandBytesMax, 0);
+  auto job = std::make_unique<Job>();
+  job->key = request->key;
+  job->row =
+      &SimulatedRows()
+           .rows()[static_cast<size_t>(random_.Below(2) + (kind_ == DeviceKind::kCuda ? 2 : 0))];
+  job->device = request->device;
+  job->problem.inputs = {{DataType::kFloat32, {static_cast<int64_t>(request->input_bytes / 4)}}};
+  job->problem.outputs = {{DataType::kFloat32, {static_cast<int64_t>(request->output_bytes / 4)}}};
+  const auto* const id = reinterpret_cast<const char*>(&request->key.id);
+  const size_t mark = std::min(request->input_bytes, sizeof(request->key.id));
+  job->inputs.push_back({{id, mark}, {zeros.data(), request->input_bytes - mark}});
+  job->input_bytes = static_cast<int64_t>(request->input_bytes);
+  job->output_bytes = static_cast<int64_t>(request->output_bytes);
+  job->continues = request->continues;
+  job->cancelled = &request->cancelled;
+  job->trace = &request->trace;
+  // By the rate a FLOP takes a nanosecond, by the guess 40 000 do.
+  if (warms_up_) job->row -= job->row->id % 2;
+  const int64_t flops_per_ns = job->row->id % 2 == 1 ? 40'000 : 1;
+  request->trace.work.flops =
+      flops_per_ns *
+      (warms_up_ ? 300'000 : random_.Of<int64_t>({10'000, 300'000, 2'000'000, 40'000'000}));
+  job->release_inputs = [this, request] {
+    if (request->state == State::kWaits) {
+      request->begun_ns = now_ns_;
+      Say("  request ", request->key.id, " is carried by its caller");
+      oracle_.Taken(request, true, true, *parts_[static_cast<size_t>(request->device)].staging);
+      running_ = request;
+    }
+    oracle_.InputsCopied(*request);
+    request->copied = true;
+    Interleave();
+    // A lane looks again when it runs the job.
+    request->device_failed = devices_[request->device].broken;
+  };
+  job->done = [this, request](absl::Status status, StagingBuffers outputs) {
+    Ended(request, status, std::move(outputs));
+  };
+  return job;
+}
+
+void Simulation::Ended(Request* request, const absl::Status& status, StagingBuffers outputs) {
+  Say("  request ", request->key.id, " ends: ", status.ToString());
+  ++request->ends;
+  oracle_.Ended(*request, status, ender_, newcomer_);
+  request->state = State::kEnded;
+  request->job = nullptr;
+  if (outputs.size() != (status.ok() ? 1 : 0))
+    oracle_.Fail(absl::StrCat("request ", request->key.id, " has ", outputs.size(), " outputs"));
+  request->answer = std::move(outputs);
+  // Whether the next of several that make room must do so, the oracle knows as long as nobody comes
+  // in between.
+  if (ender_ != Ender::kSubmit || newcomer_ == request) Interleave();
+}
+
+void Simulation::Launch(const Operands& operands, const LaunchContext& context) {
+  Request& request = *running_;
+  if (request.launched) oracle_.Fail(absl::StrCat("request ", request.key.id, " runs twice"));
+  request.launched = true;
+  const size_t mark = std::min(request.input_bytes, sizeof(request.key.id));
+  if (std::memcmp(operands.inputs[0], &request.key.id, mark) != 0)
+    oracle_.Fail(absl::StrCat("request ", request.key.id, " runs on another's input"));
+  for (size_t at = 0; at + sizeof(request.key.id) <= request.output_bytes; at += 1024)
+    std::memcpy(static_cast<char*>(operands.outputs[0]) + at, &request.key.id,
+                sizeof(request.key.id));
+  if (request.looks) {
+    request.saw_stop = IsSet(context.stop);
+    oracle_.Looked(request, request.saw_stop);
+  }
+}
+
+absl::Status Simulation::Operation(int device, const char* operation) {
+  if (operation[0] != 's' || running_->device_failed) return absl::OkStatus();
+  Request* const request = running_;
+  if (!request->saw_stop) now_ns_ += request->run_ns / 2;
+  Interleave();
+  request->device_failed = devices_[device].broken;
+  return request->device_failed ? absl::UnavailableError("the device broke") : absl::OkStatus();
+}
+
+void Simulation::Cancel() {
+  Request* const request = Any([](const Request& other) {
+    return !other.cancelled && (other.state == State::kWaits || other.state == State::kHasLane);
+  });
+  if (request == nullptr) return;
+  Say("the client of request ", request->key.id, " leaves");
+  request->cancelled = true;
+}
+
+void Simulation::TakeBack() {
+  Request* const request = Any([](const Request& other) { return other.cancelled.load(); });
+  if (request == nullptr) return;
+  Say("request ", request->key.id, " is cancelled");
+  As(Ender::kCancel, nullptr, [&] { engine_->Cancel(request->device, request->key); });
+}
+
+bool Simulation::CanStep(const SteppedLane& at) const {
+  return at.step != SteppedLane::Step::kOver && !at.is_stepping &&
+         (at.step != SteppedLane::Step::kSeek || !at.seeker->sleeps);
+}
+
+bool Simulation::StepALane() {
+  SteppedLane* chosen = nullptr;
+  int64_t seen = 0;
+  for (SteppedLane& at : lanes_)
+    if (CanStep(at) && random_.OneIn(++seen)) chosen = &at;
+  if (chosen == nullptr) return false;
+  chosen->is_stepping = true;
+  As(Ender::kNobody, nullptr, [&] { Step(chosen); });
+  chosen->is_stepping = false;
+  return true;
+}
+
+void Simulation::Step(SteppedLane* at) {
+  Request* const request = at->request;
+  switch (at->step) {
+    case SteppedLane::Step::kSeek:
+      return Seek(at);
+    case SteppedLane::Step::kBegin:
+      Say("a lane copies request ", request->key.id, " in");
+      request->begun_ns = now_ns_;
+      request->is_unwanted = request->cancelled || now_ns_ >= request->key.deadline_ns;
+      at->status = at->lane->Begin(std::move(at->job));
+      oracle_.Begun(*request, at->status);
+      at->step = at->status.ok() ? SteppedLane::Step::kRun : SteppedLane::Step::kEnd;
+      return;
+    case SteppedLane::Step::kRun:
+      Say("a lane runs request ", request->key.id);
+      running_ = request;
+      request->device_failed = devices_[at->device].broken;
+      at->status = at->lane->Run();
+      at->step = SteppedLane::Step::kEnd;
+      return;
+    case SteppedLane::Step::kEnd:
+      Say("a lane ends request ", request->key.id);
+      at->lane->End(std::move(at->status));
+      oracle_.Left(request);
+      at->request = nullptr;
+      at->step = SteppedLane::Step::kSeek;
+      return;
+    case SteppedLane::Step::kOver:
+      return;
+  }
+}
+
+void Simulation::Seek(SteppedLane* at) {
+  Engine::Parts& parts = parts_[static_cast<size_t>(at->device)];
+  Scheduler::Found found = parts.scheduler->TryNext(at->seeker.get());
+  if (found.job == nullptr) {
+    Say("a lane of device ", at->device, found.over ? " is over" : " finds nothing");
+    if (found.over) at->step = SteppedLane::Step::kOver;
+    return;
+  }
+  at->seeker = std::make_unique<Scheduler::Seeker>();
+  at->request = requests_[found.job->key.id - 1].get();
+  at->job = std::move(found.job);
+  at->step = SteppedLane::Step::kBegin;
+  Say("a lane of device ", at->device, " takes request ", at->request->key.id);
+  oracle_.Taken(at->request, false, depth_ > 0, *parts.staging);
+}
+
+bool Simulation::EndStarved(bool only_when_due) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (ends_starved_[i] || !parts_[i].scheduler->watches()) continue;
+    if (only_when_due && now_ns_ - starving_looked_ns_[i] < Scheduler::kStarvedCheckPeriodNs)
+      continue;
+    Say("device ", i, " looks for what starves");
+    starving_looked_ns_[i] = now_ns_;
+    oracle_.LooksForStarving(static_cast<int>(i));
+    ends_starved_[i] = true;
+    As(Ender::kStarving, nullptr, [&] { parts_[i].scheduler->EndStarved(); });
+    ends_starved_[i] = false;
+    if (depth_ == 0) watched_ = static_cast<int>(i);
+    return true;
+  }
+  return false;
+}
+
+bool Simulation::ReadAnAnswer() {
+  Request* const request = Any([](const Request& other) { return !other.answer.empty(); });
+  if (request == nullptr) return false;
+  Say("the client of request ", request->key.id, " has read its answer");
+  for (size_t at = 0; at + sizeof(request->key.id) <= request->output_bytes; at += 1024)
+    if (std::memcmp(request->answer[0].data() + at, &request->key.id, sizeof(request->key.id)) != 0)
+      oracle_.Fail(absl::StrCat("the answer of request ", request->key.id, " is another's"));
+  request->answer.clear();
+  return true;
+}
+
+void Simulation::PassTime() {
+  now_ns_ += random_.Of<int64_t>(
+      {10'000, kMillisecond, 10 * kMillisecond, 101 * kMillisecond, 2001 * kMillisecond});
+  Say("time passes");
+}
+
+void Simulation::BreakOrMend() {
+  const auto i = static_cast<size_t>(random_.Below(static_cast<int64_t>(parts_.size())));
+  SimulatedDevice::State& device = devices_[i];
+  if (device.is_lost) return;
+  if (device.broken) {
+    Say("device ", i, " is back");
+    device.broken = false;
+    return;
+  }
+  device.broken = true;
+  device.is_lost = random_.OneIn(2);
+  Say("device ", i, device.is_lost ? " is lost" : " ends, and is started again");
+  if (device.is_lost) device.on_lost();
+}
+
+void Simulation::Refuse() {
+  Say("the server drains");
+  refuses_ = true;
+  oracle_.Refused();
+  engine_->Refuse();
+}
+
+void Simulation::EndAll() {
+  Say("the drain is over");
+  refuses_ = closed_ = drain_is_over_ = true;
+  oracle_.Closing(true);
+  int64_t waiting = 0;
+  int64_t running = 0;
+  for (const auto& request : requests_) {
+    waiting += request->state == State::kWaits ? 1 : 0;
+    running += request->in_lane ? 1 : 0;
+  }
+  Engine::Leftovers left;
+  const int events = outcome_.events;
+  As(Ender::kEndAll, nullptr, [&] { left = engine_->EndAll(); });
+  oracle_.Closed();
+  if (events == outcome_.events && depth_ == 0 &&
+      (left.waiting != waiting || left.running != running))
+    oracle_.Fail(absl::StrCat("EndAll found ", left.waiting, " waiting and ", left.running,
+                              " running; there were ", waiting, " and ", running));
+}
+
+void Simulation::Ask() {
+  const auto connection = static_cast<uint64_t>(random_.Below(connections_));
+  const absl::Status room = engine_->CheckRoomFor(connection);
+  Say("connection ", connection, " asks for room: ", room.ToString());
+  Request request;
+  request.key.connection = connection;
+  for (size_t i = 0; i < parts_.size() && !room.ok(); ++i) {
+    request.device = static_cast<int>(i);
+    const Oracle::Before before = oracle_.BeforeSubmit(request);
+    if (depth_ == 0 && (before.all[0] < options_.queue.requests_max || before.own[0] == 0 ||
+                        before.requests_of_most > before.own[0] + 1))
+      oracle_.Fail(absl::StrCat("connection ", connection, " is denied what it might get"));
+  }
+}
+
+}  // namespace warpcall::testing

@@ -1,0 +1,344 @@
+#include "tests/server/engine/simulation_oracle.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace warpcall::testing {
+namespace {
+
+// The engine's own, by their meaning: were one of them to change, so would what clients see.
+constexpr int64_t kTurnNs = 1'000'000;
+constexpr int64_t kLongNs = 100'000'000;
+constexpr int64_t kStarvedNs = 2'000'000'000;
+constexpr size_t kRequests = static_cast<size_t>(Resource::kRequests);
+constexpr size_t kBytes = static_cast<size_t>(Resource::kBytes);
+constexpr size_t kWork = static_cast<size_t>(Resource::kWorkNs);
+
+size_t Pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+bool MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
+
+}  // namespace
+
+void Oracle::Fail(absl::string_view what) {
+  if (failure_.empty()) failure_ = std::string(what);
+}
+
+void Oracle::Expect(bool holds, const Request& request, absl::string_view what) {
+  if (!holds) Fail(absl::StrCat("request ", request.key.id, " ", what));
+}
+
+Load Oracle::Waiting(int device, int64_t connection) const {
+  Load sum = {};
+  for (const auto& request : requests_) {
+    if (request->state != Request::State::kWaits || request->device != device) continue;
+    if (connection >= 0 && request->key.connection != static_cast<uint64_t>(connection)) continue;
+    const Load load = LoadOf(*request->job);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += load[i];
+  }
+  return sum;
+}
+
+size_t Oracle::Staged(int device, int64_t connection) const {
+  size_t bytes = 0;
+  for (const auto& request : requests_) {
+    if (request->device != device) continue;
+    if (connection >= 0 && request->key.connection != static_cast<uint64_t>(connection)) continue;
+    if (request->state == Request::State::kHasLane)
+      bytes += Pages(request->input_bytes) + Pages(request->output_bytes);
+    if (!request->answer.empty()) bytes += Pages(request->output_bytes);
+  }
+  return bytes;
+}
+
+bool Oracle::MayHave(const Request& request) const {
+  const size_t wanted = Pages(request.input_bytes) + Pages(request.output_bytes);
+  const size_t held = Staged(request.device, static_cast<int64_t>(request.key.connection));
+  const size_t free = options_.staging_bytes - Staged(request.device);
+  return wanted <= free && (held == 0 || held + wanted <= free - wanted);
+}
+
+bool Oracle::LongOnesWait(int device, bool as_it_turned_out) const {
+  const auto long_ones =
+      std::count_if(requests_.begin(), requests_.end(), [&](const auto& request) {
+        return request->in_lane && request->device == device &&
+               (request->may_be_long ||
+                (as_it_turned_out && now_ns_ - request->taken_ns > kLongNs));
+      });
+  return options_.lanes_per_device > 1 && long_ones >= options_.lanes_per_device - 1;
+}
+
+const Request* Oracle::NextOf(int device, uint64_t connection, bool as_it_turned_out) const {
+  const bool long_ones_wait = LongOnesWait(device, as_it_turned_out);
+  const Request* next = nullptr;
+  const auto order = [](const Request& request) {
+    return std::pair(request.key.deadline_ns, request.key.id);
+  };
+  for (const auto& request : requests_) {
+    if (request->state != Request::State::kWaits || request->device != device ||
+        request->key.connection != connection)
+      continue;
+    if (long_ones_wait && MayBeLong(*request->job)) continue;
+    if (next == nullptr || order(*request) < order(*next)) next = request.get();
+  }
+  return next;
+}
+
+const Request* Oracle::NextThatMayRun(int device, uint64_t connection, const StagingPool& staging,
+                                      bool as_it_turned_out) const {
+  const Request* const next = NextOf(device, connection, as_it_turned_out);
+  if (next == nullptr) return nullptr;
+  // The pool is asked only whether what is free lies together.
+  constexpr uint64_t kHoldsNothing = kConnectionsMax;
+  return MayHave(*next) && staging.HasRoom({next->input_bytes, next->output_bytes}, kHoldsNothing)
+             ? next
+             : nullptr;
+}
+
+Oracle::Before Oracle::BeforeSubmit(const Request& request) const {
+  Before before;
+  before.refuses = refusing_ && (closed_ || !request.continues);
+  before.may_refuse = refusing_ && (closing_ || !request.continues);
+  for (int connection = 0; connection < kConnectionsMax; ++connection) {
+    const Load load = Waiting(request.device, connection);
+    for (size_t i = 0; i < load.size(); ++i) before.all[i] += load[i];
+    before.requests_of_most = std::max(before.requests_of_most, load[kRequests]);
+    if (request.key.connection == static_cast<uint64_t>(connection)) before.own = load;
+  }
+  for (const auto& other : requests_)
+    if (other->in_lane && other->device == request.device)
+      before.running_ns += std::max<int64_t>(0, other->taken_ns + other->predicted_ns - now_ns_);
+  return before;
+}
+
+void Oracle::Submitted(const Request& request, const Before& before, const absl::Status& status,
+                       const Job* job) {
+  const bool expired = request.submitted_ns >= request.key.deadline_ns;
+  const size_t staging = Pages(request.input_bytes) + Pages(request.output_bytes);
+  if (!status.ok()) {
+    Expect(job != nullptr && request.ends == 0, request, "was refused and ended");
+    if (job != nullptr) CheckRefusal(request, before, status, *job);
+    return;
+  }
+  Expect(!expired, request, "was taken after its deadline");
+  Expect(!before.refuses, request, "was taken while the server drains");
+  Expect(staging <= options_.staging_bytes, request, "was taken and can never have its staging");
+}
+
+void Oracle::CheckRefusal(const Request& request, const Before& before, const absl::Status& status,
+                          const Job& job) {
+  const Load load = LoadOf(job);
+  const int64_t left_ns = request.key.deadline_ns - request.submitted_ns;
+  const bool measured = request.key.deadline_ns != kNoDeadline && job.prediction_measured;
+  const size_t staging = Pages(request.input_bytes) + Pages(request.output_bytes);
+  bool right = false;
+  absl::StatusCode code = absl::StatusCode::kResourceExhausted;
+  switch (request.trace.reject_reason) {
+    case RejectReason::kNone:
+      code = absl::StatusCode::kCancelled;
+      right = request.cancelled;
+      break;
+    case RejectReason::kDeadline:
+      code = absl::StatusCode::kDeadlineExceeded;
+      right = left_ns <= 0;
+      break;
+    case RejectReason::kDraining:
+      code = absl::StatusCode::kUnavailable;
+      right = before.may_refuse;
+      break;
+    case RejectReason::kDeadlineUnmeetable:
+      if (job.predicted_ns > left_ns) code = absl::StatusCode::kDeadlineExceeded;
+      right = measured && (job.predicted_ns > left_ns ||
+                           (before.running_ns + before.all[kWork]) / options_.lanes_per_device +
+                                   job.predicted_ns >
+                               left_ns);
+      break;
+    case RejectReason::kStagingBytes:
+      right = staging > options_.staging_bytes;
+      break;
+    case RejectReason::kQueueRequests:
+      right = before.all[kRequests] == options_.queue.requests_max &&
+              before.requests_of_most <= before.own[kRequests] + 1;
+      break;
+    case RejectReason::kQueueBytes:
+      right = before.all[kBytes] + load[kBytes] > options_.queue.bytes_max;
+      break;
+    case RejectReason::kQueueWork:
+      right =
+          before.all[kRequests] > 0 && before.all[kWork] + load[kWork] > options_.queue.work_ns_max;
+      break;
+    case RejectReason::kRunTime:
+      right = job.predicted_ns > options_.run_ns_max;
+      break;
+    default:
+      break;
+  }
+  Expect(right, request, absl::StrCat("was refused for no such reason: ", status.ToString()));
+  Expect(status.code() == code, request, absl::StrCat("has the wrong code: ", status.ToString()));
+}
+
+void Oracle::Taken(Request* request, bool by_caller, bool in_callback, const StagingPool& staging) {
+  Expect(MayHave(*request), *request, "got more than its connection's share of staging");
+  request->predicted_ns = request->job->predicted_ns;
+  request->may_be_long = MayBeLong(*request->job);
+  request->taken_ns = now_ns_;
+  if (!by_caller) {
+    Expect(!request->may_be_long || !LongOnesWait(request->device), *request,
+           "took the lane that is kept for short work");
+    Expect(in_callback || NextOf(request->device, request->key.connection, true) == request,
+           *request, "passed another of its connection");
+    if (!in_callback) CheckTurn(*request, staging);
+    accounts_[request->device][request->key.connection].had_ns += request->predicted_ns;
+    request->in_lane = true;
+  }
+  request->state = Request::State::kHasLane;
+}
+
+void Oracle::CheckTurn(const Request& request, const StagingPool& staging) {
+  Account* const accounts = accounts_[request.device];
+  const uint64_t own = request.key.connection;
+  Account& taker = accounts[own];
+  taker.longest_ns = std::max(taker.longest_ns, request.predicted_ns);
+  std::fill(std::begin(taker.passed_by_ns), std::end(taker.passed_by_ns), 0);
+  for (uint64_t other = 0; other < kConnectionsMax; ++other) {
+    if (other == own) continue;
+    Account& waiting = accounts[other];
+    if (NextThatMayRun(request.device, other, staging) == nullptr) {
+      waiting.passed_by_ns[own] = 0;
+      continue;
+    }
+    waiting.passed_by_ns[own] += request.predicted_ns;
+    const int64_t bound_ns = kTurnNs + taker.longest_ns + waiting.had_ns + taker.not_taken_ns;
+    if (waiting.passed_by_ns[own] > bound_ns)
+      Fail(absl::StrCat("connection ", other, " starves: connection ", own, " was given ",
+                        waiting.passed_by_ns[own], " ns while its next job might have run; the ",
+                        "bound is ", bound_ns));
+  }
+}
+
+void Oracle::Left(Request* request) {
+  request->in_lane = false;
+  Account& account = accounts_[request->device][request->key.connection];
+  const int64_t longer_ns = now_ns_ - request->taken_ns - request->predicted_ns;
+  (longer_ns > 0 ? account.had_ns : account.not_taken_ns) += std::abs(longer_ns);
+}
+
+void Oracle::InputsCopied(const Request& request) {
+  Expect(request.state == Request::State::kHasLane && !request.copied, request, "was copied twice");
+  Expect(!request.is_unwanted, request, "was copied though nobody waits for it");
+}
+
+void Oracle::Begun(const Request& request, const absl::Status& status) {
+  const bool expired = now_ns_ >= request.key.deadline_ns;
+  Expect(status.ok() == (!expired && !request.cancelled), request,
+         absl::StrCat("is about to run with ", status.ToString()));
+}
+
+void Oracle::Looked(const Request& request, bool is_set) {
+  Expect(is_set == (request.cancelled || now_ns_ >= request.key.deadline_ns || drain_over_ ||
+                    now_ns_ - request.begun_ns >= options_.run_ns_max),
+         request, is_set ? "is stopped for no reason" : "is not stopped");
+}
+
+void Oracle::Ended(const Request& request, const absl::Status& status, Ender ender,
+                   const Request* newcomer) {
+  Expect(request.state != Request::State::kEnded, request, "ends twice");
+  Expect(request.state != Request::State::kRefused, request, "was refused and ends");
+  if (request.state == Request::State::kWaits) CheckEndOfWaiting(request, status, ender, newcomer);
+  if (request.state == Request::State::kHasLane) CheckEndOfRunning(request, status);
+}
+
+void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& status, Ender ender,
+                               const Request* newcomer) {
+  const RejectReason reason = request.trace.reject_reason;
+  const auto own = static_cast<int64_t>(request.key.connection);
+  bool right = false;
+  absl::StatusCode code = absl::StatusCode::kResourceExhausted;
+  switch (ender) {
+    case Ender::kNobody:
+      break;
+    case Ender::kCancel:
+      right = request.cancelled;
+      code = now_ns_ >= request.key.deadline_ns ? absl::StatusCode::kDeadlineExceeded
+                                                : absl::StatusCode::kCancelled;
+      break;
+    case Ender::kStarving:
+      right = reason == RejectReason::kStagingBytes && staged_when_looked_[request.device] > 0 &&
+              now_ns_ - request.submitted_ns >= kStarvedNs;
+      break;
+    case Ender::kEndAll:
+      right = reason == RejectReason::kDraining;
+      code = absl::StatusCode::kUnavailable;
+      break;
+    case Ender::kSubmit: {
+      const size_t resource = reason == RejectReason::kQueueBytes  ? kBytes
+                              : reason == RejectReason::kQueueWork ? kWork
+                                                                   : kRequests;
+      const int64_t limits[] = {options_.queue.requests_max, options_.queue.bytes_max,
+                                options_.queue.work_ns_max};
+      right = newcomer != nullptr && newcomer->key.connection != request.key.connection &&
+              Waiting(request.device)[resource] > limits[resource] &&
+              Waiting(request.device, own)[resource] >
+                  Waiting(request.device, static_cast<int64_t>(newcomer->key.connection))[resource];
+      break;
+    }
+  }
+  Expect(right && status.code() == code, request,
+         absl::StrCat("ended in the queue with ", status.ToString()));
+}
+
+void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& status) {
+  bool right = false;
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      right = request.launched && !request.saw_stop && !request.device_failed;
+      break;
+    case absl::StatusCode::kCancelled:
+      right = request.cancelled && (!request.launched || request.saw_stop);
+      break;
+    case absl::StatusCode::kDeadlineExceeded:
+      right = now_ns_ >= request.key.deadline_ns && (!request.launched || request.saw_stop);
+      break;
+    case absl::StatusCode::kUnavailable:
+      right = request.device_failed || (drain_over_ && request.saw_stop);
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      right = request.saw_stop && now_ns_ - request.begun_ns >= options_.run_ns_max;
+      break;
+    default:
+      break;
+  }
+  Expect(right, request, absl::StrCat("ended in its lane with ", status.ToString()));
+}
+
+void Oracle::Compare(int device, const Engine::Parts& parts, bool lane_sleeps, bool watched) {
+  const Load load = Waiting(device);
+  const QueueSnapshot queue = parts.scheduler->Snapshot();
+  if (queue.depth != load[kRequests] || queue.bytes != load[kBytes])
+    Fail(absl::StrCat("device ", device, " says that ", queue.depth, " requests of ", queue.bytes,
+                      " bytes wait; those that have not ended are ", load[kRequests], " of ",
+                      load[kBytes]));
+  if (load[kRequests] > options_.queue.requests_max || load[kBytes] > options_.queue.bytes_max ||
+      (load[kWork] > options_.queue.work_ns_max && load[kRequests] > 1))
+    Fail(absl::StrCat(load[kRequests], " requests, ", load[kBytes], " bytes and ", load[kWork],
+                      " ns wait for device ", device, ": over a limit"));
+  if (const size_t staged = Staged(device); parts.staging->used_bytes() != staged)
+    Fail(absl::StrCat(parts.staging->used_bytes(), " bytes of staging are in use of device ",
+                      device, "; requests and answers have ", staged));
+  for (uint64_t connection = 0; lane_sleeps && connection < kConnectionsMax; ++connection)
+    if (const Request* next = NextThatMayRun(device, connection, *parts.staging, watched);
+        next != nullptr && NextThatMayRun(device, connection, *parts.staging) != nullptr)
+      Expect(false, *next, "may run, a lane sleeps, and none is called");
+}
+
+void Oracle::AllOver(int64_t devices_lost, bool every_device_is_lost) {
+  for (const auto& request : requests_) {
+    const int ends = request->state == Request::State::kRefused ? 0 : 1;
+    Expect(request->ends == ends, *request, absl::StrCat("ended ", request->ends, " times"));
+  }
+  if (devices_lost != (every_device_is_lost ? 1 : 0))
+    Fail(absl::StrCat("the loss of the devices was told ", devices_lost, " times"));
+}
+
+}  // namespace warpcall::testing

@@ -1,0 +1,151 @@
+// What must hold of an engine whatever happens in whatever order: see Simulation, which tells it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/engine/engine.h"
+
+namespace warpcall::testing {
+
+// One request, as its client and the oracle see it.
+struct Request {
+  enum class State : uint8_t { kWaits, kHasLane, kEnded, kRefused };
+
+  JobKey key;
+  int device = 0;
+  bool continues = false;
+  bool looks = false;  // its kernel looks at its stop flag
+  size_t input_bytes = 0;
+  size_t output_bytes = 0;
+  int64_t run_ns = 0;  // what it takes the device
+  std::atomic<bool> cancelled{false};
+  RequestTrace trace;
+
+  State state = State::kWaits;
+  const Job* job = nullptr;  // while it waits or has a lane
+  int64_t submitted_ns = 0;
+  int64_t taken_ns = 0;
+  int64_t begun_ns = 0;
+  bool is_unwanted = false;  // when it was begun
+  int64_t predicted_ns = 0;  // set when it is taken, as the next one
+  bool may_be_long = false;
+  bool in_lane = false;  // of the device's own; until the lane has said that it is not
+  bool copied = false;
+  bool launched = false;
+  bool saw_stop = false;       // its kernel did
+  bool device_failed = false;  // under it
+  int ends = 0;
+  StagingBuffers answer;  // until its client has read it
+};
+
+// Who ends a request that waits.
+enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
+
+// The law: one object per schedule. The first thing that is wrong stays in failure().
+//
+// No connection starves: while the next job of a connection may run, another is given at most a
+// turn (1 ms) and one job of predicted device time, beside what the waiting one has had itself and
+// what the other was charged but did not take.
+class Oracle {
+ public:
+  static constexpr int kDevicesMax = 2;
+  static constexpr int kConnectionsMax = 4;
+  using Requests = std::vector<std::unique_ptr<Request>>;
+
+  // All outlive it.
+  Oracle(const EngineOptions* options, const Requests* requests, const int64_t* now_ns)
+      : options_(*options), requests_(*requests), now_ns_(*now_ns) {}
+
+  void Refused() { refusing_ = true; }
+  // Devices are closed one after the other, and what is running may be told to end.
+  void Closing(bool drain_over) {
+    refusing_ = closing_ = true;
+    drain_over_ |= drain_over;
+  }
+  void Closed() { closed_ = true; }
+
+  // What the queue of a request's device was like before it came, itself not counted.
+  struct Before {
+    Load all = {};
+    Load own = {};                 // of its connection
+    int64_t requests_of_most = 0;  // of the connection that has most
+    int64_t running_ns = 0;        // that lanes are still expected to take
+    bool refuses = false;
+    bool may_refuse = false;
+  };
+  Before BeforeSubmit(const Request& request) const;
+  // `job`: what is left of a refused one.
+  void Submitted(const Request& request, const Before& before, const absl::Status& status,
+                 const Job* job);
+  // A lane, or the thread that brought it, has the job, and its staging.
+  // `in_callback`: of the engine, so that others may have left the queue which have not ended yet.
+  void Taken(Request* request, bool by_caller, bool in_callback, const StagingPool& staging);
+  // The lane has said that it is done with it.
+  void Left(Request* request);
+  void InputsCopied(const Request& request);
+  void Begun(const Request& request, const absl::Status& status);
+  // The kernel looks at its flag.
+  void Looked(const Request& request, bool is_set);
+  // EndStarved is about to be called.
+  void LooksForStarving(int device) { staged_when_looked_[device] = Staged(device); }
+  // Called before the request's state changes. `newcomer`: for which it makes room.
+  void Ended(const Request& request, const absl::Status& status, Ender ender,
+             const Request* newcomer);
+  // Between steps: what engine and oracle count is the same, and work that may run is not left
+  // lying. `lane_sleeps`: one does, and none seeks. `watched`: EndStarved was the last step, so
+  // that a running job which has turned out to be long counts as such.
+  void Compare(int device, const Engine::Parts& parts, bool lane_sleeps, bool watched);
+  void AllOver(int64_t devices_lost, bool every_device_is_lost);
+
+  void Fail(absl::string_view what);
+  const std::string& failure() const { return failure_; }
+
+ private:
+  // What of one connection has been done on one device.
+  struct Account {
+    int64_t had_ns = 0;        // the larger of predicted and taken, of every job
+    int64_t not_taken_ns = 0;  // predicted, but not taken
+    int64_t longest_ns = 0;
+    int64_t passed_by_ns[kConnectionsMax] = {};  // given to others since it might have been next
+  };
+
+  Load Waiting(int device, int64_t connection = -1) const;
+  size_t Staged(int device, int64_t connection = -1) const;
+  // Whether the request's connection has a right to the staging that it takes.
+  bool MayHave(const Request& request) const;
+  // The connection's next job of those that are not held back; null: none.
+  const Request* NextOf(int device, uint64_t connection, bool as_it_turned_out) const;
+  // The same if there is staging for it.
+  const Request* NextThatMayRun(int device, uint64_t connection, const StagingPool& staging,
+                                bool as_it_turned_out = true) const;
+  // One lane is kept for short work.
+  bool LongOnesWait(int device, bool as_it_turned_out = true) const;
+  void CheckTurn(const Request& request, const StagingPool& staging);
+  void CheckRefusal(const Request& request, const Before& before, const absl::Status& status,
+                    const Job& job);
+  void CheckEndOfWaiting(const Request& request, const absl::Status& status, Ender ender,
+                         const Request* newcomer);
+  void CheckEndOfRunning(const Request& request, const absl::Status& status);
+  void Expect(bool holds, const Request& request, absl::string_view what);
+
+  const EngineOptions& options_;
+  const Requests& requests_;
+  const int64_t& now_ns_;
+  bool refusing_ = false;
+  bool closing_ = false;
+  bool closed_ = false;
+  bool drain_over_ = false;
+  size_t staged_when_looked_[kDevicesMax] = {};
+  Account accounts_[kDevicesMax][kConnectionsMax];
+  std::string failure_;
+};
+
+}  // namespace warpcall::testing

@@ -1,0 +1,72 @@
+// Schedules without end: see Simulation. WARPCALL_TEST_SEED names the first of them,
+// WARPCALL_TEST_SCHEDULES how many follow one another; a single one tells what happens in it.
+#include "tests/server/engine/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/synchronization/mutex.h"
+#include "server/engine/clock.h"
+
+namespace warpcall::testing {
+namespace {
+
+// A million take some half a minute of two cores; what is instrumented gets as far as it may.
+#if defined(NDEBUG)
+constexpr uint64_t kSchedules = 1'000'000;
+#else
+constexpr uint64_t kSchedules = 20'000;
+#endif
+constexpr uint64_t kThreads = 2;
+constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  uint64_t value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
+  const uint64_t first = FromEnvironment("WARPCALL_TEST_SEED", std::random_device()());
+  const uint64_t count = FromEnvironment("WARPCALL_TEST_SCHEDULES", kSchedules);
+  std::printf("Schedules from WARPCALL_TEST_SEED=%llu\n", static_cast<unsigned long long>(first));
+  // Which Debian's Abseil also does in release builds, under one lock: a third of the time here.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  std::atomic<uint64_t> next{0};
+  std::atomic<uint64_t> failed{kNone};
+  std::atomic<int64_t> events{0};
+  const int64_t start_ns = MonotonicNs();
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
+      for (uint64_t at; (at = next++) < count && failed == kNone;) {
+        const Outcome outcome = Simulate(first + at, false);
+        events += outcome.events;
+        if (!outcome.failure.empty()) failed = first + at;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kAbort);
+  const double seconds = static_cast<double>(MonotonicNs() - start_ns) / 1e9;
+  const uint64_t done = std::min(next.load(), count);
+  std::printf(
+      "%llu schedules of %.0f events each: %.0f a second\n", static_cast<unsigned long long>(done),
+      static_cast<double>(events) / static_cast<double>(done), static_cast<double>(done) / seconds);
+  if (count == 1) std::printf("%s", Simulate(first, true).trace.c_str());
+  if (failed == kNone) return;
+  const Outcome outcome = Simulate(failed, true);
+  ADD_FAILURE() << outcome.trace << outcome.failure
+                << "\nAgain: WARPCALL_TEST_SCHEDULES=1 WARPCALL_TEST_SEED=" << failed;
+}
+
+}  // namespace
+}  // namespace warpcall::testing

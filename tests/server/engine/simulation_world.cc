@@ -1,0 +1,43 @@
+#include "tests/server/engine/simulation_world.h"
+
+namespace warpcall::testing {
+namespace {
+
+thread_local Simulation* current = nullptr;
+
+absl::Status LaunchSimulated(const Problem&, const Operands& operands,
+                             const LaunchContext& context) {
+  current->Launch(operands, context);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Simulation::LaunchHere() { current = this; }
+
+const Registry& SimulatedRows() {
+  static const Registry* const registry = [] {
+    static const Op op = {.name = "simulated",
+                          .summary = "",
+                          .input_names = {"x"},
+                          .attributes = {},
+                          .infer_outputs = [](Problem*) { return absl::OkStatus(); },
+                          .work =
+                              [](const Problem&) {
+                                return Work{0, 1'000'000};
+                              }};
+    const auto row = [](const char* name, Family family, DeviceKind kind) {
+      return Implementation{name,    family,          kind,   "", {DataType::kFloat32}, SupportsAll,
+                            nullptr, LaunchSimulated, nullptr};
+    };
+    auto* const created = new Registry;
+    created->Add(op, {row("rated", Family::kCpu, DeviceKind::kCpu),
+                      row("guessed", Family::kCpu, DeviceKind::kCpu),
+                      row("rated_cuda", Family::kCuda, DeviceKind::kCuda),
+                      row("guessed_cuda", Family::kCuda, DeviceKind::kCuda)});
+    return created;
+  }();
+  return *registry;
+}
+
+}  // namespace warpcall::testing

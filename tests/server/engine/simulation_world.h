@@ -1,0 +1,173 @@
+// The simulated world around an engine: its clients, devices and lanes, and what each does next.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/engine/engine.h"
+#include "tests/server/engine/simulation.h"
+#include "tests/server/engine/simulation_oracle.h"
+#include "tests/server/fake_device.h"
+
+namespace warpcall::testing {
+
+// SplitMix64 (Steele, Lea and Flood, 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  // 0 .. count - 1.
+  int64_t Below(int64_t count) {
+    return static_cast<int64_t>(Next() % static_cast<uint64_t>(count));
+  }
+  bool OneIn(int64_t count) { return Below(count) == 0; }
+  template <typename T>
+  T Of(std::initializer_list<T> values) {
+    return *(values.begin() + Below(static_cast<int64_t>(values.size())));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// One that breaks when it is told to, for good or until it is mended, as a worker's does.
+class SimulatedDevice final : public FakeDevice {
+ public:
+  struct State {
+    Control control;
+    bool broken = false;
+    bool is_lost = false;
+    std::function<void()> on_lost;
+  };
+  SimulatedDevice(State* state, std::string name, DeviceKind kind)
+      : FakeDevice(&state->control, std::move(name)),
+        state_(state),
+        properties_(FakeDevice::properties()) {
+    properties_.kind = kind;
+    state->control.kernels_use_staging = true;
+  }
+  const DeviceProperties& properties() const override { return properties_; }
+  bool healthy() const override { return !state_->broken; }
+  bool lost() const override { return state_->is_lost; }
+  void OnLost(std::function<void()> on_lost) override { state_->on_lost = std::move(on_lost); }
+
+ private:
+  State* const state_;
+  DeviceProperties properties_;
+};
+
+// One op with two rows for each kind of device, the first of which may have a rate.
+const Registry& SimulatedRows();
+
+// One schedule.
+class Simulation {
+ public:
+  Simulation(uint64_t seed, bool trace) : random_(seed), is_traced_(trace) {}
+
+  Outcome Run();
+
+  // Called by the row.
+  void Launch(const Operands& operands, const LaunchContext& context);
+
+ private:
+  // A lane between its steps.
+  struct SteppedLane {
+    enum class Step : uint8_t { kSeek, kBegin, kRun, kEnd, kOver };
+    Lane* lane;
+    int device;
+    std::unique_ptr<Scheduler::Seeker> seeker = std::make_unique<Scheduler::Seeker>();
+    Step step = Step::kSeek;
+    std::unique_ptr<Job> job = nullptr;
+    Request* request = nullptr;
+    absl::Status status = absl::OkStatus();
+    bool is_stepping = false;
+  };
+  enum Event { kSubmit, kCancel, kTakeBack, kLane, kEndStarved, kRead, kTime, kBreak, kEnd, kAsk };
+  static constexpr int kEvents = kAsk + 1;
+
+  void Create();
+  // The rows' launches on this thread are this schedule's.
+  void LaunchHere();
+  void WarmUp();
+  void MakeEvent();
+  // In a callback: others may act meanwhile.
+  void Interleave();
+
+  void Draw(Request* request);
+  void Submit();
+  std::unique_ptr<Job> MakeJob(Request* request);
+  void Cancel();
+  void TakeBack();
+  bool CanStep(const SteppedLane& at) const;
+  // False when no lane can.
+  bool StepALane();
+  void Step(SteppedLane* at);
+  void Seek(SteppedLane* at);
+  bool EndStarved(bool only_when_due);
+  bool ReadAnAnswer();
+  void PassTime();
+  void BreakOrMend();
+  void Refuse();
+  void EndAll();
+  void Ask();
+
+  // Until all that was begun has ended.
+  void Finish();
+  void Compare();
+
+  absl::Status Operation(int device, const char* operation);
+  void Ended(Request* request, const absl::Status& status, StagingBuffers outputs);
+  // Runs `body` with everything that ends in it ended by `ender`.
+  void As(Ender ender, const Request* newcomer, const std::function<void()>& body);
+  Request* Any(const std::function<bool(const Request&)>& of);
+
+  template <typename... Words>
+  void Say(const Words&... words) {
+    if (!is_traced_) return;
+    absl::StrAppend(&outcome_.trace, absl::StrFormat("%12.6f ms  ", now_ns_ / 1e6),
+                    std::string(2 * static_cast<size_t>(depth_), ' '), words..., "\n");
+  }
+
+  Random random_;
+  const bool is_traced_;
+  Outcome outcome_;
+  int64_t now_ns_ = 1'000'000'000;
+  EngineOptions options_;
+  DeviceKind kind_ = DeviceKind::kCpu;
+  int connections_ = 1;
+  int64_t longest_run_ns_ = 0;
+  int weights_[kEvents] = {};
+  int weight_ = 0;
+  SimulatedDevice::State devices_[Oracle::kDevicesMax];
+  int64_t devices_lost_ = 0;
+  Oracle::Requests requests_;
+  Oracle oracle_{&options_, &requests_, &now_ns_};
+  std::unique_ptr<Engine> engine_;
+  std::vector<Engine::Parts> parts_;
+  std::vector<SteppedLane> lanes_;
+  int64_t starving_looked_ns_[Oracle::kDevicesMax] = {};
+  bool ends_starved_[Oracle::kDevicesMax] = {};  // now: one thread does
+  int watched_ = -1;                             // the device of which EndStarved was the last step
+  bool warms_up_ = false;
+  bool refuses_ = false;
+  bool closed_ = false;
+  bool drain_is_over_ = false;
+  int depth_ = 0;
+  Ender ender_ = Ender::kNobody;
+  const Request* newcomer_ = nullptr;
+  Request* running_ = nullptr;  // whose kernel may be launched now
+};
+
+}  // namespace warpcall::testing
