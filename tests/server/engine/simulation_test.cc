@@ -24,7 +24,7 @@ namespace {
 #if defined(NDEBUG)
 constexpr uint64_t kSchedules = 1'000'000;
 #else
-constexpr uint64_t kSchedules = 20'000;
+constexpr uint64_t kSchedules = 10'000;
 #endif
 constexpr uint64_t kThreads = 2;
 constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
