@@ -1,8 +1,17 @@
 #include "server/engine/balancer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace warpcall {
+namespace {
+
+// What differs by less is as good: so much a wake-up costs, and predictions are off by. Without it,
+// while each of two devices was at a search of unknown length, predicted as 20 and as 40 us, all
+// that came went to one of them: 855 to 526 answers on two H200s, 1.4 to 1 in balancer_test.
+constexpr int64_t kEqualNs = 100'000;
+
+}  // namespace
 
 DeviceLoad& DeviceLoad::operator=(DeviceLoad&& other) noexcept {
   std::swap(balancer_, other.balancer_);
@@ -15,16 +24,23 @@ DeviceLoad::~DeviceLoad() {
   if (balancer_ != nullptr) balancer_->Leave(device_, ns_);
 }
 
-void Balancer::AddDevice() {
+void Balancer::AddDevice(int lanes) {
   absl::MutexLock lock(&mutex_);
-  devices_.emplace_back();
+  devices_.push_back({.lanes = lanes});
 }
 
 DeviceLoad Balancer::Choose(absl::Span<const int> devices, int64_t ns) {
   absl::MutexLock lock(&mutex_);
-  int best = devices.front();
-  for (const int device : devices)
-    if (devices_[static_cast<size_t>(device)] < devices_[static_cast<size_t>(best)]) best = device;
+  const auto books = [&](int device) -> const Books& {
+    return devices_[static_cast<size_t>(device)];
+  };
+  int64_t least_ns = books(devices.front()).load_ns;
+  for (const int device : devices) least_ns = std::min(least_ns, books(device).load_ns);
+  int best = -1;
+  for (const int device : devices) {
+    if (books(device).load_ns > least_ns + kEqualNs) continue;
+    if (best < 0 || books(device).Rank() < books(best).Rank()) best = device;
+  }
   return Enter(best, ns);
 }
 
@@ -39,13 +55,16 @@ DeviceLoad Balancer::Settle(DeviceLoad chosen, int device, int64_t ns) {
 DeviceLoad Balancer::Enter(int device, int64_t ns) {
   Books& books = devices_[static_cast<size_t>(device)];
   books.load_ns += ns;
+  ++books.jobs;
   books.last_turn = ++turns_;
   return DeviceLoad(this, device, ns);
 }
 
 void Balancer::Leave(int device, int64_t ns) {
   absl::MutexLock lock(&mutex_);
-  devices_[static_cast<size_t>(device)].load_ns -= ns;
+  Books& books = devices_[static_cast<size_t>(device)];
+  books.load_ns -= ns;
+  --books.jobs;
 }
 
 int64_t Balancer::load_ns(int device) const {

@@ -2,8 +2,8 @@
 // its books.
 #pragma once
 
-#include <compare>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -38,13 +38,15 @@ class DeviceLoad {
 // Thread-safe.
 class Balancer {
  public:
-  // Devices are numbered in the order in which they are added. REQUIRES: nothing was chosen yet.
-  void AddDevice();
+  // Devices are numbered in the order in which they are added. `lanes`: how many jobs it works on
+  // at once. REQUIRES: nothing was chosen yet.
+  void AddDevice(int lanes);
 
-  // The one of `devices`, at least one, with the least work on its books, and among equals the one
-  // that got work longest ago. Nothing else is remembered of what has ended: one job that was
-  // thought long, and was not, must not send the next thousand elsewhere. `ns` of predicted work
-  // are on the books when this returns, so that whoever chooses next sees them.
+  // The one of `devices`, at least one, with the least work on its books, and among equals (within
+  // 100 us) one with a free lane, and then the one that got work longest ago. Nothing else is
+  // remembered of what has ended: one job that was thought long, and was not, must not send the
+  // next thousand elsewhere. `ns` of predicted work are on the books when this returns, so that
+  // whoever chooses next sees them.
   DeviceLoad Choose(absl::Span<const int> devices, int64_t ns);
 
   // For a job whose device is settled: work for `device`, in place of what `chosen` holds, which
@@ -57,10 +59,12 @@ class Balancer {
  private:
   friend class DeviceLoad;
   struct Books {
+    int lanes = 1;
+    int jobs = 0;
     int64_t load_ns = 0;
     uint64_t last_turn = 0;  // when it last got work, in turns of all devices
 
-    auto operator<=>(const Books&) const = default;  // the least comes first
+    std::pair<bool, uint64_t> Rank() const { return {jobs >= lanes, last_turn}; }  // least first
   };
 
   DeviceLoad Enter(int device, int64_t ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

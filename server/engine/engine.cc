@@ -64,11 +64,11 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   ASSIGN_OR_RETURN(staging_memory, device->AllocateStaging(options.staging_bytes));
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
-  balancer_.AddDevice();
   Device* const opened = runner.device.get();
   LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
                        &copiers_, &limits_,          [this] { NoteLoss(); }};
   const int lanes = LanesOf(*opened, options);
+  balancer_.AddDevice(lanes);
   for (int i = 0; i < lanes; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
