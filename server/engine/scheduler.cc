@@ -19,6 +19,9 @@ constexpr int64_t kStarvedNsMax = 2'000'000'000;
 // How long a caller should stay away then.
 constexpr int64_t kStagingPushbackMs = 100;
 
+// Work that does not come back soon is looked for so much shorter.
+constexpr int64_t kShortSpins = 5;
+
 // What may hold its lane so long counts as long: others wait behind it, in the worst case, behind
 // one in each lane.
 constexpr int64_t kLongNs = 100'000'000;
@@ -205,6 +208,10 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     waiting_.Push(std::move(*job));
     if (waiting_.load()[0] >= limits_.requests_max) was_full_.store(true);
     work_waits_.store(true, std::memory_order_release);
+    if (idle_since_ns_ != 0) {
+      comes_back_soon_ = clock_() - idle_since_ns_ <= options_.spin_ns;
+      idle_since_ns_ = 0;
+    }
     // A lane that spins takes the first job; whoever takes one calls the next.
     if (!spinning_ || waiting_.load()[0] > 1) CallIdle();
     if (!watching_) watch_.Signal();
@@ -394,8 +401,10 @@ void Scheduler::StagingReturned() {
 }
 
 void Scheduler::Spin() {
+  idle_since_ns_ = clock_();
+  const int64_t give_up_ns =
+      idle_since_ns_ + (comes_back_soon_ ? options_.spin_ns : options_.spin_ns / kShortSpins);
   mutex_.Unlock();
-  const int64_t give_up_ns = clock_() + options_.spin_ns;
   while (!work_waits_.load(std::memory_order_acquire) && clock_() < give_up_ns) {
   }
   mutex_.Lock();

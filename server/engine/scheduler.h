@@ -35,8 +35,10 @@ struct QueueSnapshot {
 
 struct SchedulerOptions {
   QueueLimits limits;
-  int lanes = 1;        // how many jobs the device works on at once
-  int64_t spin_ns = 0;  // how long a lane that has no more to do looks for more before it sleeps
+  int lanes = 1;  // how many jobs the device works on at once
+  // How long a lane that has no more to do looks for more before it sleeps, while work comes back
+  // as fast as that; a fifth of it otherwise.
+  int64_t spin_ns = 0;
   Clock clock = MonotonicNs;
   StagingPool* staging = nullptr;  // from which jobs get theirs; outlives the scheduler
   // Whether a thread of the scheduler's own calls EndStarved. False: whoever has the scheduler
@@ -175,8 +177,10 @@ class Scheduler {
   mutable std::atomic<bool> was_full_{false};
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
-  bool spinning_ ABSL_GUARDED_BY(mutex_) = false;  // a lane
-  std::atomic<bool> work_waits_{false};            // for the lane that spins
+  bool spinning_ ABSL_GUARDED_BY(mutex_) = false;        // a lane
+  std::atomic<bool> work_waits_{false};                  // for the lane that spins
+  int64_t idle_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;    // when a lane began to spin; 0: work came
+  bool comes_back_soon_ ABSL_GUARDED_BY(mutex_) = true;  // the last work, within spin_ns
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::CondVar watch_;

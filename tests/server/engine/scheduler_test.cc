@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -284,6 +286,66 @@ TEST_F(SchedulerTest, ALaneThatSpinsFindsItsWorkAndOthersAreCalledForTheRest) {
   scheduler.Close();
   for (std::thread& lane : lanes) lane.join();
   EXPECT_EQ(taken, 200);
+}
+
+// Lets a lane wait for jobs by a clock of the test's, which it asks all the time while it spins.
+class SpinningLane {
+ public:
+  ~SpinningLane() {
+    now_ns_ = kNoDeadline;  // ends a spin
+    scheduler_.Close();
+    thread_.join();
+  }
+
+  // Hands the lane a job at `now_ns` and returns once it has taken it and spins for the next.
+  void Give(int64_t now_ns, std::unique_ptr<Job> job) {
+    now_ns_ = now_ns;
+    const int before = taken_;
+    EXPECT_TRUE(scheduler_.Submit(&job).ok());
+    while (taken_ == before) std::this_thread::yield();
+    AwaitSpin();
+  }
+  // Whether the clock is asked within a while.
+  bool Spins() {
+    const int64_t before = looks_;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return looks_ > before + 1;
+  }
+  void AwaitSpin() {
+    while (!Spins()) {
+    }
+  }
+  void AwaitSleep(int64_t now_ns) {
+    now_ns_ = now_ns;
+    while (Spins()) {
+    }
+  }
+  void SetTime(int64_t now_ns) { now_ns_ = now_ns; }
+
+ private:
+  std::atomic<int64_t> now_ns_{0};
+  std::atomic<int64_t> looks_{0};
+  std::atomic<int> taken_{0};
+  Scheduler scheduler_{{.limits = {100, 1000}, .lanes = 1, .spin_ns = 1000, .clock = [this] {
+                          ++looks_;
+                          return now_ns_.load();
+                        }}};
+  std::thread thread_{[this] {
+    while (scheduler_.Next() != nullptr) ++taken_;
+  }};
+};
+
+TEST_F(SchedulerTest, ALaneSpinsForLongOnlyWhileWorkComesBackSoon) {
+  SpinningLane lane;
+  lane.Give(100'000, MakeJob());
+  lane.SetTime(100'900);
+  lane.AwaitSpin();
+  lane.AwaitSleep(101'100);
+  lane.Give(105'000, MakeJob());  // comes late: the next is looked for for 200 only
+  lane.AwaitSleep(105'300);
+  lane.Give(105'800, MakeJob());  // comes within 1000
+  lane.SetTime(106'700);
+  lane.AwaitSpin();
 }
 
 TEST_F(SchedulerTest, PassLetsInOnlyWhenNothingOfTheConnectionWaits) {
