@@ -59,9 +59,12 @@ constexpr int kLanesPerGpu = 4;
 // woken costs on two cores.
 constexpr int64_t kRunByCallerNsMax = 30'000;
 
-// A lane that sleeps is woken 10 to 40 us late; a client that waits for each answer comes back
-// within some 100 us.
-constexpr int64_t kLaneSpinNs = 200'000;
+// A lane that sleeps is woken 10 to 40 us late, and finds its core's caches cold: launching takes 9
+// to 15 us then instead of 5 (an H200's host). A client that waits for each answer comes back within
+// some 100 us, one in Python within 400. Where there are few cores, others need them more.
+constexpr int64_t kLaneSpinNs = 1'000'000;
+constexpr int64_t kLaneSpinFewCoresNs = 200'000;
+constexpr unsigned kCoresForLongSpin = 8;
 
 // Large inputs are copied by several threads: one copies some 6 to 12 GB/s.
 constexpr int kCopyThreadsMin = 2;
@@ -109,7 +112,9 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);
   // Workers have lanes of their own only.
   options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
-  options.lane_spin_ns = kLaneSpinNs;
+  options.lane_spin_ns = std::thread::hardware_concurrency() >= kCoresForLongSpin
+                             ? kLaneSpinNs
+                             : kLaneSpinFewCoresNs;
   options.copy_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2,
                                     kCopyThreadsMin, kCopyThreadsMax);
   options.create_executor = CreateExecutor;
@@ -241,7 +246,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 
-  MeasureBandwidths(engine.get(), &inspector);
+  MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
   ready = true;
   std::printf("warpcalld: serving on %s, metrics on %s\n",
               absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());

@@ -6,10 +6,19 @@
 namespace warpcall::cuda {
 namespace {
 
-__global__ void WriteTime(int64_t* slot) {
+__device__ int64_t GlobalTimer() {
   int64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  *slot = now;
+  return now;
+}
+
+__global__ void WriteTime(int64_t* slot) { *slot = GlobalTimer(); }
+
+__global__ void WriteReport(const int64_t* begin, int64_t* report) {
+  const int64_t now = GlobalTimer();
+  report[0] = *begin;
+  // The release covers what kernels before this one wrote: it saw their writes.
+  asm volatile("st.release.sys.global.s64 [%0], %1;" ::"l"(report + 1), "l"(now) : "memory");
 }
 
 }  // namespace
@@ -17,6 +26,11 @@ __global__ void WriteTime(int64_t* slot) {
 absl::Status EnqueueTimestamp(cudaStream_t stream, int64_t* slot) {
   WriteTime<<<1, 1, 0, stream>>>(slot);
   return ToStatus(cudaGetLastError(), "launching a timestamp");
+}
+
+absl::Status EnqueueReport(cudaStream_t stream, const int64_t* begin, int64_t* report) {
+  WriteReport<<<1, 1, 0, stream>>>(begin, report);
+  return ToStatus(cudaGetLastError(), "launching a report");
 }
 
 }  // namespace warpcall::cuda

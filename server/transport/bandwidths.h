@@ -6,8 +6,8 @@
 
 namespace warpcall {
 
-// Has every device's copy bandwidth measured, one after the other, some seconds from now; `engine`,
-// which outlives `inspector`, is told.
-void MeasureBandwidths(Engine* engine, inspect::Inspector* inspector);
+// Has every device's copy bandwidth measured, one after the other, each when it has been quiet for
+// two seconds, or after half a minute; `engine`, which outlives `inspector`, is told.
+void MeasureBandwidths(Engine* engine, inspect::Inspector* inspector, const Clock& clock);
 
 }  // namespace warpcall

@@ -11,6 +11,9 @@ namespace {
 // H200's host when it was waited for awake for 100 us only. Longer jobs than this lose little.
 constexpr std::chrono::microseconds kSpin{1000};
 
+// From so many bytes on, copying them takes longer than enqueuing two stamps more.
+constexpr size_t kClockBytesMin = size_t{4} << 20;
+
 absl::StatusOr<cuda::StreamHandle> CreateHandle(CudaDevice* device) {
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(device->Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -27,6 +30,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice* devic
   ASSIGN_OR_RETURN(stream->copy_in_, CreateHandle(device));
   ASSIGN_OR_RETURN(stream->copy_out_, CreateHandle(device));
   ASSIGN_OR_RETURN(stream->clock_, KernelClock::Create(device, stream->compute_.get()));
+  ASSIGN_OR_RETURN(stream->recordings_, Recordings::Create(device, stream->compute_.get()));
   return stream;
 }
 
@@ -45,6 +49,8 @@ absl::Status CudaStream::Begin(int rounds) {
   rounds_wanted_ = rounds;
   rounds_.clear();
   copied_ = false;
+  copied_in_bytes_ = 0;
+  clocked_ = overlapped();
   if (!overlapped()) return absl::OkStatus();
   RETURN_IF_ERROR(clock_->Begin(rounds));
   // Memory was allocated in the order of the compute stream.
@@ -84,6 +90,7 @@ absl::Status CudaStream::Copy(cudaStream_t stream, void* to, const void* from, s
 }
 
 absl::Status CudaStream::CopyToDevice(void* device, const void* staging, size_t bytes) {
+  copied_in_bytes_ += bytes;
   return Copy(overlapped() ? copy_in_.get() : compute_.get(), device, staging, bytes);
 }
 
@@ -94,6 +101,9 @@ absl::Status CudaStream::CopyToStaging(void* staging, const void* device, size_t
 absl::Status CudaStream::Mark(Milestone milestone) {
   if (milestone == Milestone::kStart) rounds_.emplace_back();
   if (overlapped()) return MarkOverlapped(milestone);
+  if (milestone == Milestone::kInputsReady) clocked_ = copied_in_bytes_ >= kClockBytesMin;
+  // Between the two events around the kernel.
+  if (clocked_ && milestone != Milestone::kInputsReady) RETURN_IF_ERROR(MarkClock(milestone));
   Round& round = rounds_.back();
   int event = events_used_ - 1;
   // An event costs about a microsecond: none where no copy lies since the last.
@@ -107,6 +117,7 @@ absl::Status CudaStream::Mark(Milestone milestone) {
       break;
     case Milestone::kInputsReady:
       round.inputs_ready = round.kernel_begin = event;
+      if (clocked_) return MarkClock(milestone);
       break;
     case Milestone::kKernelDone:
       round.kernel_done = event;
@@ -116,6 +127,12 @@ absl::Status CudaStream::Mark(Milestone milestone) {
       break;
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaStream::MarkClock(Milestone milestone) {
+  if (milestone == Milestone::kOutputsReady) return clock_->Fetch(compute_.get());
+  if (milestone == Milestone::kInputsReady) RETURN_IF_ERROR(clock_->Begin(1));
+  return clock_->Stamp();
 }
 
 absl::Status CudaStream::MarkOverlapped(Milestone milestone) {
@@ -138,49 +155,17 @@ absl::Status CudaStream::MarkOverlapped(Milestone milestone) {
   return absl::OkStatus();
 }
 
-absl::Status CudaStream::Capture(const Recording& recording,
-                                 absl::FunctionRef<absl::Status()> enqueue) {
-  const auto record = [&](const cuda::EventHandle& event) {
-    return device_->Check(
-        cudaEventRecordWithFlags(event.get(), compute_.get(), cudaEventRecordExternal),
-        "recording an event in a graph");
-  };
-  RETURN_IF_ERROR(record(recording.begin));
-  RETURN_IF_ERROR(enqueue());
-  return record(recording.end);
-}
-
 absl::StatusOr<int> CudaStream::Record(absl::FunctionRef<absl::Status()> enqueue) {
-  Recording recording;
-  ASSIGN_OR_RETURN(recording.begin, CreateEvent());
-  ASSIGN_OR_RETURN(recording.end, CreateEvent());
-  RETURN_IF_ERROR(
-      device_->Check(cudaStreamBeginCapture(compute_.get(), cudaStreamCaptureModeThreadLocal),
-                     "beginning a graph"));
-  absl::Status status = Capture(recording, enqueue);
-  cudaGraph_t graph = nullptr;
-  status.Update(device_->Check(cudaStreamEndCapture(compute_.get(), &graph), "ending a graph"));
-  cudaGraphExec_t executable = nullptr;
-  if (status.ok())
-    status = device_->Check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
-  if (graph != nullptr) cudaGraphDestroy(graph);
-  RETURN_IF_ERROR(status);
-  recording.graph = cuda::GraphHandle(executable);
-  size_t slot = 0;
-  while (slot < recordings_.size() && recordings_[slot].graph.get() != nullptr) ++slot;
-  if (slot == recordings_.size()) recordings_.emplace_back();
-  recordings_[slot] = std::move(recording);
-  return static_cast<int>(slot);
+  return recordings_->Record(enqueue);
 }
 
 absl::Status CudaStream::Replay(int recording) {
   rounds_.clear();
   replayed_ = recording;
-  return device_->Check(cudaGraphLaunch(recordings_[recording].graph.get(), compute_.get()),
-                        "launching a graph");
+  return recordings_->Replay(recording);
 }
 
-void CudaStream::Forget(int recording) { recordings_[recording] = Recording(); }
+void CudaStream::Forget(int recording) { recordings_->Forget(recording); }
 
 absl::Status CudaStream::Await(absl::FunctionRef<cudaError_t()> query,
                                absl::FunctionRef<cudaError_t()> wait) {
@@ -200,34 +185,30 @@ absl::Status CudaStream::Synchronize() {
     return Await([=] { return cudaEventQuery(last); }, [=] { return cudaEventSynchronize(last); });
   }
   if (replayed_ >= 0)
-    return Await([this] { return cudaStreamQuery(compute_.get()); },
-                 [this] { return cudaStreamSynchronize(compute_.get()); });
+    return Await(
+        [this] { return recordings_->IsDone(replayed_) ? cudaSuccess : cudaErrorNotReady; },
+        [this] { return cudaStreamSynchronize(compute_.get()); });
   absl::Status status;
   for (const cuda::StreamHandle* stream : {&copy_in_, &compute_, &copy_out_})
     status.Update(device_->Check(cudaStreamSynchronize(stream->get()), "waiting for the device"));
   return status;
 }
 
-int64_t CudaStream::ElapsedNs(cudaEvent_t from, cudaEvent_t to) {
-  float ms = 0;
-  if (from == to || cudaEventElapsedTime(&ms, from, to) != cudaSuccess) return 0;
-  return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
-}
-
 int64_t CudaStream::ElapsedNs(int from, int to) {
-  return ElapsedNs(events_[from].get(), events_[to].get());
+  float ms = 0;
+  if (from == to ||
+      cudaEventElapsedTime(&ms, events_[from].get(), events_[to].get()) != cudaSuccess)
+    return 0;
+  return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
 }
 
 StreamTimes CudaStream::Times() {
   StreamTimes times;
-  if (replayed_ >= 0) {
-    const Recording& recording = recordings_[replayed_];
-    times.kernel_ns = ElapsedNs(recording.begin.get(), recording.end.get());
-  }
+  if (replayed_ >= 0) times.kernel_ns = recordings_->KernelNs(replayed_);
   if (rounds_.empty()) return times;
   times.h2d_ns = ElapsedNs(rounds_.front().start, rounds_.back().inputs_ready);
-  times.kernel_ns = overlapped() ? clock_->KernelNs()
-                                 : ElapsedNs(rounds_[0].kernel_begin, rounds_[0].kernel_done);
+  times.kernel_ns =
+      clocked_ ? clock_->KernelNs() : ElapsedNs(rounds_[0].kernel_begin, rounds_[0].kernel_done);
   times.d2h_ns = ElapsedNs(rounds_.front().kernel_done, rounds_.back().outputs_ready);
   return times;
 }

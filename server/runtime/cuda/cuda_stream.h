@@ -7,6 +7,7 @@
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cuda_handles.h"
 #include "server/runtime/cuda/kernel_clock.h"
+#include "server/runtime/cuda/recordings.h"
 
 namespace warpcall {
 
@@ -25,7 +26,6 @@ class CudaStream final : public Stream {
   absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) override;
   absl::Status Synchronize() override;
   StreamTimes Times() override;
-  // As graphs of events and kernels.
   bool records() const override { return true; }
   absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue) override;
   absl::Status Replay(int recording) override;
@@ -36,15 +36,9 @@ class CudaStream final : public Stream {
   struct Round {
     int start = 0;
     int inputs_ready = 0;
-    int kernel_begin = 0;  // unused where copies overlap: see KernelClock
+    int kernel_begin = 0;  // unused where the clock times the kernel
     int kernel_done = 0;
     int outputs_ready = 0;
-  };
-
-  struct Recording {
-    cuda::GraphHandle graph;
-    cuda::EventHandle begin;
-    cuda::EventHandle end;
   };
 
   explicit CudaStream(CudaDevice* device) : device_(device) {}
@@ -54,12 +48,11 @@ class CudaStream final : public Stream {
   absl::Status WaitFor(cudaStream_t stream, int event);
   absl::Status Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
   absl::Status MarkOverlapped(Milestone milestone);
+  // Of a job of one round whose copies take so long that stamps, too, are there before their turn.
+  absl::Status MarkClock(Milestone milestone);
   absl::StatusOr<cuda::EventHandle> CreateEvent();
-  // Puts `enqueue` between the recording's events, on the stream that is being captured.
-  absl::Status Capture(const Recording& recording, absl::FunctionRef<absl::Status()> enqueue);
   // Polls `query` for a while, then sleeps in `wait`.
   absl::Status Await(absl::FunctionRef<cudaError_t()> query, absl::FunctionRef<cudaError_t()> wait);
-  static int64_t ElapsedNs(cudaEvent_t from, cudaEvent_t to);
   int64_t ElapsedNs(int from, int to);
 
   CudaDevice* const device_;
@@ -70,9 +63,11 @@ class CudaStream final : public Stream {
   std::vector<cuda::EventHandle> events_;  // grows to what the largest job needed
   int events_used_ = 0;                    // since Begin
   int rounds_wanted_ = 1;
-  bool copied_ = false;  // since the last milestone
+  bool copied_ = false;         // since the last milestone
+  size_t copied_in_bytes_ = 0;  // since Begin
+  bool clocked_ = false;        // kernels are timed by the clock, not by events
   std::vector<Round> rounds_;
-  std::vector<Recording> recordings_;
+  std::unique_ptr<Recordings> recordings_;
   int replayed_ = -1;  // since Begin: none
 };
 

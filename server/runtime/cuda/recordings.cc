@@ -1,0 +1,95 @@
+#include "server/runtime/cuda/recordings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/timestamp.h"
+
+namespace warpcall {
+namespace {
+
+// The first launches of a graph take longer; the median of the distances counts.
+constexpr int kCalibrationReplays = 15;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Recordings>> Recordings::Create(CudaDevice* device,
+                                                               cudaStream_t stream) {
+  std::unique_ptr<Recordings> recordings(new Recordings(device, stream));
+  RETURN_IF_ERROR(recordings->Allocate());
+  RETURN_IF_ERROR(recordings->Calibrate());
+  return recordings;
+}
+
+absl::Status Recordings::Allocate() {
+  graphs_.resize(kSlots);
+  ASSIGN_OR_RETURN(begins_, device_->AllocateMemory(kSlots * sizeof(int64_t), stream_));
+  ASSIGN_OR_RETURN(reports_, device_->AllocateStaging(kSlots * sizeof(Report)));
+  return absl::OkStatus();
+}
+
+absl::Status Recordings::Calibrate() {
+  // A kernel is loaded by its first launch, which a recording is not.
+  RETURN_IF_ERROR(Capture(0, [] { return absl::OkStatus(); }));
+  int slot;
+  ASSIGN_OR_RETURN(slot, Record([] { return absl::OkStatus(); }));
+  std::vector<int64_t> gaps;
+  for (int i = 0; i < kCalibrationReplays; ++i) {
+    RETURN_IF_ERROR(Replay(slot));
+    RETURN_IF_ERROR(device_->Check(cudaStreamSynchronize(stream_), "waiting for the device"));
+    gaps.push_back(KernelNs(slot));
+  }
+  Forget(slot);
+  const auto median = gaps.begin() + kCalibrationReplays / 2;
+  std::nth_element(gaps.begin(), median, gaps.end());
+  gap_ns_ = *median;
+  return absl::OkStatus();
+}
+
+absl::Status Recordings::Capture(int slot, absl::FunctionRef<absl::Status()> enqueue) {
+  int64_t* begin = static_cast<int64_t*>(begins_.data()) + slot;
+  RETURN_IF_ERROR(cuda::EnqueueTimestamp(stream_, begin));
+  RETURN_IF_ERROR(enqueue());
+  return cuda::EnqueueReport(stream_, begin, &report(slot)->begin_ns);
+}
+
+absl::StatusOr<int> Recordings::Record(absl::FunctionRef<absl::Status()> enqueue) {
+  const auto free = std::find_if(graphs_.begin(), graphs_.end(),
+                                 [](const auto& graph) { return graph.get() == nullptr; });
+  if (free == graphs_.end())
+    return absl::ResourceExhaustedError(absl::StrCat("all ", kSlots, " recordings are in use"));
+  const auto slot = static_cast<int>(std::distance(graphs_.begin(), free));
+  RETURN_IF_ERROR(device_->Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                                 "beginning a graph"));
+  absl::Status status = Capture(slot, enqueue);
+  cudaGraph_t graph = nullptr;
+  status.Update(device_->Check(cudaStreamEndCapture(stream_, &graph), "ending a graph"));
+  cudaGraphExec_t executable = nullptr;
+  if (status.ok())
+    status = device_->Check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  *free = cuda::GraphHandle(executable);
+  return slot;
+}
+
+absl::Status Recordings::Replay(int recording) {
+  report(recording)->end_ns = 0;
+  return device_->Check(cudaGraphLaunch(graphs_[recording].get(), stream_), "launching a graph");
+}
+
+bool Recordings::IsDone(int recording) const {
+  return std::atomic_ref<int64_t>(report(recording)->end_ns).load(std::memory_order_acquire) != 0;
+}
+
+int64_t Recordings::KernelNs(int recording) const {
+  const Report& times = *report(recording);
+  return std::max<int64_t>(0, times.end_ns - times.begin_ns - gap_ns_);
+}
+
+void Recordings::Forget(int recording) { graphs_[recording] = cuda::GraphHandle(); }
+
+}  // namespace warpcall

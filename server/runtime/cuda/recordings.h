@@ -1,0 +1,63 @@
+// Launches of one stream, recorded as graphs that tell the host themselves when they are done and
+// how long they took. Events in a graph do the same for 4 us more on an H200 (12.4 against 8.1 us
+// from the launch of an empty graph's kernel to its end seen), and asking the driver for a stream's
+// state takes its lock, which lanes share.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/runtime/cuda/cuda_device.h"
+#include "server/runtime/cuda/cuda_handles.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+// Used by one thread.
+class Recordings {
+ public:
+  // Of launches on `stream`, which outlives it and is idle.
+  static absl::StatusOr<std::unique_ptr<Recordings>> Create(CudaDevice* device,
+                                                            cudaStream_t stream);
+
+  // Records what `enqueue` puts on the stream, which does not run yet. RESOURCE_EXHAUSTED when
+  // there are kSlots.
+  absl::StatusOr<int> Record(absl::FunctionRef<absl::Status()> enqueue);
+  // REQUIRES: the replay before is done, or the stream is idle.
+  absl::Status Replay(int recording);
+  // Whether the last replay's work has run and what it wrote can be read. A replay that failed is
+  // never done.
+  bool IsDone(int recording) const;
+  // Of the last replay, once it is done; without what the two stamps take by themselves.
+  int64_t KernelNs(int recording) const;
+  void Forget(int recording);
+
+ private:
+  static constexpr int kSlots = 64;
+  // What the GPU writes into a slot, on the host.
+  struct Report {
+    int64_t begin_ns;
+    int64_t end_ns;  // 0: not done; written last
+  };
+
+  Recordings(CudaDevice* device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  absl::Status Allocate();
+  absl::Status Calibrate();
+  absl::Status Capture(int slot, absl::FunctionRef<absl::Status()> enqueue);
+  Report* report(int slot) const { return static_cast<Report*>(reports_.data()) + slot; }
+
+  CudaDevice* const device_;
+  const cudaStream_t stream_;
+  Buffer begins_;                          // on the device: a stamp for each slot
+  Buffer reports_;                         // on the host
+  std::vector<cuda::GraphHandle> graphs_;  // by slot; null: free
+  int64_t gap_ns_ = 0;                     // between two stamps with nothing between them
+};
+
+}  // namespace warpcall

@@ -1,0 +1,101 @@
+#include "server/transport/bandwidths.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+
+#include "tests/e2e/eventually.h"
+#include "tests/server/engine/engine_fixture.h"
+
+namespace warpcall {
+namespace {
+
+using testing::Call;
+using testing::Eventually;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+// Two devices, a clock of the test's, and an inspector whose processes note when they are started,
+// and fail.
+class BandwidthsTest : public testing::EngineTest {
+ protected:
+  void SetUp() override {
+    EngineTest::SetUp();
+    inspect::Inspector::Options options;
+    options.clock = [this] { return now_ns_.load(); };
+    options.start =
+        [this](const inspect::Inquiry& inquiry) -> absl::StatusOr<std::unique_ptr<inspect::Child>> {
+      started_ns_[inquiry.device == "fake:0" ? 0 : 1] = now_ns_.load();
+      return absl::InternalError("nothing is measured here");
+    };
+    inspector_ = std::make_unique<inspect::Inspector>(std::move(options));
+  }
+
+  // Lets time pass in steps, for the inspector to look at each.
+  void Pass(int64_t ns) {
+    for (const int64_t end_ns = now_ns_ + ns; now_ns_ < end_ns; now_ns_ += kSecond / 10) {
+      inspector_->Wake();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    inspector_->Wake();
+  }
+
+  void Measure() {
+    MeasureBandwidths(engine_.get(), inspector_.get(), [this] { return now_ns_.load(); });
+  }
+
+  std::atomic<int64_t> started_ns_[2] = {0, 0};
+  std::unique_ptr<inspect::Inspector> inspector_;  // last: uses the above
+};
+
+TEST_F(BandwidthsTest, QuietDevicesAreMeasuredOneAfterTheOtherAfterTwoSeconds) {
+  Measure();
+  Pass(3 * kSecond);
+  EXPECT_TRUE(Eventually([this] { return started_ns_[0] > 0; }));
+  EXPECT_GE(started_ns_[0], 2 * kSecond);
+  EXPECT_EQ(started_ns_[1], 0);
+  EXPECT_TRUE(Eventually([this] {
+    Pass(kSecond);
+    return started_ns_[1] > 0;
+  }));
+  EXPECT_GE(started_ns_[1], started_ns_[0] + 2 * kSecond);
+}
+
+TEST_F(BandwidthsTest, ABusyDeviceIsLeftAloneForHalfAMinute) {
+  absl::BlockingCounter reached(1);
+  absl::Notification go;
+  BlockLanes(&reached, &go);
+  Call call;
+  std::unique_ptr<Job> job = MakeJob(&call);
+  ASSERT_TRUE(engine_->Submit(&job).ok());
+  reached.Wait();
+  Measure();
+  Pass(32 * kSecond);
+  EXPECT_TRUE(Eventually([this] { return started_ns_[0] > 0; }));
+  EXPECT_GE(started_ns_[0], 30 * kSecond);
+  go.Notify();
+  call.done.WaitForNotification();
+}
+
+TEST_F(BandwidthsTest, ADeviceIsMeasuredOnceItIsQuiet) {
+  absl::BlockingCounter reached(1);
+  absl::Notification go;
+  BlockLanes(&reached, &go);
+  Call call;
+  std::unique_ptr<Job> job = MakeJob(&call);
+  ASSERT_TRUE(engine_->Submit(&job).ok());
+  reached.Wait();
+  Measure();
+  Pass(5 * kSecond);
+  EXPECT_EQ(started_ns_[0], 0);
+  go.Notify();
+  call.done.WaitForNotification();
+  ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  Pass(5 * kSecond);
+  EXPECT_TRUE(Eventually([this] { return started_ns_[0] > 0; }));
+  EXPECT_LT(started_ns_[0], 11 * kSecond);
+}
+
+}  // namespace
+}  // namespace warpcall
