@@ -7,6 +7,25 @@
 #include <cstring>
 
 namespace warpcall::self_test {
+namespace {
+
+bool IsSound(const Report& report) {
+  const bool with_reason = report.text[0] != '\0';
+  switch (report.kind) {
+    case Report::Kind::kStarted:
+    case Report::Kind::kCrashed:
+      return true;
+    case Report::Kind::kPassed:
+      return report.ns >= 0;
+    case Report::Kind::kFailed:
+      return report.ns >= 0 && with_reason;
+    case Report::Kind::kNoDevice:
+      return with_reason;
+  }
+  return false;  // a kind that there is not
+}
+
+}  // namespace
 
 void SetText(absl::string_view text, Report* report) {
   const size_t bytes = std::min(text.size(), sizeof(report->text) - 1);
@@ -26,8 +45,9 @@ absl::StatusOr<Report> Receive(int socket) {
   while ((got = recv(socket, &report, sizeof(report), 0)) < 0 && errno == EINTR) {
   }
   if (got != static_cast<ssize_t>(sizeof(report)))
-    return absl::UnavailableError("the self-test's process is gone");
+    return absl::UnavailableError("its process ended");
   report.text[sizeof(report.text) - 1] = '\0';
+  if (!IsSound(report)) return absl::UnavailableError("its process sent nonsense");
   return report;
 }
 

@@ -41,7 +41,8 @@ static_assert(std::is_trivially_copyable_v<Report>);
 // The text is cut where it does not fit.
 void SetText(absl::string_view text, Report* report);
 
-// A packet socket's. UNAVAILABLE when the other end is gone.
+// A packet socket's. UNAVAILABLE when the other end is gone, or sends what is no report: then what
+// it sends next is not to be believed either.
 absl::Status Send(int socket, const Report& report);
 absl::StatusOr<Report> Receive(int socket);
 

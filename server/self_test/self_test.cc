@@ -189,13 +189,18 @@ absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows,
               .unavailable = {Unavailability::Cause::kDriver, report->text}});
       break;
     }
-    watch.Start(report->pid);
-    if (report->kind == Report::Kind::kStarted && absl::c_linear_search(*rows, report->row)) {
+    if (current < 0 && report->kind == Report::Kind::kStarted &&
+        absl::c_linear_search(*rows, report->row)) {
       current = report->row;
+      watch.Start(report->pid);
       continue;
     }
-    if (current < 0 || report->row != current)
-      return absl::UnavailableError("its process crashed between rows");
+    if (current < 0) return absl::UnavailableError("its process crashed between rows");
+    if (report->row != current || report->kind == Report::Kind::kStarted) {
+      done(Failed(current, subject.device, "its process reported another row"));
+      return absl::OkStatus();
+    }
+    watch.Start(report->pid);
     done(ToVerdict(*report, subject.device));
     if (report->kind == Report::Kind::kCrashed) break;
   }
@@ -212,9 +217,7 @@ absl::StatusOr<Report> SelfTest::Next(int socket, const Watch& watch) const {
       return absl::DeadlineExceededError(
           absl::StrCat("took longer than ", static_cast<double>(options_.row_ns_max) / 1e9, " s"));
   }
-  absl::StatusOr<Report> report = Receive(socket);
-  if (!report.ok()) return absl::UnavailableError("its process ended");
-  return report;
+  return Receive(socket);
 }
 
 }  // namespace warpcall::self_test

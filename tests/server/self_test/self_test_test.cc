@@ -167,6 +167,34 @@ TEST_F(SelfTestTest, AChildThatEndsBeforeItsFirstRowIsNotStartedForEver) {
     EXPECT_THAT(verdict.unavailable.reason, HasSubstr("its process ended"));
 }
 
+TEST_F(SelfTestTest, WhatIsNoReportIsNoPass) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) {
+      Tell(socket, Kind::kStarted, row);
+      Report report;
+      report.row = row;
+      report.kind = row == 1 ? static_cast<Kind>(7) : row == 2 ? Kind::kFailed : Kind::kPassed;
+      report.cause = Unavailability::Cause::kLibrary;  // and no reason
+      report.ns = row == 4 ? -1 : 1;
+      Send(socket, report).IgnoreError();
+      if (row == 1 || row == 2 || row == 4) return AwaitEnd(socket);
+    }
+  });
+  const std::string nonsense = "failed its self-test: its process sent nonsense";
+  EXPECT_THAT(ReasonsOf(verdicts), ElementsAre("", nonsense, nonsense, "", nonsense, "", "", ""));
+}
+
+TEST_F(SelfTestTest, ARowThatStartsAgainAndAgainIsLeftBehind) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
+    Report report;
+    report.row = rows.front();
+    while (Send(socket, report).ok()) {
+    }
+  });
+  for (const Verdict& verdict : verdicts)
+    EXPECT_EQ(verdict.unavailable.reason, "failed its self-test: its process reported another row");
+}
+
 TEST_F(SelfTestTest, EndsWhenNobodyWaits) {
   SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
                   Tell(socket, Kind::kStarted, rows.front());
