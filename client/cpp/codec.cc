@@ -92,8 +92,9 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
     row.device_kind = implementation.device_kind();
     row.summary = implementation.summary();
     row.unavailable = implementation.unavailable();
-    for (const int type : implementation.data_types())
-      row.data_types.push_back(static_cast<DataType>(type));
+    for (const int type : implementation.data_types())  // but for those that this client lacks
+      if (type >= v1::DATA_TYPE_FLOAT32 && type <= v1::DATA_TYPE_BFLOAT16)
+        row.data_types.push_back(static_cast<DataType>(type));
     info.implementations.push_back(std::move(row));
   }
   return info;
@@ -259,8 +260,10 @@ absl::StatusOr<ServingStatus> DecodeHealthResponse(Fragments message) {
       continue;
     }
     if (!in.ReadVarint64(&value)) return BadResponse("not a HealthCheckResponse");
-    const bool known = value <= static_cast<uint64_t>(ServingStatus::kServiceUnknown);
-    status = known ? static_cast<ServingStatus>(value) : ServingStatus::kUnknown;
+    const auto number = static_cast<int32_t>(value);  // as protobuf reads an enum
+    const bool known =
+        number >= 0 && number <= static_cast<int32_t>(ServingStatus::kServiceUnknown);
+    status = known ? static_cast<ServingStatus>(number) : ServingStatus::kUnknown;
   }
   if (!in.ConsumedEntireMessage()) return BadResponse("not a HealthCheckResponse");
   return status;
