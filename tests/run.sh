@@ -10,7 +10,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/logged.sh
 
 readonly logs=build/logs
-readonly fuzz_seconds=30
 jobs=$(nproc)
 readonly jobs
 scratch=$(mktemp -d)
@@ -99,15 +98,12 @@ check_clang() {
     skip 'clang and fuzzing' "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
     return
   fi
-  step 'clang: building the server with thread-safety analysis, warnings are errors, and the fuzzer'
+  step 'clang: building the server with thread-safety analysis, warnings are errors, and the fuzzers'
   build clang --preset release -DCMAKE_CXX_COMPILER=clang++ -DWARPCALL_WERROR=ON \
-    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -DNDEBUG' \
-    -DWARPCALL_FUZZ=ON -- warpcalld request_fuzz
-  step "clang: fuzzing the wire format for $fuzz_seconds s"
-  mkdir -p build/clang/corpus
-  run_logged "$logs/clang-fuzz.log" build/clang/tests/bin/request_fuzz -max_total_time=$fuzz_seconds \
-    -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/clang/ build/clang/corpus
-  step "clang: $(grep '^Done' "$logs/clang-fuzz.log")"
+    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -DNDEBUG' -DWARPCALL_SANITIZE=address,undefined \
+    -DWARPCALL_FUZZ=ON -- warpcalld fuzzers
+  step "clang: fuzzing for ${WARPCALL_FUZZ_SECONDS:-10} s a target (WARPCALL_FUZZ_SECONDS)"
+  run_ctest clang -L '^fuzz$'
 }
 
 mkdir -p "$logs"

@@ -11,31 +11,22 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "kernels/registry.h"
-#include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/link.h"
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
-#include "server/worker/worker.h"
+#include "tests/server/worker/mad_server.h"
 
 namespace warpcall::worker {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kStagingBytes = 1 << 20;
-
-const Registry& CpuKernels() {
-  static const Registry* const registry = [] {
-    auto* created = new Registry;
-    AddCpuKernels(created);
-    return created;
-  }();
-  return *registry;
-}
+using ::warpcall::testing::CpuKernels;
+using ::warpcall::testing::GoodRunRequest;
+using ::warpcall::testing::kStagingBytes;
+using ::warpcall::testing::MadServer;
 
 struct Sockets {
   Sockets() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0); }
@@ -175,71 +166,11 @@ TEST(HostilePeerTest, RandomRepliesLeaveATraceThatMetricsCanRecord) {
   }
 }
 
-// A worker in its right mind, and the sockets of a server whose part the test plays.
-class MadServer {
- public:
-  MadServer() {
-    staging_ = memfd_create("test-staging", MFD_CLOEXEC);
-    EXPECT_EQ(ftruncate(staging_, kStagingBytes), 0);
-    const int file = memfd_create("test-mail", MFD_CLOEXEC);
-    mail_ = *MappedMail::Map(file, 1);
-    worker_ = std::thread([this, file] {
-      result_ =
-          ServeDevice({control_.ends[1], staging_, file, {lane_.ends[1]}},
-                      {&CpuKernels(), &device_, [](void*, size_t) { return absl::OkStatus(); },
-                       [] { return std::vector<DeviceErrorCount>(); }});
-      close(file);
-    });
-    EXPECT_TRUE(Receive<Hello>(control_.ends[0]).ok());
-  }
-  absl::Status ShareStaging(uint64_t bytes) {
-    EXPECT_TRUE(Send(control_.ends[0], StagingReady{bytes, 0}).ok());
-    return FromWire(*Receive<WireStatus>(control_.ends[0]));
-  }
-  ~MadServer() {
-    shutdown(control_.ends[0], SHUT_RDWR);
-    worker_.join();
-    for (const int fd : {control_.ends[0], control_.ends[1], lane_.ends[0], lane_.ends[1]})
-      close(fd);
-    close(staging_);
-  }
-
-  absl::Status Run(const RunRequest& request) {
-    LaneMail& mail = mail_.lane(0);
-    EXPECT_TRUE(mail.requests.Put(request, lane_.ends[0]).ok());
-    const absl::StatusOr<RunReply> reply = mail.replies.Take(++sent_, lane_.ends[0], &places_);
-    return reply.ok() ? FromWire(reply->status) : reply.status();
-  }
-
- private:
-  CpuDevice device_{2};
-  Sockets control_;
-  Sockets lane_;
-  int staging_ = -1;
-  MappedMail mail_;
-  uint32_t sent_ = 0;
-  SpinPlaces places_{0};
-  absl::Status result_;
-  std::thread worker_;
-};
-
-// gelu of 1000 floats, with its attribute.
-RunRequest GoodRequest() {
-  const Kernel* const kernel = *CpuKernels().Find("gelu");
-  Job job;
-  job.op = kernel->op;
-  job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
-  job.problem = *MakeProblem(*kernel->op, {TensorSpec{DataType::kFloat32, {10, 100}}}, {});
-  RunRequest request = *ToWire(job);
-  request.offsets[1] = 8192;
-  return request;
-}
-
 TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   MadServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
-  ASSERT_TRUE(server.Run(GoodRequest()).ok());
-  std::vector<RunRequest> requests(14, GoodRequest());
+  ASSERT_TRUE(server.Run(GoodRunRequest()).ok());
+  std::vector<RunRequest> requests(14, GoodRunRequest());
   requests[0].row = -1;
   requests[1].row = static_cast<int32_t>(CpuKernels().rows().size());
   requests[2].input_count = kTensorsMax + 1;
@@ -256,7 +187,7 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   requests[13].offsets[0] = std::numeric_limits<uint64_t>::max() - 255;
   for (const RunRequest& request : requests) {
     EXPECT_FALSE(server.Run(request).ok()) << &request - requests.data();
-    ASSERT_TRUE(server.Run(GoodRequest()).ok()) << &request - requests.data();
+    ASSERT_TRUE(server.Run(GoodRunRequest()).ok()) << &request - requests.data();
   }
 }
 
@@ -268,12 +199,12 @@ TEST(HostilePeerTest, AWorkerSurvivesRandomRequests) {
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   std::mt19937 random(20260101);
   for (int i = 0; i < 2000; ++i) {
-    RunRequest request = GoodRequest();
+    RunRequest request = GoodRunRequest();
     auto* const bytes = reinterpret_cast<char*>(&request);
     for (int k = 0; k < 4; ++k) bytes[random() % sizeof(request)] = static_cast<char>(random());
     server.Run(request).IgnoreError();
   }
-  EXPECT_TRUE(server.Run(GoodRequest()).ok());
+  EXPECT_TRUE(server.Run(GoodRunRequest()).ok());
 }
 
 TEST(HostilePeerTest, AWorkerMapsNoMoreStagingThanThereIs) {

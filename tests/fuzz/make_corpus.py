@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Writes the inputs from which the fuzzers start: what is right, or nearly so, of every kind that a
+target tells apart. Files of other names, which hold what once went wrong, stay.
+
+    make_corpus.py              writes tests/fuzz/corpus/TARGET/made_*
+"""
+
+import pathlib
+import struct
+
+CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
+
+
+# ---- protobuf's encoding ------------------------------------------------------------------------
+
+def varint(value):
+    value &= (1 << 64) - 1
+    encoded = b""
+    while value > 0x7F:
+        encoded += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    if isinstance(value, float):
+        return varint(number << 3 | 1) + struct.pack("<d", value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def tensor(data_type, shape, data=b""):
+    return field(1, data_type) + field(2, b"".join(map(varint, shape))) + field(3, data)
+
+
+def attribute(name, value):
+    return field(1, name) + field(2, value)
+
+
+DATA = struct.pack("<4f", 1, -2, 0.5, 3)
+HALVES = struct.pack("<2e", 1, -2)
+REQUEST = (field(1, "gelu") + field(2, "cpu") + field(3, tensor(1, [2, 2], DATA))
+           + field(4, attribute("approximate", field(4, "none"))) + field(6, "id"))
+LAUNCH = field(1, 32) + field(2, 40) + field(3, 0.5) + field(4, 1.0) + field(5, 1)
+TIMING = b"".join(field(i, 100 * i) for i in range(1, 7))
+RESPONSE = (field(1, tensor(1, [2, 2], DATA)) + field(2, "simd_fused") + field(3, "cpu")
+            + field(4, TIMING) + field(5, LAUNCH) + field(6, "id"))
+ROW = field(1, "simd_fused") + field(2, "cpu") + field(3, "cpu") + field(5, bytes([1, 2, 3]))
+KERNEL = (field(1, "gelu") + field(3, "x") + field(4, field(1, "approximate")
+          + field(3, field(4, "tanh")) + field(4, "none")) + field(5, ROW))
+DEVICE = field(1, "cpu") + field(2, "cpu") + field(4, 1 << 30) + field(9, 1) + field(10, 1e9)
+BENCHMARK = field(1, field(1, "float64") + field(3, 1.5) + field(11, LAUNCH)) + field(2, "cpu")
+PROFILE = field(1, field(1, "k") + field(2, 3) + field(5, 0.5) + field(8, "1x1")) + field(2, b"[]")
+
+
+# ---- targets ------------------------------------------------------------------------------------
+
+def requests():
+    yield "one_piece", bytes([0]) + REQUEST
+    yield "splinters", bytes([3]) + REQUEST
+    yield "matmul", bytes([1]) + field(1, "matmul") + 2 * field(3, tensor(2, [1, 2], HALVES))
+    yield "twice", bytes([2]) + field(3, tensor(1, [4]) + field(3, DATA)) + field(1, "identity")
+    yield "group", bytes([5]) + varint(3 << 3 | 3) + field(1, 1) + varint(3 << 3 | 4) + REQUEST
+
+
+def stream(window, row, data_type, shapes, *messages):
+    dims = b"".join(bytes([len(shape), *shape]) for shape in shapes)
+    return bytes([window, row, data_type]) + dims + bytes([0]) + b"".join(messages)
+
+
+def chunk(length, kind=2, run=False, offset=None):
+    """As MakeMessage reads it: at the first gap, or so far behind it."""
+    kind |= 0 if offset is None else 1
+    head = bytes([128 if run else 1, kind, length])
+    return head + (b"" if offset is None else struct.pack("<h", offset))
+
+
+def raw_message(message):
+    size = (len(message) + 3) // 4 * 4  # a length is half a multiple of eight
+    return bytes([0, 2 * size]) + message.ljust(size, b"\0")
+
+
+def streams():
+    whole = [chunk(255) for _ in range(3)]
+    yield "identity", stream(0, 0, 0, [[20]], *whole)
+    yield "windows", stream(2, 3, 1, [[40]], *[chunk(90, run=True) for _ in range(8)])
+    yield "backwards", stream(3, 4, 0, [[30]], chunk(100, offset=400), chunk(255), chunk(255),
+                              chunk(255))
+    yield "softmax", stream(1, 5, 2, [[7, 9]], chunk(40), chunk(255, run=True))
+    yield "matmul", stream(9, 7, 0, [[3, 4], [4, 5]], chunk(255), chunk(255, kind=10))
+    yield "taken", stream(2, 3, 1, [[40]], chunk(90, run=True), chunk(30, offset=-60))
+    yield "twice", stream(0, 1, 0, [[20]], chunk(100), chunk(50, offset=-20))
+    yield "outside", stream(0, 2, 0, [[20]], chunk(255, kind=6, offset=600))
+    yield "odd_shape", stream(0, 0, 0, [[255, 3]], *whole)
+    yield "raw", stream(0, 0, 0, [[1]], raw_message(field(2, field(2, 0) + field(3, DATA))))
+
+
+def client_responses():
+    for kind, message in enumerate([RESPONSE, field(1, tensor(1, [2, 2])) + field(2, "r"),
+                                    field(1, KERNEL), field(1, DEVICE), BENCHMARK, PROFILE,
+                                    field(1, 1)]):
+        yield f"kind_{kind}", bytes([kind, 0]) + message
+        yield f"kind_{kind}_pieces", bytes([kind, 7]) + message
+    later = ROW[:-5] + field(5, bytes([1, 4]) + varint(257))  # types that there are not yet
+    yield "later_types", bytes([2, 0]) + field(1, field(1, "gelu") + field(5, later))
+    yield "health_wide", bytes([6, 0]) + field(1, 1 << 32 | 1)  # an enum has 32 bits
+    header, done = bytes([0, 1 | 1 << 2, 1, 10]), bytes([0, 3])
+    piece = lambda offset, size: bytes([0, 2]) + struct.pack("<h", offset) + bytes([size])
+    yield "stream", bytes([7]) + header + piece(20, 20) + piece(0, 20) + done
+    yield "stream_lacks", bytes([7]) + header + piece(0, 20) + done
+    yield "stream_twice", bytes([7]) + header + piece(0, 20) + piece(10, 20) + done
+
+
+def npy(choice, text):
+    return bytes([choice, len(text)]) + text.encode()
+
+
+def npys():
+    made_up, uint16, version2, fit = 1, 2, 4, 8
+    form = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n"
+    yield "float32", npy(made_up | fit, form % ("<f4", "False", "(2, 3)"))
+    yield "float16", npy(made_up | fit | version2, form % ("<f2", "False", "(5,)"))
+    yield "bfloat16", npy(made_up | fit | uint16, form % ("<u2", "False", "(2, 1, 2)"))
+    yield "ml_dtypes", npy(made_up | fit, form % ("<V2", "False", "()"))
+    yield "empty", npy(made_up | fit, form % ("<f4", "False", "(0, 9223372036854775807)"))
+    yield "fortran", npy(made_up | fit, form % (">f4", "True", "(2, 3)"))
+    yield "short", npy(made_up, form % ("<f4", "False", "(2,)")) + b"1234567"
+    text = (form % ("<f4", "False", "(1,)")).encode()
+    start = b"\x93NUMPY\x01\0" + struct.pack("<H", len(text))
+    yield "whole_file", bytes([0]) + start + text + b"data"
+
+
+def edits(*changes):
+    return bytes([len(changes)]) + b"".join(
+        struct.pack("<HB", at, len(change) - 1) + change for at, change in changes)
+
+
+def workers():
+    for kind, name in enumerate(["hello", "status", "request"]):
+        yield name, bytes([kind]) + edits()
+        yield f"{name}_changed", bytes([kind]) + edits((0, b"\x03"), (40, b"\xff\xff\xff\xff"))
+    yield "reply", bytes([3]) + edits() + bytes([0])
+    yield "reply_bell", bytes([3]) + edits() + bytes([0x11]) + struct.pack("<I", 2) + b"\0"
+    minus_one = 8 * b"\xff"
+    yield "reply_nonsense", bytes([3]) + edits((1040, minus_one), (1052, minus_one)) + bytes([0])
+    yield "datagram", bytes([4]) + struct.pack("<H", 7) + b"nothing"
+    yield "at_work", bytes([5]) + edits((0, b"\0")) + edits((8, b"\x09")) + edits((16, 8 * b"\x01"))
+
+
+def inspect_children():
+    yield "answer", bytes([0, 0, 6]) + edits() + b"answer"
+    yield "error", bytes([0, 5, 0]) + edits((0, b"\x08"), (4, b"\x01")) + b"wrong"
+    yield "giant", bytes([0, 0, 6]) + edits((24, 8 * b"\xff")) + b"answer"
+    yield "any", bytes([1]) + 40 * b"\0"
+    yield "request", bytes([2, 2 * 7 + 1]) + b"request"
+    yield "giant_request", bytes([2, 0]) + 7 * b"\xff" + b"\x7f" + b"request"
+
+
+def self_tests():
+    passes = bytes(16 * row for row in (3, 7, 0, 1, 2, 4, 5, 6))
+    yield "all_pass", passes
+    crash = bytes([16 * 1 + 8]) + edits((0, b"\x04"), (12, b"\x04")) + b"\xff"
+    yield "one_crashes", passes[:3] + crash
+    yield "unknown_kind", bytes([16 * 3 + 8]) + edits((0, b"\x07")) + passes
+    yield "without_reason", bytes([16 * 3 + 8]) + edits((0, b"\x03"), (16, b"\x01")) + passes
+    yield "negative", bytes([16 * 3 + 8]) + edits((32, 8 * b"\xff")) + passes
+    for name, rate in [("rate", 2.5), ("no_rate", float("nan"))]:
+        told = edits((20, b"\x01"), (48, struct.pack("<d", rate)), (56, struct.pack("<d", 1e9)))
+        yield name, bytes([16 * 3 + 8]) + told + passes[1:]
+    yield "packet", bytes([15]) + b"fifteen bytes.." + passes
+
+
+def traceparents():
+    good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    yield "good", good.encode()
+    yield "not_sampled", (good[:-2] + "00").encode()
+    yield "flags_even", (good[:-2] + "fa").encode()
+    yield "flags_odd", (good[:-2] + "0b").encode()
+    yield "version", ("cc" + good[2:]).encode()
+    yield "zeros", b"00-" + 32 * b"0" + b"-b7ad6b7169203331-01"
+    yield "more", (good + "-00").encode()
+    yield "upper", good.upper().encode()
+
+
+TARGETS = {"request_fuzz": requests, "stream_fuzz": streams, "npy_fuzz": npys,
+           "client_response_fuzz": client_responses, "worker_fuzz": workers,
+           "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
+           "traceparent_fuzz": traceparents}
+
+
+def main():
+    for target, inputs in TARGETS.items():
+        folder = CORPUS / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("made_*"):
+            path.unlink()
+        for name, data in inputs():
+            (folder / f"made_{name}").write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+// The parts of a server that an ExecuteStream and an Execute use, without sockets or threads.
+#pragma once
+
+#include <grpcpp/support/slice.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/registry.h"
+#include "server/engine/engine.h"
+#include "server/engine/metrics_sink.h"
+#include "server/transport/codec.h"
+#include "server/transport/request.h"
+#include "warpcall/v1/warpcall.pb.h"
+
+namespace warpcall::testing {
+
+// `message` in slices of sizes that `seed` chooses; 0: in one.
+std::vector<grpc::Slice> Sliced(absl::string_view message, uint32_t seed);
+std::vector<wire::Bytes> BytesOfAll(const std::vector<grpc::Slice>& slices);
+
+class StreamServer {
+ public:
+  StreamServer();
+
+  ExecuteDeps* deps() { return &deps_; }
+  // Runs the job, whose callbacks are still missing: its output's bytes.
+  absl::StatusOr<std::string> Run(std::unique_ptr<Job> job);
+  // What Execute makes of the request: its output's bytes.
+  absl::StatusOr<std::string> Execute(const v1::ExecuteRequest& request);
+
+ private:
+  class NoMetrics final : public MetricsSink {
+    void Record(const RequestTrace&) override {}
+    void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
+    void NoteAchievedOccupancy(int, int, double) override {}
+  };
+
+  absl::StatusOr<std::unique_ptr<Job>> MakeJob(DecodedRequest* decoded, Request* call);
+
+  Registry registry_;
+  NoMetrics metrics_;
+  std::unique_ptr<Engine> engine_;
+  ExecuteDeps deps_{};
+};
+
+}  // namespace warpcall::testing

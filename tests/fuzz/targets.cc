@@ -1,0 +1,19 @@
+#include "tests/fuzz/targets.h"
+
+namespace warpcall::testing {
+
+absl::Span<const FuzzTarget> FuzzTargets() {
+  static constexpr FuzzTarget kTargets[] = {
+      {"client_response_fuzz", FuzzClientResponse},
+      {"inspect_child_fuzz", FuzzInspectChild},
+      {"npy_fuzz", FuzzNpy},
+      {"request_fuzz", FuzzRequest},
+      {"self_test_fuzz", FuzzSelfTest},
+      {"stream_fuzz", FuzzStream},
+      {"traceparent_fuzz", FuzzTraceparent},
+      {"worker_fuzz", FuzzWorker},
+  };
+  return kTargets;
+}
+
+}  // namespace warpcall::testing

@@ -1,0 +1,36 @@
+// What fuzzers feed: every place where bytes come in from another process. Each takes any bytes and
+// says what was not as it must be; nothing when all was. The same bytes take the same course.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace warpcall::testing {
+
+// An encoded ExecuteRequest, taken apart: as protobuf reads it, in any fragments.
+std::string FuzzRequest(absl::string_view input);
+// The messages of an ExecuteStream: refused where they must be, else with the bits of Execute.
+std::string FuzzStream(absl::string_view input);
+// What a server answers to the client library.
+std::string FuzzClientResponse(absl::string_view input);
+// A .npy file.
+std::string FuzzNpy(absl::string_view input);
+// What a worker process says to the server, and the server to a worker.
+std::string FuzzWorker(absl::string_view input);
+// The answer of a process that looked into something, and the request that it gets.
+std::string FuzzInspectChild(absl::string_view input);
+// The reports of a process that tries rows.
+std::string FuzzSelfTest(absl::string_view input);
+// The header that names the caller's trace.
+std::string FuzzTraceparent(absl::string_view input);
+
+struct FuzzTarget {
+  const char* name;  // of its program and its corpus
+  std::string (*run)(absl::string_view input);
+};
+// All of the above.
+absl::Span<const FuzzTarget> FuzzTargets();
+
+}  // namespace warpcall::testing

@@ -1,0 +1,162 @@
+// The first byte chooses a side of a worker's sockets and mailboxes; the rest is what comes there:
+// messages in which bytes were changed, or any bytes.
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/worker/link.h"
+#include "server/worker/protocol.h"
+#include "tests/fuzz/edited.h"
+#include "tests/fuzz/targets.h"
+#include "tests/server/worker/mad_server.h"
+
+namespace warpcall::testing {
+namespace {
+
+using worker::Hello;
+using worker::RunReply;
+using worker::RunRequest;
+using worker::WireStatus;
+
+std::string CheckHello(FuzzInput* decisions) {
+  DeviceProperties good;
+  good.name = "cuda:0";
+  good.kind = DeviceKind::kCuda;
+  good.description = "a device";
+  good.memory_bytes = 1 << 30;
+  const Hello hello = Edited(worker::ToWire(good), decisions);
+  const absl::StatusOr<DeviceProperties> read = worker::FromWire(hello);
+  if (!read.ok()) return absl::IsInternal(read.status()) ? "" : read.status().ToString();
+  if (read->name.size() > sizeof(hello.name) ||
+      read->description.size() > sizeof(hello.description) || read->memory_bytes < 0 ||
+      read->multiprocessors < 0 || read->ordinal < 0)
+    return "a device that cannot be";
+  const std::string device_kind = DeviceKindName(read->kind);
+  return device_kind == "cpu" || device_kind == "cuda" ? "" : absl::StrCat("kind ", device_kind);
+}
+
+std::string CheckStatus(FuzzInput* decisions) {
+  const absl::Status good = absl::UnavailableError("the device was lost");
+  const WireStatus wire = Edited(worker::ToWire(good), decisions);
+  const absl::Status read = worker::FromWire(wire);
+  if (read.message().size() > sizeof(wire.message)) return "a message longer than its room";
+  return absl::StatusCodeToString(read.code()).empty() ? "a code that there is not" : "";
+}
+
+// What a request of a server leads to in a worker that does not run it.
+std::string CheckRequest(FuzzInput* decisions) {
+  static char staging[kStagingBytes];
+  const RunRequest request = Edited(GoodRunRequest(), decisions);
+  const absl::StatusOr<const Row*> row = worker::RowOf(request, CpuKernels());
+  if (!row.ok()) return "";
+  const Op& op = *CpuKernels().kernels()[static_cast<size_t>((*row)->kernel)].op;
+  const absl::StatusOr<Problem> problem = worker::ProblemOf(request, op);
+  if (!problem.ok()) return "";
+  const auto ranges = worker::RangesOf(request, *problem, absl::MakeSpan(staging));
+  if (!ranges.ok()) return "";
+  if (ranges->size() != problem->inputs.size() + problem->outputs.size())
+    return "ranges are missing";
+  for (size_t i = 0; i < ranges->size(); ++i) {
+    const bool input = i < problem->inputs.size();
+    const TensorSpec& spec =
+        input ? problem->inputs[i] : problem->outputs[i - problem->inputs.size()];
+    const char* const data = (*ranges)[i].data;
+    if ((*ranges)[i].bytes != spec.bytes() || data < staging ||
+        data + spec.bytes() > staging + kStagingBytes)
+      return absl::StrCat("operand ", i, " lies outside staging");
+  }
+  return "";
+}
+
+bool IsSound(const RunReply& reply) {
+  return static_cast<int>(reply.reject_reason) < kRejectReasonCount && reply.kernel_ns >= 0 &&
+         reply.device_ns >= 0 && reply.memory.used_bytes >= 0 && reply.launch.gpu_kernels >= 0 &&
+         std::isfinite(reply.launch.waves) && reply.pushback_ms >= -1;
+}
+
+// A server's lane whose worker put something into the mailbox, rang perhaps, and is gone.
+std::string CheckReply(FuzzInput* decisions) {
+  int control[2];
+  int lane[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0 ||
+      socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, lane) != 0)
+    return "no sockets";
+  const int file = memfd_create("mail", MFD_CLOEXEC);
+  const auto mail = worker::MappedMail::Map(file, 1);
+  auto link = worker::Link::Open(
+      {.control = control[0], .mail = file, .process = -1, .lanes = {lane[0]}}, 0);
+  if (!mail.ok() || !link.ok()) return "no mail";
+  RunReply good = {};
+  good.healthy = 1;
+  const RunReply sent = Edited(good, decisions);
+  worker::Mailbox<RunReply>& box = mail->lane(0).replies;
+  box.message = sent;
+  const uint8_t signals = decisions->Byte();
+  box.signal.messages.store(signals % 4 == 0 ? 1 : static_cast<uint32_t>(decisions->Number(4)));
+  box.signal.reader_sleeps.store(signals / 4 % 4);
+  const absl::string_view bell = decisions->Take(signals / 16);
+  if (!bell.empty()) send(lane[1], bell.data(), bell.size(), MSG_NOSIGNAL);
+  close(control[1]);
+  close(lane[1]);
+  const absl::StatusOr<RunReply> read = (*link)->Run(0, GoodRunRequest(), nullptr);
+  if (!read.ok()) return absl::IsUnavailable(read.status()) ? "" : read.status().ToString();
+  if (std::memcmp(&*read, &sent, sizeof(sent)) != 0) return "another reply than was sent";
+  return worker::CheckReply(*read).ok() && !IsSound(*read) ? "a reply of nonsense is taken" : "";
+}
+
+// Datagrams of any length where a message of one is awaited.
+std::string CheckDatagrams(FuzzInput* decisions) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return "no sockets";
+  const size_t bytes = decisions->Number(2) % (2 * sizeof(Hello));
+  std::string datagram(decisions->Rest());
+  datagram.resize(bytes);
+  if (bytes > 0) send(ends[1], datagram.data(), bytes, MSG_NOSIGNAL);
+  close(ends[1]);
+  const absl::StatusOr<Hello> read = worker::Receive<Hello>(ends[0]);
+  close(ends[0]);
+  if (read.ok() != (bytes == sizeof(Hello)))
+    return absl::StrCat(bytes, " bytes: ", read.status().ToString());
+  return read.ok() || absl::IsUnavailable(read.status()) ? "" : read.status().ToString();
+}
+
+// A worker at work, which must answer, and then a right request rightly.
+std::string CheckWorker(FuzzInput* decisions) {
+  static MadServer* const server = [] {
+    auto* const created = new MadServer;
+    return created->ShareStaging(kStagingBytes).ok() ? created : nullptr;
+  }();
+  if (server == nullptr) return "the worker takes no staging";
+  for (int i = 0; i < 8 && !decisions->empty(); ++i)
+    server->Run(Edited(GoodRunRequest(), decisions)).IgnoreError();
+  const absl::Status status = server->Run(GoodRunRequest());
+  return status.ok() ? "" : absl::StrCat("a right request afterwards: ", status.ToString());
+}
+
+}  // namespace
+
+std::string FuzzWorker(absl::string_view input) {
+  FuzzInput decisions(input);
+  switch (decisions.Byte() % 6) {
+    case 0:
+      return CheckHello(&decisions);
+    case 1:
+      return CheckStatus(&decisions);
+    case 2:
+      return CheckRequest(&decisions);
+    case 3:
+      return CheckReply(&decisions);
+    case 4:
+      return CheckDatagrams(&decisions);
+    default:
+      return CheckWorker(&decisions);
+  }
+}
+
+}  // namespace warpcall::testing

@@ -1,0 +1,46 @@
+// A worker in its right mind, and the sockets of a server that may say anything to it.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "kernels/registry.h"
+#include "server/runtime/cpu/cpu_device.h"
+#include "server/worker/link.h"
+#include "server/worker/protocol.h"
+
+namespace warpcall::testing {
+
+inline constexpr size_t kStagingBytes = 1 << 20;
+
+// The registry of both.
+const Registry& CpuKernels();
+
+// gelu of 1000 floats, with its attribute.
+worker::RunRequest GoodRunRequest();
+
+class MadServer {
+ public:
+  MadServer();
+  ~MadServer();
+  MadServer(const MadServer&) = delete;
+  MadServer& operator=(const MadServer&) = delete;
+
+  // What the worker says when it is told that staging has so many bytes. Called once, first.
+  absl::Status ShareStaging(uint64_t bytes);
+  // And of this request.
+  absl::Status Run(const worker::RunRequest& request);
+
+ private:
+  CpuDevice device_{2};
+  int control_[2];  // the server's end, the worker's
+  int lane_[2];
+  int staging_ = -1;
+  worker::MappedMail mail_;
+  uint32_t sent_ = 0;
+  worker::SpinPlaces places_{0};
+  std::thread worker_;
+};
+
+}  // namespace warpcall::testing
