@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "client/cli/command.h"
-#include "client/cli/options.h"
-#include "client/cli/output.h"
+#include "client/cli/common/command.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
 #include "client/cpp/client.h"
 
 namespace warpcall::cli {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/command.h"
-#include "client/cli/options.h"
-#include "client/cli/output.h"
-#include "client/cli/table.h"
+#include "client/cli/common/command.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/table.h"
 #include "client/cpp/client.h"
 
 namespace warpcall::cli {

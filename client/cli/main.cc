@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "client/cli/command.h"
+#include "client/cli/common/command.h"
 
 namespace warpcall::cli {
 namespace {

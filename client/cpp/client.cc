@@ -3,14 +3,14 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "client/cpp/borrowed.h"
-#include "client/cpp/channel.h"
-#include "client/cpp/codec.h"
-#include "client/cpp/connections.h"
-#include "client/cpp/execute.h"
-#include "client/cpp/inspect_codec.h"
-#include "client/cpp/methods.h"
-#include "client/cpp/stream.h"
+#include "client/cpp/calls/borrowed.h"
+#include "client/cpp/calls/execute.h"
+#include "client/cpp/calls/stream.h"
+#include "client/cpp/codec/codec.h"
+#include "client/cpp/codec/inspect_codec.h"
+#include "client/cpp/rpc/channel.h"
+#include "client/cpp/rpc/connections.h"
+#include "client/cpp/rpc/methods.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::client {

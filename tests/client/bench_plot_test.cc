@@ -1,5 +1,3 @@
-#include "client/cli/bench_plot.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/bench/plot.h"
 #include "tests/client/subprocess.h"
 #include "tests/client/temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "client/cpp/byte_ranges.h"
+#include "client/cpp/calls/byte_ranges.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "client/cpp/codec.h"
+#include "client/cpp/codec/codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

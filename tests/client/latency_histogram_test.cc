@@ -1,4 +1,4 @@
-#include "client/cli/latency_histogram.h"
+#include "client/cli/load/latency_histogram.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,3 @@
-#include "client/cli/load_calls.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/cli/load/calls.h"
 #include "kernels/common/half.h"
 
 namespace warpcall::cli {

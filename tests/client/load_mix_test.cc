@@ -1,5 +1,3 @@
-#include "client/cli/load_mix.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/load/mix.h"
 
 namespace warpcall::cli {
 namespace {

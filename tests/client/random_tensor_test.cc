@@ -1,4 +1,4 @@
-#include "client/cli/random_tensor.h"
+#include "client/cli/load/random_tensor.h"
 
 #include <gtest/gtest.h>
 

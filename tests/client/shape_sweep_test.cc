@@ -1,4 +1,4 @@
-#include "client/cli/shape_sweep.h"
+#include "client/cli/common/shape_sweep.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/cpp/stripes.h"
+#include "client/cpp/calls/stripes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/cli/table.h"
+#include "client/cli/common/table.h"
 
 #include <gtest/gtest.h>
 

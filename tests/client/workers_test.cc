@@ -1,4 +1,4 @@
-#include "client/cpp/workers.h"
+#include "client/cpp/calls/workers.h"
 
 #include <gtest/gtest.h>
 

@@ -118,6 +118,9 @@ TEST(CheckIncludesTest, ClientKnowsNoServer) {
   EXPECT_THAT(Check("client/cpp/client.h", "\"kernels/common/data_type.h\""), IsEmpty());
   EXPECT_EQ(Check("client/cpp/client.h", "\"kernels/op.h\"").size(), 1u);
   EXPECT_EQ(Check("client/cli/main.cc", "\"server/config.h\"").size(), 1u);
+  EXPECT_EQ(Check("client/cli/bench/plot.cc", "\"client/cli/load/run.h\"").size(), 1u);
+  EXPECT_EQ(Check("client/cli/load/calls.cc", "\"client/cpp/rpc/channel.h\"").size(), 1u);
+  EXPECT_EQ(Check("client/cpp/rpc/channel.cc", "\"client/cpp/codec/codec.h\"").size(), 1u);
   EXPECT_EQ(Check("client/cpp/client.h", "\"tests/kernels/run_row.h\"").size(), 1u);
 }
 

@@ -1,0 +1,44 @@
+// --shape of `warpcall bench` and `warpcall profile`: one text for many problems.
+//
+//   SHAPE     = INPUT,INPUT,...         one for each input; one alone: see InputShapes
+//   INPUT     = DIMENSIONxDIMENSIONx...
+//   DIMENSION = 1024                    0 or more
+//             | {256,512,4096}          each of these
+//             | {256..262144:x2}        from 256 on, doubling, not above 262144
+//             | {1024..8192:+1024}      from 1024 on, in steps, not above 8192
+//
+// Several braces: all combinations, the last brace changing fastest.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/cli/common/attributes.h"
+#include "client/cli/common/tensor_text.h"
+#include "client/cpp/client.h"
+
+namespace warpcall::cli {
+
+inline constexpr int kSweepPointsMax = 256;
+
+struct ShapePoint {
+  std::string text;  // as it would be written without braces
+  Shapes shapes;     // of the inputs that the text names
+};
+
+// INVALID_ARGUMENT names the text, what is wrong with it and what is allowed, also for more than
+// kSweepPointsMax points.
+absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text);
+
+// The shapes of all inputs that `kernels` says there are. Of two inputs a single MxNxK stands for
+// a[m, k] and b[k, n], stored as transpose_a and transpose_b in `attributes` say; of any other
+// number a single shape is every input's. INVALID_ARGUMENT when the point fits in neither way. A
+// kernel that is not listed is left as it is, so that the server says what exists.
+absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& kernel,
+                                   const AttributeMap& attributes,
+                                   absl::Span<const client::KernelInfo> kernels);
+
+}  // namespace warpcall::cli

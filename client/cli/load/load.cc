@@ -1,0 +1,208 @@
+// warpcall load: many requests, and how long they took.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/common/command.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/progress.h"
+#include "client/cli/load/calls.h"
+#include "client/cli/load/mix.h"
+#include "client/cli/load/report.h"
+#include "client/cli/load/run.h"
+#include "client/cli/load/watch.h"
+#include "client/cpp/client.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::cli {
+namespace {
+
+constexpr int kDefaultOpenWorkers = 64;
+constexpr int kWorkersMax = 1024;
+// Times entries; each pair has 190 KiB of statistics.
+constexpr int kWorkersTimesEntriesMax = 4096;
+constexpr int kConnectionsMax = 64;
+constexpr double kRateMin = 0.001;
+constexpr double kRateMax = 1e6;
+constexpr double kSecondsMax = 86400;
+
+constexpr char kFooter[] =
+    R"(MIX is entries with commas between them, and each entry is
+  KERNEL[OPTION,OPTION,...]:SHAPES:TYPE=WEIGHT
+of which only KERNEL must be there. Entries are chosen at random in proportion
+to their weights (default 1).
+  OPTION  implementation=NAME, device=NAME or an attribute of the kernel, such
+          as axis=0; in square brackets
+  SHAPES  64x1024; with * between those of several inputs, or one for all
+  TYPE    f32, f16 or bf16
+--shape, --type, --implementation, --device and --attribute are for entries
+that do not say.
+  warpcall load gelu --shape 1024 --concurrency 8
+  warpcall load 'gelu:4096=80,softmax[axis=0]:64x1024:bf16=20' --rate 2000
+  warpcall load matmul --shape 64x128 --shape 128x32 --requests 1000
+Without --rate each worker always has one request in flight (closed loop).
+With it requests arrive by a plan, and latencies count from the planned times
+(open loop).
+Exit status: 0 all were OK, 1 some were not, or there were none, 2 usage.)";
+
+struct LoadCommand {
+  explicit LoadCommand(CLI::App* app) : deadline(app) {
+    AddMix(app);
+    AddLoad(app);
+    app->footer(kFooter);
+  }
+
+  void AddMix(CLI::App* app) {
+    CLI::Option* option = app->add_option("--mix", mix, "The same as the positional MIX");
+    app->add_option("kernels", kernels, "KERNEL,KERNEL,... or a MIX, see below")->excludes(option);
+    AddRepeated(app, "--shape", &shapes, "Of the inputs; once per input, or once for all")
+        ->type_name("SHAPE");
+    app->add_option("--type", type, "Of the elements")->check(IsDataType())->capture_default_str();
+    app->add_option("--implementation", defaults.implementation,
+                    "An implementation or a family; none: the server chooses");
+    app->add_option("--device", defaults.device, "none: the server chooses");
+    AddRepeated(app, "--attribute", &defaults.attributes, "name=value, once per attribute")
+        ->type_name("NAME=VALUE");
+  }
+
+  void AddLoad(CLI::App* app) {
+    app->add_option("--concurrency", workers,
+                    absl::StrCat("Workers, each with a connection of its own; default 1, with "
+                                 "--rate ",
+                                 kDefaultOpenWorkers))
+        ->check(Between(1, kWorkersMax));
+    CLI::Option* rate_option =
+        app->add_option("--rate", rate, "Requests per second")->check(Between(kRateMin, kRateMax));
+    app->add_option("--arrivals", arrivals, "With --rate: poisson or uniform")
+        ->check(CLI::IsMember({"poisson", "uniform"}))
+        ->needs(rate_option)
+        ->capture_default_str();
+    CLI::Option* duration_option =
+        app->add_option("--duration", duration_seconds, "Seconds, after the warm-up")
+            ->check(Between(0.001, kSecondsMax))
+            ->capture_default_str();
+    app->add_option("--requests", requests, "End after so many instead, warm-up not counted")
+        ->check(Between(1, 1e12))
+        ->excludes(duration_option);
+    app->add_option("--warmup", warmup_seconds, "Seconds before anything is counted")
+        ->check(Between(0, kSecondsMax))
+        ->capture_default_str();
+    app->add_option("--connections", connections,
+                    "Of each worker's client, which spreads large requests over them")
+        ->check(Between(1, kConnectionsMax))
+        ->capture_default_str();
+    app->add_option("--seed", seed, "Of the inputs, the choices and the arrivals")
+        ->capture_default_str();
+    app->add_flag("--retry", retry, "Let clients try again what was refused for now");
+    app->add_flag("--check", check,
+                  "Check the answers' types and shapes, and that identity returns its input; "
+                  "what is wrong counts as DATA_LOSS");
+  }
+
+  // What the command line says of all entries.
+  absl::StatusOr<std::vector<LoadEntry>> Entries() const {
+    const std::string& text = mix.empty() ? kernels : mix;
+    if (text.empty()) return absl::InvalidArgumentError("kernels or --mix is required");
+    LoadEntry common = defaults;
+    ASSIGN_OR_RETURN(common.data_type, ParseDataType(type));
+    for (const std::string& shape : shapes) {
+      ASSIGN_OR_RETURN(Shapes more, ParseShapes(shape));
+      common.shapes.insert(common.shapes.end(), more.begin(), more.end());
+    }
+    return ParseMix(text, common);
+  }
+
+  LoadOptions Options(const Globals& globals) const {
+    LoadOptions options;
+    options.server = globals.server;
+    options.client.timeout = deadline.duration();
+    if (!retry) options.client.retry.attempts_max = 1;
+    options.connections = connections;
+    options.client.connections = connections;
+    options.workers = workers > 0 ? workers : rate > 0 ? kDefaultOpenWorkers : 1;
+    options.rate_per_second = rate;
+    options.arrivals = arrivals == "poisson" ? Arrivals::kPoisson : Arrivals::kUniform;
+    options.warmup_ns = absl::ToInt64Nanoseconds(absl::Seconds(warmup_seconds));
+    options.duration_ns = absl::ToInt64Nanoseconds(absl::Seconds(duration_seconds));
+    options.requests = requests;
+    options.seed = seed;
+    options.check = check;
+    return options;
+  }
+
+  TimeoutOption deadline;
+  std::string kernels;
+  std::string mix;
+  std::vector<std::string> shapes;
+  std::string type = "f32";
+  LoadEntry defaults;  // but for shapes and type
+  int workers = 0;     // 0: the default
+  int connections = 1;
+  double rate = 0;
+  std::string arrivals = "poisson";
+  double duration_seconds = 10;
+  int64_t requests = 0;
+  double warmup_seconds = 1;
+  uint64_t seed = 1;
+  bool retry = false;
+  bool check = false;
+};
+
+absl::StatusOr<std::vector<LoadEntryCalls>> Prepare(std::vector<LoadEntry> entries,
+                                                    const std::vector<client::KernelInfo>& listed,
+                                                    uint64_t seed) {
+  const Progress progress("making inputs");
+  for (LoadEntry& entry : entries) RETURN_IF_ERROR(FitToKernel(listed, &entry));
+  std::vector<LoadEntryCalls> prepared;
+  for (const LoadEntry& entry : entries) {
+    ASSIGN_OR_RETURN(LoadEntryCalls calls, MakeCalls(entry, listed, seed + prepared.size()));
+    prepared.push_back(std::move(calls));
+  }
+  return prepared;
+}
+
+int Run(const Globals& globals, const LoadCommand& command) {
+  auto entries = command.Entries();
+  if (!entries.ok()) return UsageError(entries.status());
+  const LoadOptions options = command.Options(globals);
+  if (options.workers * static_cast<int>(entries->size()) > kWorkersTimesEntriesMax)
+    return UsageError(absl::InvalidArgumentError(
+        absl::StrCat(options.workers, " workers (--concurrency) times ", entries->size(),
+                     " entries of the mix are over the limit of ", kWorkersTimesEntriesMax)));
+  absl::StatusOr<std::vector<client::KernelInfo>> listed = absl::UnknownError("not called");
+  {
+    const Progress progress(absl::StrCat("connecting to ", globals.server));
+    listed = client::Client(globals.server, options.client).ListKernels();
+  }
+  if (!listed.ok()) return Refused(listed.status());
+  const auto prepared = Prepare(*std::move(entries), *listed, options.seed);
+  if (!prepared.ok()) return UsageError(prepared.status());
+
+  LoadWakeup wakeup;
+  LoadRun run(options, *prepared, [&wakeup] { wakeup.Notify(); });
+  WatchLoad(&run, &wakeup);
+  const std::unique_ptr<LoadResult> result = run.Finish();
+  const LoadReport report{options, *prepared, *result, wakeup.interrupted()};
+  if (globals.json) {
+    PrintJson(ToJson(report));
+  } else {
+    std::fputs(ToText(report).c_str(), stdout);
+  }
+  return result->all.Sent() > 0 && result->all.Failed() == 0 ? kExitOk : kExitRefused;
+}
+
+}  // namespace
+
+Command AddLoadCommand(CLI::App* root, const Globals& globals) {
+  CLI::App* app = root->add_subcommand("load", "Send many requests and time them");
+  const auto command = std::make_shared<LoadCommand>(app);
+  return {app, [&globals, command] { return Run(globals, *command); }};
+}
+
+}  // namespace warpcall::cli

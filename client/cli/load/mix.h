@@ -1,0 +1,59 @@
+// What `warpcall load` sends: a mix of kernels, sizes and types with weights, as text.
+//
+//   MIX     = ENTRY,ENTRY,...
+//   ENTRY   = KERNEL[OPTION,OPTION,...]:SHAPES:TYPE=WEIGHT    all but KERNEL may be left out
+//   OPTION  = implementation=NAME | device=NAME | ATTRIBUTE=VALUE    in square brackets
+//   SHAPES  = SHAPE*SHAPE*...    one for each input, or one for all of them
+//   SHAPE   = 64x1024
+//   TYPE    = f32 | f16 | bf16
+//
+//   gelu:4096=80,softmax:64x1024:bf16=15,matmul[transpose_b=true]:256x128*512x128=5
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/cli/common/tensor_text.h"
+#include "client/cpp/client.h"
+#include "kernels/common/data_type.h"
+
+namespace warpcall::cli {
+
+// What one gRPC message holds: its length is sent in 32 bits. The server's own limit is lower
+// unless it was raised, and is the server's to enforce.
+inline constexpr int64_t kRequestBytesMax = (int64_t{1} << 32) - 1;
+// Each entry costs statistics in each worker.
+inline constexpr int kMixEntriesMax = 16;
+inline constexpr int64_t kWeightMax = 1'000'000'000;
+
+struct LoadEntry {
+  std::string kernel = {};
+  std::string implementation = {};           // empty: the server chooses
+  std::string device = {};                   // likewise
+  std::vector<std::string> attributes = {};  // name=value
+  Shapes shapes = {};
+  DataType data_type = DataType::kFloat32;
+  double weight = 1;
+};
+
+absl::StatusOr<Shapes> ParseShapes(absl::string_view text);
+
+// An entry takes from `defaults` what it does not say: shapes, type, implementation and device;
+// attributes are added to those that it does not name. INVALID_ARGUMENT says which entry is wrong,
+// and how.
+absl::StatusOr<std::vector<LoadEntry>> ParseMix(absl::string_view mix, const LoadEntry& defaults);
+
+// The entry as ParseMix takes it, without its weight.
+std::string EntryName(const LoadEntry& entry);
+
+// Repeats a single shape for every input that `kernels` says there is. INVALID_ARGUMENT when there
+// is another number of shapes, or the inputs have more bytes than kRequestBytesMax. A kernel that
+// is not listed is left as it is, so that the server says what exists.
+absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry* entry);
+
+}  // namespace warpcall::cli

@@ -1,0 +1,160 @@
+// warpcall profile: what the device does for one call.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/common/attributes.h"
+#include "client/cli/common/command.h"
+#include "client/cli/common/inputs.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/output_file.h"
+#include "client/cli/common/progress.h"
+#include "client/cli/common/shape_sweep.h"
+#include "client/cli/common/table.h"
+#include "client/cli/common/tensor_text.h"
+#include "client/cli/profile/report.h"
+#include "client/cpp/client.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::cli {
+namespace {
+
+constexpr int kIterationsMax = std::numeric_limits<int32_t>::max();
+constexpr uint64_t kSeedDefault = 1;
+
+constexpr char kFooter[] =
+    R"(Inputs are files (--input) or random, N(0, 1), made by the server, of one --shape:
+  16384x16384              of a kernel of one input
+  4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
+  8x128x64,64x256          one for each input
+The table has what took the device most time: kernels, copies, sets, and gaps,
+in which it had nothing to do. SHARE is of the time from the first to the last
+of them.)";
+
+struct ProfileOptions {
+  explicit ProfileOptions(CLI::App* app) : deadline(app) {
+    app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
+    CLI::Option* input =
+        AddRepeated(app, "--input", &inputs, "A .npy file; once per input, in order")
+            ->type_name("FILE");
+    app->add_option("--shape", shape, "Instead of files: of random inputs, see below")
+        ->excludes(input)
+        ->type_name("SHAPE");
+    app->add_option("--type", type,
+                    "Of random elements, default f32, or that files must have; bf16 takes uint16 "
+                    "files for bfloat16")
+        ->check(IsDataType());
+    app->add_option("--seed", profile.seed, "Of random inputs")->default_val(kSeedDefault);
+    app->add_flag("--request", profile.request_path,
+                  "Of random inputs: take the path of a request, copies and rounds included, as "
+                  "files do; none: the kernel runs whole, on device memory");
+    app->add_option("--implementation", profile.call.options.implementation,
+                    "An implementation or a family; none: the server chooses");
+    AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
+        ->type_name("NAME=VALUE");
+    app->add_option("--device", profile.call.options.device,
+                    "A name from `warpcall devices`; none: the server chooses");
+    app->add_option("--iterations", profile.iterations,
+                    "How often the call runs; none: the server's default, 3")
+        ->check(CLI::Range(1, kIterationsMax));
+    app->add_option("--trace", trace, "Write a trace for ui.perfetto.dev")->type_name("FILE.json");
+    app->footer(kFooter);
+  }
+
+  TimeoutOption deadline;
+  std::string kernel;
+  std::vector<std::string> inputs;
+  std::string shape;
+  std::string type;
+  std::vector<std::string> attributes;
+  std::string trace;
+  client::ProfileCall profile;  // but for what depends on the kernel
+};
+
+absl::StatusOr<std::vector<client::TensorSpec>> RandomInputs(
+    const ProfileOptions& options, const AttributeMap& attributes,
+    const std::vector<client::KernelInfo>& kernels) {
+  ASSIGN_OR_RETURN(const std::vector<ShapePoint> points, ParseShapeSweep(options.shape));
+  if (points.size() != 1)
+    return absl::InvalidArgumentError(absl::StrCat("'--shape ", options.shape, "': has ",
+                                                   points.size(), " points; profile takes one"));
+  ASSIGN_OR_RETURN(const Shapes shapes,
+                   InputShapes(points[0], options.kernel, attributes, kernels));
+  ASSIGN_OR_RETURN(const DataType type, ParseDataType(options.type.empty() ? "f32" : options.type));
+  std::vector<client::TensorSpec> inputs;
+  for (const Shape& shape : shapes) inputs.push_back({type, shape});
+  return inputs;
+}
+
+absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
+                                             const std::vector<client::KernelInfo>& kernels) {
+  client::ProfileCall profile = options.profile;
+  client::Call& call = profile.call;
+  call.kernel = options.kernel;
+  call.options.timeout = options.deadline.duration();
+  profile.trace = !options.trace.empty();
+  ASSIGN_OR_RETURN(call.attributes, ParseAttributes(options.attributes, options.kernel, kernels));
+  if (options.shape.empty()) {
+    ASSIGN_OR_RETURN(call.inputs, ReadInputs(options.inputs, options.type));
+  } else {
+    ASSIGN_OR_RETURN(profile.input_specs, RandomInputs(options, call.attributes, kernels));
+  }
+  return profile;
+}
+
+absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report) {
+  RETURN_IF_ERROR(WriteOutput(options.trace, report.trace_json));
+  // With --json stdout is the value's alone.
+  std::fprintf(stderr, "warpcall: trace of %s in %s: open it at https://ui.perfetto.dev\n",
+               HumanBytes(static_cast<double>(report.trace_json.size())).c_str(),
+               options.trace.c_str());
+  return absl::OkStatus();
+}
+
+int Run(const Globals& globals, const ProfileOptions& options) {
+  if (options.inputs.empty() == options.shape.empty())
+    return UsageError(absl::InvalidArgumentError("--input or --shape is required"));
+  client::Client client(globals.server);
+  const auto kernels = client.ListKernels(options.deadline.duration());
+  if (!kernels.ok()) return Refused(kernels.status());
+  const auto call = MakeCall(options, *kernels);
+  if (!call.ok()) return UsageError(call.status());
+  if (const absl::Status status = CheckOutput(options.trace); !status.ok())
+    return UsageError(status);
+
+  absl::StatusOr<client::ProfileReport> report = absl::UnknownError("not called");
+  {
+    const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
+    report = client.Profile(*call);
+  }
+  if (!report.ok()) return Refused(report.status());
+  if (globals.json) {
+    PrintJson(ToJson(options.kernel, *report));
+  } else {
+    std::fputs(ToText(options.kernel, *report).c_str(), stdout);
+  }
+  if (options.trace.empty()) return kExitOk;
+  if (report->trace_json.empty())
+    return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
+  if (const absl::Status status = WriteTrace(options, *report); !status.ok())
+    return UsageError(status);
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddProfileCommand(CLI::App* root, const Globals& globals) {
+  CLI::App* app =
+      root->add_subcommand("profile", "Show what the device does for a kernel, and when");
+  const auto options = std::make_shared<ProfileOptions>(app);
+  return {app, [&globals, options] { return Run(globals, *options); }};
+}
+
+}  // namespace warpcall::cli

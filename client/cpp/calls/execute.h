@@ -1,0 +1,44 @@
+// Execute: a call as one request, or in stripes. Internal to the library.
+#pragma once
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cpp/calls/kernel_cache.h"
+#include "client/cpp/calls/workers.h"
+#include "client/cpp/client.h"
+#include "client/cpp/codec/codec.h"
+#include "client/cpp/rpc/channel.h"
+#include "client/cpp/rpc/connections.h"
+
+namespace warpcall::client {
+
+struct ExecuteRequest {
+  const Call& call;
+  absl::Time deadline;
+  size_t connection = 0;
+  Cancellation* cancellation = nullptr;  // or null
+};
+
+// Makes one request, with retries, and gives `decode` the answer. The result's `attempts` is set.
+// Nobody reads borrowed bytes any more when it returns.
+absl::StatusOr<Result> ExecuteOnce(Connections* connections, const ExecuteRequest& request,
+                                   absl::FunctionRef<absl::StatusOr<Result>(Fragments)> decode);
+
+// Thread-safe.
+class Executor {
+ public:
+  // `connections` outlives it.
+  explicit Executor(Connections* connections)
+      : connections_(connections), kernels_(connections), workers_(connections->count()) {}
+
+  // Leaves Result::wall alone.
+  absl::StatusOr<Result> Execute(const Call& call, absl::Time deadline);
+
+ private:
+  Connections* const connections_;
+  KernelCache kernels_;
+  Workers workers_;
+};
+
+}  // namespace warpcall::client

@@ -1,0 +1,181 @@
+#include "client/cpp/calls/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::client {
+namespace {
+
+// Chunks begin on multiples of this, so that none cuts an element or a cache line in two.
+constexpr int64_t kChunkAlignmentBytes = 256;
+
+Piece OwnedPiece(std::string text) {
+  auto owner = std::make_shared<const std::string>(std::move(text));
+  const absl::Span<const char> bytes(owner->data(), owner->size());
+  return {bytes, std::move(owner)};
+}
+
+}  // namespace
+
+absl::Status MemoryEnds::Check(const Call& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& input = call.inputs[i];
+    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(input.data_type(), input.shape()));
+    if (static_cast<size_t>(bytes) != input.data().size())
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", i, ": ", input.data().size(), " bytes of data, but ",
+                       DataTypeName(input.data_type()), "[", absl::StrJoin(input.shape(), ","),
+                       "] takes ", bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Piece> MemoryEnds::Read(size_t input, int64_t offset, int64_t bytes) {
+  const Tensor& tensor = call_.inputs[input];
+  return Piece{tensor.data().subspan(static_cast<size_t>(offset), static_cast<size_t>(bytes)),
+               tensor.owner() == nullptr ? borrowed_.owner() : tensor.owner()};
+}
+
+absl::Status MemoryEnds::Begin(const std::vector<TensorSpec>& outputs) {
+  ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(outputs));
+  return absl::OkStatus();
+}
+
+absl::Status MemoryEnds::Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) {
+  bytes.CopyTo(outputs_.data(output) + offset);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Piece> CallbackEnds::Read(size_t input, int64_t offset, int64_t bytes) {
+  const auto count = static_cast<size_t>(bytes);
+  std::shared_ptr<char[]> memory = AllocateBytes(count);
+  if (memory == nullptr)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory here for a chunk of ", bytes, " bytes"));
+  RETURN_IF_ERROR(call_.read(input, offset, absl::MakeSpan(memory.get(), count)));
+  return Piece{{memory.get(), count}, memory};
+}
+
+absl::Status CallbackEnds::Begin(const std::vector<TensorSpec>& outputs) {
+  return call_.begin == nullptr ? absl::OkStatus() : call_.begin(outputs);
+}
+
+absl::Status CallbackEnds::Write(size_t output, int64_t offset,
+                                 const wire::FragmentedBytes& bytes) {
+  for (const wire::Bytes& piece : bytes.pieces) {
+    RETURN_IF_ERROR(call_.write(output, offset, piece));
+    offset += static_cast<int64_t>(piece.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> ExecuteStreamSession::Make(
+    const StreamCall& call, int64_t chunk_bytes, StreamEnds* ends) {
+  std::vector<Side> inputs;
+  for (const TensorSpec& spec : call.inputs) {
+    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
+    inputs.push_back({.bytes = bytes});
+  }
+  return std::unique_ptr<ExecuteStreamSession>(
+      new ExecuteStreamSession(EncodeStreamHeader(call), std::move(inputs), chunk_bytes, ends));
+}
+
+ExecuteStreamSession::ExecuteStreamSession(std::string header, std::vector<Side> inputs,
+                                           int64_t chunk_bytes, StreamEnds* ends)
+    : ends_(ends),
+      header_(std::move(header)),
+      chunk_bytes_(chunk_bytes / kChunkAlignmentBytes * kChunkAlignmentBytes),
+      inputs_(std::move(inputs)) {}
+
+absl::StatusOr<std::vector<Piece>> ExecuteStreamSession::NextMessage() {
+  if (!std::exchange(header_sent_, true)) return std::vector<Piece>{OwnedPiece(header_)};
+  // The server can compute a part when it has it of every input, and holds back only so much until
+  // then: so the input of which the smallest share was sent comes next.
+  size_t next = inputs_.size();
+  double least_share = 1;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].sent == inputs_[i].bytes) continue;
+    const double share =
+        static_cast<double>(inputs_[i].sent) / static_cast<double>(inputs_[i].bytes);
+    if (next < inputs_.size() && share >= least_share) continue;
+    next = i;
+    least_share = share;
+  }
+  if (next == inputs_.size()) return std::vector<Piece>{};
+  Side& input = inputs_[next];
+  const int64_t bytes = std::min(chunk_bytes_, input.bytes - input.sent);
+  ASSIGN_OR_RETURN(Piece data, ends_->Read(next, input.sent, bytes));
+  std::string prefix;
+  wire::AppendChunkPrefix({static_cast<int32_t>(next), input.sent, data.bytes.size()}, &prefix);
+  input.sent += bytes;
+  return std::vector<Piece>{OwnedPiece(std::move(prefix)), std::move(data)};
+}
+
+absl::Status ExecuteStreamSession::HandleMessage(Fragments message) {
+  wire::StreamMessage split;
+  if (const absl::Status status = wire::SplitStreamResponse(message, &split); !status.ok())
+    return BadResponse(status.message());
+  if (split.member == wire::StreamMember::kNone) return absl::OkStatus();  // of a later version
+  if (result_.has_value()) return BadResponse("a message after the end of the answer");
+  const bool is_header = split.member == wire::StreamMember::kHeader;
+  if (is_header == header_came_)
+    return BadResponse(is_header ? "a second header" : "chunks before the header");
+  switch (split.member) {
+    case wire::StreamMember::kHeader:
+      return HandleHeader(split.payload.pieces);
+    case wire::StreamMember::kChunk:
+      return HandleChunk(split.payload.pieces);
+    default:
+      return HandleDone(split.payload.pieces);
+  }
+}
+
+absl::Status ExecuteStreamSession::HandleHeader(Fragments header) {
+  ASSIGN_OR_RETURN(const std::vector<TensorSpec> outputs, DecodeStreamHeader(header));
+  for (const TensorSpec& output : outputs) {
+    ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(output.data_type, output.shape));
+    output_bytes_.push_back(bytes);
+  }
+  came_.resize(outputs.size());
+  header_came_ = true;
+  return ends_->Begin(outputs);
+}
+
+absl::Status ExecuteStreamSession::HandleChunk(Fragments payload) {
+  wire::ChunkView chunk;
+  if (const absl::Status status = wire::ParseChunk(payload, &chunk); !status.ok())
+    return BadResponse(status.message());
+  if (chunk.input_index < 0 || chunk.input_index >= static_cast<int64_t>(came_.size()))
+    return BadResponse(
+        absl::StrCat("a chunk of output ", chunk.input_index, "; there are ", came_.size()));
+  const auto output = static_cast<size_t>(chunk.input_index);
+  const auto bytes = static_cast<int64_t>(chunk.data.size);
+  if (chunk.offset < 0 || chunk.offset > output_bytes_[output] ||
+      bytes > output_bytes_[output] - chunk.offset)
+    return BadResponse(absl::StrCat("a chunk of ", bytes, " bytes at offset ", chunk.offset,
+                                    " of output ", output, ", which has ", output_bytes_[output]));
+  if (!came_[output].Add(chunk.offset, bytes))
+    return BadResponse(
+        absl::StrCat("bytes of output ", output, " twice: ", bytes, " at offset ", chunk.offset));
+  return ends_->Write(output, chunk.offset, chunk.data);
+}
+
+absl::Status ExecuteStreamSession::HandleDone(Fragments done) {
+  for (size_t i = 0; i < came_.size(); ++i)
+    if (came_[i].bytes() != output_bytes_[i])
+      return BadResponse(absl::StrCat("the end of the answer after ", came_[i].bytes(), " of the ",
+                                      output_bytes_[i], " bytes of output ", i));
+  ASSIGN_OR_RETURN(result_, DecodeStreamEnd(done));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Result> ExecuteStreamSession::TakeResult() {
+  if (!result_.has_value()) return BadResponse("the stream ended before the answer did");
+  return *std::move(result_);
+}
+
+}  // namespace warpcall::client

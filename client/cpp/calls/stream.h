@@ -1,0 +1,112 @@
+// What the messages of ExecuteStream say, apart from how they travel. Internal to the library.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/calls/borrowed.h"
+#include "client/cpp/calls/byte_ranges.h"
+#include "client/cpp/client.h"
+#include "client/cpp/codec/codec.h"
+#include "client/cpp/codec/output_buffers.h"
+#include "client/cpp/rpc/channel.h"
+#include "proto/wire/chunk.h"
+
+namespace warpcall::client {
+
+// Where a stream's tensor bytes come from and go to. Threads as for StreamHandler: Read in one,
+// Begin and Write in the other.
+class StreamEnds {
+ public:
+  virtual ~StreamEnds() = default;
+  // The bytes [offset, offset + bytes) of an input.
+  virtual absl::StatusOr<Piece> Read(size_t input, int64_t offset, int64_t bytes) = 0;
+  virtual absl::Status Begin(const std::vector<TensorSpec>& outputs) = 0;
+  virtual absl::Status Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) = 0;
+};
+
+// Between memory and memory. `call` outlives it.
+class MemoryEnds final : public StreamEnds {
+ public:
+  // INVALID_ARGUMENT unless every input has the bytes of its type and shape.
+  static absl::Status Check(const Call& call);
+
+  explicit MemoryEnds(const Call& call) : call_(call) {}
+
+  absl::StatusOr<Piece> Read(size_t input, int64_t offset, int64_t bytes) override;
+  absl::Status Begin(const std::vector<TensorSpec>& outputs) override;
+  absl::Status Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) override;
+
+  // REQUIRES of both: the stream is over. Nobody reads borrowed inputs any more when this returns.
+  void WaitUntilReleased() { borrowed_.WaitUntilReleased(); }
+  // REQUIRES: every byte was written.
+  std::vector<Tensor> ReleaseOutputs() { return outputs_.Release(); }
+
+ private:
+  const Call& call_;
+  BorrowedBytes borrowed_;
+  OutputBuffers outputs_;
+};
+
+// Between the callbacks of a StreamCall, which outlives it.
+class CallbackEnds final : public StreamEnds {
+ public:
+  explicit CallbackEnds(const StreamCall& call) : call_(call) {}
+
+  absl::StatusOr<Piece> Read(size_t input, int64_t offset, int64_t bytes) override;
+  absl::Status Begin(const std::vector<TensorSpec>& outputs) override;
+  absl::Status Write(size_t output, int64_t offset, const wire::FragmentedBytes& bytes) override;
+
+ private:
+  const StreamCall& call_;
+};
+
+// One request over one stream.
+class ExecuteStreamSession final : public StreamHandler {
+ public:
+  // `ends` outlives the session. INVALID_ARGUMENT when a shape is none.
+  static absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> Make(const StreamCall& call,
+                                                                    int64_t chunk_bytes,
+                                                                    StreamEnds* ends);
+
+  absl::StatusOr<std::vector<Piece>> NextMessage() override;
+  absl::Status HandleMessage(Fragments message) override;
+
+  // REQUIRES of the following: no other thread uses the session.
+  // Whether any message was asked for or came.
+  bool begun() const { return header_sent_ || header_came_; }
+  // What the server said at the end; INTERNAL when it never did.
+  absl::StatusOr<Result> TakeResult();
+
+ private:
+  struct Side {
+    int64_t bytes = 0;  // of the whole tensor
+    int64_t sent = 0;
+  };
+
+  ExecuteStreamSession(std::string header, std::vector<Side> inputs, int64_t chunk_bytes,
+                       StreamEnds* ends);
+
+  absl::Status HandleHeader(Fragments header);
+  absl::Status HandleChunk(Fragments payload);
+  absl::Status HandleDone(Fragments done);
+
+  StreamEnds* const ends_;
+  // The sending thread's.
+  const std::string header_;
+  const int64_t chunk_bytes_;
+  bool header_sent_ = false;
+  std::vector<Side> inputs_;
+  // The receiving thread's.
+  bool header_came_ = false;
+  std::vector<int64_t> output_bytes_;
+  std::vector<ByteRanges> came_;
+  std::optional<Result> result_;
+};
+
+}  // namespace warpcall::client

@@ -1,0 +1,96 @@
+#include "client/cpp/calls/striped_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cpp/calls/execute.h"
+#include "client/cpp/codec/codec.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::client {
+namespace {
+
+// Adds what Result::stripes says is added.
+void Merge(const Result& stripe, Result* whole) {
+  whole->timing.queue_ns += stripe.timing.queue_ns;
+  whole->timing.copy_in_ns += stripe.timing.copy_in_ns;
+  whole->timing.h2d_ns += stripe.timing.h2d_ns;
+  whole->timing.kernel_ns += stripe.timing.kernel_ns;
+  whole->timing.d2h_ns += stripe.timing.d2h_ns;
+  whole->timing.total_ns = std::max(whole->timing.total_ns, stripe.timing.total_ns);
+  whole->launch.bytes_moved += stripe.launch.bytes_moved;
+  whole->launch.flops += stripe.launch.flops;
+  whole->launch.gpu_kernels += stripe.launch.gpu_kernels;
+  whole->attempts = std::max(whole->attempts, stripe.attempts);
+}
+
+}  // namespace
+
+StripedCall::StripedCall(Connections* connections, Plan plan, absl::Time deadline)
+    : connections_(connections),
+      plan_(std::move(plan)),
+      deadline_(deadline),
+      first_connection_(connections->Next(static_cast<int>(plan_.stripes.size()))),
+      results_(plan_.stripes.size()) {}
+
+void StripedCall::Run(int stripe) {
+  const auto index = static_cast<size_t>(stripe);
+  absl::StatusOr<Result> result = RunStripe(plan_.stripes[index], first_connection_ + index);
+  absl::MutexLock lock(&mutex_);
+  if (result.ok()) {
+    results_[index] = *std::move(result);
+  } else if (failure_.ok()) {
+    // The others' CANCELLED comes after it.
+    failure_ = result.status();
+    cancellation_.Cancel();
+  }
+}
+
+absl::StatusOr<Result> StripedCall::RunStripe(const Stripe& stripe, size_t connection) {
+  const Call call = StripeCall(plan_.call, plan_.kernel, stripe);
+  const auto place = [&](const std::vector<TensorSpec>& outputs) { return Place(stripe, outputs); };
+  return ExecuteOnce(connections_,
+                     {.call = call,
+                      .deadline = deadline_,
+                      .connection = connection,
+                      .cancellation = &cancellation_},
+                     [&](Fragments message) { return DecodeResultInto(message, place); });
+}
+
+absl::StatusOr<std::vector<char*>> StripedCall::Place(const Stripe& stripe,
+                                                      const std::vector<TensorSpec>& outputs) {
+  for (const TensorSpec& output : outputs)
+    if (output.shape != stripe.shape)
+      return BadResponse(absl::StrCat("an output of shape (", absl::StrJoin(output.shape, ", "),
+                                      ") for inputs of shape (", absl::StrJoin(stripe.shape, ", "),
+                                      "), though ", plan_.call.kernel, " is said to keep it"));
+  const absl::Span<const int64_t> whole = plan_.call.inputs.front().shape();
+  std::vector<TensorSpec> specs = outputs;
+  for (TensorSpec& spec : specs) spec.shape.assign(whole.begin(), whole.end());
+
+  absl::MutexLock lock(&mutex_);
+  if (!outputs_.has_value()) {
+    ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(specs));
+  } else if (specs != outputs_->specs()) {
+    return BadResponse("outputs that differ from stripe to stripe in number or data type");
+  }
+  std::vector<char*> places;
+  for (size_t i = 0; i < specs.size(); ++i)
+    places.push_back(outputs_->data(i) +
+                     static_cast<size_t>(stripe.begin_element) * ElementBytes(specs[i].data_type));
+  return places;
+}
+
+absl::StatusOr<Result> StripedCall::Finish() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  Result whole = std::move(results_.front());
+  for (size_t i = 1; i < results_.size(); ++i) Merge(results_[i], &whole);
+  whole.outputs = outputs_->Release();
+  whole.stripes = static_cast<int>(results_.size());
+  return whole;
+}
+
+}  // namespace warpcall::client

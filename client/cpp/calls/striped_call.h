@@ -1,0 +1,57 @@
+// One call that is made in stripes. Internal to the library.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/cpp/calls/stripes.h"
+#include "client/cpp/client.h"
+#include "client/cpp/codec/output_buffers.h"
+#include "client/cpp/rpc/channel.h"
+#include "client/cpp/rpc/connections.h"
+
+namespace warpcall::client {
+
+// Runs each stripe once, then Finish.
+class StripedCall {
+ public:
+  struct Plan {
+    const Call& call;
+    const KernelInfo& kernel;
+    std::vector<Stripe> stripes;  // at least one
+  };
+
+  // `connections` and what the plan refers to outlive it.
+  StripedCall(Connections* connections, Plan plan, absl::Time deadline);
+
+  // Makes the call for one stripe and copies what comes to its place. Each stripe once, from any
+  // threads.
+  void Run(int stripe);
+
+  // REQUIRES: every Run has returned. The whole result, but for `wall`; or the first failure.
+  absl::StatusOr<Result> Finish();
+
+ private:
+  absl::StatusOr<Result> RunStripe(const Stripe& stripe, size_t connection);
+  // Where the outputs of a stripe go. The first stripe to be answered decides which outputs there
+  // are, and gets the memory for all.
+  absl::StatusOr<std::vector<char*>> Place(const Stripe& stripe,
+                                           const std::vector<TensorSpec>& outputs);
+
+  Connections* const connections_;
+  const Plan plan_;
+  const absl::Time deadline_;
+  const size_t first_connection_;
+  Cancellation cancellation_;
+  absl::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::optional<OutputBuffers> outputs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Result> results_ ABSL_GUARDED_BY(mutex_);  // by stripe
+};
+
+}  // namespace warpcall::client

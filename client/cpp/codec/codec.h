@@ -1,0 +1,51 @@
+// The client's calls and results as bytes of the protocol. Internal to the library.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/cpp/client.h"
+#include "client/cpp/rpc/channel.h"
+
+namespace warpcall::client {
+
+using Fragments = absl::Span<const absl::Span<const char>>;
+
+// INTERNAL: a response that can't be what the server meant, which is its defect.
+absl::Status BadResponse(absl::string_view what);
+
+// An ExecuteRequest: what is small in pieces of its own, tensor data as they lie in memory, held by
+// the tensor's owner or else by `borrowed_owner`.
+std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner);
+
+// An ExecuteResponse; tensor data are copied, once. INTERNAL when it is malformed or a tensor's
+// bytes do not fit its type and shape. Leaves `wall`, `attempts` and `stripes` alone.
+absl::StatusOr<Result> DecodeResult(Fragments message);
+
+// Says where the bytes of each output go, or why they don't.
+using PlaceOutputs =
+    absl::FunctionRef<absl::StatusOr<std::vector<char*>>(const std::vector<TensorSpec>& outputs)>;
+// The same with memory that somebody else provides: `place` is called once all outputs have been
+// checked, and Result::outputs stays empty.
+absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place);
+
+// The first message of ExecuteStream: `call`, but for its data.
+std::string EncodeStreamHeader(const StreamCall& call);
+// The outputs that ExecuteResponse announces as the header of a stream.
+absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header);
+// What ExecuteResponse says at the end of a stream; its outputs, if any, are ignored.
+absl::StatusOr<Result> DecodeStreamEnd(Fragments done);
+
+absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message);
+absl::StatusOr<std::vector<DeviceInfo>> DecodeDevices(Fragments message);
+
+// grpc.health.v1.HealthCheckRequest and -Response, for which Debian ships no generated C++.
+std::string EncodeHealthRequest(absl::string_view service);
+absl::StatusOr<ServingStatus> DecodeHealthResponse(Fragments message);
+
+}  // namespace warpcall::client

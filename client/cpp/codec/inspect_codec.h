@@ -1,0 +1,24 @@
+// Benchmark's and Profile's messages as bytes of the protocol. Internal to the library.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/codec/codec.h"
+#include "client/cpp/inspect.h"
+#include "client/cpp/rpc/channel.h"
+
+namespace warpcall::client {
+
+// A BenchmarkRequest.
+std::string EncodeBenchmark(const BenchmarkCall& call);
+absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message);
+
+// A ProfileRequest, its tensors' data held as by EncodeCall.
+std::vector<Piece> EncodeProfile(const ProfileCall& call,
+                                 const std::shared_ptr<const void>& borrowed_owner);
+absl::StatusOr<ProfileReport> DecodeProfile(Fragments message);
+
+}  // namespace warpcall::client

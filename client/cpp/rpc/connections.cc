@@ -1,0 +1,72 @@
+#include "client/cpp/rpc/connections.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace warpcall::client {
+namespace {
+
+constexpr int kConnectionsMax = 64;
+constexpr int64_t kChunkBytesMin = 256;
+// gRPC servers take messages of up to 4 MiB unless told otherwise; what is not data needs some of
+// that.
+constexpr int64_t kChunkBytesMax = (int64_t{4} << 20) - 1024;
+
+absl::Status Check(const ClientOptions& options) {
+  if (options.connections < 1 || options.connections > kConnectionsMax)
+    return absl::InvalidArgumentError(absl::StrCat("connections is ", options.connections,
+                                                   "; it must be 1 to ", kConnectionsMax));
+  if (options.chunk_bytes < kChunkBytesMin || options.chunk_bytes > kChunkBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("chunk_bytes is ", options.chunk_bytes,
+                                                   "; it must be ", kChunkBytesMin, " to ",
+                                                   kChunkBytesMax));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Connections::Connections(const std::string& address, ClientOptions options)
+    : options_(std::move(options)), options_status_(Check(options_)), budget_(options_.retry) {
+  const int count = std::clamp(options_.connections, 1, kConnectionsMax);
+  for (int i = 0; i < count; ++i)
+    channels_.push_back(std::make_unique<const Channel>(address, options_.stall_timeout));
+}
+
+size_t Connections::Next(int connections) {
+  return next_.fetch_add(static_cast<size_t>(connections), std::memory_order_relaxed);
+}
+
+Reply Connections::Call(size_t number, const UnaryCall& call, int* attempts) {
+  const auto attempt = [&] {
+    return channel(number).Unary(call.method, call.message, call.deadline, call.cancellation);
+  };
+  return Retry(attempt, call.deadline, call.cancellation, attempts);
+}
+
+Reply Connections::Retry(const std::function<Reply()>& attempt, absl::Time deadline,
+                         Cancellation* cancellation, int* attempts) {
+  RetrySchedule schedule(options_.retry, &budget_);
+  while (true) {
+    Reply reply = attempt();
+    *attempts = schedule.attempts();
+    if (reply.status.ok()) {
+      budget_.AddSuccess();
+      return reply;
+    }
+    const auto pause =
+        schedule.Next({reply.status.code(), reply.pushback_ms}, absl::Now(), deadline);
+    if (!pause.has_value()) return reply;
+    Pause(*pause, cancellation);
+  }
+}
+
+void Connections::Pause(absl::Duration pause, Cancellation* cancellation) const {
+  if (options_.sleep != nullptr) return options_.sleep(pause);
+  if (cancellation != nullptr) return cancellation->WaitFor(pause);
+  absl::SleepFor(pause);
+}
+
+}  // namespace warpcall::client

@@ -1,0 +1,64 @@
+// The connections of a client, and what their calls share: options, retries and their budget.
+// Internal to the library.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/cpp/client.h"
+#include "client/cpp/retry.h"
+#include "client/cpp/rpc/channel.h"
+
+namespace warpcall::client {
+
+struct UnaryCall {
+  const char* method = nullptr;
+  absl::Span<const Piece> message = {};
+  absl::Time deadline;
+  Cancellation* cancellation = nullptr;
+};
+
+// Thread-safe.
+class Connections {
+ public:
+  Connections(const std::string& address, ClientOptions options);
+
+  const ClientOptions& options() const { return options_; }
+  // INVALID_ARGUMENT when an option is out of its range; then nothing is to be called.
+  const absl::Status& options_status() const { return options_status_; }
+  absl::Time Deadline(absl::Time start, absl::Duration timeout) const {
+    return start + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
+  }
+
+  int count() const { return static_cast<int>(channels_.size()); }
+  // The connection whose turn it is, for a call that wants the next `connections` from there on.
+  size_t Next(int connections = 1);
+  // Any number will do.
+  const Channel& channel(size_t number) const { return *channels_[number % channels_.size()]; }
+
+  // Calls on one connection until there is an answer that no retry may change; `attempts` is set in
+  // any case.
+  Reply Call(size_t number, const UnaryCall& call, int* attempts);
+  // The same for calls of any kind; `attempt` makes one. Pauses end early when `cancellation`,
+  // which may be null, is used.
+  Reply Retry(const std::function<Reply()>& attempt, absl::Time deadline,
+              Cancellation* cancellation, int* attempts);
+
+ private:
+  void Pause(absl::Duration pause, Cancellation* cancellation) const;
+
+  const ClientOptions options_;
+  const absl::Status options_status_;
+  RetryBudget budget_;
+  std::vector<std::unique_ptr<const Channel>> channels_;
+  std::atomic<size_t> next_{0};
+};
+
+}  // namespace warpcall::client
