@@ -60,8 +60,8 @@ constexpr int kLanesPerGpu = 4;
 constexpr int64_t kRunByCallerNsMax = 30'000;
 
 // A lane that sleeps is woken 10 to 40 us late, and finds its core's caches cold: launching takes 9
-// to 15 us then instead of 5 (an H200's host). A client that waits for each answer comes back within
-// some 100 us, one in Python within 400. Where there are few cores, others need them more.
+// to 15 us then instead of 5 (an H200's host). A client that waits for each answer comes back
+// within some 100 us, one in Python within 400. Where there are few cores, others need them more.
 constexpr int64_t kLaneSpinNs = 1'000'000;
 constexpr int64_t kLaneSpinFewCoresNs = 200'000;
 constexpr unsigned kCoresForLongSpin = 8;
