@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/codec.h"
-#include "client/cpp/inspect_codec.h"
+#include "client/cpp/codec/codec.h"
+#include "client/cpp/codec/inspect_codec.h"
 #include "tests/fuzz/client_stream_check.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"

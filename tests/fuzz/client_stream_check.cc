@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/stream.h"
+#include "client/cpp/calls/stream.h"
 #include "tests/proto/fragments.h"
 #include "warpcall/v1/warpcall.pb.h"
 
