@@ -167,26 +167,6 @@ TEST_F(EngineTest, AJobThatExpiresWhileWaitingIsNotRun) {
   EXPECT_EQ(expiring.trace.queue_ns, 2000);
 }
 
-TEST_F(EngineTest, RefuseFinishesWhatWasAccepted) {
-  absl::BlockingCounter reached(2);
-  absl::Notification go;
-  BlockLanes(&reached, &go);
-  Call calls[5];
-  for (Call& call : calls) {
-    std::unique_ptr<Job> job = MakeJob(&call);
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-  }
-  reached.Wait();
-  engine_->Refuse();
-  Call late;
-  std::unique_ptr<Job> job = MakeJob(&late);
-  EXPECT_EQ(engine_->Submit(&job).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(late.done_count, 0);
-  go.Notify();
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  for (Call& call : calls) EXPECT_TRUE(call.status.ok());
-}
-
 TEST_F(EngineTest, ChoosesByNameHealthAndSupport) {
   const Kernel& kernel = registry_.kernels()[0];
   Call call;
@@ -216,16 +196,6 @@ TEST_F(EngineTest, ALostDeviceAnswersUnavailableWithItsReason) {
   const std::vector<DeviceSnapshot> snapshots = engine_->Snapshot();
   EXPECT_FALSE(snapshots[0].healthy);
   EXPECT_TRUE(snapshots[1].healthy);
-}
-
-TEST_F(EngineTest, LosingTheLastDeviceIsToldOnce) {
-  for (int device : {0, 1, 1, 0}) {
-    control_[device].lost = true;
-    Call call;
-    Run(&call, MakeJob(&call, 100, device));
-    EXPECT_EQ(call.status.code(), absl::StatusCode::kUnavailable);
-  }
-  EXPECT_EQ(devices_lost_, 1);
 }
 
 TEST_F(EngineTest, KeepsTheBestBandwidthThatWasMeasuredOfEachDevice) {

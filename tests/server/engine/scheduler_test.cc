@@ -198,11 +198,11 @@ TEST_F(LongWorkTest, OneLaneIsKeptForShortWorkThoughNobodyElseWaits) {
   const uint64_t first = SubmitOf(1, kLong, 5000);
   const uint64_t second = SubmitOf(1, kLong);
   EXPECT_EQ(scheduler_.Next()->key.id, first);
-  std::atomic<uint64_t> taken{0};
-  std::thread lane([&] { taken = scheduler_.Next()->key.id; });
+  Scheduler::Seeker lane;
+  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
   const uint64_t other = SubmitOf(2, kShort);
-  lane.join();
-  EXPECT_EQ(taken, other);
+  EXPECT_FALSE(lane.sleeps);
+  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, other);
   scheduler_.Finished(first);
   EXPECT_EQ(scheduler_.Next()->key.id, second);
 }
@@ -401,13 +401,6 @@ TEST_F(SchedulerTest, WhatContinuesARequestIsTakenUntilTheQueueIsClosed) {
   scheduler_.Close();
   std::unique_ptr<Job> late = continuing();
   EXPECT_EQ(scheduler_.Submit(&late).code(), absl::StatusCode::kUnavailable);
-}
-
-TEST_F(SchedulerTest, CloseWakesThoseWhoWait) {
-  std::vector<std::thread> lanes;
-  for (int i = 0; i < 3; ++i) lanes.emplace_back([this] { EXPECT_EQ(scheduler_.Next(), nullptr); });
-  scheduler_.Close();
-  for (std::thread& lane : lanes) lane.join();
 }
 
 TEST_F(SchedulerTest, SnapshotShowsDepthBytesAndAge) {

@@ -162,7 +162,10 @@ void Simulation::TakeBack() {
   Request* const request = Any([](const Request& other) { return other.cancelled.load(); });
   if (request == nullptr) return;
   Say("request ", request->key.id, " is cancelled");
+  const bool waits = depth_ == 0 && request->state == State::kWaits;
   As(Ender::kCancel, nullptr, [&] { engine_->Cancel(request->device, request->key); });
+  if (waits && request->state != State::kEnded)
+    oracle_.Fail(absl::StrCat("request ", request->key.id, " waits on, though cancelled"));
 }
 
 bool Simulation::CanStep(const SteppedLane& at) const {
@@ -237,7 +240,7 @@ bool Simulation::EndStarved(bool only_when_due) {
       continue;
     Say("device ", i, " looks for what starves");
     starving_looked_ns_[i] = now_ns_;
-    oracle_.LooksForStarving(static_cast<int>(i));
+    oracle_.LooksForStarving(static_cast<int>(i), *parts_[i].staging);
     ends_starved_[i] = true;
     As(Ender::kStarving, nullptr, [&] { parts_[i].scheduler->EndStarved(); });
     ends_starved_[i] = false;

@@ -241,6 +241,12 @@ void Oracle::Looked(const Request& request, bool is_set) {
          request, is_set ? "is stopped for no reason" : "is not stopped");
 }
 
+void Oracle::LooksForStarving(int device, const StagingPool& staging) {
+  for (uint64_t connection = 0; connection < kConnectionsMax; ++connection)
+    starves_[device][connection] = NextOf(device, connection, true) != nullptr &&
+                                   NextThatMayRun(device, connection, staging) == nullptr;
+}
+
 void Oracle::Ended(const Request& request, const absl::Status& status, Ender ender,
                    const Request* newcomer) {
   Expect(request.state != Request::State::kEnded, request, "ends twice");
@@ -264,7 +270,7 @@ void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& statu
                                                 : absl::StatusCode::kCancelled;
       break;
     case Ender::kStarving:
-      right = reason == RejectReason::kStagingBytes && staged_when_looked_[request.device] > 0 &&
+      right = reason == RejectReason::kStagingBytes && starves_[request.device][own] &&
               now_ns_ - request.submitted_ns >= kStarvedNs;
       break;
     case Ender::kEndAll:

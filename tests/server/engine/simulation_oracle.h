@@ -95,7 +95,7 @@ class Oracle {
   // The kernel looks at its flag.
   void Looked(const Request& request, bool is_set);
   // EndStarved is about to be called.
-  void LooksForStarving(int device) { staged_when_looked_[device] = Staged(device); }
+  void LooksForStarving(int device, const StagingPool& staging);
   // Called before the request's state changes. `newcomer`: for which it makes room.
   void Ended(const Request& request, const absl::Status& status, Ender ender,
              const Request* newcomer);
@@ -143,7 +143,7 @@ class Oracle {
   bool closing_ = false;
   bool closed_ = false;
   bool drain_over_ = false;
-  size_t staged_when_looked_[kDevicesMax] = {};
+  bool starves_[kDevicesMax][kConnectionsMax] = {};  // when EndStarved was last called
   Account accounts_[kDevicesMax][kConnectionsMax];
   std::string failure_;
 };

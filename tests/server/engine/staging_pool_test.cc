@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -104,30 +102,6 @@ TEST(StagingPool, BuffersOutliveThePool) {
   ASSERT_TRUE(buffers.has_value());
   pool.reset();
   std::memset((*buffers)[0].data(), 7, kPage);
-}
-
-TEST(StagingPool, CoalescesBackToOneRangeAfterAnyOrderOfReturns) {
-  constexpr size_t kPages = 64;
-  StagingPool pool(Memory(kPages * kPage));
-  std::mt19937 random(std::random_device{}());
-  uint64_t connection = 0;
-  for (int round = 0; round < 200; ++round) {
-    std::vector<StagingBuffers> held;
-    int allocations = 0;
-    for (;; ++allocations) {
-      auto buffers =
-          pool.TryAllocate({random() % (8 * kPage), random() % (4 * kPage)}, ++connection);
-      if (!buffers.has_value()) break;
-      held.push_back(*std::move(buffers));
-      if (random() % 3 == 0)
-        held.erase(held.begin() + static_cast<ptrdiff_t>(random() % held.size()));
-    }
-    ASSERT_GE(allocations, 2) << "an empty arena has room for five of the largest";
-    std::shuffle(held.begin(), held.end(), random);
-    held.clear();
-    ASSERT_EQ(pool.used_bytes(), 0u);
-    ASSERT_TRUE(pool.TryAllocate({kPages * kPage}, 0).has_value());
-  }
 }
 
 TEST(StagingPool, ThreadsNeverShareARange) {

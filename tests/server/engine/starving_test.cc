@@ -7,7 +7,6 @@
 #include <memory>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "server/engine/retry_pushback.h"
@@ -176,24 +175,6 @@ TEST_F(StarvingTest, WhatTurnsOutToBeLongLetsShortWorkPassLongWorkThatStarves) {
   scheduler.EndStarved();
   ASSERT_FALSE(lane.sleeps);
   EXPECT_EQ(scheduler.TryNext(&lane).job->key.id, behind);
-}
-
-TEST_F(StarvingTest, LanesLeaveWhenTheLastThatStarvedIsGone) {
-  Submit(MakeLarge(1, 8 * 4096));
-  std::unique_ptr<Job> holder = scheduler_.Next();
-  const uint64_t cancelled = Submit(MakeLarge(2, 4096));
-  const uint64_t starving = Submit(MakeLarge(3, 4096));
-  std::atomic<int> taken{0};
-  std::vector<std::thread> lanes;
-  for (int i = 0; i < 3; ++i)
-    lanes.emplace_back([&] {
-      while (scheduler_.Next() != nullptr) ++taken;
-    });
-  scheduler_.Close();
-  EXPECT_NE(scheduler_.Remove({2, kNoDeadline, cancelled}), nullptr);
-  EXPECT_NE(scheduler_.Remove({3, kNoDeadline, starving}), nullptr);
-  for (std::thread& lane : lanes) lane.join();
-  EXPECT_EQ(taken, 0);
 }
 
 TEST_F(StarvingTest, StagingMayComeBackWhenTheSchedulerIsGone) {
