@@ -1,4 +1,4 @@
-// A worker, or a server, that went mad: whatever one sends, the other says so and lives on.
+// Worker and server with a corrupted peer: whatever one sends, the other says so and lives on.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
