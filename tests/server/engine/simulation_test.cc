@@ -68,5 +68,13 @@ TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
                 << "\nAgain: WARPCALL_TEST_SCHEDULES=1 WARPCALL_TEST_SEED=" << failed;
 }
 
+TEST(SimulationTest, ASeedMakesTheSameScheduleAgain) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const Outcome once = Simulate(seed, true);
+    EXPECT_EQ(Simulate(seed, true).trace, once.trace);
+    EXPECT_EQ(Simulate(seed, false).events, once.events);
+  }
+}
+
 }  // namespace
 }  // namespace warpcall::testing

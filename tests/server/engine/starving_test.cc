@@ -89,6 +89,18 @@ TEST_F(StarvingTest, WhatStarvesForTwoSecondsIsRefused) {
   EXPECT_FALSE(scheduler_.watches());
 }
 
+TEST_F(StarvingTest, TheTwoSecondsBeginWhenThereIsNoStaging) {
+  std::unique_ptr<Job> job = MakeLarge(2, 4096);
+  const auto ending = EndingOf(job.get());
+  Submit(std::move(job));
+  Pass(10 * kSecond);  // every lane is busy
+  const auto answers = staging_.TryAllocate({8 * 4096}, 1);
+  Pass(2 * kSecond);
+  EXPECT_TRUE(ending->ok()) << *ending;
+  Pass(Scheduler::kStarvedCheckPeriodNs);
+  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(StarvingTest, AThreadOfTheSchedulersOwnEndsWhatStarves) {
   std::atomic<int64_t> looks{0};  // half a second passes between any two
   Scheduler scheduler({.limits = {10, 1000},
