@@ -1,5 +1,5 @@
-// Child and parent with a peer whose memory is corrupted: whatever comes over the socket is answered
-// with an error, and takes no more memory than it has bytes.
+// Child and parent with a peer whose memory is corrupted: whatever comes over the socket is
+// answered with an error, and takes no more memory than it has bytes.
 #include "server/inspect/child.h"
 
 #include <gtest/gtest.h>
