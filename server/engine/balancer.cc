@@ -31,7 +31,7 @@ void Balancer::AddDevice(int lanes) {
 
 DeviceLoad Balancer::Choose(absl::Span<const int> devices, int64_t ns) {
   absl::MutexLock lock(&mutex_);
-  const auto books = [&](int device) -> const Books& {
+  const auto books = [&](int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> const Books& {
     return devices_[static_cast<size_t>(device)];
   };
   int64_t least_ns = books(devices.front()).load_ns;
