@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# Every check that this machine can run, from a clone: installs what is missing, then builds and
-# tests with AddressSanitizer and UndefinedBehaviorSanitizer, with ThreadSanitizer (the engine), with
-# clang (thread-safety analysis, fuzzing), with CUDA where there is nvcc, and last the release build,
-# whose ctest summary ends the output. Stops at the first failure with the end of its log. Says what
-# it skipped and why.
+# The three doors to the tests, from a clone; installs what is missing.
+#   tests/run.sh            everything that must hold for a change to land: AddressSanitizer and
+#                           UndefinedBehaviorSanitizer; ThreadSanitizer; clang (thread-safety
+#                           analysis, fuzzing); the CUDA device where there is nvcc; and last every
+#                           test of the release build, whose summary by ctest ends the output
+#   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
+#                           program of ours and are done in a moment
+#   tests/run.sh --nightly  everything, with minutes of fuzzing, the comparisons of latencies again and
+#                           again, and a soak
+# A sanitized build that has not changed since its tests passed is not tested again but at night.
+# Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=deploy/logged.sh
 source deploy/logged.sh
 
 readonly logs=build/logs
+readonly fuzz_seconds=10 nightly_fuzz_seconds=600 soak_seconds=1800 latency_repetitions=10
 jobs=$(nproc)
 readonly jobs
+# Tests wait more than they compute.
+readonly test_jobs=$((jobs + 1))
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 skipped=()
@@ -24,50 +33,80 @@ skip() {
   step "skipped: $1: $2"
 }
 
-# build FOLDER CMAKE-OPTION... [-- TARGET...]: configures and builds in build/FOLDER.
-build() {
-  local folder=$1 options=()
-  shift
-  while (($# > 0)) && [[ $1 != -- ]]; do
-    options+=("$1")
-    shift
-  done
-  shift $(($# > 0 ? 1 : 0))
-  run_logged "$logs/$folder-configure.log" \
-    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${launchers[@]}" "${options[@]}"
-  run_logged "$logs/$folder-build.log" \
-    cmake --build "build/$folder" --parallel "$jobs" ${1:+--target "$@"}
-}
-
-# Runs ctest in build/FOLDER quietly and repeats its verdict.
-run_ctest() {
+# configure FOLDER CMAKE-OPTION...
+configure() {
   local folder=$1
   shift
-  run_logged "$logs/$folder-ctest.log" \
-    ctest --test-dir "build/$folder" --output-on-failure --no-tests=error --parallel "$jobs" "$@"
-  step "$folder: $(grep 'tests passed' "$logs/$folder-ctest.log")"
+  run_logged "$logs/$folder-configure.log" \
+    cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${launchers[@]}" "$@"
+}
+
+# build FOLDER TARGET...
+build() {
+  local folder=$1
+  shift
+  run_logged "$logs/$folder-build.log" \
+    cmake --build "build/$folder" --parallel "$jobs" --target "$@"
+}
+
+# run_ctest FOLDER NAME CTEST-OPTION...: quietly, and repeats its verdict for NAME.
+run_ctest() {
+  local folder=$1 name=$2
+  shift 2
+  run_logged "$logs/$name-ctest.log" ctest --test-dir "build/$folder" --output-on-failure \
+    --no-tests=error --parallel "$test_jobs" "$@"
+  step "$name: $(grep 'tests passed' "$logs/$name-ctest.log")"
+}
+
+# What tells whether the tests of build/FOLDER could end otherwise than before: its programs, which
+# ninja leaves alone when nothing changes, and the scripts.
+programs_of() {
+  find build/"$1"/bin build/"$1"/tests/bin -maxdepth 1 -type f -executable -printf '%p %s %T@\n' | sort
+  find tests deploy -type f ! -name '*.cc' ! -name '*.h' -printf '%p %s %T@\n' | sort
+}
+
+# Whether FOLDER's tests passed with the same programs and the same tests.
+has_passed() {
+  [[ $door != nightly && -f build/$1/passed ]] || return 1
+  programs_of "$1" | cat - "$scratch/release" | cmp -s - "build/$1/passed" || return 1
+  step "$1: nothing has changed since its tests passed"
+}
+
+note_passed() { programs_of "$1" | cat - "$scratch/release" >"build/$1/passed"; }
+
+# The tests that start programs, which are those of build/FOLDER.
+test_programs_of() {
+  WARPCALL_TEST_BIN_DIR=$PWD/build/$1/bin WARPCALL_TEST_SANITIZED=1 \
+    run_ctest release "$1-programs" -L '^process$' -E '^copies_test$'
 }
 
 check_sanitized() {
-  step 'dev: building with AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors'
-  build dev --preset dev
-  run_ctest dev -LE '^deploy$'  # is about configuration, and runs below
+  local folder=$1
+  shift
+  step "$folder: building with AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors"
+  configure "$folder" --preset "$folder" "$@"
+  build "$folder" all
+  has_passed "$folder" && return
+  run_ctest "$folder" "$folder"
+  test_programs_of "$folder"
+  note_passed "$folder"
 }
 
-# gRPC's and protobuf's libraries are not instrumented, so ThreadSanitizer reports races in them that
-# are none. The engine, the kernels' thread pool and the metrics need neither.
-check_threads() {
-  echo 'int main() { return 0; }' >"$scratch/tsan.cc"
-  if ! g++ -fsanitize=thread "$scratch/tsan.cc" -o "$scratch/tsan" 2>"$logs/tsan-probe.log" ||
-    ! "$scratch/tsan" 2>>"$logs/tsan-probe.log"; then
-    skip 'ThreadSanitizer' "it does not run here: $(tail -n 1 "$logs/tsan-probe.log")"
+check_clang() {
+  local seconds=$fuzz_seconds
+  [[ $door != nightly ]] || seconds=$nightly_fuzz_seconds
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
+    >"$scratch/fuzz.cc"
+  if ! clang++ -fsanitize=fuzzer "$scratch/fuzz.cc" -o "$scratch/fuzz" 2>"$logs/clang-probe.log"; then
+    skip 'clang and fuzzing' "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
     return
   fi
-  step 'tsan: building the engine, the thread pool and the metrics with ThreadSanitizer'
-  build tsan --preset tsan -- \
-    tsan_race engine_tests kernels_thread_pool_test metrics_test
-  run_ctest tsan -L '^(tsan|engine)$'
-  run_ctest tsan -R '^(kernels_thread_pool_test|metrics_test)$'
+  step 'clang: building the server with thread-safety analysis, warnings are errors, and the fuzzers'
+  configure clang --preset release -DCMAKE_CXX_COMPILER=clang++ -DWARPCALL_WERROR=ON \
+    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -DNDEBUG' -DWARPCALL_SANITIZE=address,undefined -DWARPCALL_FUZZ=ON
+  build clang warpcalld fuzzers
+  step "clang: fuzzing for $seconds s a target"
+  WARPCALL_FUZZ_SECONDS=$seconds run_ctest clang clang -L '^fuzz$'
 }
 
 # Compiles the CUDA device and runs what needs no GPU: the start without a driver, the vendor's
@@ -83,43 +122,78 @@ check_cuda() {
     return
   fi
   step 'cuda: building with the CUDA device'
+  configure cuda --preset cuda
   local tests=(device_test devices_test kernels_conformance_test kernels_libraries_test
     nvtx_phases_test nvml_monitor_test cupti_test gpu_observe_test)
-  build cuda --preset cuda -- warpcalld warpcall warpcall_cuda_kernel_bench "${tests[@]}"
-  run_ctest cuda -R "^($(IFS='|' && echo "${tests[*]}")|no_gpu_test)\$"
+  build cuda warpcalld warpcall warpcall_cuda_kernel_bench "${tests[@]}"
+  run_ctest cuda cuda -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|no_gpu_test)\$"
   [[ -e /dev/nvidiactl ]] || skip 'GPU tests' \
     'there is no GPU; tests/gpu/pack.sh and run.sh bring them to one'
 }
 
-check_clang() {
-  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
-    >"$scratch/fuzz.cc"
-  if ! clang++ -fsanitize=fuzzer "$scratch/fuzz.cc" -o "$scratch/fuzz" 2>"$logs/clang-probe.log"; then
-    skip 'clang and fuzzing' "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
+# gRPC's and protobuf's libraries are not instrumented, so ThreadSanitizer reports races in them that
+# are none. What is built here needs neither.
+check_threads() {
+  echo 'int main() { return 0; }' >"$scratch/tsan.cc"
+  if ! g++ -fsanitize=thread "$scratch/tsan.cc" -o "$scratch/tsan" 2>"$logs/tsan-probe.log" ||
+    ! "$scratch/tsan" 2>>"$logs/tsan-probe.log"; then
+    skip 'ThreadSanitizer' "it does not run here: $(tail -n 1 "$logs/tsan-probe.log")"
     return
   fi
-  step 'clang: building the server with thread-safety analysis, warnings are errors, and the fuzzers'
-  build clang --preset release -DCMAKE_CXX_COMPILER=clang++ -DWARPCALL_WERROR=ON \
-    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -DNDEBUG' -DWARPCALL_SANITIZE=address,undefined \
-    -DWARPCALL_FUZZ=ON -- warpcalld fuzzers
-  step "clang: fuzzing for ${WARPCALL_FUZZ_SECONDS:-10} s a target (WARPCALL_FUZZ_SECONDS)"
-  run_ctest clang -L '^fuzz$'
+  step 'tsan: building the engine, the thread pool and the metrics with ThreadSanitizer'
+  configure tsan --preset tsan
+  build tsan tsan_tests
+  has_passed tsan && return
+  run_ctest tsan tsan -L '^tsan$'
+  note_passed tsan
 }
+
+run_quick() {
+  step 'release: building what changed'
+  configure release --preset release
+  build release quick_tests
+  ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$test_jobs" \
+    -L '^quick$' </dev/null
+}
+
+run_at_night() {
+  step "release: comparisons of latencies, $latency_repetitions times, and a soak of $soak_seconds s"
+  run_ctest release latencies -L '^latency$' --repeat "until-fail:$latency_repetitions"
+  run_logged "$logs/soak.log" build/release/tests/bin/warpcall_soak_bench --seconds "$soak_seconds"
+}
+
+run_all() {
+  step 'release: building'
+  configure release --preset release
+  build release all
+  programs_of release >"$scratch/release"
+  check_sanitized dev
+  check_threads
+  check_clang
+  check_cuda
+  [[ $door != nightly ]] || run_at_night
+  step 'release: every test; skipped above:'
+  printf '  %s\n' "${skipped[@]}"
+  ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$test_jobs" \
+    </dev/null
+}
+
+door=all
+case "$#:${1-}" in
+  0:) ;;
+  1:--quick | 1:--nightly) door=${1#--} ;;
+  *)
+    echo 'usage: tests/run.sh [--quick | --nightly]' >&2
+    exit 2
+    ;;
+esac
+readonly door
 
 mkdir -p "$logs"
 bash deploy/install_packages.sh test
-# The CUDA build compiles most of the release build's files once more, with the same flags.
 if command -v ccache >/dev/null; then
-  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+  # Times and macros of precompiled headers are no reason to compile again.
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
   launchers=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 fi
-step 'release: building'
-build release --preset release
-check_sanitized
-check_threads
-check_clang
-check_cuda
-
-step 'release: every test; skipped above:'
-printf '  %s\n' "${skipped[@]}"
-ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$jobs" </dev/null
+if [[ $door == quick ]]; then run_quick; else run_all; fi

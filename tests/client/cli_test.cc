@@ -17,6 +17,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/subprocess.h"
 #include "tests/client/temp_folder.h"
+#include "tests/programs.h"
 
 namespace warpcall::cli {
 namespace {
@@ -28,6 +29,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using warpcall::testing::FakeAnswer;
 using warpcall::testing::FakeServer;
+using warpcall::testing::ProgramPath;
 using warpcall::testing::ProgramResult;
 using warpcall::testing::RunProgram;
 
@@ -44,8 +46,8 @@ class CliTest : public ::testing::Test {
   }
 
   ProgramResult Warpcall(const std::string& arguments) {
-    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '", WARPCALL_BINARY,
-                                   "' ", arguments));
+    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
+                                   ProgramPath("warpcall"), "' ", arguments));
   }
 
   // The request that arrived last.
@@ -104,7 +106,7 @@ TEST_F(CliTest, ServerOptionWorksBeforeAndAfterAndBeatsTheEnvironment) {
   for (const std::string& arguments : {absl::StrCat("--server ", server_.address(), " health"),
                                        absl::StrCat("health --server ", server_.address())}) {
     const auto health = RunProgram(
-        absl::StrCat("WARPCALL_SERVER=unix:/nowhere '", WARPCALL_BINARY, "' ", arguments));
+        absl::StrCat("WARPCALL_SERVER=unix:/nowhere '", ProgramPath("warpcall"), "' ", arguments));
     EXPECT_EQ(health.exit_status, 0) << health.err;
   }
 }

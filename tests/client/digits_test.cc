@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/subprocess.h"
+#include "tests/programs.h"
 
 namespace warpcall {
 namespace {
@@ -72,8 +73,8 @@ FakeAnswer Compute(const v1::ExecuteRequest& request, v1::ExecuteResponse* respo
 }
 
 testing::ProgramResult Digits(const FakeServer& server) {
-  return testing::RunProgram(absl::StrCat("'", DIGITS_BINARY, "' --server ", server.address(),
-                                          " --data '", DIGITS_DATA, "'"));
+  return testing::RunProgram(absl::StrCat("'", testing::ProgramPath("digits"), "' --server ",
+                                          server.address(), " --data '", DIGITS_DATA, "'"));
 }
 
 TEST(DigitsTest, ReadsDigitsAsWellAsNumPy) {

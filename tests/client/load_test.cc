@@ -18,6 +18,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/subprocess.h"
 #include "tests/client/temp_folder.h"
+#include "tests/programs.h"
 
 namespace warpcall::cli {
 namespace {
@@ -29,6 +30,7 @@ using ::testing::Not;
 using warpcall::testing::EchoInputs;
 using warpcall::testing::FakeAnswer;
 using warpcall::testing::FakeServer;
+using warpcall::testing::ProgramPath;
 using warpcall::testing::ProgramResult;
 using warpcall::testing::RunProgram;
 
@@ -58,8 +60,8 @@ class LoadTest : public ::testing::Test {
   }
 
   ProgramResult Load(const std::string& arguments) {
-    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '", WARPCALL_BINARY,
-                                   "' load ", arguments));
+    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
+                                   ProgramPath("warpcall"), "' load ", arguments));
   }
   // Without a warm-up, as JSON.
   json LoadJson(const std::string& arguments, int exit_status = 0) {
@@ -266,8 +268,8 @@ TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
           return EchoInputs(request, response);
         });
     const ProgramResult run = RunProgram(
-        absl::StrCat("echo $$ >", pid_file, "; exec '", WARPCALL_BINARY, "' load gelu:8 ", loop,
-                     " --duration 600 --warmup 0 --json --server ", server_.address()));
+        absl::StrCat("echo $$ >", pid_file, "; exec '", ProgramPath("warpcall"), "' load gelu:8 ",
+                     loop, " --duration 600 --warmup 0 --json --server ", server_.address()));
     EXPECT_EQ(run.exit_status, 0) << run.err;
     EXPECT_THAT(run.err, HasSubstr("interrupted"));
     const json result = json::parse(run.out);

@@ -18,6 +18,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/subprocess.h"
 #include "tests/client/temp_folder.h"
+#include "tests/programs.h"
 
 namespace warpcall::cli {
 namespace {
@@ -31,6 +32,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using warpcall::testing::FakeAnswer;
 using warpcall::testing::FakeServer;
+using warpcall::testing::ProgramPath;
 using warpcall::testing::ProgramResult;
 using warpcall::testing::RunProgram;
 using warpcall::testing::TempFolder;
@@ -87,8 +89,8 @@ class ProfileCliTest : public ::testing::Test {
   }
 
   ProgramResult Warpcall(const std::string& arguments) {
-    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '", WARPCALL_BINARY,
-                                   "' ", arguments));
+    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
+                                   ProgramPath("warpcall"), "' ", arguments));
   }
 
   v1::ProfileRequest seen() {

@@ -239,7 +239,8 @@ class Server:
     def __init__(self, pack, *flags):
         self.log = tempfile.NamedTemporaryFile(suffix=".log")
         self.process = subprocess.Popen(
-            [os.path.join(pack, "bin/warpcalld"), "--listen", "127.0.0.1:0", "--metrics_listen",
+            [os.path.join(os.environ.get("WARPCALL_TEST_BIN_DIR", os.path.join(pack, "bin")),
+                          "warpcalld"), "--listen", "127.0.0.1:0", "--metrics_listen",
              "127.0.0.1:0", "--lame_duck_seconds", "0", *flags],
             stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()

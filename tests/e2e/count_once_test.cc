@@ -29,7 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // What a lane works on while others wait, fail and are counted: the better part of a second.
-constexpr int64_t kBusySize = kSlowSize * 3 / 2;
+int64_t BusySize() { return SlowSize() * 3 / 2; }
 
 using Counts = std::map<std::string, double>;
 
@@ -213,7 +213,7 @@ TEST(CountOnce, ARequestLargerThanStaging) {
 
 TEST(CountOnce, AQueueThatIsFull) {
   CountedServer server({"--lanes_per_device=1", "--queue_limit=1"});
-  Call running(server, SlowRequest(kBusySize));
+  Call running(server, SlowRequest(BusySize()));
   ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
   Call waiting(server, SlowRequest());
   ASSERT_TRUE(Eventually([&] { return server.Waiting(1); }));
@@ -247,7 +247,7 @@ TEST(CountOnce, ADeadlineThatPassesBeforeTheMessageHasCome) {
 
 TEST(CountOnce, ADeadlineThatCannotBeMet) {
   CountedServer server({"--lanes_per_device=1"});
-  const v1::ExecuteRequest request = SlowRequest(kBusySize);
+  const v1::ExecuteRequest request = SlowRequest(BusySize());
   milliseconds took{0};
   for (int i = 0; i < 3; ++i) {  // so that the server knows how long they take
     const auto start = std::chrono::steady_clock::now();
@@ -263,7 +263,7 @@ TEST(CountOnce, ADeadlineThatCannotBeMet) {
 
 TEST(CountOnce, ADeadlineThatPassesInTheQueue) {
   CountedServer server({"--lanes_per_device=1"});
-  Call running(server, SlowRequest(kBusySize));
+  Call running(server, SlowRequest(BusySize()));
   ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
   // A client that leaves it to the server to end the call.
   RawHttp2 client(server.process().address());
@@ -277,7 +277,7 @@ TEST(CountOnce, ADeadlineThatPassesInTheQueue) {
 
 TEST(CountOnce, AClientThatLeavesWhileItsRequestWaitsOrRuns) {
   CountedServer server({"--lanes_per_device=1"});
-  Call running(server, SlowRequest(kBusySize));
+  Call running(server, SlowRequest(BusySize()));
   ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
   Call waiting(server, SmallRequest());
   ASSERT_TRUE(Eventually([&] { return server.Waiting(1); }));
@@ -292,7 +292,7 @@ TEST(CountOnce, AClientThatLeavesWhileItsRequestWaitsOrRuns) {
 
 TEST(CountOnce, AServerThatDrains) {
   CountedServer server;
-  Call running(server, SlowRequest(kBusySize));
+  Call running(server, SlowRequest(BusySize()));
   ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
   server.process().Signal(SIGTERM);
   ASSERT_TRUE(

@@ -14,16 +14,13 @@
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
 #include "tests/e2e/steady_clients.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
 
 constexpr int kConnections = 1000;
-#ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kConnectionBytesMax = 1 << 20;  // freed memory stays in quarantine
-#else
-constexpr int64_t kConnectionBytesMax = 64 << 10;
-#endif
+int64_t ConnectionBytesMax() { return ProgramsAreSanitized() ? 1 << 20 : 64 << 10; }
 
 // The soft limit of this process, and of those that it starts, on descriptors; restored at the end.
 class DescriptorLimit {
@@ -89,7 +86,7 @@ void ExpectIdleConnectionsAreHarmless(const std::string& greeting, int frames) {
     return std::make_shared<IdleConnections>(server.address(), greeting, frames);
   };
   ExpectUndisturbed(&others, begin, [&] { return server.Sum("process_open_fds") <= descriptors; });
-  EXPECT_LT(server.PeakResidentBytes() - before_bytes, kConnections * kConnectionBytesMax);
+  EXPECT_LT(server.PeakResidentBytes() - before_bytes, kConnections * ConnectionBytesMax());
   EXPECT_EQ(server.Sum("warpcall_requests_total"), others.sent());
   EXPECT_EQ(server.Stop(), 0);
 }

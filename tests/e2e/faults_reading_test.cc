@@ -17,6 +17,7 @@
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
 #include "tests/e2e/steady_clients.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -30,11 +31,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 
 // What the process may hold beside its staging memory: what the sockets' buffers, the allocator
 // and, under AddressSanitizer, the quarantine of 256 MiB take.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kAllowanceBytes = 1024 * kMib;
-#else
-constexpr int64_t kAllowanceBytes = 48 * kMib;
-#endif
+int64_t AllowanceBytes() { return (ProgramsAreSanitized() ? 1024 : 48) * kMib; }
 
 // Never reads its socket.
 class RawClient {
@@ -94,7 +91,7 @@ void ExpectServedBeside(const std::function<Fault(const std::string&, std::vecto
   };
   ExpectUndisturbed(&others, begin_and_hold, [&] { return staging_used() == 0; });
   const int asked = totals[0];
-  EXPECT_LT(server.PeakResidentBytes() - before_bytes, kStagingBytes + kAllowanceBytes);
+  EXPECT_LT(server.PeakResidentBytes() - before_bytes, kStagingBytes + AllowanceBytes());
   // Each request of theirs ended, in one of three ways; the last before a client vanished may never
   // have been seen, or before its kernel was.
   const auto ended = [&](const std::string& code, const std::string& kernel = "matmul") {

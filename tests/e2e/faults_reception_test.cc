@@ -16,6 +16,7 @@
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -31,11 +32,7 @@ constexpr int64_t kQueueMib = 64;
 constexpr int64_t kReceptionMib = 192;
 // gRPC ends calls when the budget is exceeded, so it is for as long as that takes; and the arenas
 // of malloc keep some of what was freed.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kSlackMib = 1024;  // quarantine and red zones
-#else
-constexpr int64_t kSlackMib = 128;
-#endif
+int64_t SlackMib() { return ProgramsAreSanitized() ? 1024 : 128; }
 // While everyone else's messages pour in.
 constexpr absl::Duration kPeriod = absl::Seconds(3);
 
@@ -79,7 +76,7 @@ TEST(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthersAr
   EXPECT_GT(served, 50);
   EXPECT_LE(repeated, served / 10);
   EXPECT_GT(calls[0], 0);
-  EXPECT_LE(grown, (kStagingMib + kQueueMib + kReceptionMib + kSlackMib) * kMib);
+  EXPECT_LE(grown, (kStagingMib + kQueueMib + kReceptionMib + SlackMib()) * kMib);
   // What the budget counts comes back: the next client's large message is taken.
   EXPECT_TRUE(Eventually([&] {
     return Execute(Connect(server.address()), Request("gelu", {FloatTensor(7 << 20)})).status.ok();

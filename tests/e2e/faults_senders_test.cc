@@ -16,6 +16,7 @@
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
 #include "tests/e2e/steady_clients.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -23,11 +24,7 @@ namespace {
 constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kMessageBytes = 64 * kMib;
 // What malloc, and AddressSanitizer's quarantine of 256 MiB, may keep of what was freed.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kSlackBytes = 1024 * kMib;  // quarantine and red zones
-#else
-constexpr int64_t kSlackBytes = 2 * kMessageBytes;
-#endif
+int64_t SlackBytes() { return ProgramsAreSanitized() ? 1024 * kMib : 2 * kMessageBytes; }
 
 // Connections that each send one call a few bytes at a time. When it is over they send the rest,
 // and every one of them has its answer.
@@ -166,7 +163,7 @@ TEST(FaultsSenders, ClientsThatVanishInTheMiddleLeaveNoMemory) {
   ExpectCancelled(server, kVanished, kVanished);
   // gRPC opens a few of its own as it first needs them; 64 connections have come and gone.
   EXPECT_TRUE(Eventually([&] { return server.Sum("process_open_fds") <= descriptors + 8; }));
-  EXPECT_TRUE(Eventually([&] { return server.ResidentBytes() - before_bytes < kSlackBytes; }))
+  EXPECT_TRUE(Eventually([&] { return server.ResidentBytes() - before_bytes < SlackBytes(); }))
       << server.ResidentBytes() << " bytes, " << before_bytes << " before";
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
   EXPECT_EQ(server.Stop(), 0);

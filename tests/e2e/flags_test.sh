@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Flags out of range are refused at start, with status 2 and their limits: flags_test.sh WARPCALLD
+# $WARPCALL_TEST_BIN_DIR has another WARPCALLD, as for every test of programs.
 set -u
-server=$1
+server=${WARPCALL_TEST_BIN_DIR:+$WARPCALL_TEST_BIN_DIR/warpcalld}
+server=${server:-$1}
 failures=0
 
 # refused FLAG TEXT...: exit status 2, and stderr contains each TEXT.

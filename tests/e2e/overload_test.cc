@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The least whole MiB that holds the inputs of one slow request, but not of two.
-constexpr int kOneSlowRequestMib = kSlowSize > 500 ? 4 : 1;
+int OneSlowRequestMib() { return SlowSize() > 500 ? 4 : 1; }
 
 // Sends slow requests from as many connections at once.
 std::vector<Reply> SendSlowRequests(const ServerProcess& server, size_t count) {
@@ -52,14 +52,14 @@ TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
 }
 
 TEST(Overload, AFullQueueInBytesRefuses) {
-  ServerProcess server({"--lanes_per_device=1", absl::StrCat("--queue_mib=", kOneSlowRequestMib)});
+  ServerProcess server({"--lanes_per_device=1", absl::StrCat("--queue_mib=", OneSlowRequestMib())});
   const std::vector<Reply> replies = SendSlowRequests(server, 6);
   int refused = 0;
   for (const Reply& reply : replies) {
     if (reply.status.ok()) continue;
     ++refused;
     EXPECT_THAT(reply.status.error_message(),
-                HasSubstr(absl::StrCat(kOneSlowRequestMib << 20, " bytes (queue_mib)")));
+                HasSubstr(absl::StrCat(OneSlowRequestMib() << 20, " bytes (queue_mib)")));
   }
   EXPECT_GE(refused, 1);
   EXPECT_EQ(server.Stop(), 0);
@@ -70,7 +70,7 @@ TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
   // Runs for seconds, and whatever comes meanwhile waits.
   Reply slow;
   std::thread slow_client(
-      [&] { slow = Execute(Connect(server.address()), SlowRequest(2 * kSlowSize)); });
+      [&] { slow = Execute(Connect(server.address()), SlowRequest(2 * SlowSize())); });
   EXPECT_TRUE(
       Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0; }));
   const std::string small = Request("gelu", {FloatTensor(4)}).SerializeAsString();

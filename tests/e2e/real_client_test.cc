@@ -16,6 +16,7 @@
 #include "tests/client/subprocess.h"
 #include "tests/client/temp_folder.h"
 #include "tests/e2e/server_process.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -38,7 +39,7 @@ class RealClientTest : public ::testing::Test {
   }
 
   ProgramResult Warpcall(const std::string& arguments) const {
-    return RunProgram(absl::StrCat("cd '", folder_.Path(""), "' && '", WARPCALL_BINARY,
+    return RunProgram(absl::StrCat("cd '", folder_.Path(""), "' && '", ProgramPath("warpcall"),
                                    "' --server ", server_->address(), " ", arguments));
   }
   // Runs and expects success.
@@ -205,8 +206,9 @@ TEST_F(RealClientTest, HealthByServiceName) {
 }
 
 TEST_F(RealClientTest, DigitsAreReadAsWellAsByNumPy) {
-  const ProgramResult run = RunProgram(absl::StrCat(
-      "'", DIGITS_BINARY, "' --server ", server_->address(), " --data '", DIGITS_DATA, "'"));
+  const ProgramResult run =
+      RunProgram(absl::StrCat("'", ProgramPath("digits"), "' --server ", server_->address(),
+                              " --data '", DIGITS_DATA, "'"));
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("437 of 450"),  // what train.py printed
                              HasSubstr("same digit as NumPy: 450 of 450")));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/programs.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -126,7 +127,7 @@ TEST(SelfTest, TheFirstLongRequestIsPredictedByThisMachine) {
 // Output and exit status of warpcalld --check.
 std::pair<std::string, int> Check(const std::string& flags) {
   FILE* const output =
-      popen(absl::StrCat(WARPCALLD_PATH, " --check ", flags, " 2>&1").c_str(), "r");
+      popen(absl::StrCat(ProgramPath("warpcalld"), " --check ", flags, " 2>&1").c_str(), "r");
   std::string text;
   std::array<char, 4096> buffer;
   for (size_t bytes; (bytes = fread(buffer.data(), 1, buffer.size(), output)) > 0;)

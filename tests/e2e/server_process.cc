@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -30,7 +31,7 @@ std::string ReadAll(int fd) {
 
 ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
   log_path_ = absl::StrCat(::testing::TempDir(), "/warpcalld-", getpid(), "-", rand(), ".log");
-  std::vector<std::string> words = {WARPCALLD_PATH, "--listen=127.0.0.1:0",
+  std::vector<std::string> words = {ProgramPath("warpcalld"), "--listen=127.0.0.1:0",
                                     "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0"};
   for (const std::string& flag : flags) {
     // A flag given here replaces the default above.

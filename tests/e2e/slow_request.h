@@ -4,17 +4,15 @@
 #include <cstdint>
 
 #include "tests/e2e/raw_call.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 
-// Rows and columns of what takes some hundred milliseconds, the naive product.
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr int64_t kSlowSize = 350;  // instrumented it takes some ten times as long
-#else
-inline constexpr int64_t kSlowSize = 700;
-#endif
+// Rows and columns of what takes some hundred milliseconds, the naive product; instrumented it
+// takes some ten times as long.
+inline int64_t SlowSize() { return ProgramsAreSanitized() ? 350 : 700; }
 
-inline v1::ExecuteRequest SlowRequest(int64_t size = kSlowSize) {
+inline v1::ExecuteRequest SlowRequest(int64_t size = SlowSize()) {
   v1::Tensor square = FloatTensor(size * size);
   square.set_shape(0, size);
   square.add_shape(size);

@@ -11,6 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/e2e/eventually.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -22,12 +23,8 @@ constexpr absl::Duration kInterval = absl::Milliseconds(4);
 constexpr absl::Duration kRound = absl::Milliseconds(500);
 constexpr double kRatioMax = 3;
 constexpr int kAttempts = 3;
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kMeasures = false;
-#else
-constexpr bool kMeasures = true;
-#endif
-constexpr int kRounds = kMeasures ? 10 : 3;
+constexpr int kRounds = 10;
+constexpr int kSanitizedRounds = 3;
 
 double Percentile99(std::vector<double> values) {
   const auto nth = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
@@ -83,7 +80,8 @@ void GiveWay() {
 double DisturbanceRatio(SteadyClients* clients, const std::function<Fault()>& begin,
                         const std::function<bool()>& settled) {
   std::vector<double> calm_us, disturbed_us;
-  for (int i = 0; i < kRounds && !::testing::Test::HasFailure(); ++i) {
+  const int rounds = ProgramsAreSanitized() ? kSanitizedRounds : kRounds;
+  for (int i = 0; i < rounds && !::testing::Test::HasFailure(); ++i) {
     clients->SendFor(kRound, &calm_us);
     Fault fault = begin();
     clients->SendFor(kRound, &disturbed_us);
@@ -104,7 +102,7 @@ void ExpectUndisturbed(SteadyClients* clients, const std::function<Fault()>& beg
   std::vector<double> warm_up_us;
   clients->SendFor(kRound, &warm_up_us);
   double best = DisturbanceRatio(clients, begin, settled);
-  if (!kMeasures) return;
+  if (ProgramsAreSanitized()) return;  // AddressSanitizer makes it slower by itself
   // Whatever else runs on the machine only adds: what the server does itself shows every time.
   for (int attempt = 1; attempt < kAttempts && best > kRatioMax; ++attempt)
     best = std::min(best, DisturbanceRatio(clients, begin, settled));

@@ -64,7 +64,7 @@ class WorkerRestartTest : public ::testing::Test {
 TEST_F(WorkerRestartTest, AKilledWorkerIsReplacedAndOnlyItsRequestsEnd) {
   EXPECT_EQ(Gauge("warpcall_worker_restarts_total", "cpu:1"), 0);
   Reply held;
-  std::thread client([&] { held = ExecuteOn("cpu:1", SlowRequest(4 * kSlowSize)); });
+  std::thread client([&] { held = ExecuteOn("cpu:1", SlowRequest(4 * SlowSize())); });
   // At work there: an idle worker takes no time.
   const pid_t worker = ChildWith(server_.pid(), "--worker_device=cpu:1");
   const int64_t idle_ticks = CpuTicksOf(worker);

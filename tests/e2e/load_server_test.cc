@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/client/subprocess.h"
 #include "tests/e2e/server_process.h"
+#include "tests/programs.h"
 
 namespace warpcall::testing {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 using nlohmann::json;
 
 json Load(const ServerProcess& server, const std::string& arguments, int exit_status) {
-  const ProgramResult run = RunProgram(absl::StrCat("'", WARPCALL_BINARY, "' load --json --server ",
-                                                    server.address(), " ", arguments));
+  const ProgramResult run = RunProgram(absl::StrCat(
+      "'", ProgramPath("warpcall"), "' load --json --server ", server.address(), " ", arguments));
   EXPECT_EQ(run.exit_status, exit_status) << run.err << run.out;
   json result = json::parse(run.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_TRUE(result.is_object()) << run.err << run.out;

@@ -1,0 +1,19 @@
+// The programs that tests start: of the build that the tests belong to or, told by the environment,
+// of another one, so that tests of processes are compiled once and run against sanitized programs.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace warpcall::testing {
+
+// Where the program `name` (warpcalld, warpcall, digits) lies: in $WARPCALL_TEST_BIN_DIR if that is
+// set, or else in bin/ of this build.
+std::string ProgramPath(absl::string_view name);
+
+// Whether these programs have AddressSanitizer, by $WARPCALL_TEST_SANITIZED=1: they take several
+// times as long, and keep what was freed in a quarantine of 256 MiB beside red zones.
+bool ProgramsAreSanitized();
+
+}  // namespace warpcall::testing
