@@ -75,6 +75,10 @@ absl::StatusOr<TensorSpec> SpecOf(const WireTensor& wire) {
   return TensorSpec{static_cast<DataType>(wire.data_type), Dims(wire.dims, wire.dims + wire.rank)};
 }
 
+bool Overlap(const StagingRange& a, const StagingRange& b) {
+  return a.bytes > 0 && b.bytes > 0 && a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+}
+
 }  // namespace
 
 WireStatus ToWire(const absl::Status& status) {
@@ -196,6 +200,11 @@ absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& 
   };
   for (const TensorSpec& spec : problem.inputs) RETURN_IF_ERROR(add(spec));
   for (const TensorSpec& spec : problem.outputs) RETURN_IF_ERROR(add(spec));
+  for (size_t output = problem.inputs.size(); output < ranges.size(); ++output)
+    for (size_t other = 0; other < output; ++other)
+      if (Overlap(ranges[output], ranges[other]))
+        return InvalidField("an output's offset, which lies in another operand,",
+                            static_cast<int64_t>(request.offsets[output]));
   return ranges;
 }
 

@@ -107,7 +107,8 @@ absl::StatusOr<RunRequest> ToWire(const Job& job);
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry);
 // INVALID_ARGUMENT or INTERNAL for what is no problem of `op`.
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op);
-// The problem's operands in `staging`; INTERNAL when they don't lie in it.
+// The problem's operands in `staging`; INTERNAL when they don't lie in it, or an output lies in
+// another operand.
 absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& request,
                                                               const Problem& problem,
                                                               absl::Span<char> staging);

@@ -170,7 +170,7 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   MadServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   ASSERT_TRUE(server.Run(GoodRunRequest()).ok());
-  std::vector<RunRequest> requests(14, GoodRunRequest());
+  std::vector<RunRequest> requests(15, GoodRunRequest());
   requests[0].row = -1;
   requests[1].row = static_cast<int32_t>(CpuKernels().rows().size());
   requests[2].input_count = kTensorsMax + 1;
@@ -185,6 +185,7 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   std::memset(requests[11].attributes[0].as_text, 'x', kTextBytes);
   requests[12].offsets[1] = kStagingBytes - 100;
   requests[13].offsets[0] = std::numeric_limits<uint64_t>::max() - 255;
+  requests[14].offsets[1] = 3840;  // where the input still is
   for (const RunRequest& request : requests) {
     EXPECT_FALSE(server.Run(request).ok()) << &request - requests.data();
     ASSERT_TRUE(server.Run(GoodRunRequest()).ok()) << &request - requests.data();
