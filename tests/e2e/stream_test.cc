@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/e2e/eventually.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -388,20 +391,26 @@ TEST(StreamTest, AGibibyteNeedsLittleMemoryEvenWhenTheClientReadsSlowly) {
   const int64_t before = server.ResidentBytes();
   Stream stream(server);
   const std::string data = Data(2 * kMib);
+  std::atomic<int> sent{0};
   std::thread sender([&] {
     stream.Send(Header("identity", {1 << 28}));
-    for (size_t at = 0; at < 1024 * kMib; at += 2 * kMib)
+    for (size_t at = 0; at < 1024 * kMib; at += 2 * kMib) {
       stream.Send(ChunkOf(static_cast<int64_t>(at), data));
+      ++sent;
+    }
     stream.CloseInput();
   });
+  const auto sender_is_held_back = [&sent, last = -1]() mutable {
+    return std::exchange(last, sent.load()) == sent && sent < 512;
+  };
   int64_t received = 0;
   int64_t resident_max = 0;
   v1::ExecuteStreamResponse message;
   while (stream.Receive(&message)) {
     received += static_cast<int64_t>(message.chunk().data().size());
     resident_max = std::max(resident_max, server.ResidentBytes());
-    if (received == int64_t{8} << 20)
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // the sender runs against the limits
+    if (received != int64_t{8} << 20) continue;
+    EXPECT_TRUE(Eventually(sender_is_held_back));
   }
   sender.join();
   EXPECT_TRUE(stream.Finish().ok());
@@ -454,9 +463,8 @@ TEST(StreamTest, AClientThatVanishesLeavesNothing) {
     EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
-  for (int i = 0; i < 500 && server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
+  EXPECT_TRUE(
+      Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
   EXPECT_EQ(server.Stop(), 0);
 }
 
@@ -470,7 +478,7 @@ TEST(StreamTest, DrainFinishesAStreamThatHasBegunAndRefusesTheNext) {
   v1::ExecuteStreamResponse message;
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(stream.Receive(&message));
   server.Signal(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_TRUE(Eventually([&] { return server.Get("/readyz").first == 503; }));
   std::thread sender([&] {
     for (size_t at = 32 * kMib; at < data.size(); at += 2 * kMib)
       stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));

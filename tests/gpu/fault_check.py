@@ -77,8 +77,7 @@ def check_fault(pack):
     messages = load_messages(pack)
     server = Server(pack, "--test_fault_injection", "--self_test_row_seconds=2")
     client = Client(server.address, messages)
-    gpus = [device.name for device in
-            client.list_devices(messages.ListDevicesRequest()).devices if device.kind == "cuda"]
+    gpus = gpus_of(client, messages)
     ok = check_out_of_memory(client, messages)
     for index, gpu in enumerate(gpus):
         last = index == len(gpus) - 1
