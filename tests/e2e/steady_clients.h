@@ -37,14 +37,10 @@ using Fault = std::shared_ptr<void>;
 // work is not to be measured.
 void GiveWay();
 
-// Has `clients` send in rounds, every second one beside a fault that `begin` starts; a round begins
-// when `settled` says that the server is done with the fault before, which must come about. Prints
-// and returns the p99 over all the disturbed rounds as a multiple of that over the others.
-double DisturbanceRatio(SteadyClients* clients, const std::function<Fault()>& begin,
-                        const std::function<bool()>& settled);
-
-// Expects that ratio to be at most three, in one of three series; with AddressSanitizer, which
-// makes the server several times slower than what is measured here allows, it is only printed.
+// Has `clients` send in rounds, the second half of each beside a fault that `begin` starts; a round
+// begins when `settled` says that the server is done with the fault before, which must come about.
+// Expects the p99 beside faults, over all rounds, to be at most three times that without: after ten
+// rounds, or twenty, or thirty. With AddressSanitizer it is only printed.
 void ExpectUndisturbed(
     SteadyClients* clients, const std::function<Fault()>& begin,
     const std::function<bool()>& settled = [] { return true; });
