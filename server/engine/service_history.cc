@@ -13,6 +13,9 @@ namespace {
 constexpr int kSamplesMin = 4;
 // Weight of the newest sample in the mean: it follows a change within some ten jobs.
 constexpr int64_t kNewestShare = 8;
+// A mean so many times as long as a job of the same size comes from one that had something else to
+// do, such as to load its kernel (0.4 s of 20 us): it is forgotten.
+constexpr int64_t kOutlier = 8;
 constexpr int64_t kLoweredShare = 8;
 // A byte takes about as long as this many FLOPs where both matter.
 constexpr int64_t kFlopsPerByte = 16;
@@ -92,9 +95,11 @@ void ServiceHistory::LearnRate(int row, const Work& work, int64_t ns) {
   const double by_rate_ns = WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
                                    rate.flops_per_ns.load(std::memory_order_relaxed));
   const double seen_ns = static_cast<double>(ns) - rate.fixed_ns.load(std::memory_order_relaxed);
-  if (ns < kRateNsMin || by_rate_ns <= 0 || seen_ns <= 0) return;
   const double seen = seen_ns / (by_rate_ns + kRateWorkNsMin);
   const double known = rate.slowness.load(std::memory_order_relaxed);
+  if (ns < kRateNsMin && known * by_rate_ns > kOutlier * static_cast<double>(ns))
+    rate.slowness.store(1, std::memory_order_relaxed);
+  if (ns < kRateNsMin || by_rate_ns <= 0 || seen_ns <= 0) return;
   rate.slowness.store(known == 0 ? seen : known + (seen - known) * kNewestRateShare,
                       std::memory_order_relaxed);
 }
@@ -104,7 +109,7 @@ void ServiceHistory::Note(int row, const Work& work, int64_t ns) {
   const int samples = cell.samples.load(std::memory_order_relaxed);
   const int64_t mean = cell.mean_ns.load(std::memory_order_relaxed);
   // The first few count alike, but the very first gives way to the second.
-  const int64_t share = std::clamp<int64_t>(samples, 1, kNewestShare);
+  const int64_t share = ns < mean / kOutlier ? 1 : std::clamp<int64_t>(samples, 1, kNewestShare);
   cell.mean_ns.store(mean + (ns - mean) / share, std::memory_order_relaxed);
   if (samples <= kNewestShare) cell.samples.store(samples + 1, std::memory_order_relaxed);
   LearnRate(row, work, ns);

@@ -104,6 +104,29 @@ TEST(ServiceHistoryTest, ShortJobsTellNoRate) {
   EXPECT_EQ(history.Predict(0, kMatmul2048).basis, ServiceHistory::Basis::kGuess);
 }
 
+// Two devices load a kernel, one after the other, and jobs of both are noted.
+TEST(ServiceHistoryTest, AShortJobForgetsWhatLoadingTook) {
+  ServiceHistory history(1);
+  for (const int64_t ns : {400'000'000, 20'000, 250'000'000, 21'000}) history.Note(0, kWork, ns);
+  EXPECT_TRUE(history.Predict(0, kWork).measured());
+  EXPECT_LT(history.Predict(0, kWork).ns, 8 * 21'000);
+  // What only varies is averaged.
+  for (const int64_t ns : {21'000, 60'000}) history.Note(0, kWork, ns);
+  EXPECT_GT(history.Predict(0, kWork).ns, 21'000);
+}
+
+TEST(ServiceHistoryTest, AShortJobTakesBackTheSlownessThatLoadingTold) {
+  ServiceHistory history(1);
+  history.SetRate(0, {.fixed_ns = 10'000, .bytes_per_ns = 50, .flops_per_ns = 1000});
+  const Work small = {.bytes = 20'000, .flops = 0};
+  const Work other = {.bytes = 200'000, .flops = 0};
+  const int64_t by_rate_ns = history.Predict(0, other).ns;
+  history.Note(0, small, 400'000'000);
+  EXPECT_GT(history.Predict(0, other).ns, 100 * by_rate_ns);
+  history.Note(0, small, 20'000);
+  EXPECT_EQ(history.Predict(0, other).ns, by_rate_ns);
+}
+
 TEST(ServiceHistoryTest, AJobThatWasStoppedCountsOnlyWhereItTookLongerThanPredicted) {
   ServiceHistory history(1);
   for (int i = 0; i < 4; ++i) history.Note(0, kWork, 5'000'000);
