@@ -149,7 +149,13 @@ TEST(Limits, ADeadlineThatPassesLeavesItsLaneToOthers) {
   ASSERT_TRUE(Eventually([&] { return IsComputing(server); }));
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
   EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return Requests(server, "matmul", "DEADLINE_EXCEEDED") == 1; }));
+  // The client gives up by its own clock, which began earlier: on a busy machine the server hears
+  // of that before it sees the deadline pass.
+  EXPECT_TRUE(Eventually([&] {
+    return Requests(server, "matmul", "DEADLINE_EXCEEDED") +
+               Requests(server, "matmul", "CANCELLED") ==
+           1;
+  }));
   EXPECT_EQ(RanToTheEnd(server), 0);
   EXPECT_EQ(server.Stop(), 0);
 }
