@@ -135,8 +135,11 @@ TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigterm) {
   std::vector<std::thread> clients;
   for (Reply& reply : replies)
     clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
-  // One runs, two wait.
-  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 2; }));
+  // One runs, two wait: two that wait while the lane has not taken the first yet are not all.
+  EXPECT_TRUE(Eventually([&] {
+    return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0 &&
+           server.Sum("warpcall_queue_depth") == 2;
+  }));
   server.Signal(SIGTERM);
   for (std::thread& client : clients) client.join();
   for (const Reply& reply : replies) EXPECT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
