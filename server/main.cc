@@ -112,9 +112,8 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);
   // Workers have lanes of their own only.
   options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
-  options.lane_spin_ns = std::thread::hardware_concurrency() >= kCoresForLongSpin
-                             ? kLaneSpinNs
-                             : kLaneSpinFewCoresNs;
+  options.lane_spin_ns =
+      std::thread::hardware_concurrency() >= kCoresForLongSpin ? kLaneSpinNs : kLaneSpinFewCoresNs;
   options.copy_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2,
                                     kCopyThreadsMin, kCopyThreadsMax);
   options.create_executor = CreateExecutor;
@@ -158,8 +157,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
 
 // Answers what the drain has left with UNAVAILABLE. False when something of it does not even end
 // then: it still uses what the process would take down.
-bool EndLeftovers(const ExecuteDeps& deps, GrpcServer* server) {
-  const Engine::Leftovers left = deps.engine->EndAll();
+bool EndUnfinished(const ExecuteDeps& deps, GrpcServer* server) {
+  const Engine::Unfinished left = deps.engine->EndAll();
   const int64_t inspections = deps.inspector->EndAll();
   const int64_t streams = server->EndStreams(DrainOverError());
   Log(LogLevel::kError, "drain_seconds are over: what is left ends with UNAVAILABLE",
@@ -191,7 +190,7 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
     server->Shutdown(kShutdownTimeout);
     return kDone;
   }
-  if (!EndLeftovers(deps, server)) _exit(kNotDrained);
+  if (!EndUnfinished(deps, server)) _exit(kNotDrained);
   return kNotDrained;
 }
 

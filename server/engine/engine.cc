@@ -210,7 +210,7 @@ absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
     const absl::StatusOr<bool> pass = runner->scheduler.Pass(**job);
     if (pass.ok() && *pass && runner->scheduler.TakeStaging(job->get())) {
       (*job)->submitted_ns = clock_();
-      caller->lane.Carry(std::move(*job));
+      caller->lane.Process(std::move(*job));
     }
     caller->in_use.Unlock();
     return pass.status();
@@ -242,9 +242,9 @@ bool Engine::AwaitIdle(absl::Duration timeout) {
   return accepted_ == 0;
 }
 
-Engine::Leftovers Engine::EndAll() {
+Engine::Unfinished Engine::EndAll() {
   limits_.drain_over.store(true, std::memory_order_relaxed);
-  Leftovers found;
+  Unfinished found;
   for (const std::unique_ptr<Runner>& runner : runners_) {
     found.running += static_cast<int64_t>(runner->scheduler.RunningJobs().size());
     for (std::unique_ptr<Job>& job : runner->scheduler.CloseAndTakeAll()) {

@@ -107,14 +107,14 @@ class Engine {
   bool AwaitIdle(absl::Duration timeout);
 
   // What EndAll found.
-  struct Leftovers {
+  struct Unfinished {
     int64_t waiting = 0;
     int64_t running = 0;
   };
   // Ends what was accepted with UNAVAILABLE: what waits now, what runs when it looks at its stop
   // flag, or else by force where a device has a process of its own. Nothing is accepted from then
   // on.
-  Leftovers EndAll();
+  Unfinished EndAll();
   // What lanes work on.
   std::vector<Scheduler::Running> RunningJobs() const;
 
@@ -128,8 +128,8 @@ class Engine {
 
   std::vector<DeviceSnapshot> Snapshot() const;
 
-  // What a device's threads work on: each lane's carries what TryNext finds until that is over, and
-  // one ends what starves. For whoever does so in their place. REQUIRES: there are no threads.
+  // What a device's threads work on: each lane's thread runs what TryNext finds until that is over,
+  // and one ends what starves. For whoever does so in their place. REQUIRES: there are no threads.
   struct Parts {
     StagingPool* staging;
     Scheduler* scheduler;

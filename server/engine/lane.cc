@@ -59,10 +59,10 @@ void Lane::BindThread() {
 LaneThread::LaneThread(Scheduler* scheduler, Lane* lane)
     : thread_([scheduler, lane] {
         lane->BindThread();
-        while (std::unique_ptr<Job> job = scheduler->Next()) lane->Carry(std::move(job));
+        while (std::unique_ptr<Job> job = scheduler->Next()) lane->Process(std::move(job));
       }) {}
 
-void Lane::Carry(std::unique_ptr<Job> job) {
+void Lane::Process(std::unique_ptr<Job> job) {
   absl::Status status;
   {
     const Phase phase("job", job->key.id);

@@ -38,7 +38,7 @@ class BusyMeter {
 // What the lanes of one device share; outlives them.
 struct LaneShared {
   Device* device;
-  Scheduler* scheduler;  // whose jobs the lane carries; null: those that a caller brings
+  Scheduler* scheduler;  // whose jobs the lane runs; null: those that a caller brings
   BusyMeter* busy;
   ServiceHistory* history;
   cpu::ThreadPool* copiers;       // for large inputs
@@ -54,9 +54,9 @@ class Lane {
   // Called first by the thread that is to use the lane.
   void BindThread();
   // Runs the job, which has its staging, and ends it.
-  void Carry(std::unique_ptr<Job> job);
+  void Process(std::unique_ptr<Job> job);
 
-  // The steps that Carry is made of, one job at a time. An error goes to End at once.
+  // The steps that Process is made of, one job at a time. An error goes to End at once.
   //
   // Copies the job's inputs in, unless nobody waits for it any more.
   absl::Status Begin(std::unique_ptr<Job> job);

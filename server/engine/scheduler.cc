@@ -213,7 +213,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
       idle_since_ns_ = 0;
     }
     // A lane that spins takes the first job; whoever takes one calls the next.
-    if (!spinning_ || waiting_.load()[0] > 1) CallIdle();
+    if (!spinning_ || waiting_.load()[0] > 1) WakeOne();
     if (!watching_) watch_.Signal();
     watching_ = true;
   }
@@ -231,33 +231,33 @@ absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
   return !waiting_.HasJobsOf(job.key.connection);
 }
 
-void Scheduler::CallIdle() {
+void Scheduler::WakeOne() {
   if (idle_.empty()) return;
-  Seeker* const seeker = idle_.back();
+  IdleLane* const lane = idle_.back();
   idle_.pop_back();
-  seeker->sleeps = false;
-  seeker->called.Signal();
+  lane->sleeps = false;
+  lane->woken.Signal();
 }
 
-void Scheduler::CallAllIfOver() {
-  while (closed_ && waiting_.empty() && !idle_.empty()) CallIdle();
+void Scheduler::WakeAllIfOver() {
+  while (closed_ && waiting_.empty() && !idle_.empty()) WakeOne();
 }
 
 // What stood behind a job for which there was no staging may be content with less.
-void Scheduler::CallAfterRemoval() {
-  if (!waiting_.empty()) CallIdle();
-  CallAllIfOver();
+void Scheduler::WakeAfterRemoval() {
+  if (!waiting_.empty()) WakeOne();
+  WakeAllIfOver();
 }
 
 std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
   absl::MutexLock lock(&mutex_);
   std::unique_ptr<Job> job = waiting_.Remove(key);
-  if (job != nullptr) CallAfterRemoval();
+  if (job != nullptr) WakeAfterRemoval();
   return job;
 }
 
 std::unique_ptr<Job> Scheduler::Next() {
-  Seeker self;
+  IdleLane self;
   absl::MutexLock lock(&mutex_);
   for (;;) {
     Found found = Look(&self);
@@ -269,22 +269,22 @@ std::unique_ptr<Job> Scheduler::Next() {
   }
 }
 
-Scheduler::Found Scheduler::TryNext(Seeker* seeker) {
+Scheduler::Found Scheduler::TryNext(IdleLane* lane) {
   absl::MutexLock lock(&mutex_);
-  return Look(seeker);
+  return Look(lane);
 }
 
-Scheduler::Found Scheduler::Look(Seeker* seeker) {
-  if (std::exchange(seeker->spins, false)) spinning_ = false;
-  const bool first = !std::exchange(seeker->has_looked, true);
+Scheduler::Found Scheduler::Look(IdleLane* lane) {
+  if (std::exchange(lane->spins, false)) spinning_ = false;
+  const bool first = !std::exchange(lane->has_looked, true);
   Found found = {TakeNext()};
   found.over = found.job == nullptr && closed_ && waiting_.empty();
   if (found.job != nullptr || found.over) return found;
   if (first && !spinning_ && options_.spin_ns > 0 && waiting_.empty()) {
-    seeker->spins = spinning_ = true;
+    lane->spins = spinning_ = true;
   } else {
-    seeker->sleeps = true;
-    idle_.push_back(seeker);
+    lane->sleeps = true;
+    idle_.push_back(lane);
   }
   return found;
 }
@@ -318,8 +318,8 @@ std::unique_ptr<Job> Scheduler::TakeNext() {
   const int64_t now_ns = clock_();
   running_.push_back({job->key.id, job->key.connection, job->row, now_ns,
                       now_ns + job->predicted_ns, MayBeLong(*job)});
-  if (!waiting_.empty()) CallIdle();
-  CallAllIfOver();
+  if (!waiting_.empty()) WakeOne();
+  WakeAllIfOver();
   return job;
 }
 
@@ -364,7 +364,7 @@ void Scheduler::EndStarved() {
     watching_ = !waiting_.empty();
     // What has turned out to be long since the lanes looked lets short work pass long work for
     // which there is no staging.
-    if (watching_ && HoldsBackLong()) CallIdle();
+    if (watching_ && HoldsBackLong()) WakeOne();
   }
   End(std::move(starved));
 }
@@ -391,13 +391,13 @@ Scheduler::DisplacedJobs Scheduler::TakeStarved() {
         kStagingPushbackMs);
     starved.push_back({std::move(job), std::move(status)});
   }
-  if (!starved.empty()) CallAfterRemoval();
+  if (!starved.empty()) WakeAfterRemoval();
   return starved;
 }
 
 void Scheduler::StagingReturned() {
   absl::MutexLock lock(&mutex_);
-  if (!waiting_.empty()) CallIdle();
+  if (!waiting_.empty()) WakeOne();
 }
 
 void Scheduler::Spin() {
@@ -410,9 +410,9 @@ void Scheduler::Spin() {
   mutex_.Lock();
 }
 
-// Until called.
-void Scheduler::Sleep(Seeker* seeker) {
-  while (seeker->sleeps) seeker->called.Wait(&mutex_);
+// Until woken.
+void Scheduler::Sleep(IdleLane* lane) {
+  while (lane->sleeps) lane->woken.Wait(&mutex_);
 }
 
 void Scheduler::Finished(uint64_t id) {
@@ -437,7 +437,7 @@ void Scheduler::Refuse() {
 void Scheduler::Close() {
   absl::MutexLock lock(&mutex_);
   refusing_ = closed_ = true;
-  while (!idle_.empty()) CallIdle();
+  while (!idle_.empty()) WakeOne();
 }
 
 std::vector<std::unique_ptr<Job>> Scheduler::CloseAndTakeAll() {

@@ -82,19 +82,19 @@ class Scheduler {
 
   // A lane that looks for a job, from its first look until one finds a job, or that there will be
   // none.
-  struct Seeker {
+  struct IdleLane {
     bool has_looked = false;
     bool spins = false;   // is to look again when there is work, or when it has done so for long
-    bool sleeps = false;  // is to look again when this has become false, which is when it is called
-    absl::CondVar called;
+    bool sleeps = false;  // is to look again when this has become false, which wakes it
+    absl::CondVar woken;
   };
   struct Found {
     std::unique_ptr<Job> job;
     bool over = false;  // closed and empty
   };
-  // One look: Next without the waits between looks. With neither a job nor `over`, `seeker` must
+  // One look: Next without the waits between looks. With neither a job nor `over`, `lane` must
   // stay until it has looked again, which it does as it then says.
-  Found TryNext(Seeker* seeker);
+  Found TryNext(IdleLane* lane);
 
   // Ends jobs for which there has been no staging for two seconds. Called within
   // kStarvedCheckPeriod of the last time while `watches`: by the scheduler's own thread, if it has
@@ -154,16 +154,16 @@ class Scheduler {
   // Whether work that may be long must wait, so that a lane is left for what is not.
   bool HoldsBackLong() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HoldsBack(Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Found Look(Seeker* seeker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Found Look(IdleLane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What the scheduler's own thread does.
   void Watch();
   DisplacedJobs TakeStarved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Sleep(Seeker* seeker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CallIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sleep(IdleLane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends the lanes away when nothing will come any more.
-  void CallAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CallAfterRemoval() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAfterRemoval() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the lanes have done `work_ns` behind what they run.
   int64_t WaitNs(int64_t work_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -171,8 +171,8 @@ class Scheduler {
   const QueueLimits& limits_ = options_.limits;
   const Clock& clock_ = options_.clock;
   mutable absl::Mutex mutex_;
-  // The one that became idle last is called first: its core's caches still know the work.
-  std::vector<Seeker*> idle_ ABSL_GUARDED_BY(mutex_);
+  // The one that became idle last is woken first: its core's caches still know the work.
+  std::vector<IdleLane*> idle_ ABSL_GUARDED_BY(mutex_);
   // As many jobs were waiting as may, and nobody has found it otherwise since.
   mutable std::atomic<bool> was_full_{false};
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);

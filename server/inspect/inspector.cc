@@ -83,7 +83,7 @@ int64_t Inspector::EndAll() {
   {
     absl::MutexLock lock(&mutex_);
     refusing_ = true;
-    calls = carries_call_ ? 1 : 0;
+    calls = runs_call_ ? 1 : 0;
     for (const std::unique_ptr<Task>& task : waiting_) calls += task->connection != 0;
   }
   stopping_.store(true);
@@ -93,7 +93,7 @@ int64_t Inspector::EndAll() {
 
 void Inspector::Loop() {
   while (std::unique_ptr<Task> task = Next()) {
-    absl::StatusOr<std::string> answer = Carry(*task);
+    absl::StatusOr<std::string> answer = Perform(*task);
     task->done(std::move(answer));
   }
 }
@@ -108,7 +108,7 @@ absl::Duration Inspector::UntilNext() const {
 
 std::unique_ptr<Task> Inspector::Next() {
   absl::MutexLock lock(&mutex_);
-  carries_call_ = false;
+  runs_call_ = false;
   while (!stopping_.load() && UntilNext() > absl::ZeroDuration())
     changed_.WaitWithTimeout(&mutex_, UntilNext());
   const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& task) {
@@ -118,7 +118,7 @@ std::unique_ptr<Task> Inspector::Next() {
   std::unique_ptr<Task> task = std::move(*first);
   waiting_.erase(first);
   waiting_bytes_ -= task->bytes;
-  carries_call_ = task->connection != 0;
+  runs_call_ = task->connection != 0;
   return task;
 }
 
@@ -139,7 +139,7 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Inspector::Carry(Task& task) {
+absl::StatusOr<std::string> Inspector::Perform(Task& task) {
   const int64_t give_up_ns = options_.clock() + options_.task_ns_max;
   RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
   Inquiry inquiry;

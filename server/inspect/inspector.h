@@ -81,7 +81,7 @@ class Inspector {
   std::unique_ptr<Task> Next();
   // How long from now until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::string> Carry(Task& task);
+  absl::StatusOr<std::string> Perform(Task& task);
   absl::StatusOr<std::string> Await(Child& child, const Task& task, int64_t give_up_ns);
   // The error of a task that nobody waits for any more, or that has no more time.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;
@@ -93,7 +93,7 @@ class Inspector {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool carries_call_ ABSL_GUARDED_BY(mutex_) = false;  // not a task of the server's own
+  bool runs_call_ ABSL_GUARDED_BY(mutex_) = false;  // not a task of the server's own
   std::deque<std::unique_ptr<Task>> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;  // last: runs on all of the above

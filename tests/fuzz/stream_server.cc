@@ -63,10 +63,10 @@ absl::StatusOr<std::string> StreamServer::Run(std::unique_ptr<Job> job) {
   };
   RETURN_IF_ERROR(engine_->Submit(&job));
   const Engine::Parts parts = engine_->parts(0);
-  Scheduler::Seeker seeker;
-  Scheduler::Found found = parts.scheduler->TryNext(&seeker);
+  Scheduler::IdleLane lane;
+  Scheduler::Found found = parts.scheduler->TryNext(&lane);
   if (found.job == nullptr) return absl::InternalError("the job was not found");
-  parts.lanes[0]->Carry(std::move(found.job));
+  parts.lanes[0]->Process(std::move(found.job));
   return output;
 }
 

@@ -14,7 +14,7 @@
 #include "server/worker/protocol.h"
 #include "tests/fuzz/edited.h"
 #include "tests/fuzz/targets.h"
-#include "tests/server/worker/mad_server.h"
+#include "tests/server/worker/hostile_server.h"
 
 namespace warpcall::testing {
 namespace {
@@ -128,8 +128,8 @@ std::string CheckDatagrams(FuzzInput* decisions) {
 
 // A worker at work, which must answer, and then a right request rightly.
 std::string CheckWorker(FuzzInput* decisions) {
-  static MadServer* const server = [] {
-    auto* const created = new MadServer;
+  static HostileServer* const server = [] {
+    auto* const created = new HostileServer;
     return created->ShareStaging(kStagingBytes).ok() ? created : nullptr;
   }();
   if (server == nullptr) return "the worker takes no staging";

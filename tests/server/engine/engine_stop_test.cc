@@ -164,7 +164,7 @@ TEST_F(EngineStopTest, EndAllEndsWhatWaitsAndWhatRuns) {
   }
   engine_->Refuse();
   EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
-  const Engine::Leftovers left = engine_->EndAll();
+  const Engine::Unfinished left = engine_->EndAll();
   EXPECT_EQ(left.waiting, 3);
   EXPECT_EQ(left.running, 2);
   EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));

@@ -198,7 +198,7 @@ TEST_F(LongWorkTest, OneLaneIsKeptForShortWorkThoughNobodyElseWaits) {
   const uint64_t first = SubmitOf(1, kLong, 5000);
   const uint64_t second = SubmitOf(1, kLong);
   EXPECT_EQ(scheduler_.Next()->key.id, first);
-  Scheduler::Seeker lane;
+  Scheduler::IdleLane lane;
   EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
   const uint64_t other = SubmitOf(2, kShort);
   EXPECT_FALSE(lane.sleeps);

@@ -76,7 +76,7 @@ Outcome Simulation::Run() {
   outcome_.failure = oracle_.failure();
   if (!outcome_.failure.empty()) {
     // What is broken is not worth taking apart in good order.
-    for (SteppedLane& at : lanes_) static_cast<void>(at.seeker.release());
+    for (SteppedLane& at : lanes_) static_cast<void>(at.idle.release());
     static_cast<void>(engine_.release());
     for (auto& request : requests_) static_cast<void>(request.release());
   }
@@ -157,7 +157,7 @@ void Simulation::Compare() {
     bool seeks = false;
     for (const SteppedLane& at : lanes_) {
       if (at.device != static_cast<int>(i) || at.step != SteppedLane::Step::kSeek) continue;
-      (at.seeker->sleeps ? sleeps : seeks) = true;
+      (at.idle->sleeps ? sleeps : seeks) = true;
     }
     oracle_.Compare(static_cast<int>(i), parts_[i], sleeps && !seeks,
                     watched_ == static_cast<int>(i));

@@ -170,7 +170,7 @@ void Simulation::TakeBack() {
 
 bool Simulation::CanStep(const SteppedLane& at) const {
   return at.step != SteppedLane::Step::kOver && !at.is_stepping &&
-         (at.step != SteppedLane::Step::kSeek || !at.seeker->sleeps);
+         (at.step != SteppedLane::Step::kSeek || !at.idle->sleeps);
 }
 
 bool Simulation::StepALane() {
@@ -219,13 +219,13 @@ void Simulation::Step(SteppedLane* at) {
 
 void Simulation::Seek(SteppedLane* at) {
   Engine::Parts& parts = parts_[static_cast<size_t>(at->device)];
-  Scheduler::Found found = parts.scheduler->TryNext(at->seeker.get());
+  Scheduler::Found found = parts.scheduler->TryNext(at->idle.get());
   if (found.job == nullptr) {
     Say("a lane of device ", at->device, found.over ? " is over" : " finds nothing");
     if (found.over) at->step = SteppedLane::Step::kOver;
     return;
   }
-  at->seeker = std::make_unique<Scheduler::Seeker>();
+  at->idle = std::make_unique<Scheduler::IdleLane>();
   at->request = requests_[found.job->key.id - 1].get();
   at->job = std::move(found.job);
   at->step = SteppedLane::Step::kBegin;
@@ -299,7 +299,7 @@ void Simulation::EndAll() {
     waiting += request->state == State::kWaits ? 1 : 0;
     running += request->in_lane ? 1 : 0;
   }
-  Engine::Leftovers left;
+  Engine::Unfinished left;
   const int events = outcome_.events;
   As(Ender::kEndAll, nullptr, [&] { left = engine_->EndAll(); });
   oracle_.Closed();

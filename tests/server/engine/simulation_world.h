@@ -87,7 +87,7 @@ class Simulation {
     enum class Step : uint8_t { kSeek, kBegin, kRun, kEnd, kOver };
     Lane* lane;
     int device;
-    std::unique_ptr<Scheduler::Seeker> seeker = std::make_unique<Scheduler::Seeker>();
+    std::unique_ptr<Scheduler::IdleLane> idle = std::make_unique<Scheduler::IdleLane>();
     Step step = Step::kSeek;
     std::unique_ptr<Job> job = nullptr;
     Request* request = nullptr;

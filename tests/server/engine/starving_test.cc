@@ -64,7 +64,7 @@ TEST_F(StarvingTest, AJobWithoutStagingLetsOthersPassAndGoesOnWhenThereIsSome) {
   const uint64_t behind = Submit(MakeLarge(2, 4));  // of the same connection: keeps its place
   const uint64_t passing = Submit(MakeLarge(3, 4096));
   EXPECT_EQ(scheduler_.Next()->key.id, passing);
-  Scheduler::Seeker lane;
+  Scheduler::IdleLane lane;
   EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
   EXPECT_TRUE(lane.sleeps);
   holder.reset();
@@ -142,7 +142,7 @@ TEST_F(StarvingTest, WhatStoodBehindOneThatIsCancelledIsTakenAtOnce) {
   const std::unique_ptr<Job> holder = scheduler_.Next();
   const uint64_t starving = Submit(MakeLarge(2, 3 * 4096));
   const uint64_t behind = Submit(MakeLarge(2, 4096));
-  Scheduler::Seeker lane;
+  Scheduler::IdleLane lane;
   EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
   EXPECT_NE(scheduler_.Remove({2, kNoDeadline, starving}), nullptr);
   ASSERT_FALSE(lane.sleeps);
@@ -157,7 +157,7 @@ TEST_F(StarvingTest, WhatStoodBehindOneThatIsRefusedIsTakenAtOnce) {
   Submit(std::move(starving));
   Pass(kSecond);
   const uint64_t behind = Submit(MakeLarge(2, 4096));
-  Scheduler::Seeker lane;
+  Scheduler::IdleLane lane;
   EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
   Pass(kSecond + Scheduler::kStarvedCheckPeriodNs);
   EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
@@ -181,7 +181,7 @@ TEST_F(StarvingTest, WhatTurnsOutToBeLongLetsShortWorkPassLongWorkThatStarves) {
   std::unique_ptr<Job> small = MakeLarge(2, 4096);
   const uint64_t behind = small->key.id;
   submit(std::move(small));
-  Scheduler::Seeker lane;
+  Scheduler::IdleLane lane;
   EXPECT_EQ(scheduler.TryNext(&lane).job, nullptr);
   now_ns_ += kSecond;
   scheduler.EndStarved();

@@ -16,7 +16,7 @@
 #include "server/worker/link.h"
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
-#include "tests/server/worker/mad_server.h"
+#include "tests/server/worker/hostile_server.h"
 
 namespace warpcall::worker {
 namespace {
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::warpcall::testing::CpuKernels;
 using ::warpcall::testing::GoodRunRequest;
 using ::warpcall::testing::kStagingBytes;
-using ::warpcall::testing::MadServer;
+using ::warpcall::testing::HostileServer;
 
 struct Sockets {
   Sockets() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0); }
@@ -167,7 +167,7 @@ TEST(HostilePeerTest, RandomRepliesLeaveATraceThatMetricsCanRecord) {
 }
 
 TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
-  MadServer server;
+  HostileServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   ASSERT_TRUE(server.Run(GoodRunRequest()).ok());
   std::vector<RunRequest> requests(15, GoodRunRequest());
@@ -196,7 +196,7 @@ TEST(HostilePeerTest, AWorkerSurvivesRandomRequests) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "outputs that overlap inputs, as some of these have, race by themselves";
 #endif
-  MadServer server;
+  HostileServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   std::mt19937 random(20260101);
   for (int i = 0; i < 2000; ++i) {
@@ -210,7 +210,7 @@ TEST(HostilePeerTest, AWorkerSurvivesRandomRequests) {
 
 TEST(HostilePeerTest, AWorkerMapsNoMoreStagingThanThereIs) {
   for (const uint64_t bytes : {uint64_t{kStagingBytes} + 1, std::numeric_limits<uint64_t>::max()}) {
-    MadServer server;
+    HostileServer server;
     EXPECT_EQ(server.ShareStaging(bytes).code(), absl::StatusCode::kResourceExhausted);
   }
 }

@@ -1,4 +1,4 @@
-// A worker in its right mind, and the sockets of a server that may say anything to it.
+// A worker that does as agreed, and the sockets of a server that may send it anything.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ const Registry& CpuKernels();
 // gelu of 1000 floats, with its attribute.
 worker::RunRequest GoodRunRequest();
 
-class MadServer {
+class HostileServer {
  public:
-  MadServer();
-  ~MadServer();
-  MadServer(const MadServer&) = delete;
-  MadServer& operator=(const MadServer&) = delete;
+  HostileServer();
+  ~HostileServer();
+  HostileServer(const HostileServer&) = delete;
+  HostileServer& operator=(const HostileServer&) = delete;
 
   // What the worker says when it is told that staging has so many bytes. Called once, first.
   absl::Status ShareStaging(uint64_t bytes);

@@ -1,4 +1,4 @@
-#include "tests/server/worker/mad_server.h"
+#include "tests/server/worker/hostile_server.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -40,7 +40,7 @@ worker::RunRequest GoodRunRequest() {
   return request;
 }
 
-MadServer::MadServer() {
+HostileServer::HostileServer() {
   Require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control_) == 0);
   Require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, lane_) == 0);
   staging_ = memfd_create("test-staging", MFD_CLOEXEC);
@@ -57,21 +57,21 @@ MadServer::MadServer() {
   Require(worker::Receive<worker::Hello>(control_[0]).ok());
 }
 
-MadServer::~MadServer() {
+HostileServer::~HostileServer() {
   shutdown(control_[0], SHUT_RDWR);
   worker_.join();
   for (const int fd : {control_[0], control_[1], lane_[0], lane_[1]}) close(fd);
   close(staging_);
 }
 
-absl::Status MadServer::ShareStaging(uint64_t bytes) {
+absl::Status HostileServer::ShareStaging(uint64_t bytes) {
   RETURN_IF_ERROR(worker::Send(control_[0], worker::StagingReady{bytes, 0}));
   ASSIGN_OR_RETURN(const worker::WireStatus status,
                    worker::Receive<worker::WireStatus>(control_[0]));
   return worker::FromWire(status);
 }
 
-absl::Status MadServer::Run(const worker::RunRequest& request) {
+absl::Status HostileServer::Run(const worker::RunRequest& request) {
   worker::LaneMail& mail = mail_.lane(0);
   RETURN_IF_ERROR(mail.requests.Put(request, lane_[0]));
   ASSIGN_OR_RETURN(const worker::RunReply reply, mail.replies.Take(++sent_, lane_[0], &places_));
