@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Writes dashboard.json, the Grafana dashboard of warpcalld, from the table of panels in panels.py.
+"""The Grafana dashboard of warpcalld, made from the table of panels in panels.py.
 
-    dashboard.py           prints it
-    dashboard.py --write   writes it beside this file
+    dashboard.py [FILE]    prints it, or writes it to FILE
 
-A change is made here or in panels.py, never in the JSON: a test compares the two.
+Compose makes it anew whenever it starts Grafana; a Grafana elsewhere can import what this prints.
 """
 
 import json
@@ -174,9 +173,10 @@ def text():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--write"]:
-        pathlib.Path(__file__).with_name("dashboard.json").write_text(text(), encoding="utf-8")
-    elif not sys.argv[1:]:
-        sys.stdout.write(text())
-    else:
-        sys.exit(__doc__)
+    match sys.argv[1:]:
+        case []:
+            sys.stdout.write(text())
+        case [path] if not path.startswith("-"):
+            pathlib.Path(path).write_text(text(), encoding="utf-8")
+        case _:
+            sys.exit(__doc__)

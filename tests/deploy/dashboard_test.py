@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""deploy/grafana: the dashboard is what its generator makes, and Grafana can load and show it."""
+"""deploy/grafana: compose makes the dashboard where Grafana reads it, and Grafana can load and show it."""
 
 import itertools
 import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
-DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
-GRAFANA = DEPLOY / "grafana"
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(GRAFANA))
 
-import dashboard as generator  # noqa: E402  (found by the path above)
+import processes  # noqa: E402
 
+DEPLOY = processes.deployed_folder()
+GRAFANA = DEPLOY / "grafana"
 GRID_COLUMNS = 24
 # Those that the panels use. Grafana shows a misspelt one as a suffix and complains of none.
 GRAFANA_UNITS = {"Bps", "bytes", "celsius", "flops", "percentunit", "reqps", "s", "short", "watt"}
@@ -29,14 +31,9 @@ def overlap(a, b):
 class DashboardTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.text = (GRAFANA / "dashboard.json").read_text(encoding="utf-8")
-        cls.dashboard = json.loads(cls.text)
+        cls.dashboard = processes.dashboard()
         cls.panels = cls.dashboard["panels"]
         cls.graphs = [panel for panel in cls.panels if panel["type"] != "row"]
-
-    def test_the_json_is_what_the_generator_writes(self):
-        self.assertEqual(self.text, generator.text(),
-                         "run deploy/grafana/dashboard.py --write")
 
     def test_it_names_itself_and_the_schema_of_grafana_10(self):
         self.assertEqual(self.dashboard["uid"], "warpcall")
@@ -116,22 +113,44 @@ class ProvisioningTest(unittest.TestCase):
         self.assertEqual(len(found), 1, f"{pattern} in: {text}")
         return found[0]
 
+    def service(self, name):
+        return self.only(rf"^  {name}:\n((?:    .*\n|\n)+)", self.compose)
+
+    def mounts(self, name):
+        """What is mounted into a service: where -> (what, ":ro" or "")."""
+        found = re.findall(r"^ +- (.+?):(/[^:\n]+)(:ro)?$", self.service(name), re.MULTILINE)
+        return {where: (what, mode) for what, where, mode in found}
+
     def test_mounted_paths_exist(self):
-        paths = re.findall(r"^ +- (\.\./[^:]+):/", self.compose, re.MULTILINE)
+        paths = [what for name in ("prometheus", "dashboard", "grafana")
+                 for what, _ in self.mounts(name).values() if what.startswith(".")]
         self.assertEqual(len(paths), 3)
         for path in paths:
             self.assertTrue((DEPLOY / "compose" / path).exists(), path)
 
-    def test_the_provider_reads_where_the_dashboard_is_mounted(self):
+    def test_the_dashboard_is_written_where_grafana_reads_it(self):
+        mounts, grafana = self.mounts("dashboard"), self.mounts("grafana")
+        volume, mode = mounts["/dashboards"]
         folder = self.only(r"^ +path: (.*)$", self.provider)
-        mounted = self.only(r"^ +- \.\./grafana/dashboard\.json:([^:]+):ro$", self.compose)
-        self.assertEqual(mounted, f"{folder}/dashboard.json")
-        self.assertIn(f"HOME_DASHBOARD_PATH: {mounted}\n", self.compose)
+        self.assertEqual((mode, grafana[folder]), ("", (volume, ":ro")))
+        self.assertIn(f"HOME_DASHBOARD_PATH: {folder}/dashboard.json\n", self.compose)
+        self.assertRegex(self.service("grafana"),
+                         r" dashboard:\n +condition: service_completed_successfully\n")
+        # The service's own command, with the folders that it would have.
+        command = json.loads(self.only(r"^    command: (.*)$", self.service("dashboard")))
+        with tempfile.TemporaryDirectory() as written:
+            places = {"/dashboards": written,
+                      "/grafana": DEPLOY / "compose" / mounts["/grafana"][0]}
+            words = [re.sub("^/[a-z]+", lambda place: str(places[place[0]]), word)
+                     for word in command]
+            subprocess.run(words, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, check=True, timeout=60)
+            text = pathlib.Path(written, "dashboard.json").read_text(encoding="utf-8")
+        self.assertEqual(json.loads(text), processes.dashboard())
 
     def test_services_are_asked_by_their_names(self):
         self.assertEqual(self.only(r"url: (.*)$", self.source), "http://prometheus:9090")
         self.assertEqual(self.only(r'targets: \["(.*)"\]', self.scrape), "warpcalld:9470")
-        for line in ("  prometheus:\n", "  warpcalld:\n", "--metrics_listen=0.0.0.0:9470\n"):
+        for line in ("\n  prometheus:\n", "\n  warpcalld:\n", "--metrics_listen=0.0.0.0:9470\n"):
             self.assertEqual(self.compose.count(line), 1, line)
 
     def test_grafana_knows_the_scrape_interval(self):

@@ -4,10 +4,12 @@ the loopback interface, all ended by the process id that was started."""
 import contextlib
 import http.server
 import json
+import os
 import pathlib
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -208,3 +210,11 @@ def load(binary, server, arguments):
 
 def deployed_folder():
     return pathlib.Path(__file__).resolve().parents[2] / "deploy"
+
+
+def dashboard():
+    """What compose has the generator write for Grafana."""
+    output = subprocess.run([sys.executable, deployed_folder() / "grafana" / "dashboard.py"],
+                            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, stdin=subprocess.DEVNULL,
+                            capture_output=True, check=True, timeout=60).stdout
+    return json.loads(output)
