@@ -1,5 +1,6 @@
 // What a build without a GPU serves: one line per op.
 #include "kernels/fault/broken.h"
+#include "kernels/fault/held.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/matmul/matmul.h"
@@ -15,6 +16,9 @@ void AddCpuKernels(Registry* registry) {
   registry->Add(MatmulOp(), MatmulCpuRows());
 }
 
-void AddBrokenKernels(Registry* registry) { registry->Add(BrokenOp(), BrokenCpuRows()); }
+void AddBrokenKernels(Registry* registry) {
+  registry->Add(BrokenOp(), BrokenCpuRows());
+  registry->Add(HeldOp(), HeldCpuRows());
+}
 
 }  // namespace warpcall

@@ -87,7 +87,7 @@ void AddCpuKernels(Registry* registry);
 void AddCudaKernels(Registry* registry);
 // The kernel that breaks a GPU, for tests.
 void AddFaultKernels(Registry* registry);
-// The kernel whose rows on the CPU do not pass a self-test, for tests.
+// Kernels of the CPU for tests: rows that do not pass a self-test, and one that waits.
 void AddBrokenKernels(Registry* registry);
 
 }  // namespace warpcall

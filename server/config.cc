@@ -73,7 +73,7 @@ void AddLimits(CLI::App* app, Config* config) {
 // Not in --help: for tests, and for the processes that a server starts.
 void AddInternal(CLI::App* app, Config* config) {
   app->add_flag("--test_fault_injection", config->fault_injection,
-                "Adds a kernel that breaks the device it runs on")
+                "Adds kernels that break their device, go wrong, or wait until they are let go")
       ->group("");
   app->add_option("--test_cpu_workers", config->cpu_workers,
                   "Serves the CPU through so many workers, as several GPUs are")

@@ -23,7 +23,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const Devic
     std::unique_ptr<Device> device;
     ASSIGN_OR_RETURN(device, worker::StartWorker({.device = absl::StrCat(kWorkersPrefix, i),
                                                   .lanes = options.lanes_per_device,
-                                                  .devices = options.cpu_workers}));
+                                                  .devices = options.cpu_workers,
+                                                  .fault_injection = options.fault_injection}));
     devices.push_back(std::move(device));
   }
   return devices;
@@ -65,6 +66,7 @@ absl::Status RunWorker(const DeviceOptions& options) {
   CloseUnexpectedDescriptors();
   Registry registry;
   AddKernels(&registry);
+  if (options.fault_injection) AddFaultInjection(&registry);
   CpuDevice device(CpuDevice::UsableThreads(), options.selection);
   return worker::ServeDevice(worker::InheritedEnds(options.lanes_per_device),
                              {.registry = &registry,

@@ -6,31 +6,25 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <chrono>
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
+#include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
-#include "tests/e2e/slow_request.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 namespace {
-
-using std::chrono::milliseconds;
-
-// What a lane works on while others wait, fail and are counted: the better part of a second.
-int64_t BusySize() { return SlowSize() * 3 / 2; }
 
 using Counts = std::map<std::string, double>;
 
@@ -39,6 +33,8 @@ struct Ended {
   std::string kernel = {};
   std::string implementation = {};
 };
+
+const Ended kHeldEnds = {"OK", "held", "gated"};
 
 Counts CountsOf(const std::vector<Ended>& requests) {
   Counts counts;
@@ -82,11 +78,6 @@ class CountedServer {
     Expect({{"OK", "gelu", "float64"}}, "one more");
   }
 
-  // Whether a lane works while nothing waits.
-  bool Busy() const {
-    return process_.Sum("warpcall_queue_depth") == 0 &&
-           process_.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0;
-  }
   bool Waiting(double requests) const { return process_.Sum("warpcall_queue_depth") == requests; }
 
  private:
@@ -104,32 +95,6 @@ class CountedServer {
   ServerProcess process_;
   std::shared_ptr<grpc::Channel> channel_;
   std::vector<Ended> ended_;
-};
-
-// A call that a thread of its own waits for, on a connection of its own.
-class Call {
- public:
-  Call(const CountedServer& server, const v1::ExecuteRequest& request)
-      : channel_(Connect(server.address())) {
-    thread_ = std::thread([this, request] {
-      v1::ExecuteResponse response;
-      status_ = v1::KernelService::NewStub(channel_)->Execute(&context_, request, &response);
-    });
-  }
-  ~Call() { Code(); }
-
-  void Cancel() { context_.TryCancel(); }
-  // Waits for the end.
-  grpc::StatusCode Code() {
-    if (thread_.joinable()) thread_.join();
-    return status_.error_code();
-  }
-
- private:
-  std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
-  grpc::Status status_;
-  std::thread thread_;
 };
 
 v1::ExecuteRequest SmallRequest() {
@@ -213,17 +178,19 @@ TEST(CountOnce, ARequestLargerThanStaging) {
 }
 
 TEST(CountOnce, AQueueThatIsFull) {
-  CountedServer server({"--lanes_per_device=1", "--queue_limit=1"});
-  Call running(server, SlowRequest(BusySize()));
-  ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
-  Call waiting(server, SlowRequest());
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1", "--queue_limit=1"}));
+  Gate gate;
+  PendingCall running(server.process(), gate.HeldRequest());
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
+  PendingCall waiting(server.process(), SmallRequest());
   ASSERT_TRUE(Eventually([&] { return server.Waiting(1); }));
   EXPECT_EQ(Execute(server.channel(), SmallRequest()).status.error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   server.Expect({{"RESOURCE_EXHAUSTED", "gelu", "float64"}});
+  gate.Open();
   EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
   EXPECT_EQ(waiting.Code(), grpc::StatusCode::OK);
-  server.Expect({{"OK", "matmul", "one_dot_per_output"}, {"OK", "matmul", "one_dot_per_output"}});
+  server.Expect({kHeldEnds, {"OK", "gelu", "float64"}});
   server.ExpectNothingMore();
 }
 
@@ -246,64 +213,81 @@ TEST(CountOnce, ADeadlineThatPassesBeforeTheMessageHasCome) {
   server.ExpectNothingMore();
 }
 
+// The server knows how long such requests take once it has seen four: here for as long as it says
+// itself that its device was busy.
 TEST(CountOnce, ADeadlineThatCannotBeMet) {
-  CountedServer server({"--lanes_per_device=1"});
-  const v1::ExecuteRequest request = SlowRequest(BusySize());
-  milliseconds shortest = milliseconds::max();
-  for (int i = 0; i < 3; ++i) {  // so that the server knows how long they take
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_TRUE(Execute(server.channel(), request).status.ok());
-    shortest = std::min(shortest, std::chrono::duration_cast<milliseconds>(
-                                      std::chrono::steady_clock::now() - start));
-    server.Expect({{"OK", "matmul", "one_dot_per_output"}});
+  CountedServer server(FlagsForHeld({"--lanes_per_device=4"}));
+  std::array<Gate, 4> gates;
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (const Gate& gate : gates)
+    calls.push_back(std::make_unique<PendingCall>(server.process(), gate.HeldRequest()));
+  const auto busy_seconds = [&] {
+    return server.process().Sum("warpcall_device_busy_seconds_total");
+  };
+  // Each has its lane and three pages of staging.
+  ASSERT_TRUE(Eventually([&] {
+    return server.process().Sum("warpcall_staging_bytes", {"state=\"used\""}) == 4 * 2 * 4096;
+  }));
+  const double all_held = busy_seconds();
+  ASSERT_TRUE(Eventually([&] { return busy_seconds() > all_held + 3; }));
+  for (size_t i = 0; i < gates.size(); ++i) {
+    gates[i].Open();
+    EXPECT_EQ(calls[i]->Code(), grpc::StatusCode::OK);
+    server.Expect({kHeldEnds});
   }
-  // Beside other work one took more than twice as long as the next.
-  EXPECT_EQ(
-      CallRaw(server.channel(), request.SerializeAsString(), shortest / 4).status.error_code(),
-      grpc::StatusCode::DEADLINE_EXCEEDED);
-  server.Expect({{"DEADLINE_EXCEEDED", "matmul", "one_dot_per_output"}});
+  // A client that leaves it to the server to judge.
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, gates[0].HeldRequest().SerializeAsString(), "2S"));
+  EXPECT_TRUE(client.AwaitEnd(1));
+  server.Expect({{"DEADLINE_EXCEEDED", "held", "gated"}});
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"deadline_unmeetable\""}), 1);
   server.ExpectNothingMore();
 }
 
 TEST(CountOnce, ADeadlineThatPassesInTheQueue) {
-  CountedServer server({"--lanes_per_device=1"});
-  Call running(server, SlowRequest(BusySize()));
-  ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
-  // A client that leaves it to the server to end the call.
-  RawHttp2 client(server.process().address());
-  client.Send(RawHttp2::CallFrames(1, SmallRequest().SerializeAsString(), "50m"));
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
+  Gate gate;
+  PendingCall running(server.process(), gate.HeldRequest());
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
+  // A client that leaves it to the server to end the call, and comes into the queue long before.
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, SmallRequest().SerializeAsString(), "1S"));
   EXPECT_TRUE(client.AwaitEnd(1));
   server.Expect({{"DEADLINE_EXCEEDED", "gelu", "float64"}});
+  gate.Open();
   EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
-  server.Expect({{"OK", "matmul", "one_dot_per_output"}});
+  server.Expect({kHeldEnds});
   server.ExpectNothingMore();
 }
 
 TEST(CountOnce, AClientThatLeavesWhileItsRequestWaitsOrRuns) {
-  CountedServer server({"--lanes_per_device=1"});
-  Call running(server, SlowRequest(BusySize()));
-  ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
-  Call waiting(server, SmallRequest());
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
+  Gate gate;
+  PendingCall running(server.process(), gate.HeldRequest());
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
+  PendingCall waiting(server.process(), SmallRequest());
   ASSERT_TRUE(Eventually([&] { return server.Waiting(1); }));
   waiting.Cancel();
   EXPECT_EQ(waiting.Code(), grpc::StatusCode::CANCELLED);
   server.Expect({{"CANCELLED", "gelu", "float64"}});
   running.Cancel();
   EXPECT_EQ(running.Code(), grpc::StatusCode::CANCELLED);
-  server.Expect({{"CANCELLED", "matmul", "one_dot_per_output"}});
+  server.Expect({{"CANCELLED", "held", "gated"}});
   server.ExpectNothingMore();
 }
 
 TEST(CountOnce, AServerThatDrains) {
-  CountedServer server;
-  Call running(server, SlowRequest(BusySize()));
-  ASSERT_TRUE(Eventually([&] { return server.Busy(); }));
+  CountedServer server(FlagsForHeld({"--drain_seconds=600"}));
+  Gate gate;
+  PendingCall running(server.process(), gate.HeldRequest());
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
   server.process().Signal(SIGTERM);
   ASSERT_TRUE(
       Eventually([&] { return absl::StrContains(server.process().log(), "msg=draining"); }));
   EXPECT_EQ(Execute(server.channel(), SmallRequest()).status.error_code(),
             grpc::StatusCode::UNAVAILABLE);
   server.Expect({{"UNAVAILABLE", "gelu", "float64"}});
+  gate.Open();
   EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
   EXPECT_EQ(server.process().Wait(), 0);
 }

@@ -8,10 +8,12 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
+#include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
-#include "tests/e2e/slow_request.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -130,19 +132,18 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
 }
 
 TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigterm) {
-  ServerProcess server({"--lanes_per_device=1", "--drain_seconds=600"});
-  std::vector<Reply> replies(3);
-  std::vector<std::thread> clients;
-  for (Reply& reply : replies)
-    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
-  // One runs, two wait: two that wait while the lane has not taken the first yet are not all.
-  EXPECT_TRUE(Eventually([&] {
-    return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0 &&
-           server.Sum("warpcall_queue_depth") == 2;
-  }));
+  ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--drain_seconds=600"}));
+  Gate gate;
+  PendingCall running(server, gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+  PendingCall waiting(server, gate.HeldRequest());
+  PendingCall small(server, Request("gelu", {FloatTensor(4)}));
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 2; }));
   server.Signal(SIGTERM);
-  for (std::thread& client : clients) client.join();
-  for (const Reply& reply : replies) EXPECT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
+  gate.Open();
+  for (PendingCall* call : {&running, &waiting, &small})
+    EXPECT_TRUE(call->Wait().ok()) << call->Wait().error_message();
   EXPECT_EQ(server.Wait(), 0);
 }
 

@@ -5,34 +5,49 @@
 
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
+#include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
-#include "tests/e2e/slow_request.h"
 
 namespace warpcall::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-// The least whole MiB that holds the inputs of one slow request, but not of two.
-int OneSlowRequestMib() { return SlowSize() > 500 ? 4 : 1; }
-
-// Sends slow requests from as many connections at once.
-std::vector<Reply> SendSlowRequests(const ServerProcess& server, size_t count) {
-  std::vector<Reply> replies(count);
-  std::vector<std::thread> clients;
-  for (Reply& reply : replies)
-    clients.emplace_back([&] { reply = Execute(Connect(server.address()), SlowRequest()); });
-  for (std::thread& client : clients) client.join();
-  return replies;
+// Calls `message` from as many connections at once, whose deadline passes while they wait, and
+// which leave it to the server to see that. Far more time than they take into the queue.
+void ExpectDeadlinesPass(const ServerProcess& server, int count, const std::string& message) {
+  std::vector<std::unique_ptr<RawHttp2>> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(std::make_unique<RawHttp2>(server.address()));
+    clients.back()->Send(RawHttp2::CallFrames(1, message, "1S"));
+  }
+  for (const auto& client : clients) {
+    EXPECT_TRUE(client->AwaitEnd(1));
+    EXPECT_THAT(client->headers(), HasSubstr("grpc-status\x01"
+                                             "4"));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) == count;
+  })) << server.Get("/metrics").second;
 }
 
 TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
-  ServerProcess server({"--lanes_per_device=1", "--queue_limit=2"});
-  const std::vector<Reply> replies = SendSlowRequests(server, 12);
+  ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--queue_limit=2"}));
+  Gate gate;
+  std::vector<Reply> replies(12);
+  std::vector<std::thread> clients;
+  for (Reply& reply : replies) {
+    clients.emplace_back([&] { reply = Execute(Connect(server.address()), gate.HeldRequest()); });
+  }
+  // One runs, two wait.
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Sum("warpcall_rejected_total", {"reason=\"queue_requests\""}) >= 9; }));
+  gate.Open();
+  for (std::thread& client : clients) client.join();
   int refused = 0;
   for (const Reply& reply : replies) {
     if (reply.status.ok()) continue;
@@ -42,8 +57,8 @@ TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
     EXPECT_THAT(reply.status.error_message(), HasSubstr("limit is 2 (queue_limit)"));
     EXPECT_GE(std::atoi(reply.pushback_ms.c_str()), 1) << reply.pushback_ms;
   }
-  EXPECT_GE(refused, 1);
   // All may come before the lane takes one: then two are let in, else three.
+  EXPECT_GE(refused, 9);
   EXPECT_LE(refused, 10);
   EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 12 - refused);
   EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"queue_requests\""}), refused);
@@ -52,32 +67,30 @@ TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
 }
 
 TEST(Overload, AFullQueueInBytesRefuses) {
-  ServerProcess server({"--lanes_per_device=1", absl::StrCat("--queue_mib=", OneSlowRequestMib())});
-  const std::vector<Reply> replies = SendSlowRequests(server, 6);
-  int refused = 0;
-  for (const Reply& reply : replies) {
-    if (reply.status.ok()) continue;
-    ++refused;
-    EXPECT_THAT(reply.status.error_message(),
-                HasSubstr(absl::StrCat(OneSlowRequestMib() << 20, " bytes (queue_mib)")));
-  }
-  EXPECT_GE(refused, 1);
+  ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--queue_mib=1"}));
+  Gate gate;
+  PendingCall running(server, gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+  // A MiB holds one of them, but not two.
+  const v1::ExecuteRequest request = Request("identity", {FloatTensor(200'000)});
+  PendingCall waiting(server, request);
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 1; }));
+  const Reply refused = Execute(Connect(server.address()), request);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("1048576 bytes (queue_mib)"));
+  gate.Open();
+  EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
+  EXPECT_EQ(waiting.Code(), grpc::StatusCode::OK);
   EXPECT_EQ(server.Stop(), 0);
 }
 
 TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
-  ServerProcess server({"--lanes_per_device=1"});
-  // Runs for seconds, and whatever comes meanwhile waits.
-  Reply slow;
-  std::thread slow_client(
-      [&] { slow = Execute(Connect(server.address()), SlowRequest(2 * SlowSize())); });
-  EXPECT_TRUE(
-      Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) > 0; }));
+  ServerProcess server(FlagsForHeld({"--lanes_per_device=1"}));
+  Gate gate;  // whatever comes before it opens waits
+  PendingCall running(server, gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
   const std::string small = Request("gelu", {FloatTensor(4)}).SerializeAsString();
-  const Reply late = CallRaw(Connect(server.address()), small, std::chrono::milliseconds(100));
-  EXPECT_EQ(late.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << late.CodeAndMessage();
-  EXPECT_TRUE(Eventually(
-      [&] { return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) == 1; }));
+  ExpectDeadlinesPass(server, 1, small);
   {
     RawHttp2 leaves(server.address());
     leaves.Send(RawHttp2::CallFrames(1, small));
@@ -86,9 +99,9 @@ TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
   EXPECT_TRUE(Eventually(
       [&] { return server.Sum("warpcall_requests_total", {"code=\"CANCELLED\""}) == 1; }));
   EXPECT_EQ(server.Sum("warpcall_queue_depth"), 0);
-  EXPECT_EQ(server.Sum("warpcall_requests_total"), 2) << "the slow request was to last longer";
-  slow_client.join();
-  EXPECT_TRUE(slow.status.ok()) << slow.CodeAndMessage();
+  EXPECT_EQ(server.Sum("warpcall_requests_total"), 2);
+  gate.Open();
+  EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
   EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 1);
   EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
   EXPECT_TRUE(
@@ -120,33 +133,19 @@ TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-TEST(Overload, ADeadlineThatPassesInTheQueueIsRefusedBeforeTheWork) {
-  ServerProcess server({"--lanes_per_device=1"});
-  std::vector<Reply> slow;
-  std::thread slow_clients([&] { slow = SendSlowRequests(server, 3); });
-  // One runs and none of the others will within some hundred milliseconds.
-  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 2; }));
+TEST(Overload, DeadlinesThatPassInTheQueueAreRefusedBeforeTheWork) {
+  ServerProcess server(FlagsForHeld({"--lanes_per_device=1"}));
+  Gate gate;
+  PendingCall running(server, gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
   constexpr int kLate = 10;
-  const std::string message = Request("gelu", {FloatTensor(4)}).SerializeAsString();
-  std::vector<std::unique_ptr<RawHttp2>> clients;
-  for (int i = 0; i < kLate; ++i) {
-    clients.push_back(std::make_unique<RawHttp2>(server.address()));
-    clients.back()->Send(RawHttp2::CallFrames(1, message, "30m"));
-  }
-  for (const auto& client : clients) {
-    EXPECT_TRUE(client->AwaitEnd(1));
-    EXPECT_THAT(client->headers(), HasSubstr("grpc-status\x01"
-                                             "4"));
-  }
-  slow_clients.join();
-  for (const Reply& reply : slow) EXPECT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
-  EXPECT_TRUE(Eventually([&] {
-    return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) == kLate;
-  })) << server.Get("/metrics").second;
+  ExpectDeadlinesPass(server, kLate, Request("gelu", {FloatTensor(4)}).SerializeAsString());
+  EXPECT_EQ(server.Sum("warpcall_requests_total"), kLate);
+  gate.Open();
+  EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
   EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"deadline\""}), kLate);
-  EXPECT_EQ(server.Sum("warpcall_requests_total", {"kernel=\"gelu\"", "code=\"OK\""}), 0);
-  EXPECT_EQ(server.Sum("warpcall_requests_total"), 3 + kLate);
-  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 3);
+  EXPECT_EQ(server.Sum("warpcall_requests_total"), kLate + 1);
+  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
   EXPECT_EQ(server.Stop(), 0);
 }
 

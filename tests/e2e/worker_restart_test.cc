@@ -4,15 +4,15 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/children.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
+#include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
-#include "tests/e2e/slow_request.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -56,24 +56,22 @@ class WorkerRestartTest : public ::testing::Test {
     });
   }
 
-  ServerProcess server_{{"--test_cpu_workers=2", "--lanes_per_device=1"}};
+  ServerProcess server_{FlagsForHeld({"--test_cpu_workers=2", "--lanes_per_device=1"})};
   const std::shared_ptr<grpc::Channel> channel_ = Connect(server_.address());
   const v1::ExecuteRequest small_ = Request("gelu", {FloatTensor(1000)});
 };
 
 TEST_F(WorkerRestartTest, AKilledWorkerIsReplacedAndOnlyItsRequestsEnd) {
   EXPECT_EQ(Gauge("warpcall_worker_restarts_total", "cpu:1"), 0);
-  Reply held;
-  std::thread client([&] { held = ExecuteOn("cpu:1", SlowRequest(4 * SlowSize())); });
-  // At work there: an idle worker takes no time.
-  const pid_t worker = ChildWith(server_.pid(), "--worker_device=cpu:1");
-  const int64_t idle_ticks = CpuTicksOf(worker);
-  EXPECT_TRUE(Eventually([&] { return CpuTicksOf(worker) > idle_ticks + 5; }));
+  Gate gate;
+  v1::ExecuteRequest request = gate.HeldRequest();
+  request.set_device("cpu:1");
+  PendingCall held(server_, request);
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server_); }));
   Kill("cpu:1");
-  client.join();
-  EXPECT_EQ(held.status.error_code(), grpc::StatusCode::UNAVAILABLE) << held.CodeAndMessage();
-  EXPECT_TRUE(absl::StrContains(held.status.error_message(), "cpu:1: the worker process is gone"))
-      << held.status.error_message();
+  EXPECT_EQ(held.Code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(absl::StrContains(held.Wait().error_message(), "cpu:1: the worker process is gone"))
+      << held.Wait().error_message();
   EXPECT_TRUE(ExecuteOn("cpu:0", small_).status.ok());
   ASSERT_TRUE(AwaitRestarts("cpu:1", 1)) << server_.log();
   EXPECT_TRUE(ListedHealthy("cpu:1"));

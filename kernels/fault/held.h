@@ -1,0 +1,19 @@
+// held: a kernel that keeps its lane until it is let go, so that a test can do meanwhile what takes
+// as long as it takes. For tests; added only where a test asks for it.
+#pragma once
+
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace warpcall {
+
+// Copies x to y.
+//   gate   a path: waits while a file of that name exists
+//   flops  what the work is reckoned at, so that a test can have it predicted to take any time
+const Op& HeldOp();
+
+// The row of the CPU device, gated.
+std::vector<Implementation> HeldCpuRows();
+
+}  // namespace warpcall
