@@ -16,4 +16,9 @@ std::string ProgramPath(absl::string_view name);
 // times as long, and keep what was freed in a quarantine of 256 MiB beside red zones.
 bool ProgramsAreSanitized();
 
+// Whether latencies are measured for long enough to compare them, and compared: at night, on a
+// machine that does nothing else, by $WARPCALL_TEST_LATENCIES=1. Not with sanitized programs, which
+// are slower by themselves.
+bool LatenciesAreCompared();
+
 }  // namespace warpcall::testing

@@ -158,7 +158,8 @@ run_quick() {
 
 run_at_night() {
   step "release: comparisons of latencies, $latency_repetitions times, and a soak of $soak_seconds s"
-  run_ctest release latencies -L '^latency$' --repeat "until-fail:$latency_repetitions"
+  WARPCALL_TEST_LATENCIES=1 run_ctest release latencies -L '^latency$' --parallel 1 \
+    --repeat "until-fail:$latency_repetitions"
   run_logged "$logs/soak.log" build/release/tests/bin/warpcall_soak_bench --seconds "$soak_seconds"
 }
 

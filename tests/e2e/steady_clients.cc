@@ -24,7 +24,7 @@ constexpr absl::Duration kRound = absl::Milliseconds(500);
 constexpr double kRatioMax = 3;
 constexpr int kRoundsBetweenLooks = 10;
 constexpr int kRoundsMax = 30;
-constexpr int kSanitizedRounds = 3;
+constexpr int kRoundsUncompared = 3;
 
 double Percentile99(std::vector<double> values) {
   const auto nth = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
@@ -92,7 +92,7 @@ void ExpectUndisturbed(SteadyClients* clients, const std::function<Fault()>& beg
   clients->SendFor(kRound, &rounds.calm_us);  // to warm up
   rounds.calm_us.clear();
   // More rounds make the verdict surer, and every round counts: none is thrown away for its result.
-  const int rounds_max = ProgramsAreSanitized() ? kSanitizedRounds : kRoundsMax;
+  const int rounds_max = LatenciesAreCompared() ? kRoundsMax : kRoundsUncompared;
   while (rounds.count < rounds_max && !::testing::Test::HasFailure()) {
     if (rounds.count > 0 && rounds.count % kRoundsBetweenLooks == 0 && rounds.Ratio() <= kRatioMax)
       break;
@@ -108,8 +108,7 @@ void ExpectUndisturbed(SteadyClients* clients, const std::function<Fault()>& beg
       "(%.2f x)\n",
       rounds.count, rounds.calm_us.size(), Percentile99(rounds.calm_us), rounds.disturbed_us.size(),
       Percentile99(rounds.disturbed_us), rounds.Ratio());
-  if (ProgramsAreSanitized()) return;  // AddressSanitizer makes the server slower by itself
-  EXPECT_LE(rounds.Ratio(), kRatioMax);
+  if (LatenciesAreCompared()) EXPECT_LE(rounds.Ratio(), kRatioMax);
 }
 
 }  // namespace warpcall::testing

@@ -39,8 +39,9 @@ void GiveWay();
 
 // Has `clients` send in rounds, the second half of each beside a fault that `begin` starts; a round
 // begins when `settled` says that the server is done with the fault before, which must come about.
-// Expects the p99 beside faults, over all rounds, to be at most three times that without: after ten
-// rounds, or twenty, or thirty. With AddressSanitizer it is only printed.
+// Where latencies are compared (tests/programs.h), expects the p99 beside faults, over all rounds,
+// to be at most three times that without: after ten rounds, or twenty, or thirty. Elsewhere it is
+// only printed, after three.
 void ExpectUndisturbed(
     SteadyClients* clients, const std::function<Fault()>& begin,
     const std::function<bool()>& settled = [] { return true; });
