@@ -8,7 +8,9 @@
 // Exit status 1: a call failed, an answer was wrong, something was left behind (staging memory,
 // queued requests), or memory grows.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -23,12 +25,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/cli/load/calls.h"
+#include "client/cli/load/mix.h"
+#include "client/cli/load/random_tensor.h"
+#include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
-#include "tests/bench/soak_connection.h"
 #include "tests/bench/soak_growth.h"
-#include "tests/bench/soak_sample.h"
-#include "tests/bench/transport_caller.h"
-#include "tests/bench/transport_server.h"
+#include "tests/e2e/server_process.h"
 
 namespace warpcall::bench {
 namespace {
@@ -40,6 +45,11 @@ constexpr int64_t kSmallPerLarge = kHourSmallRequests / kHourLargeRequests;
 // What an hour may add to resident memory for it to count as flat.
 constexpr double kHourGrowthMibMax = 32;
 constexpr int kConnections = 8;
+constexpr int kCallersPerConnection = 4;
+constexpr int kCallers = kConnections * kCallersPerConnection;
+constexpr absl::Duration kCallTimeout = absl::Minutes(2);
+// For the last staging buffer, which is given back a moment after its response was received.
+constexpr absl::Duration kRestTimeout = absl::Seconds(5);
 // Staging memory, gRPC's buffers and what malloc keeps of them reach their peak before the first
 // request that counts, not whenever the largest requests happen to meet.
 constexpr int kLargestRounds = 3;
@@ -48,15 +58,135 @@ constexpr size_t kTableLines = 20;
 // leaks shows in the least of a few.
 constexpr size_t kSamplesPerFloor = 4;
 
+// Shapes of one size of request: those of softmax and matmul as `warpcall load` takes them (primes,
+// tails, vectors, and what no tile fits among them), and the elements of identity and gelu.
+struct Sizes {
+  const char* mix;
+  int64_t elements_min;
+  int64_t elements_max;
+};
+constexpr Sizes kSmall = {
+    "softmax:1x16,softmax:4x64,softmax:3x1000,softmax:16x256,softmax:1000x4,softmax:127x129,"
+    "softmax:64x256,softmax:1x16384,matmul:1x64*64x64,matmul:8x32*32x16,matmul:16x64*64x32,"
+    "matmul:1x128*128x100,matmul:127x33*33x65,matmul:64x64*64x64,matmul:96x64*64x80,"
+    "matmul:32x128*128x64",
+    16, 16 << 10};
+constexpr Sizes kLarge = {
+    "softmax:1024x256,softmax:4099x1021,softmax:4096x1024,softmax:65536x256,softmax:64x131072,"
+    "softmax:2048x8192,matmul:512x512*512x512,matmul:1x4096*4096x1024,matmul:16x4096*4096x1024,"
+    "matmul:1021x509*509x257,matmul:256x1024*1024x1024",
+    256 << 10, 16 << 20};
+
 struct SoakOptions {
   double seconds = 120;
   double scale = 1;
   int64_t sample_requests = 5000;
   std::string device = {};
-  std::string warpcalld = DefaultWarpcalld();
   std::string server_flags = {};
   uint64_t seed = std::random_device{}();
 };
+
+// One of the callers on a connection: what it sends, on data that differ each time.
+class Caller {
+ public:
+  Caller(std::shared_ptr<client::Client> client, const SoakOptions& options, uint64_t seed)
+      : client_(std::move(client)), device_(options.device), random_(seed) {}
+
+  // The requests take their inputs from random places of `data`: float32, at least twice the
+  // largest. They are sent one after the other, the large ones evenly among the small. The first
+  // answer that is an error or wrong ends it.
+  absl::Status Run(const client::Tensor& data, int64_t small, int64_t large) {
+    const int64_t total = small + large;
+    for (int64_t i = 0; i < total; ++i) {
+      const bool is_large = large * (i + 1) / total > large * i / total;
+      RETURN_IF_ERROR(Send(data, is_large ? large_ : small_));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status RunLargest(const client::Tensor& data) {
+    return Send(data, "identity", {{kLarge.elements_max}});
+  }
+
+  int64_t input_bytes() const { return input_bytes_; }  // sent so far
+
+ private:
+  struct Choice {
+    explicit Choice(const Sizes& sizes)
+        : entries(*cli::ParseMix(sizes.mix, {})),
+          elements_log2(std::log2(sizes.elements_min), std::log2(sizes.elements_max)) {}
+    std::vector<cli::LoadEntry> entries;
+    std::uniform_real_distribution<double> elements_log2;  // as many of each power of two
+  };
+
+  size_t Pick(size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random_); }
+
+  // Half of them are identity and gelu.
+  absl::Status Send(const client::Tensor& data, Choice& choice) {
+    if (const size_t kernel = Pick(4); kernel < 2) {
+      const auto elements = static_cast<int64_t>(std::exp2(choice.elements_log2(random_)));
+      return Send(data, kernel == 0 ? "identity" : "gelu", {{elements}});
+    }
+    const cli::LoadEntry& entry = choice.entries[Pick(choice.entries.size())];
+    return Send(data, entry.kernel, entry.shapes);
+  }
+
+  absl::Status Send(const client::Tensor& data, const std::string& kernel,
+                    const cli::Shapes& shapes) {
+    client::Call call = {.kernel = kernel, .options = {.device = device_}};
+    for (const cli::Shape& shape : shapes) {
+      ASSIGN_OR_RETURN(const int64_t bytes, client::ByteCount(DataType::kFloat32, shape));
+      const auto size = static_cast<size_t>(bytes);
+      const size_t place = sizeof(float) * Pick((data.data().size() - size) / sizeof(float) + 1);
+      call.inputs.emplace_back(DataType::kFloat32, shape, data.data().subspan(place, size),
+                               data.owner());
+      input_bytes_ += bytes;
+    }
+    const absl::StatusOr<client::Result> result = client_->Execute(call);
+    RETURN_IF_ERROR(result.status());
+    return cli::CheckAnswer(call, *result);
+  }
+
+  const std::shared_ptr<client::Client> client_;
+  const std::string device_;
+  std::mt19937_64 random_;
+  Choice small_{kSmall};
+  Choice large_{kLarge};
+  int64_t input_bytes_ = 0;
+};
+
+// What the soak looks at between its requests.
+struct SoakSample {
+  int64_t requests = 0;  // answered when it was taken, warm-up not counted
+  int64_t input_bytes = 0;
+  int64_t resident_bytes = 0;
+  int64_t staging_bytes = 0;  // in use, with no request on its way
+  int64_t queue_depth = 0;
+  int64_t rejected = 0;
+  int64_t threads = 0;
+  int64_t open_fds = 0;
+  int64_t copied_in_bytes = 0;  // on the host
+  int64_t copied_out_bytes = 0;
+};
+
+// Markdown, one line in about kTableLines.
+std::string SamplesTable(const std::vector<SoakSample>& samples) {
+  std::string text =
+      "| requests | sent MiB | resident MiB | staging in use | queue | rejected | threads | open "
+      "files | copied in / sent | copied out |\n|---|---|---|---|---|---|---|---|---|---|\n";
+  const size_t step = std::max<size_t>(1, samples.size() / kTableLines);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (i % step != 0 && i + 1 != samples.size()) continue;
+    const SoakSample& s = samples[i];
+    const double sent = static_cast<double>(s.input_bytes - samples[0].input_bytes);
+    const double copied = static_cast<double>(s.copied_in_bytes - samples[0].copied_in_bytes);
+    absl::StrAppendFormat(&text, "| %d | %.0f | %.2f | %d | %d | %d | %d | %d | %s | %d |\n",
+                          s.requests, sent / kMib, static_cast<double>(s.resident_bytes) / kMib,
+                          s.staging_bytes, s.queue_depth, s.rejected, s.threads, s.open_fds,
+                          sent > 0 ? absl::StrFormat("%.4f", copied / sent) : "–",
+                          s.copied_out_bytes);
+  }
+  return text;
+}
 
 class Soak {
  public:
@@ -65,44 +195,48 @@ class Soak {
   absl::Status Run();
 
  private:
-  using Work = absl::FunctionRef<absl::Status(SoakConnection*, int index)>;
+  using Work = absl::FunctionRef<absl::Status(Caller*, int index)>;
 
   absl::Status Start();
-  // On every connection at once.
+  // By every caller at once.
   absl::Status OnAll(Work work);
   absl::Status Sample();
   // OK when nothing was left behind and memory does not grow.
   absl::Status Judge() const;
 
   const SoakOptions options_;
-  std::vector<char> data_;
-  SocketFolder folder_;
-  std::unique_ptr<BenchServer> server_;
-  std::vector<std::unique_ptr<SoakConnection>> connections_;
+  client::Tensor data_;
+  std::unique_ptr<testing::ServerProcess> server_;
+  std::vector<std::unique_ptr<Caller>> callers_;
   int64_t requests_ = 0;
   std::vector<SoakSample> samples_;
 };
 
 absl::Status Soak::Start() {
-  data_ = RandomFloats(2 * kLargeRequestBytesMax);
-  const std::vector<std::string> flags =
-      absl::StrSplit(options_.server_flags, ' ', absl::SkipEmpty());
-  ASSIGN_OR_RETURN(server_, StartWarpcalld(folder_, {options_.warpcalld, flags}));
-  for (int i = 0; i < kConnections; ++i)
-    connections_.push_back(std::make_unique<SoakConnection>(
-        SoakConnectionOptions{.address = server_->address(Transport::kTcp),
-                              .device = options_.device,
-                              .data = data_,
-                              .seed = options_.seed + static_cast<uint64_t>(i)}));
+  std::mt19937_64 random(options_.seed);
+  ASSIGN_OR_RETURN(data_, cli::RandomTensor({DataType::kFloat32, {2 * kLarge.elements_max}},
+                                            cli::Distribution::kNormal, &random));
+  std::vector<std::string> flags = {"--log_level=warning"};
+  for (absl::string_view flag : absl::StrSplit(options_.server_flags, ' ', absl::SkipEmpty()))
+    flags.emplace_back(flag);
+  server_ = std::make_unique<testing::ServerProcess>(flags);
+  if (server_->address().empty()) return absl::UnavailableError("warpcalld did not start");
+  std::shared_ptr<client::Client> client;
+  for (uint64_t i = 0; i < kCallers; ++i) {
+    if (i % kCallersPerConnection == 0)
+      client = std::make_shared<client::Client>(
+          server_->address(),
+          client::ClientOptions{.retry = {.attempts_max = 1}, .timeout = kCallTimeout});
+    callers_.push_back(std::make_unique<Caller>(client, options_, options_.seed + i));
+  }
   return absl::OkStatus();
 }
 
 absl::Status Soak::OnAll(Work work) {
-  std::vector<absl::Status> statuses(connections_.size());
+  std::vector<absl::Status> statuses(kCallers);
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < connections_.size(); ++i)
-    threads.emplace_back(
-        [&, i] { statuses[i] = work(connections_[i].get(), static_cast<int>(i)); });
+  for (int i = 0; i < kCallers; ++i)
+    threads.emplace_back([&, i] { statuses[i] = work(callers_[i].get(), i); });
   for (std::thread& thread : threads) thread.join();
   absl::Status first;
   for (const absl::Status& status : statuses) first.Update(status);
@@ -110,19 +244,34 @@ absl::Status Soak::OnAll(Work work) {
 }
 
 absl::Status Soak::Sample() {
-  SoakSample sample;
-  ASSIGN_OR_RETURN(sample, TakeSample(*server_));
-  sample.requests = requests_;
-  for (const auto& connection : connections_) sample.input_bytes += connection->input_bytes();
+  const auto sum = [&](const char* name, const std::vector<std::string>& labels = {}) {
+    return static_cast<int64_t>(server_->Sum(name, labels));
+  };
+  SoakSample sample = {.requests = requests_};
+  for (const auto& caller : callers_) sample.input_bytes += caller->input_bytes();
+  const absl::Time deadline = absl::Now() + kRestTimeout;
+  do {
+    sample.staging_bytes = sum("warpcall_staging_bytes", {"state=\"used\""});
+  } while (sample.staging_bytes > 0 && absl::Now() < deadline);
+  sample.queue_depth = sum("warpcall_queue_depth");
+  sample.rejected = sum("warpcall_rejected_total");
+  sample.open_fds = sum("process_open_fds");
+  sample.threads = sum("process_threads");
+  sample.copied_in_bytes = sum("warpcall_host_copy_bytes_total", {"where=\"copy_in\""});
+  sample.copied_out_bytes = sum("warpcall_host_copy_bytes_total", {"where=\"copy_out\""});
+  sample.resident_bytes = server_->ResidentBytes();
   samples_.push_back(sample);
-  return absl::OkStatus();
+  if (sample.threads > 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("no metrics at ", server_->metrics_address()));
 }
 
 absl::Status Soak::Run() {
   using SteadyClock = std::chrono::steady_clock;
   RETURN_IF_ERROR(Start());
   for (int round = 0; round < kLargestRounds; ++round)
-    RETURN_IF_ERROR(OnAll([](SoakConnection* one, int) { return one->RunLargest(); }));
+    RETURN_IF_ERROR(OnAll([&](Caller* one, int i) {
+      return i % kCallersPerConnection == 0 ? one->RunLargest(data_) : absl::OkStatus();
+    }));
   RETURN_IF_ERROR(Sample());
   const int64_t large = options_.sample_requests / kSmallPerLarge;
   const int64_t small = large * kSmallPerLarge;
@@ -133,13 +282,13 @@ absl::Status Soak::Run() {
     return std::chrono::duration<double>(SteadyClock::now() - begin).count();
   };
   while (seconds() < options_.seconds && static_cast<double>(requests_) < requests_max) {
-    RETURN_IF_ERROR(OnAll([&](SoakConnection* one, int i) {
-      // Fewer large requests than connections: each has them in its turn.
-      const auto turn = (i + static_cast<int64_t>(samples_.size())) % kConnections;
+    RETURN_IF_ERROR(OnAll([&](Caller* one, int i) {
+      // Fewer large requests than callers: each has them in its turn.
+      const auto turn = (i + static_cast<int64_t>(samples_.size())) % kCallers;
       const auto share = [turn](int64_t all) {
-        return all * (turn + 1) / kConnections - all * turn / kConnections;
+        return all * (turn + 1) / kCallers - all * turn / kCallers;
       };
-      return one->Run(share(small), share(large));
+      return one->Run(data_, share(small), share(large));
     }));
     requests_ += small + large;
     RETURN_IF_ERROR(Sample());
@@ -148,13 +297,16 @@ absl::Status Soak::Run() {
   const std::string text = absl::StrFormat(
       "%s\n%d requests, one in %d of 1 to 64 MiB, in %.0f s (%.0f/s), seed %u; at most %.0f MiB "
       "were resident\n",
-      SamplesTable(samples_, kTableLines), requests_, small / large + 1, took_seconds,
+      SamplesTable(samples_), requests_, small / large + 1, took_seconds,
       static_cast<double>(requests_) / took_seconds, options_.seed,
-      static_cast<double>(server_->ResidentBytesPeak()) / kMib);
+      static_cast<double>(server_->PeakResidentBytes()) / kMib);
   std::fputs(text.c_str(), stdout);
-  connections_.clear();
+  callers_.clear();
   RETURN_IF_ERROR(Judge());
-  return server_->Stop();
+  if (const int status = server_->Stop(); status != 0)
+    return absl::InternalError(
+        absl::StrCat("the server ended with status ", status, ": ", server_->log()));
+  return absl::OkStatus();
 }
 
 absl::Status Soak::Judge() const {
@@ -193,7 +345,6 @@ absl::Status Soak::Judge() const {
 }
 
 int Main(int argc, char** argv) {
-  BecomeServerIfAsked(argc, argv);
   SoakOptions options;
   CLI::App app("An hour's worth of requests for warpcalld, or a part of it: is its memory flat?",
                "warpcall_soak_bench");
@@ -207,8 +358,6 @@ int Main(int argc, char** argv) {
                  "one large request belongs to each")
       ->check(CLI::Range(kSmallPerLarge, kHourSmallRequests));
   app.add_option("--device", options.device, "Device of warpcalld; empty: its choice");
-  app.add_option("--warpcalld", options.warpcalld, "The server's program")
-      ->check(CLI::ExistingFile);
   app.add_option("--server_flags", options.server_flags,
                  "More flags for warpcalld, separated by blanks");
   app.add_option("--seed", options.seed, "Of sizes and order; drawn when it is not given");

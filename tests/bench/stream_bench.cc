@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@
 #include "client/cpp/client.h"
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
-#include "tests/bench/transport_server.h"
+#include "tests/e2e/server_process.h"
 
 namespace warpcall::bench {
 namespace {
@@ -62,13 +61,11 @@ class Receiver {
 };
 
 absl::Status Measure(const std::string& kernel, int64_t bytes) {
-  const SocketFolder folder;
-  ASSIGN_OR_RETURN(const std::unique_ptr<BenchServer> server,
-                   StartWarpcalld(folder, {DefaultWarpcalld(), {}}));
-  client::Client client(server->address(Transport::kTcp));
+  testing::ServerProcess server({"--log_level=warning"});
+  client::Client client(server.address());
   const auto small = client.Gelu(client::Tensor::FromFloats({4}, {1, 2, 3, 4}));
   RETURN_IF_ERROR(small.status());
-  const int64_t before = server->ResidentBytes();
+  const int64_t before = server.ResidentBytes();
   Receiver receiver(kernel);
   client::StreamCall call;
   call.kernel = kernel;
@@ -88,18 +85,20 @@ absl::Status Measure(const std::string& kernel, int64_t bytes) {
   RETURN_IF_ERROR(result.status());
   if (receiver.bytes() != bytes)
     return absl::DataLossError(absl::StrCat(receiver.bytes(), " bytes came of ", bytes));
-  const int64_t grown = server->ResidentBytesPeak() - before;
+  const int64_t grown = server.PeakResidentBytes() - before;
   const double seconds = absl::ToDoubleSeconds(result->wall);
   std::printf("| %s on %s | %.1f | %.2f | %.2f | %lld | %s |\n", kernel.c_str(),
               result->device.c_str(), static_cast<double>(bytes) / (1 << 30), seconds,
               static_cast<double>(bytes) / seconds / 1e9, static_cast<long long>(grown >> 20),
               grown <= kResidentBytesMax ? "yes" : "NO");
   std::fflush(stdout);
-  return server->Stop();
+  if (const int status = server.Stop(); status != 0)
+    return absl::InternalError(
+        absl::StrCat("the server ended with status ", status, ": ", server.log()));
+  return absl::OkStatus();
 }
 
 int Main(int argc, char** argv) {
-  BecomeServerIfAsked(argc, argv);
   const double gib = argc > 1 ? std::atof(argv[1]) : 4;
   const int64_t bytes = static_cast<int64_t>(gib * (1 << 30)) / 4 * 4;
   std::printf(

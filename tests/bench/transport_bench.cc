@@ -6,13 +6,16 @@
 //
 // Latencies are a client's, server CPU that of the server's process (workers of several GPUs not
 // counted). No exit status depends on timings: 1 says that a call failed or an answer was wrong.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,20 +26,21 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/load/random_tensor.h"
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
-#include "tests/bench/transport_bars.h"
-#include "tests/bench/transport_caller.h"
 #include "tests/bench/transport_echo.h"
 #include "tests/bench/transport_measure.h"
-#include "tests/bench/transport_options.h"
-#include "tests/bench/transport_server.h"
-#include "tests/bench/transport_stripe.h"
 #include "tests/bench/transport_table.h"
+#include "tests/client/temp_folder.h"
+#include "tests/e2e/child_process.h"
+#include "tests/e2e/server_process.h"
 
 namespace warpcall::bench {
 namespace {
 
+constexpr int kUsageError = 2;
 constexpr double kMib = 1 << 20;
 // What may be resident for a byte on its way: around the protobuf echo four copies of request and
 // response, two at each end, and as much again that malloc keeps in the servers whose turn is over.
@@ -54,10 +58,36 @@ double AvailableMib() {
   return 0;
 }
 
+const std::map<std::string, Transport> kTransports = {{"tcp", Transport::kTcp},
+                                                      {"unix", Transport::kUnix}};
+const std::map<std::string, ContenderKind> kContenders = {
+    {"echo", ContenderKind::kEcho},
+    {"echo_defaults", ContenderKind::kEchoDefaults},
+    {"echo_queues", ContenderKind::kEchoQueues},
+    {"protobuf", ContenderKind::kProtobuf},
+    {"raw", ContenderKind::kRaw},
+    {"library", ContenderKind::kLibrary}};
+
+struct TransportOptions {
+  std::vector<uint64_t> sizes = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20};
+  std::vector<int> connections = {1, 4, 8, 32};
+  std::vector<Transport> transports = {Transport::kTcp, Transport::kUnix};
+  std::vector<std::string> kernels = {"identity", "gelu"};
+  std::vector<ContenderKind> contenders = {ContenderKind::kEcho, ContenderKind::kEchoDefaults,
+                                           ContenderKind::kProtobuf, ContenderKind::kRaw,
+                                           ContenderKind::kLibrary};
+  double seconds = 2;
+  int64_t in_flight_mib = 4096;
+  std::string device = {};
+  std::string server_flags = {};
+  std::string echo_arguments = {};  // NAME=VALUE,... for kEchoDefaults
+  std::string json_path = {};
+  bool benchmarks_md = false;
+};
+
 class TransportBench {
  public:
-  TransportBench(std::string program, TransportOptions options)
-      : program_(std::move(program)), options_(std::move(options)) {}
+  explicit TransportBench(TransportOptions options) : options_(std::move(options)) {}
 
   absl::Status Run();
 
@@ -68,63 +98,82 @@ class TransportBench {
   absl::Status MeasurePoint(const Point& point);
   // "" when the point can be measured.
   std::string SkipReason(const Point& point) const;
-  absl::Status JudgeAll();
   absl::Status WriteJson() const;
+  // What a server is to listen on: any free TCP port of loopback, and a Unix socket `name`.
+  std::string ListenAddresses(const std::string& name) const {
+    return absl::StrCat("127.0.0.1:0,unix:", folder_.Path(name));
+  }
 
-  const std::string program_;  // this one, for echoes
   const TransportOptions options_;
-  std::vector<char> data_;
+  client::Tensor data_;
   double in_flight_mib_max_ = 0;
-  SocketFolder folder_;
-  std::map<ContenderKind, std::unique_ptr<BenchServer>> echoes_;
-  std::unique_ptr<BenchServer> warpcalld_;
+  const testing::TempFolder folder_;
+  std::map<ContenderKind, std::unique_ptr<testing::ChildProcess>> echoes_;
+  std::unique_ptr<testing::ServerProcess> warpcalld_;
   std::string device_;  // that warpcalld chose
-  bool on_gpu_ = false;
   Results results_;
   std::vector<std::string> skipped_;
-  std::vector<Bar> bars_;
 };
 
+// Of "TCP,unix:PATH", or of a line that ends with it.
+std::string AddressOf(const std::string& served, Transport transport) {
+  const std::pair<std::string, std::string> both =
+      absl::StrSplit(served.substr(served.rfind(' ') + 1), absl::MaxSplits(',', 1));
+  return transport == Transport::kTcp ? both.first : both.second;
+}
+
 absl::Status TransportBench::Run() {
-  data_ = RandomFloats(*std::max_element(options_.sizes.begin(), options_.sizes.end()));
+  const uint64_t bytes = *std::max_element(options_.sizes.begin(), options_.sizes.end());
+  std::mt19937_64 random(std::random_device{}());
+  ASSIGN_OR_RETURN(
+      data_, cli::RandomTensor({DataType::kFloat32, {static_cast<int64_t>(bytes / sizeof(float))}},
+                               cli::Distribution::kNormal, &random));
   in_flight_mib_max_ = std::min(static_cast<double>(options_.in_flight_mib),
                                 AvailableMib() / kResidentPerByteOnItsWay);
   RETURN_IF_ERROR(StartServers());
   RETURN_IF_ERROR(FindDevice());
-  std::printf("warpcalld on %s, %u cores, %g s of each contender at each point\n\n",
-              device_.c_str(), std::thread::hardware_concurrency(), options_.seconds);
+  // BENCHMARKS.md takes what is on stdout as it is.
+  std::fprintf(options_.benchmarks_md ? stderr : stdout,
+               "warpcalld on %s, %u cores, %g s of each contender at each point\n\n",
+               device_.c_str(), std::thread::hardware_concurrency(), options_.seconds);
   RETURN_IF_ERROR(MeasureAll());
-  RETURN_IF_ERROR(JudgeAll());
   RETURN_IF_ERROR(WriteJson());
-  return warpcalld_->Stop();
-}
-
-absl::Status TransportBench::StartServers() {
-  const std::pair<ContenderKind, const char*> kEchoes[] = {
-      {ContenderKind::kEcho, "raw"},
-      {ContenderKind::kEchoDefaults, "defaults"},
-      {ContenderKind::kEchoQueues, "queues"},
-      {ContenderKind::kProtobuf, "protobuf"}};
-  for (const auto& [kind, name] : kEchoes) {
-    ASSIGN_OR_RETURN(echoes_[kind],
-                     BenchServer::Start({program_, "--serve_echo", name,
-                                         folder_.ListenAddresses(name), options_.echo_arguments}));
-  }
-  // Room for all that may be on its way, so that no request is refused.
-  std::vector<std::string> flags = {absl::StrCat("--staging_mib=", options_.in_flight_mib),
-                                    absl::StrCat("--queue_mib=", options_.in_flight_mib)};
-  flags.insert(flags.end(), options_.server_flags.begin(), options_.server_flags.end());
-  ASSIGN_OR_RETURN(warpcalld_, StartWarpcalld(folder_, {options_.warpcalld, flags}));
+  if (const int status = warpcalld_->Stop(); status != 0)
+    return absl::InternalError(
+        absl::StrCat("the server ended with status ", status, ": ", warpcalld_->log()));
   return absl::OkStatus();
 }
 
+absl::Status TransportBench::StartServers() {
+  const std::string own_program = std::filesystem::read_symlink("/proc/self/exe").string();
+  for (const auto& [name, kind] : kContenders) {
+    if (!IsEcho(kind) && kind != ContenderKind::kProtobuf) continue;
+    auto& echo = echoes_[kind];
+    echo = std::make_unique<testing::ChildProcess>(
+        std::vector<std::string>{own_program, "--serve_echo", name, ListenAddresses(name),
+                                 options_.echo_arguments},
+        "");
+    if (echo->first_line().empty())
+      return absl::UnavailableError(absl::StrCat("the server of ", name, " did not start"));
+  }
+  // Room for all that may be on its way, so that no request is refused.
+  std::vector<std::string> flags = {absl::StrCat("--listen=", ListenAddresses("warpcalld")),
+                                    absl::StrCat("--staging_mib=", options_.in_flight_mib),
+                                    absl::StrCat("--queue_mib=", options_.in_flight_mib),
+                                    "--log_level=warning"};
+  for (absl::string_view flag : absl::StrSplit(options_.server_flags, ' ', absl::SkipEmpty()))
+    flags.emplace_back(flag);
+  warpcalld_ = std::make_unique<testing::ServerProcess>(flags);
+  if (!warpcalld_->address().empty()) return absl::OkStatus();
+  return absl::UnavailableError("warpcalld did not start");
+}
+
 absl::Status TransportBench::FindDevice() {
-  client::Client client(warpcalld_->address(Transport::kTcp));
+  client::Client client(AddressOf(warpcalld_->address(), Transport::kTcp));
   absl::StatusOr<client::Result> result =
       client.Gelu(client::Tensor::FromFloats({1}, {0.5f}), "tanh", {.device = options_.device});
   if (!result.ok()) return result.status();
   device_ = result->device;
-  on_gpu_ = absl::StartsWith(device_, "cuda");
   return absl::OkStatus();
 }
 
@@ -140,9 +189,18 @@ std::string TransportBench::SkipReason(const Point& point) const {
 
 absl::Status TransportBench::MeasurePoint(const Point& point) {
   std::vector<Seat> seats;
-  for (const Contender& contender : options_.contenders) {
-    const auto echo = echoes_.find(contender.kind);
-    seats.push_back({contender, echo == echoes_.end() ? warpcalld_.get() : echo->second.get()});
+  for (const ContenderKind kind : options_.contenders) {
+    const auto echo = echoes_.find(kind);
+    const bool own = echo == echoes_.end();
+    const std::string& served = own ? warpcalld_->address() : echo->second->first_line();
+    const pid_t pid = own ? warpcalld_->pid() : echo->second->pid();
+    const auto add = [&](const std::string& kernel) {
+      seats.push_back({{kind, kernel}, AddressOf(served, point.transport), pid});
+    };
+    if (kind == ContenderKind::kRaw)
+      for (const std::string& kernel : options_.kernels) add(kernel);
+    else
+      add(own ? "identity" : "");
   }
   std::vector<Figures> figures;
   ASSIGN_OR_RETURN(figures, Measure(seats, {.point = point,
@@ -177,25 +235,8 @@ absl::Status TransportBench::MeasureAll() {
     }
   }
   if (options_.benchmarks_md) std::printf("%s", BenchmarksTable(results_).c_str());
-  for (const std::string& reason : skipped_) std::printf("\n%s\n", reason.c_str());
-  return absl::OkStatus();
-}
-
-absl::Status TransportBench::JudgeAll() {
-  bars_ = JudgeBars(results_, on_gpu_);
-  const bool wanted =
-      data_.size() >= kStripedBytes &&
-      std::count(options_.kernels.begin(), options_.kernels.end(), "gelu") > 0 &&
-      std::count(options_.transports.begin(), options_.transports.end(), Transport::kTcp) > 0;
-  if (wanted) {
-    Bar bar;
-    ASSIGN_OR_RETURN(bar, JudgeStriping({.server = warpcalld_.get(),
-                                         .device = options_.device,
-                                         .data = data_,
-                                         .on_gpu = on_gpu_}));
-    bars_.push_back(std::move(bar));
-  }
-  std::printf("\n%s", BarsText(bars_).c_str());
+  for (const std::string& reason : skipped_)
+    std::fprintf(options_.benchmarks_md ? stderr : stdout, "\n%s\n", reason.c_str());
   return absl::OkStatus();
 }
 
@@ -204,8 +245,7 @@ absl::Status TransportBench::WriteJson() const {
   const nlohmann::json json = {
       {"device", device_},           {"cores", std::thread::hardware_concurrency()},
       {"seconds", options_.seconds}, {"server_flags", options_.server_flags},
-      {"rows", ToJson(results_)},    {"skipped", skipped_},
-      {"bars", ToJson(bars_)}};
+      {"rows", ToJson(results_)},    {"skipped", skipped_}};
   std::ofstream file(options_.json_path);
   file << json.dump(2) << "\n";
   file.flush();
@@ -213,16 +253,80 @@ absl::Status TransportBench::WriteJson() const {
   return absl::UnavailableError(absl::StrCat("cannot write ", options_.json_path));
 }
 
+std::string CheckFloats(const std::string& bytes) {
+  const uint64_t value = std::stoull(bytes);
+  if (value >= sizeof(float) && value % sizeof(float) == 0) return "";
+  return absl::StrCat(bytes, " bytes are not one or more float32");
+}
+
+void AddOptions(CLI::App* app, TransportOptions* options) {
+  app->option_defaults()->always_capture_default();
+  app->add_option("--sizes", options->sizes, "Bytes of the tensor: 64,4KiB,1MiB")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CheckFloats);
+  app->add_option("--connections", options->connections, "Connections, each a closed loop")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  app->add_option("--transports", options->transports, "tcp, unix")
+      ->delimiter(',')
+      ->default_str("tcp,unix")
+      ->transform(CLI::CheckedTransformer(kTransports));
+  app->add_option("--kernels", options->kernels, "What warpcalld runs: identity, gelu")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"identity", "gelu"}));
+  app->add_option(
+         "--contenders", options->contenders,
+         "echo, echo_defaults, echo_queues, protobuf, raw (ByteBuffers to warpcalld), library (the "
+         "client library, identity)")
+      ->delimiter(',')
+      ->default_str("echo,echo_defaults,protobuf,raw,library")
+      ->transform(CLI::CheckedTransformer(kContenders));
+  app->add_option("--seconds", options->seconds, "Of each contender at each point")
+      ->check(CLI::Range(0.01, 3600.0));
+  app->add_option("--in_flight_mib", options->in_flight_mib,
+                  "Points with more bytes of requests and responses on their way are skipped")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app->add_option("--device", options->device, "Device of warpcalld; empty: its choice");
+  app->add_option("--server_flags", options->server_flags,
+                  "More flags for warpcalld, separated by blanks");
+  app->add_option("--echo_arguments", options->echo_arguments,
+                  "NAME=VALUE,...: integer channel arguments of gRPC for echo_defaults");
+  app->add_option("--json", options->json_path, "Write the results to this file, too");
+  app->add_flag(
+      "--benchmarks_md", options->benchmarks_md,
+      "Print the table of BENCHMARKS.md: one and eight connections, and a Unix socket's p50");
+}
+
+// Smaller sets where the command line names none.
+void Shorten(const CLI::App& app, bool quick, TransportOptions* options) {
+  if ((quick || options->benchmarks_md) && app.count("--connections") == 0)
+    options->connections = {1, kBenchmarksConnections};
+  if (!quick) return;
+  if (app.count("--sizes") == 0) options->sizes = {64, 4 << 10, 1 << 20, 16 << 20};
+  if (app.count("--transports") == 0 && !options->benchmarks_md)
+    options->transports = {Transport::kTcp};
+  if (app.count("--seconds") == 0) options->seconds = 0.4;
+}
+
 int Main(int argc, char** argv) {
   if (argc == 5 && std::strcmp(argv[1], "--serve_echo") == 0)
     ServeEcho({argv[2], argv[3], argv[4]});
-  BecomeServerIfAsked(argc, argv);
   TransportOptions options;
-  options.warpcalld = DefaultWarpcalld();
-  int exit_status = 0;
-  if (!ParseOptions(argc, argv, &options, &exit_status)) return exit_status;
-  TransportBench bench(OwnProgram(), std::move(options));
-  const absl::Status status = bench.Run();
+  bool quick = false;
+  CLI::App app(
+      "What the data path costs against gRPC itself: echoes and warpcalld, each in a process of "
+      "its own, taking turns.",
+      "warpcall_transport_bench");
+  AddOptions(&app, &options);
+  app.add_flag("--quick", quick, "Fewer and shorter points: less than a minute");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  Shorten(app, quick, &options);
+  const absl::Status status = TransportBench(std::move(options)).Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;

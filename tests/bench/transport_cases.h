@@ -2,18 +2,17 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 namespace warpcall::bench {
 
-enum class Transport : uint8_t { kTcp, kUnix };
+enum class Transport : int { kTcp, kUnix };
 
 constexpr const char* TransportName(Transport transport) {
   return transport == Transport::kTcp ? "TCP" : "Unix";
 }
 
-enum class ContenderKind : uint8_t {
+enum class ContenderKind : int {
   kEcho,          // a ByteBuffer, sent back: gRPC and nothing else, read in warpcalld's chunks
   kEchoDefaults,  // the same with gRPC's own channel arguments, or those of --echo_arguments
   kEchoQueues,    // kEcho's, on completion queues with a thread each instead of callbacks

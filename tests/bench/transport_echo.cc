@@ -1,8 +1,6 @@
 #include "tests/bench/transport_echo.h"
 
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
-#include <sys/prctl.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -89,7 +87,7 @@ class QueueCall {
 };
 
 void AddArguments(const EchoOptions& options, grpc::ServerBuilder* builder) {
-  if (options.kind != "defaults") {
+  if (options.kind != "echo_defaults") {
     builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytesMax);
     return;
   }
@@ -109,7 +107,6 @@ void AddArguments(const EchoOptions& options, grpc::ServerBuilder* builder) {
 }  // namespace
 
 void ServeEcho(const EchoOptions& options) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   RawEcho raw;
   ProtobufEcho protobuf;
   QueueEcho queue_echo;
@@ -119,12 +116,12 @@ void ServeEcho(const EchoOptions& options) {
   AddArguments(options, &builder);
   if (options.kind == "protobuf")
     builder.RegisterService(&protobuf);
-  else if (options.kind == "queues")
+  else if (options.kind == "echo_queues")
     builder.RegisterService(&queue_echo);
   else
     builder.RegisterService(&raw);
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
-  const unsigned threads = options.kind == "queues" ? std::thread::hardware_concurrency() : 0;
+  const unsigned threads = options.kind == "echo_queues" ? std::thread::hardware_concurrency() : 0;
   for (unsigned i = 0; i < threads; ++i) queues.push_back(builder.AddCompletionQueue());
   std::vector<std::string> served = absl::StrSplit(options.addresses, ',');
   std::vector<int> ports(served.size(), 0);

@@ -2,11 +2,14 @@
 
 #include <chrono>
 #include <latch>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "tests/bench/transport_caller.h"
+#include "tests/e2e/children.h"
 
 namespace warpcall::bench {
 namespace {
@@ -25,14 +28,21 @@ absl::Status Named(const absl::Status& status, const Contender& contender) {
                       absl::StrCat(ContenderName(contender), ": ", status.message()));
 }
 
+// What `contender` sends at the point.
+client::Call CallOf(const Contender& contender, const MeasureOptions& options) {
+  const int64_t elements = static_cast<int64_t>(options.point.bytes / sizeof(float));
+  return {.kernel = contender.kernel,
+          .inputs = {client::Tensor(DataType::kFloat32, {elements},
+                                    options.data.data().first(options.point.bytes),
+                                    options.data.owner())},
+          .options = {.device = options.device}};
+}
+
 absl::StatusOr<Callers> Connect(const Seat& seat, const MeasureOptions& options) {
   Callers callers;
   for (int i = 0; i < options.point.connections; ++i) {
-    std::unique_ptr<Caller> caller;
-    ASSIGN_OR_RETURN(caller, NewCaller({.contender = seat.contender,
-                                        .address = seat.server->address(options.point.transport),
-                                        .device = options.device,
-                                        .data = options.data.first(options.point.bytes)}));
+    ASSIGN_OR_RETURN(std::unique_ptr<Caller> caller, NewCaller({seat.contender.kind, seat.address,
+                                                                CallOf(seat.contender, options)}));
     callers.push_back(std::move(caller));
   }
   RETURN_IF_ERROR(callers[0]->Verify());
@@ -41,46 +51,41 @@ absl::StatusOr<Callers> Connect(const Seat& seat, const MeasureOptions& options)
 
 // What one caller does in a round: calls, at least one, until the time is over.
 struct Loop {
-  Caller* caller;
-  double seconds;
-  std::vector<double> latencies_us = {};
-  absl::Status status = {};
+  cli::LatencyHistogram latencies;
+  absl::Status status;
 
-  void Run() {
+  void Run(Caller* caller, double seconds) {
     const auto begin = SteadyClock::now();
     for (auto end = begin;
          status.ok() && (end == begin || Seconds(end - begin).count() < seconds);) {
       const auto start = SteadyClock::now();
       status = caller->Call();
       end = SteadyClock::now();
-      latencies_us.push_back(Seconds(end - start).count() * 1e6);
+      latencies.Record(std::chrono::nanoseconds(end - start).count());
     }
   }
 };
 
 // All callers at once, each on a thread; adds to `tally`.
-absl::Status RunRound(const Callers& callers, const BenchServer& server, double seconds,
-                      Tally* tally) {
-  std::vector<Loop> loops;
-  for (const auto& caller : callers) loops.push_back({caller.get(), seconds});
+absl::Status RunRound(const Callers& callers, const Seat& seat, double seconds, Tally* tally) {
+  std::vector<Loop> loops(callers.size());
   std::latch start(static_cast<std::ptrdiff_t>(loops.size()) + 1);
   std::vector<std::thread> threads;
-  for (Loop& loop : loops) {
-    threads.emplace_back([&loop, &start] {
+  for (size_t i = 0; i < loops.size(); ++i) {
+    threads.emplace_back([&, i] {
       start.arrive_and_wait();
-      loop.Run();
+      loops[i].Run(callers[i].get(), seconds);
     });
   }
-  const double cpu_seconds = server.CpuSeconds();
+  const double cpu_seconds = testing::CpuSecondsOf(seat.pid);
   start.arrive_and_wait();
   const auto begin = SteadyClock::now();
   for (std::thread& thread : threads) thread.join();
   tally->wall_seconds += Seconds(SteadyClock::now() - begin).count();
-  tally->server_cpu_seconds += server.CpuSeconds() - cpu_seconds;
+  tally->server_cpu_seconds += testing::CpuSecondsOf(seat.pid) - cpu_seconds;
   for (const Loop& loop : loops) {
     RETURN_IF_ERROR(loop.status);
-    tally->latencies_us.insert(tally->latencies_us.end(), loop.latencies_us.begin(),
-                               loop.latencies_us.end());
+    tally->latencies.Merge(loop.latencies);
   }
   return absl::OkStatus();
 }
@@ -97,7 +102,7 @@ absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
   }
   std::vector<Tally> tallies(seats.size());
   const auto run_round = [&](size_t seat, double seconds, Tally* tally) {
-    const absl::Status status = RunRound(callers[seat], *seats[seat].server, seconds, tally);
+    const absl::Status status = RunRound(callers[seat], seats[seat], seconds, tally);
     return status.ok() ? status : Named(status, seats[seat].contender);
   };
   const double round_seconds = options.seconds / kRounds;
@@ -117,7 +122,24 @@ absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
     }
   }
   std::vector<Figures> figures;
-  for (Tally& tally : tallies) figures.push_back(Summarize(std::move(tally), options.point.bytes));
+  for (const Tally& tally : tallies) figures.push_back(Summarize(tally, options.point.bytes));
+  return figures;
+}
+
+Figures Summarize(const Tally& tally, size_t bytes) {
+  const auto percentile_us = [&](double fraction) {
+    return static_cast<double>(tally.latencies.Percentile(fraction)) * 1e-3;
+  };
+  Figures figures;
+  figures.requests = tally.latencies.Count();
+  figures.p50_us = percentile_us(0.5);
+  figures.p99_us = percentile_us(0.99);
+  figures.p999_us = percentile_us(0.999);
+  if (figures.requests == 0 || tally.wall_seconds <= 0) return figures;
+  const auto requests = static_cast<double>(figures.requests);
+  figures.requests_per_second = requests / tally.wall_seconds;
+  figures.gigabytes_per_second = figures.requests_per_second * static_cast<double>(bytes) * 1e-9;
+  figures.server_cpu_us = tally.server_cpu_seconds / requests * 1e6;
   return figures;
 }
 

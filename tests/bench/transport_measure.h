@@ -2,35 +2,49 @@
 // all alike.
 #pragma once
 
-#include <memory>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "tests/bench/transport_caller.h"
+#include "client/cli/load/latency_histogram.h"
+#include "client/cpp/tensor.h"
 #include "tests/bench/transport_cases.h"
-#include "tests/bench/transport_server.h"
-#include "tests/bench/transport_stats.h"
+#include "tests/bench/transport_table.h"
 
 namespace warpcall::bench {
 
-// A contender and the server that it calls, which outlives the measurement.
+// A contender and the server that it calls.
 struct Seat {
   Contender contender;
-  const BenchServer* server;
+  std::string address;
+  pid_t pid;
 };
 
 struct MeasureOptions {
   Point point;
-  double seconds = 2;           // of each contender; a little longer when calls are long
-  std::string device = {};      // of warpcalld; empty: its choice
-  absl::Span<const char> data;  // at least point.bytes of float32
+  double seconds = 2;        // of each contender; a little longer when calls are long
+  std::string device = {};   // of warpcalld; empty: its choice
+  client::Tensor data = {};  // float32 of one dimension, of which the first point.bytes are sent
 };
 
 // Figures in the order of `seats`. Each contender's answer is verified first. An error names the
 // contender.
 absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
                                              const MeasureOptions& options);
+
+// What the rounds of one contender at one point gave.
+struct Tally {
+  cli::LatencyHistogram latencies;
+  double wall_seconds = 0;        // of the rounds together
+  double server_cpu_seconds = 0;  // spent by the server's process meanwhile
+};
+
+// `bytes`: of a request's tensor, and of its answer's.
+Figures Summarize(const Tally& tally, size_t bytes);
 
 }  // namespace warpcall::bench

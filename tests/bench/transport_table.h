@@ -1,6 +1,8 @@
 // Results of the transport benchmark, and their tables.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -8,9 +10,18 @@
 
 #include "absl/types/span.h"
 #include "tests/bench/transport_cases.h"
-#include "tests/bench/transport_stats.h"
 
 namespace warpcall::bench {
+
+struct Figures {
+  int64_t requests = 0;
+  double p50_us = 0;  // percentiles within 0.8 %
+  double p99_us = 0;
+  double p999_us = 0;
+  double requests_per_second = 0;
+  double gigabytes_per_second = 0;  // each way
+  double server_cpu_us = 0;         // per request
+};
 
 struct Row {
   Point point;

@@ -1,4 +1,4 @@
-"""What the test runs: warpcalld, Prometheus, and a GPU's metrics from thin air. All on free ports of
+"""What the tests run: warpcalld, Prometheus, and a GPU's metrics from thin air. All on free ports of
 the loopback interface, all ended by the process id that was started."""
 
 import contextlib
@@ -56,11 +56,11 @@ def running(arguments, log):
 
 
 @contextlib.contextmanager
-def warpcalld(binary, folder):
+def warpcalld(binary, folder, *flags):
     """Yields its addresses: for gRPC, for metrics."""
     log = folder / "warpcalld.log"
     arguments = [binary, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
-                 "--lame_duck_seconds=0"]
+                 "--lame_duck_seconds=0", *flags]
     with running(arguments, log) as process:
         def ready():
             if process.poll() is not None:

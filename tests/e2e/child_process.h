@@ -11,7 +11,8 @@ namespace warpcall::testing {
 class ChildProcess {
  public:
   // Starts `words` (program first) with stderr in `log_path` (empty: inherited) and waits for the
-  // first line on its stdout, "" when it ended without one.
+  // first line on its stdout, "" when it ended without one. It ends when the thread that started it
+  // does, however that ends: nothing is left running, and no GPU taken.
   ChildProcess(std::vector<std::string> words, const std::string& log_path);
   // Ends it, the hard way if it still runs.
   ~ChildProcess();

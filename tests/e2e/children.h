@@ -3,9 +3,8 @@
 
 #include <dirent.h>
 #include <sys/types.h>
+#include <time.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -23,15 +22,12 @@ inline std::string ReadProcFile(pid_t pid, const char* name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Time that the process has computed, in hundredths of a second.
-inline int64_t CpuTicksOf(pid_t pid) {
-  const std::string stat = ReadProcFile(pid, "stat");
-  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) rest >> skipped;
-  int64_t user = 0, system = 0;
-  rest >> user >> system;
-  return user + system;
+// User and system time of all of the process's threads since it began; its own children's not.
+inline double CpuSecondsOf(pid_t pid) {
+  clockid_t clock;
+  timespec time = {};
+  if (clock_getcpuclockid(pid, &clock) == 0) clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 // Those that are not forgotten yet, ended ones included.

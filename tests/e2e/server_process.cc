@@ -114,22 +114,23 @@ std::string ServerProcess::log() const {
   return text.str();
 }
 
-int64_t ServerProcess::ResidentBytes() const {
-  std::ifstream file(absl::StrCat("/proc/", process_->pid(), "/statm"));
-  int64_t total_pages = 0, resident_pages = 0;
-  file >> total_pages >> resident_pages;
-  return resident_pages * sysconf(_SC_PAGESIZE);
-}
-
-int64_t ServerProcess::PeakResidentBytes() const {
-  std::ifstream file(absl::StrCat("/proc/", process_->pid(), "/status"));
+int64_t ServerProcess::ProcBytes(const char* name, const char* field) const {
+  std::ifstream file(absl::StrCat("/proc/", pid(), "/", name));
   for (std::string word; file >> word;) {
-    if (word != "VmHWM:") continue;
+    if (word != field) continue;
     int64_t kib = 0;
     file >> kib;
     return kib * 1024;
   }
   return 0;
 }
+
+int64_t ServerProcess::ResidentBytes() const {
+  // Counted page by page; what status and statm say is summed from counters that lag behind on many
+  // cores.
+  return ProcBytes("smaps_rollup", "Rss:");
+}
+
+int64_t ServerProcess::PeakResidentBytes() const { return ProcBytes("status", "VmHWM:"); }
 
 }  // namespace warpcall::testing

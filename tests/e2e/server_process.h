@@ -50,6 +50,7 @@ class ServerProcess {
  private:
   std::pair<int, std::string> Http(const std::string& method, const std::string& path,
                                    const std::string& body) const;
+  int64_t ProcBytes(const char* name, const char* field) const;
 
   std::unique_ptr<ChildProcess> process_;
   std::string address_;

@@ -15,8 +15,7 @@ for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test \
   tests/bin/gpu_observe_test tests/bin/warpcall_row_launcher \
   tests/bin/warpcall_cuda_kernel_bench tests/bin/warpcall_device_path_bench \
   tests/bin/warpcall_transport_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench \
-  tests/bin/warpcall_scrape_bench tests/bin/warpcall_metrics_bench \
-  tests/bin/warpcall_worker_hop_bench; do
+  tests/bin/warpcall_metrics_bench tests/bin/warpcall_worker_hop_bench; do
   strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"
   ldd "$build/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' >>"$out/libraries"
 done
@@ -31,5 +30,5 @@ protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.
 # That machine has nvml.h, which this one need not have.
 cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
 cp tests/gpu/run.sh tests/gpu/{service,workers,fault,inspect}_check.py \
-  tests/differential/differential.py "$out/"
+  tests/differential/differential.py tests/bench/scrape_bench.py tests/deploy/processes.py "$out/"
 du -sh "$out"

@@ -7,6 +7,8 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly logs=${OUT:-$here/logs}
+# Where benchmarks find the programs that they start.
+export WARPCALL_TEST_BIN_DIR=$here/bin
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$logs"
 results=()
@@ -76,7 +78,7 @@ fault() {
 }
 inspect() { TAIL_LINES=250 step inspect python3 "$here/inspect_check.py" "$here" "$logs"; }
 scrape() {
-  TAIL_LINES=40 step scrape "$here/bin/warpcall_scrape_bench" 1 20
+  TAIL_LINES=40 step scrape python3 "$here/scrape_bench.py" "$here/bin" --pairs 20
   TAIL_LINES=20 step metrics "$here/bin/warpcall_metrics_bench"
 }
 path() { TAIL_LINES=40 step path "$here/bin/warpcall_device_path_bench"; }
