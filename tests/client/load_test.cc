@@ -12,26 +12,31 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/subprocess.h"
 #include "tests/client/temp_folder.h"
+#include "tests/e2e/eventually.h"
 #include "tests/programs.h"
 
 namespace warpcall::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using warpcall::testing::EchoInputs;
+using warpcall::testing::Eventually;
 using warpcall::testing::FakeAnswer;
 using warpcall::testing::FakeServer;
 using warpcall::testing::ProgramPath;
 using warpcall::testing::ProgramResult;
+using warpcall::testing::ReadFile;
 using warpcall::testing::RunProgram;
 
 constexpr int64_t kMs = 1'000'000;
@@ -59,9 +64,10 @@ class LoadTest : public ::testing::Test {
     return std::exchange(inputs_, {});
   }
 
-  ProgramResult Load(const std::string& arguments) {
+  ProgramResult Load(const std::string& arguments, const std::string& err_path = "") {
     return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
-                                   ProgramPath("warpcall"), "' load ", arguments));
+                                   ProgramPath("warpcall"), "' load ", arguments),
+                      err_path);
   }
   // Without a warm-up, as JSON.
   json LoadJson(const std::string& arguments, int exit_status = 0) {
@@ -280,10 +286,18 @@ TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
 }
 
 TEST_F(LoadTest, ProgressIsALineASecondOnStderr) {
-  const ProgramResult run = Load("gelu:8 --rate 50 --warmup 0 --duration 1.5");
+  const warpcall::testing::TempFolder folder;
+  const std::string err = folder.Path("err");
+  // The tenth answer comes when the line does.
+  SetAnswer([&](int number, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    if (number == 9) {
+      EXPECT_TRUE(Eventually([&] { return absl::StrContains(ReadFile(err), "s: "); }));
+    }
+    return EchoInputs(request, response);
+  });
+  const ProgramResult run = Load("gelu:8 --warmup 0 --requests 20", err);
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("warpcall: load: 1 s: "));
-  EXPECT_THAT(run.err, HasSubstr("requests/s, p50 "));
+  EXPECT_THAT(run.err, ContainsRegex("warpcall: load: [0-9]+ s: [0-9]+ requests/s, p50 "));
   EXPECT_THAT(run.err, HasSubstr(", 0 errors"));
   EXPECT_THAT(run.out, HasSubstr("SERVER'S TIMES"));
   EXPECT_EQ(Load("gelu:8 --requests 3 --warmup 0").err, "");

@@ -340,7 +340,7 @@ TEST(StripingFailureTest, AListOfKernelsThatNeverComesCostsHalfOfTheTime) {
   Client client(server.address(), Over(2));
   const auto result = client.Execute({.kernel = "elements",
                                       .inputs = {RandomTensor(DataType::kFloat32, {kMiB})},
-                                      .options = {.timeout = absl::Seconds(3)}});
+                                      .options = {.timeout = absl::Seconds(8)}});
   EXPECT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(server.list_kernels(), 1);
   finish.Notify();

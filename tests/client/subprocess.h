@@ -11,7 +11,11 @@ struct ProgramResult {
   std::string err;
 };
 
-// `command` is a line for the shell, without redirections.
-ProgramResult RunProgram(const std::string& command);
+// `command` is a line for the shell, without redirections. `err_path`, unless empty: where what it
+// says on stderr can be read while it runs.
+ProgramResult RunProgram(const std::string& command, const std::string& err_path = "");
+
+// All of a file; "" when there is none.
+std::string ReadFile(const std::string& path);
 
 }  // namespace warpcall::testing

@@ -41,6 +41,7 @@ class Gate {
   Gate& operator=(const Gate&) = delete;
 
   void Open() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
 
   // Holds its lane until the gate opens, and then copies `elements` floats.
   v1::ExecuteRequest HeldRequest(int64_t elements = 4) const {

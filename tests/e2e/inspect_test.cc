@@ -2,18 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
+#include "tests/e2e/children.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -36,22 +37,11 @@ v1::BenchmarkRequest BenchmarkOf(const std::string& kernel,
   return request;
 }
 
-// Takes minutes: one thread's triple loop, and the truth's.
-v1::BenchmarkRequest EndlessBenchmark() {
-  v1::BenchmarkRequest request = BenchmarkOf("matmul", {{6000, 6000}, {6000, 6000}});
-  request.add_implementations("manual");
+// Waits until the gate opens.
+v1::BenchmarkRequest HeldBenchmark(const Gate& gate) {
+  v1::BenchmarkRequest request = BenchmarkOf("held", {{4}});
+  (*request.mutable_attributes())["gate"].set_string_value(gate.path());
   return request;
-}
-
-// Processes that the server started and that have not ended.
-int ChildrenOf(pid_t server) {
-  int children = 0;
-  for (const auto& task :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(server) + "/task")) {
-    std::ifstream list(task.path() / "children");
-    for (std::string pid; list >> pid;) ++children;
-  }
-  return children;
 }
 
 // Until the server's own process that measures ceilings after the start has ended: it would be
@@ -59,7 +49,7 @@ int ChildrenOf(pid_t server) {
 void AwaitBandwidths(const ServerProcess& server) {
   EXPECT_TRUE(Eventually([&] {
     return server.Sum("warpcall_device_bandwidth_ceiling_bytes_per_second") > 0 &&
-           ChildrenOf(server.pid()) == 0;
+           ChildrenOf(server.pid()).empty();
   }));
 }
 
@@ -78,7 +68,7 @@ class InspectTest : public ::testing::Test {
     return reply;
   }
 
-  ServerProcess server_;
+  ServerProcess server_{FlagsForHeld()};
   std::shared_ptr<grpc::Channel> channel_ = Connect(server_.address());
   std::unique_ptr<v1::KernelService::Stub> stub_ = v1::KernelService::NewStub(channel_);
 };
@@ -321,15 +311,16 @@ TEST_F(InspectTest, RefusesMessagesThatWouldTakeMuchMemoryToRead) {
 }
 
 TEST_F(InspectTest, OneConnectionDoesNotFillTheQueue) {
+  const Gate gate;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::thread> calls;
   std::atomic<int> refused{0};
   for (int i = 0; i < 12; ++i) {
     grpc::ClientContext* const context =
         contexts.emplace_back(std::make_unique<grpc::ClientContext>()).get();
-    calls.emplace_back([this, context, &refused] {
+    calls.emplace_back([this, context, &gate, &refused] {
       v1::BenchmarkResponse response;
-      refused += stub_->Benchmark(context, EndlessBenchmark(), &response).error_code() ==
+      refused += stub_->Benchmark(context, HeldBenchmark(gate), &response).error_code() ==
                  grpc::RESOURCE_EXHAUSTED;
     });
   }
@@ -346,77 +337,79 @@ TEST_F(InspectTest, OneConnectionDoesNotFillTheQueue) {
   for (std::thread& call : calls) call.join();
 }
 
+// One thread's loop that does not end, and gives way to whatever else there is.
 TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
+  AwaitBandwidths(server_);
   grpc::ClientContext context;
   std::thread benchmark([&] {
+    v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
+    request.add_implementations("endless");
     v1::BenchmarkResponse response;
-    EXPECT_EQ(stub_->Benchmark(&context, EndlessBenchmark(), &response).error_code(),
-              grpc::CANCELLED);
+    EXPECT_EQ(stub_->Benchmark(&context, request, &response).error_code(), grpc::CANCELLED);
   });
-  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 1; }));
-  const auto start = std::chrono::steady_clock::now();
+  pid_t child = -1;
+  EXPECT_TRUE(Eventually([&] {
+    child = ChildWith(server_.pid(), "--inspect=benchmark");
+    return child > 0 && getpriority(PRIO_PROCESS, static_cast<id_t>(child)) >
+                            getpriority(PRIO_PROCESS, static_cast<id_t>(server_.pid()));
+  }));
   for (int i = 0; i < 200; ++i)
     ASSERT_TRUE(Execute(channel_, Request("gelu", {FloatTensor(100'000)})).status.ok());
-  // Alone they take a tenth of a second; sanitized and starved by equals, several.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
-  // And the client's interest is what keeps the process alive.
+  // The client's interest is what keeps the process alive.
   context.TryCancel();
   benchmark.join();
-  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 0; }));
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()).empty(); }));
   EXPECT_TRUE(Benchmark(BenchmarkOf("gelu", {{16}})).status.ok());
 }
 
 TEST_F(InspectTest, ADeadlineEndsABenchmark) {
-  const BenchmarkReply reply = Benchmark(EndlessBenchmark(), std::chrono::milliseconds(500));
+  const Gate gate;
+  const BenchmarkReply reply = Benchmark(HeldBenchmark(gate), std::chrono::milliseconds(500));
   EXPECT_EQ(reply.status.error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 0; }));
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()).empty(); }));
 }
 
-TEST_F(InspectTest, DrainingFinishesWhatRunsAndRefusesMore) {
-  std::atomic<bool> done{false};
-  v1::BenchmarkRequest request = BenchmarkOf("gelu", {{1 << 20}});
-  request.set_iterations(100'000);  // until the rows' time is up, some seconds
-  AwaitBandwidths(server_);
+TEST(Inspect, DrainingFinishesWhatRunsAndRefusesMore) {
+  ServerProcess server(FlagsForHeld({"--drain_seconds=600"}));
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  Gate gate;
+  AwaitBandwidths(server);
   std::thread benchmark([&] {
-    const BenchmarkReply reply = Benchmark(request);
-    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
-    done.store(true);
+    grpc::ClientContext context;
+    v1::BenchmarkResponse response;
+    const grpc::Status status = stub->Benchmark(&context, HeldBenchmark(gate), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.results_size(), 1);
   });
-  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()) == 1; }));
-  server_.Signal(SIGTERM);
-  bool refused = false;
-  EXPECT_TRUE(Eventually([&] {
-    // One that comes before the server refuses would wait for the first to be done.
-    const BenchmarkReply reply =
-        Benchmark(BenchmarkOf("gelu", {{16}}), std::chrono::milliseconds(100));
-    refused = reply.status.error_code() == grpc::UNAVAILABLE;
-    return refused || done.load();
-  }));
-  EXPECT_TRUE(refused) << "the first Benchmark was done before one was refused";
-  EXPECT_EQ(server_.Wait(), 0);
+  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server.pid()).size() == 1; }));
+  server.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
+  grpc::ClientContext context;
+  v1::BenchmarkResponse response;
+  EXPECT_EQ(stub->Benchmark(&context, BenchmarkOf("gelu", {{16}}), &response).error_code(),
+            grpc::UNAVAILABLE);
+  gate.Open();
+  EXPECT_EQ(server.Wait(), 0);
   benchmark.join();
 }
 
 TEST(Inspect, TheServersEndIsTheChilds) {
+  const Gate gate;
   pid_t child = 0;
   std::thread benchmark;
   {
-    ServerProcess server({"--drain_seconds=0.1"});
+    ServerProcess server(FlagsForHeld({"--drain_seconds=0.1"}));
     AwaitBandwidths(server);
     const std::string address = server.address();
-    benchmark = std::thread([address] {
+    benchmark = std::thread([address, &gate] {
       grpc::ClientContext context;
       v1::BenchmarkResponse response;
       const grpc::Status status = v1::KernelService::NewStub(Connect(address))
-                                      ->Benchmark(&context, EndlessBenchmark(), &response);
+                                      ->Benchmark(&context, HeldBenchmark(gate), &response);
       EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
     });
-    EXPECT_TRUE(Eventually([&] { return ChildrenOf(server.pid()) == 1; }));
-    for (const auto& task :
-         std::filesystem::directory_iterator("/proc/" + std::to_string(server.pid()) + "/task")) {
-      std::ifstream list(task.path() / "children");
-      list >> child;
-    }
+    EXPECT_TRUE(
+        Eventually([&] { return (child = ChildWith(server.pid(), "--inspect=benchmark")) > 0; }));
     EXPECT_EQ(server.Stop(), 3);  // what it accepted was not done
     EXPECT_THAT(server.log(), HasSubstr("running=0 streams=0 inspections=1"));
   }

@@ -1,21 +1,25 @@
 #include "server/engine/scheduler.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "server/engine/retry_pushback.h"
+#include "tests/e2e/eventually.h"
 #include "tests/server/engine/scheduler_fixture.h"
+#include "tests/thread_rests.h"
 
 namespace warpcall {
 namespace {
 
+using testing::Eventually;
 using testing::SchedulerTest;
+using testing::ThreadRests;
 
 TEST_F(SchedulerTest, EarliestDeadlineFirstThenFirstCome) {
   const uint64_t late = Submit(MakeJob());
@@ -305,20 +309,14 @@ class SpinningLane {
     while (taken_ == before) std::this_thread::yield();
     AwaitSpin();
   }
-  // Whether the clock is asked within a while.
-  bool Spins() {
-    const int64_t before = looks_;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return looks_ > before + 1;
-  }
+  // Until the clock is asked again and again, by then at least once of the time that it shows.
   void AwaitSpin() {
-    while (!Spins()) {
-    }
+    const int64_t before = looks_;
+    EXPECT_TRUE(Eventually([&] { return looks_ > before + 2; }));
   }
   void AwaitSleep(int64_t now_ns) {
     now_ns_ = now_ns;
-    while (Spins()) {
-    }
+    EXPECT_TRUE(Eventually([&] { return ThreadRests(tid_); }));
   }
   void SetTime(int64_t now_ns) { now_ns_ = now_ns; }
 
@@ -326,11 +324,13 @@ class SpinningLane {
   std::atomic<int64_t> now_ns_{0};
   std::atomic<int64_t> looks_{0};
   std::atomic<int> taken_{0};
+  std::atomic<pid_t> tid_{0};
   Scheduler scheduler_{{.limits = {100, 1000}, .lanes = 1, .spin_ns = 1000, .clock = [this] {
                           ++looks_;
                           return now_ns_.load();
                         }}};
   std::thread thread_{[this] {
+    tid_ = gettid();
     while (scheduler_.Next() != nullptr) ++taken_;
   }};
 };

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 
 #include "tests/e2e/eventually.h"
 #include "tests/server/engine/engine_fixture.h"
@@ -23,7 +24,10 @@ class BandwidthsTest : public testing::EngineTest {
   void SetUp() override {
     EngineTest::SetUp();
     inspect::Inspector::Options options;
-    options.clock = [this] { return now_ns_.load(); };
+    options.clock = [this] {
+      ++looks_;
+      return now_ns_.load();
+    };
     options.start =
         [this](const inspect::Inquiry& inquiry) -> absl::StatusOr<std::unique_ptr<inspect::Child>> {
       started_ns_[inquiry.device == "fake:0" ? 0 : 1] = now_ns_.load();
@@ -32,19 +36,21 @@ class BandwidthsTest : public testing::EngineTest {
     inspector_ = std::make_unique<inspect::Inspector>(std::move(options));
   }
 
-  // Lets time pass in steps, for the inspector to look at each.
+  // Lets time pass in steps, each of which the inspector looks at, until all are measured.
   void Pass(int64_t ns) {
-    for (const int64_t end_ns = now_ns_ + ns; now_ns_ < end_ns; now_ns_ += kSecond / 10) {
+    for (const int64_t end_ns = now_ns_ + ns; now_ns_ < end_ns;) {
+      now_ns_ += kSecond / 10;
+      const int64_t before = looks_;
       inspector_->Wake();
-      absl::SleepFor(absl::Milliseconds(1));
+      while (looks_ == before && started_ns_[1] == 0) std::this_thread::yield();
     }
-    inspector_->Wake();
   }
 
   void Measure() {
     MeasureBandwidths(engine_.get(), inspector_.get(), [this] { return now_ns_.load(); });
   }
 
+  std::atomic<int64_t> looks_{0};  // at the clock
   std::atomic<int64_t> started_ns_[2] = {0, 0};
   std::unique_ptr<inspect::Inspector> inspector_;  // last: uses the above
 };
