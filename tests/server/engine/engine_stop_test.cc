@@ -43,41 +43,6 @@ class EngineStopTest : public testing::EngineTest {
   }
 };
 
-// Two jobs of one client that may be long, before anybody else is there: another's small one does
-// not wait for them.
-TEST_F(EngineStopTest, TwoLongJobsOfOneClientDoNotHoldUpAnother) {
-  absl::BlockingCounter reached(1);
-  absl::Notification go;
-  std::atomic<int> running{0};
-  control_[0].on_operation = [&](const char* operation) {
-    if (std::string(operation) == "synchronize" && running.fetch_add(1) == 0) {
-      reached.DecrementCount();
-      go.WaitForNotification();
-    }
-    return absl::OkStatus();
-  };
-  Call slow[2];
-  for (Call& call : slow) {
-    call.trace.work = {.bytes = 48 << 20, .flops = int64_t{1} << 34};
-    std::unique_ptr<Job> job = MakeJob(&call);
-    job->key.connection = 1;
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-  }
-  reached.Wait();
-  Call small;
-  small.trace.work = {.bytes = 800, .flops = 900};
-  std::unique_ptr<Job> job = MakeJob(&small);
-  job->key.connection = 2;
-  ASSERT_TRUE(engine_->Submit(&job).ok());
-  small.done.WaitForNotification();
-  EXPECT_TRUE(small.status.ok()) << small.status;
-  EXPECT_FALSE(slow[0].done.HasBeenNotified());
-  EXPECT_FALSE(slow[1].done.HasBeenNotified());  // it has not taken the lane
-  go.Notify();
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  for (Call& call : slow) EXPECT_TRUE(call.status.ok()) << call.status;
-}
-
 TEST_F(EngineStopTest, CancelOfARunningJobFreesItsLane) {
   Call running[2];
   std::vector<std::unique_ptr<Job>> jobs;
@@ -97,17 +62,6 @@ TEST_F(EngineStopTest, CancelOfARunningJobFreesItsLane) {
   EXPECT_FALSE(running[1].done.HasBeenNotified());
   running[1].cancelled = true;
   EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-}
-
-TEST_F(EngineStopTest, ADeadlineThatPassesEndsARunningJob) {
-  Call call;
-  std::vector<std::unique_ptr<Job>> jobs;
-  jobs.push_back(MakeEndlessJob(&call, 5000));
-  StartAll(std::move(jobs));
-  now_ns_ = 5000;
-  call.done.WaitForNotification();
-  EXPECT_EQ(call.status.code(), absl::StatusCode::kDeadlineExceeded) << call.status;
-  EXPECT_EQ(call.trace.reject_reason, RejectReason::kDeadline);
 }
 
 TEST_F(EngineStopTest, WhatHoldsItsLaneTooLongIsStoppedAndThenRefused) {
@@ -140,43 +94,6 @@ TEST_F(EngineStopTest, WhatHoldsItsLaneTooLongIsStoppedAndThenRefused) {
   EXPECT_TRUE(engine_->Submit(&next).ok());
   tried.cancelled = true;
   EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-}
-
-TEST_F(EngineStopTest, WorkThatIsWholeIsGivenThoughItsTimeIsUp) {
-  control_[0].on_operation = [this](const char*) {
-    now_ns_ += 2 * kRunNsMax;  // between one look of the row, which has none, and the end
-    return absl::OkStatus();
-  };
-  Call call;
-  Run(&call, MakeJob(&call));
-  EXPECT_TRUE(call.status.ok()) << call.status;
-}
-
-TEST_F(EngineStopTest, EndAllEndsWhatWaitsAndWhatRuns) {
-  Call running[2];
-  std::vector<std::unique_ptr<Job>> jobs;
-  for (Call& call : running) jobs.push_back(MakeEndlessJob(&call));
-  StartAll(std::move(jobs));
-  Call waiting[3];
-  for (Call& call : waiting) {
-    std::unique_ptr<Job> job = MakeJob(&call);
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-  }
-  engine_->Refuse();
-  EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
-  const Engine::Unfinished left = engine_->EndAll();
-  EXPECT_EQ(left.waiting, 3);
-  EXPECT_EQ(left.running, 2);
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  for (const Call* call : {&running[0], &running[1], &waiting[0], &waiting[1], &waiting[2]}) {
-    EXPECT_EQ(call->status.code(), absl::StatusCode::kUnavailable) << call->status;
-    EXPECT_EQ(call->trace.reject_reason, RejectReason::kDraining);
-    EXPECT_EQ(call->done_count, 1);
-  }
-  Call late;
-  std::unique_ptr<Job> job = MakeJob(&late);
-  job->continues = true;
-  EXPECT_EQ(engine_->Submit(&job).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(EngineStopTest, EndAllTellsWhatDoesNotStop) {

@@ -106,67 +106,6 @@ TEST_F(EngineTest, OutOfDeviceMemoryIsRefusedAndNothingElseChanges) {
   EXPECT_TRUE(small.status.ok()) << small.status;
 }
 
-TEST_F(EngineTest, MoreThanStagingHoldsIsRefused) {
-  Call call;
-  std::unique_ptr<Job> job = MakeJob(&call, 10'000);
-  const absl::Status status = engine_->Submit(&job);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(call.trace.reject_reason, RejectReason::kStagingBytes);
-  EXPECT_NE(status.message().find("65536"), absl::string_view::npos) << status;
-  EXPECT_EQ(call.done_count, 0);
-}
-
-TEST_F(EngineTest, CancelEndsAWaitingJobAtOnceAndLeavesARunningOne) {
-  absl::BlockingCounter reached(2);
-  absl::Notification go;
-  BlockLanes(&reached, &go);
-  Call running[2];
-  for (Call& call : running) {
-    std::unique_ptr<Job> job = MakeJob(&call);
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-  }
-  reached.Wait();
-  Call waiting;
-  std::unique_ptr<Job> job = MakeJob(&waiting);
-  const uint64_t id = job->key.id;
-  ASSERT_TRUE(engine_->Submit(&job).ok());
-  EXPECT_EQ(engine_->Snapshot()[0].queue_depth, 1);
-  waiting.cancelled = true;
-  engine_->Cancel(0, {0, kNoDeadline, id});
-  ASSERT_TRUE(waiting.done.HasBeenNotified());
-  EXPECT_EQ(waiting.status.code(), absl::StatusCode::kCancelled);
-  EXPECT_FALSE(waiting.released);
-  engine_->Cancel(0, {0, kNoDeadline, id - 1});  // runs: nothing to take back
-  EXPECT_FALSE(engine_->AwaitIdle(absl::ZeroDuration()));
-  go.Notify();
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  for (Call& call : running) EXPECT_TRUE(call.status.ok());
-}
-
-TEST_F(EngineTest, AJobThatExpiresWhileWaitingIsNotRun) {
-  absl::BlockingCounter reached(2);
-  absl::Notification go;
-  BlockLanes(&reached, &go);
-  Call running[2];
-  for (Call& call : running) {
-    std::unique_ptr<Job> job = MakeJob(&call);
-    ASSERT_TRUE(engine_->Submit(&job).ok());
-  }
-  reached.Wait();
-  Call expiring;
-  std::unique_ptr<Job> job = MakeJob(&expiring);
-  job->key.deadline_ns = 2000;
-  ASSERT_TRUE(engine_->Submit(&job).ok());
-  now_ns_ = 3000;
-  control_[0].copies = 0;
-  go.Notify();
-  ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
-  EXPECT_EQ(expiring.status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(expiring.trace.reject_reason, RejectReason::kDeadline);
-  EXPECT_EQ(expiring.trace.copy_in_bytes, 0);
-  EXPECT_EQ(expiring.trace.queue_ns, 2000);
-}
-
 TEST_F(EngineTest, ChoosesByNameHealthAndSupport) {
   const Kernel& kernel = registry_.kernels()[0];
   Call call;

@@ -45,19 +45,6 @@ TEST_F(FairQueueTest, ShortWorkGoesByDeadlineThenArrivalWhateverItsConnection) {
   EXPECT_TRUE(queue_.empty());
 }
 
-TEST_F(FairQueueTest, OneThatTakesMoreThanATurnFallsBehind) {
-  for (int i = 0; i < 6; ++i) Push(1, 30 * kUnit);
-  Push(2, kUnit);
-  Push(2, kUnit);
-  EXPECT_THAT(Pop(8), ElementsAre(1, 2, 2, 1, 1, 1, 1, 1));
-}
-
-TEST_F(FairQueueTest, DeadlinesDoNotBuyMoreThanATurn) {
-  for (int i = 0; i < 4; ++i) Push(1, 30 * kUnit, 1000);
-  for (int i = 0; i < 4; ++i) Push(2, 30 * kUnit);
-  EXPECT_THAT(Pop(8), ElementsAre(1, 2, 1, 2, 1, 2, 1, 2));
-}
-
 TEST_F(FairQueueTest, ConnectionsShareByWorkNotByCount) {
   for (int i = 0; i < 4; ++i) Push(1, 100 * kUnit);
   for (int i = 0; i < 40; ++i) Push(2, 10 * kUnit);
@@ -77,25 +64,6 @@ TEST_F(FairQueueTest, OneThatComesBackDoesNotStartAnewNorPayForTheTimeAway) {
   EXPECT_THAT(Pop(1), ElementsAre(2));
   Push(3, kUnit);  // starts where the others are, not 200 units behind
   EXPECT_THAT(Pop(4), ::testing::UnorderedElementsAre(1, 3, 2, 2));
-}
-
-TEST_F(FairQueueTest, WhatMayNotRunLetsOtherConnectionsPass) {
-  const uint64_t stuck = Push(1, kUnit);
-  Push(1, kUnit);
-  Push(2, kUnit);
-  const auto may_run = [&](Job& job) { return job.key.id != stuck; };
-  EXPECT_EQ(queue_.Pop(may_run)->key.connection, 2u);
-  EXPECT_EQ(queue_.Pop(may_run), nullptr);
-  EXPECT_EQ(queue_.Pop(Any)->key.id, stuck);
-}
-
-TEST_F(FairQueueTest, WhatIsHeldBackLetsThoseBehindItPass) {
-  const uint64_t held = Push(1, kUnit);
-  const uint64_t behind = Push(1, kUnit);
-  const auto held_back = [&](Job& job) { return job.key.id == held; };
-  EXPECT_EQ(queue_.Pop(Any, held_back)->key.id, behind);
-  EXPECT_EQ(queue_.Pop(Any, held_back), nullptr);
-  EXPECT_EQ(queue_.Pop(Any)->key.id, held);
 }
 
 TEST_F(FairQueueTest, AnAccountIsCorrectedByWhatAJobReallyTook) {
@@ -138,33 +106,6 @@ TEST_F(FairQueueTest, OnesThatMayNotRunDoNotStretchTheTurn) {
   const auto may_run = [&](Job& job) { return job.key.id != stuck; };
   EXPECT_EQ(queue_.Pop(may_run)->key.connection, 2u);
   EXPECT_EQ(queue_.Pop(may_run)->key.connection, 1u);
-}
-
-TEST_F(FairQueueTest, RemovingKeepsTheSums) {
-  const uint64_t id = Push(1, kUnit);
-  Push(2, 2 * kUnit);
-  EXPECT_THAT(queue_.load(), ElementsAre(2, 20, 3 * kUnit));
-  EXPECT_EQ(queue_.Remove({2, kNoDeadline, id}), nullptr);
-  EXPECT_NE(queue_.Remove({1, kNoDeadline, id}), nullptr);
-  EXPECT_EQ(queue_.Remove({1, kNoDeadline, id}), nullptr);
-  EXPECT_THAT(queue_.load(), ElementsAre(1, 10, 2 * kUnit));
-}
-
-TEST_F(FairQueueTest, TheLargestGivesItsLastJobButNeverToAnEqual) {
-  Push(1, kUnit, 1);
-  const uint64_t last = Push(1, kUnit, 2);
-  Push(2, 5 * kUnit);
-  Job newcomer;
-  newcomer.key = {3, kNoDeadline, 100};
-  newcomer.predicted_ns = kUnit;
-  const auto taken = queue_.TakeFromLargest(Resource::kRequests, newcomer);
-  ASSERT_NE(taken, nullptr);
-  EXPECT_EQ(taken->key.id, last);
-  EXPECT_EQ(queue_.TakeFromLargest(Resource::kRequests, newcomer), nullptr);
-  EXPECT_EQ(queue_.TakeFromLargest(Resource::kWorkNs, newcomer)->key.connection, 2u);
-  newcomer.key.connection = 1;
-  Push(1, kUnit);
-  EXPECT_EQ(queue_.TakeFromLargest(Resource::kRequests, newcomer), nullptr);
 }
 
 TEST_F(FairQueueTest, WorkAheadIsOwnEarlierJobsAndATurnOfEveryOther) {

@@ -29,7 +29,7 @@ void Simulation::Create() {
       1 + static_cast<int>(random_.Below(kLanesMax));
   options_.staging_bytes = StagingPool::kGranuleBytes * static_cast<size_t>(2 + random_.Below(14));
   options_.queue.requests_max = 1 + random_.Below(10);
-  options_.queue.bytes_max = random_.Of<int64_t>({1 << 14, 1 << 16, 1 << 20});
+  options_.queue.bytes_max = random_.Of<int64_t>({1 << 13, 1 << 14, 1 << 16, 1 << 20});
   options_.queue.work_ns_max = random_.Of<int64_t>({5, 20, 60'000}) * kMillisecond;
   options_.run_by_caller_ns_max = random_.Of<int64_t>({0, 0, 2}) * kMillisecond;
   options_.run_ns_max = random_.Of<int64_t>({10, 60'000, 60'000}) * kMillisecond;

@@ -95,7 +95,7 @@ std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
     if (request->state == State::kWaits) {
       request->begun_ns = now_ns_;
       Say("  request ", request->key.id, " is carried by its caller");
-      oracle_.Taken(request, true, true, *parts_[static_cast<size_t>(request->device)].staging);
+      oracle_.Taken(request, true, *parts_[static_cast<size_t>(request->device)].staging);
       running_ = request;
     }
     oracle_.InputsCopied(*request);
@@ -230,7 +230,7 @@ void Simulation::Seek(SteppedLane* at) {
   at->job = std::move(found.job);
   at->step = SteppedLane::Step::kBegin;
   Say("a lane of device ", at->device, " takes request ", at->request->key.id);
-  oracle_.Taken(at->request, false, depth_ > 0, *parts.staging);
+  oracle_.Taken(at->request, false, *parts.staging);
 }
 
 bool Simulation::EndStarved(bool only_when_due) {
@@ -313,15 +313,7 @@ void Simulation::Ask() {
   const auto connection = static_cast<uint64_t>(random_.Below(connections_));
   const absl::Status room = engine_->CheckRoomFor(connection);
   Say("connection ", connection, " asks for room: ", room.ToString());
-  Request request;
-  request.key.connection = connection;
-  for (size_t i = 0; i < parts_.size() && !room.ok(); ++i) {
-    request.device = static_cast<int>(i);
-    const Oracle::Before before = oracle_.BeforeSubmit(request);
-    if (depth_ == 0 && (before.all[0] < options_.queue.requests_max || before.own[0] == 0 ||
-                        before.requests_of_most > before.own[0] + 1))
-      oracle_.Fail(absl::StrCat("connection ", connection, " is denied what it might get"));
-  }
+  oracle_.AskedForRoom(connection, static_cast<int>(parts_.size()), room);
 }
 
 }  // namespace warpcall::testing

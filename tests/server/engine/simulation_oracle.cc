@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall::testing {
 namespace {
@@ -16,6 +18,13 @@ constexpr size_t kBytes = static_cast<size_t>(Resource::kBytes);
 constexpr size_t kWork = static_cast<size_t>(Resource::kWorkNs);
 
 size_t Pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+// Of the jobs of one connection.
+std::pair<int64_t, uint64_t> OrderOf(const Request& request) {
+  return {request.key.deadline_ns, request.key.id};
+}
 
 bool MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
 
@@ -72,15 +81,12 @@ bool Oracle::LongOnesWait(int device, bool as_it_turned_out) const {
 const Request* Oracle::NextOf(int device, uint64_t connection, bool as_it_turned_out) const {
   const bool long_ones_wait = LongOnesWait(device, as_it_turned_out);
   const Request* next = nullptr;
-  const auto order = [](const Request& request) {
-    return std::pair(request.key.deadline_ns, request.key.id);
-  };
   for (const auto& request : requests_) {
     if (request->state != Request::State::kWaits || request->device != device ||
         request->key.connection != connection)
       continue;
     if (long_ones_wait && MayBeLong(*request->job)) continue;
-    if (next == nullptr || order(*request) < order(*next)) next = request.get();
+    if (next == nullptr || OrderOf(*request) < OrderOf(*next)) next = request.get();
   }
   return next;
 }
@@ -96,6 +102,47 @@ const Request* Oracle::NextThatMayRun(int device, uint64_t connection, const Sta
              : nullptr;
 }
 
+int64_t Oracle::RunningNs(int device) const {
+  int64_t ns = 0;
+  for (const auto& request : requests_)
+    if (request->in_lane && request->device == device)
+      ns += std::max<int64_t>(0, request->taken_ns + request->predicted_ns - now_ns_);
+  return ns;
+}
+
+int64_t Oracle::PushbackMs(int device, int64_t work_ns) const {
+  const int64_t wait_ns = (RunningNs(device) + work_ns) / options_.lanes_per_device;
+  return std::clamp<int64_t>(wait_ns / 1'000'000, 1, 5000);
+}
+
+std::string Oracle::FullText(size_t resource, const Load& held, const Load& own,
+                             bool makes_room) const {
+  const auto loads = [&](auto in_unit) {
+    return makes_room ? absl::StrCat(", ", in_unit(own[resource]), " of them this request's,")
+                      : absl::StrCat(" and ", in_unit(own[resource]), " more to come,");
+  };
+  const QueueLimits& limits = options_.queue;
+  if (resource == kRequests)
+    return absl::StrCat(held[kRequests], " requests waiting, the limit is ", limits.requests_max,
+                        " (queue_limit)");
+  if (resource == kBytes)
+    return absl::StrCat(held[kBytes], " bytes waiting", loads([](int64_t bytes) { return bytes; }),
+                        " the limit is ", limits.bytes_max, " bytes (queue_mib)");
+  return absl::StrCat(Milliseconds(held[kWork]), " ms of predicted work waiting",
+                      loads(Milliseconds), " the limit is ", Milliseconds(limits.work_ns_max),
+                      " ms (queue_seconds)");
+}
+
+void Oracle::CheckTold(const Request& request, const absl::Status& status, const std::string& text,
+                       std::optional<int64_t> pushback_ms) {
+  const std::optional<int64_t> told_ms = RetryPushbackMs(status);
+  Expect(told_ms.has_value() && (!pushback_ms.has_value() || told_ms == pushback_ms), request,
+         absl::StrCat("is to come again in ", told_ms.value_or(0), " ms, not ",
+                      pushback_ms.value_or(0)));
+  Expect(absl::StrContains(status.message(), text), request,
+         absl::StrCat("is told \"", status.message(), "\", not \"", text, "\""));
+}
+
 Oracle::Before Oracle::BeforeSubmit(const Request& request) const {
   Before before;
   before.refuses = refusing_ && (closed_ || !request.continues);
@@ -106,10 +153,26 @@ Oracle::Before Oracle::BeforeSubmit(const Request& request) const {
     before.requests_of_most = std::max(before.requests_of_most, load[kRequests]);
     if (request.key.connection == static_cast<uint64_t>(connection)) before.own = load;
   }
-  for (const auto& other : requests_)
-    if (other->in_lane && other->device == request.device)
-      before.running_ns += std::max<int64_t>(0, other->taken_ns + other->predicted_ns - now_ns_);
+  before.running_ns = RunningNs(request.device);
   return before;
+}
+
+void Oracle::AskedForRoom(uint64_t connection, int devices, const absl::Status& room) {
+  if (depth_ > 0) return;
+  bool hopeless = !refusing_;  // what drains has something else to say
+  Request request;
+  request.key.connection = connection;
+  for (request.device = 0; request.device < devices; ++request.device) {
+    const Before before = BeforeSubmit(request);
+    hopeless &= before.all[kRequests] >= options_.queue.requests_max && before.own[kRequests] > 0 &&
+                before.requests_of_most <= before.own[kRequests] + 1;
+  }
+  if (room.ok() == hopeless)
+    Fail(absl::StrCat("connection ", connection, " has room: ", room.ToString()));
+  request.device = devices - 1;
+  if (!room.ok())
+    CheckTold(request, room, FullText(kRequests, Waiting(request.device), {}, false),
+              PushbackMs(request.device, Waiting(request.device)[kWork]));
 }
 
 void Oracle::Submitted(const Request& request, const Before& before, const absl::Status& status,
@@ -134,6 +197,12 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
   const size_t staging = Pages(request.input_bytes) + Pages(request.output_bytes);
   bool right = false;
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
+  std::string told;
+  std::optional<int64_t> pushback_ms = kNeverRetry;
+  const auto full = [&](size_t resource) {
+    told = FullText(resource, before.all, load, false);
+    pushback_ms = PushbackMs(request.device, before.all[kWork]);
+  };
   switch (request.trace.reject_reason) {
     case RejectReason::kNone:
       code = absl::StatusCode::kCancelled;
@@ -146,9 +215,13 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
     case RejectReason::kDraining:
       code = absl::StatusCode::kUnavailable;
       right = before.may_refuse;
+      told = "draining";
+      pushback_ms = kDrainPushbackMs;
       break;
     case RejectReason::kDeadlineUnmeetable:
+      told = absl::StrCat("the deadline is ", Milliseconds(left_ns), " ms away");
       if (job.predicted_ns > left_ns) code = absl::StatusCode::kDeadlineExceeded;
+      if (job.predicted_ns <= left_ns) pushback_ms = std::nullopt;
       right = measured && (job.predicted_ns > left_ns ||
                            (before.running_ns + before.all[kWork]) / options_.lanes_per_device +
                                    job.predicted_ns >
@@ -156,29 +229,38 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
       break;
     case RejectReason::kStagingBytes:
       right = staging > options_.staging_bytes;
+      told = absl::StrCat(staging, " bytes of staging memory for inputs and outputs; the limit is ",
+                          options_.staging_bytes, " bytes (staging_mib)");
       break;
     case RejectReason::kQueueRequests:
+      full(kRequests);
       right = before.all[kRequests] == options_.queue.requests_max &&
               before.requests_of_most <= before.own[kRequests] + 1;
       break;
     case RejectReason::kQueueBytes:
+      full(kBytes);
+      if (load[kBytes] > options_.queue.bytes_max) pushback_ms = kNeverRetry;
       right = before.all[kBytes] + load[kBytes] > options_.queue.bytes_max;
       break;
     case RejectReason::kQueueWork:
+      full(kWork);
       right =
           before.all[kRequests] > 0 && before.all[kWork] + load[kWork] > options_.queue.work_ns_max;
       break;
     case RejectReason::kRunTime:
       right = job.predicted_ns > options_.run_ns_max;
+      told = absl::StrCat("the limit is ", Milliseconds(options_.run_ns_max) / 1e3,
+                          " s (max_run_seconds)");
       break;
     default:
       break;
   }
-  Expect(right, request, absl::StrCat("was refused for no such reason: ", status.ToString()));
-  Expect(status.code() == code, request, absl::StrCat("has the wrong code: ", status.ToString()));
+  Expect(right && status.code() == code, request,
+         absl::StrCat("was refused for no such reason: ", status.ToString()));
+  if (depth_ == 0 && !told.empty()) CheckTold(request, status, told, pushback_ms);
 }
 
-void Oracle::Taken(Request* request, bool by_caller, bool in_callback, const StagingPool& staging) {
+void Oracle::Taken(Request* request, bool by_caller, const StagingPool& staging) {
   Expect(MayHave(*request), *request, "got more than its connection's share of staging");
   request->predicted_ns = request->job->predicted_ns;
   request->may_be_long = MayBeLong(*request->job);
@@ -186,11 +268,15 @@ void Oracle::Taken(Request* request, bool by_caller, bool in_callback, const Sta
   if (!by_caller) {
     Expect(!request->may_be_long || !LongOnesWait(request->device), *request,
            "took the lane that is kept for short work");
-    Expect(in_callback || NextOf(request->device, request->key.connection, true) == request,
+    Expect(depth_ > 0 || NextOf(request->device, request->key.connection, true) == request,
            *request, "passed another of its connection");
-    if (!in_callback) CheckTurn(*request, staging);
+    if (depth_ == 0) CheckTurn(*request, staging);
     accounts_[request->device][request->key.connection].had_ns += request->predicted_ns;
     request->in_lane = true;
+  } else {
+    const Load own = Waiting(request->device, static_cast<int64_t>(request->key.connection));
+    Expect(depth_ > 0 || own[kRequests] == 1, *request,
+           "is carried before others of its connection");
   }
   request->state = Request::State::kHasLane;
 }
@@ -233,6 +319,8 @@ void Oracle::Begun(const Request& request, const absl::Status& status) {
   const bool expired = now_ns_ >= request.key.deadline_ns;
   Expect(status.ok() == (!expired && !request.cancelled), request,
          absl::StrCat("is about to run with ", status.ToString()));
+  Expect(request.trace.queue_ns == request.begun_ns - request.submitted_ns, request,
+         absl::StrCat("is said to have waited for ", request.trace.queue_ns, " ns"));
 }
 
 void Oracle::Looked(const Request& request, bool is_set) {
@@ -266,12 +354,16 @@ void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& statu
       break;
     case Ender::kCancel:
       right = request.cancelled;
+      if (now_ns_ >= request.key.deadline_ns) right &= reason == RejectReason::kDeadline;
       code = now_ns_ >= request.key.deadline_ns ? absl::StatusCode::kDeadlineExceeded
                                                 : absl::StatusCode::kCancelled;
       break;
     case Ender::kStarving:
       right = reason == RejectReason::kStagingBytes && starves_[request.device][own] &&
               now_ns_ - request.submitted_ns >= kStarvedNs;
+      CheckTold(request, status,
+                absl::StrCat("no room for ", request.input_bytes + request.output_bytes, " bytes"),
+                100);
       break;
     case Ender::kEndAll:
       right = reason == RejectReason::kDraining;
@@ -283,6 +375,17 @@ void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& statu
                                                                    : kRequests;
       const int64_t limits[] = {options_.queue.requests_max, options_.queue.bytes_max,
                                 options_.queue.work_ns_max};
+      if (newcomer != nullptr && newcomer->job != nullptr && depth_ == 0) {
+        Load held = Waiting(request.device);
+        const Load more = LoadOf(*newcomer->job), own_load = LoadOf(*request.job);
+        for (size_t i = 0; i < held.size(); ++i) held[i] -= more[i];
+        CheckTold(request, status, FullText(resource, held, own_load, true),
+                  PushbackMs(request.device, held[kWork] - own_load[kWork]));
+      }
+      for (const auto& other : requests_)
+        if (depth_ == 0 && other->state == Request::State::kWaits &&
+            other->device == request.device && other->key.connection == request.key.connection)
+          Expect(OrderOf(*other) <= OrderOf(request), request, "makes room before the last one");
       right = newcomer != nullptr && newcomer->key.connection != request.key.connection &&
               Waiting(request.device)[resource] > limits[resource] &&
               Waiting(request.device, own)[resource] >
@@ -296,6 +399,7 @@ void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& statu
 
 void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& status) {
   bool right = false;
+  RejectReason reason = RejectReason::kNone;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       right = request.launched && !request.saw_stop && !request.device_failed;
@@ -304,23 +408,37 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
       right = request.cancelled && (!request.launched || request.saw_stop);
       break;
     case absl::StatusCode::kDeadlineExceeded:
+      reason = RejectReason::kDeadline;
       right = now_ns_ >= request.key.deadline_ns && (!request.launched || request.saw_stop);
       break;
     case absl::StatusCode::kUnavailable:
+      if (!request.device_failed) reason = RejectReason::kDraining;
       right = request.device_failed || (drain_over_ && request.saw_stop);
       break;
     case absl::StatusCode::kResourceExhausted:
+      reason = RejectReason::kRunTime;
       right = request.saw_stop && now_ns_ - request.begun_ns >= options_.run_ns_max;
       break;
     default:
       break;
   }
-  Expect(right, request, absl::StrCat("ended in its lane with ", status.ToString()));
+  // Whatever it was, when the device is found broken as well, that is the reason.
+  const RejectReason told = request.trace.reject_reason;
+  right &= told == reason || (!status.ok() && told == RejectReason::kDeviceLost);
+  Expect(right, request,
+         absl::StrCat("ended in its lane with ", status.ToString(), ", ", RejectReasonName(told)));
 }
 
 void Oracle::Compare(int device, const Engine::Parts& parts, bool lane_sleeps, bool watched) {
   const Load load = Waiting(device);
   const QueueSnapshot queue = parts.scheduler->Snapshot();
+  int64_t oldest_ns = now_ns_;
+  for (const auto& request : requests_)
+    if (request->state == Request::State::kWaits && request->device == device)
+      oldest_ns = std::min(oldest_ns, request->submitted_ns);
+  if (queue.oldest_age_seconds != static_cast<double>(now_ns_ - oldest_ns) / 1e9)
+    Fail(absl::StrCat("device ", device, "'s oldest is said to be ", queue.oldest_age_seconds,
+                      " s old, and came at ", oldest_ns));
   if (queue.depth != load[kRequests] || queue.bytes != load[kBytes])
     Fail(absl::StrCat("device ", device, " says that ", queue.depth, " requests of ", queue.bytes,
                       " bytes wait; those that have not ended are ", load[kRequests], " of ",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,9 +61,11 @@ class Oracle {
   static constexpr int kConnectionsMax = 4;
   using Requests = std::vector<std::unique_ptr<Request>>;
 
-  // All outlive it.
-  Oracle(const EngineOptions* options, const Requests* requests, const int64_t* now_ns)
-      : options_(*options), requests_(*requests), now_ns_(*now_ns) {}
+  // All outlive it. `depth`: of events inside callbacks of the engine, where others may have left
+  // the queue which have not ended yet.
+  Oracle(const EngineOptions* options, const Requests* requests, const int64_t* now_ns,
+         const int* depth)
+      : options_(*options), requests_(*requests), now_ns_(*now_ns), depth_(*depth) {}
 
   void Refused() { refusing_ = true; }
   // Devices are closed one after the other, and what is running may be told to end.
@@ -85,9 +88,10 @@ class Oracle {
   // `job`: what is left of a refused one.
   void Submitted(const Request& request, const Before& before, const absl::Status& status,
                  const Job* job);
+  // What CheckRoomFor said to a connection.
+  void AskedForRoom(uint64_t connection, int devices, const absl::Status& room);
   // A lane, or the thread that brought it, has the job, and its staging.
-  // `in_callback`: of the engine, so that others may have left the queue which have not ended yet.
-  void Taken(Request* request, bool by_caller, bool in_callback, const StagingPool& staging);
+  void Taken(Request* request, bool by_caller, const StagingPool& staging);
   // The lane has said that it is done with it.
   void Left(Request* request);
   void InputsCopied(const Request& request);
@@ -118,6 +122,16 @@ class Oracle {
   };
 
   Load Waiting(int device, int64_t connection = -1) const;
+  // That lanes are still expected to take for what they have.
+  int64_t RunningNs(int device) const;
+  // When to come again once `work_ns` more have been done.
+  int64_t PushbackMs(int device, int64_t work_ns) const;
+  // What is said of a queue in which `held` wait, to one that makes room (`own` of them are its
+  // own) or finds none (`own` are to come).
+  std::string FullText(size_t resource, const Load& held, const Load& own, bool makes_room) const;
+  // `text` stands in the message, and the hint says when to retry; null: that it says something.
+  void CheckTold(const Request& request, const absl::Status& status, const std::string& text,
+                 std::optional<int64_t> pushback_ms);
   size_t Staged(int device, int64_t connection = -1) const;
   // Whether the request's connection has a right to the staging that it takes.
   bool MayHave(const Request& request) const;
@@ -139,6 +153,7 @@ class Oracle {
   const EngineOptions& options_;
   const Requests& requests_;
   const int64_t& now_ns_;
+  const int& depth_;
   bool refusing_ = false;
   bool closing_ = false;
   bool closed_ = false;

@@ -144,6 +144,7 @@ class Simulation {
   const bool is_traced_;
   Outcome outcome_;
   int64_t now_ns_ = 1'000'000'000;
+  int depth_ = 0;  // of events inside callbacks
   EngineOptions options_;
   DeviceKind kind_ = DeviceKind::kCpu;
   int connections_ = 1;
@@ -153,7 +154,7 @@ class Simulation {
   SimulatedDevice::State devices_[Oracle::kDevicesMax];
   int64_t devices_lost_ = 0;
   Oracle::Requests requests_;
-  Oracle oracle_{&options_, &requests_, &now_ns_};
+  Oracle oracle_{&options_, &requests_, &now_ns_, &depth_};
   std::unique_ptr<Engine> engine_;
   std::vector<Engine::Parts> parts_;
   std::vector<SteppedLane> lanes_;
@@ -164,7 +165,6 @@ class Simulation {
   bool refuses_ = false;
   bool closed_ = false;
   bool drain_is_over_ = false;
-  int depth_ = 0;
   Ender ender_ = Ender::kNobody;
   const Request* newcomer_ = nullptr;
   Request* running_ = nullptr;  // whose kernel may be launched now

@@ -33,23 +33,6 @@ TEST(StagingPool, HandsOutAlignedRangesThatDoNotOverlap) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(StagingPool, ZeroBytesTakeNothing) {
-  StagingPool pool(Memory(kPage));
-  auto buffers = pool.TryAllocate({0, kPage, 0}, 0);
-  ASSERT_TRUE(buffers.has_value());
-  EXPECT_EQ(pool.used_bytes(), kPage);
-  EXPECT_EQ((*buffers)[0].bytes(), 0u);
-}
-
-TEST(StagingPool, KeepsNothingHalfWhenThereIsNoRoom) {
-  StagingPool pool(Memory(3 * kPage));
-  auto held = pool.TryAllocate({2 * kPage}, 1);
-  ASSERT_TRUE(held.has_value());
-  EXPECT_FALSE(pool.TryAllocate({kPage, kPage}, 2).has_value());
-  EXPECT_EQ(pool.used_bytes(), 2 * kPage);
-  EXPECT_EQ(StagingPool::BytesFor({1, kPage, kPage + 1}), 4 * kPage);
-}
-
 TEST(StagingPool, HasRoomSaysWhatAnAttemptWouldGetAndTakesNothing) {
   StagingPool pool(Memory(5 * kPage));
   auto first = pool.TryAllocate({2 * kPage, kPage}, 1);
@@ -60,22 +43,6 @@ TEST(StagingPool, HasRoomSaysWhatAnAttemptWouldGetAndTakesNothing) {
   EXPECT_FALSE(pool.HasRoom({2 * kPage}, 1));  // holds one: as much as it would hold stays free
   EXPECT_TRUE(pool.HasRoom({kPage}, 1));
   EXPECT_EQ(pool.used_bytes(), kPage);
-}
-
-TEST(StagingPool, AConnectionGetsMoreOnlyWhileAsMuchStaysFree) {
-  StagingPool pool(Memory(8 * kPage));
-  std::vector<StagingBuffers> held;
-  while (auto buffers = pool.TryAllocate({kPage}, 1)) held.push_back(*std::move(buffers));
-  EXPECT_EQ(held.size(), 4u);
-  auto other = pool.TryAllocate({3 * kPage}, 2);  // holds nothing: takes what there is
-  EXPECT_TRUE(other.has_value());
-  EXPECT_FALSE(pool.TryAllocate({kPage}, 2).has_value());
-  held.pop_back();
-  held.pop_back();
-  EXPECT_TRUE(pool.TryAllocate({kPage}, 3).has_value());
-  EXPECT_FALSE(pool.TryAllocate({kPage}, 1).has_value());
-  other->clear();
-  EXPECT_TRUE(pool.TryAllocate({kPage}, 1).has_value());
 }
 
 TEST(StagingPool, TellsOfReturnsThatSomebodyWantsUntilItIsGone) {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "server/engine/retry_pushback.h"
 #include "server/engine/scheduler.h"
 #include "tests/server/engine/scheduler_fixture.h"
 
@@ -57,38 +56,6 @@ class StarvingTest : public testing::SchedulerTest {
   static constexpr int64_t kSecond = 1'000'000'000;
 };
 
-TEST_F(StarvingTest, AJobWithoutStagingLetsOthersPassAndGoesOnWhenThereIsSome) {
-  Submit(MakeLarge(1, 6 * 4096));
-  std::unique_ptr<Job> holder = scheduler_.Next();
-  const uint64_t starving = Submit(MakeLarge(2, 3 * 4096));
-  const uint64_t behind = Submit(MakeLarge(2, 4));  // of the same connection: keeps its place
-  const uint64_t passing = Submit(MakeLarge(3, 4096));
-  EXPECT_EQ(scheduler_.Next()->key.id, passing);
-  Scheduler::IdleLane lane;
-  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
-  EXPECT_TRUE(lane.sleeps);
-  holder.reset();
-  EXPECT_FALSE(lane.sleeps);
-  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, starving);
-  EXPECT_EQ(scheduler_.Next()->key.id, behind);
-}
-
-TEST_F(StarvingTest, WhatStarvesForTwoSecondsIsRefused) {
-  Submit(MakeLarge(1, 8 * 4096));
-  const std::unique_ptr<Job> running = scheduler_.Next();  // and nobody asks for more
-  std::unique_ptr<Job> job = MakeLarge(2, 4096);
-  const auto ending = EndingOf(job.get());
-  Submit(std::move(job));
-  Pass(2 * kSecond);
-  EXPECT_TRUE(ending->ok()) << *ending;
-  Pass(Scheduler::kStarvedCheckPeriodNs);
-  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(trace_.reject_reason, RejectReason::kStagingBytes);
-  EXPECT_EQ(RetryPushbackMs(*ending), 100);
-  EXPECT_EQ(scheduler_.Snapshot().depth, 0);
-  EXPECT_FALSE(scheduler_.watches());
-}
-
 TEST_F(StarvingTest, TheTwoSecondsBeginWhenThereIsNoStaging) {
   std::unique_ptr<Job> job = MakeLarge(2, 4096);
   const auto ending = EndingOf(job.get());
@@ -120,75 +87,6 @@ TEST_F(StarvingTest, AThreadOfTheSchedulersOwnEndsWhatStarves) {
   }
 }
 
-TEST_F(StarvingTest, WhatHasStagingAndOnlyWaitsForALaneIsKept) {
-  Submit(MakeLarge(1, 8 * 4096));
-  std::unique_ptr<Job> holder = scheduler_.Next();
-  const uint64_t kept = Submit(MakeLarge(2, 4096));
-  const uint64_t passing = Submit(MakeLarge(3, 0));
-  EXPECT_EQ(scheduler_.Next()->key.id, passing);  // the first was asked, and starved
-  holder.reset();
-  const auto answer = staging_.TryAllocate({4096}, 1);
-  std::unique_ptr<Job> job = MakeLarge(4, 8 * 4096);
-  const auto ending = EndingOf(job.get());
-  Submit(std::move(job));
-  Pass(3 * kSecond);
-  // The last one, for which there still is no room.
-  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(scheduler_.Remove({2, kNoDeadline, kept}), nullptr);
-}
-
-TEST_F(StarvingTest, WhatStoodBehindOneThatIsCancelledIsTakenAtOnce) {
-  Submit(MakeLarge(1, 6 * 4096));
-  const std::unique_ptr<Job> holder = scheduler_.Next();
-  const uint64_t starving = Submit(MakeLarge(2, 3 * 4096));
-  const uint64_t behind = Submit(MakeLarge(2, 4096));
-  Scheduler::IdleLane lane;
-  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
-  EXPECT_NE(scheduler_.Remove({2, kNoDeadline, starving}), nullptr);
-  ASSERT_FALSE(lane.sleeps);
-  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, behind);
-}
-
-TEST_F(StarvingTest, WhatStoodBehindOneThatIsRefusedIsTakenAtOnce) {
-  Submit(MakeLarge(1, 6 * 4096));
-  const std::unique_ptr<Job> holder = scheduler_.Next();
-  std::unique_ptr<Job> starving = MakeLarge(2, 3 * 4096);
-  const auto ending = EndingOf(starving.get());
-  Submit(std::move(starving));
-  Pass(kSecond);
-  const uint64_t behind = Submit(MakeLarge(2, 4096));
-  Scheduler::IdleLane lane;
-  EXPECT_EQ(scheduler_.TryNext(&lane).job, nullptr);
-  Pass(kSecond + Scheduler::kStarvedCheckPeriodNs);
-  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
-  ASSERT_FALSE(lane.sleeps);
-  EXPECT_EQ(scheduler_.TryNext(&lane).job->key.id, behind);
-}
-
-// Once one lane has long work, the other is for short work: which then passes long work.
-TEST_F(StarvingTest, WhatTurnsOutToBeLongLetsShortWorkPassLongWorkThatStarves) {
-  Scheduler scheduler({.limits = {10, 1000},
-                       .lanes = 2,
-                       .clock = [this] { return now_ns_.load(); },
-                       .staging = &staging_,
-                       .thread = false});
-  const auto submit = [&](std::unique_ptr<Job> job) { EXPECT_TRUE(scheduler.Submit(&job).ok()); };
-  submit(MakeLarge(1, 6 * 4096));
-  const std::unique_ptr<Job> deceptive = scheduler.Next();
-  std::unique_ptr<Job> starving = MakeLarge(2, 3 * 4096);
-  starving->predicted_ns_at_most = 10 * kSecond;
-  submit(std::move(starving));
-  std::unique_ptr<Job> small = MakeLarge(2, 4096);
-  const uint64_t behind = small->key.id;
-  submit(std::move(small));
-  Scheduler::IdleLane lane;
-  EXPECT_EQ(scheduler.TryNext(&lane).job, nullptr);
-  now_ns_ += kSecond;
-  scheduler.EndStarved();
-  ASSERT_FALSE(lane.sleeps);
-  EXPECT_EQ(scheduler.TryNext(&lane).job->key.id, behind);
-}
-
 TEST_F(StarvingTest, StagingMayComeBackWhenTheSchedulerIsGone) {
   alignas(Scheduler) char place[sizeof(Scheduler)];
   auto* const scheduler = new (place) Scheduler(
@@ -216,15 +114,6 @@ TEST_F(StarvingTest, StagingComesBackWhileSchedulersComeAndGo) {
         SchedulerOptions{.limits = {10, 1000}, .clock = MonotonicNs, .staging = &staging_});
   stop = true;
   reader.join();
-}
-
-TEST_F(StarvingTest, MoreThanThereIsIsRefusedAtOnce) {
-  std::unique_ptr<Job> job = MakeLarge(1, 9 * 4096);
-  const absl::Status status = scheduler_.Submit(&job);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("36864 bytes"), absl::string_view::npos) << status;
-  EXPECT_NE(status.message().find("32768 bytes (staging_mib)"), absl::string_view::npos) << status;
-  EXPECT_EQ(RetryPushbackMs(status), kNeverRetry);
 }
 
 }  // namespace
