@@ -1,0 +1,72 @@
+"""Warpcall's client: kernels on a server's GPUs and CPU, called as NumPy functions.
+
+import warpcall
+with warpcall.connect("127.0.0.1:8470") as gpu:
+    y = gpu.softmax(x, axis=-1)
+"""
+
+from importlib import metadata as _metadata
+
+from . import aio
+from ._arrays import BFloat16Bits
+from ._channel import TLS
+from ._client import Client, connect
+from ._messages import (
+    AttributeInfo,
+    DeviceInfo,
+    ImplementationInfo,
+    KernelInfo,
+    LaunchInfo,
+    TensorSpec,
+    Timing,
+)
+from ._request import Blocks
+from ._result import Result
+from ._retry import Retry
+from .errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Error,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+
+try:
+    __version__ = _metadata.version("warpcall")
+except _metadata.PackageNotFoundError:  # in a checkout, by PYTHONPATH
+    __version__ = "0+checkout"
+
+__all__ = [
+    "TLS",
+    "AttributeInfo",
+    "BFloat16Bits",
+    "Blocks",
+    "Cancelled",
+    "Client",
+    "DeadlineExceeded",
+    "DeviceInfo",
+    "Error",
+    "ImplementationInfo",
+    "Internal",
+    "InvalidArgument",
+    "KernelInfo",
+    "LaunchInfo",
+    "NotFound",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "Result",
+    "Retry",
+    "TensorSpec",
+    "Timing",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "aio",
+    "connect",
+]

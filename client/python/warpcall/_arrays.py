@@ -1,0 +1,261 @@
+"""Arrays of any kind as bytes that the service takes, and its bytes as arrays.
+
+NumPy does not know bfloat16. With ml_dtypes installed such arrays go in and come out as its type;
+without it their bits travel in uint16 arrays, told apart by `dtype="bfloat16"` and `BFloat16Bits`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ._messages import DATA_TYPE_NUMBERS, DATA_TYPES, TensorSpec
+from .errors import InvalidArgument
+
+ml_dtypes: Any
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
+
+Array = npt.NDArray[Any]
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_ALIASES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+# What a uint16 view of bfloat16 looks like on the wire.
+_BITS: np.dtype[Any] = np.dtype("<u2")
+_WIRE_DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": _BITS,
+}
+# Arrays of these lie in memory as they travel.
+_READY: dict[np.dtype[Any], int] = {np.dtype("<f4"): 1, np.dtype("<f2"): 2}
+# DLPack's device types: kDLCPU, kDLCUDAHost, kDLROCMHost.
+_DLPACK_HOST = (1, 3, 11)
+
+
+class BFloat16Bits(np.ndarray[Any, np.dtype[np.uint16]]):
+    """The bits of bfloat16 values as uint16: what such results are where ml_dtypes is missing. As
+    an input it needs no `dtype`."""
+
+    dtype_name = "bfloat16"
+
+
+class Operand(NamedTuple):
+    """An input as it is sent."""
+
+    data_type: int
+    """The number of a DataType."""
+    shape: tuple[int, ...]
+    data: Array
+    """C-contiguous and little-endian; bfloat16 as uint16."""
+    is_scalar: bool = False
+    """Had no dimensions: the service takes one at least."""
+
+
+# ---- data types ---------------------------------------------------------------------------------
+
+
+def type_name(dtype: object) -> str:
+    """One of "float32", "float16" and "bfloat16", for a name, a scalar type, or a dtype of NumPy,
+    ml_dtypes or torch. Raises InvalidArgument for any other."""
+    name = _ALIASES.get(dtype, dtype) if isinstance(dtype, str) else _name_of(dtype)
+    if name not in DATA_TYPE_NUMBERS:
+        name = _name_of(name)  # NumPy's short names, "f4"
+    if name not in DATA_TYPE_NUMBERS:
+        raise InvalidArgument(f"dtype is {name}; it must be float32, float16 or bfloat16")
+    return name
+
+
+def _name_of(dtype: object) -> str:
+    try:
+        return np.dtype(dtype).name  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        return str(dtype).removeprefix("torch.")
+
+
+def array_type_name(array: Array) -> str:
+    """The name of what an array's elements are, bfloat16 among them."""
+    if isinstance(array, BFloat16Bits) and array.dtype == np.uint16:
+        return "bfloat16"
+    return array.dtype.name
+
+
+def _narrow(values: Array) -> Array:
+    """The bits of float32 values rounded to bfloat16, to nearest even; NaN stays NaN."""
+    bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    rounded: Array = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(_BITS)
+    quiet: Array = (bits >> 16 | 0x40).astype(_BITS)
+    np.copyto(rounded, quiet, where=(bits & 0x7FFFFFFF) > 0x7F800000)
+    return rounded
+
+
+def _widen(bits: Array) -> Array:
+    wide: Array = (np.asarray(bits).astype("<u4") << 16).view("<f4")
+    return wide
+
+
+def _convert(array: Array, target: str) -> Array:
+    """The array's values in another type, as it travels; float64 to bfloat16 goes through float32.
+    uint16 stands for bits of bfloat16 already."""
+    source = array_type_name(array)
+    if target == "bfloat16" and source == "uint16":
+        return array.view(np.ndarray)
+    if array.dtype.kind in "OUSMmVc" and source != "bfloat16":
+        raise InvalidArgument(f"an input of dtype {array.dtype}; it must hold numbers")
+    if source == "bfloat16":
+        array = _widen(array) if array.dtype == np.uint16 else array.astype(np.float32)
+    if target == "bfloat16":
+        return _narrow(array.astype(np.float32))
+    return array.astype(_WIRE_DTYPES[target])
+
+
+# ---- inputs -------------------------------------------------------------------------------------
+
+
+def to_operand(value: object, dtype: object = None) -> Operand:
+    """An input as it is sent. Arrays that are contiguous, little-endian and of a type that the
+    service has are not copied; others are, once.
+
+    `dtype`: the type to convert to. Arrays need it when theirs is none of the service's; lists and
+    numbers are float32 without it; of uint16 arrays "bfloat16" says what their bits are.
+    Raises InvalidArgument for what is no array of numbers in this machine's memory.
+    """
+    if dtype is None and type(value) is np.ndarray:
+        number = _READY.get(value.dtype)
+        if number is not None and value.flags.c_contiguous and value.ndim:
+            return Operand(number, value.shape, value)
+    array = _to_array(value, dtype)
+    name = array_type_name(array) if dtype is None else type_name(dtype)
+    if name not in DATA_TYPE_NUMBERS:
+        raise InvalidArgument(
+            f"an input of dtype {array.dtype}; it must be float32, float16 or bfloat16:"
+            ' convert it, or pass dtype="float32"'
+        )
+    if array_type_name(array) != name:
+        array = _convert(array, name)
+    if name == "bfloat16":
+        array = array.view(np.ndarray).view(np.uint16)
+    data = np.ascontiguousarray(array, _WIRE_DTYPES[name])
+    return Operand(DATA_TYPE_NUMBERS[name], array.shape or (1,), data, array.ndim == 0)
+
+
+def _to_array(value: object, dtype: object) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if type(value).__module__.partition(".")[0] == "torch":
+        return _from_torch(value)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        return _from_dlpack(value)
+    if hasattr(value, "__array__"):
+        return _from_array_method(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidArgument(f"an input that is no array: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InvalidArgument(f"an input of type {type(value).__name__}; it must hold numbers")
+    # Numbers of Python have no width of their own. Of 16 bits they are rounded once, by _convert.
+    return array.astype(np.float32) if dtype is None else array.astype(np.float64)
+
+
+def _from_array_method(value: Any) -> Array:
+    """Not by np.asarray, which would forget that bits are of bfloat16."""
+    array: Array = value.__array__()
+    return array
+
+
+def _from_dlpack(value: Any) -> Array:
+    kind, index = value.__dlpack_device__()
+    if kind not in _DLPACK_HOST:
+        raise InvalidArgument(
+            f"an input on a device (DLPack type {int(kind)}, number {index}); it must be in host"
+            " memory: copy it there first, with .get() of cupy or .cpu() of torch"
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:  # bfloat16, or read-only memory
+        if hasattr(value, "__array__"):
+            return _from_array_method(value)
+        raise InvalidArgument(f"an input that NumPy does not take by DLPack: {error}") from None
+
+
+def _from_torch(value: Any) -> Array:
+    if value.device.type != "cpu":
+        raise InvalidArgument(
+            f"an input on {value.device}; it must be in host memory: copy it there with .cpu()"
+        )
+    tensor = value.detach()
+    if str(tensor.dtype) != "torch.bfloat16":
+        array: Array = tensor.numpy()
+        return array
+    # NumPy has no such type: the bits travel under the name of another one of their width.
+    bits = tensor.contiguous().view(__import__("torch").int16).numpy()
+    return bits.view(np.uint16).view(BFloat16Bits)  # type: ignore[no-any-return]
+
+
+# ---- outputs ------------------------------------------------------------------------------------
+
+
+def check_bytes(name: str, shape: Sequence[int], length: int) -> None:
+    """Raises ValueError unless `length` bytes are a tensor of this type and shape."""
+    if any(size < 0 for size in shape):
+        raise ValueError(f"a tensor of shape {list(shape)}")
+    expected = math.prod(shape) * ITEM_BYTES[name]
+    if length != expected:
+        raise ValueError(f"{length} bytes of data, but {name}{list(shape)} takes {expected}")
+
+
+def as_type(bits: Array, name: str) -> Array:
+    """An array as it travelled, as what its elements are."""
+    if name != "bfloat16":
+        return bits
+    return bits.view(BFloat16Bits if ml_dtypes is None else ml_dtypes.bfloat16)
+
+
+def from_bytes(data: bytes, span: tuple[int, int], number: int, shape: Sequence[int]) -> Array:
+    """The tensor in data[span[0]:span[1]] where it lies, read-only. Raises ValueError when these
+    bytes are none of this type and shape."""
+    name = DATA_TYPES.get(number)
+    if name is None:
+        raise ValueError(f"a tensor of data type {number}")
+    check_bytes(name, shape, span[1] - span[0])
+    dtype = _WIRE_DTYPES[name]
+    count = (span[1] - span[0]) // dtype.itemsize
+    if count == 0:
+        return as_type(np.empty(shape, dtype), name)
+    array = np.frombuffer(data, dtype, count, span[0]).reshape(shape)
+    return array if number != 3 else as_type(array, name)
+
+
+def empty(spec: TensorSpec) -> tuple[Array, memoryview]:
+    """Memory for a tensor: the array, and its bytes to be filled in."""
+    array = np.empty(spec.shape, _WIRE_DTYPES[spec.data_type])
+    view = memoryview(array.reshape(-1).view(np.uint8))  # a cast refuses arrays without elements
+    return as_type(array, spec.data_type), view
+
+
+def copy_into(out: Array, array: Array) -> None:
+    """Fills the caller's array. Raises InvalidArgument when it is not one for this result."""
+    check_out(out, TensorSpec(array_type_name(array), array.shape))
+    np.copyto(
+        out.view(np.uint16) if out.dtype != array.dtype else out,
+        array.view(np.uint16) if out.dtype != array.dtype else array,
+    )
+
+
+def check_out(out: Array, spec: TensorSpec) -> None:
+    """Raises InvalidArgument unless a result of `spec` can be written to `out`."""
+    name = array_type_name(out)
+    bits = spec.data_type == "bfloat16" and name == "uint16"
+    if out.shape != spec.shape or (name != spec.data_type and not bits):
+        raise InvalidArgument(
+            f"out is {name}{list(out.shape)}; the result is {spec.data_type}{list(spec.shape)}"
+        )
+    if not out.flags.writeable:
+        raise InvalidArgument("out is read-only")

@@ -1,0 +1,148 @@
+"""Connections to a server, and what calls of every kind send along: credentials, token, trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import sys
+from functools import partial
+from typing import Any, Union
+
+import grpc
+
+from .errors import InvalidArgument, make_error, parse_pushback
+
+Metadata = tuple[tuple[str, str], ...]
+Pem = Union[str, "os.PathLike[str]", bytes]
+
+CONNECTIONS_MAX = 64
+
+_SERVICE = "/warpcall.v1.KernelService/"
+EXECUTE = _SERVICE + "Execute"
+EXECUTE_STREAM = _SERVICE + "ExecuteStream"
+LIST_KERNELS = _SERVICE + "ListKernels"
+LIST_DEVICES = _SERVICE + "ListDevices"
+
+# The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
+_FRAME_BYTES = 4 << 20
+_KEEPALIVE_MS = 6 * 60 * 1000
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.http2.max_frame_size", _FRAME_BYTES),
+    # Channels to one address would otherwise share a connection.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Ours know of pushback limits, budgets and deadlines.
+    ("grpc.enable_retries", 0),
+    # A lost server is looked for again after 100 ms, and every 2 s at most.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class TLS:
+    """Encrypts connections. Each is a file's path or the PEM bytes themselves.
+
+    `ca`: whose servers to trust; None: those that gRPC trusts. `cert`, `key`: the client's own, for
+    a server that asks for one.
+    """
+
+    ca: Pem | None = None
+    cert: Pem | None = None
+    key: Pem | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Raises OSError for a file that cannot be read."""
+        if (self.cert is None) != (self.key is None):
+            raise InvalidArgument("cert and key come together")
+        return grpc.ssl_channel_credentials(_pem(self.ca), _pem(self.key), _pem(self.cert))
+
+
+def _pem(source: Pem | None) -> bytes | None:
+    if source is None or isinstance(source, bytes):
+        return source
+    with open(source, "rb") as file:
+        return file.read()
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A server, and how to reach it. Raises InvalidArgument for values out of range."""
+
+    address: str
+    connections: int = 1
+    tls: TLS | None = None
+    token: str | None = None
+    stall_timeout: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.connections <= CONNECTIONS_MAX:
+            raise InvalidArgument(
+                f"connections is {self.connections}; it must be 1 to {CONNECTIONS_MAX}"
+            )
+        if not self.stall_timeout > 0:
+            raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
+
+    def open(self, module: Any) -> list[Any]:
+        """Channels of `module`, which is grpc or grpc.aio. They connect with the first call."""
+        options = [
+            *_OPTIONS,
+            ("grpc.keepalive_timeout_ms", max(1, round(self.stall_timeout * 1000))),
+        ]
+        if self.tls is None:
+            make = partial(module.insecure_channel, self.address, options=options)
+        else:
+            credentials = self.tls.credentials()
+            make = partial(module.secure_channel, self.address, credentials, options=options)
+        return [make() for _ in range(self.connections)]
+
+    def metadata(self) -> Metadata:
+        return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+
+
+class Methods:
+    """The methods of several channels, whose turn it is one after the other. Requests and answers
+    are bytes."""
+
+    def __init__(self, channels: list[Any]) -> None:
+        self._stubs = [
+            {
+                EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
+                **{
+                    name: channel.unary_unary(name)
+                    for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES)
+                },
+            }
+            for channel in channels
+        ]
+        self._turn = itertools.count()
+
+    def __getitem__(self, name: str) -> Any:
+        stubs = self._stubs
+        return stubs[next(self._turn) % len(stubs) if len(stubs) > 1 else 0][name]
+
+
+def trace_metadata() -> Metadata:
+    """The caller's trace by W3C's rules, where the program uses opentelemetry."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return ()
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ()
+    value = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+    return (("traceparent", value),)
+
+
+def refusal(error: Any) -> tuple[str, str, float | None]:
+    """(code's name, message, pushback in seconds) of a call that gRPC says has failed."""
+    code = error.code()
+    name = code.name if code is not None else "UNKNOWN"
+    return name, error.details() or "", parse_pushback(error.trailing_metadata())
+
+
+def raise_refusal(error: Any) -> None:
+    raise make_error(*refusal(error)) from None

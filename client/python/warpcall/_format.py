@@ -1,0 +1,49 @@
+"""Numbers as people read them: three digits and a unit, as the command line prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_PREFIXES = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]
+
+
+def digits(value: float) -> str:
+    """Three significant digits, or all of the integer part."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def scaled(value: float, unit: str) -> str:
+    for factor, prefix in _PREFIXES:
+        if value >= factor:
+            return f"{digits(value / factor)} {prefix}{unit}"
+    return f"{digits(value)} {unit}"
+
+
+def bytes_per_second(value: float) -> str:
+    return scaled(value, "B/s")
+
+
+def flops_per_second(value: float) -> str:
+    return scaled(value, "FLOP/s")
+
+
+def nanoseconds(value: float) -> str:
+    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if value >= factor:
+            return f"{digits(value / factor)} {unit}"
+    return f"{value:.0f} ns"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = []
+    for row in (header, *rows):
+        cells = [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""Calls under way, as concurrent.futures.Future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from ._result import Result
+
+
+class CallFuture(Future[Result]):
+    """A call under way. Unlike those of an executor it can be cancelled as long as it has no
+    result: the server then gives up the work, on the CPU while it runs, and frees the lane."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._guard = threading.Lock()
+        self._settled = False
+        self._abort: Callable[[], Any] | None = None
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def cancel(self) -> bool:
+        """False when it has a result or an error already."""
+        with self._guard:
+            if self._settled:
+                return self.cancelled()
+            self._settled = True
+            abort = self._abort
+        super().cancel()
+        self.set_running_or_notify_cancel()  # wakes concurrent.futures.wait and as_completed
+        if abort is not None:
+            abort()
+        return True
+
+    # ---- for the client ----
+
+    def on_cancel(self, abort: Callable[[], Any]) -> None:
+        """What ends the attempt that is under way; called at once when that is no longer wanted."""
+        with self._guard:
+            self._abort = abort
+            if not self._settled:
+                return
+        abort()
+
+    def claim(self) -> bool:
+        """The call has ended and `finish` follows; False when the future was cancelled before."""
+        with self._guard:
+            if self._settled:
+                return False
+            self._settled = True
+            self._abort = None
+        self.set_running_or_notify_cancel()
+        return True
+
+    def finish(self, make: Callable[[], Result]) -> None:
+        """Sets what `make` returns or raises."""
+        try:
+            result = make()
+        except BaseException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(result)

@@ -1,0 +1,110 @@
+"""A call as the user made it, on its way to becoming bytes; the same for both kinds of client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._arrays import ITEM_BYTES, Array, Operand, to_operand, type_name
+from ._execute import MESSAGE_BYTES_MAX, Call, encode_request
+from ._messages import DATA_TYPE_NUMBERS
+from ._result import Ceiling, Finisher
+from .errors import InvalidArgument
+
+# From here on a call streams: above it gRPC's own gathering of a message costs three times as much.
+STREAM_BYTES = 16 << 20
+
+
+class Blocks:
+    """An input that need not be in memory: a tensor as an iterable of arrays, whose elements, one
+    after the other, are the tensor's in row-major order.
+
+    Calls with such an input stream, and are never tried again once a block was taken.
+
+        y = gpu.gelu(warpcall.Blocks((100_000, 4096), "float32", read_rows()), out=memmap)
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: object, blocks: Iterable[object]) -> None:
+        """`blocks` are of `dtype`, or are converted to it. Raises InvalidArgument for a negative
+        dimension or a dtype that the service has not."""
+        self.shape = tuple(int(size) for size in shape)
+        if any(size < 0 for size in self.shape):
+            raise InvalidArgument(f"a tensor of shape {list(self.shape)}")
+        self.data_type = DATA_TYPE_NUMBERS[type_name(dtype)]
+        self.nbytes = math.prod(self.shape) * ITEM_BYTES[type_name(dtype)]
+        self._dtype = type_name(dtype)
+        self._blocks = blocks
+
+    def arrays(self) -> Iterator[Array]:
+        """The blocks as they are sent."""
+        for block in self._blocks:
+            yield to_operand(block, self._dtype).data
+
+
+class Options(NamedTuple):
+    """What every call can say, beside its inputs and the kernel's attributes."""
+
+    implementation: str = ""
+    device: str = ""
+    timeout: float | None = None
+    """Seconds for the whole call, retries included; None: the client's."""
+    out: Array | None = None
+    dtype: object = None
+    request_id: str = ""
+
+
+class Request:
+    """A call that is ready to be sent. Keeps the inputs, and so their memory, alive."""
+
+    __slots__ = ("call", "finish", "inputs", "nbytes", "out", "streams", "timeout")
+
+    def __init__(
+        self, call: Call, inputs: Sequence[object], options: Options, ceiling: Ceiling
+    ) -> None:
+        """Raises InvalidArgument for what no server could take."""
+        self.call = call
+        dtype = options.dtype
+        self.inputs: list[Operand | Blocks] = [
+            x if isinstance(x, Blocks) else to_operand(x, dtype) for x in inputs
+        ]
+        self.timeout, self.out = options.timeout, options.out
+        self.nbytes = 0
+        self.streams = is_scalar = False
+        for item in self.inputs:
+            if isinstance(item, Blocks):
+                self.streams = True
+                self.nbytes += item.nbytes
+            else:
+                self.nbytes += item.data.nbytes
+                is_scalar = is_scalar or item.is_scalar
+        self.streams = self.streams or self.nbytes > STREAM_BYTES
+        if self.out is not None and not isinstance(self.out, np.ndarray):
+            raise InvalidArgument(f"out is a {type(self.out).__name__}; it must be a NumPy array")
+        is_scalar = is_scalar and all(isinstance(x, Operand) and x.is_scalar for x in self.inputs)
+        self.finish = Finisher(call.kernel, ceiling, self.out, is_scalar)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it can be sent a second time."""
+        return not any(isinstance(item, Blocks) for item in self.inputs)
+
+    def encode(self) -> bytes:
+        """An ExecuteRequest, of a call that does not stream."""
+        operands = [item for item in self.inputs if isinstance(item, Operand)]
+        data = encode_request(self.call, operands)
+        assert len(data) <= MESSAGE_BYTES_MAX  # what is larger streams
+        return data
+
+
+def make_request(
+    kernel: str,
+    inputs: Sequence[Any],
+    options: Options,
+    attributes: dict[str, Any],
+    ceiling: Ceiling,
+) -> Request:
+    call = Call(kernel, options.implementation, options.device, options.request_id, attributes)
+    return Request(call, inputs, options, ceiling)

@@ -1,0 +1,213 @@
+"""What a call gives back."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ._arrays import Array, array_type_name, copy_into
+from ._format import bytes_per_second, flops_per_second, nanoseconds
+from ._wire import WireError
+from .errors import Internal
+
+if TYPE_CHECKING:
+    from ._execute import Response
+    from ._messages import LaunchInfo, Timing
+
+# What a device copies, in bytes per second, by its name; None when nobody has measured it.
+Ceiling = Callable[[str], "float | None"]
+
+
+class Result(NDArrayOperatorsMixin):
+    """The outputs of a call, with what ran and where its time went.
+
+    It can be used as its first output: `np.asarray(y)`, `y[0]`, `y + 1`, `y.shape`. Outputs lie in
+    the memory of the server's answer and are read-only, unless they were written to `out`.
+    """
+
+    __slots__ = ("_ceiling", "_response", "kernel", "outputs")
+
+    def __init__(
+        self, kernel: str, response: Response, outputs: list[Array], ceiling: Ceiling
+    ) -> None:
+        self.kernel = kernel
+        self.outputs = outputs
+        self._response = response
+        self._ceiling = ceiling
+
+    # ---- what ran, and how fast ----
+
+    @property
+    def implementation(self) -> str:
+        """The implementation that ran, e.g. "simd_rows"."""
+        return self._response.implementation
+
+    @property
+    def device(self) -> str:
+        """The device that it ran on, e.g. "cuda:0"."""
+        return self._response.device
+
+    @property
+    def request_id(self) -> str:
+        """By which the server's log knows the request."""
+        return self._response.request_id
+
+    @property
+    def timing(self) -> Timing:
+        """Where the time went on the server, in nanoseconds."""
+        return self._response.timing()
+
+    @property
+    def launch(self) -> LaunchInfo:
+        """What the kernel had to do, and how it was launched."""
+        return self._response.launch()
+
+    @property
+    def achieved_bytes_per_second(self) -> float:
+        """The least bytes that the kernel must move, over its time on the device; 0 when that was
+        not measurable."""
+        return _rate(self.launch.bytes_moved, self.timing.kernel_ns)
+
+    @property
+    def achieved_flops_per_second(self) -> float:
+        return _rate(self.launch.flops, self.timing.kernel_ns)
+
+    @property
+    def ceiling_bytes_per_second(self) -> float | None:
+        """The device's measured copy bandwidth; None when it is not known. The first result of a
+        client that wants it asks the server; of an `aio` client, after `await devices()`."""
+        return self._ceiling(self.device)
+
+    @property
+    def percent_of_ceiling(self) -> float | None:
+        """achieved_bytes_per_second as a share of that; None when it is not known. What fits into a
+        cache can exceed 100."""
+        ceiling = self.ceiling_bytes_per_second
+        return 100 * self.achieved_bytes_per_second / ceiling if ceiling else None
+
+    # ---- as an array ----
+
+    @property
+    def array(self) -> Array:
+        """The first output."""
+        return self.outputs[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.outputs[0].shape
+
+    @property
+    def ndim(self) -> int:
+        return self.outputs[0].ndim
+
+    @property
+    def size(self) -> int:
+        return self.outputs[0].size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's type; uint16 for bfloat16 where ml_dtypes is not installed."""
+        return self.outputs[0].dtype
+
+    @property
+    def dtype_name(self) -> str:
+        """ "float32", "float16" or "bfloat16"."""
+        return array_type_name(self.outputs[0])
+
+    def numpy(self) -> Array:
+        """The first output."""
+        return self.outputs[0]
+
+    def torch(self) -> Any:
+        """The first output as a torch tensor, in memory of its own."""
+        torch = importlib.import_module("torch")
+
+        array = self.outputs[0]
+        if self.dtype_name == "bfloat16":
+            bits = np.array(array.view(np.ndarray).view(np.int16))
+            return torch.from_numpy(bits).view(torch.bfloat16)
+        return torch.from_numpy(np.array(array))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.outputs[0]
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to make {dtype} of {array.dtype}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        arrays = [item.outputs[0] if isinstance(item, Result) else item for item in inputs]
+        return getattr(ufunc, method)(*arrays, **kwargs)
+
+    def __len__(self) -> int:
+        return len(self.outputs[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.outputs[0])
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.outputs[0][key]
+
+    def __float__(self) -> float:
+        return float(self.outputs[0])
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(
+            f"{array_type_name(array)}[{','.join(map(str, array.shape))}]" for array in self.outputs
+        )
+        timing = self.timing
+        rates = [bytes_per_second(self.achieved_bytes_per_second)] if timing.kernel_ns else []
+        if self.achieved_flops_per_second:
+            rates.append(flops_per_second(self.achieved_flops_per_second))
+        kernel = nanoseconds(timing.kernel_ns) + (f" ({', '.join(rates)})" if rates else "")
+        return (
+            f"<warpcall.Result {self.kernel} -> {outputs} by {self.implementation}"
+            f" on {self.device}: kernel {kernel}, server {nanoseconds(timing.total_ns)}>"
+        )
+
+
+def _rate(amount: int, duration_ns: int) -> float:
+    return amount / (duration_ns * 1e-9) if duration_ns > 0 else 0.0
+
+
+class Finisher:
+    """Makes results of a call's answers."""
+
+    __slots__ = ("_ceiling", "_is_scalar", "_kernel", "_out")
+
+    def __init__(
+        self, kernel: str, ceiling: Ceiling, out: Array | None, is_scalar: bool = False
+    ) -> None:
+        """`is_scalar`: no input had a dimension, so a single number has none either."""
+        self._kernel, self._ceiling, self._out, self._is_scalar = kernel, ceiling, out, is_scalar
+
+    def __call__(self, data: bytes) -> Result:
+        """Raises Internal for an answer that contradicts itself, InvalidArgument when `out` does
+        not fit it."""
+        from ._execute import Response
+
+        try:
+            response = Response(data)
+            outputs = response.arrays()
+        except (WireError, ValueError) as error:
+            raise bad_response(error) from None
+        if self._out is not None and outputs:
+            copy_into(self._out, outputs[0])
+            outputs[0] = self._out
+        elif self._is_scalar:
+            outputs = [array.reshape(()) if array.size == 1 else array for array in outputs]
+        return self.made_of(response, outputs)
+
+    def made_of(self, response: Response, outputs: list[Array]) -> Result:
+        if not outputs:
+            raise bad_response("it has no outputs")
+        return Result(self._kernel, response, outputs, self._ceiling)
+
+
+def bad_response(what: object) -> Internal:
+    return Internal(f"the server's answer contradicts itself: {what}")

@@ -1,0 +1,185 @@
+"""One request on ExecuteStream: inputs leave in windows while results come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from . import _wire as wire
+from ._arrays import Array, Operand, check_out, copy_into, empty
+from ._execute import (
+    Response,
+    encode_header,
+    parse_chunk,
+    split_stream_response,
+    stream_chunk,
+    stream_header,
+)
+from ._request import Blocks, Request
+from ._result import Result, bad_response
+from .errors import InvalidArgument
+
+# Of tensor data in a message: servers take 4 MiB unless told otherwise, and what is not data needs
+# some of that. A whole multiple of 256, so that no window cuts an element or a cache line.
+WINDOW_BYTES = (4 << 20) - 1024
+
+_HEADER, _CHUNK, _DONE = 1, 2, 3
+
+
+def _windows(array: Array) -> Iterator[memoryview]:
+    if array.size == 0:
+        return
+    data = memoryview(array.reshape(-1).view(np.uint8))
+    for at in range(0, len(data), WINDOW_BYTES):
+        yield data[at : at + WINDOW_BYTES]
+
+
+class _Input:
+    """An input, as far as it has been sent."""
+
+    def __init__(self, item: Operand | Blocks) -> None:
+        self.bytes = item.nbytes if isinstance(item, Blocks) else item.data.nbytes
+        self.sent = 0
+        arrays = item.arrays() if isinstance(item, Blocks) else iter([item.data])
+        self._pieces = (piece for array in arrays for piece in _windows(array))
+
+    @property
+    def share(self) -> float:
+        return self.sent / self.bytes
+
+    def next(self) -> memoryview:
+        """The next window. Raises InvalidArgument when blocks are not as long as was said."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            raise InvalidArgument(f"blocks of {self.sent} bytes for an input of {self.bytes}")
+        if self.sent + len(piece) > self.bytes:
+            raise InvalidArgument(f"blocks of more than the {self.bytes} bytes of their input")
+        return piece
+
+    def check_end(self) -> None:
+        if next(self._pieces, None) is not None:
+            raise InvalidArgument(f"blocks of more than the {self.bytes} bytes of their input")
+
+
+class _Output:
+    """An output's memory, and which of its bytes have come."""
+
+    def __init__(self, memory: Array, view: memoryview) -> None:
+        self.memory = memory
+        self._bytes: Array = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
+        self._came: list[tuple[int, int]] = []
+
+    def put(self, data: bytes, span: tuple[int, int], offset: int) -> None:
+        length = span[1] - span[0]
+        if not 0 <= offset <= self._bytes.size - length:
+            raise bad_response(
+                f"{length} bytes at offset {offset} of an output of {self._bytes.size}"
+            )
+        if length:
+            self._bytes[offset : offset + length] = np.frombuffer(data, np.uint8, length, span[0])
+            self._came.append((offset, offset + length))
+
+    def check_end(self) -> None:
+        end = 0
+        for begin, stop in sorted(self._came):
+            if begin != end:
+                at = min(begin, end)
+                raise bad_response(f"bytes of an output missing or twice at offset {at}")
+            end = stop
+        if end != self._bytes.size:
+            raise bad_response(f"it ends after {end} of the {self._bytes.size} bytes of an output")
+
+
+class StreamSession:
+    """What is sent and received for one request. `messages` and `take` may be called from two
+    threads at the same time."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._outputs: list[_Output] = []
+        self._header: Response | None = None
+        self._result: Result | None = None
+        self.failure: BaseException | None = None
+        """What the caller's blocks raised: sending ended there."""
+
+    def messages(self) -> Iterator[bytes]:
+        """The ExecuteStreamRequests. Never raises: see `failure`."""
+        items = self._request.inputs
+        specs = [(item.data_type, item.shape) for item in items]
+        yield stream_header(encode_header(self._request.call, specs))
+        inputs = [_Input(item) for item in items]
+        try:
+            # The server computes a part when it has it of every input, and holds back only so much
+            # until then: so the input of which the smallest share was sent comes next.
+            while any(item.sent < item.bytes for item in inputs):
+                rest = [item for item in inputs if item.sent < item.bytes]
+                chosen = min(rest, key=lambda item: item.share)
+                data = chosen.next()
+                yield stream_chunk(inputs.index(chosen), chosen.sent, data)
+                chosen.sent += len(data)
+            for item in inputs:
+                item.check_end()
+        except Exception as error:
+            self.failure = error
+
+    def take(self, data: bytes) -> None:
+        """An ExecuteStreamResponse. Raises Internal for one that contradicts the others, and
+        InvalidArgument when `out` does not fit the result."""
+        try:
+            kind, at, end = split_stream_response(data)
+            if kind == 0:
+                return
+            if self._result is not None:
+                raise bad_response("a message after its end")
+            if (kind == _HEADER) != (self._header is None):
+                raise bad_response("a second header" if kind == _HEADER else "it has no header")
+            if kind == _HEADER:
+                self._begin(Response(data, at, end))
+            elif kind == _CHUNK:
+                chunk = parse_chunk(data, at, end)
+                if not 0 <= chunk.number < len(self._outputs):
+                    raise bad_response(f"bytes of output {chunk.number} of {len(self._outputs)}")
+                self._outputs[chunk.number].put(data, chunk.span, chunk.offset)
+            else:
+                self._end(Response(data, at, end))
+        except (wire.WireError, ValueError) as error:
+            if isinstance(error, InvalidArgument):
+                raise
+            raise bad_response(error) from None
+
+    def _begin(self, header: Response) -> None:
+        self._header = header
+        for number, spec in enumerate(header.specs()):
+            out = self._request.out if number == 0 else None
+            if out is None:
+                self._outputs.append(_Output(*empty(spec)))
+                continue
+            check_out(out, spec)
+            if out.flags.c_contiguous and out.dtype.isnative:
+                plain = out.view(np.ndarray)
+                flat = plain.view(np.uint16) if plain.dtype.itemsize == 2 else plain
+                view = memoryview(flat.reshape(-1).view(np.uint8))
+                self._outputs.append(_Output(out, view))
+            else:
+                self._outputs.append(_Output(*empty(spec)))
+
+    def _end(self, done: Response) -> None:
+        for output in self._outputs:
+            output.check_end()
+        arrays = [output.memory for output in self._outputs]
+        out = self._request.out
+        if out is not None and arrays and arrays[0] is not out:
+            copy_into(out, arrays[0])
+            arrays[0] = out
+        if not done.request_id and self._header is not None:
+            done.request_id = self._header.request_id
+        self._result = self._request.finish.made_of(done, arrays)
+
+    def result(self) -> Result:
+        """Once the call has ended well. Raises Internal when the answer did not."""
+        if self.failure is not None:
+            raise self.failure
+        if self._result is None:
+            raise bad_response("it ended too soon")
+        return self._result

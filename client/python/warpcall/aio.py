@@ -1,0 +1,243 @@
+"""The client for asyncio.
+
+async with warpcall.aio.connect("127.0.0.1:8470") as gpu:
+    y = await gpu.softmax(x)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from . import _channel
+from ._arrays import Array
+from ._channel import TLS, Methods, Target, refusal, trace_metadata
+from ._client import _CLOSED, DEFAULT_ADDRESS, _decoded, _left, check_timeout, known_ceilings
+from ._client import Client as BlockingClient
+from ._kernels import AsyncKernelMethods
+from ._messages import (
+    AttributeValue,
+    DeviceInfo,
+    KernelInfo,
+    ListDevicesResponse,
+    ListKernelsResponse,
+)
+from ._request import Options, Request, make_request
+from ._result import Result
+from ._retry import Budget, Retry, Schedule
+from .errors import Cancelled, InvalidArgument, make_error
+
+
+class Client(AsyncKernelMethods):
+    """Connections to one server, for one event loop. Made by `warpcall.aio.connect`.
+
+    Kernels are methods, `await client.softmax(x, axis=-1)`. Cancelling the task that awaits a call
+    ends the call on the server too.
+    """
+
+    def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
+        self._timeout = check_timeout(timeout)
+        self._retry = retry
+        self._budget = Budget(retry)
+        self._metadata = target.metadata()
+        self._target = target
+        self._channels: list[Any] = []
+        self._open: Methods | None = None
+        self._streams: BlockingClient | None = None
+        self._closed = False
+        self._ceilings: dict[str, float] = {}
+
+    # ---- kernels ----
+
+    async def run(
+        self,
+        kernel: str,
+        *inputs: Any,
+        implementation: str = "",
+        device: str = "",
+        timeout: float | None = None,
+        out: Array | None = None,
+        dtype: Any = None,
+        request_id: str = "",
+        **attributes: AttributeValue,
+    ) -> Result:
+        """Runs a kernel. Arguments and errors as for `warpcall.Client.run`."""
+        options = Options(implementation, device, timeout, out, dtype, request_id)
+        request = make_request(kernel, inputs, options, attributes, self._ceilings.get)
+        if request.streams:
+            return await self._stream(request)
+        deadline = self._deadline(timeout)
+        return request.finish(await self._unary(_channel.EXECUTE, request.encode(), deadline))
+
+    def map(
+        self,
+        kernel: str,
+        batches: Iterable[Any] | AsyncIterable[Any],
+        *,
+        window: int = 8,
+        **options: Any,
+    ) -> AsyncIterator[Result]:
+        """Results of `kernel` for each batch, in their order, with up to `window` calls under way:
+        `async for y in gpu.map("gelu", batches)`. As `warpcall.Client.map`; batches may come
+        asynchronously."""
+        if window < 1:
+            raise InvalidArgument(f"window is {window}; it must be at least 1")
+        if "out" in options:
+            raise InvalidArgument("map takes no out: its results are many")
+        return self._map(kernel, batches, window, options)
+
+    async def _map(
+        self,
+        kernel: str,
+        batches: Iterable[Any] | AsyncIterable[Any],
+        window: int,
+        options: dict[str, Any],
+    ) -> AsyncIterator[Result]:
+        pending: deque[asyncio.Task[Result]] = deque()
+        try:
+            async for batch in _each(batches):
+                inputs = batch if isinstance(batch, tuple) else (batch,)
+                pending.append(asyncio.create_task(self.run(kernel, *inputs, **options)))
+                if len(pending) >= window:
+                    yield await pending.popleft()
+            while pending:
+                yield await pending.popleft()
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    # ---- lists ----
+
+    async def kernels(self, *, timeout: float | None = None) -> list[KernelInfo]:
+        """Every kernel of the server, with its inputs, attributes and implementations."""
+        data = await self._unary(_channel.LIST_KERNELS, b"", self._deadline(timeout))
+        return list(_decoded(ListKernelsResponse, data).kernels)
+
+    async def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
+        """Every device of the server, with its health."""
+        data = await self._unary(_channel.LIST_DEVICES, b"", self._deadline(timeout))
+        devices = list(_decoded(ListDevicesResponse, data).devices)
+        self._ceilings.update(known_ceilings(devices))
+        return devices
+
+    # ---- life ----
+
+    async def close(self) -> None:
+        """Ends every call under way."""
+        self._closed = True
+        for channel in self._channels:
+            await channel.close()
+        if self._streams is not None:
+            await asyncio.to_thread(self._streams.close)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = " (closed)" if self._closed else ""
+        return f"<warpcall.aio.Client of {self._target.address}{state}>"
+
+    # ---- calls ----
+
+    def _methods(self) -> Methods:
+        """Opened by the first call: channels belong to the event loop that runs then."""
+        if self._closed:
+            raise Cancelled(_CLOSED)
+        if self._open is None:
+            self._channels = self._target.open(grpc.aio)
+            self._open = Methods(self._channels)
+        return self._open
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        timeout = self._timeout if timeout is None else check_timeout(timeout)
+        return None if timeout is None else time.monotonic() + timeout
+
+    def _call_metadata(self) -> _channel.Metadata | None:
+        return (self._metadata + trace_metadata()) or None
+
+    async def _unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
+        async def attempt() -> bytes:
+            data: bytes = await self._methods()[method](
+                message, timeout=_left(deadline), metadata=self._call_metadata()
+            )
+            return data
+
+        value: bytes = await self._retried(attempt, deadline)
+        return value
+
+    async def _retried(self, attempt: Callable[[], Awaitable[Any]], deadline: float | None) -> Any:
+        """What `attempt` returns, after as many as it takes and may take."""
+        schedule: Schedule | None = None
+        while True:
+            try:
+                value = await attempt()
+            except grpc.RpcError as error:
+                code, message, pushback = refusal(error)
+            except (asyncio.CancelledError, grpc.aio.UsageError):
+                task = asyncio.current_task()
+                if not self._closed or (task is not None and _is_cancelling(task)):
+                    raise
+                raise Cancelled(_CLOSED) from None  # the channel was closed, not the task cancelled
+            else:
+                self._budget.add_success()
+                return value
+            if schedule is None:
+                schedule = Schedule(self._retry, self._budget)
+            pause = schedule.next(code, pushback, time.monotonic(), deadline)
+            if pause is None:
+                raise make_error(code, message, pushback)
+            await asyncio.sleep(pause)
+
+    async def _stream(self, request: Request) -> Result:
+        """By threads of a client that blocks: when a server refuses while a stream is being sent,
+        grpc.aio (seen in 1.85) now and then says INTERNAL in place of the server's status."""
+        if self._closed:
+            raise Cancelled(_CLOSED)
+        if self._streams is None:
+            self._streams = BlockingClient(self._target, self._timeout, self._retry)
+        return await asyncio.wrap_future(self._streams.submit_request(request))
+
+
+def _is_cancelling(task: asyncio.Task[Any]) -> bool:
+    cancelling = getattr(task, "cancelling", None)  # Python 3.11
+    return cancelling is None or cancelling() > 0
+
+
+async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+def connect(
+    address: str = DEFAULT_ADDRESS,
+    *,
+    timeout: float | None = None,
+    connections: int = 1,
+    tls: TLS | None = None,
+    token: str | None = None,
+    retry: Retry | None = None,
+    stall_timeout: float = 20.0,
+) -> Client:
+    """A client for asyncio. Arguments and errors as for `warpcall.connect`."""
+    target = Target(address, connections, tls, token, stall_timeout)
+    return Client(target, timeout, Retry() if retry is None else retry)

@@ -1,0 +1,139 @@
+"""What a call can end with: one class for each status of the service.
+
+Each is a `warpcall.Error`; where Python has a class of the same meaning, it is one of these too, so
+`except ValueError` and `except TimeoutError` do what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+
+class Error(Exception):
+    """A call that failed. Classes below exist for the codes that the service documents; any other
+    code comes as an `Error` itself.
+
+    `code`: the canonical name of the status, e.g. "INVALID_ARGUMENT".
+    `message`: the server's text, which names the value and the limit.
+    `retry_after`: seconds after which the server wants to be asked again; None when it did not say.
+    """
+
+    code: str = "UNKNOWN"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.code, self.retry_after)
+
+
+def _rebuild(cls: type[Error], message: str, code: str, retry_after: float | None) -> Error:
+    return cls(message, code=code, retry_after=retry_after)
+
+
+class InvalidArgument(Error, ValueError):
+    """A shape, data type, attribute or option that the kernel or this package does not take."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class NotFound(Error, LookupError):
+    """No such kernel, implementation or device; the message lists what there is."""
+
+    code = "NOT_FOUND"
+
+
+class Unimplemented(Error):
+    """Known, but no implementation takes this problem; the message gives each one's reason."""
+
+    code = "UNIMPLEMENTED"
+
+
+class ResourceExhausted(Error):
+    """A limit of the server: of a message, of its queue or of its memory."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The timeout passed, or the server saw that it would."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(Error):
+    """The call was cancelled, or its client closed."""
+
+    code = "CANCELLED"
+
+
+class Unavailable(Error, ConnectionError):
+    """No server, one that is draining, or a device that was lost."""
+
+    code = "UNAVAILABLE"
+
+
+class Unauthenticated(Error):
+    """A token or certificate is missing or wrong."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDenied(Error):
+    """The server's policy does not allow it."""
+
+    code = "PERMISSION_DENIED"
+
+
+class Internal(Error):
+    """A defect of the server, or an answer that contradicts itself."""
+
+    code = "INTERNAL"
+
+
+_CLASSES: dict[str, type[Error]] = {
+    cls.code: cls
+    for cls in (
+        InvalidArgument,
+        NotFound,
+        Unimplemented,
+        ResourceExhausted,
+        DeadlineExceeded,
+        Cancelled,
+        Unavailable,
+        Unauthenticated,
+        PermissionDenied,
+        Internal,
+    )
+}
+
+
+def parse_pushback(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:
+    """The pushback of a call's trailers in seconds: None without one, negative for "do not try
+    again", which also is what a value that is no integer means (gRFC A6)."""
+    for key, value in metadata or ():
+        if key == PUSHBACK_KEY:
+            try:
+                return int(value) / 1000
+            except ValueError:
+                return -1.0
+    return None
+
+
+def make_error(code: str, message: str | None, pushback: float | None) -> Error:
+    """The exception for a status; `pushback` as parse_pushback returns it."""
+    cls = _CLASSES.get(code, Error)
+    retry_after = pushback if pushback is not None and pushback >= 0 else None
+    return cls(message or "", code=code, retry_after=retry_after)

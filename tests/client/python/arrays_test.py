@@ -1,0 +1,248 @@
+"""What the Python client takes for an array and what it makes of results, without a server: types,
+layouts, DLPack, bfloat16 with and without ml_dtypes."""
+
+import ctypes
+import importlib.util
+import os
+import pickle
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+from support import answer, main, np
+import warpcall
+from warpcall import BFloat16Bits, _arrays
+from warpcall._arrays import to_operand, type_name
+from warpcall._result import Finisher
+
+FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
+VALUES = np.array([[1.5, -2.25, 0.0], [np.inf, -np.inf, 3e-3]], np.float32)
+
+
+class OnlyDlpack:
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device = array, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, *args, **kwargs):
+        return self.array.__dlpack__(*args, **kwargs)
+
+
+class OnlyArray:
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def widen(bits):
+    return (np.asarray(bits).view(np.ndarray).astype(np.uint32) << 16).view(np.float32)
+
+
+class InputsTest(unittest.TestCase):
+    def assert_sent(self, operand, data_type, expected):
+        self.assertEqual(operand.data_type, data_type)
+        self.assertEqual(operand.shape, expected.shape)
+        self.assertEqual(operand.data.tobytes(), np.ascontiguousarray(expected).tobytes())
+        self.assertEqual(len(b"".join((b"", operand.data))), expected.nbytes)
+
+    def test_what_is_ready_is_not_copied(self):
+        for array in (VALUES, VALUES.astype(np.float16), VALUES[1:], np.empty((0, 3), np.float32)):
+            operand = to_operand(array)
+            self.assert_sent(operand, FLOAT32 if array.itemsize == 4 else FLOAT16, array)
+            self.assertIs(operand.data, array)
+        with tempfile.TemporaryDirectory() as folder:
+            mapped = np.memmap(os.path.join(folder, "x"), np.float32, "w+", shape=(2, 3))
+            mapped[:] = VALUES
+            operand = to_operand(mapped)
+            self.assert_sent(operand, FLOAT32, VALUES)
+            self.assertTrue(np.shares_memory(operand.data, mapped))
+            del operand, mapped
+
+    def test_any_layout_and_byte_order(self):
+        for array in (VALUES.T, VALUES[:, ::-1], VALUES[:, ::2], np.asfortranarray(VALUES),
+                      np.broadcast_to(VALUES[:1], (4, 3)), VALUES.astype(">f4")):
+            self.assert_sent(to_operand(array), FLOAT32, array.astype("<f4"))
+        unaligned = np.frombuffer(b"x" + VALUES.tobytes(), np.float32, offset=1)
+        self.assert_sent(to_operand(unaligned), FLOAT32, VALUES.reshape(-1))
+        self.assert_sent(to_operand(VALUES.astype(">f2")), FLOAT16, VALUES.astype("<f2"))
+
+    def test_numbers_and_lists_are_float32_or_what_dtype_says(self):
+        self.assert_sent(to_operand([[1, 2], [3, 4]]), FLOAT32, np.array([[1, 2], [3, 4]], "f4"))
+        self.assert_sent(to_operand([0.1], "float16"), FLOAT16, np.array([0.1], "f2"))
+        scalar = to_operand(2.5)
+        self.assertEqual((scalar.shape, scalar.is_scalar), ((1,), True))
+        self.assertTrue(to_operand(np.float32(1)).is_scalar)
+        self.assert_sent(to_operand(np.arange(3), "f32"), FLOAT32, np.arange(3, dtype="f4"))
+        # 1 + 2^-11 + 2^-40 is above the middle of two float16, and the middle itself in float32.
+        self.assert_sent(to_operand([1 + 2.0**-11 + 2.0**-40], np.float16), FLOAT16,
+                         np.array([1 + 2.0**-10], "f2"))
+
+    def test_other_arrays(self):
+        self.assert_sent(to_operand(OnlyDlpack(VALUES)), FLOAT32, VALUES)
+        self.assert_sent(to_operand(OnlyArray(VALUES)), FLOAT32, VALUES)
+        self.assert_sent(to_operand((ctypes.c_float * 3)(1, 2, 3)), FLOAT32,
+                         np.array([1, 2, 3], "f4"))
+        self.assert_sent(to_operand(memoryview(VALUES)), FLOAT32, VALUES)
+        result = Finisher("gelu", lambda device: None, None)(answer(VALUES))
+        self.assert_sent(to_operand(result), FLOAT32, VALUES)
+
+    def test_what_is_refused_says_what_and_what_to_do(self):
+        for value, *mentioned in [
+                (VALUES.astype(np.float64), "float64", "dtype"), (np.arange(3), "int64", "float32"),
+                (OnlyDlpack(VALUES, (2, 1)), "device", ".get()"), ("text", "str"),
+                (None, "NoneType"), ([[1], [1, 2]], "no array"), ([1j], "list"),
+                (np.array(["a"]), "<U1")]:
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                to_operand(value)
+            for text in mentioned:
+                self.assertIn(text, str(raised.exception))
+        for value in (np.array(["a"]), np.array([1j])):
+            with self.assertRaises(warpcall.InvalidArgument):
+                to_operand(value, "float32")
+        for dtype in ("float64", np.int8, "nonsense", object()):
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                type_name(dtype)
+            self.assertIn("bfloat16", str(raised.exception))
+
+
+class BFloat16Test(unittest.TestCase):
+    """Without ml_dtypes, and with it where it is installed."""
+
+    def test_float32_is_rounded_to_nearest_even(self):
+        bits = np.array([0x3F800000, 0x3F808000, 0x3F808001, 0x3F818000, 0x3F807FFF, 0x7F7FFFFF,
+                         0x7F800000, 0xFF800001, 0x7FC00000, 0x00000001, 0x80000000], np.uint32)
+        expected = [0x3F80, 0x3F80, 0x3F81, 0x3F82, 0x3F80, 0x7F80, 0x7F80, 0xFFC0, 0x7FC0, 0,
+                    0x8000]
+        operand = to_operand(bits.view(np.float32), "bfloat16")
+        self.assertEqual((operand.data_type, operand.data.tolist()), (BFLOAT16, expected))
+
+    def test_bits_go_in_and_come_out_as_uint16(self):
+        bits = np.array([[0x3F80, 0x4000]], np.uint16)
+        self.assertEqual(to_operand(bits, "bfloat16").data.tolist(), bits.tolist())
+        with self.assertRaises(warpcall.InvalidArgument):
+            to_operand(bits)
+        data = b"ab" + bits.tobytes()
+        with mock.patch.object(_arrays, "ml_dtypes", None):
+            array = _arrays.from_bytes(data, (2, 6), BFLOAT16, (1, 2))
+        self.assertEqual((array.dtype, array.dtype_name, array.tolist()),
+                         (np.uint16, "bfloat16", bits.tolist()))
+        self.assertIsInstance(array, BFloat16Bits)
+        for again in (array, array[:, 1:], array.copy("F").T):  # needs no dtype
+            operand = to_operand(again)
+            self.assertEqual((operand.data_type, operand.data.tolist()), (3, again.tolist()))
+        self.assertEqual(to_operand(array, "float32").data.tolist(), [[1.0, 2.0]])
+
+    def test_with_ml_dtypes(self):
+        if importlib.util.find_spec("ml_dtypes") is None:
+            self.skipTest("ml_dtypes is not installed")
+        import ml_dtypes
+        array = VALUES.astype(ml_dtypes.bfloat16)
+        for given in (array, array.T, array[:, ::2]):
+            operand = to_operand(given)
+            self.assertEqual((operand.data_type, operand.data.tobytes()), (3, given.tobytes()))
+        self.assertEqual(to_operand(array, "float32").data.tolist(),
+                         array.astype(np.float32).tolist())
+        self.assertEqual(to_operand(VALUES, ml_dtypes.bfloat16).data.tobytes(), array.tobytes())
+        back = _arrays.from_bytes(array.tobytes(), (0, array.nbytes), BFLOAT16, array.shape)
+        self.assertEqual((back.dtype, back.tolist()), (ml_dtypes.bfloat16, array.tolist()))
+
+    def test_torch_by_its_bits(self):
+        """A stand-in with what is used of a torch tensor: torch itself is not installed here."""
+        class Tensor:
+            __module__ = "torch"
+            dtype, device = "torch.bfloat16", types.SimpleNamespace(type="cpu")
+
+            def __init__(self, bits):
+                self.bits = bits
+
+            def detach(self):
+                return self
+
+            contiguous = detach
+
+            def view(self, dtype):
+                return types.SimpleNamespace(numpy=lambda: self.bits.view(dtype))
+
+        bits = np.array([0x3F80, 0xBF80], np.uint16)
+        with mock.patch.dict(sys.modules, {"torch": types.SimpleNamespace(int16=np.int16)}):
+            operand = to_operand(Tensor(bits))
+            self.assertEqual((operand.data_type, operand.data.tolist()), (3, bits.tolist()))
+            tensor = Tensor(bits)
+            tensor.device = types.SimpleNamespace(type="cuda")
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                to_operand(tensor)
+            self.assertIn(".cpu()", str(raised.exception))
+
+
+class ResultTest(unittest.TestCase):
+    def result(self, array=VALUES, out=None, scalar=False, **fields):
+        timing, launch = {"kernel_ns": 2000, "total_ns": 5_000_000}, {"bytes_moved": 48, "flops": 9}
+        finish = Finisher("gelu", lambda device: 48e6, out, scalar)
+        return finish(answer(array, timing=timing, launch=launch, request_id="r-1", **fields))
+
+    def test_it_can_be_used_as_an_array(self):
+        y = self.result()
+        np.testing.assert_array_equal(np.asarray(y), VALUES)
+        self.assertEqual((y.shape, y.ndim, y.size, y.dtype, len(y)), ((2, 3), 2, 6, np.float32, 2))
+        self.assertFalse(np.asarray(y).flags.writeable)
+        np.testing.assert_array_equal(y[0, :2] + 1, VALUES[0, :2] + 1)
+        np.testing.assert_array_equal(np.exp(-y), np.exp(-VALUES))
+        np.testing.assert_array_equal(y == VALUES, np.ones((2, 3), bool))
+        self.assertEqual([row.tolist() for row in y], VALUES.tolist())
+        self.assertEqual(np.asarray(y, np.float64).dtype, np.float64)
+        self.assertTrue(np.array(y).flags.writeable)
+        self.assertEqual(float(self.result(np.array([2.5]), scalar=True)), 2.5)
+        self.assertEqual(self.result(np.array([2.5]), scalar=True).shape, ())
+
+    def test_it_says_what_ran_and_how_fast(self):
+        y = self.result()
+        self.assertEqual((y.implementation, y.device, y.request_id), ("fake", "cpu", "r-1"))
+        self.assertEqual((y.timing.kernel_ns, y.timing.queue_ns, y.launch.flops), (2000, 0, 9))
+        self.assertAlmostEqual(y.achieved_bytes_per_second, 24e6)
+        self.assertAlmostEqual(y.achieved_flops_per_second, 4.5e6)
+        self.assertAlmostEqual(y.percent_of_ceiling, 50)
+        self.assertEqual(repr(y), "<warpcall.Result gelu -> float32[2,3] by fake on cpu: kernel"
+                                  " 2.00 µs (24.0 MB/s, 4.50 MFLOP/s), server 5.00 ms>")
+
+    def test_out_is_written_or_refused(self):
+        out = np.empty((3, 2), np.float32).T
+        y = self.result(out=out)
+        self.assertIs(y.outputs[0], out)
+        np.testing.assert_array_equal(out, VALUES)
+        frozen = np.empty_like(VALUES)
+        frozen.flags.writeable = False
+        for wrong in (np.empty((2, 2), np.float32), np.empty((2, 3), np.float64), frozen):
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                self.result(out=wrong)
+            self.assertIn("out is", str(raised.exception))
+
+    def test_an_answer_that_contradicts_itself(self):
+        for data in (b"", b"\x0a\x05abc", answer(VALUES)[:-1] + b"\xff"):
+            with self.assertRaises(warpcall.Internal):
+                Finisher("gelu", lambda device: None, None)(data)
+
+
+class ErrorsTest(unittest.TestCase):
+    def test_they_are_what_python_calls_them(self):
+        for cls, base in [(warpcall.InvalidArgument, ValueError), (warpcall.NotFound, LookupError),
+                          (warpcall.DeadlineExceeded, TimeoutError),
+                          (warpcall.Unavailable, ConnectionError), (warpcall.Internal, Exception)]:
+            error = cls("axis is 7")
+            self.assertTrue(issubclass(cls, base) and issubclass(cls, warpcall.Error))
+            self.assertEqual(str(error), f"{error.code}: axis is 7")
+            self.assertEqual(error.message, "axis is 7")
+
+    def test_they_survive_a_pickle(self):
+        error = pickle.loads(pickle.dumps(warpcall.ResourceExhausted("full", retry_after=0.5)))
+        self.assertEqual((type(error), error.code, error.message, error.retry_after),
+                         (warpcall.ResourceExhausted, "RESOURCE_EXHAUSTED", "full", 0.5))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Thousands of mixed calls of the Python client from 16 threads, and from asyncio: right by NumPy,
+in flat memory, and with no thread left after.
+
+WARPCALL_TEST_REQUESTS says how many of each there are, WARPCALL_TEST_SEED repeats their problems.
+"""
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import threading
+import tracemalloc
+import unittest
+
+from support import SEED, RealServer, eventually, main, np
+import warpcall
+from mixed_problems import arrays_of, dtype_of, mixed, wrong_in
+
+CALLS = int(os.environ.get("WARPCALL_TEST_REQUESTS", 3000))
+THREADS = 16
+ROUNDS = 3
+MIB = 1 << 20
+
+
+def resident_bytes():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class ManyCallsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(RealServer())
+
+    def test_many_threads(self):
+        before = set(threading.enumerate())
+        client = warpcall.connect(self.server.address, timeout=60, connections=2)
+
+        def share(index):
+            wrong = []
+            for number, problem in enumerate(mixed(SEED + index, CALLS // THREADS // ROUNDS)):
+                arguments = (problem.kernel, *arrays_of(problem))
+                options = {"dtype": dtype_of(problem), **problem.sent}
+                call = client.run if number % 2 else lambda *a, **o: client.submit(*a, **o).result()
+                wrong.append(wrong_in(problem, call(*arguments, **options)))
+            return list(filter(None, wrong))
+
+        sizes = []
+        with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+            for first in range(0, ROUNDS * THREADS, THREADS):
+                for wrong in pool.map(share, range(first, first + THREADS)):
+                    self.assertEqual(wrong, [], f"WARPCALL_TEST_SEED={SEED}")
+                sizes.append(resident_bytes())
+        # The first round fills caches and the pools of allocators, of which each thread has one;
+        # the answers of the others are 30 KiB each in the mean.
+        print(f"resident after each round: {[size // MIB for size in sizes]} MiB")
+        self.assertLess(sizes[-1] - sizes[0], max(32 * MIB, CALLS * 10_000), sizes)
+        client.close()
+        self.assertTrue(eventually(lambda: set(threading.enumerate()) <= before),
+                        threading.enumerate())
+
+    def test_calls_leave_nothing_behind(self):
+        x = np.ones((64 << 10) // 4, np.float32)
+        blocks = lambda: warpcall.Blocks(x.shape, "float32", [x])
+        with warpcall.connect(self.server.address, timeout=60) as client:
+            def calls(count):
+                for _ in range(count):
+                    client.identity(x).timing  # noqa: B018
+                    client.submit("identity", x).result()
+                    client.identity(blocks())
+                    with self.assertRaises(warpcall.InvalidArgument):
+                        client.softmax(x, axis=5)
+                    client.submit("identity", x).cancel()
+                gc.collect()
+
+            calls(20)
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            calls(20)
+            before = tracemalloc.get_traced_memory()[0]
+            calls(200)
+            # One answer is 64 KiB, and what any object is, 200 of them make.
+            self.assertLess(tracemalloc.get_traced_memory()[0] - before, 20_000)
+
+    def test_many_tasks(self):
+        async def mix():
+            async with warpcall.aio.connect(self.server.address, timeout=60) as client:
+                limit = asyncio.Semaphore(32)
+
+                async def one(problem):
+                    async with limit:
+                        result = await client.run(problem.kernel, *arrays_of(problem),
+                                                  dtype=dtype_of(problem), **problem.sent)
+                    return wrong_in(problem, result)
+
+                problems = list(mixed(SEED, CALLS))
+                wrong = await asyncio.gather(*map(one, problems))
+                self.assertEqual(list(filter(None, wrong)), [], f"WARPCALL_TEST_SEED={SEED}")
+                x = np.random.default_rng(SEED).standard_normal((5 << 20,), np.float32)
+                np.testing.assert_array_equal(await client.identity(x), x)
+                self.assertEqual([y.array.tolist() async for y in client.map(
+                    "identity", [[1.0], [2.0], [3.0]], window=2)], [[1.0], [2.0], [3.0]])
+                with self.assertRaises(warpcall.InvalidArgument):
+                    await client.softmax(x, axis=3)
+                self.assertEqual([d.name for d in await client.devices()], ["cpu"])
+
+        asyncio.run(mix())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What the tests of the Python client share: the package under test, protobuf's own messages to
+hold it against, the real server, and one of grpcio that does what a test tells it.
+
+    X_test.py BUILD_FOLDER [unittest's arguments]
+
+Exit status 77: skipped, Debian's packages for Python are missing.
+"""
+
+import concurrent.futures
+import os
+import random
+import sys
+import time
+import unittest
+
+SKIPPED = 77
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+SEED = int(os.environ.get("WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+BUILD = sys.argv[1] if len(sys.argv) > 1 else ""
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(ROOT, "client", "python"), os.path.join(ROOT, "tests", "differential")]
+try:
+    import grpc
+    import numpy as np  # noqa: F401  for the tests
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    import differential
+    import warpcall  # noqa: F401
+except ImportError as missing:
+    print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
+    sys.exit(SKIPPED)
+
+SECONDS_MAX = 30
+
+
+def load_pool():
+    files = descriptor_pb2.FileDescriptorSet()
+    with open(os.path.join(BUILD, "warpcall.desc"), "rb") as file:
+        files.ParseFromString(file.read())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return pool
+
+
+class Messages:
+    """protobuf's classes for the service's messages, as attributes."""
+
+    def __init__(self):
+        self._pool = load_pool()
+
+    def __getattr__(self, name):
+        descriptor = self._pool.FindMessageTypeByName("warpcall.v1." + name)
+        message = differential.class_of(descriptor, self._pool)
+        setattr(self, name, message)
+        return message
+
+
+def eventually(what):
+    """Whether `what` becomes true; asks again and again."""
+    end = time.monotonic() + SECONDS_MAX
+    while not what():
+        if time.monotonic() > end:
+            return False
+    return True
+
+
+class RealServer(differential.Server):
+    """warpcalld with the CPU device."""
+
+    def __init__(self, *flags):
+        super().__init__(BUILD, "--devices=cpu", *flags)
+
+    def sum(self, metric, *labels):
+        return sum(value for name, value in self.metrics().items()
+                   if name.partition("{")[0] == metric and all(label in name for label in labels))
+
+
+class FakeServer:
+    """A server whose answer to each call `handler(request bytes, context)` makes: bytes, or what it
+    raises or aborts with. Streams: `stream_handler(request iterator, context)`."""
+
+    def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None):
+        class Handlers(grpc.GenericRpcHandler):
+            def service(self, details):
+                if details.method.endswith("Stream"):
+                    return grpc.stream_stream_rpc_method_handler(stream_handler)
+                return grpc.unary_unary_rpc_method_handler(handler)
+
+        self.pool = concurrent.futures.ThreadPoolExecutor(8)
+        self.server = grpc.server(self.pool, options=[("grpc.max_receive_message_length", -1)])
+        self.server.add_generic_rpc_handlers((Handlers(),))
+        port = (self.server.add_insecure_port(address) if credentials is None
+                else self.server.add_secure_port(address, credentials))
+        if address.startswith("unix:"):
+            self.address = address
+        else:
+            self.address = f"localhost:{port}" if credentials else f"127.0.0.1:{port}"
+        self.server.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop(0).wait()
+        self.pool.shutdown()
+
+
+def answer(array, **fields):
+    """The bytes of an ExecuteResponse with a float32 array."""
+    response = Messages().ExecuteResponse(implementation="fake", device="cpu", **fields)
+    response.outputs.add(data_type=1, shape=array.shape, data=array.astype("<f4").tobytes())
+    return response.SerializeToString()
+
+
+def main():
+    print(f"WARPCALL_TEST_SEED={SEED}", flush=True)
+    unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

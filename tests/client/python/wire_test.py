@@ -1,0 +1,250 @@
+"""The wire format that the Python client writes by hand, against protobuf's: random messages both
+ways, in every encoding that protobuf allows, and bytes that are none."""
+
+import random
+import struct
+import unittest
+
+from support import SEED, Messages, main, np
+from warpcall import _execute, _messages, _wire
+from warpcall._arrays import to_operand
+from warpcall.errors import InvalidArgument
+
+MESSAGES = 400
+TEXTS = ["", "x", "gelu", "é☃𝄞", "a" * 200]
+INTEGERS = [0, 1, -1, 127, 128, 300, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
+DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
+OURS = [_messages.Timing, _messages.LaunchInfo, _messages.TensorSpec, _messages.AttributeInfo,
+        _messages.ImplementationInfo, _messages.KernelInfo, _messages.DeviceInfo,
+        _messages.ListKernelsResponse, _messages.ListDevicesResponse]
+THEIRS = Messages()
+
+
+def random_value(field, rng):
+    """Of a protobuf field, which is no message."""
+    kinds = field.CPPTYPE_STRING, field.CPPTYPE_DOUBLE, field.CPPTYPE_BOOL
+    if field.cpp_type == kinds[0]:
+        text = rng.choice(TEXTS)
+        return text if field.type == field.TYPE_STRING else text.encode()
+    if field.cpp_type == kinds[1]:
+        return rng.choice(DOUBLES)
+    if field.cpp_type == kinds[2]:
+        return rng.random() < 0.5
+    if field.cpp_type == field.CPPTYPE_ENUM:
+        return rng.randrange(1, 4) if field.enum_type.name == "DataType" else rng.randrange(3)
+    values = [value for value in INTEGERS if abs(value) < 1 << 31]
+    return rng.choice(INTEGERS if field.cpp_type == field.CPPTYPE_INT64 else values)
+
+
+def is_repeated(field):
+    if hasattr(field, "is_repeated"):  # protobuf 6.31 and later, which drops the other
+        return field.is_repeated
+    return field.label == field.LABEL_REPEATED
+
+
+def fill(message, rng):
+    """Random fields for a message of protobuf's."""
+    fields = [field for field in message.DESCRIPTOR.fields if rng.random() < 0.7]
+    for field in fields:
+        count = rng.randrange(4) if is_repeated(field) else 1
+        for _ in range(count):
+            if field.cpp_type != field.CPPTYPE_MESSAGE:
+                value = random_value(field, rng)
+                if is_repeated(field):
+                    getattr(message, field.name).append(value)
+                else:
+                    setattr(message, field.name, value)
+            elif is_repeated(field):
+                fill(getattr(message, field.name).add(), rng)
+            else:
+                getattr(message, field.name).SetInParent()
+                fill(getattr(message, field.name), rng)
+    return message
+
+
+def shuffled(data, rng):
+    """Another encoding of the same message: fields in another order, and unknown ones between."""
+    groups = {}
+    at = 0
+    for number, _, _, stop in _wire.fields(data, 0, len(data)):
+        groups.setdefault(number, []).append(data[at:stop])
+        at = stop
+    numbers = list(groups)
+    rng.shuffle(numbers)
+    unknown = [b"", _wire.varint_field(1000, 5), _wire.bytes_field(1001, b"later"),
+               _wire.double_field(1002, 1.5), b"\xfd\x3e\x01\x02\x03\x04",
+               b"\x9b\x3f\x08\x01\x9c\x3f"]  # a fixed32, and a group with a varint
+    return b"".join(rng.choice(unknown) + b"".join(groups[number]) for number in numbers)
+
+
+def assert_same(test, ours, theirs):
+    """A message of ours against protobuf's."""
+    for field in _messages.TABLE[type(ours)]:
+        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if field.kind == "attribute":
+            which = other.WhichOneof("value")
+            test.assertEqual(mine, getattr(other, which) if which else None)
+        elif field.kind == "type":
+            numbers = [_messages.DATA_TYPE_NUMBERS.get(name, name)
+                       for name in (mine if field.repeated else [mine])]
+            given = list(other) if field.repeated else [other]
+            if given != [0]:
+                test.assertEqual(numbers, given, field.name)
+        elif field.kind == "independence":
+            test.assertEqual(mine, ["none", "elements", "before_axis"][other])
+        elif isinstance(field.kind, type):
+            pairs = [(mine, other)]
+            if field.repeated:
+                test.assertEqual(len(mine), len(other), field.name)
+                pairs = list(zip(mine, other))
+            for pair in pairs:
+                assert_same(test, *pair)
+        else:
+            test.assertEqual(list(mine) if field.repeated else mine,
+                             list(other) if field.repeated else other, field.name)
+
+
+class WireTest(unittest.TestCase):
+    def setUp(self):
+        self.rng = random.Random(SEED)
+
+    # ---- what protobuf writes, we read ----
+
+    def test_small_messages_of_protobuf_are_read_in_any_encoding(self):
+        for cls in OURS:
+            for _ in range(MESSAGES // 4):
+                theirs = fill(getattr(THEIRS, cls.__name__)(), self.rng)
+                data = theirs.SerializeToString()
+                for encoding in (data, shuffled(data, self.rng)):
+                    assert_same(self, _messages.decode(cls, encoding), theirs)
+
+    def test_a_message_given_twice_is_merged(self):
+        first = THEIRS.ExecuteResponse(timing={"queue_ns": 5, "kernel_ns": 7}, device="a")
+        second = THEIRS.ExecuteResponse(timing={"kernel_ns": 9}, launch={"flops": 3}, device="b")
+        response = _execute.Response(first.SerializeToString() + second.SerializeToString())
+        self.assertEqual((response.timing().queue_ns, response.timing().kernel_ns), (5, 9))
+        self.assertEqual((response.device, response.launch().flops), ("b", 3))
+
+    def test_answers_are_read_in_place(self):
+        numpy_rng = np.random.default_rng(SEED)
+        for _ in range(MESSAGES):
+            theirs = fill(THEIRS.ExecuteResponse(), self.rng)
+            del theirs.outputs[:]
+            arrays = []
+            for _ in range(self.rng.randrange(3)):
+                shape = [self.rng.randrange(4) for _ in range(self.rng.randrange(1, 5))]
+                arrays.append(numpy_rng.standard_normal(shape, dtype=np.float32))
+                theirs.outputs.add(data_type=1, shape=shape, data=arrays[-1].tobytes())
+            data = shuffled(theirs.SerializeToString(), self.rng)
+            ours = _execute.Response(data)
+            for name in ("implementation", "device", "request_id"):
+                self.assertEqual(getattr(ours, name), getattr(theirs, name))
+            assert_same(self, ours.timing(), theirs.timing)
+            assert_same(self, ours.launch(), theirs.launch)
+            whole = np.frombuffer(data, np.uint8)
+            self.assertEqual(len(ours.arrays()), len(arrays))
+            for mine, expected in zip(ours.arrays(), arrays):
+                np.testing.assert_array_equal(mine, expected)
+                self.assertEqual(mine.shape, expected.shape)
+                if mine.size:
+                    self.assertTrue(np.shares_memory(mine, whole), "it was copied")
+
+    def test_an_unpacked_shape_is_read(self):
+        tensor = _wire.varint_field(2, 2) + _wire.bytes_field(2, b"\x03") \
+            + _wire.varint_field(1, 1) + _wire.bytes_field(3, bytes(24))
+        response = _execute.Response(_wire.bytes_field(1, tensor))
+        self.assertEqual(response.arrays()[0].shape, (2, 3))
+
+    # ---- what we write, protobuf reads ----
+
+    def test_requests_are_what_protobuf_makes_of_them(self):
+        numpy_rng = np.random.default_rng(SEED)
+        for _ in range(MESSAGES):
+            attributes = {self.rng.choice(TEXTS): self.rng.choice(
+                [True, False, *INTEGERS, *DOUBLES, *TEXTS]) for _ in range(self.rng.randrange(3))}
+            call = _execute.Call(*(self.rng.choice(TEXTS) for _ in range(4)), attributes)
+            arrays = [numpy_rng.standard_normal([self.rng.randrange(200) for _ in range(
+                self.rng.randrange(1, 3))]).astype(self.rng.choice(["f4", "f2"]))
+                      for _ in range(self.rng.randrange(3))]
+            data = _execute.encode_request(call, [to_operand(array) for array in arrays])
+            theirs = THEIRS.ExecuteRequest.FromString(data)
+            expected = THEIRS.ExecuteRequest(
+                kernel=call.kernel, implementation=call.implementation, device=call.device,
+                request_id=call.request_id)
+            for array in arrays:
+                expected.inputs.add(data_type={4: 1, 2: 2}[array.itemsize], shape=array.shape,
+                                    data=array.tobytes())
+            for name, value in attributes.items():
+                field = {bool: "bool", int: "int", float: "double", str: "string"}[type(value)]
+                setattr(expected.attributes[name], field + "_value", value)
+            self.assertEqual(theirs, expected)
+
+    def test_stream_messages(self):
+        call = _execute.Call("gelu", "cpu", "", "7", {"approximate": "none"})
+        header = THEIRS.ExecuteStreamRequest.FromString(_execute.stream_header(
+            _execute.encode_header(call, [(2, (300, 500)), (3, (0,))]))).header
+        self.assertEqual([(t.data_type, list(t.shape), t.data) for t in header.inputs],
+                         [(2, [300, 500], b""), (3, [0], b"")])
+        self.assertEqual(header.attributes["approximate"].string_value, "none")
+        for index, offset, data in [(0, 0, b"abc"), (3, 1 << 40, bytes(300)), (1, 7, b"")]:
+            message = THEIRS.ExecuteStreamRequest.FromString(
+                _execute.stream_chunk(index, offset, memoryview(data)))
+            chunk = message.chunk
+            self.assertEqual((chunk.input_index, chunk.offset, chunk.data), (index, offset, data))
+            reply = THEIRS.ExecuteStreamResponse(chunk=chunk).SerializeToString()
+            kind, at, end = _execute.split_stream_response(reply)
+            mine = _execute.parse_chunk(reply, at, end)
+            self.assertEqual((kind, mine.number, mine.offset), (2, index, offset))
+            self.assertEqual(reply[mine.span[0]:mine.span[1]], data)
+
+    def test_small_messages_are_written(self):
+        for cls in (_messages.TensorSpec, _messages.Timing, _messages.LaunchInfo,
+                    _messages.DeviceInfo):
+            for _ in range(MESSAGES // 4):
+                theirs = fill(getattr(THEIRS, cls.__name__)(), self.rng)
+                if cls is _messages.TensorSpec:
+                    theirs.data_type = 1 + theirs.data_type % 3
+                ours = _messages.decode(cls, theirs.SerializeToString())
+                self.assertEqual(type(theirs).FromString(_messages.encode(ours)), theirs)
+
+    # ---- bytes that are no message ----
+
+    def test_an_attribute_that_cannot_be_sent(self):
+        for value in (1 << 63, -(1 << 63) - 1, None, [1], 1j):
+            with self.assertRaises(InvalidArgument) as raised:
+                _messages.encode_attribute("axis", value)
+            self.assertIn("axis", str(raised.exception))
+        self.assertEqual(_messages.encode_attribute("a", np.int32(-1)),
+                         _messages.encode_attribute("a", -1))
+        self.assertEqual(_messages.encode_attribute("a", np.bool_(True)),
+                         _messages.encode_attribute("a", True))
+
+    def test_broken_bytes_raise_and_nothing_else(self):
+        for _ in range(20 * MESSAGES):
+            theirs = fill(THEIRS.ExecuteResponse(), self.rng)
+            data = bytearray(theirs.SerializeToString())
+            for _ in range(self.rng.randrange(1, 4)):
+                if data:
+                    data[self.rng.randrange(len(data))] = self.rng.randrange(256)
+            data = bytes(data[:self.rng.randrange(len(data) + 1)])
+            try:
+                response = _execute.Response(data)
+                response.arrays(), response.timing(), response.launch()
+            except ValueError:  # WireError is one
+                pass
+
+    def test_lengths_that_do_not_fit(self):
+        for tensor in (dict(shape=[2, 3], data=bytes(23)), dict(shape=[-1], data=b""),
+                       dict(shape=[1 << 62, 4], data=b""), dict(data_type=9, data=b"")):
+            message = THEIRS.ExecuteResponse()
+            message.outputs.add(**{"data_type": 1, **tensor})
+            with self.assertRaises(ValueError):
+                _execute.Response(message.SerializeToString()).arrays()
+        for data in (b"\x0a\x05abc", b"\x0b", b"\x0b\x14", b"\x80", b"\xff" * 11, b"\x00\x00",
+                     b"\x0f", struct.pack("<B3s", 0x09, b"abc")):
+            with self.assertRaises(_wire.WireError, msg=data):
+                list(_wire.fields(data, 0, len(data)))
+
+
+if __name__ == "__main__":
+    main()
