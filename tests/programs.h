@@ -1,5 +1,6 @@
-// The programs that tests start: of the build that the tests belong to or, told by the environment,
-// of another one, so that tests of processes are compiled once and run against sanitized programs.
+// The programs that tests start, and what a run of one came to. They are the build that the
+// tests belong to or, told by the environment, of another one, so that tests of processes are
+// compiled once and run against sanitized programs.
 #pragma once
 
 #include <string>
@@ -15,6 +16,16 @@ std::string ProgramPath(absl::string_view name);
 // Whether these programs have AddressSanitizer, by $WARPCALL_TEST_SANITIZED=1: they take several
 // times as long, and keep what was freed in a quarantine of 256 MiB beside red zones.
 bool ProgramsAreSanitized();
+
+struct ProgramResult {
+  int exit_status = -1;  // -1 when a signal ended it
+  std::string out;
+  std::string err;
+};
+
+// Runs `command`, a line for the shell without redirections. `err_path`, unless empty: where what
+// it says on stderr can be read while it runs.
+ProgramResult RunProgram(const std::string& command, const std::string& err_path = "");
 
 // Whether latencies are measured for long enough to compare them, and compared: at night, on a
 // machine that does nothing else, by $WARPCALL_TEST_LATENCIES=1. Not with sanitized programs, which

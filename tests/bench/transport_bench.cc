@@ -33,7 +33,7 @@
 #include "tests/bench/transport_echo.h"
 #include "tests/bench/transport_measure.h"
 #include "tests/bench/transport_table.h"
-#include "tests/client/temp_folder.h"
+#include "tests/temp_folder.h"
 #include "tests/e2e/child_process.h"
 #include "tests/e2e/server_process.h"
 

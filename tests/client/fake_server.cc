@@ -1,5 +1,6 @@
 #include "tests/client/fake_server.h"
 
+#include <google/protobuf/text_format.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -109,6 +111,9 @@ class Service final : public v1::KernelService::Service {
     device->set_description("a processor");
     device->set_memory_bytes(int64_t{16} << 30);
     device->set_multiprocessors(2);
+    device->set_l2_bytes(2 << 20);
+    device->set_shared_memory_per_block_bytes(64 << 10);
+    device->set_compute_capability("9.0");
     device->set_healthy(true);
     device->set_measured_bandwidth_bytes_per_second(2.5e10);
     return grpc::Status::OK;
@@ -211,6 +216,14 @@ FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* re
   launch->set_waves(1.5);
   launch->set_gpu_kernels(1);
   return {};
+}
+
+std::string Text(const google::protobuf::Message& message) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string text;
+  printer.PrintToString(message, &text);
+  return std::string(absl::StripTrailingAsciiWhitespace(text));
 }
 
 }  // namespace warpcall::testing

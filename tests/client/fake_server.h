@@ -62,4 +62,7 @@ class FakeServer {
 // Returns the inputs as outputs, and fixed timings.
 FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
 
+// In protobuf's text format, on one line.
+std::string Text(const google::protobuf::Message& message);
+
 }  // namespace warpcall::testing

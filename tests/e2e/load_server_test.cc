@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/client/subprocess.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
 

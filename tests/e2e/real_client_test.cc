@@ -13,8 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "client/cpp/npy.h"
-#include "tests/client/subprocess.h"
-#include "tests/client/temp_folder.h"
+#include "tests/temp_folder.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLengthMax = 40000;
 constexpr size_t kElementSizes[] = {2, 4};
-constexpr int kRegisterFileBytes = 256 << 10;  // of a multiprocessor, all architectures
+constexpr int kRegisterReadFile = 256 << 10;  // of a multiprocessor, all architectures
 
 RowShape ShapeOf(const RowPlan& plan) {
   switch (plan.method) {
@@ -109,7 +109,7 @@ TEST(SoftmaxSelectTest, ThreadsHoldWhatTheirRegistersHaveRoomFor) {
     ASSERT_LE(shape.elements, kHeldElementsMax);
     ASSERT_LE(shape.threads, 1024);
     // The rows of a block leave half of the registers to addresses and intermediate results.
-    ASSERT_LE(shape.capacity() * static_cast<int>(sizeof(float)), kRegisterFileBytes / 2);
+    ASSERT_LE(shape.capacity() * static_cast<int>(sizeof(float)), kRegisterReadFile / 2);
   });
 }
 

@@ -1,4 +1,4 @@
-// A folder for a test's files, gone with its test.
+// A test's files: a folder that goes with its test, and what a file holds.
 #pragma once
 
 #include <stdlib.h>
@@ -7,13 +7,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace warpcall::testing {
+
+// What stands in the file; "" when there is none.
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 class TempFolder {
  public:

@@ -5,11 +5,10 @@
 
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/client/temp_folder.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::client {
 namespace {
@@ -39,11 +38,6 @@ class NpyTest : public ::testing::Test {
     const std::string path = folder_.Path("tensor.npy");
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
-  }
-
-  std::string Load(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
   }
 
   // The message of the refusal, which must be INVALID_ARGUMENT and name the file.
@@ -121,7 +115,8 @@ TEST_F(NpyTest, WritesWhatItReads) {
       EXPECT_EQ(tensor->data_type(), type);
       EXPECT_THAT(tensor->shape(), ::testing::ElementsAreArray(shape));
       EXPECT_EQ(Bytes(*tensor), bytes);
-      EXPECT_EQ((Load(path).size() - bytes.size()) % 64, 0u) << "data must start aligned";
+      EXPECT_EQ((testing::ReadFile(path).size() - bytes.size()) % 64, 0u)
+          << "data must start aligned";
     }
   }
 }
@@ -131,7 +126,7 @@ TEST_F(NpyTest, WritesTheBytesThatNumPyWrites) {
   ASSERT_TRUE(WriteNpy(path, Tensor::FromFloats({1}, {1.0f})).ok());
   std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }";
   text.resize(117, ' ');
-  EXPECT_EQ(Load(path), Npy(text + "\n", std::string("\0\0\x80\x3F", 4)));
+  EXPECT_EQ(testing::ReadFile(path), Npy(text + "\n", std::string("\0\0\x80\x3F", 4)));
 }
 
 TEST_F(NpyTest, RefusesOtherElementsByName) {

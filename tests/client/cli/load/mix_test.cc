@@ -1,3 +1,5 @@
+#include "client/cli/load/mix.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/load/mix.h"
 
 namespace warpcall::cli {
 namespace {

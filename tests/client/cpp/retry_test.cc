@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 
 namespace warpcall::client {
@@ -44,45 +45,36 @@ TEST_F(RetryScheduleTest, StopsAfterTheAttempts) {
   EXPECT_EQ(schedule_.attempts(), options_.attempts_max);
 }
 
-TEST_F(RetryScheduleTest, PushbackIsThePause) {
-  const Refusal refusal{absl::StatusCode::kResourceExhausted, 250};
-  EXPECT_EQ(schedule_.Next(refusal, kNow, kNever), absl::Milliseconds(250));
-}
-
-TEST_F(RetryScheduleTest, ZeroPushbackMeansAtOnce) {
-  EXPECT_EQ(schedule_.Next({absl::StatusCode::kUnavailable, 0}, kNow, kNever),
-            absl::ZeroDuration());
-}
-
-TEST_F(RetryScheduleTest, NegativePushbackEndsTheCall) {
-  EXPECT_FALSE(schedule_.Next({absl::StatusCode::kUnavailable, -1}, kNow, kNever).has_value());
-}
-
-TEST_F(RetryScheduleTest, PushbackOverTheLimitEndsTheCall) {
-  const int64_t limit_ms = absl::ToInt64Milliseconds(options_.pushback_max);
-  EXPECT_TRUE(schedule_.Next({absl::StatusCode::kUnavailable, limit_ms}, kNow, kNever).has_value());
-  EXPECT_FALSE(
-      schedule_.Next({absl::StatusCode::kUnavailable, limit_ms + 1}, kNow, kNever).has_value());
-}
-
-TEST_F(RetryScheduleTest, ResourceExhaustedWithoutPushbackStands) {
-  EXPECT_FALSE(schedule_.Next({absl::StatusCode::kResourceExhausted, std::nullopt}, kNow, kNever)
-                   .has_value());
-}
-
-TEST_F(RetryScheduleTest, OtherCodesStandEvenWithPushback) {
+TEST_F(RetryScheduleTest, TheServerSaysWhetherAndWhenWithinTheDeadline) {
   using Code = absl::StatusCode;
-  for (const Code code : {Code::kInvalidArgument, Code::kNotFound, Code::kUnimplemented,
-                          Code::kDeadlineExceeded, Code::kCancelled, Code::kInternal}) {
-    EXPECT_FALSE(schedule_.Next({code, 1}, kNow, kNever).has_value())
-        << absl::StatusCodeToString(code);
+  const int64_t limit_ms = absl::ToInt64Milliseconds(options_.pushback_max);
+  const absl::Time soon = kNow + absl::Milliseconds(100);
+  const struct {
+    Refusal refusal;
+    absl::Time deadline;
+    std::optional<int64_t> pause_ms;  // nothing: it stands
+  } kCases[] = {
+      {{Code::kResourceExhausted, 250}, kNever, 250},
+      {{Code::kUnavailable, 0}, kNever, 0},
+      {{Code::kUnavailable, limit_ms}, kNever, limit_ms},
+      {{Code::kUnavailable, limit_ms + 1}, kNever, std::nullopt},
+      {{Code::kUnavailable, -1}, kNever, std::nullopt},
+      {{Code::kUnavailable, 99}, soon, 99},
+      {{Code::kUnavailable, 100}, soon, std::nullopt},
+      {{Code::kResourceExhausted, std::nullopt}, kNever, std::nullopt},
+      {{Code::kInvalidArgument, 1}, kNever, std::nullopt},
+      {{Code::kNotFound, 1}, kNever, std::nullopt},
+      {{Code::kUnimplemented, 1}, kNever, std::nullopt},
+      {{Code::kDeadlineExceeded, 1}, kNever, std::nullopt},
+      {{Code::kCancelled, 1}, kNever, std::nullopt},
+      {{Code::kInternal, 1}, kNever, std::nullopt},
+  };
+  for (const auto& c : kCases) {
+    const auto pause = RetrySchedule(options_, &budget_).Next(c.refusal, kNow, c.deadline);
+    EXPECT_EQ(pause.has_value(), c.pause_ms.has_value())
+        << absl::StatusCodeToString(c.refusal.code) << ", " << c.refusal.pushback_ms.value_or(-99);
+    EXPECT_EQ(pause.value_or(absl::ZeroDuration()), absl::Milliseconds(c.pause_ms.value_or(0)));
   }
-}
-
-TEST_F(RetryScheduleTest, NeverWaitsPastTheDeadline) {
-  const Refusal refusal{absl::StatusCode::kUnavailable, 100};
-  EXPECT_FALSE(schedule_.Next(refusal, kNow, kNow + absl::Milliseconds(100)).has_value());
-  EXPECT_TRUE(schedule_.Next(refusal, kNow, kNow + absl::Milliseconds(101)).has_value());
 }
 
 TEST_F(RetryScheduleTest, BudgetIsSharedAndSuccessRefillsIt) {

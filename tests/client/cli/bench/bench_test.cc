@@ -1,37 +1,19 @@
 // `warpcall bench` as its users have it.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
-#include "tests/client/fake_server.h"
-#include "tests/client/subprocess.h"
-#include "tests/client/temp_folder.h"
-#include "tests/programs.h"
+#include "tests/client/cli/cli_fixture.h"
 
 namespace warpcall::cli {
 namespace {
 
-using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-using warpcall::testing::FakeAnswer;
-using warpcall::testing::FakeServer;
-using warpcall::testing::ProgramPath;
-using warpcall::testing::ProgramResult;
-using warpcall::testing::RunProgram;
 
 void AddResult(const std::string& implementation, double median_ns,
                v1::BenchmarkResponse* response) {
@@ -70,65 +52,23 @@ FakeAnswer FourRows(const v1::BenchmarkRequest& request, v1::BenchmarkResponse* 
   return {};
 }
 
-class BenchCliTest : public ::testing::Test {
+class BenchCliTest : public CliTest {
  protected:
-  BenchCliTest() : server_(warpcall::testing::EchoInputs) {
-    server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
-      v1::KernelInfo* softmax = response->add_kernels();
-      softmax->set_name("softmax");
-      softmax->add_input_names("x");
-      v1::AttributeInfo* axis = softmax->add_attributes();
-      axis->set_name("axis");
-      axis->mutable_default_value()->set_int_value(-1);
-      v1::KernelInfo* matmul = response->add_kernels();
-      matmul->set_name("matmul");
-      matmul->add_input_names("a");
-      matmul->add_input_names("b");
-      v1::AttributeInfo* transpose = matmul->add_attributes();
-      transpose->set_name("transpose_b");
-      transpose->mutable_default_value()->set_bool_value(false);
-      return absl::OkStatus();
-    });
-    server_.AnswerBenchmark([this](const v1::BenchmarkRequest& request,
-                                   v1::BenchmarkResponse* response) {
-      absl::MutexLock lock(&mutex_);
-      seen_.push_back(request);
-      if (!refused_.empty() && request.ShortDebugString().find(refused_) != std::string::npos)
-        return FakeAnswer{absl::ResourceExhaustedError("operands of 9 GiB; limit 8"), std::nullopt};
-      return FourRows(request, response);
-    });
+  BenchCliTest() {
+    ListSoftmaxAndMatmul();
+    server_.AnswerBenchmark(std::ref(benchmark_));
   }
 
-  ProgramResult Warpcall(const std::string& arguments) {
-    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
-                                   ProgramPath("warpcall"), "' ", arguments));
-  }
-
-  std::vector<v1::BenchmarkRequest> seen() {
-    absl::MutexLock lock(&mutex_);
-    return seen_;
-  }
   // Requests whose text has `part` in it are refused.
   void Refuse(const std::string& part) {
-    absl::MutexLock lock(&mutex_);
-    refused_ = part;
+    benchmark_.Set([part](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+      if (Text(request).find(part) == std::string::npos) return FourRows(request, response);
+      return FakeAnswer{absl::ResourceExhaustedError("operands of 9 GiB; limit 8"), std::nullopt};
+    });
   }
 
-  const warpcall::testing::TempFolder folder_;
-  absl::Mutex mutex_;
-  std::vector<v1::BenchmarkRequest> seen_ ABSL_GUARDED_BY(mutex_);
-  std::string refused_ ABSL_GUARDED_BY(mutex_);
-  FakeServer server_;
+  Script<v1::BenchmarkRequest, v1::BenchmarkResponse> benchmark_{FourRows};
 };
-
-std::string Load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<std::string> Lines(const std::string& text) {
-  return absl::StrSplit(text, '\n', absl::SkipEmpty());
-}
 
 TEST_F(BenchCliTest, AsksForWhatTheCommandLineSays) {
   const auto run = Warpcall(
@@ -136,18 +76,11 @@ TEST_F(BenchCliTest, AsksForWhatTheCommandLineSays) {
       " --attribute axis=0 --device cpu --iterations 50 --warmup 5 --seed 9");
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_EQ(run.err, "");
-  ASSERT_THAT(seen(), SizeIs(1));
-  const v1::BenchmarkRequest request = seen()[0];
-  EXPECT_EQ(request.kernel(), "softmax");
-  EXPECT_THAT(request.implementations(), ElementsAre("cpu", "slow_row"));
-  ASSERT_EQ(request.inputs_size(), 1);
-  EXPECT_EQ(request.inputs(0).data_type(), v1::DATA_TYPE_BFLOAT16);
-  EXPECT_THAT(request.inputs(0).shape(), ElementsAre(64, 128));
-  EXPECT_EQ(request.attributes().at("axis").int_value(), 0);
-  EXPECT_EQ(request.device(), "cpu");
-  EXPECT_EQ(request.iterations(), 50);
-  EXPECT_EQ(request.warmup_iterations(), 5);
-  EXPECT_EQ(request.seed(), 9u);
+  EXPECT_EQ(benchmark_.TakeText(),
+            "kernel: \"softmax\" implementations: \"cpu\" implementations: \"slow_row\""
+            " inputs { data_type: DATA_TYPE_BFLOAT16 shape: 64 shape: 128 }"
+            " attributes { key: \"axis\" value { int_value: 0 } }"
+            " device: \"cpu\" warmup_iterations: 5 iterations: 50 seed: 9");
 }
 
 TEST_F(BenchCliTest, MakesOneCallForEachDeviceTypeAndShape) {
@@ -156,7 +89,7 @@ TEST_F(BenchCliTest, MakesOneCallForEachDeviceTypeAndShape) {
       " --device cpu,cuda:0 --attribute transpose_b=true");
   ASSERT_EQ(run.exit_status, 0) << run.err;
   std::vector<std::string> calls;
-  for (const v1::BenchmarkRequest& request : seen()) {
+  for (const v1::BenchmarkRequest& request : benchmark_.Take()) {
     std::string call = absl::StrCat(request.device(), " ", request.inputs(0).data_type());
     for (const v1::TensorSpec& input : request.inputs())
       absl::StrAppend(&call, " ", absl::StrJoin(input.shape(), "x"));
@@ -174,7 +107,7 @@ TEST_F(BenchCliTest, MakesOneCallForEachDeviceTypeAndShape) {
 TEST_F(BenchCliTest, OptionsBeforeTheKernelDoNotSwallowIt) {
   const auto run = Warpcall("bench --shape 8 --device cpu,cuda:0 --type f32 softmax");
   ASSERT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_THAT(seen(), SizeIs(2));
+  EXPECT_THAT(benchmark_.Take(), SizeIs(2));
 }
 
 TEST_F(BenchCliTest, TheTableHasTheFastestFirstAndFailuresLast) {
@@ -206,60 +139,41 @@ TEST_F(BenchCliTest, TheTableHasTheFastestFirstAndFailuresLast) {
 TEST_F(BenchCliTest, ARefusedPointStandsInItsPlaceAndTheSweepGoesOn) {
   Refuse("shape: 16");
   const std::string csv = folder_.Path("bench.csv");
-  auto run = Warpcall(absl::StrCat("bench softmax --shape '{8,16,24}x32' --csv ", csv));
+  const auto run = Warpcall(absl::StrCat("bench softmax --shape '{8,16,24}x32' --csv ", csv));
   EXPECT_EQ(run.exit_status, 1);
-  EXPECT_THAT(seen(), SizeIs(3));
+  EXPECT_THAT(benchmark_.Take(), SizeIs(3));
   const std::vector<std::string> lines = Lines(run.out);
   ASSERT_THAT(lines, SizeIs(3 + 4 + 1 + 4));
   EXPECT_EQ(lines[7], "16x32  f32   refused: RESOURCE_EXHAUSTED: operands of 9 GiB; limit 8");
   EXPECT_THAT(lines[8], HasSubstr("24x32"));
-  EXPECT_THAT(Load(csv), HasSubstr("\nsoftmax,16x32,f32,,,,,RESOURCE_EXHAUSTED: operands of 9 GiB;"
-                                   " limit 8,,,"));
-  run = Warpcall("bench softmax --shape '{8,16}x32' --json");
-  EXPECT_EQ(run.exit_status, 1);
-  const json points = json::parse(run.out)["points"];
+  EXPECT_THAT(ReadFile(csv),
+              HasSubstr("\nsoftmax,16x32,f32,,,,,RESOURCE_EXHAUSTED: operands of 9 GiB;"
+                        " limit 8,,,"));
+  const json points = WarpcallJson("bench softmax --shape '{8,16}x32'", 1)["points"];
   EXPECT_EQ(points[0]["error"], nullptr);
-  EXPECT_EQ(points[1]["error"]["code"], "RESOURCE_EXHAUSTED");
-  EXPECT_EQ(points[1]["error"]["message"], "operands of 9 GiB; limit 8");
+  EXPECT_EQ(points[1]["error"],
+            json({{"code", "RESOURCE_EXHAUSTED"}, {"message", "operands of 9 GiB; limit 8"}}));
   EXPECT_THAT(points[1]["results"], IsEmpty());
 }
 
 TEST_F(BenchCliTest, JsonHasEverything) {
-  const auto run =
-      Warpcall("bench softmax --shape 8x32 --type bf16 --attribute axis=1 --iterations 20 --json");
-  ASSERT_EQ(run.exit_status, 0) << run.err;
-  const json value = json::parse(run.out);
-  EXPECT_EQ(value["kernel"], "softmax");
-  EXPECT_EQ(value["attributes"], json({{"axis", 1}}));
-  EXPECT_EQ(value["iterations"], 20);
-  EXPECT_EQ(value["warmup_iterations"], nullptr);
-  EXPECT_EQ(value["seed"], 1);
-  ASSERT_EQ(value["points"].size(), 1u);
-  const json& point = value["points"][0];
-  EXPECT_EQ(point["shape"], "8x32");
-  EXPECT_EQ(point["data_type"], "bf16");
-  EXPECT_EQ(point["inputs"], json::parse(R"([{"data_type": "bfloat16", "shape": [8, 32]}])"));
-  EXPECT_EQ(point["device"], "cpu");
-  EXPECT_EQ(point["ceiling_bytes_per_second"], 2.5e10);
-  ASSERT_EQ(point["results"].size(), 4u);
-  const json& result = point["results"][1];
-  EXPECT_EQ(result["implementation"], "fast_row");
-  EXPECT_EQ(result["family"], "cpu");
-  EXPECT_EQ(result["mean_ns"], 1000 + 1.0 / 3);
-  EXPECT_EQ(result["median_ns"], 1000);
-  EXPECT_EQ(result["min_ns"], 999);
-  EXPECT_EQ(result["p90_ns"], 2000);
-  EXPECT_EQ(result["bytes_per_second"], 8.192e9);
-  EXPECT_EQ(result["flops_per_second"], 4.096e9);
-  EXPECT_EQ(result["fraction_of_ceiling"], 0.25);
-  EXPECT_EQ(result["relative_error"], 1.5e-7);
-  EXPECT_EQ(result["checked_elements"], 1024);
-  EXPECT_EQ(result["iterations"], 100);
-  EXPECT_EQ(result["launches_per_iteration"], 3);
-  EXPECT_EQ(result["launch"]["bytes_moved"], 8192);
-  EXPECT_EQ(result["launch"]["waves"], 1.5);
-  EXPECT_EQ(result["error"], "");
-  EXPECT_EQ(point["results"][2]["error"], "takes \"f16\" only, says it");
+  json value =
+      WarpcallJson("bench softmax --shape 8x32 --type bf16 --attribute axis=1 --iterations 20");
+  json results = std::exchange(value["points"][0]["results"], nullptr);
+  EXPECT_EQ(value, json::parse(R"({
+    "kernel": "softmax", "attributes": {"axis": 1}, "iterations": 20, "warmup_iterations": null,
+    "seed": 1, "points": [{
+      "shape": "8x32", "data_type": "bf16", "inputs": [{"data_type": "bfloat16", "shape": [8, 32]}],
+      "device": "cpu", "error": null, "ceiling_bytes_per_second": 2.5e10, "results": null}]})"));
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[1], json::parse(R"({
+    "implementation": "fast_row", "family": "cpu", "mean_ns": 1000.3333333333334,
+    "median_ns": 1000, "min_ns": 999, "p90_ns": 2000, "bytes_per_second": 8.192e9,
+    "flops_per_second": 4.096e9, "fraction_of_ceiling": 0.25, "relative_error": 1.5e-7,
+    "checked_elements": 1024, "iterations": 100, "launches_per_iteration": 3, "error": "",
+    "launch": {"bytes_moved": 8192, "flops": 4096, "theoretical_occupancy": 0.75, "waves": 1.5,
+               "gpu_kernels": 1}})"));
+  EXPECT_EQ(results[2]["error"], "takes \"f16\" only, says it");
 }
 
 TEST_F(BenchCliTest, CsvHasALineForEachResultInFullPrecision) {
@@ -288,10 +202,10 @@ TEST_F(BenchCliTest, FilesAreReplacedBesideTheTable) {
       absl::StrCat("bench softmax --shape '8x{32..128:x2}' --csv ", csv, " --plot ", plot));
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("VS BEST"));
-  EXPECT_THAT(Lines(Load(csv)), SizeIs(1 + 3 * 4));
-  EXPECT_THAT(Load(csv), Not(HasSubstr("xxx")));
-  EXPECT_THAT(folder_.Names(), ElementsAre("bench.csv", "bench.svg"));
-  EXPECT_THAT(Load(plot), HasSubstr(">fast_row</text>"));
+  EXPECT_THAT(Lines(ReadFile(csv)), SizeIs(1 + 3 * 4));
+  EXPECT_THAT(ReadFile(csv), Not(HasSubstr("xxx")));
+  EXPECT_THAT(folder_.Names(), ElementsAre("bench.csv", "bench.svg", "x.npy"));
+  EXPECT_THAT(ReadFile(plot), HasSubstr(">fast_row</text>"));
   EXPECT_EQ(RunProgram(absl::StrCat("python3 -c 'import sys, xml.dom.minidom as x; "
                                     "x.parse(sys.argv[1])' ",
                                     plot))
@@ -300,7 +214,7 @@ TEST_F(BenchCliTest, FilesAreReplacedBesideTheTable) {
 }
 
 TEST_F(BenchCliTest, UsageErrorsAreStatusTwoBeforeAnythingIsMeasured) {
-  const std::pair<std::string, std::string> kLines[] = {
+  ExpectUsageErrors({
       {"bench", "required"},
       {"bench softmax", "--shape"},
       {"bench softmax --shape 8 --type f64", "--type"},
@@ -320,14 +234,8 @@ TEST_F(BenchCliTest, UsageErrorsAreStatusTwoBeforeAnythingIsMeasured) {
       {"bench softmax --shape '{1..200:+1}' --type f32 --type f16",
        "200 shapes (--shape) of 2 types (--type) on 1 devices (--device) are 400 points; at most"
        " 256"},
-  };
-  for (const auto& [line, message] : kLines) {
-    const auto run = Warpcall(line);
-    EXPECT_EQ(run.exit_status, 2) << line;
-    EXPECT_EQ(run.out, "") << line;
-    EXPECT_THAT(run.err, HasSubstr(message)) << line;
-  }
-  EXPECT_THAT(seen(), IsEmpty());
+  });
+  EXPECT_THAT(benchmark_.Take(), IsEmpty());
 }
 
 TEST_F(BenchCliTest, AnUnknownKernelIsTheServersToRefuse) {
@@ -335,13 +243,6 @@ TEST_F(BenchCliTest, AnUnknownKernelIsTheServersToRefuse) {
   const auto run = Warpcall("bench conv --shape 8");
   EXPECT_EQ(run.exit_status, 1);
   EXPECT_THAT(run.out, HasSubstr("8      f32   refused: RESOURCE_EXHAUSTED"));
-}
-
-TEST_F(BenchCliTest, AServerThatIsNotThereIsStatusOne) {
-  server_.Stop();
-  const auto run = Warpcall("bench softmax --shape 8 --deadline 1");
-  EXPECT_EQ(run.exit_status, 1);
-  EXPECT_EQ(run.out, "");
 }
 
 TEST_F(BenchCliTest, HelpSaysWhatShapesAre) {

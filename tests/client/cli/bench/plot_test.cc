@@ -1,3 +1,5 @@
+#include "client/cli/bench/plot.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/bench/plot.h"
-#include "tests/client/subprocess.h"
-#include "tests/client/temp_folder.h"
+#include "tests/programs.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::cli {
 namespace {

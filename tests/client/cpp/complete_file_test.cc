@@ -7,25 +7,20 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "client/cpp/npy.h"
-#include "tests/client/temp_folder.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::client {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::ReadFile;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-std::string Load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 mode_t ModeOf(const std::string& path) {
   struct stat facts = {};
@@ -56,7 +51,7 @@ TEST_F(CompleteFileTest, AppearsWhenItIsComplete) {
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_TRUE(file->Write({"two", 3}).ok());
   EXPECT_TRUE(file->Commit().ok());
-  EXPECT_EQ(Load(path_), "one two");
+  EXPECT_EQ(ReadFile(path_), "one two");
   EXPECT_THAT(folder_.Names(), ElementsAre("y"));
 }
 
@@ -65,9 +60,9 @@ TEST_F(CompleteFileTest, TakesThePlaceOfWhatWasThereWithItsMode) {
   chmod(path_.c_str(), 0640);
   const auto file = Create(path_);
   EXPECT_TRUE(file->Write({"new", 3}).ok());
-  EXPECT_THAT(Load(path_), SizeIs(1000));
+  EXPECT_THAT(ReadFile(path_), SizeIs(1000));
   EXPECT_TRUE(file->Commit().ok());
-  EXPECT_EQ(Load(path_), "new");
+  EXPECT_EQ(ReadFile(path_), "new");
   EXPECT_EQ(ModeOf(path_) & 07777, 0640u);
 }
 
@@ -77,7 +72,7 @@ TEST_F(CompleteFileTest, LeavesNothingUnlessCommitted) {
   EXPECT_TRUE(Create(folder_.Path("other"))->Write({"new", 3}).ok());
   EXPECT_TRUE(CompleteFile::Check(path_).ok());
   EXPECT_TRUE(CompleteFile::Check(folder_.Path("other")).ok());
-  EXPECT_EQ(Load(path_), "old");
+  EXPECT_EQ(ReadFile(path_), "old");
   EXPECT_THAT(folder_.Names(), ElementsAre("y"));
 }
 
@@ -87,7 +82,7 @@ TEST_F(CompleteFileTest, FollowsALink) {
   std::filesystem::create_symlink("y", link);
   Fill(link, "new");
   EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_EQ(Load(path_), "new");
+  EXPECT_EQ(ReadFile(path_), "new");
 }
 
 TEST_F(CompleteFileTest, ADeviceStaysOne) {
@@ -102,7 +97,7 @@ TEST_F(CompleteFileTest, APipeGetsTheBytes) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_TRUE(CompleteFile::Check(path_).ok());
   std::string read;
-  std::thread reader([&] { read = Load(path_); });
+  std::thread reader([&] { read = ReadFile(path_); });
   Fill(path_, "through");
   reader.join();
   EXPECT_EQ(read, "through");
@@ -121,8 +116,8 @@ TEST_F(CompleteFileTest, TensorsAreWrittenSo) {
   std::ofstream(path_) << "old";
   std::filesystem::create_hard_link(path_, folder_.Path("kept"));
   ASSERT_TRUE(WriteNpy(path_, Tensor::FromFloats({1}, {1})).ok());
-  EXPECT_THAT(Load(path_), HasSubstr("NUMPY"));
-  EXPECT_EQ(Load(folder_.Path("kept")), "old");
+  EXPECT_THAT(ReadFile(path_), HasSubstr("NUMPY"));
+  EXPECT_EQ(ReadFile(folder_.Path("kept")), "old");
   EXPECT_THAT(folder_.Names(), ElementsAre("kept", "y"));
 }
 

@@ -1,3 +1,5 @@
+#include "client/cli/load/calls.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/load/calls.h"
 #include "kernels/common/half.h"
 
 namespace warpcall::cli {

@@ -1,11 +1,11 @@
+#include "client/cli/load/plan.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
-
-#include "client/cli/load/plan.h"
 
 namespace warpcall::cli {
 namespace {

@@ -1,91 +1,53 @@
 // `warpcall load`: the real binary against a server whose answers the tests decide.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <csignal>
-#include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "tests/client/fake_server.h"
-#include "tests/client/subprocess.h"
-#include "tests/client/temp_folder.h"
-#include "tests/e2e/eventually.h"
-#include "tests/programs.h"
+#include "tests/client/cli/cli_fixture.h"
 
 namespace warpcall::cli {
 namespace {
 
-using nlohmann::json;
 using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using warpcall::testing::EchoInputs;
-using warpcall::testing::Eventually;
-using warpcall::testing::FakeAnswer;
-using warpcall::testing::FakeServer;
-using warpcall::testing::ProgramPath;
-using warpcall::testing::ProgramResult;
-using warpcall::testing::ReadFile;
-using warpcall::testing::RunProgram;
 
 constexpr int64_t kMs = 1'000'000;
 
-// Answers one request after the other, so that one that takes long keeps all others waiting.
-class LoadTest : public ::testing::Test {
+// The server answers one request after the other, so that one that takes long keeps all others
+// waiting.
+class LoadTest : public CliTest {
  protected:
   using Answer = std::function<FakeAnswer(int number, const v1::ExecuteRequest& request,
                                           v1::ExecuteResponse* response)>;
 
-  LoadTest()
-      : server_([this](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
-          absl::MutexLock lock(&mutex_);
-          inputs_.push_back(request.inputs(0).data());
-          return answer_(number_++, request, response);
-        }) {}
-
-  // What runs after `answer` was set sees it.
+  // Requests have numbers, from 0 on.
   void SetAnswer(Answer answer) {
-    absl::MutexLock lock(&mutex_);
-    answer_ = std::move(answer);
+    execute_.Set([answer = std::move(answer), number = 0](const v1::ExecuteRequest& request,
+                                                          v1::ExecuteResponse* response) mutable {
+      return answer(number++, request, response);
+    });
   }
   std::vector<std::string> TakeInputs() {
-    absl::MutexLock lock(&mutex_);
-    return std::exchange(inputs_, {});
+    std::vector<std::string> inputs;
+    for (const v1::ExecuteRequest& request : execute_.Take())
+      inputs.push_back(request.inputs(0).data());
+    return inputs;
   }
 
   ProgramResult Load(const std::string& arguments, const std::string& err_path = "") {
-    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
-                                   ProgramPath("warpcall"), "' load ", arguments),
-                      err_path);
+    return Warpcall("load " + arguments, err_path);
   }
-  // Without a warm-up, as JSON.
+  // Without a warm-up.
   json LoadJson(const std::string& arguments, int exit_status = 0) {
-    const ProgramResult run = Load(absl::StrCat(arguments, " --warmup 0 --json"));
-    EXPECT_EQ(run.exit_status, exit_status) << run.err << run.out;
-    json result = json::parse(run.out, nullptr, /*allow_exceptions=*/false);
-    EXPECT_TRUE(result.is_object()) << run.err << run.out;
-    return result;
+    return WarpcallJson(absl::StrCat("load ", arguments, " --warmup 0"), exit_status);
   }
-
-  absl::Mutex mutex_;
-  int number_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::string> inputs_ ABSL_GUARDED_BY(mutex_);
-  Answer answer_ ABSL_GUARDED_BY(mutex_) = [](int, const v1::ExecuteRequest& request,
-                                              v1::ExecuteResponse* response) {
-    return EchoInputs(request, response);
-  };
-  FakeServer server_;
 };
 
 // Holds up whoever answers.
@@ -261,8 +223,7 @@ TEST_F(LoadTest, InputsDifferAndComeFromTheSeed) {
 
 TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
   std::signal(SIGINT, SIG_DFL);  // shells start what runs in the background with it ignored
-  const warpcall::testing::TempFolder folder;
-  const std::string pid_file = folder.Path("pid");
+  const std::string pid_file = folder_.Path("pid");
   for (const char* loop : {"--concurrency 2", "--rate 100 --concurrency 8"}) {
     SetAnswer(
         [&, at = 0](int, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) mutable {
@@ -273,9 +234,9 @@ TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
           }
           return EchoInputs(request, response);
         });
-    const ProgramResult run = RunProgram(
-        absl::StrCat("echo $$ >", pid_file, "; exec '", ProgramPath("warpcall"), "' load gelu:8 ",
-                     loop, " --duration 600 --warmup 0 --json --server ", server_.address()));
+    const ProgramResult run = RunProgram(absl::StrCat(
+        "echo $$ >", pid_file, "; exec '", testing::ProgramPath("warpcall"), "' load gelu:8 ", loop,
+        " --duration 600 --warmup 0 --json --server ", server_.address()));
     EXPECT_EQ(run.exit_status, 0) << run.err;
     EXPECT_THAT(run.err, HasSubstr("interrupted"));
     const json result = json::parse(run.out);
@@ -286,8 +247,7 @@ TEST_F(LoadTest, AnInterruptEndsTheRunWithItsResult) {
 }
 
 TEST_F(LoadTest, ProgressIsALineASecondOnStderr) {
-  const warpcall::testing::TempFolder folder;
-  const std::string err = folder.Path("err");
+  const std::string err = folder_.Path("err");
   // The tenth answer comes when the line does.
   SetAnswer([&](int number, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
     if (number == 9) {
@@ -309,46 +269,32 @@ TEST_F(LoadTest, NothingSentIsNoSuccess) {
   EXPECT_EQ(server_.executes(), 0);
 }
 
-TEST_F(LoadTest, AServerThatIsNotThereIsStatusOne) {
-  server_.Stop();
-  const ProgramResult run = Load("gelu:8 --deadline 1");
-  EXPECT_EQ(run.exit_status, 1);
-  EXPECT_EQ(run.out, "");
-  EXPECT_THAT(run.err, ::testing::AnyOf(HasSubstr("UNAVAILABLE: "), HasSubstr("DEADLINE_EXC")));
-}
-
 TEST_F(LoadTest, UsageErrorsAreStatusTwo) {
-  const std::pair<const char*, const char*> kLines[] = {
-      {"", "required"},
-      {"gelu", "no shape"},
-      {"gelu:8=0", "'0': a weight"},
-      {"gelu:8:f64", "'f64'"},
-      {"gelu --shape 8x", "'8x'"},
-      {"gelu --shape 8 --type f64", "--type"},
-      {"gelu:8 --mix gelu:8", "excludes"},
-      {"gelu:8 --rate 0", "0 is not in the range 0.001 to 1e+06"},
-      {"gelu:8 --rate nan", "nan is not in the range"},
-      {"gelu:8 --arrivals uniform", "requires --rate"},
-      {"gelu:8 --rate 1 --arrivals bursty", "bursty"},
-      {"gelu:8 --concurrency 0", "0 is not in the range 1 to 1024"},
-      {"gelu:8,gelu:9,gelu:10,gelu:11,gelu:12 --concurrency 1000", "limit of 4096"},
-      {"gelu:8 --duration 0", "--duration"},
-      {"gelu:8 --duration 1 --requests 1", "excludes"},
-      {"gelu:8 --requests 0", "--requests"},
-      {"gelu:8 --warmup -1", "--warmup"},
-      {"gelu:8 --deadline 0", "--deadline"},
-      {"gelu:8 --attribute axis", "name=value"},
-      {"gelu[axis=x]:8", "an integer"},
-      {"gelu:8 --device", "--device"},
-      {"'gelu:8*8'", "2 shapes, but gelu takes 1: x"},
-      {"gelu:65536x65536", "at most 4294967295"},
-  };
-  for (const auto& [line, message] : kLines) {
-    const ProgramResult run = Load(line);
-    EXPECT_EQ(run.exit_status, 2) << line;
-    EXPECT_EQ(run.out, "") << line;
-    EXPECT_THAT(run.err, HasSubstr(message)) << line;
-  }
+  ExpectUsageErrors({
+      {"load ", "required"},
+      {"load gelu", "no shape"},
+      {"load gelu:8=0", "'0': a weight"},
+      {"load gelu:8:f64", "'f64'"},
+      {"load gelu --shape 8x", "'8x'"},
+      {"load gelu --shape 8 --type f64", "--type"},
+      {"load gelu:8 --mix gelu:8", "excludes"},
+      {"load gelu:8 --rate 0", "0 is not in the range 0.001 to 1e+06"},
+      {"load gelu:8 --rate nan", "nan is not in the range"},
+      {"load gelu:8 --arrivals uniform", "requires --rate"},
+      {"load gelu:8 --rate 1 --arrivals bursty", "bursty"},
+      {"load gelu:8 --concurrency 0", "0 is not in the range 1 to 1024"},
+      {"load gelu:8,gelu:9,gelu:10,gelu:11,gelu:12 --concurrency 1000", "limit of 4096"},
+      {"load gelu:8 --duration 0", "--duration"},
+      {"load gelu:8 --duration 1 --requests 1", "excludes"},
+      {"load gelu:8 --requests 0", "--requests"},
+      {"load gelu:8 --warmup -1", "--warmup"},
+      {"load gelu:8 --deadline 0", "--deadline"},
+      {"load gelu:8 --attribute axis", "name=value"},
+      {"load gelu[axis=x]:8", "an integer"},
+      {"load gelu:8 --device", "--device"},
+      {"load 'gelu:8*8'", "2 shapes, but gelu takes 1: x"},
+      {"load gelu:65536x65536", "at most 4294967295"},
+  });
   EXPECT_EQ(server_.executes(), 0);
 }
 

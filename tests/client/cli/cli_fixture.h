@@ -1,0 +1,153 @@
+// The command line as its users have it: the real binary, its exit status, what it prints and
+// writes, against a server whose answers the test decides.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "client/cpp/npy.h"
+#include "tests/client/fake_server.h"
+#include "tests/e2e/eventually.h"
+#include "tests/programs.h"
+#include "tests/temp_folder.h"
+
+namespace warpcall::cli {
+
+using nlohmann::json;
+using warpcall::testing::EchoInputs;
+using warpcall::testing::Eventually;
+using warpcall::testing::FakeAnswer;
+using warpcall::testing::ProgramResult;
+using warpcall::testing::ReadFile;
+using warpcall::testing::RunProgram;
+using warpcall::testing::Text;
+
+// Answers calls of one method, one after the other, as the test says at the time.
+template <typename Request, typename Response>
+class Script {
+ public:
+  using Handler = std::function<FakeAnswer(const Request&, Response*)>;
+
+  explicit Script(Handler answer) : answer_(std::move(answer)) {}
+
+  FakeAnswer operator()(const Request& request, Response* response) {
+    absl::MutexLock lock(&mutex_);
+    requests_.push_back(request);
+    return answer_(request, response);
+  }
+  void Set(Handler answer) {
+    absl::MutexLock lock(&mutex_);
+    answer_ = std::move(answer);
+  }
+  void Refuse(const absl::Status& status) {
+    Set([status](const Request&, Response*) { return FakeAnswer{status, std::nullopt}; });
+  }
+  // What has come since the last time.
+  std::vector<Request> Take() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(requests_, {});
+  }
+  // Of the one that has come since the last time.
+  std::string TakeText() {
+    const std::vector<Request> requests = Take();
+    EXPECT_EQ(requests.size(), 1u);
+    return requests.empty() ? "" : Text(requests.front());
+  }
+
+ private:
+  absl::Mutex mutex_;
+  Handler answer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
+};
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliTest() {
+    EXPECT_TRUE(client::WriteNpy(x_, client::Tensor::FromFloats({2, 2}, {1, 2, 3, 4})).ok());
+  }
+
+  ProgramResult Warpcall(const std::string& arguments, const std::string& err_path = "") {
+    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
+                                   testing::ProgramPath("warpcall"), "' ", arguments),
+                      err_path);
+  }
+  // What it prints with --json.
+  json WarpcallJson(const std::string& arguments, int exit_status = 0) {
+    const ProgramResult run = Warpcall(arguments + " --json");
+    EXPECT_EQ(run.exit_status, exit_status) << run.err << run.out;
+    json result = json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(result.is_object()) << run.err << run.out;
+    return result;
+  }
+
+  // Each line of arguments ends with status 2, says this on stderr, and prints nothing else.
+  void ExpectUsageErrors(absl::Span<const std::pair<std::string, std::string>> lines) {
+    for (const auto& [line, message] : lines) {
+      const ProgramResult run = Warpcall(line);
+      EXPECT_EQ(run.exit_status, 2) << line;
+      EXPECT_EQ(run.out, "") << line;
+      EXPECT_THAT(run.err, ::testing::HasSubstr(message)) << line;
+    }
+  }
+  // It ends with status 1 and prints this on stderr, and nothing else.
+  void ExpectRefused(const std::string& line, const std::string& message) {
+    const ProgramResult run = Warpcall(line);
+    EXPECT_EQ(run.exit_status, 1) << line;
+    EXPECT_EQ(run.out, "") << line;
+    EXPECT_EQ(run.err, message) << line;
+  }
+  // Without a server it says so, with status 1.
+  void ExpectUnavailable(absl::Span<const std::string> lines) {
+    server_.Stop();
+    for (const std::string& line : lines) {
+      const ProgramResult run = Warpcall(line);
+      EXPECT_EQ(run.exit_status, 1) << line;
+      EXPECT_THAT(run.out + run.err, ::testing::AnyOf(::testing::HasSubstr("UNAVAILABLE: "),
+                                                      ::testing::HasSubstr("DEADLINE_EXCEEDED: ")));
+    }
+  }
+
+  // Softmax of x with an axis, and matmul of a and b with transpose_b.
+  void ListSoftmaxAndMatmul() {
+    server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
+      v1::KernelInfo* softmax = response->add_kernels();
+      softmax->set_name("softmax");
+      softmax->add_input_names("x");
+      v1::AttributeInfo* axis = softmax->add_attributes();
+      axis->set_name("axis");
+      axis->mutable_default_value()->set_int_value(-1);
+      v1::KernelInfo* matmul = response->add_kernels();
+      matmul->set_name("matmul");
+      matmul->add_input_names("a");
+      matmul->add_input_names("b");
+      v1::AttributeInfo* transpose = matmul->add_attributes();
+      transpose->set_name("transpose_b");
+      transpose->mutable_default_value()->set_bool_value(false);
+      return absl::OkStatus();
+    });
+  }
+
+  const testing::TempFolder folder_;
+  const std::string x_ = folder_.Path("x.npy");  // 2x2: 1, 2, 3, 4
+  Script<v1::ExecuteRequest, v1::ExecuteResponse> execute_{EchoInputs};
+  testing::FakeServer server_{std::ref(execute_)};
+};
+
+inline std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
+
+}  // namespace warpcall::cli

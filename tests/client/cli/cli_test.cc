@@ -1,0 +1,238 @@
+// `warpcall` run, kernels, devices and health, and what all of its commands have in common.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/client/cli/cli_fixture.h"
+
+namespace warpcall::cli {
+namespace {
+
+using client::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RunCliTest : public CliTest {
+ protected:
+  const std::string y_ = folder_.Path("y.npy");
+};
+
+TEST_F(RunCliTest, RunWritesTheOutputAndReports) {
+  const auto run = Warpcall(absl::StrCat("run gelu --input ", x_, " --output ", y_,
+                                         " --implementation simd_fused --device cpu"
+                                         " --request_id r-7"));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(run.out, HasSubstr("gelu on cpu by simd_fused, request r-7"));
+  EXPECT_THAT(run.out, HasSubstr("4.00 us"));    // the kernel's time
+  EXPECT_THAT(run.out, HasSubstr("2.00 GB/s"));  // 8000 bytes in 4 us
+  const auto y = client::ReadNpy(y_);
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_THAT(y->shape(), ElementsAre(2, 2));
+  EXPECT_THAT(y->Floats().value(), ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(RunCliTest, JsonWorksBeforeAndAfterTheSubcommand) {
+  const std::string line = absl::StrCat("run gelu --input ", x_, " --output ", y_);
+  EXPECT_TRUE(json::accept(Warpcall("--json " + line).out));
+  json result = WarpcallJson(line);
+  EXPECT_GT(std::exchange(result["wall_ns"], nullptr), 0);
+  json expected = json::parse(R"({
+    "kernel": "gelu", "implementation": "chosen", "device": "cpu", "request_id": "",
+    "attempts": 1, "stripes": 1, "wall_ns": null,
+    "timing": {"queue_ns": 1, "copy_in_ns": 2, "h2d_ns": 3, "kernel_ns": 4000, "d2h_ns": 5,
+               "total_ns": 6000},
+    "launch": {"bytes_moved": 8000, "flops": 400, "theoretical_occupancy": 0.75, "waves": 1.5,
+               "gpu_kernels": 1},
+    "kernel_bytes_per_second": 2e9, "kernel_flops_per_second": 1e8,
+    "outputs": [{"data_type": "float32", "shape": [2, 2], "bytes": 16}]})");
+  expected["outputs"][0]["file"] = y_;
+  EXPECT_EQ(result, expected);
+}
+
+TEST_F(RunCliTest, ServerOptionWorksBeforeAndAfterAndBeatsTheEnvironment) {
+  for (const std::string& arguments : {absl::StrCat("--server ", server_.address(), " health"),
+                                       absl::StrCat("health --server ", server_.address())}) {
+    const auto health = RunProgram(absl::StrCat("WARPCALL_SERVER=unix:/nowhere '",
+                                                testing::ProgramPath("warpcall"), "' ", arguments));
+    EXPECT_EQ(health.exit_status, 0) << health.err;
+  }
+}
+
+TEST_F(RunCliTest, AttributesTakeTheTypesOfTheKernel) {
+  const auto run = Warpcall(
+      absl::StrCat("run gelu --input ", x_, " --attribute axis=-1 --attribute transpose=true",
+                   " --attribute scale=2 --attribute approximate=none --attribute unheard_of=1"));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(execute_.TakeText(),
+              HasSubstr(" attributes { key: \"approximate\" value { string_value: \"none\" } }"
+                        " attributes { key: \"axis\" value { int_value: -1 } }"
+                        " attributes { key: \"scale\" value { double_value: 2 } }"
+                        " attributes { key: \"transpose\" value { bool_value: true } }"
+                        " attributes { key: \"unheard_of\" value { string_value: \"1\" } }"));
+}
+
+TEST_F(RunCliTest, LargeCallsGoOverConnectionsInStripes) {
+  server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
+    v1::KernelInfo* kernel = response->add_kernels();
+    kernel->set_name("gelu");
+    kernel->set_independence(v1::INDEPENDENCE_ELEMENTS);
+    return absl::OkStatus();
+  });
+  const std::vector<float> values(3 << 18);
+  ASSERT_TRUE(client::WriteNpy(x_, Tensor::FromFloats({3, 1 << 18}, values)).ok());
+  const std::string line = absl::StrCat("run gelu --input ", x_);
+  const json striped = WarpcallJson(line + " --connections 3");
+  EXPECT_EQ(striped["stripes"], 3);
+  EXPECT_EQ(striped["outputs"][0]["shape"], json({3, 1 << 18}));
+  EXPECT_EQ(server_.executes(), 3);
+  EXPECT_EQ(WarpcallJson(line)["stripes"], 1);
+  EXPECT_THAT(Warpcall(line + " --connections 3").out, HasSubstr("STRIPES"));
+}
+
+TEST_F(RunCliTest, StreamSendsTheInputsInChunks) {
+  server_.AnswerExecuteStream([](testing::ServerStream* stream) {
+    v1::ExecuteStreamRequest request;
+    v1::ExecuteStreamResponse header, done;
+    stream->Read(&request);
+    *header.mutable_header()->mutable_outputs() = request.header().inputs();
+    stream->Write(header);
+    while (stream->Read(&request)) {
+      v1::ExecuteStreamResponse chunk;
+      *chunk.mutable_chunk() = request.chunk();
+      stream->Write(chunk);
+    }
+    done.mutable_done()->set_implementation("streamed");
+    stream->Write(done);
+    return absl::OkStatus();
+  });
+  const auto run = Warpcall(absl::StrCat("run gelu --stream --input ", x_, " --output ", y_));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("by streamed"));
+  EXPECT_THAT(client::ReadNpy(y_)->Floats().value(), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(server_.executes(), 0);
+  EXPECT_EQ(server_.execute_streams(), 1);
+}
+
+TEST_F(RunCliTest, BFloat16ComesFromUint16) {
+  const std::string bf = folder_.Path("bf.npy");
+  ASSERT_TRUE(client::WriteNpy(bf, Tensor::Borrow(DataType::kBFloat16, {2}, {"abcd", 4})).ok());
+  const auto run = Warpcall(absl::StrCat("run gelu --type bf16 --input ", bf, " --output ", y_));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(execute_.TakeText(),
+              HasSubstr("inputs { data_type: DATA_TYPE_BFLOAT16 shape: 2 data: \"abcd\" }"));
+  EXPECT_EQ(client::ReadNpy(y_, {.uint16_is_bfloat16 = true})->data_type(), DataType::kBFloat16);
+}
+
+TEST_F(RunCliTest, TheServersRefusalIsStatusOneWithItsMessage) {
+  execute_.Refuse(absl::InvalidArgumentError("axis 5 is out of range"));
+  ExpectRefused(absl::StrCat("run gelu --input ", x_, " --output ", y_),
+                "INVALID_ARGUMENT: axis 5 is out of range\n");
+  EXPECT_THAT(folder_.Names(), ElementsAre("x.npy"));
+}
+
+TEST_F(RunCliTest, AServerThatIsNotThereIsStatusOne) {
+  ExpectUnavailable({"kernels --deadline 1", "devices --deadline 1", "health",
+                     "bench softmax --shape 8 --deadline 1", "load gelu:8 --deadline 1"});
+}
+
+TEST_F(RunCliTest, UsageErrorsAreStatusTwo) {
+  std::ofstream(folder_.Path("text.npy")) << "no array";
+  const std::string f64 = folder_.Path("f64.npy");
+  std::ofstream(f64, std::ios::binary)
+      << std::string("\x93NUMPY\x01\0\x3a\0", 10)
+      << "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }\n12345678";
+  const std::string in = absl::StrCat(" --input ", x_);
+  ExpectUsageErrors({
+      {"", "subcommand"},
+      {"fly", "subcommand"},
+      {"run", "required"},
+      {"run gelu", "--input"},
+      {"run --input a.npy", "kernel"},
+      {absl::StrCat("run gelu", in, " --frobnicate 1"), "frobnicate"},
+      {absl::StrCat("run gelu", in, " --deadline 0"), "--deadline"},
+      {absl::StrCat("run gelu", in, " --deadline soon"), "--deadline"},
+      {absl::StrCat("run gelu", in, " --connections 0"), "--connections"},
+      {absl::StrCat("run gelu", in, " --connections 65"), "--connections"},
+      {absl::StrCat("run gelu", in, " --connections 2 --stream"), "--stream"},
+      {absl::StrCat("run gelu", in, " --type f64"), "--type"},
+      {absl::StrCat("run gelu", in, " --type bf16"), "float32"},
+      {absl::StrCat("run gelu --input ", folder_.Path("none.npy")), "none.npy"},
+      {absl::StrCat("run gelu --input ", folder_.Path("text.npy")), "not a .npy file"},
+      {absl::StrCat("run gelu --input ", f64), "'<f8'"},
+      {absl::StrCat("run gelu", in, " --attribute axis"), "name=value"},
+      {absl::StrCat("run gelu", in, " --attribute =1"), "name=value"},
+      {absl::StrCat("run gelu", in, " --attribute axis=1.5"), "an integer"},
+      {absl::StrCat("run gelu", in, " --attribute transpose=maybe"), "true or false"},
+      {absl::StrCat("run gelu", in, " --attribute scale=big"), "a number"},
+      {absl::StrCat("run gelu", in, " --attribute axis=1 --attribute axis=2"), "twice"},
+      {absl::StrCat("run gelu", in, " --output ", folder_.Path("no/folder.npy")), "no/folder.npy"},
+      {absl::StrCat("run gelu", in, " --output ", y_, " --output ", x_), "2 --output"},
+  });
+}
+
+TEST_F(RunCliTest, KernelsAndDevicesAreTablesOrJson) {
+  auto run = Warpcall("kernels");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  for (const char* text : {"gelu(x): a kernel", "--attribute approximate=tanh", "float32,bfloat16",
+                           "UNAVAILABLE: failed its self-test: crashed with SIGILL"})
+    EXPECT_THAT(run.out, HasSubstr(text));
+  EXPECT_EQ(WarpcallJson("kernels"), json::parse(R"({"kernels": [{
+    "name": "gelu", "summary": "a kernel", "input_names": ["x"],
+    "attributes": [
+      {"name": "approximate", "summary": "an attribute", "default_value": "tanh",
+       "allowed_values": ["tanh", "none"]},
+      {"name": "axis", "summary": "an attribute", "default_value": -1, "allowed_values": []},
+      {"name": "transpose", "summary": "an attribute", "default_value": false,
+       "allowed_values": []},
+      {"name": "scale", "summary": "an attribute", "default_value": 0.5, "allowed_values": []}],
+    "implementations": [
+      {"name": "simd_fused", "family": "cpu", "device_kind": "cpu", "summary": "a row",
+       "data_types": ["float32", "bfloat16"], "unavailable": ""},
+      {"name": "failed", "family": "library", "device_kind": "cpu", "summary": "",
+       "data_types": [], "unavailable": "failed its self-test: crashed with SIGILL"}]}]})"));
+
+  run = Warpcall("devices");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("16.0 GiB"));
+  EXPECT_THAT(run.out, HasSubstr("25.0 GB/s"));
+  EXPECT_EQ(WarpcallJson("devices"), json::parse(R"({"devices": [{
+    "name": "cpu", "kind": "cpu", "description": "a processor", "memory_bytes": 17179869184,
+    "multiprocessors": 2, "l2_bytes": 2097152, "shared_memory_per_block_bytes": 65536,
+    "compute_capability": "9.0", "healthy": true,
+    "measured_bandwidth_bytes_per_second": 2.5e10}]})"));
+}
+
+TEST_F(RunCliTest, HealthIsAnExitStatus) {
+  auto run = Warpcall("health");
+  EXPECT_EQ(run.exit_status, 0);
+  EXPECT_EQ(run.out, "SERVING\n");
+  EXPECT_EQ(WarpcallJson("health"), json({{"status", "SERVING"}}));
+  server_.SetServing(false);
+  run = Warpcall("health");
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_EQ(run.out, "NOT_SERVING\n");
+  EXPECT_EQ(Warpcall("health --service no.such.Service").exit_status, 1);
+}
+
+TEST_F(RunCliTest, HelpAndVersionAreStatusZero) {
+  EXPECT_THAT(Warpcall("--help").out, HasSubstr("health"));
+  EXPECT_EQ(Warpcall("--help").exit_status, 0);
+  EXPECT_EQ(Warpcall("run --help").exit_status, 0);
+  EXPECT_EQ(Warpcall("--version").exit_status, 0);
+}
+
+TEST_F(RunCliTest, LongWorkReportsProgressOnStderr) {
+  const std::string err = folder_.Path("err");
+  // It takes until its client has said so.
+  execute_.Set([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    EXPECT_TRUE(Eventually([&] { return absl::StrContains(ReadFile(err), " s so far"); }));
+    return EchoInputs(request, response);
+  });
+  const auto run = Warpcall(absl::StrCat("run gelu --json --input ", x_), err);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_TRUE(json::accept(run.out));
+}
+
+}  // namespace
+}  // namespace warpcall::cli
