@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <random>
 
+#include "tests/e2e/counted_server.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
-#include "tests/e2e/server_process.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -19,49 +19,33 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+using grpc::StatusCode;
+
 class BadInputTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server_ = new ServerProcess({"--max_message_mib=1", "--staging_mib=8"});
-    channel_ = new std::shared_ptr<grpc::Channel>(Connect(server_->address()));
+    server_ = new CountedServer({"--max_message_mib=1", "--staging_mib=8"});
   }
   static void TearDownTestSuite() {
-    delete channel_;
-    EXPECT_EQ(server_->Stop(), 0) << server_->log();
+    server_->ExpectNothingMore();
     delete server_;
   }
 
-  // The server gives the same right answer after the test as before, and counted every request of
-  // it.
+  // The server gives the same right answer after the test as before.
   void TearDown() override {
-    const Reply reply = Execute(*channel_, Request("gelu", {FloatTensor({2}, {0, 100})}));
+    const Reply reply =
+        server_->Send(Request("gelu", {FloatTensor({2}, {0, 100})}), {StatusCode::OK, "gelu"});
     ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
     EXPECT_EQ(Floats(reply.response.outputs(0)), (std::vector<float>{0, 100}));
-    EXPECT_EQ(server_->Sum("warpcall_requests_total"), ++sent_) << "requests lost or counted twice";
-    EXPECT_EQ(server_->Sum("warpcall_request_duration_seconds_count"), sent_);
   }
 
-  // Sends, counts, and checks that just the one series of `code` moved.
-  Reply SendRaw(const std::string& message, const std::string& code) {
-    const std::vector<std::string> labels = {"code=\"" + code + "\""};
-    const double before = server_->Sum("warpcall_requests_total", labels);
-    Reply reply = CallRaw(*channel_, message);
-    ++sent_;
-    EXPECT_EQ(server_->Sum("warpcall_requests_total", labels), before + 1)
-        << reply.CodeAndMessage();
-    return reply;
-  }
-  Reply Refused(const v1::ExecuteRequest& request, grpc::StatusCode code, const std::string& name) {
-    Reply reply = SendRaw(request.SerializeAsString(), name);
-    EXPECT_EQ(reply.status.error_code(), code) << reply.CodeAndMessage();
-    return reply;
-  }
   std::string Invalid(const v1::ExecuteRequest& request) {
-    return Refused(request, grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    return server_->Send(request, {StatusCode::INVALID_ARGUMENT, request.kernel()})
         .status.error_message();
   }
-  std::string NotFound(const v1::ExecuteRequest& request) {
-    return Refused(request, grpc::StatusCode::NOT_FOUND, "NOT_FOUND").status.error_message();
+  // `kernel`: what was found.
+  std::string NotFound(const v1::ExecuteRequest& request, const std::string& kernel = "") {
+    return server_->Send(request, {StatusCode::NOT_FOUND, kernel}).status.error_message();
   }
 
   static v1::ExecuteRequest WithShape(const std::vector<int64_t>& shape) {
@@ -70,14 +54,10 @@ class BadInputTest : public ::testing::Test {
     return request;
   }
 
-  static ServerProcess* server_;
-  static std::shared_ptr<grpc::Channel>* channel_;
-  static double sent_;
+  static CountedServer* server_;
 };
 
-ServerProcess* BadInputTest::server_;
-std::shared_ptr<grpc::Channel>* BadInputTest::channel_;
-double BadInputTest::sent_ = 0;
+CountedServer* BadInputTest::server_;
 
 TEST_F(BadInputTest, WrongByteLength) {
   EXPECT_THAT(Invalid(WithShape({5})), AllOf(HasSubstr("16"), HasSubstr("20")));
@@ -102,11 +82,11 @@ TEST_F(BadInputTest, UnknownNames) {
                                        HasSubstr("matmul"), HasSubstr("identity")));
   request = Request("gelu", {FloatTensor(4)});
   request.set_implementation("fpga");
-  EXPECT_THAT(NotFound(request),
+  EXPECT_THAT(NotFound(request, "gelu"),
               AllOf(HasSubstr("fpga"), HasSubstr("reference"), HasSubstr("cpu")));
   request.set_implementation("");
   request.set_device("cuda:7");
-  EXPECT_THAT(NotFound(request), AllOf(HasSubstr("cuda:7"), HasSubstr("cpu")));
+  EXPECT_THAT(NotFound(request, "gelu"), AllOf(HasSubstr("cuda:7"), HasSubstr("cpu")));
   EXPECT_THAT(NotFound(v1::ExecuteRequest()), HasSubstr("gelu"));
 }
 
@@ -156,9 +136,10 @@ TEST_F(BadInputTest, NumberOfInputsAndShapesThatDoNotFit) {
 }
 
 TEST_F(BadInputTest, OutputsOverTheLimit) {
-  const v1::ExecuteRequest request =
+  v1::ExecuteRequest request =
       Request("matmul", {FloatTensor({1 << 20, 0}, {}), FloatTensor({0, 1 << 20}, {})});
-  const Reply reply = Refused(request, grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED");
+  request.set_implementation("reference");
+  const Reply reply = server_->Send(request, {StatusCode::RESOURCE_EXHAUSTED, "matmul", "float64"});
   EXPECT_THAT(reply.status.error_message(),
               AllOf(HasSubstr("4398046511104"), HasSubstr("1048576")));
   EXPECT_EQ(reply.pushback_ms, "-1");
@@ -172,31 +153,39 @@ v1::Tensor HalfTensor(int64_t elements) {
   return tensor;
 }
 
+TEST_F(BadInputTest, NoRowTakesIt) {
+  v1::ExecuteRequest request = Request("gelu", {HalfTensor(2)});
+  request.set_implementation("library");
+  EXPECT_THAT(server_->Send(request, {StatusCode::UNIMPLEMENTED, "gelu"}).status.error_message(),
+              HasSubstr("float16"));
+}
+
 TEST_F(BadInputTest, AMebibyteOfTensorsFitsAndAnElementMoreDoesNot) {
   v1::ExecuteRequest request = Request("gelu", {HalfTensor(1 << 19)});
   request.set_request_id(std::string(256, 'r'));
-  const Reply reply = SendRaw(request.SerializeAsString(), "OK");
+  const Reply reply = server_->Send(request, {StatusCode::OK, "gelu"});
   ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
   EXPECT_EQ(reply.response.outputs(0).data().size(), 1u << 20);
 
-  const Reply more = SendRaw(Request("gelu", {HalfTensor((1 << 19) + 1)}).SerializeAsString(),
-                             "RESOURCE_EXHAUSTED");
-  EXPECT_EQ(more.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  request = Request("gelu", {HalfTensor((1 << 19) + 1)});
+  request.set_implementation("reference");
+  const Reply more = server_->Send(request, GeluEnds(StatusCode::RESOURCE_EXHAUSTED));
   EXPECT_THAT(more.status.error_message(),
               HasSubstr("has 1048578 bytes; the limit is 1048576 (max_message_mib)"));
   EXPECT_EQ(more.pushback_ms, "-1");
-  EXPECT_GE(server_->Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
+  EXPECT_GE(server_->process().Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
 
   const v1::Tensor half = FloatTensor({512, 256}, std::vector<float>(512 * 256));
   const v1::Tensor rest = FloatTensor({256, 513}, std::vector<float>(256 * 513));
-  EXPECT_THAT(Refused(Request("matmul", {half, rest}), grpc::StatusCode::RESOURCE_EXHAUSTED,
-                      "RESOURCE_EXHAUSTED")
+  request = Request("matmul", {half, rest});
+  request.set_implementation("reference");
+  EXPECT_THAT(server_->Send(request, {StatusCode::RESOURCE_EXHAUSTED, "matmul", "float64"})
                   .status.error_message(),
               HasSubstr("has 1049600 bytes; the limit is 1048576"));
 }
 
 TEST_F(BadInputTest, ProfileTakesTheSameMessages) {
-  const auto stub = v1::KernelService::NewStub(*channel_);
+  const auto stub = v1::KernelService::NewStub(server_->channel());
   const auto profile = [&](int64_t elements) {
     v1::ProfileRequest request;
     *request.mutable_request() = Request("gelu", {HalfTensor(elements)});
@@ -206,54 +195,50 @@ TEST_F(BadInputTest, ProfileTakesTheSameMessages) {
   };
   EXPECT_TRUE(profile(1 << 19).ok());
   const grpc::Status more = profile((1 << 19) + 1);
-  EXPECT_EQ(more.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(more.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(more.error_message(),
               HasSubstr("has 1048578 bytes; the limit is 1048576 (max_message_mib)"));
 }
 
 TEST_F(BadInputTest, MessagesOverTheLimit) {
   const Reply reply =
-      SendRaw(Request("gelu", {FloatTensor(1 << 19)}).SerializeAsString(), "RESOURCE_EXHAUSTED");
-  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+      server_->Send(Request("gelu", {FloatTensor(1 << 19)}), {StatusCode::RESOURCE_EXHAUSTED});
   EXPECT_THAT(reply.status.error_message(),
               AllOf(HasSubstr("has 2097175 bytes"), HasSubstr("1048576 (max_message_mib)"),
                     HasSubstr("65536")));
   EXPECT_EQ(reply.pushback_ms, "-1");
-  EXPECT_GE(server_->Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
+  EXPECT_GE(server_->process().Sum("warpcall_rejected_total", {"reason=\"message_bytes\""}), 1);
 }
 
 // What a message that is not quite a request of gelu deserves, by protobuf's own parser: one that
 // cannot be read, or that lacks its tensor, is wrong; one without a kernel's name asks for nothing.
-std::string CodeFor(const std::string& message) {
+Ended EndOf(const std::string& message) {
   v1::ExecuteRequest request;
-  if (!request.ParseFromString(message)) return "INVALID_ARGUMENT";
-  return request.kernel() == "gelu" ? "INVALID_ARGUMENT" : "NOT_FOUND";
+  if (!request.ParseFromString(message)) return {StatusCode::INVALID_ARGUMENT};
+  if (request.kernel() != "gelu") return {StatusCode::NOT_FOUND};
+  return {StatusCode::INVALID_ARGUMENT, "gelu"};
 }
 
 TEST_F(BadInputTest, TruncatedMessages) {
   const std::string message = Request("gelu", {FloatTensor(4)}).SerializeAsString();
   for (size_t bytes = 0; bytes < message.size(); ++bytes) {
     const std::string part = message.substr(0, bytes);
-    const Reply reply = SendRaw(part, CodeFor(part));  // checks what was counted, too
-    EXPECT_EQ(reply.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT,
-              CodeFor(part) == "INVALID_ARGUMENT")
-        << bytes << " bytes: " << reply.CodeAndMessage();
-    EXPECT_FALSE(reply.status.ok() || reply.status.error_message().empty()) << bytes << " bytes";
+    EXPECT_NE(server_->Send(part, EndOf(part)).status.error_message(), "") << bytes << " bytes";
   }
 }
 
 TEST_F(BadInputTest, RandomBytes) {
   std::mt19937 random(std::random_device{}());
+  std::vector<Ended> ended;
   for (int i = 0; i < 500; ++i) {
     std::string message(random() % 200, '\0');
     for (char& c : message) c = static_cast<char>(random());
-    const Reply reply = CallRaw(*channel_, message);
-    ++sent_;
-    EXPECT_EQ(reply.status.error_code(), CodeFor(message) == "NOT_FOUND"
-                                             ? grpc::StatusCode::NOT_FOUND
-                                             : grpc::StatusCode::INVALID_ARGUMENT)
+    ended.push_back(EndOf(message));
+    const Reply reply = CallRaw(server_->channel(), message);
+    EXPECT_EQ(reply.status.error_code(), ended.back().code)
         << ::testing::PrintToString(message) << ": " << reply.CodeAndMessage();
   }
+  server_->Expect(ended);
 }
 
 TEST_F(BadInputTest, FieldsInAnyOrderAndRepeated) {
@@ -263,9 +248,9 @@ TEST_F(BadInputTest, FieldsInAnyOrderAndRepeated) {
   *tensors.add_inputs() = FloatTensor({2}, {50, 60});
   more_names.set_kernel("identity");
   more_names.set_request_id("last");
-  const Reply reply = SendRaw(
+  const Reply reply = server_->Send(
       names.SerializeAsString() + tensors.SerializeAsString() + more_names.SerializeAsString(),
-      "OK");
+      {StatusCode::OK, "identity"});
   ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
   EXPECT_EQ(reply.response.request_id(), "last");
   EXPECT_EQ(Floats(reply.response.outputs(0)), (std::vector<float>{50, 60}));
@@ -274,9 +259,9 @@ TEST_F(BadInputTest, FieldsInAnyOrderAndRepeated) {
   const std::string data = FloatTensor({2}, {7, 8}).data();
   const std::string tensor =
       std::string("\x1a\x03xyz\x1a\x08", 7) + data + std::string("\x10\x02\x12\x01\x01\x08\x01", 7);
-  const Reply odd = SendRaw(std::string("\x1a", 1) + static_cast<char>(tensor.size()) + tensor +
-                                more_names.SerializeAsString(),
-                            "OK");
+  const Reply odd = server_->Send(std::string("\x1a", 1) + static_cast<char>(tensor.size()) +
+                                      tensor + more_names.SerializeAsString(),
+                                  {StatusCode::OK, "identity"});
   ASSERT_TRUE(odd.status.ok()) << odd.CodeAndMessage();
   EXPECT_EQ(odd.response.outputs(0).shape_size(), 2);
   EXPECT_EQ(odd.response.outputs(0).data(), data);
@@ -285,7 +270,8 @@ TEST_F(BadInputTest, FieldsInAnyOrderAndRepeated) {
 TEST_F(BadInputTest, LongRequestIds) {
   v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
   request.set_request_id(std::string(257, 'r'));
-  EXPECT_THAT(Invalid(request), AllOf(HasSubstr("257"), HasSubstr("256")));
+  EXPECT_THAT(server_->Send(request, {StatusCode::INVALID_ARGUMENT}).status.error_message(),
+              AllOf(HasSubstr("257"), HasSubstr("256")));
 }
 
 TEST_F(BadInputTest, AnotherProtocol) {

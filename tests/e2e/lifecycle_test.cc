@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/pending_call.h"
@@ -124,20 +125,22 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
   }
 }
 
-TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigterm) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--drain_seconds=600"}));
+TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1", "--drain_seconds=600"}));
   Gate gate;
-  PendingCall running(server, gate.HeldRequest());
-  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
-  PendingCall waiting(server, gate.HeldRequest());
-  PendingCall small(server, Request("gelu", {FloatTensor(4)}));
-  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 2; }));
-  server.Signal(SIGTERM);
-  EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
+  PendingCall running(server.process(), gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
+  PendingCall waiting(server.process(), gate.HeldRequest());
+  PendingCall small(server.process(), SmallRequest());
+  EXPECT_TRUE(Eventually([&] { return server.Waiting(2); }));
+  server.process().Signal(SIGTERM);
+  EXPECT_TRUE(
+      Eventually([&] { return absl::StrContains(server.process().log(), "msg=draining"); }));
+  server.Send(SmallRequest(), GeluEnds(grpc::StatusCode::UNAVAILABLE));
   gate.Open();
   for (PendingCall* call : {&running, &waiting, &small})
     EXPECT_TRUE(call->Wait().ok()) << call->Wait().error_message();
-  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_EQ(server.process().Wait(), 0);
 }
 
 TEST(Lifecycle, RequestIdsComeBackAndStandInTheLog) {

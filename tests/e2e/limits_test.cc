@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/pending_call.h"
@@ -20,11 +21,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kNotDrained = 3;
-
-double Requests(const ServerProcess& server, const std::string& kernel, const std::string& code) {
-  return server.Sum("warpcall_requests_total",
-                    {"kernel=\"" + kernel + "\"", "code=\"" + code + "\""});
-}
 
 // How many of the requests without an end had a kernel that came to one.
 double RanToTheEnd(const ServerProcess& server) {
@@ -72,40 +68,39 @@ TEST(Limits, WhatDoesNotStopEndsWithTheProcess) {
 }
 
 TEST(Limits, ACancelledRequestLeavesItsLaneToOthers) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1"}));
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
   const Gate gate;
-  PendingCall call(server, gate.HeldRequest());
-  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+  PendingCall call(server.process(), gate.HeldRequest());
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
   call.Cancel();
-  EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
-  EXPECT_EQ(RanToTheEnd(server), 0);
-  EXPECT_TRUE(Eventually([&] { return Requests(server, "held", "CANCELLED") == 1; }));
-  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_EQ(call.Code(), grpc::StatusCode::CANCELLED);
+  server.Expect({HeldEnds(grpc::StatusCode::CANCELLED)});
+  EXPECT_EQ(RanToTheEnd(server.process()), 0);
+  server.ExpectNothingMore();
 }
 
 TEST(Limits, ADeadlineThatPassesLeavesItsLaneToOthers) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1"}));
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
   const Gate gate;
   // A client that leaves it to the server to end the call, far later than a lane takes it.
   RawHttp2 client(server.address());
   client.Send(RawHttp2::CallFrames(1, gate.HeldRequest().SerializeAsString(), "2S"));
   EXPECT_TRUE(client.AwaitEnd(1));
-  EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
-  EXPECT_EQ(Requests(server, "held", "DEADLINE_EXCEEDED"), 1);
-  EXPECT_EQ(RanToTheEnd(server), 0);
-  EXPECT_EQ(server.Stop(), 0);
+  server.Expect({HeldEnds(grpc::StatusCode::DEADLINE_EXCEEDED)});
+  EXPECT_EQ(RanToTheEnd(server.process()), 0);
+  server.ExpectNothingMore();
 }
 
 TEST(Limits, WhatHoldsItsLaneTooLongIsStopped) {
-  ServerProcess server(FlagsForHeld({"--max_run_seconds=0.1"}));
+  CountedServer server(FlagsForHeld({"--max_run_seconds=0.1"}));
   const Gate gate;
-  PendingCall call(server, gate.HeldRequest());
-  EXPECT_EQ(call.Code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(call.Wait().error_message(), HasSubstr("the limit is 0.1 s (max_run_seconds)"));
-  EXPECT_EQ(call.pushback_ms(), "-1");
-  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"run_time\""}), 1);
-  EXPECT_EQ(RanToTheEnd(server), 0);
-  EXPECT_EQ(server.Stop(), 0);
+  const Reply reply =
+      server.Send(gate.HeldRequest(), HeldEnds(grpc::StatusCode::RESOURCE_EXHAUSTED));
+  EXPECT_THAT(reply.status.error_message(), HasSubstr("the limit is 0.1 s (max_run_seconds)"));
+  EXPECT_EQ(reply.pushback_ms, "-1");
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"run_time\""}), 1);
+  EXPECT_EQ(RanToTheEnd(server.process()), 0);
+  server.ExpectNothingMore();
 }
 
 // Of work that a user has: minutes on few cores, and more than the limit on any.

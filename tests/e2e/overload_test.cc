@@ -3,40 +3,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
 #include <thread>
+#include <vector>
 
+#include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
-#include "tests/e2e/server_process.h"
 
 namespace warpcall::testing {
 namespace {
 
+using grpc::StatusCode;
 using ::testing::HasSubstr;
 
-// Calls `message` from as many connections at once, whose deadline passes while they wait, and
-// which leave it to the server to see that. Far more time than they take into the queue.
-void ExpectDeadlinesPass(const ServerProcess& server, int count, const std::string& message) {
-  std::vector<std::unique_ptr<RawHttp2>> clients;
-  for (int i = 0; i < count; ++i) {
-    clients.push_back(std::make_unique<RawHttp2>(server.address()));
-    clients.back()->Send(RawHttp2::CallFrames(1, message, "1S"));
-  }
-  for (const auto& client : clients) {
-    EXPECT_TRUE(client->AwaitEnd(1));
-    EXPECT_THAT(client->headers(), HasSubstr("grpc-status\x01"
-                                             "4"));
-  }
-  EXPECT_TRUE(Eventually([&] {
-    return server.Sum("warpcall_requests_total", {"code=\"DEADLINE_EXCEEDED\""}) == count;
-  })) << server.Get("/metrics").second;
-}
-
 TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--queue_limit=2"}));
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1", "--queue_limit=2"}));
   Gate gate;
   std::vector<Reply> replies(12);
   std::vector<std::thread> clients;
@@ -44,75 +30,89 @@ TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
     clients.emplace_back([&] { reply = Execute(Connect(server.address()), gate.HeldRequest()); });
   }
   // One runs, two wait.
-  EXPECT_TRUE(Eventually(
-      [&] { return server.Sum("warpcall_rejected_total", {"reason=\"queue_requests\""}) >= 9; }));
+  const std::vector<std::string> full = {"reason=\"queue_requests\""};
+  EXPECT_TRUE(
+      Eventually([&] { return server.process().Sum("warpcall_rejected_total", full) >= 9; }));
   gate.Open();
   for (std::thread& client : clients) client.join();
   int refused = 0;
+  std::vector<Ended> ended;
   for (const Reply& reply : replies) {
+    ended.push_back(HeldEnds(reply.status.error_code()));
     if (reply.status.ok()) continue;
     ++refused;
-    EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
-        << reply.CodeAndMessage();
+    EXPECT_EQ(reply.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << reply.CodeAndMessage();
     EXPECT_THAT(reply.status.error_message(), HasSubstr("limit is 2 (queue_limit)"));
     EXPECT_GE(std::atoi(reply.pushback_ms.c_str()), 1) << reply.pushback_ms;
   }
   // All may come before the lane takes one: then two are let in, else three.
   EXPECT_GE(refused, 9);
   EXPECT_LE(refused, 10);
-  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 12 - refused);
-  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"queue_requests\""}), refused);
-  EXPECT_EQ(server.Sum("warpcall_queue_depth"), 0);
-  EXPECT_EQ(server.Stop(), 0);
+  server.Expect(ended);
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", full), refused);
+  server.ExpectNothingMore();
 }
 
 TEST(Overload, AFullQueueInBytesRefuses) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1", "--queue_mib=1"}));
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1", "--queue_mib=1"}));
   Gate gate;
-  PendingCall running(server, gate.HeldRequest());
-  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+  PendingCall running(server.process(), gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
   // A MiB holds one of them, but not two.
-  const v1::ExecuteRequest request = Request("identity", {FloatTensor(200'000)});
-  PendingCall waiting(server, request);
-  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 1; }));
-  const Reply refused = Execute(Connect(server.address()), request);
-  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(200'000)});
+  request.set_implementation("reference");
+  PendingCall waiting(server.process(), request);
+  EXPECT_TRUE(Eventually([&] { return server.Waiting(1); }));
+  const Reply refused = server.Send(request, GeluEnds(StatusCode::RESOURCE_EXHAUSTED));
   EXPECT_THAT(refused.status.error_message(), HasSubstr("1048576 bytes (queue_mib)"));
   gate.Open();
-  EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
-  EXPECT_EQ(waiting.Code(), grpc::StatusCode::OK);
-  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_EQ(running.Code(), StatusCode::OK);
+  EXPECT_EQ(waiting.Code(), StatusCode::OK);
+  server.Expect({HeldEnds(StatusCode::OK), GeluEnds(StatusCode::OK)});
+  server.ExpectNothingMore();
 }
 
 TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1"}));
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
   Gate gate;  // whatever comes before it opens waits
-  PendingCall running(server, gate.HeldRequest());
-  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
-  const std::string small = Request("gelu", {FloatTensor(4)}).SerializeAsString();
-  ExpectDeadlinesPass(server, 1, small);
-  {
-    RawHttp2 leaves(server.address());
-    leaves.Send(RawHttp2::CallFrames(1, small));
-    EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == 1; }));
+  PendingCall running(server.process(), gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
+  const std::string small = SmallRequest().SerializeAsString();
+  // Clients that leave it to the server to end their calls, far later than they are in the queue.
+  constexpr int kLate = 10;
+  std::vector<std::unique_ptr<RawHttp2>> late;
+  for (int i = 0; i < kLate; ++i) {
+    late.push_back(std::make_unique<RawHttp2>(server.address()));
+    late.back()->Send(RawHttp2::CallFrames(1, small, "1S"));
   }
-  EXPECT_TRUE(Eventually(
-      [&] { return server.Sum("warpcall_requests_total", {"code=\"CANCELLED\""}) == 1; }));
-  EXPECT_EQ(server.Sum("warpcall_queue_depth"), 0);
-  EXPECT_EQ(server.Sum("warpcall_requests_total"), 2);
+  for (const auto& client : late) {
+    EXPECT_TRUE(client->AwaitEnd(1));
+    EXPECT_THAT(client->headers(), HasSubstr("grpc-status\x01"
+                                             "4"));
+  }
+  server.Expect(std::vector<Ended>(kLate, GeluEnds(StatusCode::DEADLINE_EXCEEDED)));
+  {
+    RawHttp2 vanishes(server.address());
+    vanishes.Send(RawHttp2::CallFrames(1, small));
+    EXPECT_TRUE(Eventually([&] { return server.Waiting(1); }));
+  }
+  server.Expect({GeluEnds(StatusCode::CANCELLED)});
+  PendingCall leaves(server.process(), SmallRequest());
+  EXPECT_TRUE(Eventually([&] { return server.Waiting(1); }));
+  leaves.Cancel();
+  EXPECT_EQ(leaves.Code(), StatusCode::CANCELLED);
+  server.Expect({GeluEnds(StatusCode::CANCELLED)});
   gate.Open();
-  EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
-  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 1);
-  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
-  EXPECT_TRUE(
-      Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
-  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_EQ(running.Code(), StatusCode::OK);
+  server.Expect({HeldEnds(StatusCode::OK)});
+  EXPECT_EQ(server.process().Sum("warpcall_kernel_duration_seconds_count"), 1);
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"deadline\""}), kLate);
+  server.ExpectNothingMore();
 }
 
 TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
-  ServerProcess server;
-  const v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});
-  const std::string message = request.SerializeAsString();
+  CountedServer server;
+  const std::string message = SmallRequest().SerializeAsString();
   for (int i = 0; i < 20; ++i) {
     RawHttp2 client(server.address());
     const uint32_t stream = client.Call("1n");
@@ -122,31 +122,47 @@ TEST(Overload, ADeadlineThatPassesDuringTheUploadIsCounted) {
                                             "4"));
     client.SendMessagePart(stream, static_cast<uint32_t>(message.size()), message, true);
   }
-  EXPECT_TRUE(Execute(Connect(server.address()), request).status.ok());
+  EXPECT_TRUE(CallRaw(server.channel(), message).status.ok());
   // Whether gRPC shows such a call to anyone before it ends it is its choice; most it does.
-  const std::vector<std::string> late = {"code=\"DEADLINE_EXCEEDED\""};
-  const double counted = server.Sum("warpcall_requests_total");
-  EXPECT_LE(counted, 21);
-  EXPECT_EQ(server.Sum("warpcall_requests_total", late), counted - 1);
-  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"deadline\""}), counted - 1);
-  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
-  EXPECT_EQ(server.Stop(), 0);
+  const double shown = server.process().Sum("warpcall_requests_total") - 1;
+  EXPECT_LE(shown, 20);
+  std::vector<Ended> ended(static_cast<size_t>(shown), {StatusCode::DEADLINE_EXCEEDED});
+  ended.push_back(GeluEnds(StatusCode::OK));
+  server.Expect(ended);
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"deadline\""}), shown);
+  EXPECT_EQ(server.process().Sum("warpcall_kernel_duration_seconds_count"), 1);
+  server.ExpectNothingMore();
 }
 
-TEST(Overload, DeadlinesThatPassInTheQueueAreRefusedBeforeTheWork) {
-  ServerProcess server(FlagsForHeld({"--lanes_per_device=1"}));
-  Gate gate;
-  PendingCall running(server, gate.HeldRequest());
-  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
-  constexpr int kLate = 10;
-  ExpectDeadlinesPass(server, kLate, Request("gelu", {FloatTensor(4)}).SerializeAsString());
-  EXPECT_EQ(server.Sum("warpcall_requests_total"), kLate);
-  gate.Open();
-  EXPECT_EQ(running.Code(), grpc::StatusCode::OK);
-  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"deadline\""}), kLate);
-  EXPECT_EQ(server.Sum("warpcall_requests_total"), kLate + 1);
-  EXPECT_EQ(server.Sum("warpcall_kernel_duration_seconds_count"), 1);
-  EXPECT_EQ(server.Stop(), 0);
+// The server knows how long such requests take once it has seen four: here for as long as it says
+// itself that its device was busy.
+TEST(Overload, ADeadlineThatCannotBeMetIsRefused) {
+  CountedServer server(FlagsForHeld({"--lanes_per_device=4"}));
+  std::array<Gate, 4> gates;
+  std::vector<std::unique_ptr<PendingCall>> calls;
+  for (const Gate& gate : gates)
+    calls.push_back(std::make_unique<PendingCall>(server.process(), gate.HeldRequest()));
+  const auto busy_seconds = [&] {
+    return server.process().Sum("warpcall_device_busy_seconds_total");
+  };
+  // Each has its lane and three pages of staging.
+  ASSERT_TRUE(Eventually([&] {
+    return server.process().Sum("warpcall_staging_bytes", {"state=\"used\""}) == 4 * 2 * 4096;
+  }));
+  const double all_held = busy_seconds();
+  ASSERT_TRUE(Eventually([&] { return busy_seconds() > all_held + 3; }));
+  for (size_t i = 0; i < gates.size(); ++i) {
+    gates[i].Open();
+    EXPECT_EQ(calls[i]->Code(), StatusCode::OK);
+    server.Expect({HeldEnds(StatusCode::OK)});
+  }
+  // A client that leaves it to the server to judge.
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, gates[0].HeldRequest().SerializeAsString(), "2S"));
+  EXPECT_TRUE(client.AwaitEnd(1));
+  server.Expect({HeldEnds(StatusCode::DEADLINE_EXCEEDED)});
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"deadline_unmeetable\""}), 1);
+  server.ExpectNothingMore();
 }
 
 TEST(Overload, ClientsThatVanishInTheMiddleLeaveNothing) {
@@ -169,15 +185,16 @@ TEST(Overload, ClientsThatVanishInTheMiddleLeaveNothing) {
 }
 
 TEST(Overload, StagingThatIsTooSmallRefusesOnlyWhatDoesNotFit) {
-  ServerProcess server({"--staging_mib=1"});
-  const auto channel = Connect(server.address());
-  const Reply reply = Execute(channel, Request("identity", {FloatTensor(1 << 18)}));
-  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  CountedServer server({"--staging_mib=1"});
+  v1::ExecuteRequest request = Request("gelu", {FloatTensor(1 << 18)});
+  request.set_implementation("reference");
+  const Reply reply = server.Send(request, GeluEnds(StatusCode::RESOURCE_EXHAUSTED));
   EXPECT_THAT(reply.status.error_message(), HasSubstr("1048576 bytes (staging_mib)"));
   EXPECT_EQ(reply.pushback_ms, "-1");
-  EXPECT_TRUE(Execute(channel, Request("identity", {FloatTensor(1 << 16)})).status.ok());
-  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"staging_bytes\""}), 1);
-  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"staging_bytes\""}), 1);
+  *request.mutable_inputs(0) = FloatTensor(1 << 16);
+  server.Send(request, GeluEnds(StatusCode::OK));
+  server.ExpectNothingMore();
 }
 
 }  // namespace

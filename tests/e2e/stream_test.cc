@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
@@ -50,9 +50,12 @@ struct Answer {
 
 class Stream {
  public:
-  explicit Stream(const ServerProcess& server)
-      : stub_(v1::KernelService::NewStub(Connect(server.address()))),
-        stream_(stub_->ExecuteStream(&context_)) {}
+  // `timeout` as in "2S"; the client itself waits on, so that it is the server that ends the call.
+  explicit Stream(const ServerProcess& server, const char* timeout = nullptr)
+      : stub_(v1::KernelService::NewStub(Connect(server.address()))) {
+    if (timeout != nullptr) context_.AddMetadata("grpc-timeout", timeout);
+    stream_ = stub_->ExecuteStream(&context_);
+  }
 
   bool Send(const v1::ExecuteStreamRequest& message) { return stream_->Write(message); }
   void CloseInput() { stream_->WritesDone(); }
@@ -217,85 +220,84 @@ TEST(StreamTest, ChunksMayComeOutOfOrderAndInterleavedBetweenInputs) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-struct Refusal {
-  std::string name;
-  std::function<void(Stream*)> send;
-  grpc::StatusCode code;
-  std::string message;
-};
-
-std::vector<Refusal> Refusals() {
-  const auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-  const std::string data = Data(4000);
-  const auto header = [](Stream* stream) { stream->Send(Header("gelu", {1000})); };
-  return {
-      {"nothing", [](Stream* s) { s->Send({}); }, kInvalid, "neither a header nor a chunk"},
-      {"no header", [=](Stream* s) { s->Send(ChunkOf(0, data)); }, kInvalid, "before the header"},
-      {"unknown kernel", [](Stream* s) { s->Send(Header("gelo", {1})); },
-       grpc::StatusCode::NOT_FOUND, "gelu"},
-      {"data in the header",
-       [=](Stream* s) {
-         v1::ExecuteStreamRequest message = Header("gelu", {1000});
-         message.mutable_header()->mutable_inputs(0)->set_data(data);
-         s->Send(message);
-       },
-       kInvalid, "4000 bytes of data in the header"},
-      {"input index",
-       [=](Stream* s) {
-         header(s);
-         s->Send(ChunkOf(0, data, 1));
-       },
-       kInvalid, "input 1; the kernel has 1"},
-      {"outside",
-       [=](Stream* s) {
-         header(s);
-         s->Send(ChunkOf(4, data));
-       },
-       kInvalid, "does not lie in the tensor's 4000 bytes"},
-      {"negative offset",
-       [=](Stream* s) {
-         header(s);
-         s->Send(ChunkOf(-4, "abcd"));
-       },
-       kInvalid, "offset -4"},
-      {"twice",
-       [=](Stream* s) {
-         header(s);
-         s->Send(ChunkOf(0, data.substr(0, 100)));
-         s->Send(ChunkOf(96, data.substr(96, 10)));
-       },
-       kInvalid, "bytes 96 to 105 come in part or whole for the second time"},
-      {"too early an end",
-       [=](Stream* s) {
-         header(s);
-         s->Send(ChunkOf(0, data.substr(0, 3999)));
-       },
-       kInvalid, "input 0 lacks byte 3999 of 4000"},
-      {"a header too early",
-       [=](Stream* s) {
-         header(s);
-         header(s);
-       },
-       kInvalid, "input 0 lacks byte 0 of 4000"},
-  };
+// Of gelu by its reference, 4000 bytes.
+v1::ExecuteStreamRequest SmallHeader() {
+  v1::ExecuteStreamRequest message;
+  *message.mutable_header() = SmallRequest();
+  *message.mutable_header()->mutable_inputs() = Header("", {1000}).header().inputs();
+  return message;
 }
 
 TEST(StreamTest, EveryMistakeHasItsCodeAndIsCountedOnce) {
-  ServerProcess server;
-  double counted = 0;
-  for (const Refusal& refusal : Refusals()) {
-    Stream stream(server);
-    refusal.send(&stream);
+  const std::string data = Data(4000);
+  const Ended invalid = GeluEnds(grpc::StatusCode::INVALID_ARGUMENT);
+  const Ended unread = {grpc::StatusCode::INVALID_ARGUMENT};
+  v1::ExecuteStreamRequest with_data = SmallHeader();
+  with_data.mutable_header()->mutable_inputs(0)->set_data(data);
+  const struct {
+    std::vector<v1::ExecuteStreamRequest> messages;
+    Ended ended;
+    std::string message;
+  } kRefusals[] = {
+      {{v1::ExecuteStreamRequest()}, unread, "neither a header nor a chunk"},
+      {{ChunkOf(0, data)}, unread, "before the header"},
+      {{Header("gelo", {1})}, {grpc::StatusCode::NOT_FOUND}, "gelu"},
+      {{with_data},
+       {grpc::StatusCode::INVALID_ARGUMENT, "gelu"},
+       "4000 bytes of data in the header"},
+      {{SmallHeader(), ChunkOf(0, data, 1)}, invalid, "input 1; the kernel has 1"},
+      {{SmallHeader(), ChunkOf(4, data)}, invalid, "does not lie in the tensor's 4000 bytes"},
+      {{SmallHeader(), ChunkOf(-4, "abcd")}, invalid, "offset -4"},
+      {{SmallHeader(), ChunkOf(0, data.substr(0, 100)), ChunkOf(96, data.substr(96, 10))},
+       invalid,
+       "bytes 96 to 105 come in part or whole for the second time"},
+      {{SmallHeader(), ChunkOf(0, data.substr(0, 3999))},
+       invalid,
+       "input 0 lacks byte 3999 of 4000"},
+      {{SmallHeader(), SmallHeader()}, invalid, "input 0 lacks byte 0 of 4000"},
+  };
+  CountedServer server;
+  for (const auto& refusal : kRefusals) {
+    Stream stream(server.process());
+    for (const v1::ExecuteStreamRequest& message : refusal.messages) stream.Send(message);
     stream.CloseInput();
     Answer answer;
-    EXPECT_FALSE(stream.Receive(&answer)) << refusal.name;
+    EXPECT_FALSE(stream.Receive(&answer)) << refusal.message;
     const grpc::Status status = stream.Finish();
-    EXPECT_EQ(status.error_code(), refusal.code) << refusal.name << ": " << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(refusal.message)) << refusal.name;
-    EXPECT_EQ(server.Sum("warpcall_requests_total"), ++counted) << refusal.name;
+    EXPECT_EQ(status.error_code(), refusal.ended.code) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(refusal.message));
+    server.Expect({refusal.ended}, refusal.message);
   }
-  EXPECT_EQ(server.Sum("warpcall_staging_bytes", {"state=\"used\""}), 0);
-  EXPECT_EQ(server.Stop(), 0);
+  server.ExpectNothingMore();
+}
+
+TEST(StreamTest, OneWhoseClientLeavesMidwayOrWhoseDeadlinePassesIsCountedOnce) {
+  CountedServer server;
+  for (const auto code : {grpc::StatusCode::CANCELLED, grpc::StatusCode::DEADLINE_EXCEEDED}) {
+    const bool leaves = code == grpc::StatusCode::CANCELLED;
+    Stream stream(server.process(), leaves ? nullptr : "2S");
+    stream.Send(SmallHeader());
+    v1::ExecuteStreamResponse message;
+    ASSERT_TRUE(stream.Receive(&message));  // the header of the answer: the request has begun
+    stream.Send(ChunkOf(0, Data(8)));
+    if (leaves) stream.Cancel();
+    EXPECT_FALSE(stream.Receive(&message));
+    EXPECT_NE(stream.Finish().error_code(), grpc::StatusCode::OK);
+    server.Expect({GeluEnds(code)});
+  }
+  server.ExpectNothingMore();
+}
+
+// Between two requests a stream may end as its client likes: no request fails.
+TEST(StreamTest, OneThatEndsBetweenRequestsHasNoneThatFails) {
+  CountedServer server;
+  Stream stream(server.process());
+  const Answer answer = Call(&stream, SmallHeader(), Data(4000), 4000);
+  EXPECT_EQ(answer.received_bytes, 4000);
+  stream.Cancel();
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
+  server.Expect({GeluEnds(grpc::StatusCode::OK)});
+  server.ExpectNothingMore();
 }
 
 TEST(StreamTest, OnePieceThatIsTooLargeIsRefusedWithTheLimit) {
