@@ -1,7 +1,11 @@
 #include "tests/kernels/rows.h"
 
+#include <gtest/gtest.h>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/check/compare.h"
+#include "tests/kernels/seed.h"
 #include "tests/kernels/variant_rows.h"
 #include "tests/kernels/vector_targets.h"
 
@@ -37,6 +41,33 @@ absl::StatusOr<std::vector<Memory>> RunTested(const TestedRow& tested, const Pro
                                               absl::Span<const Memory> inputs, uint8_t poison) {
   const ScopedVectorTarget target(tested.target);
   return RunRow(*tested.row, problem, inputs, poison);
+}
+
+Truth TruthFor(const Op& op, const Problem& problem, absl::Span<const Memory> inputs) {
+  return TruthOf({op, op.cases(), problem, OperandsOf(inputs)}, TruthPool());
+}
+
+Truth ExactTruthFor(const Op& op, const Problem& problem, absl::Span<const Memory> inputs) {
+  OpCases cases{};
+  cases.errors = [](const Problem&, const Operands&, int64_t, absl::Span<const double> truth) {
+    return std::vector<ElementError>(truth.size());
+  };
+  return TruthOf({op, cases, problem, OperandsOf(inputs)}, TruthPool());
+}
+
+void ExpectTruth(const Op& op, const Problem& problem, absl::Span<const Memory> inputs,
+                 const Truth& truth) {
+  constexpr uint8_t kPoison = 0x42;  // finite, and no sum of small integers
+  const OpCases cases = op.cases();
+  for (const TestedRow& row : TestedRows(op)) {
+    if (!Supports(row, problem).ok()) continue;
+    SCOPED_TRACE(absl::StrCat(row.name, ": ", ToString(problem.inputs[0]), ", seed ", RunSeed()));
+    const auto outputs = RunTested(row, problem, inputs, kPoison);
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const Allowance allowance = AllowanceFor(cases, row.row->name, problem.inputs[0].data_type);
+    const Disagreement found = Compare(truth, (*outputs)[0].data(), allowance);
+    ASSERT_EQ(found.wrong, 0) << "elements of " << truth.spec.elements() << ":\n" << found.text;
+  }
 }
 
 bool IsSmallEnough(const Problem& problem) {

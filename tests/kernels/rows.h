@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/check/truth.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {
@@ -26,6 +27,15 @@ absl::Status Supports(const TestedRow& tested, const Problem& problem);
 // RunRow with the instruction set.
 absl::StatusOr<std::vector<Memory>> RunTested(const TestedRow& tested, const Problem& problem,
                                               absl::Span<const Memory> inputs, uint8_t poison);
+
+// What the definition says, with the op's bounds, or with none where nothing has to be rounded
+// before the result is.
+Truth TruthFor(const Op& op, const Problem& problem, absl::Span<const Memory> inputs);
+Truth ExactTruthFor(const Op& op, const Problem& problem, absl::Span<const Memory> inputs);
+
+// Every row that takes `problem` meets `truth`.
+void ExpectTruth(const Op& op, const Problem& problem, absl::Span<const Memory> inputs,
+                 const Truth& truth);
 
 // WARPCALL_TEST_ELEMENTS_MAX leaves out larger problems, for runs under tools that slow them down.
 bool IsSmallEnough(const Problem& problem);
