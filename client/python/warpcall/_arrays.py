@@ -204,10 +204,8 @@ def _from_torch(value: Any) -> Array:
 
 def check_bytes(name: str, shape: Sequence[int], length: int) -> None:
     """Raises ValueError unless `length` bytes are a tensor of this type and shape."""
-    if any(size < 0 for size in shape):
-        raise ValueError(f"a tensor of shape {list(shape)}")
     expected = math.prod(shape) * ITEM_BYTES[name]
-    if length != expected:
+    if length != expected or min(shape, default=0) < 0:
         raise ValueError(f"{length} bytes of data, but {name}{list(shape)} takes {expected}")
 
 
@@ -225,11 +223,9 @@ def from_bytes(data: bytes, span: tuple[int, int], number: int, shape: Sequence[
     if name is None:
         raise ValueError(f"a tensor of data type {number}")
     check_bytes(name, shape, span[1] - span[0])
-    dtype = _WIRE_DTYPES[name]
-    count = (span[1] - span[0]) // dtype.itemsize
-    if count == 0:
-        return as_type(np.empty(shape, dtype), name)
-    array = np.frombuffer(data, dtype, count, span[0]).reshape(shape)
+    # NumPy refuses an offset behind the last byte, also for a tensor that has none.
+    at = span[0] if span[0] < span[1] else 0
+    array: Array = np.ndarray(shape, _WIRE_DTYPES[name], data, at)
     return array if number != 3 else as_type(array, name)
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -36,6 +36,7 @@ from .errors import Cancelled, Error, InvalidArgument, make_error
 
 DEFAULT_ADDRESS = "127.0.0.1:8470"
 _CLOSED = "the client is closed"
+Value = TypeVar("Value")
 
 
 class Client(KernelMethods):
@@ -204,21 +205,20 @@ class Client(KernelMethods):
         return request.finish(self._unary(_channel.EXECUTE, request.encode(), deadline))
 
     def _unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
+        call, metadata = self._methods[method], self._call_metadata()
+
         def attempt() -> bytes:
-            data: bytes = self._methods[method](
-                message, timeout=_left(deadline), metadata=self._call_metadata()
-            )
+            data: bytes = call(message, timeout=_left(deadline), metadata=metadata)
             return data
 
-        value: bytes = self._retried(attempt, deadline)
-        return value
+        return self._retried(attempt, deadline)
 
     def _call_metadata(self) -> _channel.Metadata | None:
         return (self._metadata + trace_metadata()) or None
 
     def _retried(
-        self, attempt: Callable[[], Any], deadline: float | None, tries: bool = True
-    ) -> Any:
+        self, attempt: Callable[[], Value], deadline: float | None, tries: bool = True
+    ) -> Value:
         """What `attempt` returns, after as many as it takes and may take."""
         schedule: Schedule | None = None
         while True:
@@ -268,8 +268,7 @@ class Client(KernelMethods):
                 call.cancel()  # when something of ours went wrong, or Ctrl-C was pressed
             return session.result()
 
-        result: Result = self._retried(attempt, deadline, request.repeatable)
-        return result
+        return self._retried(attempt, deadline, request.repeatable)
 
     # ---- futures ----
 

@@ -18,6 +18,10 @@ from ._messages import DATA_TYPES, LaunchInfo, TensorSpec, Timing, decode, encod
 # The least that a message of gRPC cannot hold: its length is sent in 32 bits.
 MESSAGE_BYTES_MAX = (1 << 32) - 1
 
+# Fields of an ExecuteResponse.
+_IMPLEMENTATION, _DEVICE, _TIMING, _LAUNCH, _REQUEST_ID = range(2, 7)
+_SUBMESSAGES = (_TIMING, _LAUNCH)
+
 
 class Call(NamedTuple):
     """What a request asks for, beside its tensors."""
@@ -80,7 +84,25 @@ class TensorView(NamedTuple):
     span: tuple[int, int] = (0, 0)
 
 
+# What comes before the data of tensors that have been read, by the tensors' length: taking it apart
+# anew costs as much as all the rest of a small answer. (Those bytes, data type, shape.)
+_heads: dict[int, tuple[bytes, int, tuple[int, ...]]] = {}
+_HEADS_MAX = 1024
+
+
 def _tensor_view(data: bytes, at: int, end: int) -> TensorView:
+    known = _heads.get(end - at)
+    if known is not None and data.startswith(known[0], at):
+        return TensorView(known[1], known[2], (at + len(known[0]), end))
+    view = _read_tensor(data, at, end)
+    if view.span[1] == end and view.span[0] < end:  # the data are the tensor's last field
+        if len(_heads) >= _HEADS_MAX:
+            _heads.clear()
+        _heads[end - at] = data[at : view.span[0]], view.data_type, view.shape
+    return view
+
+
+def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
     data_type, shape, span = 0, [], (0, 0)
     for number, wire_type, value, stop in wire.fields(data, at, end):
         if number == 3 and wire_type == wire.BYTES:
@@ -93,33 +115,47 @@ def _tensor_view(data: bytes, at: int, end: int) -> TensorView:
 
 
 class Response:
-    """An ExecuteResponse where it lies. `timing` and `launch` are taken apart when asked for."""
+    """An ExecuteResponse where it lies. What is no tensor is taken apart when asked for."""
 
-    __slots__ = ("_data", "device", "implementation", "launch_bytes", "request_id", "tensors",
-                 "timing_bytes")  # fmt: skip
+    __slots__ = ("_data", "_parts", "tensors")
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         """Raises WireError for bytes that are no such message."""
         self._data = data
         self.tensors: list[TensorView] = []
-        self.implementation = self.device = self.request_id = ""
-        self.timing_bytes = self.launch_bytes = b""
+        self._parts: dict[int, bytes] = {}
+        parts = self._parts
         end = len(data) if end is None else end
         for number, wire_type, value, stop in wire.fields(data, at, end):
             if wire_type != wire.BYTES:
                 continue
             if number == 1:
                 self.tensors.append(_tensor_view(data, value, stop))
-            elif number == 2:
-                self.implementation = wire.read_text(data, value, stop)
-            elif number == 3:
-                self.device = wire.read_text(data, value, stop)
-            elif number == 4:  # encodings one after the other are the encoding of both merged
-                self.timing_bytes += data[value:stop]
-            elif number == 5:
-                self.launch_bytes += data[value:stop]
-            elif number == 6:
-                self.request_id = wire.read_text(data, value, stop)
+            elif number in _SUBMESSAGES and number in parts:
+                # Encodings one after the other are the encoding of both merged.
+                parts[number] += data[value:stop]
+            elif number <= _REQUEST_ID:
+                parts[number] = data[value:stop]
+
+    def _text(self, number: int) -> str:
+        return self._parts.get(number, b"").decode(errors="replace")
+
+    @property
+    def implementation(self) -> str:
+        return self._text(_IMPLEMENTATION)
+
+    @property
+    def device(self) -> str:
+        return self._text(_DEVICE)
+
+    @property
+    def request_id(self) -> str:
+        return self._text(_REQUEST_ID)
+
+    def take_request_id(self, other: Response) -> None:
+        """Where this one has none."""
+        if _REQUEST_ID in other._parts:
+            self._parts.setdefault(_REQUEST_ID, other._parts[_REQUEST_ID])
 
     def arrays(self) -> list[Array]:
         """The outputs, read-only, in the answer's memory. Raises ValueError when bytes, type and
@@ -134,10 +170,10 @@ class Response:
         return [TensorSpec(DATA_TYPES[t.data_type], t.shape) for t in self.tensors]
 
     def timing(self) -> Timing:
-        return decode(Timing, self.timing_bytes)
+        return decode(Timing, self._parts.get(_TIMING, b""))
 
     def launch(self) -> LaunchInfo:
-        return decode(LaunchInfo, self.launch_bytes)
+        return decode(LaunchInfo, self._parts.get(_LAUNCH, b""))
 
 
 # ---- streams ------------------------------------------------------------------------------------

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ._arrays import Array, array_type_name, copy_into
+from ._execute import Response
 from ._format import bytes_per_second, flops_per_second, nanoseconds
 from ._wire import WireError
 from .errors import Internal
 
 if TYPE_CHECKING:
-    from ._execute import Response
     from ._messages import LaunchInfo, Timing
 
+Part = TypeVar("Part")
 # What a device copies, in bytes per second, by its name; None when nobody has measured it.
 Ceiling = Callable[[str], "float | None"]
 
@@ -59,12 +60,12 @@ class Result(NDArrayOperatorsMixin):
     @property
     def timing(self) -> Timing:
         """Where the time went on the server, in nanoseconds."""
-        return self._response.timing()
+        return _readable(self._response.timing)
 
     @property
     def launch(self) -> LaunchInfo:
         """What the kernel had to do, and how it was launched."""
-        return self._response.launch()
+        return _readable(self._response.launch)
 
     @property
     def achieved_bytes_per_second(self) -> float:
@@ -171,6 +172,13 @@ class Result(NDArrayOperatorsMixin):
         )
 
 
+def _readable(part: Callable[[], Part]) -> Part:
+    try:
+        return part()
+    except WireError as error:
+        raise bad_response(error) from None
+
+
 def _rate(amount: int, duration_ns: int) -> float:
     return amount / (duration_ns * 1e-9) if duration_ns > 0 else 0.0
 
@@ -189,8 +197,6 @@ class Finisher:
     def __call__(self, data: bytes) -> Result:
         """Raises Internal for an answer that contradicts itself, InvalidArgument when `out` does
         not fit it."""
-        from ._execute import Response
-
         try:
             response = Response(data)
             outputs = response.arrays()

@@ -172,8 +172,8 @@ class StreamSession:
         if out is not None and arrays and arrays[0] is not out:
             copy_into(out, arrays[0])
             arrays[0] = out
-        if not done.request_id and self._header is not None:
-            done.request_id = self._header.request_id
+        if self._header is not None:
+            done.take_request_id(self._header)
         self._result = self._request.finish.made_of(done, arrays)
 
     def result(self) -> Result:

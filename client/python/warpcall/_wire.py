@@ -79,20 +79,32 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
     data[value:stop]. Groups are checked and left out.
     """
     while at < end:
-        tag, at = read_varint(data, at, end)
+        tag = data[at]  # nearly all tags and lengths are one byte
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = read_varint(data, at, end)
         number, wire_type = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
             raise WireError(f"a field with number {number}")
         if wire_type == BYTES:
-            length, at = read_varint(data, at, end)
+            if at < end and data[at] < 0x80:
+                length = data[at]
+                at += 1
+            else:
+                length, at = read_varint(data, at, end)
             stop = at + length
             if stop > end:
                 raise WireError(f"field {number} of {length} bytes, of which {end - at} are there")
-            yield number, wire_type, at, stop
+            yield number, BYTES, at, stop
             at = stop
         elif wire_type == VARINT:
-            value, at = read_varint(data, at, end)
-            yield number, wire_type, value, at
+            if at < end and data[at] < 0x80:
+                value = data[at]
+                at += 1
+            else:
+                value, at = read_varint(data, at, end)
+            yield number, VARINT, value, at
         elif wire_type == START_GROUP:
             at = _skip_group(data, at, end, number, 0)
         else:

@@ -223,7 +223,7 @@ class ResultTest(unittest.TestCase):
             self.assertIn("out is", str(raised.exception))
 
     def test_an_answer_that_contradicts_itself(self):
-        for data in (b"", b"\x0a\x05abc", answer(VALUES)[:-1] + b"\xff"):
+        for data in (b"", b"\x0a\x05abc", answer(VALUES)[:-1]):
             with self.assertRaises(warpcall.Internal):
                 Finisher("gelu", lambda device: None, None)(data)
 

@@ -149,6 +149,17 @@ class WireTest(unittest.TestCase):
                 if mine.size:
                     self.assertTrue(np.shares_memory(mine, whole), "it was copied")
 
+    def test_tensors_of_one_length_and_different_shapes(self):
+        for _ in range(3):  # what comes before the data is remembered by the length
+            for data_type, shape in ((1, (2, 3)), (1, (3, 2)), (2, (4, 3)), (1, (6, 1)),
+                                     (3, (3, 4))):
+                reply = THEIRS.ExecuteResponse(outputs=[
+                    dict(data_type=data_type, shape=shape, data=bytes(range(24)))])
+                view = _execute.Response(reply.SerializeToString()).tensors[0]
+                self.assertEqual((view.data_type, view.shape), (data_type, shape))
+                array = _execute.Response(reply.SerializeToString()).arrays()[0]
+                self.assertEqual((array.shape, array.tobytes()), (shape, bytes(range(24))))
+
     def test_an_unpacked_shape_is_read(self):
         tensor = _wire.varint_field(2, 2) + _wire.bytes_field(2, b"\x03") \
             + _wire.varint_field(1, 1) + _wire.bytes_field(3, bytes(24))
