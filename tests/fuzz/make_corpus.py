@@ -88,6 +88,10 @@ def streams():
     yield "windows", stream(2, 3, 1, [[40]], *[chunk(90, run=True) for _ in range(8)])
     yield "backwards", stream(3, 4, 0, [[30]], chunk(100, offset=400), chunk(255), chunk(255),
                               chunk(255))
+    yield "later_first", stream(3, 4, 0, [[200]], chunk(100, offset=400), chunk(255), chunk(145),
+                                chunk(255), chunk(45))
+    large = [chunk(length, kind=6) for length in (100, 100, 255, 195)]
+    yield "large_later_first", stream(8, 4, 0, [[50, 60]], chunk(100, kind=6, offset=3200), *large)
     yield "softmax", stream(1, 5, 2, [[7, 9]], chunk(40), chunk(255, run=True))
     yield "matmul", stream(9, 7, 0, [[3, 4], [4, 5]], chunk(255), chunk(255, kind=10))
     yield "taken", stream(2, 3, 1, [[40]], chunk(90, run=True), chunk(30, offset=-60))
@@ -180,7 +184,13 @@ def traceparents():
     yield "flags_odd", (good[:-2] + "0b").encode()
     yield "version", ("cc" + good[2:]).encode()
     yield "zeros", b"00-" + 32 * b"0" + b"-b7ad6b7169203331-01"
+    yield "zero_parent", b"00-0af7651916cd43dd8448eb211c80319c-" + 16 * b"0" + b"-01"
+    yield "least", b"00-" + 31 * b"0" + b"1-" + 15 * b"0" + b"1-00"
     yield "more", (good + "-00").encode()
+    yield "longer", (good + "0").encode()
+    yield "shorter", good[:-1].encode()
+    yield "shorter_id", (good[:10] + good[11:]).encode()
+    yield "no_hex", good.replace("af", "ag").encode()
     yield "upper", good.upper().encode()
 
 

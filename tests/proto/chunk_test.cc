@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <random>
@@ -22,36 +21,13 @@
 namespace warpcall {
 namespace {
 
+using testing::Field;
 using testing::Fragments;
+using testing::Group;
+using testing::Length;
 using testing::Mutated;
+using testing::Varint;
 using wire::StreamMember;
-
-uint32_t Seed() {
-  const char* given = std::getenv("WARPCALL_TEST_SEED");
-  const uint32_t seed =
-      given != nullptr ? static_cast<uint32_t>(std::atoll(given)) : std::random_device()();
-  std::printf("seed %u (WARPCALL_TEST_SEED)\n", seed);
-  return seed;
-}
-
-std::string Varint(uint64_t value) {
-  std::string out;
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-  return out;
-}
-
-std::string Field(int number, int wire_type, const std::string& rest) {
-  return Varint(static_cast<uint64_t>(number << 3 | wire_type)) + rest;
-}
-
-std::string Length(int number, const std::string& content) {
-  return Field(number, 2, Varint(content.size()) + content);
-}
-
-std::string Group(int number, const std::string& content) {
-  return Field(number, 3, content) + Field(number, 4, "");
-}
 
 std::string Joined(const wire::FragmentedBytes& bytes) {
   std::string joined(bytes.size, '\0');
@@ -284,7 +260,7 @@ TEST(ChunkTest, AgreesOnEveryTruncation) {
 
 TEST(ChunkTest, AgreesOnMutatedMessages) {
   const google::protobuf::LogSilencer silencer;
-  std::mt19937 random(Seed());
+  std::mt19937 random(testing::Seed());
   const std::string bases[] = {ChunkMessage(300, 70'000, "0123456789"), HeaderMessage(),
                                DoneMessage(), ChunkMessage(1, 2, "3") + ChunkMessage(4, 5, "67"),
                                Length(2, Group(9, Length(4, "x")) + Length(3, "data"))};

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -12,6 +14,32 @@
 #include "proto/wire/tensor_split.h"
 
 namespace warpcall::testing {
+
+// Of random tests: WARPCALL_TEST_SEED, or one of its own, which it prints.
+inline uint32_t Seed() {
+  const char* const given = std::getenv("WARPCALL_TEST_SEED");
+  const uint32_t seed =
+      given != nullptr ? static_cast<uint32_t>(std::atoll(given)) : std::random_device()();
+  std::printf("seed %u (WARPCALL_TEST_SEED)\n", seed);
+  return seed;
+}
+
+// Protobuf's encoding.
+inline std::string Varint(uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+  return out;
+}
+inline std::string Field(int number, int wire_type, const std::string& rest) {
+  return Varint(static_cast<uint64_t>(number << 3 | wire_type)) + rest;
+}
+inline std::string Length(int number, const std::string& content) {
+  return Field(number, 2, Varint(content.size()) + content);
+}
+inline std::string Group(int number, const std::string& content) {
+  return Field(number, 3, content) + Field(number, 4, "");
+}
 
 // Each fragment in a heap block of its exact size, so that AddressSanitizer sees a read past its
 // end. Seed 0: one fragment.

@@ -4,7 +4,6 @@
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -17,23 +16,9 @@ namespace warpcall {
 namespace {
 
 using testing::CompareWithProtobuf;
-
-uint32_t Seed() {
-  const char* given = std::getenv("WARPCALL_TEST_SEED");
-  const uint32_t seed =
-      given != nullptr ? static_cast<uint32_t>(std::atoll(given)) : std::random_device()();
-  ::testing::Test::RecordProperty("seed", std::to_string(seed));
-  std::printf("seed %u (WARPCALL_TEST_SEED)\n", seed);
-  return seed;
-}
-
-std::string Field(int number, int wire_type, const std::string& rest) {
-  return std::string(1, static_cast<char>(number << 3 | wire_type)) + rest;
-}
-
-std::string Length(int number, const std::string& content) {
-  return Field(number, 2, std::string(1, static_cast<char>(content.size())) + content);
-}
+using testing::Field;
+using testing::Group;
+using testing::Length;
 
 v1::ExecuteRequest Sample() {
   v1::ExecuteRequest request;
@@ -85,8 +70,7 @@ TEST(TensorSplit, AgreesOnOrderRepetitionAndUnknownFields) {
   const std::string shuffled = Length(3, "first") + Length(3, "last") + Field(2, 0, "\x05") +
                                Field(1, 0, "\x02") + Field(1, 0, "\x03") + Length(2, "\x07");
   const std::string entry = Length(1, "axis") + Length(2, Field(2, 0, "\x01"));
-  const std::string group =
-      Field(9, 3, Field(10, 3, Length(11, "in")) + Field(10, 4, "")) + Field(9, 4, "");
+  const std::string group = Group(9, Group(10, Length(11, "in")));
   const std::string messages[] = {
       Length(3, tensor) + Length(1, "gelu") + Length(3, shuffled) + Length(1, "softmax"),
       Length(6, "id") + Length(4, entry) + Length(4, entry) + Length(3, ""),
@@ -127,7 +111,7 @@ TEST(TensorSplit, AgreesOnMalformedMessages) {
 }
 
 TEST(TensorSplit, AgreesOnMutatedMessages) {
-  std::mt19937 random(Seed());
+  std::mt19937 random(testing::Seed());
   v1::ExecuteRequest sample = Sample();
   for (v1::Tensor& tensor : *sample.mutable_inputs()) tensor.set_data("0123456789");
   const std::string base = sample.SerializeAsString();
