@@ -20,6 +20,7 @@ from ._messages import (
     TensorSpec,
     Timing,
 )
+from ._reports import Benchmark, Comparison, Profile, compare
 from ._request import Blocks
 from ._result import Result
 from ._retry import Retry
@@ -46,9 +47,11 @@ __all__ = [
     "TLS",
     "AttributeInfo",
     "BFloat16Bits",
+    "Benchmark",
     "Blocks",
     "Cancelled",
     "Client",
+    "Comparison",
     "DeadlineExceeded",
     "DeviceInfo",
     "Error",
@@ -59,6 +62,7 @@ __all__ = [
     "LaunchInfo",
     "NotFound",
     "PermissionDenied",
+    "Profile",
     "ResourceExhausted",
     "Result",
     "Retry",
@@ -68,5 +72,6 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "aio",
+    "compare",
     "connect",
 ]

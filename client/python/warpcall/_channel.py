@@ -23,6 +23,8 @@ EXECUTE = _SERVICE + "Execute"
 EXECUTE_STREAM = _SERVICE + "ExecuteStream"
 LIST_KERNELS = _SERVICE + "ListKernels"
 LIST_DEVICES = _SERVICE + "ListDevices"
+BENCHMARK = _SERVICE + "Benchmark"
+PROFILE = _SERVICE + "Profile"
 
 # The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
 _FRAME_BYTES = 4 << 20
@@ -113,7 +115,7 @@ class Methods:
                 EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
                 **{
                     name: channel.unary_unary(name)
-                    for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES)
+                    for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES, BENCHMARK, PROFILE)
                 },
             }
             for channel in channels

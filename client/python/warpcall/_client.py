@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,7 +17,9 @@ import grpc
 from . import _channel
 from ._arrays import Array
 from ._channel import TLS, Methods, Target, refusal, trace_metadata
+from ._execute import Call
 from ._futures import CallFuture
+from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
 from ._kernels import KernelMethods
 from ._messages import (
     AttributeValue,
@@ -25,13 +27,12 @@ from ._messages import (
     KernelInfo,
     ListDevicesResponse,
     ListKernelsResponse,
-    decode,
 )
+from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
 from ._request import Options, Request, make_request
-from ._result import Result, bad_response
+from ._result import Result
 from ._retry import Budget, Retry, Schedule
 from ._stream import StreamSession
-from ._wire import WireError
 from .errors import Cancelled, Error, InvalidArgument, make_error
 
 DEFAULT_ADDRESS = "127.0.0.1:8470"
@@ -142,12 +143,12 @@ class Client(KernelMethods):
     def kernels(self, *, timeout: float | None = None) -> list[KernelInfo]:
         """Every kernel of the server, with its inputs, attributes and implementations."""
         data = self._unary(_channel.LIST_KERNELS, b"", self._deadline(timeout))
-        return list(_decoded(ListKernelsResponse, data).kernels)
+        return list(decoded(ListKernelsResponse, data).kernels)
 
     def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
         """Every device of the server, with its health."""
         data = self._unary(_channel.LIST_DEVICES, b"", self._deadline(timeout))
-        devices = list(_decoded(ListDevicesResponse, data).devices)
+        devices = list(decoded(ListDevicesResponse, data).devices)
         self._ceilings = known_ceilings(devices)
         return devices
 
@@ -155,6 +156,70 @@ class Client(KernelMethods):
         if device not in self._ceilings and not self._closed.is_set():
             self.devices()
         return self._ceilings.get(device)
+
+    # ---- how fast ----
+
+    def benchmark(
+        self,
+        kernel: str,
+        shapes: Any,
+        *,
+        dtype: Any = "float32",
+        implementations: Sequence[str] = (),
+        device: str = "",
+        warmup_iterations: int = 0,
+        iterations: int = 0,
+        seed: int = 0,
+        timeout: float | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        **attributes: AttributeValue,
+    ) -> Benchmark:
+        """Times implementations side by side on the device, without transfers.
+
+        `shapes`: of a problem's inputs, which the server makes: "4096x1024"; with several inputs
+        "64x32*32x16", of matmul also "MxNxK"; or tuples. A list: several problems.
+        `implementations`: rows or families; by default all that fit.
+        `warmup_iterations`, `iterations`, `seed`: 0: the server's defaults.
+        `timeout`: seconds for each problem.
+        `progress`: called with how many problems are done, and how many there are.
+        """
+        counts = (warmup_iterations, iterations, seed)
+        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, counts, attributes)
+        report, requests = calls.report(), calls.requests()
+        for number, (problem, message) in enumerate(requests):
+            data = self._unary(_channel.BENCHMARK, message, self._deadline(timeout))
+            report.add(problem, decoded(BenchmarkResponse, data))
+            if progress is not None:
+                progress(number + 1, len(requests))
+        return report
+
+    def profile(
+        self,
+        kernel: str,
+        shape: Any,
+        *,
+        dtype: Any = "float32",
+        implementation: str = "",
+        device: str = "",
+        iterations: int = 0,
+        trace: bool | str = False,
+        seed: int = 0,
+        request_path: bool = False,
+        timeout: float | None = None,
+        **attributes: AttributeValue,
+    ) -> Profile:
+        """What the device does for a kernel, on inputs that the server makes.
+
+        `shape`: as for benchmark, of one problem.
+        `trace`: a path to write a trace to, for ui.perfetto.dev; True: keep it in the result.
+        `request_path`: profile a request with such inputs, copies included.
+        """
+        problem = parse_problem(kernel, shape, dtype)
+        call = Call(kernel, implementation, device, attributes=attributes)
+        options = ProfileOptions(iterations, bool(trace), seed, request_path)
+        message = encode_profile(problem, call, options)
+        data = self._unary(_channel.PROFILE, message, self._deadline(timeout))
+        return take_profile(kernel, problem.label, data, trace)
 
     # ---- life ----
 
@@ -399,13 +464,6 @@ def known_ceilings(devices: list[DeviceInfo]) -> dict[str, float]:
         for device in devices
         if device.measured_bandwidth_bytes_per_second > 0
     }
-
-
-def _decoded(cls: type[Any], data: bytes) -> Any:
-    try:
-        return decode(cls, data)
-    except WireError as error:
-        raise bad_response(error) from None
 
 
 def connect(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -19,8 +19,10 @@ import grpc.aio
 from . import _channel
 from ._arrays import Array
 from ._channel import TLS, Methods, Target, refusal, trace_metadata
-from ._client import _CLOSED, DEFAULT_ADDRESS, _decoded, _left, check_timeout, known_ceilings
+from ._client import _CLOSED, DEFAULT_ADDRESS, _left, check_timeout, known_ceilings
 from ._client import Client as BlockingClient
+from ._execute import Call
+from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
 from ._kernels import AsyncKernelMethods
 from ._messages import (
     AttributeValue,
@@ -29,6 +31,7 @@ from ._messages import (
     ListDevicesResponse,
     ListKernelsResponse,
 )
+from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
 from ._request import Options, Request, make_request
 from ._result import Result
 from ._retry import Budget, Retry, Schedule
@@ -119,14 +122,65 @@ class Client(AsyncKernelMethods):
     async def kernels(self, *, timeout: float | None = None) -> list[KernelInfo]:
         """Every kernel of the server, with its inputs, attributes and implementations."""
         data = await self._unary(_channel.LIST_KERNELS, b"", self._deadline(timeout))
-        return list(_decoded(ListKernelsResponse, data).kernels)
+        return list(decoded(ListKernelsResponse, data).kernels)
 
     async def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
         """Every device of the server, with its health."""
         data = await self._unary(_channel.LIST_DEVICES, b"", self._deadline(timeout))
-        devices = list(_decoded(ListDevicesResponse, data).devices)
+        devices = list(decoded(ListDevicesResponse, data).devices)
         self._ceilings.update(known_ceilings(devices))
         return devices
+
+    # ---- how fast ----
+
+    async def benchmark(
+        self,
+        kernel: str,
+        shapes: Any,
+        *,
+        dtype: Any = "float32",
+        implementations: Sequence[str] = (),
+        device: str = "",
+        warmup_iterations: int = 0,
+        iterations: int = 0,
+        seed: int = 0,
+        timeout: float | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        **attributes: AttributeValue,
+    ) -> Benchmark:
+        """As `warpcall.Client.benchmark`."""
+        counts = (warmup_iterations, iterations, seed)
+        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, counts, attributes)
+        report, requests = calls.report(), calls.requests()
+        for number, (problem, message) in enumerate(requests):
+            data = await self._unary(_channel.BENCHMARK, message, self._deadline(timeout))
+            report.add(problem, decoded(BenchmarkResponse, data))
+            if progress is not None:
+                progress(number + 1, len(requests))
+        return report
+
+    async def profile(
+        self,
+        kernel: str,
+        shape: Any,
+        *,
+        dtype: Any = "float32",
+        implementation: str = "",
+        device: str = "",
+        iterations: int = 0,
+        trace: bool | str = False,
+        seed: int = 0,
+        request_path: bool = False,
+        timeout: float | None = None,
+        **attributes: AttributeValue,
+    ) -> Profile:
+        """As `warpcall.Client.profile`."""
+        problem = parse_problem(kernel, shape, dtype)
+        call = Call(kernel, implementation, device, attributes=attributes)
+        options = ProfileOptions(iterations, bool(trace), seed, request_path)
+        message = encode_profile(problem, call, options)
+        data = await self._unary(_channel.PROFILE, message, self._deadline(timeout))
+        return take_profile(kernel, problem.label, data, trace)
 
     # ---- life ----
 

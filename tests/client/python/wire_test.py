@@ -6,7 +6,7 @@ import struct
 import unittest
 
 from support import SEED, Messages, main, np
-from warpcall import _execute, _messages, _wire
+from warpcall import _execute, _inspect, _messages, _wire
 from warpcall._arrays import to_operand
 from warpcall.errors import InvalidArgument
 
@@ -16,7 +16,8 @@ INTEGERS = [0, 1, -1, 127, 128, 300, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -
 DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
 OURS = [_messages.Timing, _messages.LaunchInfo, _messages.TensorSpec, _messages.AttributeInfo,
         _messages.ImplementationInfo, _messages.KernelInfo, _messages.DeviceInfo,
-        _messages.ListKernelsResponse, _messages.ListDevicesResponse]
+        _messages.ListKernelsResponse, _messages.ListDevicesResponse, _inspect.BenchmarkResponse,
+        _inspect.BenchmarkResult, _inspect.ProfileRow, _inspect.ProfileResponse]
 THEIRS = Messages()
 
 
@@ -109,6 +110,14 @@ class WireTest(unittest.TestCase):
         self.rng = random.Random(SEED)
 
     # ---- what protobuf writes, we read ----
+
+    def test_every_field_of_the_proto_is_known(self):
+        for cls, table in _messages.TABLE.items():
+            theirs = getattr(THEIRS, cls.__name__).DESCRIPTOR.fields
+            self.assertEqual({(field.number, field.name, field.repeated) for field in table},
+                             {(field.number, field.name, is_repeated(field) and not (
+                                 field.message_type and field.message_type.GetOptions().map_entry))
+                              for field in theirs}, f"{cls.__module__}: {cls.__name__}")
 
     def test_small_messages_of_protobuf_are_read_in_any_encoding(self):
         for cls in OURS:
@@ -217,6 +226,25 @@ class WireTest(unittest.TestCase):
                     theirs.data_type = 1 + theirs.data_type % 3
                 ours = _messages.decode(cls, theirs.SerializeToString())
                 self.assertEqual(type(theirs).FromString(_messages.encode(ours)), theirs)
+
+    def test_benchmark_and_profile_are_asked_for(self):
+        problem = _inspect.parse_problem("matmul", "64x32*32x16", "bfloat16")
+        call = _execute.Call("matmul", "cpu", "cpu", "", {"transpose_a": True})
+        benchmark = THEIRS.BenchmarkRequest.FromString(
+            _inspect.encode_benchmark(problem, call, ["cpu", "manual"], (3, 7, (1 << 64) - 1)))
+        inputs = [dict(data_type=3, shape=[64, 32]), dict(data_type=3, shape=[32, 16])]
+        attributes = {"transpose_a": THEIRS.Attribute(bool_value=True)}
+        self.assertEqual(benchmark, THEIRS.BenchmarkRequest(
+            kernel="matmul", implementations=["cpu", "manual"], inputs=inputs, device="cpu",
+            attributes=attributes, warmup_iterations=3, iterations=7, seed=(1 << 64) - 1))
+        for trace in (True, False):
+            options = _inspect.ProfileOptions(5, trace, 9, not trace)
+            profile = THEIRS.ProfileRequest.FromString(
+                _inspect.encode_profile(problem, call, options))
+            self.assertEqual(profile, THEIRS.ProfileRequest(
+                request=dict(kernel="matmul", implementation="cpu", device="cpu",
+                             attributes=attributes), iterations=5, trace=trace,
+                input_specs=inputs, seed=9, request_path=not trace))
 
     # ---- bytes that are no message ----
 

@@ -1,0 +1,98 @@
+"""The package's command.
+
+    python -m warpcall bench gelu --shape 4096x4096 --dtype bfloat16 --plot gelu.svg
+    python -m warpcall profile softmax --shape 4096x4096 --trace trace.json
+    python -m warpcall kernels
+
+Exit status: 0; 1 when the server refused or is not there; 2 when the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+
+from . import Client, Error, InvalidArgument, connect
+from ._client import DEFAULT_ADDRESS
+from ._format import table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m warpcall", description="Asks a server.")
+    parser.add_argument("--server", default=DEFAULT_ADDRESS, metavar="ADDRESS")
+    parser.add_argument("--json", action="store_true", help="print for programs")
+    commands = parser.add_subparsers(dest="command", required=True)
+    bench = commands.add_parser("bench", help="times a kernel's implementations side by side")
+    bench.add_argument("--iterations", type=int, default=0)
+    bench.add_argument("--plot", metavar="FILE.svg")
+    profile = commands.add_parser("profile", help="what the device does for a kernel")
+    profile.add_argument("--trace", metavar="FILE.json", help="for ui.perfetto.dev")
+    for command in (bench, profile):
+        command.add_argument("kernel")
+        command.add_argument("--shape", action="append", required=True, metavar="4096x1024")
+        command.add_argument("--dtype", default="float32")
+        command.add_argument("--implementation", action="append", default=[])
+        command.add_argument("--device", default="")
+    commands.add_parser("kernels", help="what the server has")
+    commands.add_parser("devices", help="what it runs on")
+    return parser
+
+
+def _run(client: Client, options: argparse.Namespace) -> tuple[str, object]:
+    """(for people, for programs)."""
+    if options.command == "bench":
+        report = client.benchmark(
+            options.kernel,
+            options.shape,
+            dtype=options.dtype,
+            implementations=options.implementation,
+            device=options.device,
+            iterations=options.iterations,
+        )
+        if options.plot:
+            report.plot(options.plot)
+        return repr(report), report.to_dict()
+    if options.command == "profile":
+        if len(options.shape) > 1 or len(options.implementation) > 1:
+            raise InvalidArgument("profile takes one --shape and one --implementation")
+        profile = client.profile(
+            options.kernel,
+            options.shape[0],
+            dtype=options.dtype,
+            implementation="".join(options.implementation),
+            device=options.device,
+            trace=options.trace or False,
+        )
+        return repr(profile), profile.to_dict()
+    if options.command == "kernels":
+        kernels = client.kernels()
+        rows = [
+            [kernel.name, row.device_kind, row.family, row.name, " ".join(row.data_types)]
+            for kernel in kernels
+            for row in kernel.implementations
+        ]
+        header = ["kernel", "device", "family", "implementation", "types"]
+        return table(header, rows), [dataclasses.asdict(kernel) for kernel in kernels]
+    devices = client.devices()
+    rows = [[device.name, device.kind, device.description] for device in devices]
+    return table(["device", "kind", "description"], rows), [
+        dataclasses.asdict(device) for device in devices
+    ]
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    try:
+        with connect(options.server) as client:
+            text, data = _run(client, options)
+    except Error as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(data, indent=2) if options.json else text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""Messages of Benchmark and Profile, and the problems that they are asked about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import _wire as wire
+from ._arrays import type_name
+from ._execute import Call, encode_header
+from ._messages import TABLE, Field, LaunchInfo, TensorSpec, encode
+from .errors import InvalidArgument
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkResult:
+    """What one implementation took: times of one launch, by the device's clock, in nanoseconds."""
+
+    implementation: str = ""
+    family: str = ""
+    mean_ns: float = 0.0
+    median_ns: float = 0.0
+    min_ns: float = 0.0
+    p90_ns: float = 0.0
+    bytes_per_second: float = 0.0
+    flops_per_second: float = 0.0
+    fraction_of_ceiling: float = 0.0
+    """Of a copy in the same run."""
+    relative_error: float = 0.0
+    """|out - ref| / |ref| against a float64 reference."""
+    launch: LaunchInfo = dataclasses.field(default_factory=LaunchInfo)
+    error: str = ""
+    """Why it did not run; empty when it did."""
+    iterations: int = 0
+    launches_per_iteration: int = 0
+    checked_elements: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkResponse:
+    results: tuple[BenchmarkResult, ...] = ()
+    device: str = ""
+    ceiling_bytes_per_second: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkRequest:
+    kernel: str = ""
+    implementations: tuple[str, ...] = ()
+    inputs: tuple[TensorSpec, ...] = ()
+    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    device: str = ""
+    warmup_iterations: int = 0
+    iterations: int = 0
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileRow:
+    """What the device did under one name, all iterations together."""
+
+    name: str = ""
+    calls: int = 0
+    total_ns: int = 0
+    mean_ns: float = 0.0
+    fraction: float = 0.0
+    """Of the device's time from first to last; of "host" none."""
+    registers_per_thread: int = 0
+    shared_memory_bytes: int = 0
+    grid: str = ""
+    block: str = ""
+    achieved_occupancy: float = 0.0
+    """-1 where the counters can't be read, as sm_throughput and dram_throughput."""
+    kind: str = ""
+    """"kernel", "copy", "set", "gap" or "host"."""
+    sm_throughput: float = 0.0
+    dram_throughput: float = 0.0
+    bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileResponse:
+    rows: tuple[ProfileRow, ...] = ()
+    trace_json: bytes = b""
+    implementation: str = ""
+    device: str = ""
+    iterations: int = 0
+    counters_unavailable: str = ""
+
+
+def _fields(*fields: tuple[int, str, Any]) -> list[Field]:
+    return [Field(*field) for field in fields]
+
+
+TABLE[BenchmarkResult] = _fields(
+    (1, "implementation", "text"),
+    (2, "family", "text"),
+    (3, "mean_ns", "double"),
+    (4, "median_ns", "double"),
+    (5, "min_ns", "double"),
+    (6, "p90_ns", "double"),
+    (7, "bytes_per_second", "double"),
+    (8, "flops_per_second", "double"),
+    (9, "fraction_of_ceiling", "double"),
+    (10, "relative_error", "double"),
+    (11, "launch", LaunchInfo),
+    (12, "error", "text"),
+    (13, "iterations", "int"),
+    (14, "launches_per_iteration", "int"),
+    (15, "checked_elements", "int"),
+)
+TABLE[BenchmarkResponse] = [
+    Field(1, "results", BenchmarkResult, True),
+    Field(2, "device", "text"),
+    Field(3, "ceiling_bytes_per_second", "double"),
+]
+TABLE[BenchmarkRequest] = [
+    Field(1, "kernel", "text"),
+    Field(2, "implementations", "text", True),
+    Field(3, "inputs", TensorSpec, True),
+    Field(4, "attributes", "attributes"),
+    Field(5, "device", "text"),
+    Field(6, "warmup_iterations", "int32"),
+    Field(7, "iterations", "int32"),
+    Field(8, "seed", "uint"),
+]
+TABLE[ProfileRow] = _fields(
+    (1, "name", "text"),
+    (2, "calls", "int"),
+    (3, "total_ns", "int"),
+    (4, "mean_ns", "double"),
+    (5, "fraction", "double"),
+    (6, "registers_per_thread", "int32"),
+    (7, "shared_memory_bytes", "int"),
+    (8, "grid", "text"),
+    (9, "block", "text"),
+    (10, "achieved_occupancy", "double"),
+    (11, "kind", "text"),
+    (12, "sm_throughput", "double"),
+    (13, "dram_throughput", "double"),
+    (14, "bytes", "int"),
+)
+TABLE[ProfileResponse] = [
+    Field(1, "rows", ProfileRow, True),
+    Field(2, "trace_json", "bytes"),
+    *_fields((3, "implementation", "text"), (4, "device", "text"), (5, "iterations", "int32")),
+    Field(6, "counters_unavailable", "text"),
+]
+
+# What a caller can say for a problem: "4096x1024", "64x32*32x16", (4096, 1024), ((64, 32),
+# (32, 16)).
+Shapes = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Inputs that a server makes."""
+
+    label: str
+    inputs: tuple[TensorSpec, ...]
+
+
+def parse_problem(kernel: str, shapes: Shapes, dtype: object) -> Problem:
+    """The inputs of a problem by their shapes: text, inputs parted by "*" and dimensions by "x"; a
+    sequence of sizes; or a sequence of such, one for each input. For matmul three sizes are MxNxK.
+
+    Raises InvalidArgument for what is none of these.
+    """
+    parsed = _parse_text(shapes) if isinstance(shapes, str) else _parse_sizes(shapes)
+    label = "*".join("x".join(map(str, shape)) for shape in parsed)
+    if kernel == "matmul" and len(parsed) == 1 and len(parsed[0]) == 3:
+        m, n, k = parsed[0]
+        parsed = [(m, k), (k, n)]
+    name = type_name(dtype)
+    return Problem(label, tuple(TensorSpec(name, shape) for shape in parsed))
+
+
+def _parse_text(text: str) -> list[tuple[int, ...]]:
+    try:
+        parsed = [tuple(int(size) for size in part.split("x")) for part in text.split("*")]
+    except ValueError:
+        parsed = [(-1,)]
+    if any(size < 0 for shape in parsed for size in shape):
+        raise InvalidArgument(f'shape "{text}"; it must be like 4096x1024, or 64x32*32x16')
+    return parsed
+
+
+def _parse_sizes(shapes: Shapes) -> list[tuple[int, ...]]:
+    try:
+        if shapes and all(isinstance(item, str) for item in shapes):
+            return [shape for item in shapes for shape in _parse_text(item)]
+        if shapes and all(hasattr(item, "__index__") for item in shapes):
+            shapes = [shapes]
+        parsed = [tuple(int(size) for size in shape) for shape in shapes]
+    except TypeError:
+        parsed = []
+    if not parsed or any(size < 0 for shape in parsed for size in shape):
+        raise InvalidArgument(f"shapes {shapes!r}; they must be sizes, or a shape for each input")
+    return parsed
+
+
+def encode_benchmark(
+    problem: Problem, call: Call, implementations: Sequence[str], counts: tuple[int, int, int]
+) -> bytes:
+    """A BenchmarkRequest; `counts`: warm-up iterations, iterations and seed, 0 for the server's."""
+    return encode(
+        BenchmarkRequest(
+            call.kernel,
+            tuple(implementations),
+            problem.inputs,
+            call.attributes,
+            call.device,
+            *counts,
+        )
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ProfileOptions:
+    iterations: int = 0
+    """0: the server's default, 3."""
+    trace: bool = False
+    seed: int = 0
+    request_path: bool = False
+    """Profile the path of a request with such inputs, copies included, not the kernel whole."""
+
+
+def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> bytes:
+    """A ProfileRequest whose inputs the server makes."""
+    out = wire.bytes_field(1, encode_header(call, []))
+    if options.iterations:
+        out += wire.varint_field(2, options.iterations)
+    out += wire.varint_field(3, options.trace)
+    for spec in problem.inputs:
+        out += wire.bytes_field(4, encode(spec))
+    return out + wire.varint_field(5, options.seed) + wire.varint_field(6, options.request_path)

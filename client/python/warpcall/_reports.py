@@ -1,0 +1,278 @@
+"""What Benchmark and Profile said, as tables and pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._arrays import type_name
+from ._execute import Call
+from ._format import bytes_per_second, flops_per_second, nanoseconds, table
+from ._inspect import (
+    BenchmarkResponse,
+    BenchmarkResult,
+    ProfileResponse,
+    ProfileRow,
+    encode_benchmark,
+    parse_problem,
+)
+from ._messages import Message, decode
+from ._plot import Svg, bars
+from ._result import bad_response
+from ._wire import WireError
+
+
+class _Table:
+    """Something that prints as a table."""
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        raise NotImplementedError
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        header, rows = self._cells()
+        return f"{self._title()}\n\n{table(header, rows)}"
+
+    def _repr_html_(self) -> str:
+        header, rows = self._cells()
+        lines = ["".join(f"<th>{html.escape(cell)}</th>" for cell in header)]
+        lines += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<p>{html.escape(self._title())}</p><table>{body}</table>"
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkRow(BenchmarkResult):
+    """A BenchmarkResult, and which problem it is of: "4096x1024"."""
+
+    problem: str = ""
+
+
+class Benchmark(_Table):
+    """What implementations of a kernel took, side by side."""
+
+    def __init__(self, kernel: str, dtype: str) -> None:
+        self.kernel, self.dtype = kernel, dtype
+        self.device = ""
+        self.rows: list[BenchmarkRow] = []
+        self.ceilings: dict[str, float] = {}
+        """By problem: bytes per second of a copy measured in the same run, read plus written."""
+
+    def add(self, problem: str, response: BenchmarkResponse) -> None:
+        """The rows of one more problem."""
+        self.device = response.device
+        self.ceilings[problem] = response.ceiling_bytes_per_second
+        for result in response.results:
+            values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+            self.rows.append(BenchmarkRow(**values, problem=problem))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return {
+            "kernel": self.kernel,
+            "dtype": self.dtype,
+            "device": self.device,
+            "ceilings": dict(self.ceilings),
+            "rows": [dataclasses.asdict(row) for row in self.rows],
+        }
+
+    def _title(self) -> str:
+        return f"{self.kernel} of {self.dtype} on {self.device}, medians of one launch"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        header = ["problem", "implementation", "median", "p90", "B/s", "of copy", "FLOP/s", "error"]
+        rows = []
+        for row in self.rows:
+            if row.error:
+                rows.append([row.problem, row.implementation, *[""] * 5, row.error])
+                continue
+            rows.append(
+                [
+                    row.problem,
+                    row.implementation,
+                    nanoseconds(row.median_ns),
+                    nanoseconds(row.p90_ns),
+                    bytes_per_second(row.bytes_per_second),
+                    f"{100 * row.fraction_of_ceiling:.1f} %",
+                    flops_per_second(row.flops_per_second),
+                    f"{row.relative_error:.1e}",
+                ]
+            )
+        return header, rows
+
+    def plot(self, path: str | None = None, *, ax: Any = None) -> Any:
+        """Bars of the median times, by problem. An SVG, written to `path` if given; with `ax`, axes
+        of matplotlib, it is drawn there, and these are returned."""
+        ran = [row for row in self.rows if not row.error]
+        labels = [f"{row.problem} {row.implementation}" for row in ran]
+        values = [row.median_ns / 1e3 for row in ran]
+        if ax is not None:
+            ax.barh(labels[::-1], values[::-1])
+            ax.set_xlabel("median, µs")
+            ax.set_title(self._title())
+            return ax
+        texts = [nanoseconds(row.median_ns) for row in ran]
+        return bars(self._title(), labels, values, texts).saved(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedRow:
+    """The same problem and implementation in two benchmarks."""
+
+    problem: str
+    implementation: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def ratio(self) -> float:
+        """After over before: below 1 is faster."""
+        return self.after_ns / self.before_ns
+
+
+class Comparison(_Table):
+    """Two benchmarks side by side."""
+
+    def __init__(self, before: Benchmark, after: Benchmark) -> None:
+        self.kernel = after.kernel
+        medians = {(row.problem, row.implementation): row.median_ns for row in before.rows}
+        self.rows = [
+            ComparedRow(row.problem, row.implementation, before_ns, row.median_ns)
+            for row in after.rows
+            if (before_ns := medians.get((row.problem, row.implementation), 0)) and row.median_ns
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [{**dataclasses.asdict(row), "ratio": row.ratio} for row in self.rows]
+        return {"kernel": self.kernel, "rows": rows}
+
+    def _title(self) -> str:
+        return f"{self.kernel}: medians before and after"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        rows = [
+            [
+                row.problem,
+                row.implementation,
+                nanoseconds(row.before_ns),
+                nanoseconds(row.after_ns),
+                f"{row.ratio:.2f}",
+            ]
+            for row in self.rows
+        ]
+        return ["problem", "implementation", "before", "after", "after/before"], rows
+
+
+def compare(before: Benchmark, after: Benchmark) -> Comparison:
+    """What is in both, row by row: the same server before and after a change, two types, two
+    devices."""
+    return Comparison(before, after)
+
+
+class Profile(_Table):
+    """What the device did for a kernel, longest first."""
+
+    def __init__(self, kernel: str, problem: str, response: ProfileResponse) -> None:
+        self.kernel, self.problem = kernel, problem
+        self.rows: Sequence[ProfileRow] = response.rows
+        self.implementation, self.device = response.implementation, response.device
+        self.iterations = response.iterations
+        self.counters_unavailable = response.counters_unavailable
+        self.trace_json = response.trace_json
+        """Chrome's trace event format, which ui.perfetto.dev opens; empty unless asked for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but the trace, as JSON takes it."""
+        return {
+            "kernel": self.kernel,
+            "problem": self.problem,
+            "implementation": self.implementation,
+            "device": self.device,
+            "iterations": self.iterations,
+            "counters_unavailable": self.counters_unavailable,
+            "rows": [dataclasses.asdict(row) for row in self.rows],
+        }
+
+    def _title(self) -> str:
+        return (
+            f"{self.kernel} {self.problem} by {self.implementation} on {self.device},"
+            f" {self.iterations} iterations"
+        )
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        rows = [
+            [
+                row.name,
+                row.kind,
+                str(row.calls),
+                nanoseconds(row.total_ns),
+                nanoseconds(row.mean_ns),
+                f"{100 * row.fraction:.1f} %" if row.kind != "host" else "",
+                row.grid,
+                row.block,
+                f"{100 * row.achieved_occupancy:.0f} %" if row.achieved_occupancy > 0 else "",
+            ]
+            for row in self.rows
+        ]
+        header = ["name", "kind", "calls", "total", "mean", "share", "grid", "block", "occupancy"]
+        return header, rows
+
+    def plot(self, path: str | None = None) -> Svg:
+        """Bars of what took the device its time. An SVG, written to `path` if given."""
+        device = [row for row in self.rows if row.kind != "host"]
+        values = [row.total_ns / 1e3 for row in device]
+        texts = [nanoseconds(row.total_ns) for row in device]
+        return bars(self._title(), [row.name for row in device], values, texts).saved(path)
+
+
+# ---- calls --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkCalls:
+    """The requests that fill a Benchmark, one for each problem. Raises InvalidArgument for shapes
+    or a dtype that are none."""
+
+    kernel: str
+    shapes: Any
+    """Text or a tuple for one problem, a list of them for several."""
+    dtype: object
+    implementations: Sequence[str]
+    device: str
+    counts: tuple[int, int, int]
+    """Warm-up iterations, iterations and seed; 0: the server's defaults."""
+    attributes: Mapping[str, object]
+
+    def requests(self) -> list[tuple[str, bytes]]:
+        """(the problem, its BenchmarkRequest)."""
+        items = self.shapes if isinstance(self.shapes, list) else [self.shapes]
+        problems = [parse_problem(self.kernel, item, self.dtype) for item in items]
+        call = Call(self.kernel, device=self.device, attributes=self.attributes)
+        names = self.implementations
+        names = (names,) if isinstance(names, str) else names
+        return [(p.label, encode_benchmark(p, call, names, self.counts)) for p in problems]
+
+    def report(self) -> Benchmark:
+        """To be filled."""
+        return Benchmark(self.kernel, type_name(self.dtype))
+
+
+def take_profile(kernel: str, label: str, data: bytes, trace: bool | str) -> Profile:
+    """The Profile in an answer; `trace`: where to write the trace, if it is a path."""
+    report = Profile(kernel, label, decoded(ProfileResponse, data))
+    if isinstance(trace, str):
+        with open(trace, "wb") as file:
+            file.write(report.trace_json)
+    return report
+
+
+def decoded(cls: type[Message], data: bytes) -> Message:
+    """A message of a server's answer. Raises Internal for bytes that are none."""
+    try:
+        return decode(cls, data)
+    except WireError as error:
+        raise bad_response(error) from None

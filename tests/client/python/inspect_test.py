@@ -1,0 +1,185 @@
+"""Benchmark, Profile, their tables and pictures, and the package's command, on the real server."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from support import ROOT, RealServer, main
+import warpcall
+from warpcall import _inspect
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "python"),
+               "PYTHONDONTWRITEBYTECODE": "1"}
+QUICK = {"iterations": 3, "warmup_iterations": 1}
+
+
+def bars_of(svg):
+    """Widths of the bars, the background left out."""
+    root = xml.etree.ElementTree.fromstring(svg)
+    return [float(node.get("width")) for node in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
+
+
+class InspectTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(RealServer())
+        cls.gpu = cls.enterClassContext(warpcall.connect(cls.server.address, timeout=60))
+        cls.rows = {kernel.name: [row.name for row in kernel.implementations
+                                  if row.device_kind == "cpu"] for kernel in cls.gpu.kernels()}
+
+    # ---- benchmark ----
+
+    def test_every_row_of_every_problem_is_there(self):
+        done = []
+        report = self.gpu.benchmark("gelu", ["64x32", (7, 3)], dtype="float32", device="cpu",
+                                    approximate="none", **QUICK,
+                                    progress=lambda *at: done.append(at))
+        self.assertEqual(
+            [(row.problem, row.implementation) for row in report.rows],
+            [(problem, row) for problem in ("64x32", "7x3") for row in self.rows["gelu"]])
+        self.assertEqual(done, [(1, 2), (2, 2)])
+        for row in report.rows:
+            self.assertEqual(row.error, "")
+            self.assertGreater(row.median_ns, 0)
+            self.assertLess(row.relative_error, 1e-5)
+            elements = 64 * 32 if row.problem == "64x32" else 21
+            self.assertEqual(row.launch.bytes_moved, 2 * 4 * elements)
+        self.assertEqual(report.device, "cpu")
+        self.assertGreater(report.ceilings["7x3"], 0)
+
+    def test_a_report_is_a_table_a_dictionary_and_a_picture(self):
+        report = self.gpu.benchmark("matmul", "8x4x16", dtype="float16", **QUICK)
+        failed = [row for row in report.rows if row.error]
+        ran = [row for row in report.rows if not row.error]
+        lines = repr(report).splitlines()
+        self.assertIn("matmul of float16 on cpu", lines[0])
+        self.assertEqual(len(lines), 3 + len(report.rows))
+        self.assertEqual(report._repr_html_().count("<tr>"), 1 + len(report.rows))
+        data = json.loads(json.dumps(report.to_dict()))
+        self.assertEqual([row["implementation"] for row in data["rows"]],
+                         [row.implementation for row in report.rows])
+        for row in failed:
+            self.assertIn(row.error, repr(report))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.svg")
+            svg = report.plot(path)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), svg)
+        widths = bars_of(svg)
+        self.assertEqual(len(widths), len(ran))
+        longest = max(ran, key=lambda row: row.median_ns)
+        for row, width in zip(ran, widths):
+            share = row.median_ns / longest.median_ns
+            self.assertAlmostEqual(width / max(widths), share, delta=0.01)
+
+        class Axes:
+            def barh(self, labels, values):
+                self.drawn = len(values)
+
+            set_xlabel = set_title = lambda self, text: None
+
+        axes = Axes()
+        self.assertIs(report.plot(ax=axes), axes)
+        self.assertEqual(axes.drawn, len(ran))
+
+    def test_two_reports_side_by_side(self):
+        rows = [dict(implementation="a", median_ns=100.0), dict(implementation="b", median_ns=50.0)]
+        before, after = (warpcall.Benchmark("gelu", "float32") for _ in range(2))
+        before.add("4x4", _inspect.BenchmarkResponse(
+            tuple(_inspect.BenchmarkResult(**row) for row in rows), "cpu", 1.0))
+        after.add("4x4", _inspect.BenchmarkResponse(
+            (_inspect.BenchmarkResult(implementation="a", median_ns=25.0),
+             _inspect.BenchmarkResult(implementation="b", error="gone"),
+             _inspect.BenchmarkResult(implementation="c", median_ns=1.0)), "cpu", 1.0))
+        comparison = warpcall.compare(before, after)
+        self.assertEqual([(row.implementation, row.ratio) for row in comparison.rows],
+                         [("a", 0.25)])
+        self.assertIn("0.25", repr(comparison))
+        self.assertEqual(comparison.to_dict()["rows"][0]["ratio"], 0.25)
+
+    def test_problems(self):
+        specs = lambda *arguments: [spec.shape for spec in _inspect.parse_problem(
+            *arguments, "float32").inputs]
+        self.assertEqual(specs("gelu", "4096x1024"), [(4096, 1024)])
+        self.assertEqual(specs("gelu", (4096, 1024)), [(4096, 1024)])
+        self.assertEqual(specs("gelu", (5,)), [(5,)])
+        self.assertEqual(specs("matmul", "8x16x4"), [(8, 4), (4, 16)])  # MxNxK
+        self.assertEqual(specs("matmul", "8x4*4x16"), [(8, 4), (4, 16)])
+        self.assertEqual(specs("matmul", ((8, 4), (4, 16))), [(8, 4), (4, 16)])
+        self.assertEqual(specs("matmul", ("8x4", "4x16")), [(8, 4), (4, 16)])
+        for shapes in ("", "4x", "4x-1", "axb", (), ((),) and (), 5, None, (4, -1), ("4", 5)):
+            with self.assertRaises(warpcall.InvalidArgument, msg=shapes):
+                _inspect.parse_problem("gelu", shapes, "float32")
+
+    def test_refusals(self):
+        with self.assertRaises(warpcall.NotFound):
+            self.gpu.benchmark("glue", "4x4")
+        with self.assertRaises(warpcall.InvalidArgument):
+            self.gpu.benchmark("gelu", "4x4", dtype="float64")
+        with self.assertRaises(warpcall.InvalidArgument):
+            self.gpu.profile("softmax", "4x4", axis=9)
+
+    # ---- profile ----
+
+    def test_a_profile_and_its_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            report = self.gpu.profile("softmax", "64x32", implementation="manual", iterations=2,
+                                      trace=path)
+            with open(path, encoding="utf-8") as file:
+                self.assertTrue(json.load(file))
+        self.assertEqual((report.implementation, report.device, report.iterations),
+                         ("chain_of_loops", "cpu", 2))
+        self.assertTrue(report.rows)
+        self.assertIn("softmax 64x32 by chain_of_loops", repr(report))
+        self.assertEqual(len(json.loads(json.dumps(report.to_dict()))["rows"]), len(report.rows))
+        self.assertEqual(len(bars_of(report.plot())),
+                         sum(row.kind != "host" for row in report.rows))
+        self.assertEqual(self.gpu.profile("softmax", "64x32").trace_json, b"")
+
+    def test_both_from_asyncio(self):
+        async def both():
+            async with warpcall.aio.connect(self.server.address, timeout=60) as client:
+                report = await client.benchmark("identity", "16", implementations="cpu", **QUICK)
+                profile = await client.profile("identity", "16", trace=True)
+                return report, profile
+
+        report, profile = asyncio.run(both())
+        self.assertEqual([row.implementation for row in report.rows], ["parallel_copy"])
+        self.assertTrue(json.loads(profile.trace_json))
+
+    # ---- the command ----
+
+    def command(self, *arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "warpcall", "--server", self.server.address, *arguments],
+            env=ENVIRONMENT, text=True, capture_output=True, timeout=50, check=False)
+
+    def test_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "gelu.svg")
+            done = self.command("bench", "gelu", "--shape", "64x32", "--dtype", "bfloat16",
+                                "--iterations", "3", "--plot", path)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("simd_fused", done.stdout)
+            self.assertTrue(os.path.exists(path))
+        done = self.command("--json", "bench", "gelu", "--shape", "8", "--implementation", "manual")
+        self.assertEqual([row["family"] for row in json.loads(done.stdout)["rows"]], ["manual"])
+        done = self.command("profile", "identity", "--shape", "64")
+        self.assertIn("identity 64 by", done.stdout)
+        for name in ("kernels", "devices"):
+            self.assertIn("cpu", self.command(name).stdout)
+            self.assertTrue(json.loads(self.command("--json", name).stdout))
+        refused = self.command("bench", "glue", "--shape", "8")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("NOT_FOUND", refused.stderr)
+        self.assertEqual(self.command("bench", "gelu").returncode, 2)
+
+
+if __name__ == "__main__":
+    main()
