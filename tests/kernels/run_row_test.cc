@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "kernels/identity/identity.h"
 #include "tests/kernels/seed.h"
@@ -50,37 +51,30 @@ std::string MessageOf(Launch launch) {
 
 TEST(RunRowTest, ARowWithoutFaultsPasses) { EXPECT_EQ(MessageOf(Copy), ""); }
 
-TEST(RunRowTest, SeesAByteBehindAnOutput) {
-  EXPECT_EQ(MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
-              WriteFaultily(OutputOf(o) + p.outputs[0].bytes());
-              return Copy(p, o, c);
-            }),
-            "wrote byte 0 of the 256 behind an output");
-}
-
-TEST(RunRowTest, SeesAByteBeforeAnOutput) {
-  EXPECT_EQ(MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
-              WriteFaultily(OutputOf(o) - 1);
-              return Copy(p, o, c);
-            }),
-            "wrote byte 255 of the 256 before an output");
-}
-
-TEST(RunRowTest, SeesAByteBehindTheWorkspace) {
-  EXPECT_EQ(MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
-              WriteFaultily(static_cast<uint8_t*>(c.workspace) + kWorkspaceBytes + 255);
-              return Copy(p, o, c);
-            }),
-            "wrote byte 255 of the 256 behind the workspace");
-}
-
-TEST(RunRowTest, SeesAByteBehindAnInput) {
-  EXPECT_EQ(MessageOf([](const Problem& p, const Operands& o, const LaunchContext& c) {
-              auto* const x = static_cast<uint8_t*>(const_cast<void*>(o.inputs[0]));
-              WriteFaultily(x + p.inputs[0].bytes() + 7);
-              return Copy(p, o, c);
-            }),
-            "wrote byte 7 of the 256 behind an input");
+TEST(RunRowTest, SeesBytesBesideOperandsAndWorkspace) {
+  const std::pair<Launch, const char*> kFaults[] = {
+      {[](const Problem& p, const Operands& o, const LaunchContext& c) {
+         WriteFaultily(OutputOf(o) + p.outputs[0].bytes());
+         return Copy(p, o, c);
+       },
+       "wrote byte 0 of the 256 behind an output"},
+      {[](const Problem& p, const Operands& o, const LaunchContext& c) {
+         WriteFaultily(OutputOf(o) - 1);
+         return Copy(p, o, c);
+       },
+       "wrote byte 255 of the 256 before an output"},
+      {[](const Problem& p, const Operands& o, const LaunchContext& c) {
+         WriteFaultily(static_cast<uint8_t*>(c.workspace) + kWorkspaceBytes + 255);
+         return Copy(p, o, c);
+       },
+       "wrote byte 255 of the 256 behind the workspace"},
+      {[](const Problem& p, const Operands& o, const LaunchContext& c) {
+         auto* const x = static_cast<uint8_t*>(const_cast<void*>(o.inputs[0]));
+         WriteFaultily(x + p.inputs[0].bytes() + 7);
+         return Copy(p, o, c);
+       },
+       "wrote byte 7 of the 256 behind an input"}};
+  for (const auto& [launch, message] : kFaults) EXPECT_EQ(MessageOf(launch), message);
 }
 
 TEST(RunRowTest, SeesAnInputThatIsOverwritten) {

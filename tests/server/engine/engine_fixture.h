@@ -15,26 +15,13 @@
 #include "absl/synchronization/notification.h"
 #include "server/engine/engine.h"
 #include "tests/server/fake_device.h"
+#include "tests/server/small_op.h"
 
 namespace warpcall::testing {
 
-inline absl::Status InferSame(Problem* problem) {
-  problem->outputs = {problem->inputs[0]};
-  return absl::OkStatus();
-}
-
 inline const Op& DoubleOp() {
-  static const Op* const op = new Op{.name = "double",
-                                     .summary = "y = 2 x",
-                                     .input_names = {"x"},
-                                     .attributes = {},
-                                     .infer_outputs = InferSame,
-                                     .work =
-                                         [](const Problem&) {
-                                           return Work{8, 1};
-                                         },
-                                     .independence = Independence::kElements};
-  return *op;
+  static const Op& op = NewSmallOp("double", "y = 2 x");
+  return op;
 }
 
 // Writes through the workspace, so that a missing or short one shows.

@@ -5,10 +5,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/fake_device.h"
+#include "tests/server/small_op.h"
 
 namespace warpcall {
 namespace {
@@ -16,21 +18,8 @@ namespace {
 using testing::FakeDevice;
 
 const Op& SameOp() {
-  static const Op* const op = new Op{.name = "same",
-                                     .summary = "",
-                                     .input_names = {"x"},
-                                     .attributes = {},
-                                     .infer_outputs =
-                                         [](Problem* problem) {
-                                           problem->outputs = {problem->inputs[0]};
-                                           return absl::OkStatus();
-                                         },
-                                     .work =
-                                         [](const Problem&) {
-                                           return Work{8, 1};
-                                         },
-                                     .independence = Independence::kElements};
-  return *op;
+  static const Op& op = testing::NewSmallOp("same", "");
+  return op;
 }
 
 // A plan says what it was made for, and somebody else may forget it at any time.
@@ -138,41 +127,30 @@ TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
   EXPECT_EQ(PlansAlive(), 0u);
 }
 
-TEST_F(ExecutionTest, RecordsRowsThatKeepNothingButTheirOperands) {
+TEST_F(ExecutionTest, RecordsRowsThatKeepNothingButTheirOperandsAndSaySo) {
   control_.records = true;
   control_.kernels_use_staging = true;
-  row_.implementation.may_be_replayed = true;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
-  EXPECT_EQ(control_.recordings, 1);
-}
-
-TEST_F(ExecutionTest, RecordsNoRowThatDoesNotSayThatItMayBeReplayed) {
-  control_.records = true;
-  control_.kernels_use_staging = true;
-  row_.implementation.suits_host_memory = true;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
-  EXPECT_EQ(control_.recordings, 0);
-}
-
-TEST_F(ExecutionTest, RecordsNoRowWhoseWorkspaceMayLieElsewhereNextTime) {
-  control_.records = true;
-  control_.kernels_use_staging = true;
-  row_.implementation.may_be_replayed = true;
-  row_.implementation.workspace_bytes = [](const Problem& problem, const DeviceProperties&) {
+  Implementation& row = row_.implementation;
+  const auto recordings = [this] {
+    control_.recordings = 0;
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(Run(100).ok());
+    return control_.recordings.load();
+  };
+  row.suits_host_memory = true;  // says nothing about replaying
+  EXPECT_EQ(recordings(), 0);
+  row.may_be_replayed = true;
+  // A workspace that may lie elsewhere next time.
+  row.workspace_bytes = [](const Problem& problem, const DeviceProperties&) {
     return problem.inputs[0].bytes();
   };
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
-  EXPECT_EQ(control_.recordings, 0);
-}
-
-TEST_F(ExecutionTest, RecordsNoRowThatPreparesEachLaunch) {
-  control_.records = true;
-  control_.kernels_use_staging = true;
-  row_.implementation.may_be_replayed = true;
-  row_.implementation.prepare = MakePlan;
-  row_.implementation.launch = LaunchPlan;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Run(100).ok());
-  EXPECT_EQ(control_.recordings, 0);
+  EXPECT_EQ(recordings(), 0);
+  row.workspace_bytes = nullptr;
+  row.prepare = MakePlan;  // each launch
+  const auto launch = std::exchange(row.launch, LaunchPlan);
+  EXPECT_EQ(recordings(), 0);
+  row.prepare = nullptr;
+  row.launch = launch;
+  EXPECT_EQ(recordings(), 1);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "server/engine/engine.h"
 #include "server/worker/process.h"
 #include "tests/e2e/children.h"
+#include "tests/server/small_op.h"
 #include "tests/server/worker/cpu_worker.h"
 
 namespace warpcall::worker {
@@ -31,44 +32,25 @@ using testing::ChildrenOf;
 // Names the FIFO that the kernel "hold" opens when it runs.
 constexpr char kFifoVariable[] = "WARPCALL_TEST_FIFO";
 
-absl::Status InferSame(Problem* problem) {
-  problem->outputs = {problem->inputs[0]};
-  return absl::OkStatus();
-}
-
 // Tells through the FIFO that it runs, and never ends.
 absl::Status LaunchHold(const Problem&, const Operands&, const LaunchContext&) {
   open(getenv(kFifoVariable), O_WRONLY | O_CLOEXEC);  // returns when the test has opened it, too
   for (;;) pause();
 }
 
-const Op& HoldOp() {
-  static const Op* const op = new Op{.name = "hold",
-                                     .summary = "never ends",
-                                     .input_names = {"x"},
-                                     .attributes = {},
-                                     .infer_outputs = InferSame,
-                                     .work =
-                                         [](const Problem&) {
-                                           return Work{8, 1};
-                                         },
-                                     .independence = Independence::kElements};
-  return *op;
-}
-
 const Registry& Kernels() {
   static const Registry* const registry = [] {
     auto* created = new Registry;
     AddCpuKernels(created);
-    created->Add(HoldOp(), {{"forever",
-                             Family::kCpu,
-                             DeviceKind::kCpu,
-                             "never ends",
-                             {DataType::kFloat32},
-                             SupportsAll,
-                             nullptr,
-                             LaunchHold,
-                             nullptr}});
+    created->Add(testing::NewSmallOp("hold", "never ends"), {{"forever",
+                                                              Family::kCpu,
+                                                              DeviceKind::kCpu,
+                                                              "never ends",
+                                                              {DataType::kFloat32},
+                                                              SupportsAll,
+                                                              nullptr,
+                                                              LaunchHold,
+                                                              nullptr}});
     return created;
   }();
   return *registry;

@@ -26,24 +26,17 @@
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
 #include "tests/server/fake_device.h"
+#include "tests/server/worker/hostile_server.h"
 
 namespace warpcall::worker {
 namespace {
 
+using testing::CpuKernels;
 using testing::FakeDevice;
 using ::testing::HasSubstr;
+using testing::kStagingBytes;
 
-constexpr size_t kStagingBytes = 1 << 20;
 constexpr int kLanes = 2;
-
-const Registry& CpuKernels() {
-  static const Registry* const registry = [] {
-    auto* created = new Registry;
-    AddCpuKernels(created);
-    return created;
-  }();
-  return *registry;
-}
 
 // A worker's side as a thread: serves `device` until its sockets are closed.
 class WorkerThread {

@@ -1,0 +1,27 @@
+// An op whose kernels are the tests' own.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace warpcall::testing {
+
+inline absl::Status InferSame(Problem* problem) {
+  problem->outputs = {problem->inputs[0]};
+  return absl::OkStatus();
+}
+
+// y, of the type and shape of x, element by element. Made for each caller, for good.
+inline const Op& NewSmallOp(const char* name, const char* summary) {
+  return *new Op{.name = name,
+                 .summary = summary,
+                 .input_names = {"x"},
+                 .attributes = {},
+                 .infer_outputs = InferSame,
+                 .work =
+                     [](const Problem&) {
+                       return Work{8, 1};
+                     },
+                 .independence = Independence::kElements};
+}
+
+}  // namespace warpcall::testing
