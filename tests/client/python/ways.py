@@ -1,0 +1,63 @@
+"""The ways to make one call with the Python client, and a handler that answers as a test says."""
+
+import asyncio
+
+from support import answer, grpc, np
+import warpcall
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+REPLY = answer(X)
+QUICK = warpcall.Retry(backoff_initial=0.001, backoff_max=0.002)
+
+
+class Script:
+    """A handler that refuses with each status in turn, then answers. A status: (code, pushback)."""
+
+    def __init__(self, *refusals, repeat=False):
+        self.refusals, self.repeat, self.calls = refusals, repeat, 0
+
+    def __call__(self, request, context):
+        number, self.calls = self.calls, self.calls + 1
+        if self.repeat:
+            number %= len(self.refusals)
+        if number < len(self.refusals):
+            code, pushback = self.refusals[number]
+            if pushback is not None:
+                context.set_trailing_metadata(((warpcall.errors.PUSHBACK_KEY, str(pushback)),))
+            context.abort(getattr(grpc.StatusCode, code), f"refused with {code}")
+        return REPLY
+
+
+def by_run(client):
+    return client.identity(X)
+
+
+def by_future(client):
+    return client.submit("identity", X).result(timeout=60)
+
+
+def by_map(client):
+    return next(client.map("identity", [X]))
+
+
+class AioClient:
+    """The same calls through asyncio."""
+
+    def __init__(self, *arguments, **options):
+        self.arguments, self.options = arguments, options
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def identity(self, x):
+        async def call():
+            async with warpcall.aio.connect(*self.arguments, **self.options) as client:
+                return await client.identity(x)
+        return asyncio.run(call())
+
+
+WAYS = [(warpcall.connect, by_run), (warpcall.connect, by_future), (warpcall.connect, by_map),
+        (AioClient, by_run)]
