@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -68,8 +69,9 @@ std::string CheckRequest(FuzzInput* decisions) {
         input ? problem->inputs[i] : problem->outputs[i - problem->inputs.size()];
     const char* const data = (*ranges)[i].data;
     if ((*ranges)[i].bytes != spec.bytes() || data < staging ||
-        data + spec.bytes() > staging + kStagingBytes)
-      return absl::StrCat("operand ", i, " lies outside staging");
+        data + spec.bytes() > staging + kStagingBytes ||
+        (data - staging) % static_cast<ptrdiff_t>(kOperandAlignmentBytes) != 0)
+      return absl::StrCat("operand ", i, " lies outside staging, or askew");
   }
   return "";
 }
