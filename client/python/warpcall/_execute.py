@@ -21,6 +21,7 @@ MESSAGE_BYTES_MAX = (1 << 32) - 1
 # Fields of an ExecuteResponse.
 _IMPLEMENTATION, _DEVICE, _TIMING, _LAUNCH, _REQUEST_ID = range(2, 7)
 _SUBMESSAGES = (_TIMING, _LAUNCH)
+_SMALL_TAGS = bytes(number << 3 | wire.BYTES for number in range(_IMPLEMENTATION, _REQUEST_ID + 1))
 
 
 class Call(NamedTuple):
@@ -126,6 +127,14 @@ class Response:
         self._parts: dict[int, bytes] = {}
         parts = self._parts
         end = len(data) if end is None else end
+        # What a server of ours sends first: small fields, each with a tag and a length of one byte.
+        # Read here, without a call for each, they cost half of what they do below.
+        while at + 1 < end:
+            number, stop = data[at] >> 3, at + 2 + data[at + 1]
+            if data[at] not in _SMALL_TAGS or stop - at > 129 or stop > end or number in parts:
+                break
+            parts[number] = data[at + 2 : stop]
+            at = stop
         for number, wire_type, value, stop in wire.fields(data, at, end):
             if wire_type != wire.BYTES:
                 continue

@@ -279,6 +279,10 @@ class WireTest(unittest.TestCase):
             message.outputs.add(**{"data_type": 1, **tensor})
             with self.assertRaises(ValueError):
                 _execute.Response(message.SerializeToString()).arrays()
+        data = THEIRS.ExecuteResponse(device="cuda:0").SerializeToString()
+        for end in range(1, len(data)):
+            with self.assertRaises(_wire.WireError, msg=data[:end]):
+                _execute.Response(data[:end])
         for data in (b"\x0a\x05abc", b"\x0b", b"\x0b\x14", b"\x80", b"\xff" * 11, b"\x00\x00",
                      b"\x0f", struct.pack("<B3s", 0x09, b"abc")):
             with self.assertRaises(_wire.WireError, msg=data):
