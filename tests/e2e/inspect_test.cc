@@ -60,7 +60,7 @@ class InspectTest : public ::testing::Test {
     v1::BenchmarkResponse response;
   };
   BenchmarkReply Benchmark(const v1::BenchmarkRequest& request,
-                           std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+                           std::chrono::milliseconds timeout = std::chrono::seconds(140)) {
     BenchmarkReply reply;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);

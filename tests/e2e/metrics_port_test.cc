@@ -35,7 +35,9 @@ class MetricsPortTest : public ::testing::Test {
     for (int i = 0; i < 15; ++i)
       for (const char* const path : {"/healthz", "/readyz"}) seconds.push_back(SecondsOf(path));
     std::nth_element(seconds.begin(), seconds.begin() + 15, seconds.end());
-    if (LatenciesAreCompared()) EXPECT_LE(seconds[15], kProbeSecondsMax);
+    if (LatenciesAreCompared()) {
+      EXPECT_LE(seconds[15], kProbeSecondsMax);
+    }
   }
 
   ServerProcess server_;

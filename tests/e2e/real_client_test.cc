@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "client/cpp/npy.h"
-#include "tests/temp_folder.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::testing {
 namespace {
@@ -122,7 +122,7 @@ TEST_F(RealClientTest, AMessageHoldsFourMebibytesOfTensors) {
   const std::vector<float> x = WriteRandom("x.npy", {1 << 20});
   WarpcallJson("run gelu --input x.npy --output y.npy");
   ExpectGelu(x, Read("y.npy"));
-  WarpcallJson("profile gelu --input x.npy");
+  WarpcallJson("profile gelu --input x.npy --deadline 600");
   WriteRandom("x.npy", {(1 << 20) + 1});
   for (const char* const command : {"run", "profile"}) {
     const ProgramResult more = Warpcall(absl::StrCat(command, " gelu --input x.npy"));
@@ -159,11 +159,13 @@ TEST_F(RealClientTest, ListsKernelsAndDevices) {
 }
 
 TEST_F(RealClientTest, BenchTimesEveryRow) {
-  const json report = WarpcallJson("bench gelu --shape 64x1024 --type f32 --type bf16");
+  const json report =
+      WarpcallJson("bench gelu --shape 64x1024 --type f32 --type bf16 --deadline 600");
   const std::string text = report.dump();
   for (const char* const row : {"simd_fused", "onednn_eltwise", "chain_of_loops", "float64"})
     EXPECT_THAT(text, HasSubstr(row));
-  const ProgramResult table = Warpcall("bench gelu --shape 64x1024 --type f32 --csv gelu.csv");
+  const ProgramResult table =
+      Warpcall("bench gelu --shape 64x1024 --type f32 --csv gelu.csv --deadline 600");
   EXPECT_EQ(table.exit_status, 0) << table.err;
   EXPECT_THAT(table.out, AllOf(HasSubstr("simd_fused"), HasSubstr("reference")));
   std::ifstream csv(folder_.Path("gelu.csv"));
@@ -172,7 +174,8 @@ TEST_F(RealClientTest, BenchTimesEveryRow) {
 }
 
 TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {
-  const ProgramResult run = Warpcall("profile softmax --shape 256x1024 --trace trace.json");
+  const ProgramResult run =
+      Warpcall("profile softmax --shape 256x1024 --trace trace.json --deadline 600");
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("simd_rows"));
   std::ifstream file(folder_.Path("trace.json"));
@@ -184,7 +187,8 @@ TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {
 TEST_F(RealClientTest, ProfileLooksAtTheKernelOrAtTheWholeRequest) {
   const auto phases = [&](const std::string& arguments) {
     std::set<std::string> names;
-    const json report = WarpcallJson("profile gelu --type bf16 --shape " + arguments);
+    const json report =
+        WarpcallJson("profile gelu --deadline 600 --type bf16 --shape " + arguments);
     for (const json& row : report["rows"]) names.insert(row["name"].get<std::string>());
     return names;
   };

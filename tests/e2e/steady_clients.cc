@@ -108,7 +108,9 @@ void ExpectUndisturbed(SteadyClients* clients, const std::function<Fault()>& beg
       "(%.2f x)\n",
       rounds.count, rounds.calm_us.size(), Percentile99(rounds.calm_us), rounds.disturbed_us.size(),
       Percentile99(rounds.disturbed_us), rounds.Ratio());
-  if (LatenciesAreCompared()) EXPECT_LE(rounds.Ratio(), kRatioMax);
+  if (LatenciesAreCompared()) {
+    EXPECT_LE(rounds.Ratio(), kRatioMax);
+  }
 }
 
 }  // namespace warpcall::testing

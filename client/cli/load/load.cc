@@ -1,5 +1,6 @@
 // warpcall load: many requests, and how long they took.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
@@ -31,6 +33,9 @@ constexpr int kConnectionsMax = 64;
 constexpr double kRateMin = 0.001;
 constexpr double kRateMax = 1e6;
 constexpr double kSecondsMax = 86400;
+// What the server offers is asked before the first request, whose deadline may be shorter than it
+// takes to connect.
+constexpr absl::Duration kListTimeout = absl::Seconds(20);
 
 constexpr char kFooter[] =
     R"(MIX is entries with commas between them, and each entry is
@@ -178,7 +183,8 @@ int Run(const Globals& globals, const LoadCommand& command) {
   absl::StatusOr<std::vector<client::KernelInfo>> listed = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("connecting to ", globals.server));
-    listed = client::Client(globals.server, options.client).ListKernels();
+    listed = client::Client(globals.server, options.client)
+                 .ListKernels(std::max(options.client.timeout, kListTimeout));
   }
   if (!listed.ok()) return Refused(listed.status());
   const auto prepared = Prepare(*std::move(entries), *listed, options.seed);

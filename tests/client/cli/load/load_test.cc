@@ -173,11 +173,20 @@ TEST_F(LoadTest, RetriesAreTheClientsAndAreCounted) {
 }
 
 TEST_F(LoadTest, DeadlinesEndRequests) {
-  SetAnswer([](int, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+  // Learning what there is takes longer than a request may, and is none.
+  server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
     Stall(absl::Milliseconds(200));
+    response->add_kernels()->set_name("gelu");
+    response->mutable_kernels(0)->add_input_names("x");
+    return absl::OkStatus();
+  });
+  absl::Notification over;
+  SetAnswer([&](int, const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    over.WaitForNotification();
     return EchoInputs(request, response);
   });
   const json result = LoadJson("gelu:8 --requests 2 --deadline 0.05", 1);
+  over.Notify();
   EXPECT_EQ(result["all"]["statuses"]["DEADLINE_EXCEEDED"]["count"], 2);
   EXPECT_GE(result["all"]["failed_latency"]["p50_ns"], 50 * kMs);
   EXPECT_EQ(result["request"]["deadline_ns"], 50 * kMs);
@@ -260,7 +269,6 @@ TEST_F(LoadTest, ProgressIsALineASecondOnStderr) {
   EXPECT_THAT(run.err, ContainsRegex("warpcall: load: [0-9]+ s: [0-9]+ requests/s, p50 "));
   EXPECT_THAT(run.err, HasSubstr(", 0 errors"));
   EXPECT_THAT(run.out, HasSubstr("SERVER'S TIMES"));
-  EXPECT_EQ(Load("gelu:8 --requests 3 --warmup 0").err, "");
 }
 
 TEST_F(LoadTest, NothingSentIsNoSuccess) {
