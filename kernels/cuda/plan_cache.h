@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/cuda/lru_cache.h"
+#include "kernels/common/lru_cache.h"
 #include "kernels/op.h"
 
 namespace warpcall::cuda {

@@ -69,15 +69,17 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
                        &copiers_, &limits_,          [this] { NoteLoss(); }};
   const int lanes = LanesOf(*opened, options);
   balancer_.AddDevice(lanes);
-  for (int i = 0; i < lanes; ++i) {
+  const int preparing_lanes = AnyPrepares(opened->properties().kind) ? kPreparingLanes : 0;
+  for (int i = 0; i < lanes + preparing_lanes; ++i) {
     std::unique_ptr<Executor> executor;
     ASSIGN_OR_RETURN(executor, options.create_executor == nullptr
                                    ? CreateLocalExecutor(opened, options.clock)
                                    : options.create_executor(opened));
-    Lane* const lane =
-        runner.lanes.emplace_back(std::make_unique<Lane>(shared, std::move(executor))).get();
+    const LaneKind kind = i < lanes ? LaneKind::kOrdinary : LaneKind::kPreparing;
+    std::unique_ptr<Lane>& lane = i < lanes ? runner.lanes.emplace_back() : runner.preparing_lane;
+    lane = std::make_unique<Lane>(shared, std::move(executor));
     if (options.threads)
-      runner.threads.push_back(std::make_unique<LaneThread>(&runner.scheduler, lane));
+      runner.threads.push_back(std::make_unique<LaneThread>(&runner.scheduler, lane.get(), kind));
   }
   if (options.run_by_caller_ns_max == 0 || opened->properties().kind != DeviceKind::kCpu)
     return absl::OkStatus();
@@ -88,6 +90,13 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
     runner.caller_lanes.push_back(std::make_unique<CallerLane>(shared, std::move(executor)));
   }
   return absl::OkStatus();
+}
+
+bool Engine::AnyPrepares(DeviceKind kind) const {
+  const absl::Span<const Row> rows = registry_.rows();
+  return std::any_of(rows.begin(), rows.end(), [kind](const Row& row) {
+    return row.implementation.device_kind == kind && row.implementation.prepare != nullptr;
+  });
 }
 
 Engine::~Engine() {
@@ -166,6 +175,9 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   (*job)->predicted_ns = prediction.ns;
   (*job)->prediction_measured = prediction.measured();
   (*job)->predicted_ns_at_most = prediction.ns_at_most;
+  if (runner.preparing_lane != nullptr)
+    (*job)->preparation =
+        runner.preparations.Of(*(*job)->row, (*job)->problem, runner.device->restarts());
   (*job)->load = balancer_.Settle(std::move((*job)->load), (*job)->device, prediction.ns);
   (*job)->ended = [this] { JobEnded(); };
   {
@@ -196,7 +208,8 @@ absl::Status Engine::CheckRunTime(const Job& job,
 }
 
 absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
-  const bool small = (*job)->input_bytes + (*job)->output_bytes <= kRunByCallerBytesMax &&
+  const bool small = (*job)->preparation == nullptr &&
+                     (*job)->input_bytes + (*job)->output_bytes <= kRunByCallerBytesMax &&
                      (*job)->prediction_measured && (*job)->predicted_ns <= run_by_caller_ns_max_;
   if (small) RETURN_IF_ERROR(RunHere(runner, job));
   return *job == nullptr ? absl::OkStatus() : runner->scheduler.Submit(job);
@@ -276,7 +289,7 @@ double Engine::bandwidth(int device) const {
 
 Engine::Parts Engine::parts(int device) {
   Runner& runner = *runners_[static_cast<size_t>(device)];
-  Parts parts = {&runner.staging, &runner.scheduler, {}};
+  Parts parts = {&runner.staging, &runner.scheduler, {}, runner.preparing_lane.get()};
   for (const std::unique_ptr<Lane>& lane : runner.lanes) parts.lanes.push_back(lane.get());
   return parts;
 }

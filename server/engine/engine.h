@@ -20,6 +20,7 @@
 #include "server/engine/job.h"
 #include "server/engine/lane.h"
 #include "server/engine/metrics_sink.h"
+#include "server/engine/preparations.h"
 #include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/staging_pool.h"
@@ -133,7 +134,8 @@ class Engine {
   struct Parts {
     StagingPool* staging;
     Scheduler* scheduler;
-    std::vector<Lane*> lanes;
+    std::vector<Lane*> lanes;        // ordinary ones
+    Lane* preparing_lane = nullptr;  // null: nothing is prepared
   };
   Parts parts(int device);
 
@@ -146,11 +148,13 @@ class Engine {
     std::unique_ptr<Device> device;
     StagingPool staging;
     Scheduler scheduler;
+    Preparations preparations;
     BusyMeter busy;
     std::atomic<double> bandwidth_bytes_per_second{0};  // measured; 0: not yet
     // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
     std::vector<std::unique_ptr<Lane>> lanes;
+    std::unique_ptr<Lane> preparing_lane;              // null: nothing is prepared
     std::vector<std::unique_ptr<LaneThread>> threads;  // last: they use the others
   };
   struct CallerLane {
@@ -163,6 +167,7 @@ class Engine {
   Engine(const Registry& registry, const EngineOptions& options);
   void NoteLoss();
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
+  bool AnyPrepares(DeviceKind kind) const;
   absl::Status CheckRunTime(const Job& job, const ServiceHistory::Prediction& prediction) const;
   absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
   absl::Status RunHere(Runner* runner, std::unique_ptr<Job>* job);

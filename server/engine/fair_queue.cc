@@ -43,6 +43,7 @@ void FairQueue::Push(std::unique_ptr<Job> job) {
     connection->account_ns = std::max(connection->account_ns, account_now_ns_);
     by_account_.emplace(connection->account_ns, id);
   }
+  if (job->is_to_be_prepared) ++to_be_prepared_;
   const Load load = LoadOf(*job);
   for (size_t i = 0; i < load.size(); ++i) {
     load_[i] += load[i];
@@ -57,6 +58,7 @@ std::unique_ptr<Job> FairQueue::Take(uint64_t id, Connection* connection, const 
   if (found == connection->jobs.end()) return nullptr;
   std::unique_ptr<Job> job = std::move(found->second);
   connection->jobs.erase(found);
+  if (job->is_to_be_prepared) --to_be_prepared_;
   const Load load = LoadOf(*job);
   for (size_t i = 0; i < load.size(); ++i) {
     load_[i] -= load[i];

@@ -32,6 +32,9 @@ class FairQueue {
   bool empty() const { return load_[0] == 0; }
   const Load& load() const { return load_; }
 
+  // How many were to be prepared when they came.
+  int64_t to_be_prepared() const { return to_be_prepared_; }
+
   bool HasJobsOf(uint64_t connection) const;
 
   void Push(std::unique_ptr<Job> job);
@@ -82,6 +85,7 @@ class FairQueue {
   void ForgetIdle();
 
   Load load_ = {};
+  int64_t to_be_prepared_ = 0;
   Connections connections_;
   // Those with jobs, by account.
   absl::btree_set<std::pair<int64_t, uint64_t>> by_account_;

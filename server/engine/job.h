@@ -13,6 +13,7 @@
 #include "server/engine/balancer.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
+#include "server/engine/preparations.h"
 #include "server/engine/staging_pool.h"
 
 namespace warpcall {
@@ -41,6 +42,13 @@ struct Job {
   int64_t submitted_ns = 0;
   int64_t starved_since_ns = 0;  // it is its connection's next, but there is no staging; 0: no
   StagingBuffers staging;        // for inputs, then outputs: taken before the job reaches a lane
+  // What the row finds out about the problem before it runs, here or in a job before; null:
+  // nothing.
+  std::shared_ptr<Preparation> preparation;
+  bool is_prepared() const { return preparation == nullptr || preparation->done.load(); }
+  // It was to be prepared, and is not known to take long, when it was let in: set by
+  // Scheduler::Submit.
+  bool is_to_be_prepared = false;
   // Part of a request of which parts have run: accepted while the server drains.
   bool continues = false;
   // How long a lane is expected to take, and whether that was measured: set by Engine::Submit.
@@ -48,7 +56,8 @@ struct Job {
   bool prediction_measured = false;
   // The same where too little would harm others.
   int64_t predicted_ns_at_most = 0;
-  // On the device's books until the job has ended: from Engine::Choose, or else from Submit.
+  // On the device's books until the job has ended: from Engine::Choose, or else from Submit. Not if
+  // it is to be prepared.
   DeviceLoad load;
   // While a lane works on it: what may end it early. Null elsewhere, as in a worker.
   const RunWatch* watch = nullptr;

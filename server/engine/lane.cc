@@ -56,10 +56,10 @@ void Lane::BindThread() {
   executor_->BindThread().IgnoreError();
 }
 
-LaneThread::LaneThread(Scheduler* scheduler, Lane* lane)
-    : thread_([scheduler, lane] {
+LaneThread::LaneThread(Scheduler* scheduler, Lane* lane, LaneKind kind)
+    : thread_([scheduler, lane, kind] {
         lane->BindThread();
-        while (std::unique_ptr<Job> job = scheduler->Next()) lane->Process(std::move(job));
+        while (std::unique_ptr<Job> job = scheduler->Next(kind)) lane->Process(std::move(job));
       }) {}
 
 void Lane::Process(std::unique_ptr<Job> job) {
@@ -74,6 +74,7 @@ void Lane::Process(std::unique_ptr<Job> job) {
 
 absl::Status Lane::Begin(std::unique_ptr<Job> job) {
   job_ = std::move(job);
+  is_prepared_ = false;
   start_ns_ = shared_.limits->clock();
   job_->trace->queue_ns = start_ns_ - job_->submitted_ns;
   shared_.busy->Enter();
@@ -90,6 +91,8 @@ absl::Status Lane::Run() {
   job.watch = &watch;
   absl::Status status = executor_->Run(job, ranges);
   job.watch = nullptr;
+  // A refusal is found out once, too.
+  is_prepared_ = status.ok() || absl::IsUnimplemented(status);
   const int64_t taken_ns = shared_.limits->clock() - start_ns_;
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
     shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
@@ -116,7 +119,7 @@ void Lane::End(absl::Status status) {
   job.staging.clear();
   const uint64_t id = job.key.id;
   EndJob(std::move(job_), std::move(status), std::move(outputs));
-  if (shared_.scheduler != nullptr) shared_.scheduler->Finished(id);
+  if (shared_.scheduler != nullptr) shared_.scheduler->Finished(id, is_prepared_);
 }
 
 void Lane::CopyIn(Job& job) {

@@ -72,13 +72,14 @@ class Lane {
   // From Begin to End.
   std::unique_ptr<Job> job_;
   int64_t start_ns_ = 0;
+  bool is_prepared_ = false;  // the row, for the job's problem
 };
 
 // A lane's own thread, which takes jobs from the device's queue.
 class LaneThread {
  public:
   // Both outlive it.
-  LaneThread(Scheduler* scheduler, Lane* lane);
+  LaneThread(Scheduler* scheduler, Lane* lane, LaneKind kind);
   // REQUIRES: the scheduler is closed. Returns when the queue is empty and the last job done.
   ~LaneThread() { thread_.join(); }
   LaneThread(const LaneThread&) = delete;

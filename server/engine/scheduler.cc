@@ -28,6 +28,11 @@ constexpr int64_t kLongNs = 100'000'000;
 
 bool MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
 
+// A job whose preparation was done while it waited goes where the others go.
+LaneKind LaneOf(const Job& job) {
+  return job.is_to_be_prepared && !job.is_prepared() ? LaneKind::kPreparing : LaneKind::kOrdinary;
+}
+
 // Inputs, then outputs.
 absl::InlinedVector<size_t, 3> StagingSizes(const Job& job) {
   absl::InlinedVector<size_t, 3> sizes;
@@ -69,7 +74,9 @@ Scheduler::~Scheduler() {
 
 int64_t Scheduler::WaitNs(int64_t work_ns) const {
   const int64_t now_ns = clock_();
-  for (const Running& running : running_) work_ns += std::max<int64_t>(0, running.end_ns - now_ns);
+  for (const Running& running : running_)
+    if (running.lane == LaneKind::kOrdinary)
+      work_ns += std::max<int64_t>(0, running.end_ns - now_ns);
   return work_ns / options_.lanes;
 }
 
@@ -205,6 +212,10 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
       return Full(*full, **job, false);
     }
     (*job)->submitted_ns = clock_();
+    (*job)->is_to_be_prepared = !(*job)->is_prepared() && !MayBeLong(**job);
+    const bool is_to_be_prepared = (*job)->is_to_be_prepared;
+    // What waits for the preparing lane keeps nobody from the others.
+    if (is_to_be_prepared) (*job)->load = DeviceLoad();
     waiting_.Push(std::move(*job));
     if (waiting_.load()[0] >= limits_.requests_max) was_full_.store(true);
     work_waits_.store(true, std::memory_order_release);
@@ -213,7 +224,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
       idle_since_ns_ = 0;
     }
     // A lane that spins takes the first job; whoever takes one calls the next.
-    if (!spinning_ || waiting_.load()[0] > 1) WakeOne();
+    if (is_to_be_prepared || !spinning_ || waiting_.load()[0] > 1) WakeOne();
     if (!watching_) watch_.Signal();
     watching_ = true;
   }
@@ -231,16 +242,27 @@ absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
   return !waiting_.HasJobsOf(job.key.connection);
 }
 
-void Scheduler::WakeOne() {
-  if (idle_.empty()) return;
-  IdleLane* const lane = idle_.back();
-  idle_.pop_back();
+void Scheduler::Wake(LaneKind kind) {
+  std::vector<IdleLane*>& idle = idle_[static_cast<size_t>(kind)];
+  if (idle.empty()) return;
+  IdleLane* const lane = idle.back();
+  idle.pop_back();
   lane->sleeps = false;
   lane->woken.Signal();
 }
 
+void Scheduler::WakeOne() {
+  Wake(LaneKind::kOrdinary);
+  if (waiting_.to_be_prepared() > 0) Wake(LaneKind::kPreparing);
+}
+
+void Scheduler::WakeAll() {
+  for (const LaneKind kind : {LaneKind::kOrdinary, LaneKind::kPreparing})
+    while (!idle_[static_cast<size_t>(kind)].empty()) Wake(kind);
+}
+
 void Scheduler::WakeAllIfOver() {
-  while (closed_ && waiting_.empty() && !idle_.empty()) WakeOne();
+  if (closed_ && waiting_.empty()) WakeAll();
 }
 
 // What stood behind a job for which there was no staging may be content with less.
@@ -256,8 +278,9 @@ std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
   return job;
 }
 
-std::unique_ptr<Job> Scheduler::Next() {
+std::unique_ptr<Job> Scheduler::Next(LaneKind kind) {
   IdleLane self;
+  self.kind = kind;
   absl::MutexLock lock(&mutex_);
   for (;;) {
     Found found = Look(&self);
@@ -277,14 +300,15 @@ Scheduler::Found Scheduler::TryNext(IdleLane* lane) {
 Scheduler::Found Scheduler::Look(IdleLane* lane) {
   if (std::exchange(lane->spins, false)) spinning_ = false;
   const bool first = !std::exchange(lane->has_looked, true);
-  Found found = {TakeNext()};
+  Found found = {TakeNext(lane->kind)};
   found.over = found.job == nullptr && closed_ && waiting_.empty();
   if (found.job != nullptr || found.over) return found;
-  if (first && !spinning_ && options_.spin_ns > 0 && waiting_.empty()) {
+  if (first && !spinning_ && options_.spin_ns > 0 && waiting_.empty() &&
+      lane->kind == LaneKind::kOrdinary) {
     lane->spins = spinning_ = true;
   } else {
     lane->sleeps = true;
-    idle_.push_back(lane);
+    idle_[static_cast<size_t>(lane->kind)].push_back(lane);
   }
   return found;
 }
@@ -293,31 +317,35 @@ Scheduler::Found Scheduler::Look(IdleLane* lane) {
 bool Scheduler::HoldsBackLong() const {
   const int64_t now_ns = clock_();
   const auto long_ones = std::count_if(running_.begin(), running_.end(), [&](const Running& job) {
-    return job.is_long || now_ns - job.start_ns > kLongNs;
+    return job.lane == LaneKind::kOrdinary && (job.is_long || now_ns - job.start_ns > kLongNs);
   });
   return options_.lanes > 1 && long_ones >= options_.lanes - 1;
 }
 
-bool Scheduler::HoldsBack(Job& job) const {
-  if (!MayBeLong(job) || !HoldsBackLong()) return false;
-  job.starved_since_ns = 0;  // not for want of staging
-  return true;
+bool Scheduler::HoldsBack(Job& job, LaneKind kind) const {
+  if (kind != LaneOf(job)) return true;
+  const bool waits_for_another = kind == LaneKind::kPreparing ? job.preparation->in_progress
+                                                              : MayBeLong(job) && HoldsBackLong();
+  if (waits_for_another) job.starved_since_ns = 0;
+  return waits_for_another;
 }
 
-std::unique_ptr<Job> Scheduler::TakeNext() {
+std::unique_ptr<Job> Scheduler::TakeNext(LaneKind kind) {
   const auto may_run = [this](Job& next) {
     if (TakeStaging(&next)) return true;
     if (next.starved_since_ns == 0) next.starved_since_ns = clock_();
     return false;
   };
-  const auto held_back = [this](Job& next)
-                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HoldsBack(next); };
+  const auto held_back = [this, kind](Job& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return HoldsBack(next, kind);
+  };
   std::unique_ptr<Job> job = waiting_.Pop(may_run, held_back);
   work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   if (job == nullptr) return nullptr;
   const int64_t now_ns = clock_();
   running_.push_back({job->key.id, job->key.connection, job->row, now_ns,
-                      now_ns + job->predicted_ns, MayBeLong(*job)});
+                      now_ns + job->predicted_ns, MayBeLong(*job), kind, job->preparation});
+  if (kind == LaneKind::kPreparing) job->preparation->in_progress = true;
   if (!waiting_.empty()) WakeOne();
   WakeAllIfOver();
   return job;
@@ -375,8 +403,9 @@ bool Scheduler::watches() const {
 }
 
 Scheduler::DisplacedJobs Scheduler::TakeStarved() {
-  const auto held_back = [this](Job& job)
-                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HoldsBack(job); };
+  const auto held_back = [this](Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return HoldsBack(job, LaneOf(job));
+  };
   const auto fits = [this](const Job& job) {
     return options_.staging->HasRoom(StagingSizes(job), job.key.connection);
   };
@@ -415,13 +444,20 @@ void Scheduler::Sleep(IdleLane* lane) {
   while (lane->sleeps) lane->woken.Wait(&mutex_);
 }
 
-void Scheduler::Finished(uint64_t id) {
+void Scheduler::Finished(uint64_t id, bool is_prepared) {
   absl::MutexLock lock(&mutex_);
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [id](const Running& running) { return running.id == id; });
   if (found == running_.end()) return;
   waiting_.Correct(found->connection, clock_() - found->end_ns);
+  const std::shared_ptr<Preparation> preparation = std::move(found->preparation);
+  const LaneKind lane = found->lane;
   running_.erase(found);
+  if (preparation == nullptr || preparation->done.load()) return;
+  if (lane == LaneKind::kPreparing) preparation->in_progress = false;
+  // Others may wait for the same; if it came to nothing, the next of them tries.
+  preparation->done.store(is_prepared);
+  if (!waiting_.empty()) WakeOne();
 }
 
 std::vector<Scheduler::Running> Scheduler::RunningJobs() const {
@@ -437,7 +473,7 @@ void Scheduler::Refuse() {
 void Scheduler::Close() {
   absl::MutexLock lock(&mutex_);
   refusing_ = closed_ = true;
-  while (!idle_.empty()) WakeOne();
+  WakeAll();
 }
 
 std::vector<std::unique_ptr<Job>> Scheduler::CloseAndTakeAll() {

@@ -33,9 +33,16 @@ struct QueueSnapshot {
   double oldest_age_seconds = 0;
 };
 
+// A device has lanes that run what is prepared, and one where rows may take their time to prepare
+// (Implementation::prepare), so that nobody but those who ask for the same waits for that.
+enum class LaneKind : uint8_t { kOrdinary, kPreparing };
+
+// Of each device for which the registry has implementations that prepare.
+inline constexpr int kPreparingLanes = 1;
+
 struct SchedulerOptions {
   QueueLimits limits;
-  int lanes = 1;  // how many jobs the device works on at once
+  int lanes = 1;  // ordinary ones: how many jobs the device works on at once
   // How long a lane that has no more to do looks for more before it sleeps, while work comes back
   // as fast as that; a fifth of it otherwise.
   int64_t spin_ns = 0;
@@ -78,11 +85,16 @@ class Scheduler {
   // there is no staging let others pass, and end with RESOURCE_EXHAUSTED after two seconds, whether
   // or not a lane is here to ask for them: see EndStarved. Of several lanes one is kept for short
   // work: jobs that may be long wait while all others have such.
-  std::unique_ptr<Job> Next();
+  //
+  // A job that is to be prepared is the preparing lane's, and others for the same problem wait
+  // until that is done. If it may be long by itself, it is prepared where it runs, on an ordinary
+  // lane.
+  std::unique_ptr<Job> Next(LaneKind kind = LaneKind::kOrdinary);
 
   // A lane that looks for a job, from its first look until one finds a job, or that there will be
   // none.
   struct IdleLane {
+    LaneKind kind = LaneKind::kOrdinary;
     bool has_looked = false;
     bool spins = false;   // is to look again when there is work, or when it has done so for long
     bool sleeps = false;  // is to look again when this has become false, which wakes it
@@ -107,8 +119,8 @@ class Scheduler {
   bool TakeStaging(Job* job) const;
   // Staging came back.
   void StagingReturned();
-  // A job from Next has left its lane.
-  void Finished(uint64_t id);
+  // A job from Next has left its lane. `is_prepared`: its row now is, for its problem.
+  void Finished(uint64_t id, bool is_prepared = false);
 
   // A job that a lane works on.
   struct Running {
@@ -118,6 +130,8 @@ class Scheduler {
     int64_t start_ns;
     int64_t end_ns;  // expected
     bool is_long;    // perhaps
+    LaneKind lane;
+    std::shared_ptr<Preparation> preparation;  // null: none
   };
   std::vector<Running> RunningJobs() const;
 
@@ -150,17 +164,21 @@ class Scheduler {
   std::string FullOfRequests(int64_t held) const;
   int64_t LimitOf(Resource resource) const;
   absl::Status CheckStaging(const Job& job) const;
-  std::unique_ptr<Job> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::unique_ptr<Job> TakeNext(LaneKind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether work that may be long must wait, so that a lane is left for what is not.
   bool HoldsBackLong() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool HoldsBack(Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a lane of this kind must leave the job, and not for want of staging.
+  bool HoldsBack(Job& job, LaneKind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Found Look(IdleLane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What the scheduler's own thread does.
   void Watch();
   DisplacedJobs TakeStarved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sleep(IdleLane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Wake(LaneKind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // One of each kind that may have something to do.
   void WakeOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends the lanes away when nothing will come any more.
   void WakeAllIfOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAfterRemoval() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -171,8 +189,8 @@ class Scheduler {
   const QueueLimits& limits_ = options_.limits;
   const Clock& clock_ = options_.clock;
   mutable absl::Mutex mutex_;
-  // The one that became idle last is woken first: its core's caches still know the work.
-  std::vector<IdleLane*> idle_ ABSL_GUARDED_BY(mutex_);
+  // By kind. The one that became idle last is woken first: its core's caches still know the work.
+  std::vector<IdleLane*> idle_[2] ABSL_GUARDED_BY(mutex_);
   // As many jobs were waiting as may, and nobody has found it otherwise since.
   mutable std::atomic<bool> was_full_{false};
   FairQueue waiting_ ABSL_GUARDED_BY(mutex_);

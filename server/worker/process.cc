@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/scheduler.h"
 #include "server/spawn.h"
 
 namespace warpcall::worker {
@@ -72,7 +73,8 @@ absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging) 
   RETURN_IF_ERROR(descriptors.AddFile(staging));
   descriptors.server.push_back(memfd_create("warpcall-mail", MFD_CLOEXEC));
   RETURN_IF_ERROR(descriptors.AddFile(descriptors.server.back()));
-  for (int i = 0; i < options.lanes; ++i) RETURN_IF_ERROR(descriptors.AddSockets());
+  for (int i = 0; i < options.lanes + kPreparingLanes; ++i)
+    RETURN_IF_ERROR(descriptors.AddSockets());
   std::vector<std::string> arguments = {absl::StrCat("--worker_device=", options.device),
                                         absl::StrCat("--lanes_per_device=", options.lanes)};
   if (options.fault_injection) arguments.push_back("--test_fault_injection");
@@ -91,7 +93,7 @@ absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging) 
 absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& options) {
   return RemoteDevice::Create(
       {.start = [options](int staging) { return SpawnWorker(options, staging); },
-       .lanes = options.lanes,
+       .lanes = options.lanes + kPreparingLanes,
        .spin_places = SpinPlacesFor(UsableCores(), options.devices),
        .clock = options.clock});
 }
@@ -101,7 +103,7 @@ Ends InheritedEnds(int lanes) {
             .staging = kInheritedFirst + 1,
             .mail = kInheritedFirst + 2,
             .lanes = {}};
-  for (int i = 0; i < lanes; ++i) ends.lanes.push_back(kInheritedFirst + 3 + i);
+  for (int i = 0; i < lanes + kPreparingLanes; ++i) ends.lanes.push_back(kInheritedFirst + 3 + i);
   return ends;
 }
 

@@ -14,7 +14,7 @@ namespace warpcall::worker {
 
 struct WorkerOptions {
   std::string device;  // "cuda:1"
-  int lanes = 1;
+  int lanes = 1;  // ordinary ones: see LaneKind
   int devices = 1;  // of this server, that have workers
   bool fault_injection = false;
   Clock clock = MonotonicNs;
@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& o
 // The process alone, and the server's ends of what joins it: see RemoteOptions::start.
 absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging);
 
-// In the worker: what StartWorker left under fixed numbers.
+// In the worker: what StartWorker left under fixed numbers, for so many ordinary lanes.
 Ends InheritedEnds(int lanes);
 
 }  // namespace warpcall::worker

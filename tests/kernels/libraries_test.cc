@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/lru_cache.h"
+#include "kernels/common/lru_cache.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"

@@ -207,6 +207,22 @@ TEST_F(StarvingTest, TheTwoSecondsBeginWhenThereIsNoStaging) {
   EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(StarvingTest, WhatIsToBePreparedStarvesToo) {
+  Submit(MakeLarge(1, 8 * 4096));
+  const std::unique_ptr<Job> running = scheduler_.Next();
+  std::unique_ptr<Job> job = MakeLarge(2, 4096);
+  job->preparation = std::make_shared<Preparation>();
+  const auto ending = EndingOf(job.get());
+  Submit(std::move(job));
+  Pass(kSecond);
+  Scheduler::IdleLane ordinary;  // for which it is not
+  EXPECT_EQ(scheduler_.TryNext(&ordinary).job, nullptr);
+  Pass(kSecond);
+  EXPECT_TRUE(ending->ok()) << *ending;
+  Pass(Scheduler::kStarvedCheckPeriodNs);
+  EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(StarvingTest, AThreadOfTheSchedulersOwnEndsWhatStarves) {
   std::atomic<int64_t> looks{0};  // half a second passes between any two
   Scheduler scheduler({.limits = {10, 1000},

@@ -56,7 +56,8 @@ void Simulation::Create() {
       engine_->SetRate(row, {.fixed_ns = 0, .bytes_per_ns = 1, .flops_per_ns = 1});
   for (int i = 0; i < count; ++i) {
     parts_.push_back(engine_->parts(i));
-    for (Lane* const lane : parts_.back().lanes) lanes_.push_back({.lane = lane, .device = i});
+    for (Lane* const lane : parts_.back().lanes) lanes_.emplace_back(lane, i, LaneKind::kOrdinary);
+    lanes_.emplace_back(parts_.back().preparing_lane, i, LaneKind::kPreparing);
   }
   Say(count, " devices of ", options_.lanes_per_device, " lanes and ", options_.staging_bytes,
       " bytes of staging, queues of ", options_.queue.requests_max, " requests, ",
@@ -153,14 +154,20 @@ Request* Simulation::Any(const std::function<bool(const Request&)>& of) {
 
 void Simulation::Compare() {
   for (size_t i = 0; i < parts_.size(); ++i) {
-    bool sleeps = false;
-    bool seeks = false;
-    for (const SteppedLane& at : lanes_) {
-      if (at.device != static_cast<int>(i) || at.step != SteppedLane::Step::kSeek) continue;
-      (at.idle->sleeps ? sleeps : seeks) = true;
+    oracle_.Compare(static_cast<int>(i), parts_[i]);
+    for (const LaneKind kind : {LaneKind::kOrdinary, LaneKind::kPreparing}) {
+      bool sleeps = false;
+      bool seeks = false;
+      for (const SteppedLane& at : lanes_) {
+        if (at.device != static_cast<int>(i) || at.kind != kind ||
+            at.step != SteppedLane::Step::kSeek)
+          continue;
+        (at.idle->sleeps ? sleeps : seeks) = true;
+      }
+      if (sleeps && !seeks)
+        oracle_.NothingToDo(static_cast<int>(i), kind, *parts_[i].staging,
+                            watched_ == static_cast<int>(i));
     }
-    oracle_.Compare(static_cast<int>(i), parts_[i], sleeps && !seeks,
-                    watched_ == static_cast<int>(i));
   }
   watched_ = -1;
 }
@@ -179,7 +186,7 @@ void Simulation::Finish() {
   }
   const auto is_over = [](const SteppedLane& at) { return at.step == SteppedLane::Step::kOver; };
   const auto has_ended = [](const auto& request) {
-    return !request->in_lane && request->state >= State::kEnded;
+    return !request->lane.has_value() && request->state >= State::kEnded;
   };
   while (oracle_.failure().empty()) {
     ++outcome_.events;

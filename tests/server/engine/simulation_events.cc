@@ -29,6 +29,12 @@ void Simulation::Draw(Request* request) {
   };
   request->input_bytes = bytes();
   request->output_bytes = bytes();
+  // Of the same size as one before, so that both are prepared for the same.
+  const Request* const alike =
+      random_.OneIn(2) ? Any([](const Request&) { return true; }) : nullptr;
+  if (alike == nullptr) return;
+  request->input_bytes = alike->input_bytes;
+  request->output_bytes = alike->output_bytes;
 }
 
 void Simulation::Submit() {
@@ -49,6 +55,9 @@ void Simulation::Submit() {
     job->device = request->device = choice->device;
     job->load = std::move(choice->load);
   }
+  if (job->row->implementation.prepare != nullptr)
+    request->to_prepare = {devices_[request->device].restarts, request->input_bytes,
+                           request->output_bytes};
   const Oracle::Before before = oracle_.BeforeSubmit(*request);
   request->job = job.get();
   requests_.push_back(std::move(owned));
@@ -95,7 +104,7 @@ std::unique_ptr<Job> Simulation::MakeJob(Request* request) {
     if (request->state == State::kWaits) {
       request->begun_ns = now_ns_;
       Say("  request ", request->key.id, " is carried by its caller");
-      oracle_.Taken(request, true, *parts_[static_cast<size_t>(request->device)].staging);
+      oracle_.Taken(request, std::nullopt, *parts_[static_cast<size_t>(request->device)].staging);
       running_ = request;
     }
     oracle_.InputsCopied(*request);
@@ -122,6 +131,18 @@ void Simulation::Ended(Request* request, const absl::Status& status, StagingBuff
   // Whether the next of several that make room must do so, the oracle knows as long as nobody comes
   // in between.
   if (ender_ != Ender::kSubmit || newcomer_ == request) Interleave();
+}
+
+absl::Status Simulation::Prepare() {
+  Request* const request = running_;
+  oracle_.Prepares(*request);
+  if (oracle_.IsPrepared(*request)) return absl::OkStatus();
+  Say("  request ", request->key.id, " is prepared");
+  now_ns_ += random_.Of<int64_t>({0, kMillisecond, 200 * kMillisecond});
+  Interleave();
+  request->preparing_failed = random_.OneIn(4);
+  return request->preparing_failed ? absl::InternalError("it cannot be prepared")
+                                   : absl::OkStatus();
 }
 
 void Simulation::Launch(const Operands& operands, const LaunchContext& context) {
@@ -199,15 +220,16 @@ void Simulation::Step(SteppedLane* at) {
       at->step = at->status.ok() ? SteppedLane::Step::kRun : SteppedLane::Step::kEnd;
       return;
     case SteppedLane::Step::kRun:
-      Say("a lane runs request ", request->key.id);
+      Say(at->Name(), " runs request ", request->key.id);
       running_ = request;
       request->device_failed = devices_[at->device].broken;
       at->status = at->lane->Run();
       at->step = SteppedLane::Step::kEnd;
       return;
     case SteppedLane::Step::kEnd:
-      Say("a lane ends request ", request->key.id);
+      Say(at->Name(), " ends request ", request->key.id);
       at->lane->End(std::move(at->status));
+      if (request->launched && !request->device_failed) oracle_.Prepared(*request);
       oracle_.Left(request);
       at->request = nullptr;
       at->step = SteppedLane::Step::kSeek;
@@ -221,16 +243,17 @@ void Simulation::Seek(SteppedLane* at) {
   Engine::Parts& parts = parts_[static_cast<size_t>(at->device)];
   Scheduler::Found found = parts.scheduler->TryNext(at->idle.get());
   if (found.job == nullptr) {
-    Say("a lane of device ", at->device, found.over ? " is over" : " finds nothing");
+    Say(at->kind == LaneKind::kPreparing ? "the preparing lane" : "a lane", " of device ",
+        at->device, found.over ? " is over" : " finds nothing");
     if (found.over) at->step = SteppedLane::Step::kOver;
     return;
   }
-  at->idle = std::make_unique<Scheduler::IdleLane>();
+  at->Rest();
   at->request = requests_[found.job->key.id - 1].get();
   at->job = std::move(found.job);
   at->step = SteppedLane::Step::kBegin;
-  Say("a lane of device ", at->device, " takes request ", at->request->key.id);
-  oracle_.Taken(at->request, false, *parts.staging);
+  Say(at->Name(), " of device ", at->device, " takes request ", at->request->key.id);
+  oracle_.Taken(at->request, at->kind, *parts.staging);
 }
 
 bool Simulation::EndStarved(bool only_when_due) {
@@ -274,6 +297,7 @@ void Simulation::BreakOrMend() {
   if (device.broken) {
     Say("device ", i, " is back");
     device.broken = false;
+    ++device.restarts;
     return;
   }
   device.broken = true;
@@ -297,7 +321,7 @@ void Simulation::EndAll() {
   int64_t running = 0;
   for (const auto& request : requests_) {
     waiting += request->state == State::kWaits ? 1 : 0;
-    running += request->in_lane ? 1 : 0;
+    running += request->lane.has_value() ? 1 : 0;
   }
   Engine::Unfinished left;
   const int events = outcome_.events;

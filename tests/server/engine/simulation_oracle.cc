@@ -10,8 +10,6 @@ namespace warpcall::testing {
 namespace {
 
 // The engine's own, by their meaning: were one of them to change, so would what clients see.
-constexpr int64_t kTurnNs = 1'000'000;
-constexpr int64_t kLongNs = 100'000'000;
 constexpr int64_t kStarvedNs = 2'000'000'000;
 constexpr size_t kRequests = static_cast<size_t>(Resource::kRequests);
 constexpr size_t kBytes = static_cast<size_t>(Resource::kBytes);
@@ -20,13 +18,6 @@ constexpr size_t kWork = static_cast<size_t>(Resource::kWorkNs);
 size_t Pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
-// Of the jobs of one connection.
-std::pair<int64_t, uint64_t> OrderOf(const Request& request) {
-  return {request.key.deadline_ns, request.key.id};
-}
-
-bool MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
 
 }  // namespace
 
@@ -68,44 +59,10 @@ bool Oracle::MayHave(const Request& request) const {
   return wanted <= free && (held == 0 || held + wanted <= free - wanted);
 }
 
-bool Oracle::LongOnesWait(int device, bool as_it_turned_out) const {
-  const auto long_ones =
-      std::count_if(requests_.begin(), requests_.end(), [&](const auto& request) {
-        return request->in_lane && request->device == device &&
-               (request->may_be_long ||
-                (as_it_turned_out && now_ns_ - request->taken_ns > kLongNs));
-      });
-  return options_.lanes_per_device > 1 && long_ones >= options_.lanes_per_device - 1;
-}
-
-const Request* Oracle::NextOf(int device, uint64_t connection, bool as_it_turned_out) const {
-  const bool long_ones_wait = LongOnesWait(device, as_it_turned_out);
-  const Request* next = nullptr;
-  for (const auto& request : requests_) {
-    if (request->state != Request::State::kWaits || request->device != device ||
-        request->key.connection != connection)
-      continue;
-    if (long_ones_wait && MayBeLong(*request->job)) continue;
-    if (next == nullptr || OrderOf(*request) < OrderOf(*next)) next = request.get();
-  }
-  return next;
-}
-
-const Request* Oracle::NextThatMayRun(int device, uint64_t connection, const StagingPool& staging,
-                                      bool as_it_turned_out) const {
-  const Request* const next = NextOf(device, connection, as_it_turned_out);
-  if (next == nullptr) return nullptr;
-  // The pool is asked only whether what is free lies together.
-  constexpr uint64_t kHoldsNothing = kConnectionsMax;
-  return MayHave(*next) && staging.HasRoom({next->input_bytes, next->output_bytes}, kHoldsNothing)
-             ? next
-             : nullptr;
-}
-
 int64_t Oracle::RunningNs(int device) const {
   int64_t ns = 0;
   for (const auto& request : requests_)
-    if (request->in_lane && request->device == device)
+    if (request->lane == LaneKind::kOrdinary && request->device == device)
       ns += std::max<int64_t>(0, request->taken_ns + request->predicted_ns - now_ns_);
   return ns;
 }
@@ -260,19 +217,20 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
   if (depth_ == 0 && !told.empty()) CheckTold(request, status, told, pushback_ms);
 }
 
-void Oracle::Taken(Request* request, bool by_caller, const StagingPool& staging) {
+void Oracle::Taken(Request* request, std::optional<LaneKind> lane, const StagingPool& staging) {
   Expect(MayHave(*request), *request, "got more than its connection's share of staging");
   request->predicted_ns = request->job->predicted_ns;
   request->may_be_long = MayBeLong(*request->job);
   request->taken_ns = now_ns_;
-  if (!by_caller) {
-    Expect(!request->may_be_long || !LongOnesWait(request->device), *request,
-           "took the lane that is kept for short work");
-    Expect(depth_ > 0 || NextOf(request->device, request->key.connection, true) == request,
+  if (lane.has_value()) {
+    Expect(*lane == LaneOf(*request), *request, "has a lane of the wrong kind");
+    Expect(!HeldBack(*request, true), *request,
+           "took the lane that is kept for short work, or prepares what another does");
+    Expect(depth_ > 0 || NextOf({request->device, request->key.connection, *lane}, true) == request,
            *request, "passed another of its connection");
-    if (depth_ == 0) CheckTurn(*request, staging);
+    if (depth_ == 0) CheckTurn(*request, *lane, staging);
     accounts_[request->device][request->key.connection].had_ns += request->predicted_ns;
-    request->in_lane = true;
+    request->lane = lane;
   } else {
     const Load own = Waiting(request->device, static_cast<int64_t>(request->key.connection));
     Expect(depth_ > 0 || own[kRequests] == 1, *request,
@@ -281,30 +239,8 @@ void Oracle::Taken(Request* request, bool by_caller, const StagingPool& staging)
   request->state = Request::State::kHasLane;
 }
 
-void Oracle::CheckTurn(const Request& request, const StagingPool& staging) {
-  Account* const accounts = accounts_[request.device];
-  const uint64_t own = request.key.connection;
-  Account& taker = accounts[own];
-  taker.longest_ns = std::max(taker.longest_ns, request.predicted_ns);
-  std::fill(std::begin(taker.passed_by_ns), std::end(taker.passed_by_ns), 0);
-  for (uint64_t other = 0; other < kConnectionsMax; ++other) {
-    if (other == own) continue;
-    Account& waiting = accounts[other];
-    if (NextThatMayRun(request.device, other, staging) == nullptr) {
-      waiting.passed_by_ns[own] = 0;
-      continue;
-    }
-    waiting.passed_by_ns[own] += request.predicted_ns;
-    const int64_t bound_ns = kTurnNs + taker.longest_ns + waiting.had_ns + taker.not_taken_ns;
-    if (waiting.passed_by_ns[own] > bound_ns)
-      Fail(absl::StrCat("connection ", other, " starves: connection ", own, " was given ",
-                        waiting.passed_by_ns[own], " ns while its next job might have run; the ",
-                        "bound is ", bound_ns));
-  }
-}
-
 void Oracle::Left(Request* request) {
-  request->in_lane = false;
+  request->lane = std::nullopt;
   Account& account = accounts_[request->device][request->key.connection];
   const int64_t longer_ns = now_ns_ - request->taken_ns - request->predicted_ns;
   (longer_ns > 0 ? account.had_ns : account.not_taken_ns) += std::abs(longer_ns);
@@ -331,8 +267,9 @@ void Oracle::Looked(const Request& request, bool is_set) {
 
 void Oracle::LooksForStarving(int device, const StagingPool& staging) {
   for (uint64_t connection = 0; connection < kConnectionsMax; ++connection)
-    starves_[device][connection] = NextOf(device, connection, true) != nullptr &&
-                                   NextThatMayRun(device, connection, staging) == nullptr;
+    starves_[device][connection] =
+        NextOf({device, connection, std::nullopt}, true) != nullptr &&
+        NextThatMayRun({device, connection, std::nullopt}, staging) == nullptr;
 }
 
 void Oracle::Ended(const Request& request, const absl::Status& status, Ender ender,
@@ -415,6 +352,9 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
       if (!request.device_failed) reason = RejectReason::kDraining;
       right = request.device_failed || (drain_over_ && request.saw_stop);
       break;
+    case absl::StatusCode::kInternal:
+      right = request.preparing_failed;
+      break;
     case absl::StatusCode::kResourceExhausted:
       reason = RejectReason::kRunTime;
       right = request.saw_stop && now_ns_ - request.begun_ns >= options_.run_ns_max;
@@ -429,7 +369,7 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
          absl::StrCat("ended in its lane with ", status.ToString(), ", ", RejectReasonName(told)));
 }
 
-void Oracle::Compare(int device, const Engine::Parts& parts, bool lane_sleeps, bool watched) {
+void Oracle::Compare(int device, const Engine::Parts& parts) {
   const Load load = Waiting(device);
   const QueueSnapshot queue = parts.scheduler->Snapshot();
   int64_t oldest_ns = now_ns_;
@@ -450,10 +390,6 @@ void Oracle::Compare(int device, const Engine::Parts& parts, bool lane_sleeps, b
   if (const size_t staged = Staged(device); parts.staging->used_bytes() != staged)
     Fail(absl::StrCat(parts.staging->used_bytes(), " bytes of staging are in use of device ",
                       device, "; requests and answers have ", staged));
-  for (uint64_t connection = 0; lane_sleeps && connection < kConnectionsMax; ++connection)
-    if (const Request* next = NextThatMayRun(device, connection, *parts.staging, watched);
-        next != nullptr && NextThatMayRun(device, connection, *parts.staging) != nullptr)
-      Expect(false, *next, "may run, a lane sleeps, and none is called");
 }
 
 void Oracle::AllOver(int64_t devices_lost, bool every_device_is_lost) {

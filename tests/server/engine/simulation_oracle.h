@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,8 @@ struct Request {
   size_t input_bytes = 0;
   size_t output_bytes = 0;
   int64_t run_ns = 0;  // what it takes the device
+  // What its row prepares for, if it does: the device's restarts, bytes in and out.
+  std::optional<std::tuple<int64_t, size_t, size_t>> to_prepare;
   std::atomic<bool> cancelled{false};
   RequestTrace trace;
 
@@ -38,8 +42,10 @@ struct Request {
   bool is_unwanted = false;  // when it was begun
   int64_t predicted_ns = 0;  // set when it is taken, as the next one
   bool may_be_long = false;
-  bool in_lane = false;  // of the device's own; until the lane has said that it is not
+  // A lane of the device's own; until that has said that it is done with it.
+  std::optional<LaneKind> lane;
   bool copied = false;
+  bool preparing_failed = false;
   bool launched = false;
   bool saw_stop = false;       // its kernel did
   bool device_failed = false;  // under it
@@ -90,12 +96,17 @@ class Oracle {
                  const Job* job);
   // What CheckRoomFor said to a connection.
   void AskedForRoom(uint64_t connection, int devices, const absl::Status& room);
-  // A lane, or the thread that brought it, has the job, and its staging.
-  void Taken(Request* request, bool by_caller, const StagingPool& staging);
+  // A lane, or the thread that brought it (no `lane`), has the job, and its staging.
+  void Taken(Request* request, std::optional<LaneKind> lane, const StagingPool& staging);
   // The lane has said that it is done with it.
   void Left(Request* request);
   void InputsCopied(const Request& request);
   void Begun(const Request& request, const absl::Status& status);
+  // Its row is asked to prepare.
+  void Prepares(const Request& request);
+  // It has run, so that others need not be prepared for the same.
+  void Prepared(const Request& request);
+  bool IsPrepared(const Request& request) const;
   // The kernel looks at its flag.
   void Looked(const Request& request, bool is_set);
   // EndStarved is about to be called.
@@ -103,10 +114,12 @@ class Oracle {
   // Called before the request's state changes. `newcomer`: for which it makes room.
   void Ended(const Request& request, const absl::Status& status, Ender ender,
              const Request* newcomer);
-  // Between steps: what engine and oracle count is the same, and work that may run is not left
-  // lying. `lane_sleeps`: one does, and none seeks. `watched`: EndStarved was the last step, so
-  // that a running job which has turned out to be long counts as such.
-  void Compare(int device, const Engine::Parts& parts, bool lane_sleeps, bool watched);
+  // Between steps: what engine and oracle count is the same.
+  void Compare(int device, const Engine::Parts& parts);
+  // A lane of this kind sleeps, and none seeks: no work that may run is left lying. `watched`:
+  // EndStarved was the last step, so that a running job which has turned out to be long counts as
+  // such.
+  void NothingToDo(int device, LaneKind kind, const StagingPool& staging, bool watched);
   void AllOver(int64_t devices_lost, bool every_device_is_lost);
 
   void Fail(absl::string_view what);
@@ -118,7 +131,8 @@ class Oracle {
     int64_t had_ns = 0;        // the larger of predicted and taken, of every job
     int64_t not_taken_ns = 0;  // predicted, but not taken
     int64_t longest_ns = 0;
-    int64_t passed_by_ns[kConnectionsMax] = {};  // given to others since it might have been next
+    // By kind of lane: given to others since it might have been next.
+    int64_t passed_by_ns[2][kConnectionsMax] = {};
   };
 
   Load Waiting(int device, int64_t connection = -1) const;
@@ -135,14 +149,26 @@ class Oracle {
   size_t Staged(int device, int64_t connection = -1) const;
   // Whether the request's connection has a right to the staging that it takes.
   bool MayHave(const Request& request) const;
-  // The connection's next job of those that are not held back; null: none.
-  const Request* NextOf(int device, uint64_t connection, bool as_it_turned_out) const;
+  // Whose jobs are asked for: by device, connection and, unless all are meant, kind of lane.
+  struct Of {
+    int device;
+    uint64_t connection;
+    std::optional<LaneKind> lane;
+  };
+  static bool MayBeLong(const Job& job);
+  // Of the jobs of one connection.
+  static std::pair<int64_t, uint64_t> OrderOf(const Request& request);
+  LaneKind LaneOf(const Request& waiting) const;
+  // Whether it waits for others on the lanes of its kind.
+  bool HeldBack(const Request& waiting, bool as_it_turned_out) const;
+  // The first job of those that are not held back; null: none.
+  const Request* NextOf(const Of& of, bool as_it_turned_out) const;
   // The same if there is staging for it.
-  const Request* NextThatMayRun(int device, uint64_t connection, const StagingPool& staging,
+  const Request* NextThatMayRun(const Of& of, const StagingPool& staging,
                                 bool as_it_turned_out = true) const;
   // One lane is kept for short work.
   bool LongOnesWait(int device, bool as_it_turned_out = true) const;
-  void CheckTurn(const Request& request, const StagingPool& staging);
+  void CheckTurn(const Request& request, LaneKind lane, const StagingPool& staging);
   void CheckRefusal(const Request& request, const Before& before, const absl::Status& status,
                     const Job& job);
   void CheckEndOfWaiting(const Request& request, const absl::Status& status, Ender ender,
@@ -158,6 +184,7 @@ class Oracle {
   bool closing_ = false;
   bool closed_ = false;
   bool drain_over_ = false;
+  std::set<std::pair<int, std::tuple<int64_t, size_t, size_t>>> prepared_;  // by device
   bool starves_[kDevicesMax][kConnectionsMax] = {};  // when EndStarved was last called
   Account accounts_[kDevicesMax][kConnectionsMax];
   std::string failure_;

@@ -11,6 +11,10 @@ absl::Status LaunchSimulated(const Problem&, const Operands& operands,
   return absl::OkStatus();
 }
 
+absl::Status PrepareSimulated(const Problem&, const Operands&, LaunchContext*) {
+  return current->Prepare();
+}
+
 }  // namespace
 
 void Simulation::LaunchHere() { current = this; }
@@ -30,11 +34,16 @@ const Registry& SimulatedRows() {
       return Implementation{name,    family,          kind,   "", {DataType::kFloat32}, SupportsAll,
                             nullptr, LaunchSimulated, nullptr};
     };
+    const auto prepared = [&row](const char* name, Family family, DeviceKind kind) {
+      Implementation prepares = row(name, family, kind);
+      prepares.prepare = PrepareSimulated;
+      return prepares;
+    };
     auto* const created = new Registry;
     created->Add(op, {row("rated", Family::kCpu, DeviceKind::kCpu),
-                      row("guessed", Family::kCpu, DeviceKind::kCpu),
+                      prepared("guessed", Family::kCpu, DeviceKind::kCpu),
                       row("rated_cuda", Family::kCuda, DeviceKind::kCuda),
-                      row("guessed_cuda", Family::kCuda, DeviceKind::kCuda)});
+                      prepared("guessed_cuda", Family::kCuda, DeviceKind::kCuda)});
     return created;
   }();
   return *registry;

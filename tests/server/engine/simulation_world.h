@@ -49,6 +49,7 @@ class SimulatedDevice final : public FakeDevice {
     Control control;
     bool broken = false;
     bool is_lost = false;
+    int64_t restarts = 0;
     std::function<void()> on_lost;
   };
   SimulatedDevice(State* state, std::string name, DeviceKind kind)
@@ -61,6 +62,7 @@ class SimulatedDevice final : public FakeDevice {
   const DeviceProperties& properties() const override { return properties_; }
   bool healthy() const override { return !state_->broken; }
   bool lost() const override { return state_->is_lost; }
+  int64_t restarts() const override { return state_->restarts; }
   void OnLost(std::function<void()> on_lost) override { state_->on_lost = std::move(on_lost); }
 
  private:
@@ -68,7 +70,7 @@ class SimulatedDevice final : public FakeDevice {
   DeviceProperties properties_;
 };
 
-// One op with two rows for each kind of device, the first of which may have a rate.
+// One op with two rows for each kind of device: the first may have a rate, the second prepares.
 const Registry& SimulatedRows();
 
 // One schedule.
@@ -78,16 +80,30 @@ class Simulation {
 
   Outcome Run();
 
-  // Called by the row.
+  // Called by the rows.
+  absl::Status Prepare();
   void Launch(const Operands& operands, const LaunchContext& context);
 
  private:
   // A lane between its steps.
   struct SteppedLane {
     enum class Step : uint8_t { kSeek, kBegin, kRun, kEnd, kOver };
+    SteppedLane(Lane* stepped, int of, LaneKind is) : lane(stepped), device(of), kind(is) {
+      Rest();
+    }
+    void Rest() {
+      idle = std::make_unique<Scheduler::IdleLane>();
+      idle->kind = kind;
+    }
+
+    const char* Name() const {
+      return kind == LaneKind::kPreparing ? "the preparing lane" : "a lane";
+    }
+
     Lane* lane;
     int device;
-    std::unique_ptr<Scheduler::IdleLane> idle = std::make_unique<Scheduler::IdleLane>();
+    LaneKind kind;
+    std::unique_ptr<Scheduler::IdleLane> idle;
     Step step = Step::kSeek;
     std::unique_ptr<Job> job = nullptr;
     Request* request = nullptr;

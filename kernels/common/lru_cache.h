@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace warpcall::cuda {
+namespace warpcall {
 
 // Key is hashable by absl::Hash; Value is cheap to copy. Not thread-safe.
 template <typename Key, typename Value>
@@ -53,4 +53,4 @@ class LruCache {
   absl::flat_hash_map<Key, typename Entries::iterator> index_;
 };
 
-}  // namespace warpcall::cuda
+}  // namespace warpcall

@@ -1,0 +1,16 @@
+#include "server/engine/preparations.h"
+
+namespace warpcall {
+
+std::shared_ptr<Preparation> Preparations::Of(const Row& row, const Problem& problem,
+                                              int64_t restarts) {
+  if (row.implementation.prepare == nullptr) return nullptr;
+  const Key key = {row.id, restarts, problem};
+  absl::MutexLock lock(&mutex_);
+  if (const std::shared_ptr<Preparation>* const known = known_.Find(key)) return *known;
+  auto preparation = std::make_shared<Preparation>();
+  known_.Insert(key, preparation);
+  return preparation;
+}
+
+}  // namespace warpcall

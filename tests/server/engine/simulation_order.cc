@@ -1,0 +1,117 @@
+// Who of those that wait is next, and on which lane.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/engine/simulation_oracle.h"
+
+namespace warpcall::testing {
+namespace {
+
+// The engine's own, as in simulation_oracle.cc.
+constexpr int64_t kTurnNs = 1'000'000;
+constexpr int64_t kLongNs = 100'000'000;
+
+}  // namespace
+
+bool Oracle::MayBeLong(const Job& job) { return job.predicted_ns_at_most > kLongNs; }
+
+std::pair<int64_t, uint64_t> Oracle::OrderOf(const Request& request) {
+  return {request.key.deadline_ns, request.key.id};
+}
+
+bool Oracle::LongOnesWait(int device, bool as_it_turned_out) const {
+  const auto long_ones =
+      std::count_if(requests_.begin(), requests_.end(), [&](const auto& request) {
+        return request->lane == LaneKind::kOrdinary && request->device == device &&
+               (request->may_be_long ||
+                (as_it_turned_out && now_ns_ - request->taken_ns > kLongNs));
+      });
+  return options_.lanes_per_device > 1 && long_ones >= options_.lanes_per_device - 1;
+}
+
+bool Oracle::IsPrepared(const Request& request) const {
+  return !request.to_prepare.has_value() ||
+         prepared_.count({request.device, *request.to_prepare}) != 0;
+}
+
+LaneKind Oracle::LaneOf(const Request& waiting) const {
+  return IsPrepared(waiting) || MayBeLong(*waiting.job) ? LaneKind::kOrdinary
+                                                        : LaneKind::kPreparing;
+}
+
+bool Oracle::HeldBack(const Request& waiting, bool as_it_turned_out) const {
+  if (LaneOf(waiting) == LaneKind::kOrdinary)
+    return MayBeLong(*waiting.job) && LongOnesWait(waiting.device, as_it_turned_out);
+  return std::any_of(requests_.begin(), requests_.end(), [&](const auto& other) {
+    return other->lane == LaneKind::kPreparing && other->device == waiting.device &&
+           other->to_prepare == waiting.to_prepare;
+  });
+}
+
+const Request* Oracle::NextOf(const Of& of, bool as_it_turned_out) const {
+  const Request* next = nullptr;
+  for (const auto& request : requests_) {
+    if (request->state != Request::State::kWaits || request->device != of.device ||
+        request->key.connection != of.connection)
+      continue;
+    if (of.lane.has_value() && LaneOf(*request) != *of.lane) continue;
+    if (HeldBack(*request, as_it_turned_out)) continue;
+    if (next == nullptr || OrderOf(*request) < OrderOf(*next)) next = request.get();
+  }
+  return next;
+}
+
+const Request* Oracle::NextThatMayRun(const Of& of, const StagingPool& staging,
+                                      bool as_it_turned_out) const {
+  const Request* const next = NextOf(of, as_it_turned_out);
+  if (next == nullptr) return nullptr;
+  // The pool is asked only whether what is free lies together.
+  constexpr uint64_t kHoldsNothing = kConnectionsMax;
+  return MayHave(*next) && staging.HasRoom({next->input_bytes, next->output_bytes}, kHoldsNothing)
+             ? next
+             : nullptr;
+}
+
+void Oracle::CheckTurn(const Request& request, LaneKind lane, const StagingPool& staging) {
+  Account* const accounts = accounts_[request.device];
+  const auto kind = static_cast<size_t>(lane);
+  const uint64_t own = request.key.connection;
+  Account& taker = accounts[own];
+  taker.longest_ns = std::max(taker.longest_ns, request.predicted_ns);
+  std::fill(std::begin(taker.passed_by_ns[kind]), std::end(taker.passed_by_ns[kind]), 0);
+  for (uint64_t other = 0; other < kConnectionsMax; ++other) {
+    if (other == own) continue;
+    Account& waiting = accounts[other];
+    int64_t& passed_by_ns = waiting.passed_by_ns[kind][own];
+    if (NextThatMayRun({request.device, other, lane}, staging) == nullptr) {
+      passed_by_ns = 0;
+      continue;
+    }
+    passed_by_ns += request.predicted_ns;
+    const int64_t bound_ns = kTurnNs + taker.longest_ns + waiting.had_ns + taker.not_taken_ns;
+    if (passed_by_ns > bound_ns)
+      Fail(absl::StrCat("connection ", other, " starves: connection ", own, " was given ",
+                        passed_by_ns, " ns while its next job might have run; the bound is ",
+                        bound_ns));
+  }
+}
+
+void Oracle::Prepares(const Request& request) {
+  Expect(IsPrepared(request) || request.may_be_long || request.lane == LaneKind::kPreparing,
+         request, "is prepared on a lane that others wait for");
+}
+
+void Oracle::Prepared(const Request& request) {
+  if (request.to_prepare.has_value()) prepared_.insert({request.device, *request.to_prepare});
+}
+
+void Oracle::NothingToDo(int device, LaneKind kind, const StagingPool& staging, bool watched) {
+  for (uint64_t connection = 0; connection < kConnectionsMax; ++connection)
+    if (const Request* next = NextThatMayRun({device, connection, kind}, staging, watched);
+        next != nullptr && NextThatMayRun({device, connection, kind}, staging) != nullptr)
+      Expect(false, *next,
+             kind == LaneKind::kPreparing ? "may run, the preparing lane sleeps, and is not called"
+                                          : "may run, a lane sleeps, and none is called");
+}
+
+}  // namespace warpcall::testing
