@@ -73,6 +73,23 @@ bool GoToSleep(MailSignal* signal, uint32_t messages) {
   return signal->messages.load() != messages || signal->reader_sleeps.exchange(0) == 0;
 }
 
+namespace {
+
+// A bell, or why none comes any more.
+absl::Status AwaitBell(const MailWait& wait) {
+  char bell;
+  for (;;) {
+    absl::Status rung = ReceiveBytes(wait.socket, &bell, sizeof(bell));
+    if (!absl::IsDeadlineExceeded(rung)) return rung;
+    if (wait.watch != nullptr && wait.watch->MustEnd())
+      return absl::DeadlineExceededError("the worker process was ended: it did not answer in time");
+  }
+}
+
+}  // namespace
+
+// A reader that is awake may have the last message, and be asleep for the next, before its writer
+// comes to look whether it sleeps: one bell may be for that, and no more.
 absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait) {
   if (Arrived(*signal, messages)) return absl::OkStatus();
   if (wait.places->Take(MonotonicNs())) {
@@ -80,16 +97,11 @@ absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wa
     wait.places->Leave();
     if (arrived) return absl::OkStatus();
   }
-  if (!GoToSleep(signal, messages)) return absl::OkStatus();
-  char bell;
-  absl::Status rung;
-  do {
-    rung = ReceiveBytes(wait.socket, &bell, sizeof(bell));
-    if (absl::IsDeadlineExceeded(rung) && wait.watch != nullptr && wait.watch->MustEnd())
-      return absl::DeadlineExceededError("the worker process was ended: it did not answer in time");
-  } while (absl::IsDeadlineExceeded(rung));
-  RETURN_IF_ERROR(rung);
-  if (Arrived(*signal, messages)) return absl::OkStatus();
+  for (int bells = 0; bells < 2; ++bells) {
+    if (!GoToSleep(signal, messages)) return absl::OkStatus();
+    RETURN_IF_ERROR(AwaitBell(wait));
+    if (Arrived(*signal, messages)) return absl::OkStatus();
+  }
   return absl::UnavailableError("the worker process rang without a message");
 }
 

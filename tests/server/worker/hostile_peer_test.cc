@@ -71,10 +71,10 @@ class MadWorker {
     EXPECT_TRUE(mail_.lane(0).replies.Put(reply, lane_.ends[1]).ok());
     return RunJob();
   }
-  // And of a bell with no mail.
+  // And of bells with no mail: one alone may be a late one.
   absl::Status RingOnly() {
     const char bell = 0;
-    EXPECT_TRUE(Send(lane_.ends[1], bell).ok());
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(Send(lane_.ends[1], bell).ok());
     return RunJob();
   }
 

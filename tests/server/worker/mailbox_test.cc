@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -67,9 +68,29 @@ TEST_F(MailboxTest, AReaderOnItsWayToSleepLooksOnceMore) {
   EXPECT_TRUE(Rang());
 }
 
-TEST_F(MailboxTest, TheOtherEndsDeathAndABellForNothingAreErrors) {
+// A reader that was awake has the first message and sleeps, waiting for the second, when the first
+// one's writer gets to look whether it sleeps.
+TEST_F(MailboxTest, ABellThatComesLateIsNotTakenForTheNextMessages) {
+  MailSignal& signal = mailbox_->signal;
+  signal.messages = 1;
+  std::atomic<bool> is_over{false};
+  std::thread late([&] {
+    while (signal.reader_sleeps.exchange(0) == 0) std::this_thread::yield();
+    const char bell = 0;
+    ASSERT_EQ(send(sockets_[0], &bell, 1, 0), 1);
+    while (signal.reader_sleeps.load() == 0 && !is_over) std::this_thread::yield();
+    ASSERT_TRUE(mailbox_->Put(LetterOf(2), sockets_[0]).ok());
+  });
+  const auto letter = mailbox_->Take(2, sockets_[1], &none_);
+  is_over = true;
+  late.join();
+  ASSERT_TRUE(letter.ok()) << letter.status();
+  EXPECT_EQ(letter->number, 2u);
+}
+
+TEST_F(MailboxTest, TheOtherEndsDeathAndBellsForNothingAreErrors) {
   const char bell = 0;
-  ASSERT_EQ(send(sockets_[0], &bell, 1, 0), 1);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(send(sockets_[0], &bell, 1, 0), 1);
   EXPECT_EQ(mailbox_->Take(1, sockets_[1], &none_).status().code(), absl::StatusCode::kUnavailable);
   shutdown(sockets_[0], SHUT_RDWR);
   SpinPlaces one(1);
