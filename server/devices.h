@@ -25,7 +25,7 @@ struct DeviceOptions {
   int lanes_per_device = 1;
   bool fault_injection = false;
   // For tests: so many workers that serve the CPU, as each of several GPUs has one, in place of the
-  // devices there are: cpu:0, cpu:1, ... In a build without CUDA.
+  // devices there are: cpu:0, cpu:1, ...
   int cpu_workers = 0;
 };
 

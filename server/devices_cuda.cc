@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "server/cpu_workers.h"
 #include "server/devices.h"
 #include "server/log.h"
 #include "server/runtime/cpu/cpu_device.h"
@@ -131,8 +132,7 @@ absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options) {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
-  if (options.cpu_workers > 0)
-    return absl::FailedPreconditionError("--test_cpu_workers is for builds without CUDA");
+  if (options.cpu_workers > 0) return StartCpuWorkers(options);
   std::vector<std::string> names;
   ASSIGN_OR_RETURN(names, SelectGpus(options.selection));
   std::vector<std::unique_ptr<Device>> devices;
@@ -156,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
 }
 
 absl::Status RunWorker(const DeviceOptions& options) {
+  if (IsCpuWorker(options.selection)) return RunCpuWorker(options);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CloseUnexpectedDescriptors();
   InstallPhaseWatcher();

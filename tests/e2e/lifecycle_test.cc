@@ -54,6 +54,7 @@ TEST(Lifecycle, ListsWhatItHas) {
     names.push_back(kernel.name());
     std::vector<std::string> families;
     for (const v1::ImplementationInfo& row : kernel.implementations()) {
+      if (row.device_kind() == "cuda") continue;  // of a build with CUDA
       EXPECT_EQ(row.device_kind(), "cpu");
       EXPECT_GT(row.data_types_size(), 0);
       families.push_back(row.family());

@@ -1,0 +1,22 @@
+// For tests on machines without several GPUs: the CPU served by worker processes, as GPUs are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/devices.h"
+
+namespace warpcall {
+
+// Starts `options.cpu_workers` workers, whose devices are named cpu:0, cpu:1, ...
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const DeviceOptions& options);
+
+// Whether `device` names one of them.
+bool IsCpuWorker(absl::string_view device);
+
+// What the process of the worker for `options.selection` runs, as RunWorker (server/devices.h).
+absl::Status RunCpuWorker(const DeviceOptions& options);
+
+}  // namespace warpcall
