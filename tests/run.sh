@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The three doors to the tests, from a clone; installs what is missing.
-#   tests/run.sh            everything that must hold for a change to land: AddressSanitizer and
-#                           UndefinedBehaviorSanitizer; ThreadSanitizer; clang (thread-safety
-#                           analysis, fuzzing); the CUDA device where there is nvcc; and last every
+#   tests/run.sh            everything that must hold for a change to land: clang's AddressSanitizer and
+#                           UndefinedBehaviorSanitizer, thread-safety analysis and fuzzing;
+#                           ThreadSanitizer; the CUDA device where there is nvcc; and last every
 #                           test of the release build, whose summary by ctest ends the output
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
-#   tests/run.sh --nightly  everything, with minutes of fuzzing, the comparisons of latencies again and
-#                           again, and a soak
+#   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
+#                           latencies again and again, and a soak
 # A sanitized build that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -81,36 +81,39 @@ test_programs_of() {
 }
 
 check_sanitized() {
-  local folder=$1
-  shift
+  local folder=$1 seconds=$fuzz_seconds
+  [[ $door != nightly ]] || seconds=$nightly_fuzz_seconds
   step "$folder: building with AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors"
-  configure "$folder" --preset "$folder" "$@"
+  configure "$folder" --preset "$folder"
   build "$folder" all
   has_passed "$folder" && return
-  run_ctest "$folder" "$folder"
+  run_ctest "$folder" "$folder" -LE '^fuzz$'
   test_programs_of "$folder"
+  if [[ $folder == asan ]]; then
+    step "$folder: fuzzing for $seconds s a target"
+    WARPCALL_FUZZ_SECONDS=$seconds run_ctest "$folder" "$folder-fuzz" -L '^fuzz$'
+  fi
   note_passed "$folder"
 }
 
-check_clang() {
-  local seconds=$fuzz_seconds
-  [[ $door != nightly ]] || seconds=$nightly_fuzz_seconds
+# clang's, or gcc's where there is no clang; at night both.
+check_addresses() {
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
     >"$scratch/fuzz.cc"
-  if ! clang++ -fsanitize=fuzzer "$scratch/fuzz.cc" -o "$scratch/fuzz" 2>"$logs/clang-probe.log"; then
-    skip 'clang and fuzzing' "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
-    return
+  if clang++ -fsanitize=address,undefined,fuzzer "$scratch/fuzz.cc" -o "$scratch/fuzz" \
+    2>"$logs/clang-probe.log"; then
+    check_sanitized asan
+    [[ $door == nightly ]] || return 0
+  else
+    skip "clang's thread-safety analysis and fuzzing, its sanitizers by gcc instead" \
+      "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
   fi
-  step 'clang: building the server with thread-safety analysis, warnings are errors, and the fuzzers'
-  configure clang --preset release -DCMAKE_CXX_COMPILER=clang++ -DWARPCALL_WERROR=ON \
-    -DCMAKE_CXX_FLAGS_RELEASE='-O1 -DNDEBUG' -DWARPCALL_SANITIZE=address,undefined -DWARPCALL_FUZZ=ON
-  build clang warpcalld fuzzers
-  step "clang: fuzzing for $seconds s a target"
-  WARPCALL_FUZZ_SECONDS=$seconds run_ctest clang clang -L '^fuzz$'
+  check_sanitized asan-gcc
 }
 
 # Compiles the CUDA device and runs what needs no GPU: the start without a driver, the vendor's
-# libraries not being there, and the CPU's rows in the same binary. Kernels are proved on a GPU.
+# libraries not being there, and the CPU's rows in the same binary. Kernels are proved on a GPU, and
+# where there is none they are compiled as quickly as can be, to PTX, in a folder that nobody packs.
 check_cuda() {
   if ! command -v nvcc >/dev/null; then
     skip 'the CUDA build' 'there is no nvcc'
@@ -121,14 +124,18 @@ check_cuda() {
     skip 'the CUDA build' "headers are missing: $(head -n 1 "$logs/cuda-probe.log")"
     return
   fi
-  step 'cuda: building with the CUDA device'
-  configure cuda --preset cuda
+  local folder=cuda options=()
+  if [[ ! -e /dev/nvidiactl ]]; then
+    folder=cuda-ptx
+    options=(-DCMAKE_CUDA_ARCHITECTURES=90a-virtual -DCMAKE_CUDA_FLAGS=--Ofast-compile=max)
+    skip 'GPU tests' 'there is no GPU; tests/gpu/pack.sh and run.sh bring them to one'
+  fi
+  step "$folder: building with the CUDA device"
+  configure "$folder" --preset cuda "${options[@]}"
   local tests=(device_test devices_test kernels_conformance_test kernels_libraries_test
     nvtx_phases_test nvml_monitor_test cupti_test gpu_observe_test)
-  build cuda warpcalld warpcall warpcall_cuda_kernel_bench "${tests[@]}"
-  run_ctest cuda cuda -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|no_gpu_test)\$"
-  [[ -e /dev/nvidiactl ]] || skip 'GPU tests' \
-    'there is no GPU; tests/gpu/pack.sh and run.sh bring them to one'
+  build "$folder" warpcalld warpcall warpcall_cuda_kernel_bench "${tests[@]}"
+  run_ctest "$folder" "$folder" -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|no_gpu_test)\$"
 }
 
 # gRPC's and protobuf's libraries are not instrumented, so ThreadSanitizer reports races in them that
@@ -168,9 +175,8 @@ run_all() {
   configure release --preset release
   build release all
   programs_of release >"$scratch/release"
-  check_sanitized dev
+  check_addresses
   check_threads
-  check_clang
   check_cuda
   [[ $door != nightly ]] || run_at_night
   step 'release: every test; skipped above:'

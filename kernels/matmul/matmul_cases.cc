@@ -153,11 +153,12 @@ bool IsSubnormal(double value) { return value != 0 && std::fabs(value) < 0x1p-12
 template <typename T>
 void TermsOfRow(const Shape& shape, const Operands& inputs, int64_t row, absl::Span<Terms> terms) {
   const Offsets at = shape.BatchOffsets(row / shape.m);
-  const T* a = static_cast<const T*>(inputs.inputs[0]) + at.a + row % shape.m * shape.a_row_stride;
-  const T* b = static_cast<const T*>(inputs.inputs[1]) + at.b;
+  const T* const a = static_cast<const T*>(inputs.inputs[0]);  // null when k is 0, as b is
+  const T* const b = static_cast<const T*>(inputs.inputs[1]);
+  const int64_t a_row = at.a + row % shape.m * shape.a_row_stride;
   for (int64_t p = 0; p < shape.k; ++p) {
-    const double x = std::fabs(ToFloat(a[p * shape.a_column_stride]));
-    const T* const y = b + p * shape.b_row_stride;
+    const double x = std::fabs(ToFloat(a[a_row + p * shape.a_column_stride]));
+    const T* const y = b + at.b + p * shape.b_row_stride;
     for (int64_t j = 0; j < shape.n; ++j) {
       const double z = std::fabs(ToFloat(y[j * shape.b_column_stride]));
       terms[j].sum += x * z;

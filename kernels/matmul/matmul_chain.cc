@@ -20,12 +20,15 @@ void Multiply(const Shape& shape, const Operands& operands, const cpu::Workers& 
     const Offsets at = shape.BatchOffsets(output / matrix);
     const int64_t i = output % matrix / shape.n;
     const int64_t j = output % shape.n;
-    const T* a = static_cast<const T*>(operands.inputs[0]) + at.a + i * shape.a_row_stride;
-    const T* b = static_cast<const T*>(operands.inputs[1]) + at.b + j * shape.b_column_stride;
+    const T* const a = static_cast<const T*>(operands.inputs[0]);  // null when k is 0, as b is
+    const T* const b = static_cast<const T*>(operands.inputs[1]);
+    const int64_t row = at.a + i * shape.a_row_stride;
+    const int64_t column = at.b + j * shape.b_column_stride;
     float sum = 0;
     cpu::ForRanges(shape.k, workers.stop(), [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p)
-        sum += ToFloat(a[p * shape.a_column_stride]) * ToFloat(b[p * shape.b_row_stride]);
+        sum += ToFloat(a[row + p * shape.a_column_stride]) *
+               ToFloat(b[column + p * shape.b_row_stride]);
     });
     static_cast<T*>(operands.outputs[0])[at.c + i * shape.n + j] = FromFloat<T>(sum);
   };

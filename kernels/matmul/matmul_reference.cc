@@ -52,15 +52,16 @@ template <typename T>
 void Row(const Shape& shape, const Operands& inputs, int64_t index, TakeValues take) {
   const Offsets at = shape.BatchOffsets(index / shape.m);
   const int64_t i = index % shape.m;
-  const T* a = static_cast<const T*>(inputs.inputs[0]) + at.a + i * shape.a_row_stride;
-  const T* b = static_cast<const T*>(inputs.inputs[1]) + at.b;
+  const T* const a = static_cast<const T*>(inputs.inputs[0]);  // null when k is 0, as b is
+  const T* const b = static_cast<const T*>(inputs.inputs[1]);
+  const int64_t row = at.a + i * shape.a_row_stride;
   int64_t products = 0;  // since the last look
   for (int64_t j0 = 0; j0 < shape.n; j0 += kColumnsPerPass) {
     const int64_t columns = std::min(kColumnsPerPass, shape.n - j0);
     double sums[kColumnsPerPass] = {};
     for (int64_t p = 0; p < shape.k; ++p) {
-      const double x = ToFloat(a[p * shape.a_column_stride]);
-      const T* y = b + p * shape.b_row_stride + j0 * shape.b_column_stride;
+      const double x = ToFloat(a[row + p * shape.a_column_stride]);
+      const T* y = b + at.b + p * shape.b_row_stride + j0 * shape.b_column_stride;
       for (int64_t j = 0; j < columns; ++j) sums[j] += x * ToFloat(y[j * shape.b_column_stride]);
       products += columns;
       if (products < cpu::kElementsPerLook) continue;
