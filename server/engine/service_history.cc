@@ -25,8 +25,8 @@ constexpr double kPredictedNsMax = 1e15;
 // Jobs shorter than this tell more about fixed costs than about a rate.
 constexpr int64_t kRateNsMin = 1'000'000;
 constexpr double kNewestRateShare = 0.25;
-// What a job's work is taken for at least: one of a few bytes that was long, because a library was
-// loaded or the machine was busy, says nothing of what megabytes take.
+// A job of less work that was long, because a library was loaded or the machine was busy, says
+// nothing of what megabytes take; one of little more says little.
 constexpr double kRateWorkNsMin = 100'000;
 // Sizes other than those that a rate comes from run that much slower or faster at most (caches,
 // tails, a busy machine then or now).
@@ -75,11 +75,15 @@ ServiceHistory::Prediction ServiceHistory::Predict(int row, const Work& work) co
   const double slowness = rate.slowness.load(std::memory_order_relaxed);
   if (slowness == 0 && !rate.set.load(std::memory_order_acquire))
     return {GuessNs(work), GuessNsAtMost(work), GuessNs(work), Basis::kGuess};
-  const int64_t ns = ToNs(rate.fixed_ns.load(std::memory_order_relaxed) +
-                          (slowness == 0 ? 1 : slowness) *
-                              WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
-                                     rate.flops_per_ns.load(std::memory_order_relaxed)));
-  return {ns, kRateErrorMax * ns, ns / kRateErrorMax, Basis::kRate};
+  const double fixed_ns = rate.fixed_ns.load(std::memory_order_relaxed);
+  const double work_ns = WorkNs(work, rate.bytes_per_ns.load(std::memory_order_relaxed),
+                                rate.flops_per_ns.load(std::memory_order_relaxed));
+  const int64_t ns = ToNs(fixed_ns + (slowness == 0 ? 1 : slowness) * work_ns);
+  // One slow job may have had something else to do, and the next be no slower than the trials.
+  const int64_t ns_without_it = ToNs(fixed_ns + work_ns);
+  const bool is_rated = rate.set.load(std::memory_order_relaxed);
+  const int64_t ns_at_least = is_rated ? std::min(ns, ns_without_it) : ns;
+  return {ns, kRateErrorMax * ns, ns_at_least / kRateErrorMax, Basis::kRate};
 }
 
 void ServiceHistory::SetRate(int row, const ServiceRate& given) {
@@ -99,7 +103,7 @@ void ServiceHistory::LearnRate(int row, const Work& work, int64_t ns) {
   const double known = rate.slowness.load(std::memory_order_relaxed);
   if (ns < kRateNsMin && known * by_rate_ns > kOutlier * static_cast<double>(ns))
     rate.slowness.store(1, std::memory_order_relaxed);
-  if (ns < kRateNsMin || by_rate_ns <= 0 || seen_ns <= 0) return;
+  if (ns < kRateNsMin || by_rate_ns < kRateWorkNsMin || seen_ns <= 0) return;
   rate.slowness.store(known == 0 ? seen : known + (seen - known) * kNewestRateShare,
                       std::memory_order_relaxed);
 }

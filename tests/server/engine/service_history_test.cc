@@ -118,13 +118,32 @@ TEST(ServiceHistoryTest, AShortJobForgetsWhatLoadingTook) {
 TEST(ServiceHistoryTest, AShortJobTakesBackTheSlownessThatLoadingTold) {
   ServiceHistory history(1);
   history.SetRate(0, {.fixed_ns = 10'000, .bytes_per_ns = 50, .flops_per_ns = 1000});
-  const Work small = {.bytes = 20'000, .flops = 0};
-  const Work other = {.bytes = 200'000, .flops = 0};
+  const Work small = {.bytes = 6'000'000, .flops = 0};
+  const Work other = {.bytes = 60'000'000, .flops = 0};
   const int64_t by_rate_ns = history.Predict(0, other).ns;
   history.Note(0, small, 400'000'000);
   EXPECT_GT(history.Predict(0, other).ns, 100 * by_rate_ns);
-  history.Note(0, small, 20'000);
+  history.Note(0, small, 130'000);
   EXPECT_EQ(history.Predict(0, other).ns, by_rate_ns);
+}
+
+// A matmul of 64x100 by 100x64 was the first of a server and took 98 ms; then 2500x2500, which
+// takes 0.6 s, was refused as work of minutes.
+TEST(ServiceHistoryTest, ASlowFirstJobRefusesNoLargeOne) {
+  const Work large = {.bytes = 3 * 25'000'000, .flops = 31'250'000'000};
+  for (const int64_t flops : {819'200, 81'920'000}) {
+    ServiceHistory history(1);
+    history.SetRate(0, {.fixed_ns = 10'000, .bytes_per_ns = 10, .flops_per_ns = 50});
+    const int64_t by_rate_ns = history.Predict(0, large).ns;
+    history.Note(0, {.bytes = 70'000, .flops = flops}, 98'000'000);
+    EXPECT_LE(history.Predict(0, large).ns_at_least, by_rate_ns);
+  }
+  // So little work says nothing at all.
+  ServiceHistory history(1);
+  history.SetRate(0, {.fixed_ns = 10'000, .bytes_per_ns = 10, .flops_per_ns = 50});
+  const int64_t by_rate_ns = history.Predict(0, large).ns;
+  history.Note(0, {.bytes = 70'000, .flops = 819'200}, 98'000'000);
+  EXPECT_EQ(history.Predict(0, large).ns, by_rate_ns);
 }
 
 TEST(ServiceHistoryTest, AJobThatWasStoppedCountsOnlyWhereItTookLongerThanPredicted) {
