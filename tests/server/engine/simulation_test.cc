@@ -20,13 +20,16 @@
 namespace warpcall::testing {
 namespace {
 
-// A million take some half a minute of two cores; what is instrumented gets as far as it may.
+// A million take some half a minute of two cores. What is instrumented, or has to share them, gets
+// as far as it may.
 #if defined(NDEBUG)
 constexpr uint64_t kSchedules = 1'000'000;
 #else
 constexpr uint64_t kSchedules = 10'000;
 #endif
 constexpr uint64_t kThreads = 2;
+constexpr int64_t kNsMax = 40'000'000'000;
+constexpr uint64_t kSchedulesMin = 10'000;
 constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
@@ -38,6 +41,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
   const uint64_t first = FromEnvironment("WARPCALL_TEST_SEED", std::random_device()());
   const uint64_t count = FromEnvironment("WARPCALL_TEST_SCHEDULES", kSchedules);
+  const bool all = std::getenv("WARPCALL_TEST_SCHEDULES") != nullptr;
   std::printf("Schedules from WARPCALL_TEST_SEED=%llu\n", static_cast<unsigned long long>(first));
   // Which Debian's Abseil also does in release builds, under one lock: a third of the time here.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -48,7 +52,10 @@ TEST(SimulationTest, WhateverHappensInWhateverOrderTheEngineKeepsItsWord) {
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < kThreads; ++i)
     threads.emplace_back([&] {
-      for (uint64_t at; (at = next++) < count && failed == kNone;) {
+      const auto in_time = [&](uint64_t at) {
+        return all || at < kSchedulesMin || MonotonicNs() - start_ns < kNsMax;
+      };
+      for (uint64_t at; (at = next++) < count && failed == kNone && in_time(at);) {
         const Outcome outcome = Simulate(first + at, false);
         events += outcome.events;
         if (!outcome.failure.empty()) failed = first + at;
