@@ -1,6 +1,7 @@
 #include "tests/client/fake_server.h"
 
 #include <google/protobuf/text_format.h>
+#include <grpc/grpc.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -154,6 +155,9 @@ struct FakeServer::Impl {
 
 FakeServer::FakeServer(ExecuteHandler handler, const std::string& address)
     : impl_(std::make_unique<Impl>(std::move(handler))) {
+  // Else gRPC ends with the last server and channel, and now and then waits 10 s for its poller
+  // then.
+  [[maybe_unused]] static const bool stays = (grpc_init(), true);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -216,6 +220,23 @@ FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* re
   launch->set_waves(1.5);
   launch->set_gpu_kernels(1);
   return {};
+}
+
+absl::Status EchoStream(ServerStream* stream) {
+  v1::ExecuteStreamRequest request;
+  if (!stream->Read(&request) || !request.has_header())
+    return absl::InvalidArgumentError("no header");
+  v1::ExecuteStreamResponse header, end;
+  *header.mutable_header()->mutable_outputs() = request.header().inputs();
+  EchoInputs(request.header(), end.mutable_done());
+  stream->Write(header);
+  while (stream->Read(&request)) {
+    v1::ExecuteStreamResponse chunk;
+    *chunk.mutable_chunk() = std::move(*request.mutable_chunk());
+    stream->Write(chunk);
+  }
+  stream->Write(end);
+  return absl::OkStatus();
 }
 
 std::string Text(const google::protobuf::Message& message) {

@@ -62,6 +62,10 @@ class FakeServer {
 // Returns the inputs as outputs, and fixed timings.
 FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response);
 
+// The same for streams: answers each chunk with itself before it reads the next, as a server does
+// that keeps nothing.
+absl::Status EchoStream(ServerStream* stream);
+
 // In protobuf's text format, on one line.
 std::string Text(const google::protobuf::Message& message);
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -171,6 +172,43 @@ TEST_F(RealClientTest, BenchTimesEveryRow) {
   std::ifstream csv(folder_.Path("gelu.csv"));
   const std::string lines((std::istreambuf_iterator<char>(csv)), {});
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5) << lines;  // a header, four rows
+}
+
+// Both sides count alike, by kernel and by code; one entry is refused.
+TEST_F(RealClientTest, LoadIsCountedAlikeOnBothSides) {
+  const auto counted = [&] {
+    return std::map<std::string, double>{
+        {"gelu", server_->Sum("warpcall_requests_total", {"kernel=\"gelu\"", "code=\"OK\""})},
+        {"softmax", server_->Sum("warpcall_requests_total", {"kernel=\"softmax\""})},
+        {"refused", server_->Sum("warpcall_requests_total",
+                                 {"kernel=\"matmul\"", "code=\"INVALID_ARGUMENT\""})},
+        {"all", server_->Sum("warpcall_requests_total")}};
+  };
+  const std::string mix =
+      " --mix 'gelu[approximate=none]:4096=5,softmax[axis=0]:64x100:bf16=3,"
+      "matmul[transpose_b=true]:2x16x32*8x32:f16=2,matmul:4x5=1' --warmup 0 --check --json";
+  for (const char* const loop : {"--rate 400 --requests 300", "--concurrency 4 --requests 300"}) {
+    std::map<std::string, double> before = counted();
+    const ProgramResult run = Warpcall(absl::StrCat("load ", loop, mix));
+    EXPECT_EQ(run.exit_status, 1) << run.err;
+    const json result = json::parse(run.out);
+    std::map<std::string, double> now = counted();
+    for (auto& [name, count] : now) count -= before[name];
+    const json& entries = result["entries"];
+    EXPECT_EQ(now["gelu"], entries[0]["ok"]);
+    EXPECT_EQ(now["softmax"], entries[1]["ok"]);
+    EXPECT_EQ(now["refused"], entries[3]["statuses"]["INVALID_ARGUMENT"]["count"]);
+    EXPECT_EQ(now["all"], 300);
+    EXPECT_EQ(result["all"]["sent"], 300);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(entries[i]["failed"], 0) << entries[i]["statuses"];
+    EXPECT_EQ(entries[2]["input_bytes"],
+              entries[2]["ok"].get<int64_t>() * 2 * (2 * 16 * 32 + 8 * 32));
+    EXPECT_EQ(entries[3]["shapes"], json({{4, 5}, {4, 5}}));
+    EXPECT_EQ(entries[3]["ok"], 0);
+    const json& all = result["all"];
+    EXPECT_EQ(all["phases"]["total"]["count"], all["ok"]);
+    EXPECT_LE(all["phases"]["total"]["p50_ns"], all["latency"]["p99_ns"]);
+  }
 }
 
 TEST_F(RealClientTest, ProfileShowsWhereTimeWent) {

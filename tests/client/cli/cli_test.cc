@@ -91,24 +91,10 @@ TEST_F(RunCliTest, LargeCallsGoOverConnectionsInStripes) {
 }
 
 TEST_F(RunCliTest, StreamSendsTheInputsInChunks) {
-  server_.AnswerExecuteStream([](testing::ServerStream* stream) {
-    v1::ExecuteStreamRequest request;
-    v1::ExecuteStreamResponse header, done;
-    stream->Read(&request);
-    *header.mutable_header()->mutable_outputs() = request.header().inputs();
-    stream->Write(header);
-    while (stream->Read(&request)) {
-      v1::ExecuteStreamResponse chunk;
-      *chunk.mutable_chunk() = request.chunk();
-      stream->Write(chunk);
-    }
-    done.mutable_done()->set_implementation("streamed");
-    stream->Write(done);
-    return absl::OkStatus();
-  });
+  server_.AnswerExecuteStream(testing::EchoStream);
   const auto run = Warpcall(absl::StrCat("run gelu --stream --input ", x_, " --output ", y_));
   ASSERT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("by streamed"));
+  EXPECT_THAT(run.out, HasSubstr("by chosen"));
   EXPECT_THAT(client::ReadNpy(y_)->Floats().value(), ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(server_.executes(), 0);
   EXPECT_EQ(server_.execute_streams(), 1);

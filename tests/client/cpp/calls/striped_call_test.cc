@@ -6,7 +6,6 @@
 #include <atomic>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -346,21 +345,6 @@ TEST(StripingFailureTest, AListOfKernelsThatNeverComesCostsHalfOfTheTime) {
   finish.Notify();
 }
 
-TEST(StripingFailureTest, TheDeadlineEndsAllStripes) {
-  absl::Notification finish;
-  FakeServer server([&](const v1::ExecuteRequest&, v1::ExecuteResponse*) -> FakeAnswer {
-    finish.WaitForNotification();
-    return {};
-  });
-  server.AnswerListKernels(ListTestKernels);
-  Client client(server.address(), Over(3));
-  const auto result = client.Execute({.kernel = "elements",
-                                      .inputs = {RandomTensor(DataType::kFloat32, {kMiB})},
-                                      .options = {.timeout = absl::Seconds(1)}});
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
-  finish.Notify();
-}
-
 TEST_F(StripingTest, OutputsThatContradictTheirStripesAreTheServersDefect) {
   const Call call{.kernel = "elements", .inputs = {RandomTensor(DataType::kFloat32, {kMiB})}};
   Answer([](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
@@ -383,28 +367,6 @@ TEST_F(StripingTest, OutputsThatContradictTheirStripesAreTheServersDefect) {
   result = client.Execute(call);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("differ from stripe to stripe"));
-}
-
-TEST_F(StripingTest, ManyThreadsStripeOverOneClient) {
-  Client client(server_.address(), Over(3));
-  std::atomic<int> right{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 4; ++i) {
-        const std::vector<char> bytes(static_cast<size_t>(3 * kMiB), static_cast<char>(4 * t + i));
-        const auto result = client.Execute(
-            {.kernel = "rows",
-             .inputs = {Tensor::Borrow(DataType::kFloat16, {3 * kMiB / 2048, 1024}, bytes)}});
-        if (result.ok() && result->stripes == 3 &&
-            result->outputs[0].data() == absl::MakeConstSpan(bytes))
-          right.fetch_add(1);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(right.load(), 16);
-  EXPECT_EQ(server_.list_kernels(), 1);
 }
 
 TEST_F(StripingTest, OptionsOutOfRangeAreRefusedWithTheirLimits) {
