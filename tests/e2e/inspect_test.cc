@@ -44,13 +44,12 @@ v1::BenchmarkRequest HeldBenchmark(const Gate& gate) {
   return request;
 }
 
-// Until the server's own process that measures ceilings after the start has ended: it would be
-// taken for the one that a test has sent for.
-void AwaitBandwidths(const ServerProcess& server) {
-  EXPECT_TRUE(Eventually([&] {
-    return server.Sum("warpcall_device_bandwidth_ceiling_bytes_per_second") > 0 &&
-           ChildrenOf(server.pid()).empty();
-  }));
+// So that the process of a test's call is known from the server's own, which measures bandwidths.
+void Trace(grpc::ClientContext* context) {
+  context->AddMetadata("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+}
+pid_t TracedChild(const ServerProcess& server) {
+  return ChildWith(server.pid(), "--inspect_traceparent=");
 }
 
 class InspectTest : public ::testing::Test {
@@ -339,8 +338,8 @@ TEST_F(InspectTest, OneConnectionDoesNotFillTheQueue) {
 
 // One thread's loop that does not end, and gives way to whatever else there is.
 TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
-  AwaitBandwidths(server_);
   grpc::ClientContext context;
+  Trace(&context);
   std::thread benchmark([&] {
     v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
     request.add_implementations("endless");
@@ -349,7 +348,7 @@ TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
   });
   pid_t child = -1;
   EXPECT_TRUE(Eventually([&] {
-    child = ChildWith(server_.pid(), "--inspect=benchmark");
+    child = TracedChild(server_);
     return child > 0 && getpriority(PRIO_PROCESS, static_cast<id_t>(child)) >
                             getpriority(PRIO_PROCESS, static_cast<id_t>(server_.pid()));
   }));
@@ -358,7 +357,7 @@ TEST_F(InspectTest, ExecuteGoesOnBesideABenchmarkThatTakesAllItCan) {
   // The client's interest is what keeps the process alive.
   context.TryCancel();
   benchmark.join();
-  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server_.pid()).empty(); }));
+  EXPECT_TRUE(Eventually([&] { return TracedChild(server_) < 0; }));
   EXPECT_TRUE(Benchmark(BenchmarkOf("gelu", {{16}})).status.ok());
 }
 
@@ -373,15 +372,15 @@ TEST(Inspect, DrainingFinishesWhatRunsAndRefusesMore) {
   ServerProcess server(FlagsForHeld({"--drain_seconds=600"}));
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
   Gate gate;
-  AwaitBandwidths(server);
   std::thread benchmark([&] {
     grpc::ClientContext context;
+    Trace(&context);
     v1::BenchmarkResponse response;
     const grpc::Status status = stub->Benchmark(&context, HeldBenchmark(gate), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     EXPECT_EQ(response.results_size(), 1);
   });
-  EXPECT_TRUE(Eventually([&] { return ChildrenOf(server.pid()).size() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return TracedChild(server) > 0; }));
   server.Signal(SIGTERM);
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
   grpc::ClientContext context;
@@ -399,17 +398,16 @@ TEST(Inspect, TheServersEndIsTheChilds) {
   std::thread benchmark;
   {
     ServerProcess server(FlagsForHeld({"--drain_seconds=0.1"}));
-    AwaitBandwidths(server);
     const std::string address = server.address();
     benchmark = std::thread([address, &gate] {
       grpc::ClientContext context;
+      Trace(&context);
       v1::BenchmarkResponse response;
       const grpc::Status status = v1::KernelService::NewStub(Connect(address))
                                       ->Benchmark(&context, HeldBenchmark(gate), &response);
       EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
     });
-    EXPECT_TRUE(
-        Eventually([&] { return (child = ChildWith(server.pid(), "--inspect=benchmark")) > 0; }));
+    EXPECT_TRUE(Eventually([&] { return (child = TracedChild(server)) > 0; }));
     EXPECT_EQ(server.Stop(), 3);  // what it accepted was not done
     EXPECT_THAT(server.log(), HasSubstr("running=0 streams=0 inspections=1"));
   }
