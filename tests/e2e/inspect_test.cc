@@ -201,7 +201,7 @@ v1::ProfileRequest ProfileOf(const std::string& kernel, const std::vector<int64_
 
 TEST_F(InspectTest, ProfilesAKernelOnInputsThatItMakes) {
   // Over the message limit, which a request that brings nothing has no part in.
-  v1::ProfileRequest request = ProfileOf("softmax", {64 << 10, 4 << 10});
+  v1::ProfileRequest request = ProfileOf("softmax", {2 << 10, 1 << 10});
   const ServerProcess server({"--max_message_mib=1"});
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
   grpc::ClientContext context;
