@@ -36,12 +36,14 @@ int64_t SizeOf(const std::vector<Bytes>& pieces) {
   return size;
 }
 
-// How many bytes of `pieces` lie in one of `wholes`.
+// How many bytes of `pieces` lie in one of `wholes`. A slice as short as the last bytes of a
+// message that a read cut off may be has no memory: gRPC keeps them in the handle, of which each is
+// a copy.
 int64_t SizeWithin(const std::vector<Bytes>& wholes, const std::vector<Bytes>& pieces) {
   int64_t size = 0;
   for (const Bytes& piece : pieces)
     for (const Bytes& whole : wholes)
-      if (Holds(whole, piece)) {
+      if (Holds(whole, piece) || piece.size() <= GRPC_SLICE_INLINED_SIZE) {
         size += static_cast<int64_t>(piece.size());
         break;
       }
