@@ -310,10 +310,17 @@ class CancelTest(unittest.TestCase):
                 self.assertTrue(self.cancelled.acquire(timeout=30), "the server was not told")
 
     def test_ctrl_c_ends_the_call(self):
-        program = ("import os, signal, sys, threading, numpy, warpcall\n"
+        # A call whose making is interrupted belongs to nobody yet, and gRPC goes on with it: Ctrl-C is
+        # pressed when the caller waits.
+        program = ("import linecache, os, signal, sys, threading, time, numpy, warpcall\n"
                    "client = warpcall.connect(sys.argv[1])\n"
+                   "def waits():\n"
+                   "    at = sys._current_frames()[threading.main_thread().ident]\n"
+                   "    line = linecache.getline(at.f_code.co_filename, at.f_lineno)\n"
+                   "    return at.f_code.co_name == 'wait' or 'next_event' in line\n"
                    "def press():\n"
                    "    sys.stdin.readline()\n"
+                   "    while not waits(): time.sleep(0.001)\n"
                    "    os.kill(os.getpid(), signal.SIGINT)\n"
                    "threading.Thread(target=press, daemon=True).start()\n"
                    "x = numpy.zeros(int(sys.argv[2]), 'f4')\n"
