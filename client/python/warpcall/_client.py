@@ -316,21 +316,24 @@ class Client(KernelMethods):
         future: CallFuture | None = None,
     ) -> Result:
         def attempt() -> Result:
-            session = StreamSession(request)
-            call = self._methods[_channel.EXECUTE_STREAM](
-                session.messages(), timeout=_left(deadline), metadata=metadata
-            )
-            if future is not None:
-                future.on_cancel(call.cancel)
+            session, call = StreamSession(request), None
             try:
+                call = self._methods[_channel.EXECUTE_STREAM](
+                    session.messages(), timeout=_left(deadline), metadata=metadata
+                )
+                if future is not None:
+                    future.on_cancel(call.cancel)
+                session.begin()
                 for data in call:
                     session.take(data)
             except grpc.RpcError:
                 if session.failure is not None:
                     raise session.failure from None
                 raise
-            finally:
-                call.cancel()  # when something of ours went wrong, or Ctrl-C was pressed
+            finally:  # when something of ours went wrong, or Ctrl-C was pressed
+                session.drop()
+                if call is not None:
+                    call.cancel()
             return session.result()
 
         return self._retried(attempt, deadline, request.repeatable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -102,9 +103,23 @@ class StreamSession:
         self._result: Result | None = None
         self.failure: BaseException | None = None
         """What the caller's blocks raised: sending ended there."""
+        self._decided = threading.Event()
+        self._dropped = False
+
+    def begin(self) -> None:
+        """There is a call, and somebody who ends it: `messages` may go on."""
+        self._decided.set()
+
+    def drop(self) -> None:
+        """Unless it has begun, nothing is sent."""
+        self._dropped = not self._decided.is_set()
+        self._decided.set()
 
     def messages(self) -> Iterator[bytes]:
         """The ExecuteStreamRequests. Never raises: see `failure`."""
+        self._decided.wait()
+        if self._dropped:
+            return
         items = self._request.inputs
         specs = [(item.data_type, item.shape) for item in items]
         yield stream_header(encode_header(self._request.call, specs))

@@ -17,6 +17,7 @@ from unittest import mock
 
 from support import ROOT, FakeServer, Messages, eventually, grpc, main, np
 import warpcall
+from warpcall._stream import StreamSession
 from warpcall import _retry
 from ways import QUICK, REPLY, WAYS, Script, X, by_future, by_run
 
@@ -309,6 +310,11 @@ class CancelTest(unittest.TestCase):
             for _ in range(2):
                 self.assertTrue(self.cancelled.acquire(timeout=30), "the server was not told")
 
+    def test_a_stream_whose_call_was_not_made_sends_nothing(self):
+        session = StreamSession(None)
+        session.drop()
+        self.assertEqual(list(session.messages()), [])
+
     def test_ctrl_c_ends_the_call(self):
         # A call whose making is interrupted belongs to nobody yet, and gRPC goes on with it: Ctrl-C is
         # pressed when the caller waits.
@@ -317,7 +323,8 @@ class CancelTest(unittest.TestCase):
                    "def waits():\n"
                    "    at = sys._current_frames()[threading.main_thread().ident]\n"
                    "    line = linecache.getline(at.f_code.co_filename, at.f_lineno)\n"
-                   "    return at.f_code.co_name == 'wait' or 'next_event' in line\n"
+                   "    while at and at.f_code.co_name != '_next': at = at.f_back\n"
+                   "    return at is not None or 'next_event' in line\n"
                    "def press():\n"
                    "    sys.stdin.readline()\n"
                    "    while not waits(): time.sleep(0.001)\n"
