@@ -257,6 +257,10 @@ def observe(binaries, folder, stack):
     # Rates are of what is counted after a first sample.
     processes.wait_until("both targets to be scraped",
                          lambda: len(api.query("warpcall_build_info")) == 2, 30)
+    # The server measures its own while it has nothing to do.
+    processes.wait_until(
+        "both bandwidth ceilings",
+        lambda: len(api.query("warpcall_device_bandwidth_ceiling_bytes_per_second > 0")) == 2, 60)
     report = processes.load(warpcall, grpc, LOAD)
     end = time.time()
     processes.wait_until("a scrape after the load", lambda: scraped_since(api, end), 30)
