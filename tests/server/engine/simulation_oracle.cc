@@ -349,7 +349,9 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
       right = now_ns_ >= request.key.deadline_ns && (!request.launched || request.saw_stop);
       break;
     case absl::StatusCode::kUnavailable:
-      if (!request.device_failed) reason = RejectReason::kDraining;
+      // Both may be true of one that was told to stop while its device broke.
+      if (!request.device_failed || (drain_over_ && request.saw_stop))
+        reason = RejectReason::kDraining;
       right = request.device_failed || (drain_over_ && request.saw_stop);
       break;
     case absl::StatusCode::kInternal:
