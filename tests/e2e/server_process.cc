@@ -97,9 +97,10 @@ std::map<std::string, double> ServerProcess::Metrics() const {
   return values;
 }
 
-double ServerProcess::Sum(const std::string& name, const std::vector<std::string>& labels) const {
+double SumOf(const std::map<std::string, double>& metrics, const std::string& name,
+             const std::vector<std::string>& labels) {
   double sum = 0;
-  for (const auto& [series, value] : Metrics()) {
+  for (const auto& [series, value] : metrics) {
     bool matches = series == name || absl::StartsWith(series, name + "{");
     for (const std::string& label : labels) matches = matches && absl::StrContains(series, label);
     if (matches) sum += value;

@@ -13,6 +13,10 @@
 
 namespace warpcall::testing {
 
+// Sum over the series of `name` in `metrics` whose labels contain each of `labels`.
+double SumOf(const std::map<std::string, double>& metrics, const std::string& name,
+             const std::vector<std::string>& labels = {});
+
 class ServerProcess {
  public:
   // Starts with `flags` beside free ports, no lame-duck time (unless given) and a log in `log()`.
@@ -39,8 +43,10 @@ class ServerProcess {
   }
   // /metrics as "name{labels}" -> value, as the text has them.
   std::map<std::string, double> Metrics() const;
-  // Sum over the series of `name` whose labels contain each of `labels`.
-  double Sum(const std::string& name, const std::vector<std::string>& labels = {}) const;
+  // SumOf in a scrape of now. What is compared while it may grow comes from one scrape.
+  double Sum(const std::string& name, const std::vector<std::string>& labels = {}) const {
+    return SumOf(Metrics(), name, labels);
+  }
 
   std::string log() const;
   int64_t ResidentBytes() const;
