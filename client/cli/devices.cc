@@ -1,5 +1,4 @@
 // warpcall devices: what the server computes on.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -61,10 +60,10 @@ int Run(const Globals& globals, const TimeoutOption& timeout) {
 
 }  // namespace
 
-Command AddDevicesCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app = root->add_subcommand("devices", "List the devices and their health");
-  const auto timeout = std::make_shared<TimeoutOption>(app);
-  return {app, [&globals, timeout] { return Run(globals, *timeout); }};
+Command AddDevicesCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand("devices", "List the devices and their health");
+  const auto timeout = std::make_shared<TimeoutOption>(arguments);
+  return {arguments, [&globals, timeout] { return Run(globals, *timeout); }};
 }
 
 }  // namespace warpcall::cli

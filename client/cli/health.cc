@@ -1,6 +1,5 @@
 // warpcall health: exit status 0 when the server says SERVING, 1 in every other case, for use as a
 // health check.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,8 +17,8 @@ namespace {
 constexpr double kHealthSeconds = 5;
 
 struct HealthOptions {
-  explicit HealthOptions(CLI::App* app) : timeout(app, kHealthSeconds) {
-    app->add_option("--service", service, "A service of the server; empty: the server itself");
+  explicit HealthOptions(const Arguments& arguments) : timeout(arguments, kHealthSeconds) {
+    arguments.Add("--service", &service, "A service of the server; empty: the server itself");
   }
   TimeoutOption timeout;
   std::string service;
@@ -40,11 +39,11 @@ int Run(const Globals& globals, const HealthOptions& options) {
 
 }  // namespace
 
-Command AddHealthCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app =
-      root->add_subcommand("health", "Ask whether the server serves: exit status 0 or 1");
-  const auto options = std::make_shared<HealthOptions>(app);
-  return {app, [&globals, options] { return Run(globals, *options); }};
+Command AddHealthCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments =
+      root.AddSubcommand("health", "Ask whether the server serves: exit status 0 or 1");
+  const auto options = std::make_shared<HealthOptions>(arguments);
+  return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 
 }  // namespace warpcall::cli

@@ -1,5 +1,4 @@
 // warpcall kernels: what the server can compute, and how.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -91,12 +90,12 @@ int Run(const Globals& globals, const TimeoutOption& timeout) {
 
 }  // namespace
 
-Command AddKernelsCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app = root->add_subcommand(
+Command AddKernelsCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand(
       "kernels",
       "List the kernels, their attributes, and their implementations in order of preference");
-  const auto timeout = std::make_shared<TimeoutOption>(app);
-  return {app, [&globals, timeout] { return Run(globals, *timeout); }};
+  const auto timeout = std::make_shared<TimeoutOption>(arguments);
+  return {arguments, [&globals, timeout] { return Run(globals, *timeout); }};
 }
 
 }  // namespace warpcall::cli

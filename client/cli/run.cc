@@ -1,5 +1,4 @@
 // warpcall run: one kernel on tensors from .npy files.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,34 +25,36 @@ namespace {
 using nlohmann::json;
 
 struct RunOptions {
-  explicit RunOptions(CLI::App* app) : timeout(app) {
-    app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
-    AddRepeated(app, "--input", &inputs, "A .npy file; once per input, in order")
-        ->required()
-        ->type_name("FILE");
-    AddRepeated(app, "--output", &outputs, "Where to write the result; none: only report")
-        ->type_name("FILE");
-    app->add_option("--implementation", call.implementation,
-                    "An implementation or a family; none: the server chooses");
-    AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
-        ->type_name("NAME=VALUE");
-    app->add_option("--device", call.device,
-                    "A name from `warpcall devices`; none: the server chooses");
-    app->add_option(
-           "--type", type,
-           "The element type that the inputs must have; bf16 takes uint16 files for bfloat16")
-        ->check(IsDataType());
-    app->add_option("--request_id", call.request_id, "Stands in the server's log");
-    auto* const over =
-        app->add_option("--connections", connections,
-                        "Send a large call in stripes over this many connections, where the "
-                        "kernel's problems have independent parts")
-            ->check(CLI::Range(kConnectionsMin, kConnectionsMax))
-            ->capture_default_str();
-    app->add_flag("--stream", stream,
-                  "Send the tensors in chunks, for those that are over the server's limit on "
-                  "messages")
-        ->excludes(over);
+  explicit RunOptions(const Arguments& arguments) : timeout(arguments) {
+    arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+    arguments.AddRepeated("--input", &inputs, "A .npy file; once per input, in order")
+        .Required()
+        .TypeName("FILE");
+    arguments.AddRepeated("--output", &outputs, "Where to write the result; none: only report")
+        .TypeName("FILE");
+    arguments.Add("--implementation", &call.implementation,
+                  "An implementation or a family; none: the server chooses");
+    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+        .TypeName("NAME=VALUE");
+    arguments.Add("--device", &call.device,
+                  "A name from `warpcall devices`; none: the server chooses");
+    arguments
+        .Add("--type", &type,
+             "The element type that the inputs must have; bf16 takes uint16 files for bfloat16")
+        .IsDataType();
+    arguments.Add("--request_id", &call.request_id, "Stands in the server's log");
+    const Option over =
+        arguments
+            .Add("--connections", &connections,
+                 "Send a large call in stripes over this many connections, where the "
+                 "kernel's problems have independent parts")
+            .Between(kConnectionsMin, kConnectionsMax)
+            .ShowDefault();
+    arguments
+        .AddFlag("--stream", &stream,
+                 "Send the tensors in chunks, for those that are over the server's limit on "
+                 "messages")
+        .Excludes(over);
   }
 
   TimeoutOption timeout;
@@ -180,10 +181,10 @@ int Run(const Globals& globals, const RunOptions& options) {
 
 }  // namespace
 
-Command AddRunCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app = root->add_subcommand("run", "Run a kernel on tensors from .npy files");
-  const auto options = std::make_shared<RunOptions>(app);
-  return {app, [&globals, options] { return Run(globals, *options); }};
+Command AddRunCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand("run", "Run a kernel on tensors from .npy files");
+  const auto options = std::make_shared<RunOptions>(arguments);
+  return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 
 }  // namespace warpcall::cli

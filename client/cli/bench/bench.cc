@@ -1,5 +1,4 @@
 // warpcall bench: how fast implementations are, side by side, over shapes, types and devices.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -47,31 +46,34 @@ reaches on the device; ERROR is |out - ref| / |ref| against float64.
 Exit status: 0 all points were measured, 1 some were refused, 2 usage.)";
 
 struct BenchOptions {
-  explicit BenchOptions(CLI::App* app) : deadline(app) {
-    app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
-    AddRepeated(app, "--shape", &shapes, "Of the inputs, see below; several: one after the other")
-        ->required()
-        ->type_name("SHAPE");
-    AddRepeated(app, "--type", &types, "Of the elements, once per type; default f32")
-        ->check(IsDataType());
-    AddRepeated(app, "--implementation", &implementations,
-                "An implementation or a family, once each; none: all that fit");
-    AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
-        ->type_name("NAME=VALUE");
-    AddRepeated(app, "--device", &devices,
-                "A name from `warpcall devices`, or several with commas; none: the server chooses")
-        ->delimiter(',')
-        ->type_name("DEVICE");
-    app->add_option("--iterations", iterations, "Samples of each; none: the server's default, 100")
-        ->check(CLI::Range(1, kCountMax));
-    app->add_option("--warmup", warmup_iterations, "Before them; none: the server's default, 10")
-        ->check(CLI::Range(1, kCountMax));
-    app->add_option("--seed", seed, "Of the inputs, N(0, 1)")->capture_default_str();
-    app->add_option("--csv", csv, "Write a line for each result; - is stdout, without the table")
-        ->type_name("FILE");
-    app->add_option("--plot", plot, "Draw time, share of the copy ceiling, and roofline")
-        ->type_name("FILE.svg");
-    app->footer(kFooter);
+  explicit BenchOptions(const Arguments& arguments) : deadline(arguments) {
+    arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+    arguments
+        .AddRepeated("--shape", &shapes, "Of the inputs, see below; several: one after the other")
+        .Required()
+        .TypeName("SHAPE");
+    arguments.AddRepeated("--type", &types, "Of the elements, once per type; default f32")
+        .IsDataType();
+    arguments.AddRepeated("--implementation", &implementations,
+                          "An implementation or a family, once each; none: all that fit");
+    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+        .TypeName("NAME=VALUE");
+    arguments
+        .AddRepeated(
+            "--device", &devices,
+            "A name from `warpcall devices`, or several with commas; none: the server chooses")
+        .SplitAt(',')
+        .TypeName("DEVICE");
+    arguments.Add("--iterations", &iterations, "Samples of each; none: the server's default, 100")
+        .Between(1, kCountMax);
+    arguments.Add("--warmup", &warmup_iterations, "Before them; none: the server's default, 10")
+        .Between(1, kCountMax);
+    arguments.Add("--seed", &seed, "Of the inputs, N(0, 1)").ShowDefault();
+    arguments.Add("--csv", &csv, "Write a line for each result; - is stdout, without the table")
+        .TypeName("FILE");
+    arguments.Add("--plot", &plot, "Draw time, share of the copy ceiling, and roofline")
+        .TypeName("FILE.svg");
+    arguments.SetFooter(kFooter);
   }
 
   TimeoutOption deadline;
@@ -189,11 +191,11 @@ int Run(const Globals& globals, const BenchOptions& options) {
 
 }  // namespace
 
-Command AddBenchCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app = root->add_subcommand(
+Command AddBenchCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand(
       "bench", "Time implementations of a kernel side by side on a device, without transfers");
-  const auto options = std::make_shared<BenchOptions>(app);
-  return {app, [&globals, options] { return Run(globals, *options); }};
+  const auto options = std::make_shared<BenchOptions>(arguments);
+  return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 
 }  // namespace warpcall::cli

@@ -5,10 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-
-namespace CLI {
-class App;
-}
+#include "client/cli/common/options.h"
 
 namespace warpcall::cli {
 
@@ -22,21 +19,21 @@ struct Globals {
   bool json = false;
 };
 
-// `run` does the work once the command line has been parsed and names `app`; returns the exit
+// `run` does the work once the command line has been parsed and names the command; returns the exit
 // status.
 struct Command {
-  CLI::App* app;
+  Arguments arguments;
   std::function<int()> run;
 };
 
 // `globals` outlives the command and is filled in by the time it runs.
-Command AddKernelsCommand(CLI::App* root, const Globals& globals);
-Command AddDevicesCommand(CLI::App* root, const Globals& globals);
-Command AddRunCommand(CLI::App* root, const Globals& globals);
-Command AddBenchCommand(CLI::App* root, const Globals& globals);
-Command AddProfileCommand(CLI::App* root, const Globals& globals);
-Command AddHealthCommand(CLI::App* root, const Globals& globals);
-Command AddLoadCommand(CLI::App* root, const Globals& globals);
+Command AddKernelsCommand(const Arguments& root, const Globals& globals);
+Command AddDevicesCommand(const Arguments& root, const Globals& globals);
+Command AddRunCommand(const Arguments& root, const Globals& globals);
+Command AddBenchCommand(const Arguments& root, const Globals& globals);
+Command AddProfileCommand(const Arguments& root, const Globals& globals);
+Command AddHealthCommand(const Arguments& root, const Globals& globals);
+Command AddLoadCommand(const Arguments& root, const Globals& globals);
 
 // Print `CODE: message` to stderr and return the exit status.
 int Refused(const absl::Status& status);

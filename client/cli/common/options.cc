@@ -1,28 +1,106 @@
 #include "client/cli/common/options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/common/command.h"
 
 namespace warpcall::cli {
 
-CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>* values,
-                         const std::string& help) {
-  return app->add_option(name, *values, help)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+Option Option::Required() const { return Option(option_->required()); }
+
+Option Option::TypeName(const std::string& name) const { return Option(option_->type_name(name)); }
+
+Option Option::ShowDefault() const { return Option(option_->capture_default_str()); }
+
+Option Option::FromEnvironment(const std::string& variable) const {
+  return Option(option_->envname(variable));
 }
 
-CLI::Validator Between(double least, double most) {
-  const std::string limits = absl::StrCat(least, " to ", most);
-  return CLI::Validator(
+Option Option::OneOf(const std::vector<std::string>& values) const {
+  return Option(option_->check(CLI::IsMember(values)));
+}
+
+Option Option::Between(double least, double most) const {  // CLI::Range lets NaN through
+  const std::string limits = absl::StrFormat("%.10g to %.10g", least, most);
+  return Option(option_->check(CLI::Validator(
       [least, most, limits](std::string& text) {
         double value = 0;
         const bool valid =
             CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
         return valid ? std::string() : absl::StrCat(text, " is not in the range ", limits);
       },
-      limits);
+      limits)));
 }
 
-CLI::Validator IsDataType() { return CLI::IsMember({"f32", "f16", "bf16"}); }
+Option Option::IsDataType() const { return OneOf({"f32", "f16", "bf16"}); }
+
+Option Option::SplitAt(char separator) const { return Option(option_->delimiter(separator)); }
+
+Option Option::Excludes(const Option& other) const {
+  return Option(option_->excludes(other.option_));
+}
+
+Option Option::Needs(const Option& other) const { return Option(option_->needs(other.option_)); }
+
+Option Arguments::Add(const std::string& name, std::string* value, const std::string& help) const {
+  return Option(app_->add_option(name, *value, help));
+}
+
+Option Arguments::Add(const std::string& name, int* value, const std::string& help) const {
+  return Option(app_->add_option(name, *value, help));
+}
+
+Option Arguments::Add(const std::string& name, int64_t* value, const std::string& help) const {
+  return Option(app_->add_option(name, *value, help));
+}
+
+Option Arguments::Add(const std::string& name, uint64_t* value, const std::string& help) const {
+  return Option(app_->add_option(name, *value, help));
+}
+
+Option Arguments::Add(const std::string& name, double* value, const std::string& help) const {
+  return Option(app_->add_option(name, *value, help));
+}
+
+Option Arguments::AddRepeated(const std::string& name, std::vector<std::string>* values,
+                              const std::string& help) const {
+  return Option(app_->add_option(name, *values, help)
+                    ->expected(1)
+                    ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
+}
+
+Option Arguments::AddFlag(const std::string& name, bool* value, const std::string& help) const {
+  return Option(app_->add_flag(name, *value, help));
+}
+
+Arguments Arguments::AddSubcommand(const std::string& name, const std::string& help) const {
+  return Arguments(app_->add_subcommand(name, help));
+}
+
+void Arguments::SetFooter(const std::string& text) const { app_->footer(text); }
+
+bool Arguments::named() const { return app_->parsed(); }
+
+CommandLine::CommandLine(const std::string& name, const std::string& help,
+                         const std::string& version)
+    : app_(std::make_unique<CLI::App>(help, name)) {
+  app_->set_version_flag("--version", version);
+  app_->require_subcommand(1);
+  app_->fallthrough();  // subcommands take the program's options too
+}
+
+CommandLine::~CommandLine() = default;
+
+bool CommandLine::Parse(int argc, char** argv, int* status) {
+  try {
+    app_->parse(argc, argv);
+    return true;
+  } catch (const CLI::ParseError& error) {
+    *status = app_->exit(error) == 0 ? kExitOk : kExitUsage;
+    return false;
+  }
+}
 
 }  // namespace warpcall::cli

@@ -1,33 +1,98 @@
-// Options that several subcommands take.
+// What the command line takes, over CLI11, which one file includes: each that does takes seven
+// seconds more to compile.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace warpcall::cli {
 
-// An option that is given once per value; `values` gets them in order.
-CLI::Option* AddRepeated(CLI::App* app, const std::string& name, std::vector<std::string>* values,
-                         const std::string& help);
+// One option, described further by calls that chain.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
 
-// A number from `least` to `most`. CLI::Range lets NaN through.
-CLI::Validator Between(double least, double most);
+  Option Required() const;
+  // What --help shows in place of a value.
+  Option TypeName(const std::string& name) const;
+  // --help shows what it is before the command line is read.
+  Option ShowDefault() const;
+  // Is read from the environment's `variable` where the command line has none.
+  Option FromEnvironment(const std::string& variable) const;
+  Option OneOf(const std::vector<std::string>& values) const;
+  // A number from `least` to `most`, never NaN.
+  Option Between(double least, double most) const;
+  // A type as ParseDataType takes it.
+  Option IsDataType() const;
+  // Several values may stand with `separator` between them.
+  Option SplitAt(char separator) const;
+  Option Excludes(const Option& other) const;
+  Option Needs(const Option& other) const;
 
-// A type as ParseDataType takes it.
-CLI::Validator IsDataType();
+ private:
+  CLI::Option* option_;
+};
+
+// What warpcall, or a subcommand, takes: options, and values without a name. Each is read into a
+// variable, which stays where it is.
+class Arguments {
+ public:
+  explicit Arguments(CLI::App* app) : app_(app) {}
+
+  Option Add(const std::string& name, std::string* value, const std::string& help) const;
+  Option Add(const std::string& name, int* value, const std::string& help) const;
+  Option Add(const std::string& name, int64_t* value, const std::string& help) const;
+  Option Add(const std::string& name, uint64_t* value, const std::string& help) const;
+  Option Add(const std::string& name, double* value, const std::string& help) const;
+  // Given once per value; `values` gets them in order.
+  Option AddRepeated(const std::string& name, std::vector<std::string>* values,
+                     const std::string& help) const;
+  Option AddFlag(const std::string& name, bool* value, const std::string& help) const;
+  Arguments AddSubcommand(const std::string& name, const std::string& help) const;
+  // Stands at the end of --help.
+  void SetFooter(const std::string& text) const;
+
+  // Whether the command line named this subcommand.
+  bool named() const;
+
+ private:
+  CLI::App* app_;
+};
+
+// A program's command line: one subcommand, before or after which its own options may stand.
+class CommandLine {
+ public:
+  CommandLine(const std::string& name, const std::string& help, const std::string& version);
+  ~CommandLine();
+
+  Arguments arguments() const { return Arguments(app_.get()); }
+  // False when there is nothing to run: --help or --version was printed (*status 0), or what is
+  // wrong
+  // (*status 2).
+  bool Parse(int argc, char** argv, int* status);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
 
 // --deadline SECONDS, for the whole call with its retries.
 class TimeoutOption {
  public:
-  // Stays where it is: `app` writes into it.
-  explicit TimeoutOption(CLI::App* app, double default_seconds = kDefaultSeconds)
+  // Stays where it is: `arguments` write into it.
+  explicit TimeoutOption(const Arguments& arguments, double default_seconds = kDefaultSeconds)
       : seconds_(default_seconds) {
-    app->add_option("--deadline", seconds_, "Give up after this many seconds, retries included")
-        ->check(CLI::Range(kSecondsMin, kSecondsMax))
-        ->capture_default_str();
+    arguments.Add("--deadline", &seconds_, "Give up after this many seconds, retries included")
+        .Between(kSecondsMin, kSecondsMax)
+        .ShowDefault();
   }
   TimeoutOption(const TimeoutOption&) = delete;
   TimeoutOption& operator=(const TimeoutOption&) = delete;

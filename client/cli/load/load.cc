@@ -1,5 +1,4 @@
 // warpcall load: many requests, and how long they took.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -57,57 +56,58 @@ With it requests arrive by a plan, and latencies count from the planned times
 Exit status: 0 all were OK, 1 some were not, or there were none, 2 usage.)";
 
 struct LoadCommand {
-  explicit LoadCommand(CLI::App* app) : deadline(app) {
-    AddMix(app);
-    AddLoad(app);
-    app->footer(kFooter);
+  explicit LoadCommand(const Arguments& arguments) : deadline(arguments) {
+    AddMix(arguments);
+    AddLoad(arguments);
+    arguments.SetFooter(kFooter);
   }
 
-  void AddMix(CLI::App* app) {
-    CLI::Option* option = app->add_option("--mix", mix, "The same as the positional MIX");
-    app->add_option("kernels", kernels, "KERNEL,KERNEL,... or a MIX, see below")->excludes(option);
-    AddRepeated(app, "--shape", &shapes, "Of the inputs; once per input, or once for all")
-        ->type_name("SHAPE");
-    app->add_option("--type", type, "Of the elements")->check(IsDataType())->capture_default_str();
-    app->add_option("--implementation", defaults.implementation,
-                    "An implementation or a family; none: the server chooses");
-    app->add_option("--device", defaults.device, "none: the server chooses");
-    AddRepeated(app, "--attribute", &defaults.attributes, "name=value, once per attribute")
-        ->type_name("NAME=VALUE");
+  void AddMix(const Arguments& arguments) {
+    const Option option = arguments.Add("--mix", &mix, "The same as the positional MIX");
+    arguments.Add("kernels", &kernels, "KERNEL,KERNEL,... or a MIX, see below").Excludes(option);
+    arguments.AddRepeated("--shape", &shapes, "Of the inputs; once per input, or once for all")
+        .TypeName("SHAPE");
+    arguments.Add("--type", &type, "Of the elements").IsDataType().ShowDefault();
+    arguments.Add("--implementation", &defaults.implementation,
+                  "An implementation or a family; none: the server chooses");
+    arguments.Add("--device", &defaults.device, "none: the server chooses");
+    arguments.AddRepeated("--attribute", &defaults.attributes, "name=value, once per attribute")
+        .TypeName("NAME=VALUE");
   }
 
-  void AddLoad(CLI::App* app) {
-    app->add_option("--concurrency", workers,
-                    absl::StrCat("Workers, each with a connection of its own; default 1, with "
-                                 "--rate ",
-                                 kDefaultOpenWorkers))
-        ->check(Between(1, kWorkersMax));
-    CLI::Option* rate_option =
-        app->add_option("--rate", rate, "Requests per second")->check(Between(kRateMin, kRateMax));
-    app->add_option("--arrivals", arrivals, "With --rate: poisson or uniform")
-        ->check(CLI::IsMember({"poisson", "uniform"}))
-        ->needs(rate_option)
-        ->capture_default_str();
-    CLI::Option* duration_option =
-        app->add_option("--duration", duration_seconds, "Seconds, after the warm-up")
-            ->check(Between(0.001, kSecondsMax))
-            ->capture_default_str();
-    app->add_option("--requests", requests, "End after so many instead, warm-up not counted")
-        ->check(Between(1, 1e12))
-        ->excludes(duration_option);
-    app->add_option("--warmup", warmup_seconds, "Seconds before anything is counted")
-        ->check(Between(0, kSecondsMax))
-        ->capture_default_str();
-    app->add_option("--connections", connections,
-                    "Of each worker's client, which spreads large requests over them")
-        ->check(Between(1, kConnectionsMax))
-        ->capture_default_str();
-    app->add_option("--seed", seed, "Of the inputs, the choices and the arrivals")
-        ->capture_default_str();
-    app->add_flag("--retry", retry, "Let clients try again what was refused for now");
-    app->add_flag("--check", check,
-                  "Check the answers' types and shapes, and that identity returns its input; "
-                  "what is wrong counts as DATA_LOSS");
+  void AddLoad(const Arguments& arguments) {
+    arguments
+        .Add("--concurrency", &workers,
+             absl::StrCat("Workers, each with a connection of its own; default 1, with "
+                          "--rate ",
+                          kDefaultOpenWorkers))
+        .Between(1, kWorkersMax);
+    const Option rate_option =
+        arguments.Add("--rate", &rate, "Requests per second").Between(kRateMin, kRateMax);
+    arguments.Add("--arrivals", &arrivals, "With --rate: poisson or uniform")
+        .OneOf({"poisson", "uniform"})
+        .Needs(rate_option)
+        .ShowDefault();
+    const Option duration_option =
+        arguments.Add("--duration", &duration_seconds, "Seconds, after the warm-up")
+            .Between(0.001, kSecondsMax)
+            .ShowDefault();
+    arguments.Add("--requests", &requests, "End after so many instead, warm-up not counted")
+        .Between(1, 1e12)
+        .Excludes(duration_option);
+    arguments.Add("--warmup", &warmup_seconds, "Seconds before anything is counted")
+        .Between(0, kSecondsMax)
+        .ShowDefault();
+    arguments
+        .Add("--connections", &connections,
+             "Of each worker's client, which spreads large requests over them")
+        .Between(1, kConnectionsMax)
+        .ShowDefault();
+    arguments.Add("--seed", &seed, "Of the inputs, the choices and the arrivals").ShowDefault();
+    arguments.AddFlag("--retry", &retry, "Let clients try again what was refused for now");
+    arguments.AddFlag("--check", &check,
+                      "Check the answers' types and shapes, and that identity returns its input; "
+                      "what is wrong counts as DATA_LOSS");
   }
 
   // What the command line says of all entries.
@@ -123,7 +123,7 @@ struct LoadCommand {
     return ParseMix(text, common);
   }
 
-  LoadOptions Options(const Globals& globals) const {
+  LoadOptions Arguments(const Globals& globals) const {
     LoadOptions options;
     options.server = globals.server;
     options.client.timeout = deadline.duration();
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<LoadEntryCalls>> Prepare(std::vector<LoadEntry> entri
 int Run(const Globals& globals, const LoadCommand& command) {
   auto entries = command.Entries();
   if (!entries.ok()) return UsageError(entries.status());
-  const LoadOptions options = command.Options(globals);
+  const LoadOptions options = command.Arguments(globals);
   if (options.workers * static_cast<int>(entries->size()) > kWorkersTimesEntriesMax)
     return UsageError(absl::InvalidArgumentError(
         absl::StrCat(options.workers, " workers (--concurrency) times ", entries->size(),
@@ -205,10 +205,10 @@ int Run(const Globals& globals, const LoadCommand& command) {
 
 }  // namespace
 
-Command AddLoadCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app = root->add_subcommand("load", "Send many requests and time them");
-  const auto command = std::make_shared<LoadCommand>(app);
-  return {app, [&globals, command] { return Run(globals, *command); }};
+Command AddLoadCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand("load", "Send many requests and time them");
+  const auto command = std::make_shared<LoadCommand>(arguments);
+  return {arguments, [&globals, command] { return Run(globals, *command); }};
 }
 
 }  // namespace warpcall::cli

@@ -1,5 +1,4 @@
 // warpcall profile: what the device does for one call.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -39,33 +38,37 @@ in which it had nothing to do. SHARE is of the time from the first to the last
 of them.)";
 
 struct ProfileOptions {
-  explicit ProfileOptions(CLI::App* app) : deadline(app) {
-    app->add_option("kernel", kernel, "A name from `warpcall kernels`")->required();
-    CLI::Option* input =
-        AddRepeated(app, "--input", &inputs, "A .npy file; once per input, in order")
-            ->type_name("FILE");
-    app->add_option("--shape", shape, "Instead of files: of random inputs, see below")
-        ->excludes(input)
-        ->type_name("SHAPE");
-    app->add_option("--type", type,
-                    "Of random elements, default f32, or that files must have; bf16 takes uint16 "
-                    "files for bfloat16")
-        ->check(IsDataType());
-    app->add_option("--seed", profile.seed, "Of random inputs")->default_val(kSeedDefault);
-    app->add_flag("--request", profile.request_path,
-                  "Of random inputs: take the path of a request, copies and rounds included, as "
-                  "files do; none: the kernel runs whole, on device memory");
-    app->add_option("--implementation", profile.call.options.implementation,
-                    "An implementation or a family; none: the server chooses");
-    AddRepeated(app, "--attribute", &attributes, "name=value, once per attribute")
-        ->type_name("NAME=VALUE");
-    app->add_option("--device", profile.call.options.device,
-                    "A name from `warpcall devices`; none: the server chooses");
-    app->add_option("--iterations", profile.iterations,
-                    "How often the call runs; none: the server's default, 3")
-        ->check(CLI::Range(1, kIterationsMax));
-    app->add_option("--trace", trace, "Write a trace for ui.perfetto.dev")->type_name("FILE.json");
-    app->footer(kFooter);
+  explicit ProfileOptions(const Arguments& arguments) : deadline(arguments) {
+    arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+    const Option input =
+        arguments.AddRepeated("--input", &inputs, "A .npy file; once per input, in order")
+            .TypeName("FILE");
+    arguments.Add("--shape", &shape, "Instead of files: of random inputs, see below")
+        .Excludes(input)
+        .TypeName("SHAPE");
+    arguments
+        .Add("--type", &type,
+             "Of random elements, default f32, or that files must have; bf16 takes uint16 "
+             "files for bfloat16")
+        .IsDataType();
+    profile.seed = kSeedDefault;
+    arguments.Add("--seed", &profile.seed, "Of random inputs").ShowDefault();
+    arguments.AddFlag(
+        "--request", &profile.request_path,
+        "Of random inputs: take the path of a request, copies and rounds included, as "
+        "files do; none: the kernel runs whole, on device memory");
+    arguments.Add("--implementation", &profile.call.options.implementation,
+                  "An implementation or a family; none: the server chooses");
+    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+        .TypeName("NAME=VALUE");
+    arguments.Add("--device", &profile.call.options.device,
+                  "A name from `warpcall devices`; none: the server chooses");
+    arguments
+        .Add("--iterations", &profile.iterations,
+             "How often the call runs; none: the server's default, 3")
+        .Between(1, kIterationsMax);
+    arguments.Add("--trace", &trace, "Write a trace for ui.perfetto.dev").TypeName("FILE.json");
+    arguments.SetFooter(kFooter);
   }
 
   TimeoutOption deadline;
@@ -150,11 +153,11 @@ int Run(const Globals& globals, const ProfileOptions& options) {
 
 }  // namespace
 
-Command AddProfileCommand(CLI::App* root, const Globals& globals) {
-  CLI::App* app =
-      root->add_subcommand("profile", "Show what the device does for a kernel, and when");
-  const auto options = std::make_shared<ProfileOptions>(app);
-  return {app, [&globals, options] { return Run(globals, *options); }};
+Command AddProfileCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments =
+      root.AddSubcommand("profile", "Show what the device does for a kernel, and when");
+  const auto options = std::make_shared<ProfileOptions>(arguments);
+  return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 
 }  // namespace warpcall::cli

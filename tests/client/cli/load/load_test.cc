@@ -286,7 +286,7 @@ TEST_F(LoadTest, UsageErrorsAreStatusTwo) {
       {"load gelu --shape 8x", "'8x'"},
       {"load gelu --shape 8 --type f64", "--type"},
       {"load gelu:8 --mix gelu:8", "excludes"},
-      {"load gelu:8 --rate 0", "0 is not in the range 0.001 to 1e+06"},
+      {"load gelu:8 --rate 0", "0 is not in the range 0.001 to 1000000"},
       {"load gelu:8 --rate nan", "nan is not in the range"},
       {"load gelu:8 --arrivals uniform", "requires --rate"},
       {"load gelu:8 --rate 1 --arrivals bursty", "bursty"},
