@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._messages import DATA_TYPE_NUMBERS, DATA_TYPES, TensorSpec
-from .errors import InvalidArgument
+from .errors import Error, InvalidArgument
 
 ml_dtypes: Any
 try:
@@ -28,13 +28,13 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ALIASES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 # What a uint16 view of bfloat16 looks like on the wire.
 _BITS: np.dtype[Any] = np.dtype("<u2")
-_WIRE_DTYPES: dict[str, np.dtype[Any]] = {
+WIRE_DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
     "bfloat16": _BITS,
 }
 # Arrays of these lie in memory as they travel.
-_READY: dict[np.dtype[Any], int] = {np.dtype("<f4"): 1, np.dtype("<f2"): 2}
+READY: dict[np.dtype[Any], int] = {np.dtype("<f4"): 1, np.dtype("<f2"): 2}
 # DLPack's device types: kDLCPU, kDLCUDAHost, kDLROCMHost.
 _DLPACK_HOST = (1, 3, 11)
 
@@ -112,7 +112,7 @@ def _convert(array: Array, target: str) -> Array:
         array = _widen(array) if array.dtype == np.uint16 else array.astype(np.float32)
     if target == "bfloat16":
         return _narrow(array.astype(np.float32))
-    return array.astype(_WIRE_DTYPES[target])
+    return array.astype(WIRE_DTYPES[target])
 
 
 # ---- inputs -------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def to_operand(value: object, dtype: object = None) -> Operand:
     Raises InvalidArgument for what is no array of numbers in this machine's memory.
     """
     if dtype is None and type(value) is np.ndarray:
-        number = _READY.get(value.dtype)
+        number = READY.get(value.dtype)
         if number is not None and value.flags.c_contiguous and value.ndim:
             return Operand(number, value.shape, value)
     array = _to_array(value, dtype)
@@ -141,7 +141,7 @@ def to_operand(value: object, dtype: object = None) -> Operand:
         array = _convert(array, name)
     if name == "bfloat16":
         array = array.view(np.ndarray).view(np.uint16)
-    data = np.ascontiguousarray(array, _WIRE_DTYPES[name])
+    data = np.ascontiguousarray(array, WIRE_DTYPES[name])
     return Operand(DATA_TYPE_NUMBERS[name], array.shape or (1,), data, array.ndim == 0)
 
 
@@ -225,33 +225,33 @@ def from_bytes(data: bytes, span: tuple[int, int], number: int, shape: Sequence[
     check_bytes(name, shape, span[1] - span[0])
     # NumPy refuses an offset behind the last byte, also for a tensor that has none.
     at = span[0] if span[0] < span[1] else 0
-    array: Array = np.ndarray(shape, _WIRE_DTYPES[name], data, at)
+    array: Array = np.ndarray(shape, WIRE_DTYPES[name], data, at)
     return array if number != 3 else as_type(array, name)
 
 
 def empty(spec: TensorSpec) -> tuple[Array, memoryview]:
     """Memory for a tensor: the array, and its bytes to be filled in."""
-    array = np.empty(spec.shape, _WIRE_DTYPES[spec.data_type])
+    array = np.empty(spec.shape, WIRE_DTYPES[spec.data_type])
     view = memoryview(array.reshape(-1).view(np.uint8))  # a cast refuses arrays without elements
     return as_type(array, spec.data_type), view
 
 
-def copy_into(out: Array, array: Array) -> None:
-    """Fills the caller's array. Raises InvalidArgument when it is not one for this result."""
-    check_out(out, TensorSpec(array_type_name(array), array.shape))
+def copy_into(out: Array, array: Array, error: type[Error] = InvalidArgument) -> None:
+    """Fills the caller's array. Raises `error` when it is not one for this result."""
+    check_out(out, TensorSpec(array_type_name(array), array.shape), error)
     np.copyto(
         out.view(np.uint16) if out.dtype != array.dtype else out,
         array.view(np.uint16) if out.dtype != array.dtype else array,
     )
 
 
-def check_out(out: Array, spec: TensorSpec) -> None:
-    """Raises InvalidArgument unless a result of `spec` can be written to `out`."""
+def check_out(out: Array, spec: TensorSpec, error: type[Error] = InvalidArgument) -> None:
+    """Raises `error` unless a result of `spec` can be written to `out`."""
     name = array_type_name(out)
     bits = spec.data_type == "bfloat16" and name == "uint16"
     if out.shape != spec.shape or (name != spec.data_type and not bits):
-        raise InvalidArgument(
+        raise error(
             f"out is {name}{list(out.shape)}; the result is {spec.data_type}{list(spec.shape)}"
         )
     if not out.flags.writeable:
-        raise InvalidArgument("out is read-only")
+        raise error("out is read-only")

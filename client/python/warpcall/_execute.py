@@ -8,11 +8,14 @@ order, so what is small comes first and the tensors after it.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import _wire as wire
-from ._arrays import Array, Operand, from_bytes
+from ._arrays import READY, WIRE_DTYPES, Array, Operand, as_type, from_bytes
 from ._messages import DATA_TYPES, LaunchInfo, TensorSpec, Timing, decode, encode_attributes
 
 # The least that a message of gRPC cannot hold: its length is sent in 32 bits.
@@ -54,11 +57,13 @@ def _names(kernel: str, implementation: str, device: str) -> bytes:
 
 
 def _call_bytes(call: Call) -> bytes:
-    out = _names(call.kernel, call.implementation, call.device)
-    if call.attributes:
-        out += encode_attributes(4, call.attributes)
-    if call.request_id:
-        out += wire.bytes_field(6, call.request_id.encode())
+    """All of an ExecuteRequest but its tensors."""
+    kernel, implementation, device, request_id, attributes = call
+    out = _names(kernel, implementation, device)
+    if attributes:
+        out += encode_attributes(4, attributes)
+    if request_id:
+        out += wire.bytes_field(6, request_id.encode())
     return out
 
 
@@ -72,6 +77,31 @@ def encode_request(call: Call, operands: Sequence[Operand]) -> bytes:
     return b"".join(pieces)
 
 
+@functools.lru_cache(maxsize=1024)
+def _ready_prefix(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, int] | None:
+    """(what comes before its data, how many they are) of an array that is sent as it lies; None for
+    others."""
+    if dtype not in READY or not shape:
+        return None
+    data_bytes = math.prod(shape) * dtype.itemsize
+    return _tensor_prefix(READY[dtype], shape, data_bytes), data_bytes
+
+
+def encode_ready(call: Call, inputs: Sequence[object], bytes_max: int) -> bytes | None:
+    """As encode_request, by the short way that small calls take: None when some inputs are no
+    arrays that are sent as they lie, or together have `bytes_max` or more."""
+    pieces: list[Any] = [_call_bytes(call)]
+    for x in inputs:
+        if type(x) is not np.ndarray or not x.flags.c_contiguous:
+            return None
+        prefix = _ready_prefix(x.dtype, x.shape)
+        if prefix is None:
+            return None
+        bytes_max -= prefix[1]
+        pieces += prefix[0], x
+    return b"".join(pieces) if bytes_max > 0 else None
+
+
 def encode_header(call: Call, specs: Sequence[tuple[int, tuple[int, ...]]]) -> bytes:
     """The ExecuteRequest that opens a stream: types and shapes without data."""
     return _call_bytes(call) + b"".join(_tensor_prefix(*spec, None) for spec in specs)
@@ -83,24 +113,6 @@ class TensorView(NamedTuple):
     data_type: int = 0
     shape: tuple[int, ...] = ()
     span: tuple[int, int] = (0, 0)
-
-
-# What comes before the data of tensors that have been read, by the tensors' length: taking it apart
-# anew costs as much as all the rest of a small answer. (Those bytes, data type, shape.)
-_heads: dict[int, tuple[bytes, int, tuple[int, ...]]] = {}
-_HEADS_MAX = 1024
-
-
-def _tensor_view(data: bytes, at: int, end: int) -> TensorView:
-    known = _heads.get(end - at)
-    if known is not None and data.startswith(known[0], at):
-        return TensorView(known[1], known[2], (at + len(known[0]), end))
-    view = _read_tensor(data, at, end)
-    if view.span[1] == end and view.span[0] < end:  # the data are the tensor's last field
-        if len(_heads) >= _HEADS_MAX:
-            _heads.clear()
-        _heads[end - at] = data[at : view.span[0]], view.data_type, view.shape
-    return view
 
 
 def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
@@ -118,36 +130,45 @@ def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
 class Response:
     """An ExecuteResponse where it lies. What is no tensor is taken apart when asked for."""
 
-    __slots__ = ("_data", "_parts", "tensors")
+    __slots__ = ("_data", "_parts", "_small", "tensors")
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         """Raises WireError for bytes that are no such message."""
         self._data = data
         self.tensors: list[TensorView] = []
-        self._parts: dict[int, bytes] = {}
-        parts = self._parts
-        end = len(data) if end is None else end
-        # What a server of ours sends first: small fields, each with a tag and a length of one byte.
-        # Read here, without a call for each, they cost half of what they do below.
-        while at + 1 < end:
-            number, stop = data[at] >> 3, at + 2 + data[at + 1]
-            if data[at] not in _SMALL_TAGS or stop - at > 129 or stop > end or number in parts:
-                break
-            parts[number] = data[at + 2 : stop]
-            at = stop
-        for number, wire_type, value, stop in wire.fields(data, at, end):
+        self._small = 0
+        self._parts: dict[int, bytes] | None = {}
+        self._read(at, len(data) if end is None else end, self._parts)
+
+    @classmethod
+    def of_known(cls, data: bytes, small: int) -> Response:
+        """One whose tensors somebody has read already. `small`: its first bytes, fields that are no
+        tensors."""
+        response = cls.__new__(cls)
+        response._data, response._small, response._parts = data, small, None
+        return response
+
+    def _read(self, at: int, end: int, parts: dict[int, bytes]) -> None:
+        for number, wire_type, value, stop in wire.fields(self._data, at, end):
             if wire_type != wire.BYTES:
                 continue
             if number == 1:
-                self.tensors.append(_tensor_view(data, value, stop))
+                self.tensors.append(_read_tensor(self._data, value, stop))
             elif number in _SUBMESSAGES and number in parts:
                 # Encodings one after the other are the encoding of both merged.
-                parts[number] += data[value:stop]
+                parts[number] += self._data[value:stop]
             elif number <= _REQUEST_ID:
-                parts[number] = data[value:stop]
+                parts[number] = self._data[value:stop]
+
+    def _part(self, number: int) -> bytes:
+        if self._parts is None:
+            parts: dict[int, bytes] = {}
+            self._read(0, self._small, parts)
+            self._parts = parts
+        return self._parts.get(number, b"")
 
     def _text(self, number: int) -> str:
-        return self._parts.get(number, b"").decode(errors="replace")
+        return self._part(number).decode(errors="replace")
 
     @property
     def implementation(self) -> str:
@@ -163,8 +184,8 @@ class Response:
 
     def take_request_id(self, other: Response) -> None:
         """Where this one has none."""
-        if _REQUEST_ID in other._parts:
-            self._parts.setdefault(_REQUEST_ID, other._parts[_REQUEST_ID])
+        if self._parts is not None and not self._part(_REQUEST_ID):
+            self._parts[_REQUEST_ID] = other._part(_REQUEST_ID)
 
     def arrays(self) -> list[Array]:
         """The outputs, read-only, in the answer's memory. Raises ValueError when bytes, type and
@@ -179,10 +200,51 @@ class Response:
         return [TensorSpec(DATA_TYPES[t.data_type], t.shape) for t in self.tensors]
 
     def timing(self) -> Timing:
-        return decode(Timing, self._parts.get(_TIMING, b""))
+        return decode(Timing, self._part(_TIMING))
 
     def launch(self) -> LaunchInfo:
-        return decode(LaunchInfo, self._parts.get(_LAUNCH, b""))
+        return decode(LaunchInfo, self._part(_LAUNCH))
+
+
+# What comes before the data of an answer's only and last tensor, from its tag on, by how much of
+# the answer that and the data are: (those bytes, NumPy's type, shape, the type's name). Answers to
+# the same call differ in what precedes: the tensor need not be taken apart anew.
+_heads: dict[int, tuple[bytes, np.dtype[Any], tuple[int, ...], str]] = {}
+_HEADS_MAX = 1024
+
+
+def read_answer(data: bytes) -> tuple[Response, list[Array]]:
+    """An ExecuteResponse and its outputs, read-only, in the answer's memory. Raises WireError for
+    bytes that are no such message, ValueError when bytes, type and shape of a tensor do not fit."""
+    at, end = 0, len(data)
+    try:
+        # What a server of ours sends first: small fields, each with a tag and a length of one byte.
+        while data[at] in _SMALL_TAGS and data[at + 1] < 0x80:
+            at += 2 + data[at + 1]
+    except IndexError:
+        at = end  # no tensor follows
+    known = _heads.get(end - at)
+    if known is not None and data.startswith(known[0], at):
+        array: Array = np.ndarray(known[2], known[1], data, at + len(known[0]))
+        if known[3] == "bfloat16":
+            array = as_type(array, known[3])
+        return Response.of_known(data, at), [array]
+    response = Response(data)
+    outputs = response.arrays()
+    if len(outputs) == 1 and at < response.tensors[0].span[0] and data[at] == 1 << 3 | wire.BYTES:
+        _remember(data, at, response.tensors[0])
+    return response, outputs
+
+
+def _remember(data: bytes, at: int, tensor: TensorView) -> None:
+    """`at`: where the tensor's field begins. Only of one that ends with its data, and the answer
+    with it."""
+    if tensor.span[0] < tensor.span[1] == len(data):
+        if len(_heads) >= _HEADS_MAX:
+            _heads.clear()
+        name = DATA_TYPES[tensor.data_type]
+        head = data[at : tensor.span[0]]
+        _heads[len(data) - at] = head, WIRE_DTYPES[name], tensor.shape, name
 
 
 # ---- streams ------------------------------------------------------------------------------------

@@ -10,6 +10,35 @@ from typing import Any
 from ._result import Result
 
 
+class Cancellation:
+    """Ends all that is under way for one call, on whichever threads. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: set[Any] = set()
+
+    def cancel(self) -> None:
+        with self._lock:
+            self.event.set()
+            calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def add(self, call: Any) -> None:
+        """An attempt begins, a call of gRPC's; it is cancelled at once when it is unwanted."""
+        with self._lock:
+            self._calls.add(call)
+            if not self.event.is_set():
+                return
+        call.cancel()
+
+    def discard(self, call: Any) -> None:
+        """It is over."""
+        with self._lock:
+            self._calls.discard(call)
+
+
 class CallFuture(Future[Result]):
     """A call under way. Unlike those of an executor it can be cancelled as long as it has no
     result: the server then gives up the work, on the CPU while it runs, and frees the lane."""
@@ -64,3 +93,12 @@ class CallFuture(Future[Result]):
             self.set_exception(error)
         else:
             self.set_result(result)
+
+    def end(self, error: BaseException) -> None:
+        """Gives up what is under way, with `error` unless it has ended before."""
+        with self._guard:
+            abort = self._abort
+        if self.claim():
+            self.set_exception(error)
+        if abort is not None:
+            abort()

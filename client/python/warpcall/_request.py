@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ._arrays import ITEM_BYTES, Array, Operand, to_operand, type_name
 from ._execute import MESSAGE_BYTES_MAX, Call, encode_request
 from ._messages import DATA_TYPE_NUMBERS
-from ._result import Ceiling, Finisher
-from .errors import InvalidArgument
+from ._result import Ceiling, Finisher, Result
+from .errors import Error, Internal, InvalidArgument
 
 # From here on a call streams. gRPC's own gathering of a large message costs more than twice as
 # much: identity of 16 MiB took 56 ms in one message and 27 ms in windows, of 8 MiB 18 and 14 (two
@@ -47,21 +47,18 @@ class Blocks:
 
 
 class Options(NamedTuple):
-    """What every call can say, beside its inputs and the kernel's attributes."""
+    """What a call can say that the server is not told as such."""
 
-    implementation: str = ""
-    device: str = ""
     timeout: float | None = None
     """Seconds for the whole call, retries included; None: the client's."""
     out: Array | None = None
     dtype: object = None
-    request_id: str = ""
 
 
 class Request:
     """A call that is ready to be sent. Keeps the inputs, and so their memory, alive."""
 
-    __slots__ = ("call", "finish", "inputs", "nbytes", "out", "streams", "timeout")
+    __slots__ = ("call", "finisher", "inputs", "misfit", "nbytes", "out", "streams", "timeout")
 
     def __init__(
         self, call: Call, inputs: Sequence[object], options: Options, ceiling: Ceiling
@@ -70,8 +67,10 @@ class Request:
         self.call = call
         dtype = options.dtype
         self.inputs: list[Operand | Blocks] = [
-            x if isinstance(x, Blocks) else to_operand(x, dtype) for x in inputs
+            x if isinstance(x, (Blocks, Operand)) else to_operand(x, dtype) for x in inputs
         ]
+        self.misfit: type[Error] = InvalidArgument
+        """Raised when the result does not fit `out`."""
         self.timeout, self.out = options.timeout, options.out
         self.nbytes = 0
         self.streams = is_scalar = False
@@ -86,7 +85,18 @@ class Request:
         if self.out is not None and not isinstance(self.out, np.ndarray):
             raise InvalidArgument(f"out is a {type(self.out).__name__}; it must be a NumPy array")
         is_scalar = is_scalar and all(isinstance(x, Operand) and x.is_scalar for x in self.inputs)
-        self.finish = Finisher(call.kernel, ceiling, self.out, is_scalar)
+        self.finisher = Finisher(call.kernel, ceiling, is_scalar)
+
+    @classmethod
+    def of_stripe(cls, call: Call, operands: Sequence[Operand], out: Array) -> Request:
+        """Part of a call. That its result goes to `out` was the package's idea."""
+        request = cls(call, operands, Options(out=out), lambda device: None)
+        request.misfit = Internal
+        return request
+
+    def finish(self, data: bytes) -> Result:
+        """The result that an answer holds. Raises as Finisher."""
+        return self.finisher(data, self.out, self.misfit)
 
     @property
     def repeatable(self) -> bool:
@@ -99,14 +109,3 @@ class Request:
         data = encode_request(self.call, operands)
         assert len(data) <= MESSAGE_BYTES_MAX  # what is larger streams
         return data
-
-
-def make_request(
-    kernel: str,
-    inputs: Sequence[Any],
-    options: Options,
-    attributes: dict[str, Any],
-    ceiling: Ceiling,
-) -> Request:
-    call = Call(kernel, options.implementation, options.device, options.request_id, attributes)
-    return Request(call, inputs, options, ceiling)

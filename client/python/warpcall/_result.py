@@ -10,13 +10,14 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ._arrays import Array, array_type_name, copy_into
-from ._execute import Response
+from ._execute import Response, read_answer
 from ._format import bytes_per_second, flops_per_second, nanoseconds
 from ._wire import WireError
-from .errors import Internal
+from .errors import Error, Internal, InvalidArgument
 
 if TYPE_CHECKING:
     from ._messages import LaunchInfo, Timing
+    from ._stripes import StripedResponse
 
 Part = TypeVar("Part")
 # What a device copies, in bytes per second, by its name; None when nobody has measured it.
@@ -30,13 +31,22 @@ class Result(NDArrayOperatorsMixin):
     the memory of the server's answer and are read-only, unless they were written to `out`.
     """
 
-    __slots__ = ("_ceiling", "_response", "kernel", "outputs")
+    __slots__ = ("_ceiling", "_response", "kernel", "outputs", "stripes")
 
     def __init__(
-        self, kernel: str, response: Response, outputs: list[Array], ceiling: Ceiling
+        self,
+        kernel: str,
+        response: Response | StripedResponse,
+        outputs: list[Array],
+        ceiling: Ceiling,
+        stripes: int = 1,
     ) -> None:
         self.kernel = kernel
         self.outputs = outputs
+        self.stripes = stripes
+        """Calls that this one was cut into, for connections beside each other. Of several, `timing`
+        and `launch` are the work of all together, its `total_ns` is the longest, and all else is
+        the first one's."""
         self._response = response
         self._ceiling = ceiling
 
@@ -166,9 +176,10 @@ class Result(NDArrayOperatorsMixin):
         if self.achieved_flops_per_second:
             rates.append(flops_per_second(self.achieved_flops_per_second))
         kernel = nanoseconds(timing.kernel_ns) + (f" ({', '.join(rates)})" if rates else "")
+        stripes = f" in {self.stripes} stripes" if self.stripes > 1 else ""
         return (
             f"<warpcall.Result {self.kernel} -> {outputs} by {self.implementation}"
-            f" on {self.device}: kernel {kernel}, server {nanoseconds(timing.total_ns)}>"
+            f" on {self.device}{stripes}: kernel {kernel}, server {nanoseconds(timing.total_ns)}>"
         )
 
 
@@ -186,33 +197,34 @@ def _rate(amount: int, duration_ns: int) -> float:
 class Finisher:
     """Makes results of a call's answers."""
 
-    __slots__ = ("_ceiling", "_is_scalar", "_kernel", "_out")
+    __slots__ = ("_ceiling", "_is_scalar", "_kernel")
 
-    def __init__(
-        self, kernel: str, ceiling: Ceiling, out: Array | None, is_scalar: bool = False
-    ) -> None:
+    def __init__(self, kernel: str, ceiling: Ceiling, is_scalar: bool = False) -> None:
         """`is_scalar`: no input had a dimension, so a single number has none either."""
-        self._kernel, self._ceiling, self._out, self._is_scalar = kernel, ceiling, out, is_scalar
+        self._kernel, self._ceiling, self._is_scalar = kernel, ceiling, is_scalar
 
-    def __call__(self, data: bytes) -> Result:
-        """Raises Internal for an answer that contradicts itself, InvalidArgument when `out` does
-        not fit it."""
+    def __call__(
+        self, data: bytes, out: Array | None = None, misfit: type[Error] = InvalidArgument
+    ) -> Result:
+        """Raises Internal for an answer that contradicts itself, `misfit` when `out` does not fit
+        it."""
         try:
-            response = Response(data)
-            outputs = response.arrays()
+            response, outputs = read_answer(data)
         except (WireError, ValueError) as error:
             raise bad_response(error) from None
-        if self._out is not None and outputs:
-            copy_into(self._out, outputs[0])
-            outputs[0] = self._out
+        if out is not None and outputs:
+            copy_into(out, outputs[0], misfit)
+            outputs[0] = out
         elif self._is_scalar:
             outputs = [array.reshape(()) if array.size == 1 else array for array in outputs]
         return self.made_of(response, outputs)
 
-    def made_of(self, response: Response, outputs: list[Array]) -> Result:
+    def made_of(
+        self, response: Response | StripedResponse, outputs: list[Array], stripes: int = 1
+    ) -> Result:
         if not outputs:
             raise bad_response("it has no outputs")
-        return Result(self._kernel, response, outputs, self._ceiling)
+        return Result(self._kernel, response, outputs, self._ceiling, stripes)
 
 
 def bad_response(what: object) -> Internal:

@@ -170,7 +170,7 @@ class StreamSession:
             if out is None:
                 self._outputs.append(_Output(*empty(spec)))
                 continue
-            check_out(out, spec)
+            check_out(out, spec, self._request.misfit)
             if out.flags.c_contiguous and out.dtype.isnative:
                 plain = out.view(np.ndarray)
                 flat = plain.view(np.uint16) if plain.dtype.itemsize == 2 else plain
@@ -189,7 +189,7 @@ class StreamSession:
             arrays[0] = out
         if self._header is not None:
             done.take_request_id(self._header)
-        self._result = self._request.finish.made_of(done, arrays)
+        self._result = self._request.finisher.made_of(done, arrays)
 
     def result(self) -> Result:
         """Once the call has ended well. Raises Internal when the answer did not."""

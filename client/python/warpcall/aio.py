@@ -18,10 +18,10 @@ import grpc.aio
 
 from . import _channel
 from ._arrays import Array
+from ._calls import CLOSED, Calls, check_timeout, small_bytes, time_left
 from ._channel import TLS, Methods, Target, refusal, trace_metadata
-from ._client import _CLOSED, DEFAULT_ADDRESS, _left, check_timeout, known_ceilings
-from ._client import Client as BlockingClient
-from ._execute import Call
+from ._client import DEFAULT_ADDRESS, known_ceilings
+from ._execute import Call, encode_ready
 from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
 from ._kernels import AsyncKernelMethods
 from ._messages import (
@@ -32,8 +32,8 @@ from ._messages import (
     ListKernelsResponse,
 )
 from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
-from ._request import Options, Request, make_request
-from ._result import Result
+from ._request import Options, Request
+from ._result import Finisher, Result
 from ._retry import Budget, Retry, Schedule
 from .errors import Cancelled, InvalidArgument, make_error
 
@@ -53,7 +53,8 @@ class Client(AsyncKernelMethods):
         self._target = target
         self._channels: list[Any] = []
         self._open: Methods | None = None
-        self._streams: BlockingClient | None = None
+        self._threads: Calls | None = None
+        self._small_bytes = small_bytes(target.connections)
         self._closed = False
         self._ceilings: dict[str, float] = {}
 
@@ -72,10 +73,15 @@ class Client(AsyncKernelMethods):
         **attributes: AttributeValue,
     ) -> Result:
         """Runs a kernel. Arguments and errors as for `warpcall.Client.run`."""
-        options = Options(implementation, device, timeout, out, dtype, request_id)
-        request = make_request(kernel, inputs, options, attributes, self._ceilings.get)
-        if request.streams:
-            return await self._stream(request)
+        call = Call(kernel, implementation, device, request_id, attributes)
+        if out is None and dtype is None:
+            message = encode_ready(call, inputs, self._small_bytes)
+            if message is not None:
+                data = await self._unary(_channel.EXECUTE, message, self._deadline(timeout))
+                return Finisher(kernel, self._ceilings.get)(data)
+        request = Request(call, inputs, Options(timeout, out, dtype), self._ceilings.get)
+        if request.streams or request.nbytes >= self._small_bytes:
+            return await self._by_threads(request)
         deadline = self._deadline(timeout)
         return request.finish(await self._unary(_channel.EXECUTE, request.encode(), deadline))
 
@@ -189,8 +195,8 @@ class Client(AsyncKernelMethods):
         self._closed = True
         for channel in self._channels:
             await channel.close()
-        if self._streams is not None:
-            await asyncio.to_thread(self._streams.close)
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.close)
 
     async def __aenter__(self) -> Client:
         return self
@@ -212,7 +218,7 @@ class Client(AsyncKernelMethods):
     def _methods(self) -> Methods:
         """Opened by the first call: channels belong to the event loop that runs then."""
         if self._closed:
-            raise Cancelled(_CLOSED)
+            raise Cancelled(CLOSED)
         if self._open is None:
             self._channels = self._target.open(grpc.aio)
             self._open = Methods(self._channels)
@@ -228,7 +234,7 @@ class Client(AsyncKernelMethods):
     async def _unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
         async def attempt() -> bytes:
             data: bytes = await self._methods()[method](
-                message, timeout=_left(deadline), metadata=self._call_metadata()
+                message, timeout=time_left(deadline), metadata=self._call_metadata()
             )
             return data
 
@@ -247,7 +253,7 @@ class Client(AsyncKernelMethods):
                 task = asyncio.current_task()
                 if not self._closed or (task is not None and _is_cancelling(task)):
                     raise
-                raise Cancelled(_CLOSED) from None  # the channel was closed, not the task cancelled
+                raise Cancelled(CLOSED) from None  # the channel was closed, not the task cancelled
             else:
                 self._budget.add_success()
                 return value
@@ -258,14 +264,14 @@ class Client(AsyncKernelMethods):
                 raise make_error(code, message, pushback)
             await asyncio.sleep(pause)
 
-    async def _stream(self, request: Request) -> Result:
-        """By threads of a client that blocks: when a server refuses while a stream is being sent,
-        grpc.aio (seen in 1.85) now and then says INTERNAL in place of the server's status."""
+    async def _by_threads(self, request: Request) -> Result:
+        """By calls that block: stripes, and streams, as grpc.aio (seen in 1.85) now and then says
+        INTERNAL in place of the server's status when it refuses while a stream is being sent."""
         if self._closed:
-            raise Cancelled(_CLOSED)
-        if self._streams is None:
-            self._streams = BlockingClient(self._target, self._timeout, self._retry)
-        return await asyncio.wrap_future(self._streams.submit_request(request))
+            raise Cancelled(CLOSED)
+        if self._threads is None:
+            self._threads = Calls(self._target, self._timeout, self._retry)
+        return await asyncio.wrap_future(self._threads.submit(request))
 
 
 def _is_cancelling(task: asyncio.Task[Any]) -> bool:

@@ -183,8 +183,8 @@ class BFloat16Test(unittest.TestCase):
 class ResultTest(unittest.TestCase):
     def result(self, array=VALUES, out=None, scalar=False, **fields):
         timing, launch = {"kernel_ns": 2000, "total_ns": 5_000_000}, {"bytes_moved": 48, "flops": 9}
-        finish = Finisher("gelu", lambda device: 48e6, out, scalar)
-        return finish(answer(array, timing=timing, launch=launch, request_id="r-1", **fields))
+        finish = Finisher("gelu", lambda device: 48e6, scalar)
+        return finish(answer(array, timing=timing, launch=launch, request_id="r-1", **fields), out)
 
     def test_it_can_be_used_as_an_array(self):
         y = self.result()
@@ -225,7 +225,7 @@ class ResultTest(unittest.TestCase):
     def test_an_answer_that_contradicts_itself(self):
         for data in (b"", b"\x0a\x05abc", answer(VALUES)[:-1]):
             with self.assertRaises(warpcall.Internal):
-                Finisher("gelu", lambda device: None, None)(data)
+                Finisher("gelu", lambda device: None)(data)
 
 
 class ErrorsTest(unittest.TestCase):

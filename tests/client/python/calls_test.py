@@ -234,7 +234,7 @@ class EndsTest(unittest.TestCase):
         with FakeServer(handler) as server:
             client = warpcall.connect(server.address)
             future = client.submit("identity", X)
-            self.assertTrue(eventually(lambda: client._pauses))
+            self.assertTrue(eventually(lambda: client._calls._pauses))
             client.close()
             self.assertIsInstance(future.exception(30), warpcall.Cancelled)
             self.assertFalse(any(isinstance(thread, threading.Timer)
@@ -281,7 +281,7 @@ class CancelTest(unittest.TestCase):
         handler = Script(("UNAVAILABLE", 50_000), repeat=True)
         with FakeServer(handler) as server, warpcall.connect(server.address) as client:
             future = client.submit("identity", X)
-            self.assertTrue(eventually(lambda: client._pauses))
+            self.assertTrue(eventually(lambda: client._calls._pauses))
             self.assertTrue(future.cancel())
             self.assertEqual(handler.calls, 1)
 
@@ -406,6 +406,18 @@ class SentTest(unittest.TestCase):
                 y = client.identity(X)
                 self.assertEqual((y.ceiling_bytes_per_second, y.percent_of_ceiling), (1e9, 0))
         self.assertEqual(asked.count(b""), 1)
+
+    def test_a_ceiling_that_was_known_stays_known(self):
+        lists = [Messages().ListDevicesResponse() for _ in range(2)]
+        lists[0].devices.add(name="cpu", measured_bandwidth_bytes_per_second=1e9)
+        lists[1].devices.add(name="cpu")  # it is being measured anew
+        answers = [devices.SerializeToString() for devices in lists]
+        with FakeServer(lambda request, context: REPLY if request else answers.pop(0)) as server, \
+                warpcall.connect(server.address, timeout=60) as client:
+            y = client.identity(X)
+            for _ in range(2):
+                client.devices()
+                self.assertEqual(y.ceiling_bytes_per_second, 1e9)
 
     def test_calls_take_connections_in_turns(self):
         peers = []

@@ -6,7 +6,7 @@ import struct
 import unittest
 
 from support import SEED, Messages, main, np
-from warpcall import _execute, _inspect, _messages, _wire
+from warpcall import _arrays, _execute, _inspect, _messages, _wire
 from warpcall._arrays import to_operand
 from warpcall.errors import InvalidArgument
 
@@ -144,19 +144,29 @@ class WireTest(unittest.TestCase):
                 shape = [self.rng.randrange(4) for _ in range(self.rng.randrange(1, 5))]
                 arrays.append(numpy_rng.standard_normal(shape, dtype=np.float32))
                 theirs.outputs.add(data_type=1, shape=shape, data=arrays[-1].tobytes())
-            data = shuffled(theirs.SerializeToString(), self.rng)
-            ours = _execute.Response(data)
+            data = theirs.SerializeToString()
+            # Tensors last, as a server of ours sends them; or anywhere.
+            data = self.rng.choice([self.tensors_last(theirs), shuffled(data, self.rng)])
+            _execute.read_answer(data)  # what comes before the data is remembered
+            ours, outputs = _execute.read_answer(data)
             for name in ("implementation", "device", "request_id"):
                 self.assertEqual(getattr(ours, name), getattr(theirs, name))
             assert_same(self, ours.timing(), theirs.timing)
             assert_same(self, ours.launch(), theirs.launch)
             whole = np.frombuffer(data, np.uint8)
-            self.assertEqual(len(ours.arrays()), len(arrays))
-            for mine, expected in zip(ours.arrays(), arrays):
+            self.assertEqual(len(outputs), len(arrays))
+            for mine, expected in zip(outputs, arrays):
                 np.testing.assert_array_equal(mine, expected)
                 self.assertEqual(mine.shape, expected.shape)
                 if mine.size:
                     self.assertTrue(np.shares_memory(mine, whole), "it was copied")
+
+    @staticmethod
+    def tensors_last(message):
+        rest = type(message).FromString(message.SerializeToString())
+        del rest.outputs[:]
+        tensors = type(message)(outputs=message.outputs)
+        return rest.SerializeToString() + tensors.SerializeToString()
 
     def test_tensors_of_one_length_and_different_shapes(self):
         for _ in range(3):  # what comes before the data is remembered by the length
@@ -166,8 +176,25 @@ class WireTest(unittest.TestCase):
                     dict(data_type=data_type, shape=shape, data=bytes(range(24)))])
                 view = _execute.Response(reply.SerializeToString()).tensors[0]
                 self.assertEqual((view.data_type, view.shape), (data_type, shape))
-                array = _execute.Response(reply.SerializeToString()).arrays()[0]
+                (array,) = _execute.read_answer(reply.SerializeToString())[1]
                 self.assertEqual((array.shape, array.tobytes()), (shape, bytes(range(24))))
+                self.assertEqual(_arrays.array_type_name(array), _messages.DATA_TYPES[data_type])
+
+    def test_what_looks_like_a_known_tensor_is_taken_apart(self):
+        known = THEIRS.ExecuteResponse(outputs=[dict(data_type=1, shape=[3], data=bytes(12))])
+        tail = known.SerializeToString()
+        _execute.read_answer(tail)
+        for before in (b"\x32" + bytes([len(tail)]),  # it is the text of a request_id
+                       b"\x0a\x00",                   # it is the second one
+                       b"\x08\x0a"):                  # after a field of a later version
+            data = before + tail
+            theirs = THEIRS.ExecuteResponse.FromString(data)
+            try:
+                outputs = _execute.read_answer(data)[1]
+            except ValueError:
+                self.assertEqual(theirs.outputs[0].data, b"")  # of no data type
+            else:
+                self.assertEqual([a.shape for a in outputs], [tuple(t.shape) for t in theirs.outputs])
 
     def test_an_unpacked_shape_is_read(self):
         tensor = _wire.varint_field(2, 2) + _wire.bytes_field(2, b"\x03") \
@@ -267,8 +294,8 @@ class WireTest(unittest.TestCase):
                     data[self.rng.randrange(len(data))] = self.rng.randrange(256)
             data = bytes(data[:self.rng.randrange(len(data) + 1)])
             try:
-                response = _execute.Response(data)
-                response.arrays(), response.timing(), response.launch()
+                response, _ = _execute.read_answer(data)
+                response.timing(), response.launch(), response.device
             except ValueError:  # WireError is one
                 pass
 
@@ -278,11 +305,11 @@ class WireTest(unittest.TestCase):
             message = THEIRS.ExecuteResponse()
             message.outputs.add(**{"data_type": 1, **tensor})
             with self.assertRaises(ValueError):
-                _execute.Response(message.SerializeToString()).arrays()
+                _execute.read_answer(message.SerializeToString())
         data = THEIRS.ExecuteResponse(device="cuda:0").SerializeToString()
         for end in range(1, len(data)):
             with self.assertRaises(_wire.WireError, msg=data[:end]):
-                _execute.Response(data[:end])
+                _execute.read_answer(data[:end])
         for data in (b"\x0a\x05abc", b"\x0b", b"\x0b\x14", b"\x80", b"\xff" * 11, b"\x00\x00",
                      b"\x0f", struct.pack("<B3s", 0x09, b"abc")):
             with self.assertRaises(_wire.WireError, msg=data):

@@ -1,0 +1,372 @@
+"""How calls are made: attempts and their pauses, streams, stripes, futures. Both kinds of client
+stand on it, the one for asyncio with what blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+
+from . import _channel
+from ._channel import Methods, Target, refusal, trace_metadata
+from ._futures import CallFuture, Cancellation
+from ._request import STREAM_BYTES, Request
+from ._result import Result
+from ._retry import Budget, Retry, Schedule
+from ._stream import StreamSession
+from ._striped import KernelCache, StripedCall
+from ._stripes import STRIPE_BYTES_MIN, is_large_enough, plan_stripes
+from .errors import Cancelled, Error, InvalidArgument, make_error
+
+CLOSED = "the client is closed"
+_CANCELLED = "the call was cancelled"
+Value = TypeVar("Value")
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What all attempts of a call share."""
+
+    deadline: float | None
+    """On time.monotonic's clock; None: never."""
+    metadata: _channel.Metadata | None
+    """With the caller's trace: attempts may begin on threads that know nothing of that."""
+    cancellation: Cancellation | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    """A call with a future, between and during its attempts."""
+
+    future: CallFuture
+    request: Request
+    message: bytes
+    terms: Terms
+    schedule: Schedule
+
+
+class Calls:
+    """The calls of one client. Thread-safe."""
+
+    def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
+        self._timeout = check_timeout(timeout)
+        self._retry = retry
+        self._budget = Budget(retry)
+        self._metadata = target.metadata()
+        self._channels = target.open(grpc)
+        self._methods = Methods(self._channels)
+        self._kernels = KernelCache(self._list_kernels)
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None  # for futures of streams and stripes
+        self._pauses: set[threading.Timer] = set()
+        self._futures: set[CallFuture] = set()
+        self.small_bytes = small_bytes(target.connections)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """Ends every call under way with Cancelled, and leaves no thread behind."""
+        self._closed.set()
+        with self._lock:
+            pauses, futures, pool = list(self._pauses), list(self._futures), self._pool
+        for pause in pauses:
+            pause.cancel()
+        for future in futures:
+            future.end(Cancelled(CLOSED))
+        for channel in self._channels:
+            channel.close()
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+        for pause in pauses:
+            if pause is not threading.current_thread():
+                pause.join()
+
+    def deadline(self, timeout: float | None) -> float | None:
+        """On time.monotonic's clock; None: never."""
+        timeout = self._timeout if timeout is None else check_timeout(timeout)
+        return None if timeout is None else time.monotonic() + timeout
+
+    # ---- calls that block ----
+
+    def run(self, request: Request) -> Result:
+        deadline = self.deadline(request.timeout)
+        if self._may_stripe(request):
+            terms = Terms(deadline, self._call_metadata(), Cancellation())
+            striped = self._plan(request, terms)
+            if striped is not None:
+                return self._run_stripes(striped, terms)
+        if request.streams:
+            return self._stream(request, Terms(deadline, self._call_metadata()))
+        return request.finish(self.unary(_channel.EXECUTE, request.encode(), deadline))
+
+    def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
+        call, metadata = self._methods[method], self._call_metadata()
+
+        def attempt() -> bytes:
+            data: bytes = call(message, timeout=time_left(deadline), metadata=metadata)
+            return data
+
+        return self._retried(attempt, deadline)
+
+    def _call_metadata(self) -> _channel.Metadata | None:
+        return (self._metadata + trace_metadata()) or None
+
+    def _retried(
+        self,
+        attempt: Callable[[], Value],
+        deadline: float | None,
+        tries: bool = True,
+        cancellation: Cancellation | None = None,
+    ) -> Value:
+        """What `attempt` returns, after as many as it takes and may take."""
+        schedule: Schedule | None = None
+        while True:
+            refused: tuple[str, str, float | None]
+            try:
+                value = attempt()
+            except grpc.RpcError as error:
+                refused = refusal(error)
+            except ValueError as error:  # what gRPC says of channels that are closed
+                if isinstance(error, Error) or not self.closed:
+                    raise
+                raise Cancelled(CLOSED) from None
+            else:
+                self._budget.add_success()
+                return value
+            if schedule is None:
+                schedule = Schedule(self._retry, self._budget)
+            code, message, pushback = refused
+            pause = schedule.next(code, pushback, time.monotonic(), deadline) if tries else None
+            stop = self._closed if cancellation is None else cancellation.event
+            stopped = pause is not None and stop.wait(pause)
+            if self.closed:
+                raise Cancelled(CLOSED)
+            if stopped:
+                raise Cancelled(_CANCELLED)
+            if pause is None:
+                raise make_error(code, message, pushback)
+
+    def _stream(self, request: Request, terms: Terms) -> Result:
+        def attempt() -> Result:
+            session, call = StreamSession(request), None
+            try:
+                call = self._methods[_channel.EXECUTE_STREAM](
+                    session.messages(), timeout=time_left(terms.deadline), metadata=terms.metadata
+                )
+                if terms.cancellation is not None:
+                    terms.cancellation.add(call)
+                session.begin()
+                for data in call:
+                    session.take(data)
+            except grpc.RpcError:
+                if session.failure is not None:
+                    raise session.failure from None
+                raise
+            finally:  # when something of ours went wrong, or Ctrl-C was pressed
+                session.drop()
+                if call is not None:
+                    call.cancel()
+                    if terms.cancellation is not None:
+                        terms.cancellation.discard(call)
+            return session.result()
+
+        return self._retried(attempt, terms.deadline, request.repeatable, terms.cancellation)
+
+    # ---- stripes ----
+
+    def _may_stripe(self, request: Request) -> bool:
+        return len(self._channels) > 1 and is_large_enough(request)
+
+    def _plan(self, request: Request, terms: Terms) -> StripedCall | None:
+        """The call in stripes; None when it is to be sent whole."""
+        kernel = self._kernels.find(request.call.kernel, terms.deadline)
+        if kernel is None or terms.cancellation is None:
+            return None
+        stripes = plan_stripes(request, kernel, len(self._channels))
+        return StripedCall(request, kernel, stripes, terms.cancellation) if stripes else None
+
+    def _list_kernels(self, deadline: float) -> bytes:
+        try:
+            data: bytes = self._methods[_channel.LIST_KERNELS](
+                b"", timeout=time_left(deadline), metadata=self._metadata or None
+            )
+        except grpc.RpcError as error:
+            raise make_error(*refusal(error)) from None
+        return data
+
+    def _run_stripes(self, striped: StripedCall, terms: Terms) -> Result:
+        """Blocks; the calling thread makes one stripe's call itself."""
+        future = self._new_future(terms)
+        try:
+            self._begin_stripes(striped, future, terms)
+            return future.result()
+        except BaseException:  # Ctrl-C may have come between the stripes
+            future.cancel()
+            raise
+
+    def _begin_stripes(self, striped: StripedCall, future: CallFuture, terms: Terms) -> None:
+        """Makes the first stripe's call; whoever ends last settles the future."""
+
+        def run(number: int) -> None:
+            last = striped.run(number, lambda request: self._attempts(request, terms))
+            if last and future.claim():
+                future.finish(striped.result)
+
+        for number in range(1, striped.count):
+            self._in_pool(partial(run, number))
+        run(0)
+
+    def _attempts(self, request: Request, terms: Terms) -> Result:
+        """A call, whole or of one stripe, that another thread may cancel."""
+        if request.streams:
+            return self._stream(request, terms)
+        message, cancellation = request.encode(), terms.cancellation or Cancellation()
+
+        def attempt() -> bytes:
+            call = self._methods[_channel.EXECUTE].future(
+                message, timeout=time_left(terms.deadline), metadata=terms.metadata
+            )
+            cancellation.add(call)
+            try:
+                data: bytes = call.result()
+            except grpc.FutureCancelledError:
+                raise Cancelled(_CANCELLED) from None
+            finally:  # also when Ctrl-C was pressed
+                call.cancel()
+                cancellation.discard(call)
+            return data
+
+        return request.finish(self._retried(attempt, terms.deadline, True, cancellation))
+
+    # ---- futures ----
+
+    def submit(self, request: Request) -> CallFuture:
+        """A call with a future."""
+        if self.closed:
+            raise Cancelled(CLOSED)
+        deadline, metadata = self.deadline(request.timeout), self._call_metadata()
+        if request.streams or self._may_stripe(request):
+            terms = Terms(deadline, metadata, Cancellation())
+            future = self._new_future(terms)
+            self._in_pool(lambda: self._work(future, request, terms))
+        else:
+            terms = Terms(deadline, metadata)
+            future = self._new_future(terms)
+            schedule = Schedule(self._retry, self._budget)
+            self._begin(_Pending(future, request, request.encode(), terms, schedule))
+        return future
+
+    def _new_future(self, terms: Terms) -> CallFuture:
+        future = CallFuture()
+        if terms.cancellation is not None:
+            future.on_cancel(terms.cancellation.cancel)
+        with self._lock:
+            self._futures.add(future)
+        future.add_done_callback(self._forget)
+        return future
+
+    def _forget(self, future: Future[Result]) -> None:
+        with self._lock:
+            self._futures.discard(future)
+
+    def _in_pool(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self.closed:
+                raise Cancelled(CLOSED)
+            if self._pool is None:
+                workers = 2 * len(self._channels)
+                self._pool = ThreadPoolExecutor(workers, thread_name_prefix="warpcall")
+            self._pool.submit(work)
+
+    def _work(self, future: CallFuture, request: Request, terms: Terms) -> None:
+        """All of a call that streams or may go in stripes, on a thread of the pool."""
+        try:
+            striped = self._plan(request, terms) if self._may_stripe(request) else None
+            if striped is not None:
+                self._begin_stripes(striped, future, terms)
+                return
+            result = self._attempts(request, terms)
+        except BaseException as error:
+            failure = error
+            if future.claim():
+                future.set_exception(failure)
+        else:
+            if future.claim():
+                future.set_result(result)
+
+    def _begin(self, pending: _Pending) -> None:
+        """One attempt of a call with a future."""
+        terms = pending.terms
+        try:
+            call = self._methods[_channel.EXECUTE].future(
+                pending.message, timeout=time_left(terms.deadline), metadata=terms.metadata
+            )
+        except ValueError:  # what gRPC says of channels that are closed
+            if pending.future.claim():
+                pending.future.set_exception(Cancelled(CLOSED))
+            return
+        pending.future.on_cancel(call.cancel)
+        call.add_done_callback(lambda call: self._ended(pending, call))
+
+    def _ended(self, pending: _Pending, call: Any) -> None:
+        """Called by a thread of gRPC when an attempt is over."""
+        future = pending.future
+        if call.code() is grpc.StatusCode.OK:
+            self._budget.add_success()
+            if future.claim():
+                data = call.result()
+                future.finish(lambda: pending.request.finish(data))
+            return
+        code, message, pushback = refusal(call)
+        pause = pending.schedule.next(code, pushback, time.monotonic(), pending.terms.deadline)
+        if pause is not None and not future.done() and self._begin_later(pending, pause):
+            return
+        if future.claim():
+            closed = self._closed.is_set()
+            error = Cancelled(CLOSED) if closed else make_error(code, message, pushback)
+            future.set_exception(error)
+
+    def _begin_later(self, pending: _Pending, pause: float) -> bool:
+        def begin() -> None:
+            with self._lock:
+                self._pauses.discard(timer)
+            if not pending.future.done():
+                self._begin(pending)
+
+        timer = threading.Timer(pause, begin)
+        timer.daemon = True
+        with self._lock:
+            if self._closed.is_set():
+                return False
+            self._pauses.add(timer)
+            timer.start()
+        pending.future.on_cancel(timer.cancel)
+        return True
+
+
+def small_bytes(connections: int) -> int:
+    """Of inputs, from which on a call streams, or may go in stripes."""
+    return STREAM_BYTES if connections == 1 else 2 * STRIPE_BYTES_MIN
+
+
+def time_left(deadline: float | None) -> float | None:
+    return None if deadline is None else deadline - time.monotonic()
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Seconds; infinity and None: no limit. Raises InvalidArgument for what is no time."""
+    if timeout is None or timeout == math.inf:
+        return None
+    if not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout} s; it must be over 0")
+    return timeout

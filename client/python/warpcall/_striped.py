@@ -1,0 +1,113 @@
+"""One call that is made in stripes, and what is known of kernels for that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ._arrays import Array, check_out, copy_into, empty
+from ._futures import Cancellation
+from ._messages import DATA_TYPES, KernelInfo, ListKernelsResponse, TensorSpec, decode
+from ._request import Request
+from ._result import Result
+from ._stripes import Stripe, StripedResponse, stripe_request
+from .errors import Error
+
+# A call that does not know the kernels is only slower, so it does not wait long for them: nor for
+# more than half of its own time, or try again.
+_ASKING_SECONDS_MAX = 10.0
+
+
+class KernelCache:
+    """What the server lists, asked for when it is first needed. Thread-safe."""
+
+    def __init__(self, ask: Callable[[float], bytes]) -> None:
+        """`ask`: ListKernels once, until a time on time.monotonic's clock; raises Error."""
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._kernels: dict[str, KernelInfo] | None = None
+
+    def find(self, name: str, deadline: float | None) -> KernelInfo | None:
+        """None: there is no such kernel, or the server did not say."""
+        if self._kernels is None:
+            left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
+            if left <= 0 or not self._lock.acquire(timeout=left):
+                return None
+            try:
+                if self._kernels is None:
+                    self._kernels = self._asked(deadline)
+            finally:
+                self._lock.release()
+        return (self._kernels or {}).get(name)
+
+    def _asked(self, deadline: float | None) -> dict[str, KernelInfo] | None:
+        now = time.monotonic()
+        patience = _ASKING_SECONDS_MAX
+        if deadline is not None:
+            patience = min(patience, (deadline - now) / 2)
+        try:
+            kernels = decode(ListKernelsResponse, self._ask(now + patience)).kernels
+        except Error as error:
+            return {} if error.code == "UNIMPLEMENTED" else None  # it will never say
+        except ValueError:  # no such message
+            return None
+        return {kernel.name: kernel for kernel in kernels}
+
+
+class StripedCall:
+    """Runs each stripe once, from any threads, then has a result. The first stripe that fails ends
+    the others; nothing of the call is under way any more when the last `run` has returned."""
+
+    def __init__(
+        self,
+        request: Request,
+        kernel: KernelInfo,
+        stripes: list[Stripe],
+        cancellation: Cancellation,
+    ) -> None:
+        """Raises InvalidArgument when the request's `out` does not fit the result, which has the
+        first input's type and shape."""
+        first = request.inputs[0]
+        spec = TensorSpec(DATA_TYPES[first.data_type], first.shape)
+        self._request = request
+        self._memory = self._memory_for(request.out, spec)
+        self._requests = [
+            stripe_request(request, kernel, stripe, self._memory) for stripe in stripes
+        ]
+        self._cancellation = cancellation
+        self._lock = threading.Lock()
+        self._left = self.count = len(stripes)
+        self._results: list[Result | None] = [None] * len(stripes)
+        self._failure: BaseException | None = None
+
+    @staticmethod
+    def _memory_for(out: Array | None, spec: TensorSpec) -> Array:
+        if out is None:
+            return empty(spec)[0]
+        check_out(out, spec)
+        return out if out.flags.c_contiguous else empty(spec)[0]
+
+    def run(self, number: int, make: Callable[[Request], Result]) -> bool:
+        """Makes one stripe's call by `make`. True: it was the last to end, and `result` follows."""
+        try:
+            self._results[number] = make(self._requests[number])
+        except BaseException as error:
+            with self._lock:
+                if self._failure is None:  # the others' Cancelled comes after it
+                    self._failure = error
+            self._cancellation.cancel()
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+    def result(self) -> Result:
+        """REQUIRES: every `run` has returned. Raises what the first stripe to fail did."""
+        if self._failure is not None:
+            raise self._failure
+        results = [result for result in self._results if result is not None]
+        out = self._request.out
+        if out is not None and out is not self._memory:
+            copy_into(out, self._memory)
+        array = self._memory if out is None else out
+        return self._request.finisher.made_of(StripedResponse(results), [array], len(results))

@@ -1,0 +1,416 @@
+"""Large calls of the Python client in stripes, one for each connection: planned by the C++ client's
+rule, with the bits of one call on the real server; and against a server that does what a test says,
+that one stripe's failure, cancelling, Ctrl-C and close end all of them."""
+
+import asyncio
+import concurrent.futures
+import math
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from support import ROOT, SEED, FakeServer, Messages, RealServer, answer, grpc, main, np
+import warpcall
+from warpcall import _stripes
+from warpcall._arrays import to_operand
+from warpcall._execute import Call
+from warpcall._messages import AttributeInfo, KernelInfo
+from warpcall._request import Options, Request
+from ways import QUICK
+
+MIB = 1 << 20
+THEIRS = Messages()
+KERNELS = THEIRS.ListKernelsResponse()
+for name, independence in (("gelu", 1), ("softmax", 2), ("matmul", 0)):
+    KERNELS.kernels.add(name=name, independence=independence)
+KERNELS.kernels[1].attributes.add(name="axis", default_value={"int_value": -1})
+X = np.arange(MIB, dtype=np.float32)  # 4 MiB
+
+
+class PlanTest(unittest.TestCase):
+    def plan(self, independence, arrays, stripes_max, **attributes):
+        kernel = KernelInfo("kernel", attributes=(AttributeInfo("axis", default_value=-1),),
+                            independence=independence)
+        operands = [to_operand(array) for array in arrays]
+        request = Request(Call("kernel", attributes=attributes), operands, Options(), None)
+        return _stripes.plan_stripes(request, kernel, stripes_max)
+
+    def test_every_part_once_and_in_order(self):
+        rng = random.Random(SEED)
+        for _ in range(300):
+            shape = tuple(rng.choice((1, 2, 3, 5, 8, 127, 256, 1000))
+                          for _ in range(rng.randrange(1, 5)))
+            if math.prod(shape) > 8 * MIB:
+                continue
+            array = np.broadcast_to(np.zeros((), rng.choice(("f4", "f2"))), shape)
+            operand = to_operand(np.empty((1,), array.dtype))._replace(
+                shape=shape, data=np.empty(shape, array.dtype))
+            axis, connections = rng.randrange(-len(shape), len(shape)), rng.randrange(1, 9)
+            independence = rng.choice(("elements", "before_axis"))
+            stripes = self.plan(independence, [operand.data], connections, axis=axis)
+            parts = math.prod(shape[:axis % len(shape)] if independence == "before_axis" else shape)
+            expected = min(connections, operand.data.nbytes // MIB, parts)
+            self.assertEqual(len(stripes), expected if expected > 1 else 0)
+            sizes = [math.prod(stripe.shape) for stripe in stripes]
+            self.assertEqual([stripe.begin for stripe in stripes],
+                             [sum(sizes[:i]) for i in range(len(sizes))])
+            if stripes:
+                self.assertEqual(sum(sizes), operand.data.size)
+                self.assertGreater(min(sizes), 0)
+                part = math.prod(shape) // parts
+                aligned = 256 // math.gcd(256, part * array.itemsize)
+                self.assertTrue(parts // aligned < len(stripes) or all(
+                    stripe.begin * array.itemsize % 256 == 0 for stripe in stripes))
+
+    def test_shapes(self):
+        x = np.zeros((6, 512, 512), np.float32)
+        shapes = lambda *given, **options: [s.shape for s in self.plan(*given, **options)]
+        self.assertEqual(shapes("before_axis", [x], 2), [(1536, 512)] * 2)
+        self.assertEqual(shapes("before_axis", [x], 2, axis=1), [(3, 512, 512)] * 2)
+        self.assertEqual(shapes("before_axis", [x], 3, axis=np.int32(-2)), [(2, 512, 512)] * 3)
+        self.assertEqual(shapes("elements", [x, x], 2), [(3 * 512 * 512,)] * 2)
+
+    def test_what_goes_whole(self):
+        x = np.zeros((MIB,), np.float32)
+        for independence, arrays, connections, attributes in [
+                ("none", [x], 4, {}), ("elements", [x], 1, {}), ("elements", [], 4, {}),
+                ("elements", [x, x[:-1]], 4, {}), ("elements", [x[:MIB // 2 - 1]], 4, {}),
+                ("elements", [x.reshape((1,) * 8 + (-1,))], 4, {}), ("before_axis", [x], 4, {}),
+                *(("before_axis", [x.reshape(MIB // 2, 2)], 4, {"axis": axis})
+                  for axis in (0, 2, -3, 1.0, True, "1"))]:
+            self.assertEqual(self.plan(independence, arrays, connections, **attributes), [])
+
+
+class BitsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(RealServer())
+        cls.one = cls.enterClassContext(warpcall.connect(cls.server.address, timeout=60))
+        cls.four = cls.enterClassContext(
+            warpcall.connect(cls.server.address, timeout=60, connections=4))
+
+    def same(self, expected, y, stripes):
+        self.assertEqual(y.stripes, stripes)
+        self.assertEqual((y.dtype_name, y.shape), (expected.dtype_name, expected.shape))
+        np.testing.assert_array_equal(np.asarray(y).view(np.uint8),
+                                      np.asarray(expected).view(np.uint8))
+
+    def test_the_bits_of_one_call(self):
+        x = np.random.default_rng(SEED).standard_normal((3, 3, 300, 401), np.float32)
+        for kernel, attributes in [("identity", {}), ("gelu", {"approximate": "none"}),
+                                   ("softmax", {}), ("softmax", {"axis": 2})]:
+            for dtype in ("float32", "float16", "bfloat16"):
+                # One implementation: which is the fastest may depend on how much there is.
+                options = {"dtype": dtype, "implementation": "manual", **attributes}
+                whole = self.one.run(kernel, x, **options)
+                self.assertEqual(whole.stripes, 1)
+                stripes = 4 if dtype == "float32" else 2
+                self.same(whole, self.four.run(kernel, x, **options), stripes)
+                self.same(whole, self.four.submit(kernel, x, **options).result(60), stripes)
+
+    def test_what_cannot_be_cut_goes_whole(self):
+        x = np.random.default_rng(SEED).standard_normal((1024, 1024), np.float32)
+        self.same(self.one.softmax(x, axis=0), self.four.softmax(x, axis=0), 1)
+        y = self.four.submit("matmul", x, x[:8], transpose_b=True).result(60)
+        self.assertEqual((y.stripes, y.shape), (1, (1024, 8)))
+        with self.assertRaises(warpcall.InvalidArgument) as raised:
+            self.four.softmax(x, axis=2)
+        self.assertIn("-2 to 1", raised.exception.message)
+
+    def test_stripes_that_stream(self):
+        x = np.random.default_rng(SEED).standard_normal((9 << 20,), np.float32)  # two of 18 MiB
+        with warpcall.connect(self.server.address, timeout=60, connections=2) as two:
+            out = np.empty_like(x)
+            y = two.identity(x, out=out, request_id="mine")
+            self.assertIs(y.array, out)
+            self.assertEqual((y.stripes, y.request_id, y.launch.bytes_moved),
+                             (2, "mine", 2 * x.nbytes))
+            np.testing.assert_array_equal(out, x)
+            np.testing.assert_array_equal(two.submit("identity", x).result(60), x)
+
+    def test_out(self):
+        x = np.random.default_rng(SEED).standard_normal((1024, 1024), np.float32)
+        turned = np.empty_like(x).T
+        for out in (np.empty_like(x), turned):
+            y = self.four.identity(x, out=out)
+            self.assertIs(y.array, out)
+            self.assertEqual(y.stripes, 4)
+            np.testing.assert_array_equal(out, x)
+        halves = np.empty(x.shape, np.uint16)
+        self.four.identity(x, dtype="bfloat16", out=halves)
+        np.testing.assert_array_equal(
+            halves, np.asarray(self.one.identity(x, dtype="bfloat16")).view(np.uint16))
+        for out in (np.empty((4,), np.float32), np.empty_like(x, np.float16)):
+            with self.assertRaises(warpcall.InvalidArgument):
+                self.four.identity(x, out=out)
+
+    def test_from_asyncio(self):
+        x = np.random.default_rng(SEED).standard_normal((1024, 1024), np.float32)
+
+        async def call():
+            async with warpcall.aio.connect(self.server.address, connections=4) as client:
+                return await asyncio.gather(client.softmax(x), client.identity(x[:4]))
+
+        y, small = asyncio.run(call())
+        self.same(self.one.softmax(x), y, 4)
+        self.assertEqual(small.stripes, 1)
+
+    def test_threads_at_the_same_time(self):
+        def call(number):
+            x = np.full((MIB,), number, np.float32)
+            submitted = self.four.submit("identity", x)
+            return np.array_equal(self.four.identity(x), x) and np.array_equal(
+                submitted.result(60), x)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertTrue(all(pool.map(call, range(32))))
+
+    def test_repr(self):
+        self.assertIn("in 4 stripes", repr(self.four.identity(X)))
+
+
+class Scripted:
+    """A handler that lists KERNELS and answers a stripe, float32 elements that count up, as
+    `answer_to(its first element / stripe's elements, request, context)` says."""
+
+    def __init__(self, answer_to):
+        self.answer_to, self.lists, self.peers = answer_to, 0, set()
+
+    def __call__(self, request, context):
+        if not request:
+            self.lists += 1
+            return KERNELS.SerializeToString()
+        self.peers.add(context.peer())
+        tensor = THEIRS.ExecuteRequest.FromString(request).inputs[0]
+        data = np.frombuffer(tensor.data, np.float32)
+        return self.answer_to(int(data[0]) // data.size, data, context)
+
+
+def echo(number, data, context):
+    return answer(data)
+
+
+def by_run(client):
+    return client.gelu(X)
+
+
+def by_future(client):
+    return client.submit("gelu", X).result(60)
+
+
+class Aio:
+    def __init__(self, address, **options):
+        self.address, self.options = address, options
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def gelu(self, x):
+        async def call():
+            async with warpcall.aio.connect(self.address, **self.options) as client:
+                return await client.gelu(x)
+        return asyncio.run(call())
+
+
+WAYS = [(warpcall.connect, by_run), (warpcall.connect, by_future), (Aio, by_run)]
+
+
+class EndsTest(unittest.TestCase):
+    def setUp(self):
+        self.entered, self.told = threading.Semaphore(0), threading.Semaphore(0)
+
+    def held(self, number, data, context):
+        """Until the call is cancelled."""
+        cancelled = threading.Event()
+        if not context.add_callback(cancelled.set):
+            cancelled.set()
+        self.entered.release()
+        if cancelled.wait(60):
+            self.told.release()
+        return answer(data)
+
+    def all_told(self, count):
+        for _ in range(count):
+            self.assertTrue(self.told.acquire(timeout=30), "the server was not told")
+
+    def test_each_goes_over_its_own_connection_and_kernels_are_listed_once(self):
+        for connect, call in WAYS[:2]:
+            handler = Scripted(echo)
+            with FakeServer(handler) as server, \
+                    connect(server.address, timeout=60, connections=4) as client:
+                for _ in range(2):
+                    np.testing.assert_array_equal(call(client), X)
+                client.gelu(X[:5])
+                self.assertEqual((handler.lists, len(handler.peers)), (1, 4))
+
+    def test_one_failure_ends_the_others(self):
+        def answer_to(number, data, context):
+            if number != 2:
+                return self.held(number, data, context)
+            for _ in range(3):
+                self.assertTrue(self.entered.acquire(timeout=30))
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "number 2 is wrong")
+
+        for connect, call in WAYS:
+            with FakeServer(Scripted(answer_to)) as server, \
+                    connect(server.address, timeout=60, connections=4) as client:
+                with self.assertRaises(warpcall.InvalidArgument) as raised:
+                    call(client)
+                self.assertEqual(raised.exception.message, "number 2 is wrong")
+                self.all_told(3)
+
+    def test_one_failure_ends_the_pauses_of_the_others(self):
+        def answer_to(number, data, context):
+            if number == 1:
+                context.set_trailing_metadata(((warpcall.errors.PUSHBACK_KEY, "50000"),))
+                context.add_callback(self.entered.release)
+                context.abort(grpc.StatusCode.UNAVAILABLE, "later")
+            self.assertTrue(self.entered.acquire(timeout=30))
+            context.abort(grpc.StatusCode.NOT_FOUND, "gone")
+
+        for connect, call in WAYS:
+            with FakeServer(Scripted(answer_to)) as server, \
+                    connect(server.address, timeout=100, connections=2) as client:
+                begin = time.monotonic()
+                with self.assertRaises(warpcall.NotFound):
+                    call(client)
+                self.assertLess(time.monotonic() - begin, 40)
+
+    def test_each_is_tried_again_by_itself(self):
+        seen = []
+
+        def answer_to(number, data, context):
+            seen.append(number)
+            if number == 3 and seen.count(3) < 3:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+            return answer(data)
+
+        with FakeServer(Scripted(answer_to)) as server, \
+                warpcall.connect(server.address, connections=4, retry=QUICK) as client:
+            np.testing.assert_array_equal(client.gelu(X), X)
+        self.assertEqual(sorted(seen), [0, 1, 2, 3, 3, 3])
+
+    def test_a_cancelled_future_ends_all(self):
+        with FakeServer(Scripted(self.held)) as server, \
+                warpcall.connect(server.address, connections=4) as client:
+            future = client.submit("gelu", X)
+            for _ in range(4):
+                self.assertTrue(self.entered.acquire(timeout=30))
+            self.assertTrue(future.cancel())
+            self.all_told(4)
+
+    def test_a_cancelled_task_ends_all(self):
+        async def cancel(address):
+            async with warpcall.aio.connect(address, connections=4) as client:
+                task = asyncio.create_task(client.gelu(X))
+                for _ in range(4):
+                    await asyncio.to_thread(self.entered.acquire)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                await asyncio.to_thread(self.all_told, 4)
+
+        with FakeServer(Scripted(self.held)) as server:
+            asyncio.run(cancel(server.address))
+
+    def test_a_timeout_is_of_all(self):
+        with FakeServer(Scripted(self.held)) as server, \
+                warpcall.connect(server.address, connections=4) as client:
+            with self.assertRaises(warpcall.DeadlineExceeded):
+                client.gelu(X, timeout=0.5)
+
+    def test_close_ends_all_and_leaves_no_thread(self):
+        with FakeServer(Scripted(self.held)) as server:
+            before = set(threading.enumerate())
+            client = warpcall.connect(server.address, connections=4)
+            submitted = client.submit("gelu", X)
+            outcome = concurrent.futures.Future()
+
+            def blocked():
+                try:
+                    client.gelu(X)
+                except warpcall.Error as error:
+                    outcome.set_result(error)
+
+            thread = threading.Thread(target=blocked)
+            thread.start()
+            for _ in range(8):
+                self.assertTrue(self.entered.acquire(timeout=30))
+            client.close()
+            self.assertIsInstance(submitted.exception(30), warpcall.Cancelled)
+            self.assertIsInstance(outcome.result(30), warpcall.Cancelled)
+            thread.join()
+            self.all_told(8)
+            left = {t for t in set(threading.enumerate()) - before if t.name.startswith("warpcall")}
+            self.assertEqual(left, set())
+
+    def test_ctrl_c_ends_all(self):
+        # Pressed when the main thread waits for its own stripe: a call whose making is interrupted
+        # belongs to nobody yet.
+        program = ("import os, signal, sys, threading, time, numpy, warpcall\n"
+                   "client = warpcall.connect(sys.argv[1], connections=4)\n"
+                   "def waits():\n"
+                   "    at = sys._current_frames()[threading.main_thread().ident]\n"
+                   "    while at and at.f_code.co_name != 'result': at = at.f_back\n"
+                   "    return at is not None\n"
+                   "def press():\n"
+                   "    sys.stdin.readline()\n"
+                   "    while not waits(): time.sleep(0.001)\n"
+                   "    os.kill(os.getpid(), signal.SIGINT)\n"
+                   "threading.Thread(target=press, daemon=True).start()\n"
+                   "try:\n"
+                   "    client.gelu(numpy.arange(1 << 20, dtype='f4'))\n"
+                   "except KeyboardInterrupt:\n"
+                   "    print('interrupted', flush=True)\n"
+                   "sys.stdin.readline()\n")
+        with FakeServer(Scripted(self.held)) as server:
+            process = subprocess.Popen(
+                [sys.executable, "-c", program, server.address], text=True, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, env={
+                    **os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "python"),
+                    "PYTHONDONTWRITEBYTECODE": "1"})
+            self.addCleanup(process.kill)
+            for _ in range(4):
+                self.assertTrue(self.entered.acquire(timeout=30))
+            process.stdin.write("\n")
+            process.stdin.flush()
+            self.assertEqual(process.stdout.readline(), "interrupted\n")
+            self.all_told(4)
+            process.communicate("\n")
+            self.assertEqual(process.returncode, 0)
+
+    def test_an_answer_of_another_shape(self):
+        with FakeServer(Scripted(lambda number, data, context: answer(data[1:]))) as server, \
+                warpcall.connect(server.address, connections=2) as client:
+            for out in (None, np.empty_like(X)):
+                with self.assertRaises(warpcall.Internal):
+                    client.gelu(X, out=out)
+
+    def test_a_server_that_does_not_list_its_kernels(self):
+        def handler(request, context):
+            if not request:
+                listed.append(request)
+                context.abort(getattr(grpc.StatusCode, code), "no list")
+            tensor = THEIRS.ExecuteRequest.FromString(request).inputs[0]
+            return answer(np.frombuffer(tensor.data, np.float32))
+
+        for code, asked in (("UNIMPLEMENTED", 1), ("INTERNAL", 2)):
+            listed = []
+            with FakeServer(handler) as server, \
+                    warpcall.connect(server.address, connections=2) as client:
+                for call in (by_run, by_future):
+                    y = call(client)
+                    self.assertEqual(y.stripes, 1)
+                    np.testing.assert_array_equal(y, X)
+                self.assertEqual(len(listed), asked)
+
+
+if __name__ == "__main__":
+    main()
