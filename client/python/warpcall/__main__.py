@@ -50,6 +50,7 @@ def _run(client: Client, options: argparse.Namespace) -> tuple[str, object]:
             implementations=options.implementation,
             device=options.device,
             iterations=options.iterations,
+            progress=sys.stderr.isatty(),
         )
         if options.plot:
             report.plot(options.plot)

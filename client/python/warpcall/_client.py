@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -22,6 +22,7 @@ from ._messages import (
     ListDevicesResponse,
     ListKernelsResponse,
 )
+from ._progress import Progress, counting, length_of
 from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
 from ._request import Options, Request
 from ._result import Finisher, Result
@@ -96,31 +97,47 @@ class Client(KernelMethods):
         return self._calls.submit(Request(call, inputs, options, self._ceiling))
 
     def map(
-        self, kernel: str, batches: Iterable[Any], *, window: int = 8, **options: Any
+        self,
+        kernel: str,
+        batches: Iterable[Any],
+        *,
+        window: int = 8,
+        progress: Progress = None,
+        **options: Any,
     ) -> Iterator[Result]:
         """Results of `kernel` for each batch, in their order, with up to `window` calls under way.
 
         A batch is an input, or a tuple of them. `options` are those of `run`, but for `out`. The
         first call that fails raises and cancels the others.
+        `progress`: True: a bar of tqdm's, where that is installed; or what is called with how many
+        results were taken, and how many there are, None when `batches` does not say.
         """
         if window < 1:
             raise InvalidArgument(f"window is {window}; it must be at least 1")
         if "out" in options:
             raise InvalidArgument("map takes no out: its results are many")
-        return self._map(kernel, batches, window, options)
+        return self._map(kernel, batches, window, progress, options)
 
     def _map(
-        self, kernel: str, batches: Iterable[Any], window: int, options: dict[str, Any]
+        self,
+        kernel: str,
+        batches: Iterable[Any],
+        window: int,
+        progress: Progress,
+        options: dict[str, Any],
     ) -> Iterator[Result]:
         pending: deque[Future[Result]] = deque()
         try:
-            for batch in batches:
-                inputs = batch if isinstance(batch, tuple) else (batch,)
-                pending.append(self.submit(kernel, *inputs, **options))
-                if len(pending) >= window:
+            with counting(progress, length_of(batches), kernel) as advance:
+                for batch in batches:
+                    inputs = batch if isinstance(batch, tuple) else (batch,)
+                    pending.append(self.submit(kernel, *inputs, **options))
+                    if len(pending) >= window:
+                        yield pending.popleft().result()
+                        advance()
+                while pending:
                     yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+                    advance()
         finally:
             for future in pending:
                 future.cancel()
@@ -158,7 +175,7 @@ class Client(KernelMethods):
         iterations: int = 0,
         seed: int = 0,
         timeout: float | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
         """Times implementations side by side on the device, without transfers.
@@ -168,16 +185,17 @@ class Client(KernelMethods):
         `implementations`: rows or families; by default all that fit.
         `warmup_iterations`, `iterations`, `seed`: 0: the server's defaults.
         `timeout`: seconds for each problem.
-        `progress`: called with how many problems are done, and how many there are.
+        `progress`: as for map; problems are counted.
         """
         counts = (warmup_iterations, iterations, seed)
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, counts, attributes)
         report, requests = calls.report(), calls.requests()
-        for number, (problem, message) in enumerate(requests):
-            data = self._calls.unary(_channel.BENCHMARK, message, self._calls.deadline(timeout))
-            report.add(problem, decoded(BenchmarkResponse, data))
-            if progress is not None:
-                progress(number + 1, len(requests))
+        with counting(progress, len(requests), kernel) as advance:
+            for problem, message in requests:
+                deadline = self._calls.deadline(timeout)
+                data = self._calls.unary(_channel.BENCHMARK, message, deadline)
+                report.add(problem, decoded(BenchmarkResponse, data))
+                advance()
         return report
 
     def profile(

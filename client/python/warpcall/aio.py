@@ -31,6 +31,7 @@ from ._messages import (
     ListDevicesResponse,
     ListKernelsResponse,
 )
+from ._progress import Progress, counting, length_of
 from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
 from ._request import Options, Request
 from ._result import Finisher, Result
@@ -91,6 +92,7 @@ class Client(AsyncKernelMethods):
         batches: Iterable[Any] | AsyncIterable[Any],
         *,
         window: int = 8,
+        progress: Progress = None,
         **options: Any,
     ) -> AsyncIterator[Result]:
         """Results of `kernel` for each batch, in their order, with up to `window` calls under way:
@@ -100,24 +102,28 @@ class Client(AsyncKernelMethods):
             raise InvalidArgument(f"window is {window}; it must be at least 1")
         if "out" in options:
             raise InvalidArgument("map takes no out: its results are many")
-        return self._map(kernel, batches, window, options)
+        return self._map(kernel, batches, window, progress, options)
 
     async def _map(
         self,
         kernel: str,
         batches: Iterable[Any] | AsyncIterable[Any],
         window: int,
+        progress: Progress,
         options: dict[str, Any],
     ) -> AsyncIterator[Result]:
         pending: deque[asyncio.Task[Result]] = deque()
         try:
-            async for batch in _each(batches):
-                inputs = batch if isinstance(batch, tuple) else (batch,)
-                pending.append(asyncio.create_task(self.run(kernel, *inputs, **options)))
-                if len(pending) >= window:
+            with counting(progress, length_of(batches), kernel) as advance:
+                async for batch in _each(batches):
+                    inputs = batch if isinstance(batch, tuple) else (batch,)
+                    pending.append(asyncio.create_task(self.run(kernel, *inputs, **options)))
+                    if len(pending) >= window:
+                        yield await pending.popleft()
+                        advance()
+                while pending:
                     yield await pending.popleft()
-            while pending:
-                yield await pending.popleft()
+                    advance()
         finally:
             for task in pending:
                 task.cancel()
@@ -151,18 +157,19 @@ class Client(AsyncKernelMethods):
         iterations: int = 0,
         seed: int = 0,
         timeout: float | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
         """As `warpcall.Client.benchmark`."""
         counts = (warmup_iterations, iterations, seed)
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, counts, attributes)
         report, requests = calls.report(), calls.requests()
-        for number, (problem, message) in enumerate(requests):
-            data = await self._unary(_channel.BENCHMARK, message, self._deadline(timeout))
-            report.add(problem, decoded(BenchmarkResponse, data))
-            if progress is not None:
-                progress(number + 1, len(requests))
+        with counting(progress, len(requests), kernel) as advance:
+            for problem, message in requests:
+                deadline = self._deadline(timeout)
+                data = await self._unary(_channel.BENCHMARK, message, deadline)
+                report.add(problem, decoded(BenchmarkResponse, data))
+                advance()
         return report
 
     async def profile(
