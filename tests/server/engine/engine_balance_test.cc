@@ -39,7 +39,10 @@ class EngineBalanceTest : public ::testing::Test {
     engine_ = *std::move(engine);
   }
 
-  Engine::Choice Choose() const { return *engine_->Choose(kernel_, "", "", problem_); }
+  Engine::Choice Choose() const { return Choose(problem_); }
+  Engine::Choice Choose(const Problem& problem) const {
+    return *engine_->Choose(kernel_, "", "", problem);
+  }
 
   void Run(Engine::Choice choice) {
     RequestTrace trace;
@@ -104,6 +107,17 @@ TEST_F(EngineBalanceTest, WhatWasChosenAndNotYetSubmittedCounts) {
   }
   EXPECT_EQ(chosen[0], 4);
   EXPECT_EQ(chosen[1], 4);
+}
+
+TEST_F(EngineBalanceTest, WhatWasChosenAndNotYetSubmittedCountsByItsWork) {
+  const Problem large =
+      *MakeProblem(*kernel_.op, {TensorSpec{DataType::kFloat32, {int64_t{1} << 30}}}, {});
+  const Engine::Choice long_one = Choose(large);
+  std::vector<Engine::Choice> choices;
+  for (int i = 0; i < 8; ++i) {
+    choices.push_back(Choose());
+    EXPECT_NE(choices.back().device, long_one.device);
+  }
 }
 
 }  // namespace
