@@ -59,6 +59,7 @@ void Simulation::Submit() {
     request->to_prepare = {devices_[request->device].restarts, request->input_bytes,
                            request->output_bytes};
   const Oracle::Before before = oracle_.BeforeSubmit(*request);
+  oracle_.Comes(*request);
   request->job = job.get();
   requests_.push_back(std::move(owned));
   Say("request ", request->key.id, " of connection ", request->key.connection, " for device ",

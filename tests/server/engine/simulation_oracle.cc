@@ -11,6 +11,7 @@ namespace {
 
 // The engine's own, by their meaning: were one of them to change, so would what clients see.
 constexpr int64_t kStarvedNs = 2'000'000'000;
+constexpr int64_t kTurnNs = 1'000'000;
 constexpr size_t kRequests = static_cast<size_t>(Resource::kRequests);
 constexpr size_t kBytes = static_cast<size_t>(Resource::kBytes);
 constexpr size_t kWork = static_cast<size_t>(Resource::kWorkNs);
@@ -137,6 +138,10 @@ void Oracle::Submitted(const Request& request, const Before& before, const absl:
   const bool expired = request.submitted_ns >= request.key.deadline_ns;
   const size_t staging = Pages(request.input_bytes) + Pages(request.output_bytes);
   if (!status.ok()) {
+    DoesNotWait(request);
+    // Those that made room in vain are put back, as if they came anew.
+    Books& books = books_[request.device];
+    for (Account& account : books.of) account.RaiseMost(books.present.most_ns);
     Expect(job != nullptr && request.ends == 0, request, "was refused and ended");
     if (job != nullptr) CheckRefusal(request, before, status, *job);
     return;
@@ -229,9 +234,10 @@ void Oracle::Taken(Request* request, std::optional<LaneKind> lane, const Staging
     Expect(depth_ > 0 || NextOf({request->device, request->key.connection, *lane}, true) == request,
            *request, "passed another of its connection");
     if (depth_ == 0) CheckTurn(*request, *lane, staging);
-    accounts_[request->device][request->key.connection].had_ns += request->predicted_ns;
+    Charge(*request);
     request->lane = lane;
   } else {
+    DoesNotWait(*request);
     const Load own = Waiting(request->device, static_cast<int64_t>(request->key.connection));
     Expect(depth_ > 0 || own[kRequests] == 1, *request,
            "is carried before others of its connection");
@@ -241,9 +247,9 @@ void Oracle::Taken(Request* request, std::optional<LaneKind> lane, const Staging
 
 void Oracle::Left(Request* request) {
   request->lane = std::nullopt;
-  Account& account = accounts_[request->device][request->key.connection];
   const int64_t longer_ns = now_ns_ - request->taken_ns - request->predicted_ns;
-  (longer_ns > 0 ? account.had_ns : account.not_taken_ns) += std::abs(longer_ns);
+  if (std::abs(longer_ns) >= kTurnNs)
+    books_[request->device].of[request->key.connection].Add(longer_ns);
 }
 
 void Oracle::InputsCopied(const Request& request) {

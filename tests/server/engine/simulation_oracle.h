@@ -1,6 +1,7 @@
 // What must hold of an engine whatever happens in whatever order: see Simulation, which tells it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -58,9 +59,22 @@ enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 
 // The law: one object per schedule. The first thing that is wrong stays in failure().
 //
-// No connection starves: while the next job of a connection may run, another is given at most a
-// turn (1 ms) and one job of predicted device time, beside what the waiting one has had itself and
-// what the other was charged but did not take.
+// No connection falls behind. The queue keeps an account of each: the device time that its jobs
+// were predicted to take when they were taken, corrected by what they took when they have left, if
+// that is a turn (1 ms) more or less. Who comes to wait while nothing of its own does starts no
+// lower than the present: the lowest account of those that wait whenever a job is taken, which
+// never goes back. A job may be taken only from one whose account is at most a turn above that of
+// everyone whose next job might have been taken instead.
+//
+// From that follows what start-time fair queueing promises (Goyal, Vin and Cheng 1996). Let f have
+// a job waiting throughout an interval, at whose beginning the accounts of f and g are F and G.
+// f's grows by what f is given, g's by no less than what g is given. So when a job of g is taken
+// though f's next might have been, g has been given at most F - G + 1 ms more than f in the
+// interval, without that job. Where it began with a job of f that was taken though g's next might
+// have been, F - G is 1 ms at most: f lags by two turns and a job, however long both have work.
+//
+// The oracle keeps the accounts by what it sees of the jobs, and holds every job that is taken
+// against the next one of every other connection.
 class Oracle {
  public:
   static constexpr int kDevicesMax = 2;
@@ -91,6 +105,8 @@ class Oracle {
     bool may_refuse = false;
   };
   Before BeforeSubmit(const Request& request) const;
+  // It is about to be submitted.
+  void Comes(const Request& request);
   // `job`: what is left of a refused one.
   void Submitted(const Request& request, const Before& before, const absl::Status& status,
                  const Job* job);
@@ -126,13 +142,20 @@ class Oracle {
   const std::string& failure() const { return failure_; }
 
  private:
-  // What of one connection has been done on one device.
+  // A connection's account on a device, or the device's present: exact, but for what becomes of it
+  // in callbacks, where it is not seen who still waits.
   struct Account {
-    int64_t had_ns = 0;        // the larger of predicted and taken, of every job
-    int64_t not_taken_ns = 0;  // predicted, but not taken
-    int64_t longest_ns = 0;
-    // By kind of lane: given to others since it might have been next.
-    int64_t passed_by_ns[2][kConnectionsMax] = {};
+    int64_t least_ns = 0;
+    int64_t most_ns = 0;
+
+    void Add(int64_t ns) { least_ns += ns, most_ns += ns; }
+    void RaiseLeast(int64_t to_ns) { least_ns = std::max(least_ns, to_ns); }
+    void RaiseMost(int64_t to_ns) { most_ns = std::max(most_ns, to_ns); }
+  };
+  struct Books {
+    Account present;
+    Account of[kConnectionsMax];
+    Account before_push;  // of the connection that submits
   };
 
   Load Waiting(int device, int64_t connection = -1) const;
@@ -169,6 +192,9 @@ class Oracle {
   // One lane is kept for short work.
   bool LongOnesWait(int device, bool as_it_turned_out = true) const;
   void CheckTurn(const Request& request, LaneKind lane, const StagingPool& staging);
+  // The accounts, when a job is taken, and when one does not come to wait after all.
+  void Charge(const Request& request);
+  void DoesNotWait(const Request& request);
   void CheckRefusal(const Request& request, const Before& before, const absl::Status& status,
                     const Job& job);
   void CheckEndOfWaiting(const Request& request, const absl::Status& status, Ender ender,
@@ -186,7 +212,7 @@ class Oracle {
   bool drain_over_ = false;
   std::set<std::pair<int, std::tuple<int64_t, size_t, size_t>>> prepared_;  // by device
   bool starves_[kDevicesMax][kConnectionsMax] = {};  // when EndStarved was last called
-  Account accounts_[kDevicesMax][kConnectionsMax];
+  Books books_[kDevicesMax];
   std::string failure_;
 };
 

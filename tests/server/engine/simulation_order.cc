@@ -72,27 +72,48 @@ const Request* Oracle::NextThatMayRun(const Of& of, const StagingPool& staging,
              : nullptr;
 }
 
+void Oracle::Comes(const Request& request) {
+  Books& books = books_[request.device];
+  Account& account = books.of[request.key.connection];
+  books.before_push = account;
+  const bool others_wait = std::any_of(requests_.begin(), requests_.end(), [&](const auto& other) {
+    return other->state == Request::State::kWaits && other->device == request.device &&
+           other->key.connection == request.key.connection;
+  });
+  if (!others_wait) account.RaiseLeast(books.present.least_ns);
+  // In a callback those others may have left.
+  if (!others_wait || depth_ > 0) account.RaiseMost(books.present.most_ns);
+}
+
+void Oracle::DoesNotWait(const Request& request) {
+  Books& books = books_[request.device];
+  books.of[request.key.connection] = books.before_push;
+}
+
+void Oracle::Charge(const Request& request) {
+  Books& books = books_[request.device];
+  Account& own = books.of[request.key.connection];
+  Account lowest = own;
+  for (const auto& other : requests_) {
+    if (other->state != Request::State::kWaits || other->device != request.device) continue;
+    const Account& account = books.of[other->key.connection];
+    lowest.least_ns = std::min(lowest.least_ns, account.least_ns);
+    if (depth_ == 0) lowest.most_ns = std::min(lowest.most_ns, account.most_ns);
+  }
+  books.present.RaiseLeast(lowest.least_ns);
+  books.present.RaiseMost(lowest.most_ns);
+  own.Add(request.predicted_ns);
+}
+
 void Oracle::CheckTurn(const Request& request, LaneKind lane, const StagingPool& staging) {
-  Account* const accounts = accounts_[request.device];
-  const auto kind = static_cast<size_t>(lane);
-  const uint64_t own = request.key.connection;
-  Account& taker = accounts[own];
-  taker.longest_ns = std::max(taker.longest_ns, request.predicted_ns);
-  std::fill(std::begin(taker.passed_by_ns[kind]), std::end(taker.passed_by_ns[kind]), 0);
+  const Books& books = books_[request.device];
+  const int64_t own_ns = books.of[request.key.connection].least_ns;
   for (uint64_t other = 0; other < kConnectionsMax; ++other) {
-    if (other == own) continue;
-    Account& waiting = accounts[other];
-    int64_t& passed_by_ns = waiting.passed_by_ns[kind][own];
-    if (NextThatMayRun({request.device, other, lane}, staging) == nullptr) {
-      passed_by_ns = 0;
-      continue;
-    }
-    passed_by_ns += request.predicted_ns;
-    const int64_t bound_ns = kTurnNs + taker.longest_ns + waiting.had_ns + taker.not_taken_ns;
-    if (passed_by_ns > bound_ns)
-      Fail(absl::StrCat("connection ", other, " starves: connection ", own, " was given ",
-                        passed_by_ns, " ns while its next job might have run; the bound is ",
-                        bound_ns));
+    const int64_t bound_ns = books.of[other].most_ns + kTurnNs;
+    if (own_ns > bound_ns && NextThatMayRun({request.device, other, lane}, staging) != nullptr)
+      Fail(absl::StrCat("connection ", other, " falls behind: its next job might have run, and ",
+                        "connection ", request.key.connection, " was given one, whose account is ",
+                        own_ns, " ns at least; the bound is ", bound_ns));
   }
 }
 
