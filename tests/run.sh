@@ -7,7 +7,7 @@
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
-#                           latencies again and again, and a soak
+#                           latencies again and again, mutants, and a soak
 # A sanitized build that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -164,6 +164,9 @@ run_quick() {
 }
 
 run_at_night() {
+  step 'release: wrong programs, each of which a test must tell from the right one'
+  run_logged "$logs/mutants.log" python3 tests/mutants/mutants.py build/release
+  step "$(tail -n 1 "$logs/mutants.log")"
   step "release: comparisons of latencies, $latency_repetitions times, and a soak of $soak_seconds s"
   WARPCALL_TEST_LATENCIES=1 run_ctest release latencies -L '^latency$' --parallel 1 \
     --repeat "until-fail:$latency_repetitions"
