@@ -44,9 +44,8 @@ def load_messages(pack):
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
-    names = ["ExecuteRequest", "ExecuteResponse", "ExecuteStreamRequest", "ExecuteStreamResponse",
-             "ListKernelsRequest", "ListKernelsResponse", "ListDevicesRequest",
-             "ListDevicesResponse"]
+    names = ["ExecuteRequest", "ExecuteResponse", "ListKernelsRequest", "ListKernelsResponse",
+             "ListDevicesRequest", "ListDevicesResponse"]
     types = {name: class_of(pool.FindMessageTypeByName("warpcall.v1." + name), pool)
              for name in names}
     return collections.namedtuple("Messages", names)(**types)
@@ -282,12 +281,6 @@ class Client:
             SERVICE + name, request_serializer=request.SerializeToString,
             response_deserializer=response.FromString)
         self.execute = method("Execute", messages.ExecuteRequest, messages.ExecuteResponse)
-        self.execute_bytes = self.channel.unary_unary(
-            SERVICE + "Execute", response_deserializer=messages.ExecuteResponse.FromString)
-        self.execute_stream = self.channel.stream_stream(
-            SERVICE + "ExecuteStream",
-            request_serializer=messages.ExecuteStreamRequest.SerializeToString,
-            response_deserializer=messages.ExecuteStreamResponse.FromString)
         self.list_kernels = method("ListKernels", messages.ListKernelsRequest,
                                    messages.ListKernelsResponse)
         self.list_devices = method("ListDevices", messages.ListDevicesRequest,
