@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,22 +10,20 @@
 namespace warpcall::testing {
 namespace {
 
-using Counts = std::map<std::string, double>;
-
-Counts CountsOf(const std::vector<Ended>& requests) {
-  Counts counts;
+Samples CountsOf(const std::vector<Ended>& requests) {
+  Samples counts;
   for (const Ended& request : requests) {
-    const std::string labels = absl::StrCat("{kernel=\"", request.kernel, "\",implementation=\"",
-                                            request.implementation, "\"");
+    const std::string labels = absl::StrCat("implementation=\"", request.implementation,
+                                            "\",kernel=\"", request.kernel, "\"}");
     const std::string code = absl::StatusCodeToString(static_cast<absl::StatusCode>(request.code));
-    ++counts[absl::StrCat("warpcall_requests_total", labels, ",code=\"", code, "\"}")];
-    ++counts[absl::StrCat("warpcall_request_duration_seconds_count", labels, "}")];
+    ++counts[absl::StrCat("warpcall_requests_total{code=\"", code, "\",", labels)];
+    ++counts[absl::StrCat("warpcall_request_duration_seconds_count{", labels)];
   }
   return counts;
 }
 
-Counts Counted(const ServerProcess& server) {
-  Counts counts;
+Samples Counted(const ServerProcess& server) {
+  Samples counts;
   for (const auto& [series, value] : server.Metrics()) {
     const bool counts_requests =
         absl::StartsWith(series, "warpcall_requests_total{") ||

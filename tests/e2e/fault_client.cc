@@ -127,14 +127,6 @@ struct Tally {
   int wrong = 0;  // neither
 };
 
-// 0 without the trailer.
-int PushbackMs(const grpc::ClientContext& context) {
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find("grpc-retry-pushback-ms");
-  if (found == trailers.end()) return 0;
-  return std::atoi(std::string(found->second.data(), found->second.size()).c_str());
-}
-
 struct Burst {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   size_t count;
@@ -144,7 +136,7 @@ struct Burst {
 // What is neither done nor refused as it should be goes to stderr.
 void Count(const Burst& burst, const grpc::Status& status, const grpc::ClientContext& context,
            Tally* tally) {
-  const int pushback_ms = PushbackMs(context);
+  const int pushback_ms = std::atoi(PushbackOf(context).c_str());
   if (status.ok()) {
     ++tally->done;
   } else if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&

@@ -52,12 +52,38 @@ pid_t TracedChild(const ServerProcess& server) {
   return ChildWith(server.pid(), "--inspect_traceparent=");
 }
 
+struct BenchmarkReply {
+  grpc::Status status;
+  v1::BenchmarkResponse response;
+};
+
+struct ProfileReply {
+  grpc::Status status;
+  v1::ProfileResponse response;
+  // How often each row was called.
+  std::map<std::string, int64_t> Calls() const {
+    std::map<std::string, int64_t> calls;
+    for (const v1::ProfileRow& row : response.rows()) calls[row.name()] += row.calls();
+    return calls;
+  }
+};
+
+ProfileReply Profile(v1::KernelService::Stub* stub, const v1::ProfileRequest& request) {
+  ProfileReply reply;
+  grpc::ClientContext context;
+  reply.status = stub->Profile(&context, request, &reply.response);
+  return reply;
+}
+
+void ExpectRefusal(v1::KernelService::Stub* stub, const v1::ProfileRequest& request,
+                   grpc::StatusCode code, const std::string& message) {
+  const grpc::Status status = Profile(stub, request).status;
+  EXPECT_EQ(status.error_code(), code) << message;
+  EXPECT_THAT(status.error_message(), HasSubstr(message));
+}
+
 class InspectTest : public ::testing::Test {
  protected:
-  struct BenchmarkReply {
-    grpc::Status status;
-    v1::BenchmarkResponse response;
-  };
   BenchmarkReply Benchmark(const v1::BenchmarkRequest& request,
                            std::chrono::milliseconds timeout = std::chrono::seconds(140)) {
     BenchmarkReply reply;
@@ -204,32 +230,23 @@ TEST_F(InspectTest, ProfilesAKernelOnInputsThatItMakes) {
   v1::ProfileRequest request = ProfileOf("softmax", {2 << 10, 1 << 10});
   const ServerProcess server({"--max_message_mib=1"});
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
-  grpc::ClientContext context;
-  v1::ProfileResponse response;
-  const grpc::Status status = stub->Profile(&context, request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(response.iterations(), 3);
-  std::map<std::string, const v1::ProfileRow*> rows;
-  for (const v1::ProfileRow& row : response.rows()) rows[row.name()] = &row;
-  ASSERT_EQ(rows.count(response.implementation()), 1u);
-  EXPECT_EQ(rows[response.implementation()]->kind(), "kernel");
-  EXPECT_EQ(rows[response.implementation()]->calls(), 3);
-  EXPECT_EQ(rows.count("enqueue"), 1u);
-  for (const char* const phase : {"queue", "copy_in"}) EXPECT_EQ(rows.count(phase), 0u) << phase;
+  const ProfileReply reply = Profile(stub.get(), request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  EXPECT_EQ(reply.response.iterations(), 3);
+  EXPECT_EQ(reply.Calls()[reply.response.implementation()], 3);
+  EXPECT_EQ(reply.Calls()["enqueue"], 3);
+  for (const char* const phase : {"queue", "copy_in"})
+    EXPECT_EQ(reply.Calls().count(phase), 0u) << phase;
 }
 
 TEST_F(InspectTest, ProfilesTheRequestOfInputsThatItMakes) {
   v1::ProfileRequest request = ProfileOf("gelu", {100'000});
   request.set_request_path(true);
-  grpc::ClientContext context;
-  v1::ProfileResponse response;
-  const grpc::Status status = stub_->Profile(&context, request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  std::map<std::string, int64_t> calls;
-  for (const v1::ProfileRow& row : response.rows()) calls[row.name()] += row.calls();
-  for (const std::string& name : {response.implementation(), std::string("queue"),
+  const ProfileReply reply = Profile(stub_.get(), request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  for (const std::string& name : {reply.response.implementation(), std::string("queue"),
                                   std::string("copy_in"), std::string("enqueue")})
-    EXPECT_EQ(calls[name], 3) << name;
+    EXPECT_EQ(reply.Calls()[name], 3) << name;
 }
 
 TEST(Inspect, ProfileOfInputsThatItMakesIsLimited) {
@@ -237,11 +254,7 @@ TEST(Inspect, ProfileOfInputsThatItMakesIsLimited) {
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
   const auto expect_refusal = [&](const v1::ProfileRequest& request, grpc::StatusCode code,
                                   const std::string& message) {
-    grpc::ClientContext context;
-    v1::ProfileResponse response;
-    const grpc::Status status = stub->Profile(&context, request, &response);
-    EXPECT_EQ(status.error_code(), code) << message;
-    EXPECT_THAT(status.error_message(), HasSubstr(message));
+    ExpectRefusal(stub.get(), request, code, message);
   };
   v1::ProfileRequest both = ProfileOf("gelu", {16});
   *both.mutable_request()->add_inputs() = FloatTensor(16);
@@ -258,24 +271,9 @@ TEST(Inspect, ProfileOfInputsThatItMakesIsLimited) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-TEST_F(InspectTest, ProfilesRequestsOfManyMegabytes) {
-  v1::ProfileRequest request;
-  *request.mutable_request() = Request("identity", {FloatTensor(3 << 20)});
-  grpc::ClientContext context;
-  v1::ProfileResponse response;
-  const grpc::Status status = stub_->Profile(&context, request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(response.trace_json(), "");
-  EXPECT_GT(response.rows_size(), 0);
-}
-
 TEST_F(InspectTest, ProfileRefusesWhatExecuteRefuses) {
   const auto expect_refusal = [&](const v1::ProfileRequest& request, const std::string& message) {
-    grpc::ClientContext context;
-    v1::ProfileResponse response;
-    const grpc::Status status = stub_->Profile(&context, request, &response);
-    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
-    EXPECT_THAT(status.error_message(), HasSubstr(message));
+    ExpectRefusal(stub_.get(), request, grpc::INVALID_ARGUMENT, message);
   };
   v1::ProfileRequest request;
   *request.mutable_request() = Request("gelu", {FloatTensor(16)});
@@ -303,9 +301,7 @@ TEST_F(InspectTest, RefusesMessagesThatWouldTakeMuchMemoryToRead) {
   v1::ProfileRequest profile;
   profile.mutable_request()->set_kernel("gelu");
   for (int i = 0; i < 2'000'000; ++i) profile.mutable_request()->add_inputs();
-  grpc::ClientContext context;
-  v1::ProfileResponse response;
-  EXPECT_EQ(stub_->Profile(&context, profile, &response).error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(Profile(stub_.get(), profile).status.error_code(), grpc::INVALID_ARGUMENT);
   EXPECT_LT(server_.PeakResidentBytes() - before, 64 << 20);
 }
 

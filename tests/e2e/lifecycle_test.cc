@@ -1,6 +1,5 @@
 // Start, serve, drain, end: through the real binary and real sockets.
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -8,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "client/cpp/client.h"
 #include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
@@ -21,62 +21,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// grpc.health.v1.Health/Check for "" as bytes: an empty request, and field 1 of the answer.
-std::string HealthCheck(const std::string& address) {
-  grpc::GenericStub stub(Connect(address));
-  grpc::ClientContext context;
-  grpc::CompletionQueue queue;
-  const grpc::Slice empty;
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
-                                    grpc::ByteBuffer(&empty, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  call->Finish(&response, &status, nullptr);
-  void* tag;
-  bool ok;
-  queue.Next(&tag, &ok);
-  grpc::Slice whole;
-  if (!status.ok() || !response.DumpToSingleSlice(&whole).ok()) return status.error_message();
-  return std::string(reinterpret_cast<const char*>(whole.begin()), whole.size());
-}
-const std::string kServing("\x08\x01");
-const std::string kNotServing("\x08\x02");
-
-TEST(Lifecycle, ListsWhatItHas) {
-  ServerProcess server;
-  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
-  grpc::ClientContext kernels_context;
-  v1::ListKernelsResponse kernels;
-  ASSERT_TRUE(stub->ListKernels(&kernels_context, {}, &kernels).ok());
-  std::vector<std::string> names;
-  for (const v1::KernelInfo& kernel : kernels.kernels()) {
-    names.push_back(kernel.name());
-    std::vector<std::string> families;
-    for (const v1::ImplementationInfo& row : kernel.implementations()) {
-      if (row.device_kind() == "cuda") continue;  // of a build with CUDA
-      EXPECT_EQ(row.device_kind(), "cpu");
-      EXPECT_GT(row.data_types_size(), 0);
-      families.push_back(row.family());
-    }
-    EXPECT_THAT(families, ::testing::UnorderedElementsAre("cpu", "library", "manual", "reference"));
-    EXPECT_EQ(families.back(), "reference");
-  }
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("identity", "gelu", "softmax", "matmul"));
-  grpc::ClientContext devices_context;
-  v1::ListDevicesResponse devices;
-  ASSERT_TRUE(stub->ListDevices(&devices_context, {}, &devices).ok());
-  ASSERT_EQ(devices.devices_size(), 1);
-  EXPECT_EQ(devices.devices(0).name(), "cpu");
-  EXPECT_TRUE(devices.devices(0).healthy());
-  EXPECT_GT(devices.devices(0).memory_bytes(), 0);
-  EXPECT_EQ(devices.devices(0).measured_bandwidth_bytes_per_second(), 0);
-  EXPECT_EQ(server.Stop(), 0);
-}
-
 TEST(Lifecycle, ReportsHealthAndReadiness) {
   ServerProcess server({"--lame_duck_seconds=3600"});
-  EXPECT_EQ(HealthCheck(server.address()), kServing);
+  client::Client client(server.address());
+  EXPECT_EQ(*client.Health(), client::ServingStatus::kServing);
   EXPECT_EQ(server.Get("/healthz").first, 200);
   EXPECT_EQ(server.Get("/readyz").first, 200);
   server.Signal(SIGTERM);
@@ -84,7 +32,7 @@ TEST(Lifecycle, ReportsHealthAndReadiness) {
   while ((ready = server.Get("/readyz")).first == 200) std::this_thread::yield();
   // The lame duck: not ready, but alive and serving.
   EXPECT_EQ(ready.first, 503);
-  EXPECT_EQ(HealthCheck(server.address()), kNotServing);
+  EXPECT_EQ(*client.Health(), client::ServingStatus::kNotServing);
   EXPECT_EQ(server.Get("/healthz").first, 200);
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
   EXPECT_EQ(server.Stop(), 0);  // a second signal ends it

@@ -103,20 +103,6 @@ TEST(Limits, WhatHoldsItsLaneTooLongIsStopped) {
   server.ExpectNothingMore();
 }
 
-// Of work that a user has: minutes on few cores, and more than the limit on any.
-TEST(Limits, AProductThatHoldsItsLaneTooLongIsStopped) {
-  ServerProcess server({"--self_test=off", "--max_run_seconds=0.1"});
-  v1::Tensor square = FloatTensor(int64_t{4096} * 4096);
-  square.set_shape(0, 4096);
-  square.add_shape(4096);
-  v1::ExecuteRequest request = Request("matmul", {square, square});
-  request.set_implementation("reference");
-  PendingCall call(server, request);
-  EXPECT_EQ(call.Code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(call.Wait().error_message(), HasSubstr("the limit is 0.1 s (max_run_seconds)"));
-  EXPECT_EQ(server.Stop(), 0);
-}
-
 // A worker is asked nothing while it works, as a GPU that hangs.
 TEST(Limits, AWorkerThatDoesNotAnswerInTimeIsKilledAndReplaced) {
   ServerProcess server(

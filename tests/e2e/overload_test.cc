@@ -165,25 +165,6 @@ TEST(Overload, ADeadlineThatCannotBeMetIsRefused) {
   server.ExpectNothingMore();
 }
 
-TEST(Overload, ClientsThatVanishInTheMiddleLeaveNothing) {
-  ServerProcess server;
-  const std::string message = Request("gelu", {FloatTensor(1 << 18)}).SerializeAsString();
-  for (size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{10'000}}) {
-    for (int i = 0; i < 25; ++i) {
-      RawHttp2 client(server.address());
-      client.SendMessagePart(client.Call(), static_cast<uint32_t>(message.size()),
-                             message.substr(0, bytes), false);
-      EXPECT_TRUE(client.connected());
-    }
-  }
-  const auto channel = Connect(server.address());
-  EXPECT_TRUE(CallRaw(channel, message).status.ok());
-  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 1);
-  EXPECT_TRUE(
-      Eventually([&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) == 0; }));
-  EXPECT_EQ(server.Stop(), 0);
-}
-
 TEST(Overload, StagingThatIsTooSmallRefusesOnlyWhatDoesNotFit) {
   CountedServer server({"--staging_mib=1"});
   v1::ExecuteRequest request = Request("gelu", {FloatTensor(1 << 18)});

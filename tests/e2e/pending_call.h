@@ -36,12 +36,7 @@ class PendingCall {
     return status_;
   }
   grpc::StatusCode Code() { return Wait().error_code(); }
-  // After its end: the trailer, "" without one.
-  std::string pushback_ms() const {
-    const auto& trailers = context_.GetServerTrailingMetadata();
-    const auto found = trailers.find("grpc-retry-pushback-ms");
-    return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
-  }
+  std::string pushback_ms() const { return PushbackOf(context_); }
 
  private:
   const std::unique_ptr<v1::KernelService::Stub> stub_;

@@ -12,6 +12,12 @@ std::string Reply::CodeAndMessage() const {
   return absl::StrCat(status.error_code(), ": ", status.error_message());
 }
 
+std::string PushbackOf(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
@@ -41,9 +47,7 @@ Reply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& 
   void* tag;
   bool ok;
   queue.Next(&tag, &ok);
-  const auto& trailers = context.GetServerTrailingMetadata();
-  if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end())
-    reply.pushback_ms.assign(found->second.data(), found->second.size());
+  reply.pushback_ms = PushbackOf(context);
   if (reply.status.ok()) {
     grpc::Slice whole;
     if (!response.DumpToSingleSlice(&whole).ok() ||

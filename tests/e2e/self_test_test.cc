@@ -1,15 +1,12 @@
 // A server whose machine cannot run all of its rows: what it offers, and what it says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <chrono>
 #include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
@@ -61,9 +58,11 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
     const Reply refused = Execute(channel, request);
     EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_THAT(refused.status.error_message(), HasSubstr(absl::StrCat(name, ": ", reason)));
-    const std::string labels = absl::StrCat("{kernel=\"broken\",implementation=\"", name,
-                                            "\",device_kind=\"cpu\",reason=\"self_test\"}");
-    EXPECT_EQ(server.Metrics().at("warpcall_rows_unavailable" + labels), 1) << name;
+    EXPECT_EQ(server.Sum("warpcall_rows_unavailable",
+                         {"kernel=\"broken\"", absl::StrCat("implementation=\"", name, "\""),
+                          "device_kind=\"cpu\"", "reason=\"self_test\""}),
+              1)
+        << name;
     EXPECT_THAT(
         server.log(),
         AllOf(HasSubstr("msg=\"a row is not offered\" kernel=broken implementation=" + name),
@@ -124,27 +123,17 @@ TEST(SelfTest, TheFirstLongRequestIsPredictedByThisMachine) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-// Output and exit status of warpcalld --check.
-std::pair<std::string, int> Check(const std::string& flags) {
-  FILE* const output =
-      popen(absl::StrCat(ProgramPath("warpcalld"), " --check ", flags, " 2>&1").c_str(), "r");
-  std::string text;
-  std::array<char, 4096> buffer;
-  for (size_t bytes; (bytes = fread(buffer.data(), 1, buffer.size(), output)) > 0;)
-    text.append(buffer.data(), bytes);
-  return {text, WEXITSTATUS(pclose(output))};
-}
-
 TEST(SelfTest, CheckPrintsTheTableAndEnds) {
-  const auto [table, status] = Check("");
-  EXPECT_EQ(status, 0) << table;
+  const std::string check = ProgramPath("warpcalld") + " --check";
+  const ProgramResult right = RunProgram(check);
+  EXPECT_EQ(right.exit_status, 0) << right.out << right.err;
   for (const char* const text :
        {"KERNEL", "VERDICT", "onednn_matmul", "float32,bfloat16", "passed"})
-    EXPECT_THAT(table, HasSubstr(text));
-  EXPECT_THAT(table, Not(HasSubstr("failed")));
-  const auto [broken, broken_status] = Check(absl::StrCat(kFlags[0], " ", kFlags[1]));
-  EXPECT_EQ(broken_status, 1) << broken;
-  for (const auto& [name, reason] : Reasons()) EXPECT_THAT(broken, HasSubstr(reason));
+    EXPECT_THAT(right.out, HasSubstr(text));
+  EXPECT_THAT(right.out, Not(HasSubstr("failed")));
+  const ProgramResult broken = RunProgram(absl::StrCat(check, " ", absl::StrJoin(kFlags, " ")));
+  EXPECT_EQ(broken.exit_status, 1) << broken.out << broken.err;
+  for (const auto& [name, reason] : Reasons()) EXPECT_THAT(broken.out, HasSubstr(reason));
 }
 
 }  // namespace

@@ -1,34 +1,18 @@
 #include "tests/e2e/server_process.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
+#include <httplib.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "tests/programs.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::testing {
-namespace {
-
-std::string ReadAll(int fd) {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t bytes; (bytes = read(fd, buffer, sizeof(buffer))) > 0;)
-    text.append(buffer, static_cast<size_t>(bytes));
-  return text;
-}
-
-}  // namespace
-
 ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
   log_path_ = absl::StrCat(::testing::TempDir(), "/warpcalld-", getpid(), "-", rand(), ".log");
   std::vector<std::string> words = {ProgramPath("warpcalld"), "--listen=127.0.0.1:0",
@@ -69,51 +53,18 @@ int ServerProcess::Wait() { return process_->Wait(); }
 
 std::pair<int, std::string> ServerProcess::Http(const std::string& method, const std::string& path,
                                                 const std::string& body) const {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(metrics_port_));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const std::string request =
-      absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
-                   "Content-Length: ", body.size(), "\r\n\r\n", body);
-  std::string reply;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-      write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size()))
-    reply = ReadAll(fd);
-  close(fd);
-  const size_t head = reply.find("\r\n\r\n");
-  if (head == std::string::npos) return {0, ""};
-  return {std::atoi(reply.c_str() + reply.find(' ')), reply.substr(head + 4)};
+  httplib::Client client("127.0.0.1", metrics_port_);
+  client.set_read_timeout(std::chrono::minutes(10));
+  httplib::Request request;
+  request.method = method;
+  request.path = path;
+  request.body = body;
+  const httplib::Result result = client.send(request);
+  if (!result) return {0, ""};
+  return {result->status, result->body};
 }
 
-std::map<std::string, double> ServerProcess::Metrics() const {
-  std::map<std::string, double> values;
-  for (absl::string_view line : absl::StrSplit(Get("/metrics").second, '\n')) {
-    if (line.empty() || line[0] == '#') continue;
-    const size_t space = line.rfind(' ');
-    values[std::string(line.substr(0, space))] = std::atof(std::string(line.substr(space)).c_str());
-  }
-  return values;
-}
-
-double SumOf(const std::map<std::string, double>& metrics, const std::string& name,
-             const std::vector<std::string>& labels) {
-  double sum = 0;
-  for (const auto& [series, value] : metrics) {
-    bool matches = series == name || absl::StartsWith(series, name + "{");
-    for (const std::string& label : labels) matches = matches && absl::StrContains(series, label);
-    if (matches) sum += value;
-  }
-  return sum;
-}
-
-std::string ServerProcess::log() const {
-  std::ifstream file(log_path_);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+std::string ServerProcess::log() const { return ReadFile(log_path_); }
 
 int64_t ServerProcess::ProcBytes(const char* name, const char* field) const {
   std::ifstream file(absl::StrCat("/proc/", pid(), "/", name));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,12 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/child_process.h"
+#include "tests/server/metrics/metrics_text.h"
 
 namespace warpcall::testing {
-
-// Sum over the series of `name` in `metrics` whose labels contain each of `labels`.
-double SumOf(const std::map<std::string, double>& metrics, const std::string& name,
-             const std::vector<std::string>& labels = {});
 
 class ServerProcess {
  public:
@@ -41,8 +37,7 @@ class ServerProcess {
   std::pair<int, std::string> Put(const std::string& path, const std::string& body) const {
     return Http("PUT", path, body);
   }
-  // /metrics as "name{labels}" -> value, as the text has them.
-  std::map<std::string, double> Metrics() const;
+  Samples Metrics() const { return ParseMetricsText(Get("/metrics").second).samples; }
   // SumOf in a scrape of now. What is compared while it may grow comes from one scrape.
   double Sum(const std::string& name, const std::vector<std::string>& labels = {}) const {
     return SumOf(Metrics(), name, labels);

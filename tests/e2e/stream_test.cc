@@ -61,11 +61,7 @@ class Stream {
   void CloseInput() { stream_->WritesDone(); }
   grpc::Status Finish() { return stream_->Finish(); }
   void Cancel() { context_.TryCancel(); }
-  std::string Pushback() const {
-    const auto& trailers = context_.GetServerTrailingMetadata();
-    const auto found = trailers.find("grpc-retry-pushback-ms");
-    return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
-  }
+  std::string Pushback() const { return PushbackOf(context_); }
   bool Receive(v1::ExecuteStreamResponse* message) { return stream_->Read(message); }
 
   // Up to `done`; false when the stream ended before.

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -63,14 +62,12 @@ MetricsText ParseMetricsText(absl::string_view text) {
 }
 
 double SumOf(const Samples& samples, absl::string_view name,
-             std::initializer_list<absl::string_view> labels) {
+             const std::vector<std::string>& labels) {
   double sum = 0;
-  for (const auto& sample : samples) {
-    const std::string& series = sample.first;
-    const bool has_labels = std::all_of(labels.begin(), labels.end(), [&](absl::string_view label) {
-      return absl::StrContains(series, label);
-    });
-    if (absl::StartsWith(series, absl::StrCat(name, "{")) && has_labels) sum += sample.second;
+  for (const auto& [series, value] : samples) {
+    bool matches = series == name || absl::StartsWith(series, absl::StrCat(name, "{"));
+    for (const std::string& label : labels) matches = matches && absl::StrContains(series, label);
+    if (matches) sum += value;
   }
   return sum;
 }

@@ -1,9 +1,9 @@
 // Reads what /metrics returns.
 #pragma once
 
-#include <initializer_list>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -21,8 +21,8 @@ struct MetricsText {
 // twice, on a family that stands twice, and on a sample before its family's type.
 MetricsText ParseMetricsText(absl::string_view text);
 
-// Sum over the samples of `name` that have all of `labels` (each as `label="value"`).
+// Sum over the samples of `name` whose labels contain each of `labels`.
 double SumOf(const Samples& samples, absl::string_view name,
-             std::initializer_list<absl::string_view> labels);
+             const std::vector<std::string>& labels = {});
 
 }  // namespace warpcall::testing

@@ -138,7 +138,9 @@ TEST(PrometheusSinkConcurrencyTest, DurationCountsEqualRequestsPerPair) {
   for (const auto& [series, value] : samples) {
     absl::string_view labels = series;
     if (!absl::ConsumePrefix(&labels, "warpcall_request_duration_seconds_count{")) continue;
-    EXPECT_EQ(SumOf(samples, "warpcall_requests_total", {absl::StripSuffix(labels, "}")}), value)
+    EXPECT_EQ(
+        SumOf(samples, "warpcall_requests_total", {std::string(absl::StripSuffix(labels, "}"))}),
+        value)
         << series;
     pairs += value > 0;
   }
