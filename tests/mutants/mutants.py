@@ -107,6 +107,7 @@ class Copy:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.lock.close()
             raise Failure(f"another run uses {self.folder}") from None
         self.update()
         self.configure(build)
