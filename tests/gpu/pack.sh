@@ -29,6 +29,8 @@ protoc --proto_path=proto --include_imports --descriptor_set_out="$out/warpcall.
   warpcall/v1/warpcall.proto
 # That machine has nvml.h, which this one need not have.
 cp --parents tests/gpu/nvml_check.cc server/runtime/cuda/nvml_types.h "$out/"
+cp --parents client/python/warpcall/*.py tests/client/python/{support,torch_test}.py \
+  tests/differential/differential.py "$out/"
 cp tests/gpu/run.sh tests/gpu/{service,workers,fault,inspect}_check.py \
   tests/differential/differential.py tests/bench/scrape_bench.py tests/deploy/processes.py "$out/"
 du -sh "$out"

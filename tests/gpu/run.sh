@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance variants observe sanitizer service
-# spread fault inspect scrape path transport stream soak bench; default: all
+# spread fault inspect torch scrape path transport stream soak bench; default: all
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -77,6 +77,8 @@ fault() {
   step restart python3 "$here/fault_check.py" "$here" restart
 }
 inspect() { TAIL_LINES=250 step inspect python3 "$here/inspect_check.py" "$here" "$logs"; }
+# The Python client's operators of torch, by torch's own opcheck.
+torch() { step torch python3 "$here/tests/client/python/torch_test.py" "$here"; }
 scrape() {
   TAIL_LINES=40 step scrape python3 "$here/scrape_bench.py" "$here/bin" --pairs 20
   TAIL_LINES=20 step metrics "$here/bin/warpcall_metrics_bench"
@@ -91,7 +93,7 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device check conformance variants observe sanitizer service spread fault inspect scrape path transport stream soak bench}; do
+for name in ${@:-device check conformance variants observe sanitizer service spread fault inspect torch scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"

@@ -136,12 +136,13 @@ class Result(NDArrayOperatorsMixin):
     def torch(self) -> Any:
         """The first output as a torch tensor, in memory of its own."""
         torch = importlib.import_module("torch")
-
-        array = self.outputs[0]
+        # Flat, as NumPy gives arrays without elements strides that torch's own have not.
+        array = np.array(self.outputs[0].view(np.ndarray)).reshape(-1)
         if self.dtype_name == "bfloat16":
-            bits = np.array(array.view(np.ndarray).view(np.int16))
-            return torch.from_numpy(bits).view(torch.bfloat16)
-        return torch.from_numpy(np.array(array))
+            flat = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        else:
+            flat = torch.from_numpy(array)
+        return flat.view(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.outputs[0]

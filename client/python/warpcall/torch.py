@@ -1,0 +1,89 @@
+"""Kernels as operators of torch, so that models call them, compiled ones too.
+
+import torch, warpcall.torch
+warpcall.torch.use("127.0.0.1:8470")
+y = torch.ops.warpcall.softmax(x, axis=-1)
+
+There is one for each kernel that the package knows, with the kernel's inputs and attributes, and
+`implementation` and `device`. Tensors are in host memory: those of a GPU are refused. Results are
+new tensors, contiguous. There are no gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ._catalog import KERNELS
+from ._client import Client, connect
+from ._messages import AttributeInfo, KernelInfo
+from .errors import InvalidArgument
+
+_client: Client | None = None
+
+
+def use(server: Client | str, **options: Any) -> Client:
+    """Where the operators' calls go from now on: a client, or an address and what `connect` takes.
+    Closing the client is the caller's business."""
+    global _client
+    if isinstance(server, str):
+        server = connect(server, **options)
+    elif options:
+        raise InvalidArgument("options are for an address; a client has its own")
+    _client = server
+    return server
+
+
+def _schema(kernel: KernelInfo) -> str:
+    """In torch's language."""
+    inputs = [f"Tensor {name}" for name in kernel.input_names]
+    options = [*map(_option, kernel.attributes), 'str implementation=""', 'str device=""']
+    return f"({', '.join([*inputs, '*', *options])}) -> Tensor"
+
+
+def _option(attribute: AttributeInfo) -> str:
+    default = attribute.default_value
+    text = f'"{default}"' if isinstance(default, str) else str(default)
+    return f"{type(default).__name__} {attribute.name}={text}"
+
+
+def _operator(kernel: KernelInfo) -> Callable[..., torch.Tensor]:
+    def run(*inputs: torch.Tensor, **options: Any) -> torch.Tensor:
+        if _client is None:
+            raise InvalidArgument("no server to call: say warpcall.torch.use(...) first")
+        tensor: torch.Tensor = _client.run(kernel.name, *inputs, **options).torch()
+        return tensor
+
+    return run
+
+
+def _matmul_shape(a: torch.Tensor, b: torch.Tensor, options: dict[str, Any]) -> list[Any]:
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows = a.shape[-1 if options.get("transpose_a") else -2]
+    return [*batch, rows, b.shape[-2 if options.get("transpose_b") else -1]]
+
+
+# Of kernels whose result has not the shape of their first input.
+_SHAPES: dict[str, Callable[..., list[Any]]] = {"matmul": _matmul_shape}
+
+
+def _fake(kernel: KernelInfo) -> Callable[..., torch.Tensor]:
+    """What the result looks like, for tracing."""
+
+    def fake(*inputs: torch.Tensor, **options: Any) -> torch.Tensor:
+        shape = _SHAPES.get(kernel.name)
+        return inputs[0].new_empty(shape(*inputs, options) if shape else inputs[0].shape)
+
+    return fake
+
+
+for _kernel in KERNELS:
+    _op = torch.library.custom_op(
+        f"warpcall::{_kernel.name}",
+        _operator(_kernel),
+        mutates_args=(),
+        schema=_schema(_kernel),
+    )
+    _op.register_fake(_fake(_kernel))
