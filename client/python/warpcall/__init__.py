@@ -20,7 +20,7 @@ from ._messages import (
     TensorSpec,
     Timing,
 )
-from ._reports import Benchmark, Comparison, Profile, compare
+from ._reports import Benchmark, Comparison, Profile, compare, plot
 from ._request import Blocks
 from ._result import Result
 from ._retry import Retry
@@ -74,4 +74,5 @@ __all__ = [
     "aio",
     "compare",
     "connect",
+    "plot",
 ]

@@ -107,16 +107,40 @@ class Benchmark(_Table):
     def plot(self, path: str | None = None, *, ax: Any = None) -> Any:
         """Bars of the median times, by problem. An SVG, written to `path` if given; with `ax`, axes
         of matplotlib, it is drawn there, and these are returned."""
-        ran = [row for row in self.rows if not row.error]
-        labels = [f"{row.problem} {row.implementation}" for row in ran]
-        values = [row.median_ns / 1e3 for row in ran]
-        if ax is not None:
-            ax.barh(labels[::-1], values[::-1])
-            ax.set_xlabel("median, µs")
-            ax.set_title(self._title())
-            return ax
-        texts = [nanoseconds(row.median_ns) for row in ran]
-        return bars(self._title(), labels, values, texts).saved(path)
+        return _plot([self], [""], self._title(), path, ax)
+
+
+def plot(*reports: Benchmark, path: str | None = None, ax: Any = None) -> Any:
+    """Bars of several benchmarks' median times in one picture: kernels, types or devices side by
+    side. As Benchmark.plot."""
+    several = [{getattr(report, name) for report in reports} for name in _APART]
+    names = [name for name, values in zip(_APART, several, strict=True) if len(values) > 1]
+    prefixes = ["".join(f"{getattr(report, name)} " for name in names) for report in reports]
+    common = [", ".join(sorted(values)) for values in several]
+    title = f"{common[0]} of {common[1]} on {common[2]}, medians of one launch"
+    return _plot(reports, prefixes, title, path, ax)
+
+
+# What benchmarks of one picture may differ in.
+_APART = ("kernel", "dtype", "device")
+
+
+def _plot(
+    reports: Sequence[Benchmark], prefixes: Sequence[str], title: str, path: str | None, ax: Any
+) -> Any:
+    ran = [
+        (f"{prefix}{row.problem} {row.implementation}", row.median_ns)
+        for prefix, report in zip(prefixes, reports, strict=True)
+        for row in report.rows
+        if not row.error
+    ]
+    labels, values = [label for label, _ in ran], [median_ns / 1e3 for _, median_ns in ran]
+    if ax is not None:
+        ax.barh(labels[::-1], values[::-1])
+        ax.set_xlabel("median, µs")
+        ax.set_title(title)
+        return ax
+    return bars(title, labels, values, [nanoseconds(ns) for _, ns in ran]).saved(path)
 
 
 @dataclasses.dataclass(frozen=True)

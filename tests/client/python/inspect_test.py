@@ -87,6 +87,15 @@ class InspectTest(unittest.TestCase):
         self.assertIs(report.plot(ax=axes), axes)
         self.assertEqual(axes.drawn, len(ran))
 
+    def test_several_reports_in_one_picture(self):
+        reports = [self.gpu.benchmark("gelu", "8x4", dtype=name, implementations="manual", **QUICK)
+                   for name in ("float32", "float16")]
+        svg = warpcall.plot(*reports)
+        self.assertEqual(len(bars_of(svg)), 2)
+        for name in ("float32", "float16"):
+            self.assertIn(f">{name} 8x4 ", svg)
+        self.assertIn(">gelu of float16, float32 on cpu, ", svg)
+
     def test_two_reports_side_by_side(self):
         rows = [dict(implementation="a", median_ns=100.0), dict(implementation="b", median_ns=50.0)]
         before, after = (warpcall.Benchmark("gelu", "float32") for _ in range(2))

@@ -1,0 +1,101 @@
+"""What the Python client's documents say, done on the real server: README's lines, the notebook cell by
+cell, the examples; and what is generated is current."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from support import ROOT, RealServer, main, np
+
+PACKAGE = os.path.join(ROOT, "client", "python")
+EXAMPLES = os.path.join(PACKAGE, "examples")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGE, "PYTHONDONTWRITEBYTECODE": "1"}
+ADDRESS = "127.0.0.1:8470"
+
+
+def text_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+class DocumentsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(RealServer())
+
+    def python(self, *arguments, folder=None):
+        return subprocess.run([sys.executable, "-W", "error", *arguments], env=ENVIRONMENT, text=True,
+                              capture_output=True, timeout=50, cwd=folder, check=False)
+
+    def test_readme_runs(self):
+        blocks = re.findall(r"```python\n(.*?)```", text_of(os.path.join(PACKAGE, "README.md")), re.S)
+        self.assertGreater(len(blocks), 2)
+        program = "\n".join(blocks).replace(ADDRESS, self.server.address)
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.python("-c", program, folder=folder)
+        bar = re.compile(r"^gelu: .*$", re.M)  # tqdm's, where it is installed
+        self.assertEqual((done.returncode, bar.sub("", done.stderr).strip()), (0, ""), program)
+
+    def test_generated_files_are_current(self):
+        done = self.python(os.path.join(PACKAGE, "generate_stubs.py"), self.server.address, "--check")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_the_notebook_runs(self):
+        notebook = json.loads(text_of(os.path.join(EXAMPLES, "implementations.ipynb")))
+        self.assertEqual((notebook["nbformat"], notebook["nbformat_minor"]), (4, 4))
+        shown, names = [], {}
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                self.assertEqual(set(cell), {"cell_type", "metadata", "source"})
+                continue
+            self.assertEqual((cell["outputs"], cell["execution_count"]), ([], None), "stripped")
+            shown.append(self.run_cell("".join(cell["source"]), names))
+        html = [what._repr_html_() for what in shown if hasattr(what, "_repr_html_")]
+        self.assertEqual([text.partition(" ")[0] for text in html],
+                         ["<p>gelu", "<p>softmax", "<p>softmax"])
+        (svg,) = [what for what in shown if hasattr(what, "_repr_svg_")]
+        for kernel in ("gelu", "softmax"):
+            rows = [row.implementation for report in names["reports"] if report.kernel == kernel
+                    for row in report.rows if not row.error]
+            self.assertGreater(len(rows), 2)
+            for row in rows:
+                self.assertIn(f">{kernel} 64x48 {row}<", svg)
+
+    def run_cell(self, source, names):
+        """As a notebook does: the value of the last expression is shown."""
+        source = source.replace(ADDRESS, self.server.address).replace("4096x4096", "64x48")
+        tree = ast.parse(source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), names)
+        return last and eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+    def test_a_batch_of_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "in")
+            os.mkdir(source)
+            arrays = {f"{i:02}.npy": np.full((i + 1, 3), i, np.float32) for i in range(20)}
+            for name, array in arrays.items():
+                np.save(os.path.join(source, name), array)
+            done = self.python(os.path.join(EXAMPLES, "batch.py"), "identity", source,
+                               os.path.join(folder, "out"), "--server", self.server.address)
+            self.assertEqual((done.returncode, done.stdout), (0, "20 files\n"), done.stderr)
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(np.load(os.path.join(folder, "out", name)), array)
+
+    def test_jax(self):
+        try:
+            import jax  # noqa: F401
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        done = self.python(os.path.join(EXAMPLES, "jax_callback.py"), self.server.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(float(done.stdout.rpartition(" ")[2]), 1e-5)
+
+
+if __name__ == "__main__":
+    main()
