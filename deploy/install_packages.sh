@@ -13,9 +13,11 @@ build_packages=(
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
 # brings promtool, and python3 for the tests of what deploy/ holds to watch the server, and cpp-httplib to
-# ask it; grpcio, NumPy and protobuf for an independent client; ccache saves tests/run.sh some minutes.
+# ask it; grpcio, NumPy and protobuf for an independent client, mypy and flake8 for the Python client's
+# code; ccache saves tests/run.sh some minutes.
 test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev
-  clang libclang-rt-dev prometheus python3 python3-grpcio python3-numpy python3-protobuf ccache)
+  clang libclang-rt-dev prometheus python3 python3-grpcio python3-numpy python3-protobuf mypy flake8
+  ccache)
 
 # Shared libraries carry a version in their package names, which differ between releases. The
 # development package depends on the right one; the pattern picks it from the dependencies.

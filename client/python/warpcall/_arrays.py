@@ -6,6 +6,8 @@ without it their bits travel in uint16 arrays, told apart by `dtype="bfloat16"` 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,11 +18,9 @@ import numpy.typing as npt
 from ._messages import DATA_TYPE_NUMBERS, DATA_TYPES, TensorSpec
 from .errors import Error, InvalidArgument
 
-ml_dtypes: Any
-try:
-    import ml_dtypes
-except ImportError:
-    ml_dtypes = None
+ml_dtypes: Any = None
+with contextlib.suppress(ImportError):
+    ml_dtypes = importlib.import_module("ml_dtypes")
 
 Array = npt.NDArray[Any]
 
@@ -232,7 +232,7 @@ def from_bytes(data: bytes, span: tuple[int, int], number: int, shape: Sequence[
 def empty(spec: TensorSpec) -> tuple[Array, memoryview]:
     """Memory for a tensor: the array, and its bytes to be filled in."""
     array = np.empty(spec.shape, WIRE_DTYPES[spec.data_type])
-    view = memoryview(array.reshape(-1).view(np.uint8))  # a cast refuses arrays without elements
+    view = array.reshape(-1).view(np.uint8).data  # a cast refuses arrays without elements
     return as_type(array, spec.data_type), view
 
 

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -275,7 +275,7 @@ class Calls:
         future.add_done_callback(self._forget)
         return future
 
-    def _forget(self, future: Future[Result]) -> None:
+    def _forget(self, future: Any) -> None:
         with self._lock:
             self._futures.discard(future)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -15,26 +16,21 @@ Progress: TypeAlias = "bool | Callable[[int, Any], object] | None"
 @contextlib.contextmanager
 def counting(progress: Progress, total: int | None, what: str) -> Iterator[Callable[[], None]]:
     """Gives what is to be called whenever one more is done."""
-    if callable(progress):
-        done = 0
-
-        def tell() -> None:
-            nonlocal done
-            done += 1
-            progress(done, total)
-
-        yield tell
-        return
     bar: Any = None
-    if progress:
+    if progress is True:
         # Without it the work is done all the same.
         with contextlib.suppress(ImportError):
             bar = importlib.import_module("tqdm.auto").tqdm(total=total, desc=what)
-    if bar is None:
-        yield lambda: None
-        return
-    with bar:
-        yield lambda: bar.update()
+    numbers = itertools.count(1)
+
+    def advance() -> None:
+        if bar is not None:
+            bar.update()
+        elif callable(progress):
+            progress(next(numbers), total)
+
+    with contextlib.nullcontext() if bar is None else bar:
+        yield advance
 
 
 def length_of(items: object) -> int | None:

@@ -31,7 +31,7 @@ _HEADER, _CHUNK, _DONE = 1, 2, 3
 def _windows(array: Array) -> Iterator[memoryview]:
     if array.size == 0:
         return
-    data = memoryview(array.reshape(-1).view(np.uint8))
+    data = array.reshape(-1).view(np.uint8).data
     for at in range(0, len(data), WINDOW_BYTES):
         yield data[at : at + WINDOW_BYTES]
 
@@ -174,7 +174,7 @@ class StreamSession:
             if out.flags.c_contiguous and out.dtype.isnative:
                 plain = out.view(np.ndarray)
                 flat = plain.view(np.uint16) if plain.dtype.itemsize == 2 else plain
-                view = memoryview(flat.reshape(-1).view(np.uint8))
+                view = flat.reshape(-1).view(np.uint8).data
                 self._outputs.append(_Output(out, view))
             else:
                 self._outputs.append(_Output(*empty(spec)))
