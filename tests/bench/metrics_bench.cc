@@ -10,6 +10,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/lane.h"
 #include "server/metrics/prometheus_sink.h"
+#include "tests/cpu_kernels.h"
 
 namespace warpcall {
 namespace {
@@ -22,22 +23,12 @@ absl::Status NoLaunch(const Problem&, const Operands&, const LaunchContext&) {
   return absl::UnimplementedError("made up");
 }
 
-// The server's own rows, of a build without CUDA.
-const Registry& CpuRegistry() {
-  static const Registry& registry = *[] {
-    auto* const made = new Registry();
-    AddCpuKernels(made);
-    return made;
-  }();
-  return registry;
-}
-
 PrometheusSink* CpuSink() {
   static PrometheusSink* const sink = [] {
     PrometheusSink::Options options;
     options.devices = {{"cpu", DeviceKind::kCpu}};
     options.snapshot_devices = [] { return std::vector<DeviceSnapshot>(1); };
-    return new PrometheusSink(CpuRegistry(), std::move(options));
+    return new PrometheusSink(testing::CpuKernels(), std::move(options));
   }();
   return sink;
 }
@@ -117,7 +108,7 @@ BENCHMARK(BM_RecordRefusal)->ThreadRange(1, 16)->UseRealTime();
 void BM_AllThatARequestPays(benchmark::State& state) {
   static BusyMeter* const busy = new BusyMeter(MonotonicNs);
   PrometheusSink* const sink = CpuSink();
-  const Kernel& identity = **CpuRegistry().Find("identity");
+  const Kernel& identity = **testing::CpuKernels().Find("identity");
   for (auto _ : state) {
     RequestTrace trace;
     trace.kernel = identity.id;
@@ -166,7 +157,7 @@ void Scrape(benchmark::State& state, const PrometheusSink& sink) {
 }
 
 void BM_ScrapeOfACpuServer(benchmark::State& state) {
-  Fill(CpuSink(), static_cast<int>(CpuRegistry().rows().size()), 1);
+  Fill(CpuSink(), static_cast<int>(testing::CpuKernels().rows().size()), 1);
   Scrape(state, *CpuSink());
 }
 BENCHMARK(BM_ScrapeOfACpuServer)->Unit(benchmark::kMillisecond);

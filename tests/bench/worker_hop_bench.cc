@@ -12,6 +12,7 @@
 #include "server/engine/engine.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/process.h"
+#include "tests/cpu_kernels.h"
 #include "tests/server/worker/cpu_worker.h"
 
 namespace warpcall {
@@ -21,23 +22,14 @@ constexpr size_t kBytes = 64;
 constexpr size_t kStagingBytes = 1 << 20;
 constexpr int kSpinPlaces = 2;
 
-const Registry& Kernels() {
-  static const Registry* const registry = [] {
-    auto* created = new Registry;
-    AddCpuKernels(created);
-    return created;
-  }();
-  return *registry;
-}
-
 // Prints what a job takes from Run's call to its return.
 absl::Status Measure(const char* name, Executor* executor, char* staging, int count) {
   const Kernel* kernel;
-  ASSIGN_OR_RETURN(kernel, Kernels().Find("identity"));
+  ASSIGN_OR_RETURN(kernel, testing::CpuKernels().Find("identity"));
   RequestTrace trace;
   Job job;
   job.op = kernel->op;
-  job.row = &Kernels().rows()[static_cast<size_t>(kernel->rows[0])];
+  job.row = &testing::CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
   ASSIGN_OR_RETURN(job.problem,
                    MakeProblem(*kernel->op, {TensorSpec{DataType::kFloat32, {kBytes / 4}}}, {}));
   job.input_bytes = job.output_bytes = kBytes;
@@ -94,7 +86,8 @@ absl::Status Run(int count) {
 }  // namespace warpcall
 
 int main(int argc, char** argv) {
-  const auto served = warpcall::testing::RunAsCpuWorker(argc, argv, warpcall::Kernels());
+  const auto served =
+      warpcall::testing::RunAsCpuWorker(argc, argv, warpcall::testing::CpuKernels());
   if (served.has_value()) return *served;
   const absl::Status status = warpcall::Run(argc > 1 ? std::max(1, std::atoi(argv[1])) : 20'000);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());

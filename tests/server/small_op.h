@@ -18,8 +18,9 @@ inline const Op& NewSmallOp(const char* name, const char* summary) {
                  .attributes = {},
                  .infer_outputs = InferSame,
                  .work =
-                     [](const Problem&) {
-                       return Work{8, 1};
+                     [](const Problem& problem) {
+                       const int64_t elements = problem.inputs[0].elements();
+                       return Work{8 * elements, elements};
                      },
                  .independence = Independence::kElements};
 }

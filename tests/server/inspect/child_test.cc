@@ -9,7 +9,6 @@
 
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 
 #include "server/engine/retry_pushback.h"
@@ -76,30 +75,6 @@ TEST(ChildTest, NonsenseIsAnError) {
   EXPECT_EQ(RetryPushbackMs(
                 Receive(Answer({.code = 8, .has_pushback = 200, .pushback_ms = -9}, "")).status()),
             kNeverRetry);
-  std::mt19937 random(20260101);
-  for (int i = 0; i < 2000; ++i) {
-    std::string bytes(64, '\0');
-    for (char& byte : bytes) byte = static_cast<char>(random());
-    EXPECT_FALSE(Receive(bytes).ok());
-  }
-}
-
-TEST(ChildTest, ARequestThatClaimsTooMuchReachesNobody) {
-  for (const uint64_t bytes : {uint64_t{1} << 40, std::numeric_limits<uint64_t>::max()}) {
-    int pair[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    ASSERT_EQ(write(pair[0], &bytes, sizeof(bytes)), static_cast<ssize_t>(sizeof(bytes)));
-    const absl::Status served = ServeParent(
-        pair[1],
-        [](const std::string&) -> absl::StatusOr<std::string> {
-          ADD_FAILURE() << "nothing was asked";
-          return "";
-        },
-        [] {});
-    EXPECT_EQ(served.code(), absl::StatusCode::kInternal);
-    close(pair[0]);
-    close(pair[1]);
-  }
 }
 
 }  // namespace

@@ -114,11 +114,15 @@ TEST_F(InspectorTest, GivesTheChildsAnswer) {
 }
 
 TEST_F(InspectorTest, GivesTheChildsErrorWithItsCode) {
-  answer_ = [](const std::string&) { return absl::ResourceExhaustedError("17 bytes; 16 is max"); };
+  answer_ = [](const std::string&) {
+    return WithRetryPushback(absl::ResourceExhaustedError("17 bytes; 16 is max"), 17);
+  };
   StartInspector({});
   Asked asked;
   ASSERT_TRUE(Ask("a", &asked).ok());
-  EXPECT_EQ(asked.Await().status(), absl::ResourceExhaustedError("17 bytes; 16 is max"));
+  EXPECT_EQ(asked.Await().status().message(), "17 bytes; 16 is max");
+  EXPECT_TRUE(absl::IsResourceExhausted(asked.Await().status()));
+  EXPECT_EQ(RetryPushbackMs(asked.Await().status()), 17);
 }
 
 TEST_F(InspectorTest, WhatIsRefusedWhenItsTurnComesStartsNoChild) {
@@ -227,16 +231,6 @@ TEST_F(BusyInspectorTest, TheServersOwnAreAlwaysTaken) {
   release_.Notify();
   EXPECT_TRUE(own.Await().ok());
   EXPECT_TRUE(waiting.Await().ok());
-}
-
-TEST_F(InspectorTest, ChildrensErrorsBringTheirPushback) {
-  answer_ = [](const std::string&) {
-    return WithRetryPushback(absl::ResourceExhaustedError("too much"), 17);
-  };
-  StartInspector({});
-  Asked asked;
-  ASSERT_TRUE(Ask("a", &asked).ok());
-  EXPECT_EQ(RetryPushbackMs(asked.Await().status()), 17);
 }
 
 TEST_F(BusyInspectorTest, BoundsTheBytesThatWait) {

@@ -187,13 +187,5 @@ TEST_F(HttpFloodsTest, WhoTakesNoReplyKeepsNobodyWaiting) {
   EXPECT_GT(clients[0].ReadToEnd().size(), scrape_bytes_);
 }
 
-TEST_F(HttpFloodsTest, RubbishIsRefusedInHttp) {
-  Start();
-  EXPECT_THAT(Ask("hello\r\n\r\n"), StartsWith("HTTP/1.1 400 Bad Request\r\n"));
-  EXPECT_THAT(Ask("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), StartsWith("HTTP/1.1 505 "));
-  EXPECT_THAT(Ask(std::string("\x16\x03\x01\x02\x00\r\n\r\n", 9)), StartsWith("HTTP/1.1 400 "));
-  ExpectHealthy();
-}
-
 }  // namespace
 }  // namespace warpcall::testing

@@ -21,9 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
 #include "server/metrics/log_level_route.h"
-#include "server/metrics/prometheus_sink.h"
 #include "tests/server/metrics/raw_http.h"
-#include "tests/server/metrics/sink_fixture.h"
 
 namespace warpcall::testing {
 namespace {
@@ -59,18 +57,6 @@ TEST_F(HttpServerTest, ServesMetricsAsPrometheusReadsThem) {
   EXPECT_EQ(reply->status, 200);
   EXPECT_EQ(reply->body, "m 1\n");
   EXPECT_THAT(reply->get_header_value("Content-Type"), StartsWith("text/plain; version=0.0.4"));
-}
-
-TEST_F(HttpServerTest, ServesWhatTheSinkRenders) {
-  PrometheusSink sink(MadeUpRegistry(), SinkOptions());
-  sink.Record(RunTrace(kBeta, kBetaPlain, kCpuDevice));
-  HttpServer::Options options = Options();
-  options.scrape = [&sink] { return sink.Scrape(); };
-  const auto server = Start(std::move(options));
-  const MetricsText text = ParseMetricsText(ClientOf(*server).Get("/metrics")->body);
-  EXPECT_EQ(
-      text.samples.at(R"(warpcall_requests_total{code="OK",implementation="plain",kernel="beta"})"),
-      1);
 }
 
 TEST_F(HttpServerTest, ReadinessFollowsTheCallback) {

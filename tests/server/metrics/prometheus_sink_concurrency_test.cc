@@ -11,7 +11,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "tests/server/metrics/sink_fixture.h"
 
 namespace warpcall::testing {
@@ -120,31 +119,6 @@ TEST(PrometheusSinkConcurrencyTest, ScrapesStayConsistentAndTheFinalSumsAreExact
   EXPECT_EQ(SumOf(samples, "warpcall_kernel_flops_total", {}), rounds * flops);
   EXPECT_EQ(SumOf(samples, "warpcall_kernel_bytes_total", {}), rounds * bytes);
   EXPECT_EQ(SumOf(samples, "warpcall_host_copy_bytes_total", {"copy_in"}), rounds * copied);
-}
-
-TEST(PrometheusSinkConcurrencyTest, DurationCountsEqualRequestsPerPair) {
-  PrometheusSink sink(MadeUpRegistry(), SinkOptions());
-  for (int row = -1; row < 3; ++row) {
-    for (int i = 0; i <= row + 1; ++i) {
-      RequestTrace trace;
-      trace.kernel = row == kBetaPlain ? kBeta : kAlpha;
-      trace.row = row;
-      trace.code = i % 2 == 0 ? absl::StatusCode::kOk : absl::StatusCode::kUnavailable;
-      sink.Record(trace);
-    }
-  }
-  const Samples samples = Scrape(sink);
-  int pairs = 0;
-  for (const auto& [series, value] : samples) {
-    absl::string_view labels = series;
-    if (!absl::ConsumePrefix(&labels, "warpcall_request_duration_seconds_count{")) continue;
-    EXPECT_EQ(
-        SumOf(samples, "warpcall_requests_total", {std::string(absl::StripSuffix(labels, "}"))}),
-        value)
-        << series;
-    pairs += value > 0;
-  }
-  EXPECT_EQ(pairs, 4);
 }
 
 }  // namespace

@@ -50,6 +50,16 @@ class BandwidthsTest : public testing::EngineTest {
     MeasureBandwidths(engine_.get(), inspector_.get(), [this] { return now_ns_.load(); });
   }
 
+  // Until go_.
+  void BeBusyWith(Call* call) {
+    absl::BlockingCounter reached(1);
+    BlockLanes(&reached, &go_);
+    std::unique_ptr<Job> job = MakeJob(call);
+    ASSERT_TRUE(engine_->Submit(&job).ok());
+    reached.Wait();
+  }
+
+  absl::Notification go_;
   std::atomic<int64_t> looks_{0};  // at the clock
   std::atomic<int64_t> started_ns_[2] = {0, 0};
   std::unique_ptr<inspect::Inspector> inspector_;  // last: uses the above
@@ -69,33 +79,23 @@ TEST_F(BandwidthsTest, QuietDevicesAreMeasuredOneAfterTheOtherAfterTwoSeconds) {
 }
 
 TEST_F(BandwidthsTest, ABusyDeviceIsLeftAloneForHalfAMinute) {
-  absl::BlockingCounter reached(1);
-  absl::Notification go;
-  BlockLanes(&reached, &go);
   Call call;
-  std::unique_ptr<Job> job = MakeJob(&call);
-  ASSERT_TRUE(engine_->Submit(&job).ok());
-  reached.Wait();
+  BeBusyWith(&call);
   Measure();
   Pass(32 * kSecond);
   EXPECT_TRUE(Eventually([this] { return started_ns_[0] > 0; }));
   EXPECT_GE(started_ns_[0], 30 * kSecond);
-  go.Notify();
+  go_.Notify();
   call.done.WaitForNotification();
 }
 
 TEST_F(BandwidthsTest, ADeviceIsMeasuredOnceItIsQuiet) {
-  absl::BlockingCounter reached(1);
-  absl::Notification go;
-  BlockLanes(&reached, &go);
   Call call;
-  std::unique_ptr<Job> job = MakeJob(&call);
-  ASSERT_TRUE(engine_->Submit(&job).ok());
-  reached.Wait();
+  BeBusyWith(&call);
   Measure();
   Pass(5 * kSecond);
   EXPECT_EQ(started_ns_[0], 0);
-  go.Notify();
+  go_.Notify();
   call.done.WaitForNotification();
   ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
   Pass(5 * kSecond);

@@ -20,15 +20,6 @@ void Require(bool fact) {
 
 }  // namespace
 
-const Registry& CpuKernels() {
-  static const Registry* const registry = [] {
-    auto* created = new Registry;
-    AddCpuKernels(created);
-    return created;
-  }();
-  return *registry;
-}
-
 worker::RunRequest GoodRunRequest() {
   const Kernel* const kernel = *CpuKernels().Find("gelu");
   Job job;

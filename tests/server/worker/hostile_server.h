@@ -9,13 +9,11 @@
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/link.h"
 #include "server/worker/protocol.h"
+#include "tests/cpu_kernels.h"
 
 namespace warpcall::testing {
 
 inline constexpr size_t kStagingBytes = 1 << 20;
-
-// The registry of both.
-const Registry& CpuKernels();
 
 // gelu of 1000 floats, with its attribute.
 worker::RunRequest GoodRunRequest();

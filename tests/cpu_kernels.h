@@ -1,0 +1,17 @@
+// The rows of a server without GPUs, where nothing of the test's own is among them.
+#pragma once
+
+#include "kernels/registry.h"
+
+namespace warpcall::testing {
+
+inline const Registry& CpuKernels() {
+  static const Registry& registry = *[] {
+    auto* const created = new Registry;
+    AddCpuKernels(created);
+    return created;
+  }();
+  return registry;
+}
+
+}  // namespace warpcall::testing
