@@ -90,7 +90,7 @@ Bench MakeBench(const Kernel& kernel, Problem problem) {
   }
   size_t workspace_bytes = 0;
   for (const int id : kernel.rows) {
-    const Implementation& row = testing::CpuRegistry().rows()[id].implementation;
+    const Implementation& row = testing::CpuKernels().rows()[id].implementation;
     if (row.workspace_bytes == nullptr) continue;
     workspace_bytes = std::max(workspace_bytes, row.workspace_bytes(bench.problem, Device()));
   }
@@ -124,7 +124,7 @@ struct Pair {
 };
 
 void Run(benchmark::State& state, const Pair& pair, const Setup& setup) {
-  const absl::StatusOr<const Kernel*> kernel = testing::CpuRegistry().Find(setup.kernel);
+  const absl::StatusOr<const Kernel*> kernel = testing::CpuKernels().Find(setup.kernel);
   std::vector<TensorSpec> specs;
   for (const Dims& dims : setup.shapes) specs.push_back({setup.data_type, dims});
   absl::StatusOr<Problem> problem = MakeProblem(*(*kernel)->op, specs, setup.attributes);
@@ -172,7 +172,7 @@ bool WorthRunning(const Setup& setup, const Implementation& row) {
 }
 
 void RegisterSetup(const Setup& setup) {
-  const Registry& registry = testing::CpuRegistry();
+  const Registry& registry = testing::CpuKernels();
   const Kernel& kernel = **registry.Find(setup.kernel);
   std::vector<TensorSpec> specs;
   for (const Dims& dims : setup.shapes) specs.push_back({setup.data_type, dims});

@@ -32,7 +32,7 @@ class Checked {
     for (const TensorSpec& spec : specs)
       inputs_.push_back(testing::FilledInput(spec, Fill::kNormal, std::to_string(inputs_.size())));
     truth_ = TruthOf({op, op.cases(), problem_, testing::OperandsOf(inputs_)}, testing::TestPool());
-    const auto kernel = testing::CpuRegistry().Find(op.name);
+    const auto kernel = testing::CpuKernels().Find(op.name);
     auto outputs = RunRow(testing::ReferenceOf(**kernel), problem_, inputs_, 0xFF);
     EXPECT_TRUE(outputs.ok()) << outputs.status();
     outputs_ = *std::move(outputs);

@@ -36,13 +36,7 @@ struct Outcome {
   double worst = 0;    // error, in units of its bound
 };
 
-// One op in one data type.
-struct Parameter {
-  const Op* op;
-  DataType data_type;
-};
-
-class ConformanceTest : public ::testing::TestWithParam<Parameter> {
+class ConformanceTest : public ::testing::TestWithParam<CatalogEntry> {
  protected:
   const Op& op_ = *GetParam().op;
   const OpCases cases_ = op_.cases();
@@ -104,19 +98,7 @@ TEST_P(ConformanceTest, EveryRowAgreesWithTheDefinition) {
   }
 }
 
-std::vector<Parameter> AllParameters() {
-  std::vector<Parameter> parameters;
-  for (const Kernel& kernel : FullRegistry().kernels()) {
-    for (DataType type : kDataTypes) parameters.push_back({kernel.op, type});
-  }
-  return parameters;
-}
-
-INSTANTIATE_TEST_SUITE_P(Catalog, ConformanceTest, ::testing::ValuesIn(AllParameters()),
-                         [](const auto& param_info) {
-                           return absl::StrCat(param_info.param.op->name, "_",
-                                               DataTypeName(param_info.param.data_type));
-                         });
+INSTANTIATE_TEST_SUITE_P(Catalog, ConformanceTest, ::testing::ValuesIn(Catalog()), CatalogName);
 
 TEST(ConformanceCoverage, EveryKernelHasCases) {
   for (const Kernel& kernel : FullRegistry().kernels()) {

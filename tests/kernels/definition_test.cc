@@ -11,7 +11,7 @@
 #include "kernels/check/cases.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
-#include "tests/kernels/run_row.h"
+#include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
 
 namespace warpcall::testing {
@@ -23,12 +23,6 @@ constexpr int64_t kProductsMax = 20'000'000;
 struct Prepared {
   Problem problem;
   std::vector<Memory> inputs;
-
-  Operands operands() const {
-    Operands operands;
-    for (const Memory& input : inputs) operands.inputs.push_back(input.data());
-    return operands;
-  }
 };
 
 // The cases of an op that are small enough to evaluate here, in `data_type`.
@@ -58,12 +52,7 @@ std::string Describe(const Op& op, const Problem& problem) {
   return text;
 }
 
-struct Parameter {
-  const Op* op;
-  DataType data_type;
-};
-
-class DefinitionTest : public ::testing::TestWithParam<Parameter> {
+class DefinitionTest : public ::testing::TestWithParam<CatalogEntry> {
  protected:
   const Op& op_ = *GetParam().op;
 };
@@ -104,7 +93,7 @@ TEST_P(DefinitionTest, ValuesRoundedAreTheReferenceRows) {
       for (const int64_t index : order) {
         const Slice slice = op_.definition->slice(one.problem, index);
         int64_t count = 0;
-        op_.definition->evaluate(one.problem, one.operands(), index,
+        op_.definition->evaluate(one.problem, OperandsOf(one.inputs), index,
                                  [&](absl::Span<const double> values) {
                                    for (const double value : values) {
                                      const int64_t at = slice.first + count++ * slice.stride;
@@ -125,18 +114,7 @@ TEST_P(DefinitionTest, ValuesRoundedAreTheReferenceRows) {
   }
 }
 
-std::vector<Parameter> AllParameters() {
-  std::vector<Parameter> parameters;
-  for (const Kernel& kernel : FullRegistry().kernels())
-    for (const DataType type : kDataTypes) parameters.push_back({kernel.op, type});
-  return parameters;
-}
-
-INSTANTIATE_TEST_SUITE_P(Catalog, DefinitionTest, ::testing::ValuesIn(AllParameters()),
-                         [](const auto& param_info) {
-                           return absl::StrCat(param_info.param.op->name, "_",
-                                               DataTypeName(param_info.param.data_type));
-                         });
+INSTANTIATE_TEST_SUITE_P(Catalog, DefinitionTest, ::testing::ValuesIn(Catalog()), CatalogName);
 
 TEST(DefinitionCoverage, EveryKernelOfTheCatalogHasOne) {
   for (const Kernel& kernel : FullRegistry().kernels())

@@ -123,8 +123,7 @@ std::vector<Example> Examples() {
 
 // Every element of the output, by the definition; those that it does not yield are NaN.
 std::vector<double> Evaluate(const Op& op, const Instance& instance) {
-  Operands operands;
-  for (const Memory& input : instance.inputs) operands.inputs.push_back(input.data());
+  const Operands operands = OperandsOf(instance.inputs);
   std::vector<double> values(static_cast<size_t>(instance.problem.outputs[0].elements()),
                              std::numeric_limits<double>::quiet_NaN());
   for (int64_t i = 0, slices = op.definition->slices(instance.problem); i < slices; ++i) {

@@ -132,10 +132,10 @@ TEST(PartsTest, TakenPartsAreAProblemOfTheOp) {
 TEST(PartsTest, EveryRowComputesPartsAsItComputesTheWhole) {
   for (const PartsCase& test_case : Cases()) {
     if (test_case.parts == 0) continue;
-    const auto kernel = testing::CpuRegistry().Find(test_case.op->name);
+    const auto kernel = testing::CpuKernels().Find(test_case.op->name);
     ASSERT_TRUE(kernel.ok()) << kernel.status();
     for (int id : (*kernel)->rows) {
-      const Implementation& row = testing::CpuRegistry().rows()[id].implementation;
+      const Implementation& row = testing::CpuKernels().rows()[id].implementation;
       for (DataType type : row.data_types) ExpectSameInRounds(test_case, row, type);
     }
   }

@@ -1,7 +1,5 @@
 #include "tests/kernels/rows.h"
 
-#include <gtest/gtest.h>
-
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check/compare.h"
@@ -10,6 +8,17 @@
 #include "tests/kernels/vector_targets.h"
 
 namespace warpcall::testing {
+
+std::vector<CatalogEntry> Catalog() {
+  std::vector<CatalogEntry> catalog;
+  for (const Kernel& kernel : FullRegistry().kernels())
+    for (const DataType type : kDataTypes) catalog.push_back({kernel.op, type});
+  return catalog;
+}
+
+std::string CatalogName(const ::testing::TestParamInfo<CatalogEntry>& info) {
+  return absl::StrCat(info.param.op->name, "_", DataTypeName(info.param.data_type));
+}
 
 std::vector<TestedRow> TestedRows(const Op& op) {
   const auto kernel = FullRegistry().Find(op.name);

@@ -1,6 +1,8 @@
 // The rows of an op that can run here, on every device and instruction set.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +11,16 @@
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {
+
+// One op in one data type.
+struct CatalogEntry {
+  const Op* op;
+  DataType data_type;
+};
+
+// All that this build has, and their names, for a test with a parameter.
+std::vector<CatalogEntry> Catalog();
+std::string CatalogName(const ::testing::TestParamInfo<CatalogEntry>& info);
 
 // A row, and the instruction set to run it with.
 struct TestedRow {

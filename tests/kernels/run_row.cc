@@ -148,15 +148,6 @@ absl::StatusOr<std::vector<Memory>> RunRow(const RowToRun& to_run, const Problem
   return outputs;
 }
 
-const Registry& CpuRegistry() {
-  static const Registry* const registry = [] {
-    auto* created = new Registry;
-    AddCpuKernels(created);
-    return created;
-  }();
-  return *registry;
-}
-
 const Registry& FullRegistry() {
   static const Registry* const registry = [] {
     auto* created = new Registry;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
+#include "tests/cpu_kernels.h"
 
 namespace warpcall::testing {
 
@@ -82,8 +83,6 @@ absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const RowToRun& to_run, const Pr
 // Adds the rows of GPUs to a registry, in builds that have them.
 void AddGpuRows(Registry* registry);
 
-// The rows of the CPU.
-const Registry& CpuRegistry();
 // Everything that this build has.
 const Registry& FullRegistry();
 

@@ -39,10 +39,10 @@ SelfCheck MakeCheck(const Registry& registry, CheckDepth depth = CheckDepth::kQu
 }
 
 TEST(SelfCheckTest, EveryRowOfTheCpuPassesInEachOfItsTypes) {
-  SelfCheck check = MakeCheck(CpuRegistry());
-  for (const Row& row : CpuRegistry().rows()) {
+  SelfCheck check = MakeCheck(CpuKernels());
+  for (const Row& row : CpuKernels().rows()) {
     SCOPED_TRACE(
-        absl::StrCat(CpuRegistry().kernels()[row.kernel].op->name, " ", row.implementation.name));
+        absl::StrCat(CpuKernels().kernels()[row.kernel].op->name, " ", row.implementation.name));
     const CheckResult result = check.Check(row);
     EXPECT_TRUE(result.status.ok()) << result.status;
     // What a library takes of 16 bits depends on the processor.
@@ -55,7 +55,7 @@ TEST(SelfCheckTest, EveryRowOfTheCpuPassesInEachOfItsTypes) {
 
 // Few and small ones, or every server would start slowly.
 TEST(SelfCheckTest, QuickCasesAreFewAndSmallAndOfEveryKind) {
-  for (const Kernel& kernel : CpuRegistry().kernels()) {
+  for (const Kernel& kernel : CpuKernels().kernels()) {
     const OpCases cases = kernel.op->cases();
     EXPECT_GT(cases.quick.size(), 0u) << kernel.op->name;
     EXPECT_LE(cases.quick.size(), 10u) << kernel.op->name;
@@ -68,7 +68,7 @@ TEST(SelfCheckTest, QuickCasesAreFewAndSmallAndOfEveryKind) {
       EXPECT_LE(kernel.op->work(*problem).bytes, 1 << 17) << quick.name;
     }
   }
-  const OpCases matmul = (*CpuRegistry().Find("matmul"))->op->cases();
+  const OpCases matmul = (*CpuKernels().Find("matmul"))->op->cases();
   std::set<std::string> shapes;
   for (const Case& quick : matmul.quick) shapes.insert(quick.name);
   EXPECT_EQ(shapes.count("a_b_64x64_by_64x64_normal"), 1u);  // AMX's tiles

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/registry.h"
 #include "tests/kernels/run_row.h"
@@ -71,24 +72,13 @@ class StopTest : public ::testing::TestWithParam<Case> {
   StopTest() {
     std::vector<TensorSpec> specs;
     for (const Dims& dims : GetParam().inputs) specs.push_back({DataType::kFloat32, dims});
-    kernel_ = *CpuRegistry().Find(GetParam().kernel);
+    kernel_ = *CpuKernels().Find(GetParam().kernel);
     problem_ = *MakeProblem(*kernel_->op, specs, GetParam().attributes);
     for (const TensorSpec& spec : specs) {
       inputs_.emplace_back(spec.bytes());
       inputs_.back().Poison(0);
     }
     output_ = std::make_unique<Memory>(problem_.outputs[0].bytes());
-  }
-
-  // Calls `body` with each row of the CPU that is ours.
-  template <typename Body>
-  void ForEachRow(Body body) {
-    for (const int id : kernel_->rows) {
-      const Implementation& row = CpuRegistry().rows()[static_cast<size_t>(id)].implementation;
-      if (row.family == Family::kLibrary) continue;
-      SCOPED_TRACE(row.name);
-      body(row);
-    }
   }
 
   void Run(const Implementation& row, int threads, const StopFlag& stop) {
@@ -98,8 +88,7 @@ class StopTest : public ::testing::TestWithParam<Case> {
     Memory workspace(row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(problem_, device));
     workspace.Poison(0);
     output_->Poison(kPoison);
-    Operands operands;
-    for (const Memory& input : inputs_) operands.inputs.push_back(input.data());
+    Operands operands = OperandsOf(inputs_);
     operands.outputs.push_back(output_->data());
     EXPECT_TRUE(
         row.launch(
@@ -119,31 +108,25 @@ class StopTest : public ::testing::TestWithParam<Case> {
   std::unique_ptr<Memory> output_;
 };
 
-TEST_P(StopTest, EveryRowLooksOftenAndIsWholeWhenTheFlagIsNotSet) {
-  for (const int threads : {1, 3}) {
-    ForEachRow([&](const Implementation& row) {
+TEST_P(StopTest, EveryRowLooksOftenAndEndsEarlyWhenTheFlagIsSet) {
+  for (const int id : kernel_->rows) {
+    const Implementation& row = CpuKernels().rows()[static_cast<size_t>(id)].implementation;
+    if (row.family == Family::kLibrary) continue;  // not ours
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(absl::StrCat(row.name, ", ", threads, " threads"));
       const CountingFlag never(kNever);
       Run(row, threads, never);
-      EXPECT_GE(never.looks(), GetParam().looks_min) << threads << " threads";
+      EXPECT_GE(never.looks(), GetParam().looks_min);
       EXPECT_TRUE(LastElementIsWritten());
-    });
-  }
-}
-
-TEST_P(StopTest, EveryRowEndsEarlyWhenTheFlagIsSet) {
-  for (const int threads : {1, 3}) {
-    ForEachRow([&](const Implementation& row) {
-      const CountingFlag never(kNever);
-      Run(row, threads, never);
       const CountingFlag set(0);
       Run(row, threads, set);
       // Each pass, and each thread in it, may look once.
-      EXPECT_LT(set.looks(), 100) << threads << " threads";
-      EXPECT_LT(set.looks(), std::max<int64_t>(never.looks(), 4)) << threads << " threads";
+      EXPECT_LT(set.looks(), 100);
+      EXPECT_LT(set.looks(), std::max<int64_t>(never.looks(), 4));
       if (problem_.outputs[0].elements() > 1) {
-        EXPECT_FALSE(LastElementIsWritten()) << threads << " threads";
+        EXPECT_FALSE(LastElementIsWritten());
       }
-    });
+    }
   }
 }
 
@@ -157,12 +140,12 @@ class OnednnPiecesTest : public ::testing::Test {
   static constexpr uint8_t kUntouched = 0xA5;
 
   void Run(const StopFlag& stop) {
-    const Kernel& kernel = **CpuRegistry().Find("matmul");
+    const Kernel& kernel = **CpuKernels().Find("matmul");
     DeviceProperties device;
     device.multiprocessors = 1;
     const Problem problem = *MakeProblem(
         *kernel.op, {{DataType::kFloat32, {kM, kK}}, {DataType::kFloat32, {kK, kN}}}, {});
-    const Row& row = **CpuRegistry().Select(kernel, "onednn_matmul", problem, device);
+    const Row& row = **CpuKernels().Select(kernel, "onednn_matmul", problem, device);
     for (int64_t i = 0; i < kM * kK; ++i) static_cast<float*>(a_.data())[i] = ElementOf(i);
     for (int64_t i = 0; i < kK * kN; ++i) static_cast<float*>(b_.data())[i] = ElementOf(i + 1);
     c_.Poison(kUntouched);

@@ -15,7 +15,7 @@
 #include "kernels/check/compare.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
-#include "tests/kernels/run_row.h"
+#include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
 #include "tests/kernels/variant_problems.h"
 #include "tests/kernels/variant_rows.h"
@@ -85,28 +85,23 @@ void AddSpikes(const Problem& problem, const Memory& input) {
   }
 }
 
-struct Parameter {
-  const Op* op;
-  DataType data_type;
-};
+std::vector<Memory> InputsFor(const VariantProblem& problem) {
+  std::vector<Memory> inputs;
+  for (const TensorSpec& spec : problem.problem.inputs)
+    inputs.push_back(FilledInput(spec, Fill::kNormal, absl::StrCat(problem.name, inputs.size())));
+  return inputs;
+}
 
-class VariantsRunTest : public ::testing::TestWithParam<Parameter> {
+class VariantsRunTest : public ::testing::TestWithParam<CatalogEntry> {
  protected:
   const Op& op_ = *GetParam().op;
   const OpCases cases_ = op_.cases();
-
-  std::vector<Memory> InputsFor(const VariantProblem& problem) const {
-    std::vector<Memory> inputs;
-    for (const TensorSpec& spec : problem.problem.inputs)
-      inputs.push_back(FilledInput(spec, Fill::kNormal, absl::StrCat(problem.name, inputs.size())));
-    if (&op_ == &SoftmaxOp()) AddSpikes(problem.problem, inputs[0]);
-    return inputs;
-  }
 
   // Runs the variants that take it, of each row.
   void RunProblem(const VariantProblem& problem, std::vector<Tally>& tallies) const {
     SCOPED_TRACE(absl::StrCat(problem.name, ", seed ", RunSeed()));
     const std::vector<Memory> inputs = InputsFor(problem);
+    if (&op_ == &SoftmaxOp()) AddSpikes(problem.problem, inputs[0]);
     const Truth truth = TruthOf({op_, cases_, problem.problem, OperandsOf(inputs)}, TruthPool());
     for (Tally& tally : tallies) {
       const ScopedVectorTarget target(tally.target);
@@ -135,10 +130,7 @@ TEST_P(VariantsRunTest, EveryVariantMeetsTheDefinition) {
   std::vector<Tally> tallies = TalliesFor(op_, GetParam().data_type);
   if (tallies.empty()) GTEST_SKIP() << "no row of " << op_.name << " has variants here";
   for (const VariantProblem& problem : VariantProblems(op_, GetParam().data_type)) {
-    const bool is_large = absl::c_any_of(problem.problem.inputs, [](const TensorSpec& spec) {
-      return TestElementsMax() > 0 && spec.elements() > TestElementsMax();
-    });
-    if (is_large) continue;
+    if (!IsSmallEnough(problem.problem)) continue;
     RunProblem(problem, tallies);
     // A wrong variant would tell of itself on every problem that comes.
     if (HasFailure()) break;
@@ -156,18 +148,7 @@ TEST_P(VariantsRunTest, EveryVariantMeetsTheDefinition) {
   }
 }
 
-std::vector<Parameter> AllParameters() {
-  std::vector<Parameter> parameters;
-  for (const Kernel& kernel : FullRegistry().kernels())
-    for (const DataType type : kDataTypes) parameters.push_back({kernel.op, type});
-  return parameters;
-}
-
-INSTANTIATE_TEST_SUITE_P(Catalog, VariantsRunTest, ::testing::ValuesIn(AllParameters()),
-                         [](const auto& param_info) {
-                           return absl::StrCat(param_info.param.op->name, "_",
-                                               DataTypeName(param_info.param.data_type));
-                         });
+INSTANTIATE_TEST_SUITE_P(Catalog, VariantsRunTest, ::testing::ValuesIn(Catalog()), CatalogName);
 
 // What precision=tf32 permits a row need not use: the figures show which do.
 TEST(Tf32Test, EveryRowMeetsItsBounds) {
@@ -178,9 +159,7 @@ TEST(Tf32Test, EveryRowMeetsItsBounds) {
   for (const VariantProblem& problem : Tf32Problems()) {
     if (TestElementsMax() > 0) break;
     SCOPED_TRACE(absl::StrCat(problem.name, ", seed ", RunSeed()));
-    std::vector<Memory> inputs;
-    for (const TensorSpec& spec : problem.problem.inputs)
-      inputs.push_back(FilledInput(spec, Fill::kNormal, absl::StrCat(problem.name, inputs.size())));
+    const std::vector<Memory> inputs = InputsFor(problem);
     const Truth truth =
         TruthOf({MatmulOp(), cases, problem.problem, OperandsOf(inputs)}, TruthPool());
     for (const int id : (*kernel)->rows) {

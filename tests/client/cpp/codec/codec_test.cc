@@ -64,18 +64,6 @@ TEST(EncodeCallTest, ACallWithoutInputsIsStillARequest) {
   EXPECT_EQ(request.kernel(), "k");
 }
 
-TEST(DecodeResultTest, TakesEverySplitIntoFragments) {
-  const std::string bytes = Response(v1::DATA_TYPE_FLOAT16, {2, 3}, 12);
-  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    const absl::Span<const char> fragments[] = {{bytes.data(), cut},
-                                                {bytes.data() + cut, bytes.size() - cut}};
-    const auto result = DecodeResult(fragments);
-    ASSERT_TRUE(result.ok()) << result.status();
-    ASSERT_EQ(result->outputs.size(), 1u);
-    EXPECT_EQ(std::string(result->outputs[0].data().data(), 12), std::string(12, 'x'));
-  }
-}
-
 TEST(DecodeResultTest, RefusesTensorsThatContradictThemselves) {
   EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {2, 3}, 23)),
               HasSubstr("23 bytes instead of 24"));
@@ -85,12 +73,6 @@ TEST(DecodeResultTest, RefusesTensorsThatContradictThemselves) {
   EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {-1}, 4)), HasSubstr("negative"));
   EXPECT_THAT(Refusal(Response(v1::DATA_TYPE_FLOAT32, {int64_t{1} << 40, int64_t{1} << 40}, 0)),
               HasSubstr("int64"));
-}
-
-TEST(DecodeResultTest, RefusesWhatIsNoResponse) {
-  const std::string bytes = Response(v1::DATA_TYPE_FLOAT32, {1}, 4);
-  for (size_t size = 1; size < bytes.size(); ++size) Refusal(bytes.substr(0, size));
-  Refusal("\xFF\xFF\xFF");
 }
 
 absl::StatusOr<ServingStatus> DecodeHealth(const std::string& bytes) {
