@@ -2,7 +2,7 @@
 // protobuf `bytes` field (what generated code makes of it), and warpcalld, side by side in one run.
 // Each server is a process of its own; a caller on each connection calls in a closed loop.
 //
-//   warpcall_transport_bench [--quick] [--benchmarks_md] [--json FILE] ...   --help says the rest
+//   warpcall_transport_bench [--quick] [--benchmarks_md] ...   --help says the rest
 //
 // Latencies are a client's, server CPU that of the server's process (workers of several GPUs not
 // counted). No exit status depends on timings: 1 says that a call failed or an answer was wrong.
@@ -14,7 +14,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <thread>
@@ -33,9 +32,9 @@
 #include "tests/bench/transport_echo.h"
 #include "tests/bench/transport_measure.h"
 #include "tests/bench/transport_table.h"
-#include "tests/temp_folder.h"
 #include "tests/e2e/child_process.h"
 #include "tests/e2e/server_process.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::bench {
 namespace {
@@ -63,7 +62,6 @@ const std::map<std::string, Transport> kTransports = {{"tcp", Transport::kTcp},
 const std::map<std::string, ContenderKind> kContenders = {
     {"echo", ContenderKind::kEcho},
     {"echo_defaults", ContenderKind::kEchoDefaults},
-    {"echo_queues", ContenderKind::kEchoQueues},
     {"protobuf", ContenderKind::kProtobuf},
     {"raw", ContenderKind::kRaw},
     {"library", ContenderKind::kLibrary}};
@@ -72,7 +70,6 @@ struct TransportOptions {
   std::vector<uint64_t> sizes = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20};
   std::vector<int> connections = {1, 4, 8, 32};
   std::vector<Transport> transports = {Transport::kTcp, Transport::kUnix};
-  std::vector<std::string> kernels = {"identity", "gelu"};
   std::vector<ContenderKind> contenders = {ContenderKind::kEcho, ContenderKind::kEchoDefaults,
                                            ContenderKind::kProtobuf, ContenderKind::kRaw,
                                            ContenderKind::kLibrary};
@@ -80,8 +77,6 @@ struct TransportOptions {
   int64_t in_flight_mib = 4096;
   std::string device = {};
   std::string server_flags = {};
-  std::string echo_arguments = {};  // NAME=VALUE,... for kEchoDefaults
-  std::string json_path = {};
   bool benchmarks_md = false;
 };
 
@@ -98,7 +93,6 @@ class TransportBench {
   absl::Status MeasurePoint(const Point& point);
   // "" when the point can be measured.
   std::string SkipReason(const Point& point) const;
-  absl::Status WriteJson() const;
   // What a server is to listen on: any free TCP port of loopback, and a Unix socket `name`.
   std::string ListenAddresses(const std::string& name) const {
     return absl::StrCat("127.0.0.1:0,unix:", folder_.Path(name));
@@ -137,7 +131,6 @@ absl::Status TransportBench::Run() {
                "warpcalld on %s, %u cores, %g s of each contender at each point\n\n",
                device_.c_str(), std::thread::hardware_concurrency(), options_.seconds);
   RETURN_IF_ERROR(MeasureAll());
-  RETURN_IF_ERROR(WriteJson());
   if (const int status = warpcalld_->Stop(); status != 0)
     return absl::InternalError(
         absl::StrCat("the server ended with status ", status, ": ", warpcalld_->log()));
@@ -150,9 +143,7 @@ absl::Status TransportBench::StartServers() {
     if (!IsEcho(kind) && kind != ContenderKind::kProtobuf) continue;
     auto& echo = echoes_[kind];
     echo = std::make_unique<testing::ChildProcess>(
-        std::vector<std::string>{own_program, "--serve_echo", name, ListenAddresses(name),
-                                 options_.echo_arguments},
-        "");
+        std::vector<std::string>{own_program, "--serve_echo", name, ListenAddresses(name)}, "");
     if (echo->first_line().empty())
       return absl::UnavailableError(absl::StrCat("the server of ", name, " did not start"));
   }
@@ -198,7 +189,7 @@ absl::Status TransportBench::MeasurePoint(const Point& point) {
       seats.push_back({{kind, kernel}, AddressOf(served, point.transport), pid});
     };
     if (kind == ContenderKind::kRaw)
-      for (const std::string& kernel : options_.kernels) add(kernel);
+      for (const char* const kernel : {"identity", "gelu"}) add(kernel);
     else
       add(own ? "identity" : "");
   }
@@ -240,19 +231,6 @@ absl::Status TransportBench::MeasureAll() {
   return absl::OkStatus();
 }
 
-absl::Status TransportBench::WriteJson() const {
-  if (options_.json_path.empty()) return absl::OkStatus();
-  const nlohmann::json json = {
-      {"device", device_},           {"cores", std::thread::hardware_concurrency()},
-      {"seconds", options_.seconds}, {"server_flags", options_.server_flags},
-      {"rows", ToJson(results_)},    {"skipped", skipped_}};
-  std::ofstream file(options_.json_path);
-  file << json.dump(2) << "\n";
-  file.flush();
-  if (file.good()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", options_.json_path));
-}
-
 std::string CheckFloats(const std::string& bytes) {
   const uint64_t value = std::stoull(bytes);
   if (value >= sizeof(float) && value % sizeof(float) == 0) return "";
@@ -272,13 +250,10 @@ void AddOptions(CLI::App* app, TransportOptions* options) {
       ->delimiter(',')
       ->default_str("tcp,unix")
       ->transform(CLI::CheckedTransformer(kTransports));
-  app->add_option("--kernels", options->kernels, "What warpcalld runs: identity, gelu")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"identity", "gelu"}));
   app->add_option(
          "--contenders", options->contenders,
-         "echo, echo_defaults, echo_queues, protobuf, raw (ByteBuffers to warpcalld), library (the "
-         "client library, identity)")
+         "echo, echo_defaults, protobuf, raw (ByteBuffers to warpcalld: identity, gelu), library "
+         "(the client library, identity)")
       ->delimiter(',')
       ->default_str("echo,echo_defaults,protobuf,raw,library")
       ->transform(CLI::CheckedTransformer(kContenders));
@@ -290,9 +265,6 @@ void AddOptions(CLI::App* app, TransportOptions* options) {
   app->add_option("--device", options->device, "Device of warpcalld; empty: its choice");
   app->add_option("--server_flags", options->server_flags,
                   "More flags for warpcalld, separated by blanks");
-  app->add_option("--echo_arguments", options->echo_arguments,
-                  "NAME=VALUE,...: integer channel arguments of gRPC for echo_defaults");
-  app->add_option("--json", options->json_path, "Write the results to this file, too");
   app->add_flag(
       "--benchmarks_md", options->benchmarks_md,
       "Print the table of BENCHMARKS.md: one and eight connections, and a Unix socket's p50");
@@ -310,8 +282,7 @@ void Shorten(const CLI::App& app, bool quick, TransportOptions* options) {
 }
 
 int Main(int argc, char** argv) {
-  if (argc == 5 && std::strcmp(argv[1], "--serve_echo") == 0)
-    ServeEcho({argv[2], argv[3], argv[4]});
+  if (argc == 4 && std::strcmp(argv[1], "--serve_echo") == 0) ServeEcho({argv[2], argv[3]});
   TransportOptions options;
   bool quick = false;
   CLI::App app(

@@ -14,8 +14,7 @@ constexpr const char* TransportName(Transport transport) {
 
 enum class ContenderKind : int {
   kEcho,          // a ByteBuffer, sent back: gRPC and nothing else, read in warpcalld's chunks
-  kEchoDefaults,  // the same with gRPC's own channel arguments, or those of --echo_arguments
-  kEchoQueues,    // kEcho's, on completion queues with a thread each instead of callbacks
+  kEchoDefaults,  // the same with gRPC's own channel arguments
   kProtobuf,      // a `bytes` field, sent back by a service of generated code
   kRaw,           // warpcalld, called with ByteBuffers
   kLibrary,       // warpcalld, called through the client library
@@ -34,8 +33,6 @@ inline std::string ContenderName(const Contender& contender) {
       return "ByteBuffer echo";
     case ContenderKind::kEchoDefaults:
       return "ByteBuffer echo (defaults)";
-    case ContenderKind::kEchoQueues:
-      return "ByteBuffer echo (completion queues)";
     case ContenderKind::kProtobuf:
       return "protobuf bytes echo";
     case ContenderKind::kRaw:
@@ -47,8 +44,7 @@ inline std::string ContenderName(const Contender& contender) {
 }
 
 constexpr bool IsEcho(ContenderKind kind) {
-  return kind == ContenderKind::kEcho || kind == ContenderKind::kEchoDefaults ||
-         kind == ContenderKind::kEchoQueues;
+  return kind == ContenderKind::kEcho || kind == ContenderKind::kEchoDefaults;
 }
 
 // Where contenders meet: `connections` closed loops of requests with `bytes` of tensor data.

@@ -1,7 +1,6 @@
 #include "tests/bench/transport_table.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -123,25 +122,6 @@ std::string BenchmarksTable(const Results& results) {
     absl::StrAppend(&text, "\nOver a Unix socket, one connection, p50 in us: ",
                     absl::StrJoin(sentences, "; "), ".\n");
   return text;
-}
-
-nlohmann::json ToJson(const Results& results) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const Row& row : results.rows()) {
-    const Figures& f = row.figures;
-    json.push_back({{"transport", TransportName(row.point.transport)},
-                    {"connections", row.point.connections},
-                    {"bytes", row.point.bytes},
-                    {"contender", ContenderName(row.contender)},
-                    {"requests", f.requests},
-                    {"p50_us", f.p50_us},
-                    {"p99_us", f.p99_us},
-                    {"p999_us", f.p999_us},
-                    {"requests_per_second", f.requests_per_second},
-                    {"gigabytes_per_second", f.gigabytes_per_second},
-                    {"server_cpu_us", f.server_cpu_us}});
-  }
-  return json;
 }
 
 std::string SizeText(size_t bytes) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,8 +55,6 @@ std::string TableLines(const Results& results, const Point& point);
 // sentence about small requests over a Unix socket.
 inline constexpr int kBenchmarksConnections = 8;
 std::string BenchmarksTable(const Results& results);
-
-nlohmann::json ToJson(const Results& results);
 
 // "64 B", "16 MiB"; bytes where no unit divides them.
 std::string SizeText(size_t bytes);

@@ -86,7 +86,7 @@ scrape() {
 path() { TAIL_LINES=40 step path "$here/bin/warpcall_device_path_bench"; }
 transport() {
   TAIL_LINES=60 step transport "$here/bin/warpcall_transport_bench" --transports tcp --seconds 1 \
-    --connections 1,8 --sizes 64b,4kb,1mb,16mb,64mb --json "$logs/transport.json"
+    --connections 1,8 --sizes 64b,4kb,1mb,16mb,64mb
 }
 stream() { step stream "$here/bin/warpcall_stream_bench" 4; }
 soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SOAK_SECONDS:-60}"; }
