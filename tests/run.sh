@@ -74,10 +74,12 @@ has_passed() {
 
 note_passed() { programs_of "$1" | cat - "$scratch/release" >"build/$1/passed"; }
 
-# The tests that start programs, which are those of build/FOLDER.
+# test_programs_of FOLDER CTEST-OPTION...: the tests that start programs, with those of build/FOLDER.
 test_programs_of() {
-  WARPCALL_TEST_BIN_DIR=$PWD/build/$1/bin WARPCALL_TEST_SANITIZED=1 \
-    run_ctest release "$1-programs" -L '^process$' -E '^no_copies_test$'
+  local folder=$1
+  shift
+  WARPCALL_TEST_BIN_DIR=$PWD/build/$folder/bin WARPCALL_TEST_SANITIZED=1 \
+    run_ctest release "$folder-programs" -L '^process$' "$@"
 }
 
 check_sanitized() {
@@ -88,7 +90,7 @@ check_sanitized() {
   build "$folder" all
   has_passed "$folder" && return
   run_ctest "$folder" "$folder" -LE '^fuzz$'
-  test_programs_of "$folder"
+  test_programs_of "$folder" -E '^no_copies_test$'
   if [[ $folder == asan ]]; then
     step "$folder: fuzzing for $seconds s a target"
     WARPCALL_FUZZ_SECONDS=$seconds run_ctest "$folder" "$folder-fuzz" -L '^fuzz$'
@@ -138,8 +140,8 @@ check_cuda() {
   run_ctest "$folder" "$folder" -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|no_gpu_test)\$"
 }
 
-# gRPC's and protobuf's libraries are not instrumented, so ThreadSanitizer reports races in them that
-# are none. What is built here needs neither.
+# gRPC's library is not instrumented, so ThreadSanitizer reports races in what its headers bring that are
+# none: tests/tsan/suppressions.txt. The tests' own programs that are built here do without it.
 check_threads() {
   echo 'int main() { return 0; }' >"$scratch/tsan.cc"
   if ! g++ -fsanitize=thread "$scratch/tsan.cc" -o "$scratch/tsan" 2>"$logs/tsan-probe.log" ||
@@ -147,11 +149,12 @@ check_threads() {
     skip 'ThreadSanitizer' "it does not run here: $(tail -n 1 "$logs/tsan-probe.log")"
     return
   fi
-  step 'tsan: building the engine, the thread pool and the metrics with ThreadSanitizer'
+  step 'tsan: building the server, and the tests of its threads, with ThreadSanitizer'
   configure tsan --preset tsan
-  build tsan tsan_tests
+  build tsan tsan_tests warpcalld
   has_passed tsan && return
   run_ctest tsan tsan -L '^tsan$'
+  test_programs_of tsan -R '^(inspect|lifecycle|limits|overload|stream)_test'
   note_passed tsan
 }
 
