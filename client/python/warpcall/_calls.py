@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from . import _channel
-from ._channel import Methods, Target, refusal, trace_metadata
+from ._channel import Methods, Target, call_metadata, refusal
 from ._futures import CallFuture, Cancellation
 from ._request import STREAM_BYTES, Request
 from ._result import Result
@@ -101,25 +101,36 @@ class Calls:
     def run(self, request: Request) -> Result:
         deadline = self.deadline(request.timeout)
         if self._may_stripe(request):
-            terms = Terms(deadline, self._call_metadata(), Cancellation())
+            terms = Terms(deadline, call_metadata(self._metadata), Cancellation())
             striped = self._plan(request, terms)
             if striped is not None:
                 return self._run_stripes(striped, terms)
         if request.streams:
-            return self._stream(request, Terms(deadline, self._call_metadata()))
+            return self._stream(request, Terms(deadline, call_metadata(self._metadata)))
         return request.finish(self.unary(_channel.EXECUTE, request.encode(), deadline))
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
-        call, metadata = self._methods[method], self._call_metadata()
+        call, metadata = self._methods[method], call_metadata(self._metadata)
+        failures: list[Exception] = []
+        try:  # nearly always it is the only one, so all that retries take is left for later
+            data: bytes = call(
+                message,
+                timeout=None if deadline is None else deadline - time.monotonic(),
+                metadata=metadata,
+            )
+        except (grpc.RpcError, ValueError) as error:
+            failures.append(error)
+        else:
+            self._budget.add_success()
+            return data
 
         def attempt() -> bytes:
+            if failures:
+                raise failures.pop()
             data: bytes = call(message, timeout=time_left(deadline), metadata=metadata)
             return data
 
         return self._retried(attempt, deadline)
-
-    def _call_metadata(self) -> _channel.Metadata | None:
-        return (self._metadata + trace_metadata()) or None
 
     def _retried(
         self,
@@ -254,7 +265,7 @@ class Calls:
         """A call with a future."""
         if self.closed:
             raise Cancelled(CLOSED)
-        deadline, metadata = self.deadline(request.timeout), self._call_metadata()
+        deadline, metadata = self.deadline(request.timeout), call_metadata(self._metadata)
         if request.streams or self._may_stripe(request):
             terms = Terms(deadline, metadata, Cancellation())
             future = self._new_future(terms)

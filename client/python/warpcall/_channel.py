@@ -127,16 +127,17 @@ class Methods:
         return stubs[next(self._turn) % len(stubs) if len(stubs) > 1 else 0][name]
 
 
-def trace_metadata() -> Metadata:
-    """The caller's trace by W3C's rules, where the program uses opentelemetry."""
+def call_metadata(own: Metadata) -> Metadata | None:
+    """What a call sends along: the client's own, and the caller's trace by W3C's rules where the
+    program uses opentelemetry."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
-        return ()
+        return own or None
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
-        return ()
+        return own or None
     value = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
-    return (("traceparent", value),)
+    return (*own, ("traceparent", value))
 
 
 def refusal(error: Any) -> tuple[str, str, float | None]:

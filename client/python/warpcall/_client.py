@@ -12,7 +12,7 @@ from . import _channel
 from ._arrays import Array
 from ._calls import Calls
 from ._channel import TLS, Target
-from ._execute import Call, encode_ready
+from ._execute import Call, encode_extras, encode_ready
 from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
 from ._kernels import KernelMethods
 from ._messages import (
@@ -25,7 +25,7 @@ from ._messages import (
 from ._progress import Progress, counting, length_of
 from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
 from ._request import Options, Request
-from ._result import Finisher, Result
+from ._result import Result, ready_result
 from ._retry import Retry
 from .errors import InvalidArgument
 
@@ -70,12 +70,15 @@ class Client(KernelMethods):
 
         Raises a class of warpcall.Error.
         """
-        calls, call = self._calls, Call(kernel, implementation, device, request_id, attributes)
+        calls = self._calls
         if out is None and dtype is None:
-            message = encode_ready(call, inputs, calls.small_bytes)
+            extras = encode_extras(request_id, attributes) if attributes or request_id else b""
+            names = (kernel, implementation, device)
+            message = encode_ready(names, extras, inputs, calls.small_bytes)
             if message is not None:
                 data = calls.unary(_channel.EXECUTE, message, calls.deadline(timeout))
-                return Finisher(kernel, self._ceiling)(data)
+                return ready_result(kernel, data, self._ceiling)
+        call = Call(kernel, implementation, device, request_id, attributes)
         return calls.run(Request(call, inputs, Options(timeout, out, dtype), self._ceiling))
 
     def submit(

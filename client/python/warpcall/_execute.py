@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -56,15 +56,16 @@ def _names(kernel: str, implementation: str, device: str) -> bytes:
     return out + wire.bytes_field(5, device.encode()) if device else out
 
 
+def encode_extras(request_id: str, attributes: Mapping[str, object]) -> bytes:
+    """What most calls have none of."""
+    out = encode_attributes(4, attributes)
+    return out + wire.bytes_field(6, request_id.encode()) if request_id else out
+
+
 def _call_bytes(call: Call) -> bytes:
     """All of an ExecuteRequest but its tensors."""
-    kernel, implementation, device, request_id, attributes = call
-    out = _names(kernel, implementation, device)
-    if attributes:
-        out += encode_attributes(4, attributes)
-    if request_id:
-        out += wire.bytes_field(6, request_id.encode())
-    return out
+    names = _names(call.kernel, call.implementation, call.device)
+    return names + encode_extras(call.request_id, call.attributes)
 
 
 def encode_request(call: Call, operands: Sequence[Operand]) -> bytes:
@@ -78,28 +79,36 @@ def encode_request(call: Call, operands: Sequence[Operand]) -> bytes:
 
 
 @functools.lru_cache(maxsize=1024)
-def _ready_prefix(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, int] | None:
+def _ready_prefix(
+    names: tuple[str, str, str] | None, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> tuple[bytes, int] | None:
     """(what comes before its data, how many they are) of an array that is sent as it lies; None for
-    others."""
+    others. `names`: the kernel's, the implementation's and the device's, for a call's first."""
     if dtype not in READY or not shape:
         return None
     data_bytes = math.prod(shape) * dtype.itemsize
-    return _tensor_prefix(READY[dtype], shape, data_bytes), data_bytes
+    prefix = _tensor_prefix(READY[dtype], shape, data_bytes)
+    return (prefix if names is None else _names(*names) + prefix), data_bytes
 
 
-def encode_ready(call: Call, inputs: Sequence[object], bytes_max: int) -> bytes | None:
+def encode_ready(
+    names: tuple[str, str, str], extras: bytes, inputs: Sequence[object], bytes_max: int
+) -> bytes | None:
     """As encode_request, by the short way that small calls take: None when some inputs are no
-    arrays that are sent as they lie, or together have `bytes_max` or more."""
-    pieces: list[Any] = [_call_bytes(call)]
+    arrays that are sent as they lie, when there are none, or together they have `bytes_max` or
+    more. `extras` as encode_extras returns it."""
+    pieces: list[Any] = [extras]
+    first: tuple[str, str, str] | None = names
     for x in inputs:
         if type(x) is not np.ndarray or not x.flags.c_contiguous:
             return None
-        prefix = _ready_prefix(x.dtype, x.shape)
+        prefix = _ready_prefix(first, x.dtype, x.shape)
         if prefix is None:
             return None
+        first = None
         bytes_max -= prefix[1]
         pieces += prefix[0], x
-    return b"".join(pieces) if bytes_max > 0 else None
+    return b"".join(pieces) if first is None and bytes_max > 0 else None
 
 
 def encode_header(call: Call, specs: Sequence[tuple[int, tuple[int, ...]]]) -> bytes:
@@ -130,25 +139,17 @@ def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
 class Response:
     """An ExecuteResponse where it lies. What is no tensor is taken apart when asked for."""
 
-    __slots__ = ("_data", "_parts", "_small", "tensors")
+    __slots__ = ("_data", "_parts", "tensors")
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         """Raises WireError for bytes that are no such message."""
         self._data = data
         self.tensors: list[TensorView] = []
-        self._small = 0
-        self._parts: dict[int, bytes] | None = {}
-        self._read(at, len(data) if end is None else end, self._parts)
+        self._parts: dict[int, bytes] = {}
+        self._read(at, len(data) if end is None else end)
 
-    @classmethod
-    def of_known(cls, data: bytes, small: int) -> Response:
-        """One whose tensors somebody has read already. `small`: its first bytes, fields that are no
-        tensors."""
-        response = cls.__new__(cls)
-        response._data, response._small, response._parts = data, small, None
-        return response
-
-    def _read(self, at: int, end: int, parts: dict[int, bytes]) -> None:
+    def _read(self, at: int, end: int) -> None:
+        parts = self._parts
         for number, wire_type, value, stop in wire.fields(self._data, at, end):
             if wire_type != wire.BYTES:
                 continue
@@ -160,15 +161,8 @@ class Response:
             elif number <= _REQUEST_ID:
                 parts[number] = self._data[value:stop]
 
-    def _part(self, number: int) -> bytes:
-        if self._parts is None:
-            parts: dict[int, bytes] = {}
-            self._read(0, self._small, parts)
-            self._parts = parts
-        return self._parts.get(number, b"")
-
     def _text(self, number: int) -> str:
-        return self._part(number).decode(errors="replace")
+        return self._parts.get(number, b"").decode(errors="replace")
 
     @property
     def implementation(self) -> str:
@@ -184,8 +178,8 @@ class Response:
 
     def take_request_id(self, other: Response) -> None:
         """Where this one has none."""
-        if self._parts is not None and not self._part(_REQUEST_ID):
-            self._parts[_REQUEST_ID] = other._part(_REQUEST_ID)
+        if _REQUEST_ID in other._parts:
+            self._parts.setdefault(_REQUEST_ID, other._parts[_REQUEST_ID])
 
     def arrays(self) -> list[Array]:
         """The outputs, read-only, in the answer's memory. Raises ValueError when bytes, type and
@@ -200,10 +194,10 @@ class Response:
         return [TensorSpec(DATA_TYPES[t.data_type], t.shape) for t in self.tensors]
 
     def timing(self) -> Timing:
-        return decode(Timing, self._part(_TIMING))
+        return decode(Timing, self._parts.get(_TIMING, b""))
 
     def launch(self) -> LaunchInfo:
-        return decode(LaunchInfo, self._part(_LAUNCH))
+        return decode(LaunchInfo, self._parts.get(_LAUNCH, b""))
 
 
 # What comes before the data of an answer's only and last tensor, from its tag on, by how much of
@@ -213,7 +207,12 @@ _heads: dict[int, tuple[bytes, np.dtype[Any], tuple[int, ...], str]] = {}
 _HEADS_MAX = 1024
 
 
-def read_answer(data: bytes) -> tuple[Response, list[Array]]:
+# An answer whose tensors have been read, and how many of its first bytes say all else: that is not
+# taken apart before somebody asks.
+Unread: TypeAlias = "tuple[bytes, int]"
+
+
+def read_answer(data: bytes) -> tuple[Response | Unread, list[Array]]:
     """An ExecuteResponse and its outputs, read-only, in the answer's memory. Raises WireError for
     bytes that are no such message, ValueError when bytes, type and shape of a tensor do not fit."""
     at, end = 0, len(data)
@@ -228,7 +227,7 @@ def read_answer(data: bytes) -> tuple[Response, list[Array]]:
         array: Array = np.ndarray(known[2], known[1], data, at + len(known[0]))
         if known[3] == "bfloat16":
             array = as_type(array, known[3])
-        return Response.of_known(data, at), [array]
+        return (data, at), [array]
     response = Response(data)
     outputs = response.arrays()
     if len(outputs) == 1 and at < response.tensors[0].span[0] and data[at] == 1 << 3 | wire.BYTES:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ._arrays import Array, array_type_name, copy_into
-from ._execute import Response, read_answer
+from ._execute import Response, Unread, read_answer
 from ._format import bytes_per_second, flops_per_second, nanoseconds
 from ._wire import WireError
 from .errors import Error, Internal, InvalidArgument
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 # What a device copies, in bytes per second, by its name; None when nobody has measured it.
 Ceiling = Callable[[str], "float | None"]
+_NO_OUTPUTS = "it has no outputs"
 
 
 class Result(NDArrayOperatorsMixin):
@@ -31,12 +32,12 @@ class Result(NDArrayOperatorsMixin):
     the memory of the server's answer and are read-only, unless they were written to `out`.
     """
 
-    __slots__ = ("_ceiling", "_response", "kernel", "outputs", "stripes")
+    __slots__ = ("_answer", "_ceiling", "kernel", "outputs", "stripes")
 
     def __init__(
         self,
         kernel: str,
-        response: Response | StripedResponse,
+        answer: Response | StripedResponse | Unread,
         outputs: list[Array],
         ceiling: Ceiling,
         stripes: int = 1,
@@ -47,8 +48,15 @@ class Result(NDArrayOperatorsMixin):
         """Calls that this one was cut into, for connections beside each other. Of several, `timing`
         and `launch` are the work of all together, its `total_ns` is the longest, and all else is
         the first one's."""
-        self._response = response
+        self._answer = answer
         self._ceiling = ceiling
+
+    @property
+    def _response(self) -> Response | StripedResponse:
+        if isinstance(self._answer, tuple):
+            data, small_bytes = self._answer
+            self._answer = Response(data, 0, small_bytes)
+        return self._answer
 
     # ---- what ran, and how fast ----
 
@@ -209,23 +217,39 @@ class Finisher:
     ) -> Result:
         """Raises Internal for an answer that contradicts itself, `misfit` when `out` does not fit
         it."""
-        try:
-            response, outputs = read_answer(data)
-        except (WireError, ValueError) as error:
-            raise bad_response(error) from None
-        if out is not None and outputs:
+        answer, outputs = _read(data)
+        if out is not None:
             copy_into(out, outputs[0], misfit)
             outputs[0] = out
         elif self._is_scalar:
             outputs = [array.reshape(()) if array.size == 1 else array for array in outputs]
-        return self.made_of(response, outputs)
+        return self.made_of(answer, outputs)
 
     def made_of(
-        self, response: Response | StripedResponse, outputs: list[Array], stripes: int = 1
+        self,
+        answer: Response | StripedResponse | Unread,
+        outputs: list[Array],
+        stripes: int = 1,
     ) -> Result:
         if not outputs:
-            raise bad_response("it has no outputs")
-        return Result(self._kernel, response, outputs, self._ceiling, stripes)
+            raise bad_response(_NO_OUTPUTS)
+        return Result(self._kernel, answer, outputs, self._ceiling, stripes)
+
+
+def ready_result(kernel: str, data: bytes, ceiling: Ceiling) -> Result:
+    """As Finisher, for calls that ask for nothing special."""
+    answer, outputs = _read(data)
+    return Result(kernel, answer, outputs, ceiling)
+
+
+def _read(data: bytes) -> tuple[Response | Unread, list[Array]]:
+    try:
+        answer, outputs = read_answer(data)
+    except ValueError as error:  # WireError is one
+        raise bad_response(error) from None
+    if not outputs:
+        raise bad_response(_NO_OUTPUTS)
+    return answer, outputs
 
 
 def bad_response(what: object) -> Internal:

@@ -19,9 +19,9 @@ import grpc.aio
 from . import _channel
 from ._arrays import Array
 from ._calls import CLOSED, Calls, check_timeout, small_bytes, time_left
-from ._channel import TLS, Methods, Target, refusal, trace_metadata
+from ._channel import TLS, Methods, Target, call_metadata, refusal
 from ._client import DEFAULT_ADDRESS, known_ceilings
-from ._execute import Call, encode_ready
+from ._execute import Call, encode_extras, encode_ready
 from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
 from ._kernels import AsyncKernelMethods
 from ._messages import (
@@ -34,9 +34,12 @@ from ._messages import (
 from ._progress import Progress, counting, length_of
 from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
 from ._request import Options, Request
-from ._result import Finisher, Result
+from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
 from .errors import Cancelled, InvalidArgument, make_error
+
+# What an attempt ends with that has no answer.
+_ENDS = (grpc.RpcError, asyncio.CancelledError, grpc.aio.UsageError)
 
 
 class Client(AsyncKernelMethods):
@@ -74,12 +77,14 @@ class Client(AsyncKernelMethods):
         **attributes: AttributeValue,
     ) -> Result:
         """Runs a kernel. Arguments and errors as for `warpcall.Client.run`."""
-        call = Call(kernel, implementation, device, request_id, attributes)
         if out is None and dtype is None:
-            message = encode_ready(call, inputs, self._small_bytes)
+            extras = encode_extras(request_id, attributes) if attributes or request_id else b""
+            names = (kernel, implementation, device)
+            message = encode_ready(names, extras, inputs, self._small_bytes)
             if message is not None:
                 data = await self._unary(_channel.EXECUTE, message, self._deadline(timeout))
-                return Finisher(kernel, self._ceilings.get)(data)
+                return ready_result(kernel, data, self._ceilings.get)
+        call = Call(kernel, implementation, device, request_id, attributes)
         request = Request(call, inputs, Options(timeout, out, dtype), self._ceilings.get)
         if request.streams or request.nbytes >= self._small_bytes:
             return await self._by_threads(request)
@@ -235,13 +240,23 @@ class Client(AsyncKernelMethods):
         timeout = self._timeout if timeout is None else check_timeout(timeout)
         return None if timeout is None else time.monotonic() + timeout
 
-    def _call_metadata(self) -> _channel.Metadata | None:
-        return (self._metadata + trace_metadata()) or None
-
     async def _unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
-        async def attempt() -> bytes:
+        failures: list[BaseException] = []
+        try:  # nearly always it is the only one, so all that retries take is left for later
             data: bytes = await self._methods()[method](
-                message, timeout=time_left(deadline), metadata=self._call_metadata()
+                message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
+            )
+        except _ENDS as error:
+            failures.append(error)
+        else:
+            self._budget.add_success()
+            return data
+
+        async def attempt() -> bytes:
+            if failures:
+                raise failures.pop()
+            data: bytes = await self._methods()[method](
+                message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
             )
             return data
 
