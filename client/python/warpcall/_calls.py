@@ -4,7 +4,6 @@ stand on it, the one for asyncio with what blocks."""
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,8 @@ from .errors import Cancelled, Error, InvalidArgument, make_error
 
 CLOSED = "the client is closed"
 _CANCELLED = "the call was cancelled"
+# 30 years. A moment that is centuries ahead overflows gRPC's clock, and it says that it has passed.
+_TIMEOUT_SECONDS_MAX = 1e9
 Value = TypeVar("Value")
 
 
@@ -376,7 +377,7 @@ def time_left(deadline: float | None) -> float | None:
 
 def check_timeout(timeout: float | None) -> float | None:
     """Seconds; infinity and None: no limit. Raises InvalidArgument for what is no time."""
-    if timeout is None or timeout == math.inf:
+    if timeout is None or timeout > _TIMEOUT_SECONDS_MAX:
         return None
     if not timeout > 0:
         raise InvalidArgument(f"timeout is {timeout} s; it must be over 0")

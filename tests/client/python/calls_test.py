@@ -186,7 +186,8 @@ class EndsTest(unittest.TestCase):
             with self.assertRaises(warpcall.InvalidArgument):
                 warpcall.connect("x", **options)
         with FakeServer(Script()) as server, warpcall.connect(server.address, timeout=60) as client:
-            np.testing.assert_array_equal(client.identity(X, timeout=float("inf")), X)
+            for timeout in (float("inf"), 1e9, 1e10, 1e300):
+                np.testing.assert_array_equal(client.identity(X, timeout=timeout), X)
 
     def test_close_ends_what_is_under_way_and_leaves_no_thread(self):
         before = set(threading.enumerate())
