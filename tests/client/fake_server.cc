@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,41 +19,27 @@
 namespace warpcall::testing {
 namespace {
 
-void AddAttribute(v1::KernelInfo* kernel, const std::string& name, v1::Attribute value) {
-  v1::AttributeInfo* attribute = kernel->add_attributes();
-  attribute->set_name(name);
-  attribute->set_summary("an attribute");
-  *attribute->mutable_default_value() = std::move(value);
-}
-
-void FillKernel(v1::KernelInfo* kernel) {
-  kernel->set_name("gelu");
-  kernel->set_summary("a kernel");
-  kernel->add_input_names("x");
-  v1::Attribute value;
-  value.set_string_value("tanh");
-  AddAttribute(kernel, "approximate", value);
-  kernel->mutable_attributes(0)->add_allowed_values("tanh");
-  kernel->mutable_attributes(0)->add_allowed_values("none");
-  value.set_int_value(-1);
-  AddAttribute(kernel, "axis", value);
-  value.set_bool_value(false);
-  AddAttribute(kernel, "transpose", value);
-  value.set_double_value(0.5);
-  AddAttribute(kernel, "scale", value);
-  v1::ImplementationInfo* implementation = kernel->add_implementations();
-  implementation->set_name("simd_fused");
-  implementation->set_family("cpu");
-  implementation->set_device_kind("cpu");
-  implementation->set_summary("a row");
-  implementation->add_data_types(v1::DATA_TYPE_FLOAT32);
-  implementation->add_data_types(v1::DATA_TYPE_BFLOAT16);
-  v1::ImplementationInfo* failed = kernel->add_implementations();
-  failed->set_name("failed");
-  failed->set_family("library");
-  failed->set_device_kind("cpu");
-  failed->set_unavailable("failed its self-test: crashed with SIGILL");
-}
+constexpr char kKernel[] = R"(
+  name: "gelu" summary: "a kernel" input_names: "x"
+  attributes { name: "approximate" summary: "an attribute" default_value { string_value: "tanh" }
+               allowed_values: "tanh" allowed_values: "none" }
+  attributes { name: "axis" summary: "an attribute" default_value { int_value: -1 } }
+  attributes { name: "transpose" summary: "an attribute" default_value { bool_value: false } }
+  attributes { name: "scale" summary: "an attribute" default_value { double_value: 0.5 } }
+  implementations { name: "simd_fused" family: "cpu" device_kind: "cpu" summary: "a row"
+                    data_types: DATA_TYPE_FLOAT32 data_types: DATA_TYPE_BFLOAT16 }
+  implementations { name: "failed" family: "library" device_kind: "cpu"
+                    unavailable: "failed its self-test: crashed with SIGILL" }
+)";
+constexpr char kDevice[] = R"(
+  name: "cpu" kind: "cpu" description: "a processor" memory_bytes: 17179869184 multiprocessors: 2
+  l2_bytes: 2097152 shared_memory_per_block_bytes: 65536 compute_capability: "9.0" healthy: true
+  measured_bandwidth_bytes_per_second: 2.5e10
+)";
+constexpr char kTimings[] = R"(
+  timing { queue_ns: 1 copy_in_ns: 2 h2d_ns: 3 kernel_ns: 4000 d2h_ns: 5 total_ns: 6000 }
+  launch { bytes_moved: 8000 flops: 400 theoretical_occupancy: 0.75 waves: 1.5 gpu_kernels: 1 }
+)";
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
@@ -100,23 +87,13 @@ class Service final : public v1::KernelService::Service {
                            v1::ListKernelsResponse* response) override {
     list_kernels_.fetch_add(1);
     if (kernels_handler_ != nullptr) return ToGrpc(kernels_handler_(response));
-    FillKernel(response->add_kernels());
+    Merge(kKernel, response->add_kernels());
     return grpc::Status::OK;
   }
 
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* response) override {
-    v1::DeviceInfo* device = response->add_devices();
-    device->set_name("cpu");
-    device->set_kind("cpu");
-    device->set_description("a processor");
-    device->set_memory_bytes(int64_t{16} << 30);
-    device->set_multiprocessors(2);
-    device->set_l2_bytes(2 << 20);
-    device->set_shared_memory_per_block_bytes(64 << 10);
-    device->set_compute_capability("9.0");
-    device->set_healthy(true);
-    device->set_measured_bandwidth_bytes_per_second(2.5e10);
+    Merge(kDevice, response->add_devices());
     return grpc::Status::OK;
   }
 
@@ -206,19 +183,7 @@ FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* re
                                                                 : request.implementation());
   response->set_device(request.device().empty() ? "cpu" : request.device());
   response->set_request_id(request.request_id());
-  v1::Timing* timing = response->mutable_timing();
-  timing->set_queue_ns(1);
-  timing->set_copy_in_ns(2);
-  timing->set_h2d_ns(3);
-  timing->set_kernel_ns(4000);
-  timing->set_d2h_ns(5);
-  timing->set_total_ns(6000);
-  v1::LaunchInfo* launch = response->mutable_launch();
-  launch->set_bytes_moved(8000);
-  launch->set_flops(400);
-  launch->set_theoretical_occupancy(0.75);
-  launch->set_waves(1.5);
-  launch->set_gpu_kernels(1);
+  Merge(kTimings, response);
   return {};
 }
 
@@ -237,6 +202,10 @@ absl::Status EchoStream(ServerStream* stream) {
   }
   stream->Write(end);
   return absl::OkStatus();
+}
+
+void Merge(const std::string& text, google::protobuf::Message* message) {
+  if (!google::protobuf::TextFormat::MergeFromString(text, message)) std::abort();
 }
 
 std::string Text(const google::protobuf::Message& message) {

@@ -66,7 +66,9 @@ FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* re
 // that keeps nothing.
 absl::Status EchoStream(ServerStream* stream);
 
-// In protobuf's text format, on one line.
+// Adds what the text says, in protobuf's text format.
+void Merge(const std::string& text, google::protobuf::Message* message);
+// In that format, on one line.
 std::string Text(const google::protobuf::Message& message);
 
 }  // namespace warpcall::testing

@@ -190,7 +190,7 @@ TEST_F(InspectTest, ProfilesWhatARequestDoes) {
   request.set_iterations(2);
   request.set_trace(true);
   grpc::ClientContext context;
-  context.AddMetadata("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  Trace(&context);
   v1::ProfileResponse response;
   const grpc::Status status = stub_->Profile(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();

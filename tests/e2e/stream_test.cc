@@ -59,7 +59,18 @@ class Stream {
 
   bool Send(const v1::ExecuteStreamRequest& message) { return stream_->Write(message); }
   void CloseInput() { stream_->WritesDone(); }
+  // `data` from byte `begin` on to `end`.
+  void SendChunks(const std::string& data, size_t begin, size_t end, size_t chunk_bytes) {
+    for (size_t at = begin; at < end; at += chunk_bytes)
+      Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, chunk_bytes)));
+  }
   grpc::Status Finish() { return stream_->Finish(); }
+  // Expects that nothing is computed.
+  grpc::Status AwaitRefusal() {
+    Answer answer;
+    EXPECT_FALSE(Receive(&answer));
+    return Finish();
+  }
   void Cancel() { context_.TryCancel(); }
   std::string Pushback() const { return PushbackOf(context_); }
   bool Receive(v1::ExecuteStreamResponse* message) { return stream_->Read(message); }
@@ -103,8 +114,7 @@ Answer Call(Stream* stream, const v1::ExecuteStreamRequest& header, const std::s
   Answer answer;
   std::thread sender([&] {
     stream->Send(header);
-    for (size_t at = 0; at < data.size(); at += chunk_bytes)
-      stream->Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, chunk_bytes)));
+    stream->SendChunks(data, 0, data.size(), chunk_bytes);
   });
   EXPECT_TRUE(stream->Receive(&answer));
   sender.join();
@@ -151,8 +161,7 @@ TEST(StreamTest, ResultsComeBeforeTheRequestHasEnded) {
   const std::string data = Data(64 * kMib);
   stream.Send(Header("gelu", {16 << 20}));
   // A quarter: a server that is not read takes no more than a few windows.
-  for (size_t at = 0; at < data.size() / 4; at += 2 * kMib)
-    stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
+  stream.SendChunks(data, 0, data.size() / 4, 2 * kMib);
   v1::ExecuteStreamResponse message;
   ASSERT_TRUE(stream.Receive(&message));
   EXPECT_TRUE(message.has_header());
@@ -188,31 +197,6 @@ TEST(StreamTest, OneStreamCarriesManyRequests) {
   }
   EXPECT_TRUE(stream.Finish().ok());
   EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 8);
-  EXPECT_EQ(server.Stop(), 0);
-}
-
-TEST(StreamTest, ChunksMayComeOutOfOrderAndInterleavedBetweenInputs) {
-  ServerProcess server;
-  Stream stream(server);
-  v1::ExecuteStreamRequest header = Header("matmul", {300, 200});
-  *header.mutable_header()->add_inputs() = Header("", {200, 100}).header().inputs(0);
-  const std::string a = Data(300 * 200 * 4);
-  const std::string b = Data(200 * 100 * 4);
-  stream.Send(header);
-  stream.Send(ChunkOf(40'000, b.substr(40'000), 1));
-  stream.Send(ChunkOf(100'000, a.substr(100'000)));
-  stream.Send(ChunkOf(0, b.substr(0, 40'000), 1));
-  stream.Send(ChunkOf(0, ""));
-  stream.Send(ChunkOf(0, a.substr(0, 100'000)));
-  Answer answer;
-  ASSERT_TRUE(stream.Receive(&answer)) << stream.Finish().error_message();
-  v1::ExecuteRequest whole = header.header();
-  whole.mutable_inputs(0)->set_data(a);
-  whole.mutable_inputs(1)->set_data(b);
-  const Reply expected = Execute(Connect(server.address()), whole);
-  EXPECT_EQ(answer.output, expected.response.outputs(0).data());
-  stream.CloseInput();
-  EXPECT_TRUE(stream.Finish().ok());
   EXPECT_EQ(server.Stop(), 0);
 }
 
@@ -257,9 +241,7 @@ TEST(StreamTest, EveryMistakeHasItsCodeAndIsCountedOnce) {
     Stream stream(server.process());
     for (const v1::ExecuteStreamRequest& message : refusal.messages) stream.Send(message);
     stream.CloseInput();
-    Answer answer;
-    EXPECT_FALSE(stream.Receive(&answer)) << refusal.message;
-    const grpc::Status status = stream.Finish();
+    const grpc::Status status = stream.AwaitRefusal();
     EXPECT_EQ(status.error_code(), refusal.ended.code) << status.error_message();
     EXPECT_THAT(status.error_message(), HasSubstr(refusal.message));
     server.Expect({refusal.ended}, refusal.message);
@@ -300,9 +282,7 @@ TEST(StreamTest, OnePieceThatIsTooLargeIsRefusedWithTheLimit) {
   ServerProcess server({"--max_message_mib=1"});
   Stream stream(server);
   stream.Send(Header("softmax", {300'000}));  // one row
-  Answer answer;
-  EXPECT_FALSE(stream.Receive(&answer));
-  const grpc::Status status = stream.Finish();
+  const grpc::Status status = stream.AwaitRefusal();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("1200000 bytes; the limit is 1048576"));
   EXPECT_EQ(stream.Pushback(), "-1");
@@ -315,9 +295,7 @@ grpc::Status SendOneChunk(const ServerProcess& server, size_t bytes, std::string
   stream.Send(Header("identity", {8 << 20}));
   stream.Send(ChunkOf(0, std::string(bytes, 'x')));
   stream.CloseInput();
-  Answer answer;
-  EXPECT_FALSE(stream.Receive(&answer));
-  const grpc::Status status = stream.Finish();
+  const grpc::Status status = stream.AwaitRefusal();
   *pushback = stream.Pushback();
   return status;
 }
@@ -359,9 +337,7 @@ TEST(StreamTest, TheNumberOfPiecesThatAreHeldBackIsLimited) {
   // Every second float: what is held is little, but nothing of it follows anything.
   for (int64_t at = 4; at < 4 << 20; at += 8)
     if (!stream.Send(ChunkOf(at, "abcd"))) break;
-  Answer answer;
-  EXPECT_FALSE(stream.Receive(&answer));
-  const grpc::Status status = stream.Finish();
+  const grpc::Status status = stream.AwaitRefusal();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
   // 4096 and one for 256 bytes: of 4 each, 4162 are the first that are too many.
   EXPECT_THAT(status.error_message(), HasSubstr("held in 4162 pieces; the limit is 4161"));
@@ -376,9 +352,7 @@ TEST(StreamTest, WhatIsHeldBackIsLimited) {
   const std::string data = Data(2 * kMib);
   for (size_t at = 2 * kMib; at < 512 * kMib; at += 2 * kMib)
     if (!stream.Send(ChunkOf(static_cast<int64_t>(at), data))) break;
-  Answer answer;
-  EXPECT_FALSE(stream.Receive(&answer));
-  const grpc::Status status = stream.Finish();
+  const grpc::Status status = stream.AwaitRefusal();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
   EXPECT_THAT(status.error_message(), HasSubstr("send chunks nearer to their order"));
   EXPECT_EQ(server.Stop(), 0);
@@ -428,8 +402,7 @@ TEST(StreamTest, SmallStagingAndAFullQueueHoldStreamsBackAndLoseNothing) {
         Answer answer;
         std::thread sender([&] {
           stream.Send(Header("gelu", {6 << 20}));
-          for (size_t at = 0; at < data.size(); at += kMib)
-            stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, kMib)));
+          stream.SendChunks(data, 0, data.size(), kMib);
         });
         const bool complete = stream.Receive(&answer);
         sender.join();
@@ -470,16 +443,12 @@ TEST(StreamTest, DrainFinishesAStreamThatHasBegunAndRefusesTheNext) {
   Stream stream(server);
   const std::string data = Data(48 * kMib);
   stream.Send(Header("gelu", {12 << 20}));
-  for (size_t at = 0; at < 32 * kMib; at += 2 * kMib)
-    stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
+  stream.SendChunks(data, 0, 32 * kMib, 2 * kMib);
   v1::ExecuteStreamResponse message;
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(stream.Receive(&message));
   server.Signal(SIGTERM);
   EXPECT_TRUE(Eventually([&] { return server.Get("/readyz").first == 503; }));
-  std::thread sender([&] {
-    for (size_t at = 32 * kMib; at < data.size(); at += 2 * kMib)
-      stream.Send(ChunkOf(static_cast<int64_t>(at), data.substr(at, 2 * kMib)));
-  });
+  std::thread sender([&] { stream.SendChunks(data, 32 * kMib, data.size(), 2 * kMib); });
   Answer answer;
   EXPECT_TRUE(stream.Receive(&answer));
   sender.join();

@@ -129,19 +129,12 @@ class CliTest : public ::testing::Test {
   // Softmax of x with an axis, and matmul of a and b with transpose_b.
   void ListSoftmaxAndMatmul() {
     server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
-      v1::KernelInfo* softmax = response->add_kernels();
-      softmax->set_name("softmax");
-      softmax->add_input_names("x");
-      v1::AttributeInfo* axis = softmax->add_attributes();
-      axis->set_name("axis");
-      axis->mutable_default_value()->set_int_value(-1);
-      v1::KernelInfo* matmul = response->add_kernels();
-      matmul->set_name("matmul");
-      matmul->add_input_names("a");
-      matmul->add_input_names("b");
-      v1::AttributeInfo* transpose = matmul->add_attributes();
-      transpose->set_name("transpose_b");
-      transpose->mutable_default_value()->set_bool_value(false);
+      testing::Merge(R"(
+        kernels { name: "softmax" input_names: "x"
+                  attributes { name: "axis" default_value { int_value: -1 } } }
+        kernels { name: "matmul" input_names: "a" input_names: "b"
+                  attributes { name: "transpose_b" default_value { bool_value: false } } })",
+                     response);
       return absl::OkStatus();
     });
   }

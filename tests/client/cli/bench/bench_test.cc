@@ -27,15 +27,11 @@ void AddResult(const std::string& implementation, double median_ns,
   result->set_bytes_per_second(8192 * 1e9 / median_ns);
   result->set_flops_per_second(4096 * 1e9 / median_ns);
   result->set_fraction_of_ceiling(0.25);
-  result->set_relative_error(1.5e-7);
-  result->set_checked_elements(1024);
-  result->set_iterations(100);
-  result->set_launches_per_iteration(3);
-  result->mutable_launch()->set_bytes_moved(8192);
-  result->mutable_launch()->set_flops(4096);
-  result->mutable_launch()->set_theoretical_occupancy(0.75);
-  result->mutable_launch()->set_waves(1.5);
-  result->mutable_launch()->set_gpu_kernels(1);
+  testing::Merge(
+      R"(relative_error: 1.5e-7 checked_elements: 1024 iterations: 100 launches_per_iteration: 3
+         launch { bytes_moved: 8192 flops: 4096 theoretical_occupancy: 0.75 waves: 1.5
+                  gpu_kernels: 1 })",
+      result);
 }
 
 // Three rows, the fastest of which is not the first, and one that does not run.
@@ -44,10 +40,9 @@ FakeAnswer FourRows(const v1::BenchmarkRequest& request, v1::BenchmarkResponse* 
   response->set_ceiling_bytes_per_second(2.5e10);
   AddResult("slow_row", 4000, response);
   AddResult("fast_row", 1000, response);
-  v1::BenchmarkResult* failed = response->add_results();
-  failed->set_implementation("picky_row");
-  failed->set_family("library");
-  failed->set_error("takes \"f16\" only, says it");
+  testing::Merge(R"(implementation: "picky_row" family: "library"
+                    error: "takes \"f16\" only, says it")",
+                 response->add_results());
   AddResult("middle_row", 2500, response);
   return {};
 }

@@ -19,32 +19,23 @@ constexpr char kTrace[] = R"({"traceEvents": []})";
 void AddRow(const std::string& name, const std::string& kind, int64_t total_ns,
             v1::ProfileResponse* response) {
   v1::ProfileRow* row = response->add_rows();
+  testing::Merge("calls: 3 achieved_occupancy: -1 sm_throughput: -1 dram_throughput: -1", row);
   row->set_name(name);
   row->set_kind(kind);
-  row->set_calls(3);
   row->set_total_ns(total_ns);
   row->set_mean_ns(static_cast<double>(total_ns) / 3);
   row->set_fraction(kind == "host" ? 0 : static_cast<double>(total_ns) / 100'000);
-  row->set_achieved_occupancy(-1);
-  row->set_sm_throughput(-1);
-  row->set_dram_throughput(-1);
 }
 
 // A kernel with all counters, a copy, a gap, a phase of the host.
 FakeAnswer FourRows(const v1::ProfileRequest& request, v1::ProfileResponse* response) {
-  response->set_implementation("subwarp_per_row");
-  response->set_device("cuda:0");
-  response->set_iterations(3);
+  testing::Merge("implementation: 'subwarp_per_row' device: 'cuda:0' iterations: 3", response);
   AddRow("parse", "host", 90'000, response);
   AddRow(kLongName, "kernel", 60'000, response);
-  v1::ProfileRow* kernel = response->mutable_rows(1);
-  kernel->set_registers_per_thread(40);
-  kernel->set_shared_memory_bytes(2048);
-  kernel->set_grid("128,1,1");
-  kernel->set_block("256,2,1");
-  kernel->set_achieved_occupancy(0.5);
-  kernel->set_sm_throughput(0.25);
-  kernel->set_dram_throughput(0.925);
+  testing::Merge(R"(registers_per_thread: 40 shared_memory_bytes: 2048 grid: "128,1,1"
+                    block: "256,2,1" achieved_occupancy: 0.5 sm_throughput: 0.25
+                    dram_throughput: 0.925)",
+                 response->mutable_rows(1));
   AddRow("copy in", "copy", 30'000, response);
   response->mutable_rows(2)->set_bytes(1 << 20);
   AddRow("idle", "gap", 10'000, response);

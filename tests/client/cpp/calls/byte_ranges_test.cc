@@ -9,23 +9,6 @@
 namespace warpcall::client {
 namespace {
 
-TEST(ByteRangesTest, RefusesWhatWasThereAndKeepsTheRest) {
-  ByteRanges ranges;
-  EXPECT_TRUE(ranges.Add(10, 10));
-  EXPECT_FALSE(ranges.Add(10, 10));
-  EXPECT_FALSE(ranges.Add(19, 1));
-  EXPECT_FALSE(ranges.Add(5, 6));
-  EXPECT_FALSE(ranges.Add(0, 100));
-  EXPECT_FALSE(ranges.Add(12, 3));
-  EXPECT_EQ(ranges.bytes(), 10);
-  EXPECT_TRUE(ranges.Add(20, 5));
-  EXPECT_TRUE(ranges.Add(0, 10));
-  EXPECT_FALSE(ranges.Add(24, 1));
-  EXPECT_FALSE(ranges.Add(0, 1));
-  EXPECT_TRUE(ranges.Add(15, 0));
-  EXPECT_EQ(ranges.bytes(), 25);
-}
-
 TEST(ByteRangesTest, AgreesWithASetOfBytes) {
   std::minstd_rand random(20261121);
   for (int round = 0; round < 300; ++round) {
