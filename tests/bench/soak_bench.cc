@@ -3,7 +3,7 @@
 // proportion as the time allows. Samples the server's memory and metrics at fixed counts of
 // requests, at rest, and says what the growth of resident memory comes to over the whole.
 //
-//   warpcall_soak_bench [--seconds N] [--scale S] ...      --help says the rest
+//   warpcall_soak_bench [--seconds N] ...      --help says the rest
 //
 // Exit status 1: a call failed, an answer was wrong, something was left behind (staging memory,
 // queued requests), or memory grows.
@@ -79,7 +79,6 @@ constexpr Sizes kLarge = {
 
 struct SoakOptions {
   double seconds = 120;
-  double scale = 1;
   int64_t sample_requests = 5000;
   std::string device = {};
   std::string server_flags = {};
@@ -244,13 +243,15 @@ absl::Status Soak::OnAll(Work work) {
 }
 
 absl::Status Soak::Sample() {
+  testing::Samples metrics;
   const auto sum = [&](const char* name, const std::vector<std::string>& labels = {}) {
-    return static_cast<int64_t>(server_->Sum(name, labels));
+    return static_cast<int64_t>(testing::SumOf(metrics, name, labels));
   };
   SoakSample sample = {.requests = requests_};
   for (const auto& caller : callers_) sample.input_bytes += caller->input_bytes();
   const absl::Time deadline = absl::Now() + kRestTimeout;
   do {
+    metrics = server_->Metrics();
     sample.staging_bytes = sum("warpcall_staging_bytes", {"state=\"used\""});
   } while (sample.staging_bytes > 0 && absl::Now() < deadline);
   sample.queue_depth = sum("warpcall_queue_depth");
@@ -275,13 +276,11 @@ absl::Status Soak::Run() {
   RETURN_IF_ERROR(Sample());
   const int64_t large = options_.sample_requests / kSmallPerLarge;
   const int64_t small = large * kSmallPerLarge;
-  const double requests_max =
-      options_.scale * static_cast<double>(kHourSmallRequests + kHourLargeRequests);
   const auto begin = SteadyClock::now();
   const auto seconds = [&] {
     return std::chrono::duration<double>(SteadyClock::now() - begin).count();
   };
-  while (seconds() < options_.seconds && static_cast<double>(requests_) < requests_max) {
+  while (seconds() < options_.seconds && requests_ < kHourSmallRequests + kHourLargeRequests) {
     RETURN_IF_ERROR(OnAll([&](Caller* one, int i) {
       // Fewer large requests than callers: each has them in its turn.
       const auto turn = (i + static_cast<int64_t>(samples_.size())) % kCallers;
@@ -335,11 +334,10 @@ absl::Status Soak::Judge() const {
   const std::string text = absl::StrFormat(
       "resident memory after the first third, %d points, each the least of %d samples: %+.3f MiB "
       "per million requests (standard error %.3f), that is %+.1f MiB (%.1f) over %d small and %d "
-      "large ones; flat is at most %g: %s. From the first point to the last %+.2f MiB, at most "
-      "%+.2f in one step\n",
+      "large ones; flat is at most %g: %s. From the first point to the last %+.2f MiB\n",
       mib.size(), kSamplesPerFloor, slope->value, slope->error, hour.value, hour.error,
       kHourSmallRequests, kHourLargeRequests, kHourGrowthMibMax, GrowthName(growth),
-      mib.back() - mib.front(), LargestStep(mib));
+      mib.back() - mib.front());
   std::fputs(text.c_str(), stdout);
   return growth == Growth::kGrows ? absl::InternalError("resident memory grows") : absl::OkStatus();
 }
@@ -351,8 +349,6 @@ int Main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("--seconds", options.seconds, "The longest that it sends requests")
       ->check(CLI::Range(1.0, 86400.0));
-  app.add_option("--scale", options.scale, "The most that it sends, in hours' worths")
-      ->check(CLI::Range(1e-6, 1000.0));
   app.add_option("--sample_requests", options.sample_requests,
                  "Small requests from one sample to the next, rounded down to thousands: "
                  "one large request belongs to each")

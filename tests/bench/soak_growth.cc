@@ -22,12 +22,6 @@ std::vector<double> BlockMinima(absl::Span<const double> values, size_t block) {
   return minima;
 }
 
-double LargestStep(absl::Span<const double> values) {
-  double largest = 0;
-  for (size_t i = 1; i < values.size(); ++i) largest = std::max(largest, values[i] - values[i - 1]);
-  return largest;
-}
-
 std::optional<Slope> FitSlope(absl::Span<const double> x, absl::Span<const double> y) {
   if (x.size() < 3) return std::nullopt;
   const double mean_x = Mean(x);

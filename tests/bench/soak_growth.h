@@ -21,9 +21,6 @@ struct Slope {
 // dropped.
 std::vector<double> BlockMinima(absl::Span<const double> values, size_t block);
 
-// The most by which a value exceeds the one before it; 0 when none does.
-double LargestStep(absl::Span<const double> values);
-
 // The slope of the line through the points by least squares; nothing for fewer than three points
 // and for points above each other. `x` and `y` have one length.
 std::optional<Slope> FitSlope(absl::Span<const double> x, absl::Span<const double> y);

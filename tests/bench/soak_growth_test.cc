@@ -16,12 +16,6 @@ TEST(BlockMinima, IgnoresWhatOneValueHasMoreAndDropsTheRest) {
   EXPECT_THAT(BlockMinima({5, 6}, 3), IsEmpty());
 }
 
-TEST(LargestStep, IsUpwards) {
-  EXPECT_EQ(LargestStep({1, 2, 66, 3, 4}), 64);
-  EXPECT_EQ(LargestStep({3, 2, 1}), 0);
-  EXPECT_EQ(LargestStep({}), 0);
-}
-
 TEST(FitSlope, OfPointsOnALineIsExact) {
   const std::optional<Slope> slope = FitSlope({0, 1, 2, 5}, {3, 5, 7, 13});
   ASSERT_TRUE(slope.has_value());

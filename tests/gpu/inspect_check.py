@@ -8,23 +8,22 @@ Prints what it measured; writes a plot and a trace into OUT; exit status 1 when 
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
 import numpy as np
+
+from differential import Server
 
 SOFTMAX_SHAPES = ["65536x256", "32768x1024", "16384x4096", "16384x16384", "4096x65536", "1024x131072",
                   "8x262144"]
 TABLE_SECONDS_MAX = 60
 # kernel_duration's mean against Benchmark's median.
 DURATION_MARGIN = 0.05
-FLAGS = ["--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--lame_duck_seconds=0",
-         "--max_message_mib=2047", "--staging_mib=4096"]
+FLAGS = ["--max_message_mib=2047", "--staging_mib=4096"]
 
 failures = []
 
@@ -33,26 +32,6 @@ def check(condition, text):
     print(("ok    " if condition else "FAILED ") + text, flush=True)
     if not condition:
         failures.append(text)
-
-
-class Server:
-    def __init__(self, pack):
-        self.process = subprocess.Popen([os.path.join(pack, "bin/warpcalld"), *FLAGS],
-                                        stdout=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        found = re.search(r"serving on (\S+), metrics on (\S+)", line)
-        if not found:
-            sys.exit(f"the server did not start: {line!r}")
-        self.address, self.metrics_address = found.groups()
-
-    def metrics(self):
-        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as reply:
-            text = reply.read().decode()
-        return {key: float(value) for key, value in re.findall(r"^([^#\s]\S*(?:\{.*?\})?) (\S+)$", text, re.M)}
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait()
 
 
 def value_of(metrics, name, **labels):
@@ -249,7 +228,7 @@ def main():
     pack = sys.argv[1]
     out = sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp()
     os.makedirs(out, exist_ok=True)
-    server = Server(pack)
+    server = Server(pack, *FLAGS)
     client = Client(pack, server.address)
     with tempfile.TemporaryDirectory() as folder:
         check_softmax_table(client, out)
