@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 
 from . import _channel
-from ._channel import Methods, Target, call_metadata, refusal
+from ._channel import Target, call_metadata, methods_of, refusal
 from ._futures import CallFuture, Cancellation
 from ._request import STREAM_BYTES, Request
 from ._result import Result
@@ -62,7 +62,7 @@ class Calls:
         self._budget = Budget(retry)
         self._metadata = target.metadata()
         self._channels = target.open(grpc)
-        self._methods = Methods(self._channels)
+        self._methods = methods_of(self._channels)
         self._kernels = KernelCache(self._list_kernels)
         self._closed = threading.Event()
         self._lock = threading.Lock()

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 from functools import partial
-from typing import Any, Union
+from typing import Any, TypeAlias, Union
 
 import grpc
 
@@ -105,26 +105,33 @@ class Target:
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
 
-class Methods:
-    """The methods of several channels, whose turn it is one after the other. Requests and answers
-    are bytes."""
+class _Turns:
+    """The methods of several channels, whose turn it is one after the other."""
 
-    def __init__(self, channels: list[Any]) -> None:
-        self._stubs = [
-            {
-                EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
-                **{
-                    name: channel.unary_unary(name)
-                    for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES, BENCHMARK, PROFILE)
-                },
-            }
-            for channel in channels
-        ]
+    def __init__(self, stubs: list[dict[str, Any]]) -> None:
+        self._stubs = stubs
         self._turn = itertools.count()
 
     def __getitem__(self, name: str) -> Any:
-        stubs = self._stubs
-        return stubs[next(self._turn) % len(stubs) if len(stubs) > 1 else 0][name]
+        return self._stubs[next(self._turn) % len(self._stubs)][name]
+
+
+Methods: TypeAlias = "dict[str, Any] | _Turns"
+
+
+def methods_of(channels: list[Any]) -> Methods:
+    """The service's methods. Requests and answers are bytes."""
+    stubs = [
+        {
+            EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
+            **{
+                name: channel.unary_unary(name)
+                for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES, BENCHMARK, PROFILE)
+            },
+        }
+        for channel in channels
+    ]
+    return stubs[0] if len(stubs) == 1 else _Turns(stubs)
 
 
 def call_metadata(own: Metadata) -> Metadata | None:

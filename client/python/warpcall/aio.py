@@ -19,7 +19,7 @@ import grpc.aio
 from . import _channel
 from ._arrays import Array
 from ._calls import CLOSED, Calls, check_timeout, small_bytes, time_left
-from ._channel import TLS, Methods, Target, call_metadata, refusal
+from ._channel import TLS, Methods, Target, call_metadata, methods_of, refusal
 from ._client import DEFAULT_ADDRESS, known_ceilings
 from ._execute import Call, encode_extras, encode_ready
 from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
@@ -233,7 +233,7 @@ class Client(AsyncKernelMethods):
             raise Cancelled(CLOSED)
         if self._open is None:
             self._channels = self._target.open(grpc.aio)
-            self._open = Methods(self._channels)
+            self._open = methods_of(self._channels)
         return self._open
 
     def _deadline(self, timeout: float | None) -> float | None:
