@@ -75,17 +75,6 @@ TEST_F(MetricsPortTest, BodiesTakeNoMemory) {
   }
   EXPECT_LT(server_.PeakResidentBytes() - before, kGrowthMax);
   EXPECT_EQ(server_.Get("/log_level").second, "info\n");
-}
-
-TEST_F(MetricsPortTest, HeadsTakeNoMemory) {
-  EXPECT_EQ(server_.Get("/metrics").first, 200);
-  const int64_t before = server_.PeakResidentBytes();
-  for (int i = 0; i < 200; ++i) {
-    RawHttp client(server_.metrics_address());
-    client.Send(absl::StrCat("GET /", std::string(kMib, 'x')));
-  }
-  ExpectPromptProbes();
-  EXPECT_LT(server_.PeakResidentBytes() - before, kGrowthMax);
   EXPECT_EQ(server_.Stop(), 0);
 }
 
