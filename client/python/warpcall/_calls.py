@@ -148,6 +148,9 @@ class Calls:
                 value = attempt()
             except grpc.RpcError as error:
                 refused = refusal(error)
+                # Where a call is its own error, it would keep itself, and the inputs, by a frame of
+                # its traceback until Python looks for cycles.
+                error.__traceback__ = None
             except ValueError as error:  # what gRPC says of channels that are closed
                 if isinstance(error, Error) or not self.closed:
                     raise
@@ -181,8 +184,7 @@ class Calls:
                 for data in call:
                     session.take(data)
             except grpc.RpcError:
-                if session.failure is not None:
-                    raise session.failure from None
+                session.check_failure()
                 raise
             finally:  # when something of ours went wrong, or Ctrl-C was pressed
                 session.drop()
@@ -225,6 +227,8 @@ class Calls:
         except BaseException:  # Ctrl-C may have come between the stripes
             future.cancel()
             raise
+        finally:
+            del future  # its error's traceback leads here
 
     def _begin_stripes(self, striped: StripedCall, future: CallFuture, terms: Terms) -> None:
         """Makes the first stripe's call; whoever ends last settles the future."""
@@ -309,9 +313,8 @@ class Calls:
                 return
             result = self._attempts(request, terms)
         except BaseException as error:
-            failure = error
             if future.claim():
-                future.set_exception(failure)
+                future.fail(error)
         else:
             if future.claim():
                 future.set_result(result)

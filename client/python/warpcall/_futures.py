@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ._result import Result
+from .errors import Error
 
 
 class Cancellation:
@@ -90,9 +91,14 @@ class CallFuture(Future[Result]):
         try:
             result = make()
         except BaseException as error:
-            self.set_exception(error)
+            self.fail(error)
         else:
             self.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Sets what was raised. An error of ours leaves its traceback: its frames hold the inputs
+        and this future, which would keep all of them until Python looks for cycles."""
+        self.set_exception(error.with_traceback(None) if isinstance(error, Error) else error)
 
     def end(self, error: BaseException) -> None:
         """Gives up what is under way, with `error` unless it has ended before."""

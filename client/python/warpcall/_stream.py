@@ -191,10 +191,18 @@ class StreamSession:
             done.take_request_id(self._header)
         self._result = self._request.finisher.made_of(done, arrays)
 
+    def check_failure(self) -> None:
+        """Raises what the caller's blocks raised, if they did."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            try:
+                raise failure from None
+            finally:
+                del failure  # its traceback leads here
+
     def result(self) -> Result:
         """Once the call has ended well. Raises Internal when the answer did not."""
-        if self.failure is not None:
-            raise self.failure
+        self.check_failure()
         if self._result is None:
             raise bad_response("it ended too soon")
         return self._result

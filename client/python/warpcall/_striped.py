@@ -103,8 +103,9 @@ class StripedCall:
 
     def result(self) -> Result:
         """REQUIRES: every `run` has returned. Raises what the first stripe to fail did."""
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         results = [result for result in self._results if result is not None]
         out = self._request.out
         if out is not None and out is not self._memory:

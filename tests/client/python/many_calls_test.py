@@ -1,5 +1,5 @@
 """Thousands of mixed calls of the Python client from 16 threads, and from asyncio: right by NumPy,
-in flat memory, and with no thread left after.
+in flat memory, and with no thread left after; and that a call that failed keeps no memory.
 
 WARPCALL_TEST_REQUESTS says how many of each there are, WARPCALL_TEST_SEED repeats their problems.
 """
@@ -12,6 +12,7 @@ import os
 import threading
 import tracemalloc
 import unittest
+import weakref
 
 from support import SEED, RealServer, eventually, main, np
 import warpcall
@@ -109,6 +110,59 @@ class ManyCallsTest(unittest.TestCase):
                 self.assertEqual([d.name for d in await client.devices()], ["cpu"])
 
         asyncio.run(mix())
+
+    def test_a_failed_call_keeps_nothing(self):
+        """Not even until Python looks for cycles: who tries again has no memory to spare."""
+        class Refusal:
+            """assertRaises would clear the frames that are to let go by themselves."""
+
+            def __enter__(self):
+                pass
+
+            def __exit__(self, kind, *_):
+                return kind in (warpcall.InvalidArgument, warpcall.NotFound, KeyError)
+
+        def by_run(client, x, **options):
+            with Refusal():
+                client.softmax(x, **options)
+
+        def by_future(client, x, **options):
+            with Refusal():
+                client.submit("softmax", x, **options).result(60)
+
+        def by_asyncio(client, x, **options):
+            async def call():
+                async with warpcall.aio.connect(self.server.address, timeout=60,
+                                                connections=connections) as gpu:
+                    with Refusal():
+                        await gpu.softmax(x, **options)
+            asyncio.run(call())
+
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for connections in (1, 2):  # with 2 in stripes, of 20 MiB and more in streams
+            with warpcall.connect(self.server.address, timeout=60, connections=connections) as client:
+                for size in (MIB, 4 * MIB, 20 * MIB, 40 * MIB):
+                    for call in (by_run, by_future, by_asyncio):
+                        for options in ({"axis": 5}, {"implementation": "nope"}):
+                            x = np.zeros((size // 4096, 1024), np.float32)
+                            alive = weakref.ref(x)
+                            call(client, x, **options)
+                            del x
+                            self.assertTrue(eventually(lambda: alive() is None),
+                                            (connections, size, call.__name__, options))
+
+        def broken(x):
+            yield x
+            raise KeyError("mine")
+
+        with warpcall.connect(self.server.address, timeout=60) as client:
+            x = np.zeros((4, 1024), np.float32)
+            alive = weakref.ref(x)
+            with Refusal():
+                client.softmax(warpcall.Blocks((8, 1024), "float32", broken(x)))
+            del x
+            self.assertTrue(eventually(lambda: alive() is None))
 
 
 if __name__ == "__main__":
