@@ -84,8 +84,11 @@ class ManyCallsTest(unittest.TestCase):
             calls(20)
             before = tracemalloc.get_traced_memory()[0]
             calls(200)
-            # One answer is 64 KiB, and what any object is, 200 of them make.
-            self.assertLess(tracemalloc.get_traced_memory()[0] - before, 20_000)
+            # One answer is 64 KiB, and what any object is, 200 of them make. The last calls that
+            # were cancelled may still be on their way.
+            self.assertTrue(eventually(
+                lambda: tracemalloc.get_traced_memory()[0] - before < 20_000),
+                tracemalloc.get_traced_memory()[0] - before)
 
     def test_many_tasks(self):
         async def mix():

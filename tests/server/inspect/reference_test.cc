@@ -17,7 +17,8 @@
 namespace warpcall::inspect {
 namespace {
 
-constexpr int64_t kPlentyNs = 60'000'000'000;
+// Days: however long the first slices are kept from a core, all are affordable.
+constexpr int64_t kPlentyNs = 1'000'000'000'000'000;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
