@@ -4,7 +4,7 @@
 #include <sys/types.h>
 
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +14,9 @@ namespace warpcall::testing {
 // True when `thread` of this process sleeps; false when it runs, or would if it got a core. One
 // that is about to take a mutex may rest for a moment.
 inline bool ThreadRests(pid_t thread) {
-  std::ifstream file(absl::StrCat("/proc/self/task/", thread, "/stat"));
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(absl::StrCat("/proc/self/task/", thread, "/stat")).rdbuf();
+  const std::string stat = text.str();
   const size_t name_end = stat.rfind(") ");  // "TID (NAME) STATE ..."
   return name_end != std::string::npos && stat[name_end + 2] == 'S';
 }

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,9 +16,11 @@
 
 namespace warpcall::testing {
 
+// Empty, or a part, when the process is gone by then: iterators over the stream would throw.
 inline std::string ReadProcFile(pid_t pid, const char* name) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/", name));
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(absl::StrCat("/proc/", pid, "/", name)).rdbuf();
+  return text.str();
 }
 
 // User and system time of all of the process's threads since it began; its own children's not.
