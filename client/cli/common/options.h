@@ -1,4 +1,4 @@
-// What the command line takes, over CLI11, which one file includes: each that does takes seven
+// What the command line takes, over CLI11, which one file includes: each that does takes four
 // seconds more to compile.
 #pragma once
 
@@ -76,8 +76,7 @@ class CommandLine {
 
   Arguments arguments() const { return Arguments(app_.get()); }
   // False when there is nothing to run: --help or --version was printed (*status 0), or what is
-  // wrong
-  // (*status 2).
+  // wrong (*status 2).
   bool Parse(int argc, char** argv, int* status);
 
  private:

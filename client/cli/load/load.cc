@@ -123,7 +123,7 @@ struct LoadCommand {
     return ParseMix(text, common);
   }
 
-  LoadOptions Arguments(const Globals& globals) const {
+  LoadOptions Options(const Globals& globals) const {
     LoadOptions options;
     options.server = globals.server;
     options.client.timeout = deadline.duration();
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<LoadEntryCalls>> Prepare(std::vector<LoadEntry> entri
 int Run(const Globals& globals, const LoadCommand& command) {
   auto entries = command.Entries();
   if (!entries.ok()) return UsageError(entries.status());
-  const LoadOptions options = command.Arguments(globals);
+  const LoadOptions options = command.Options(globals);
   if (options.workers * static_cast<int>(entries->size()) > kWorkersTimesEntriesMax)
     return UsageError(absl::InvalidArgumentError(
         absl::StrCat(options.workers, " workers (--concurrency) times ", entries->size(),

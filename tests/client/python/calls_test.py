@@ -15,7 +15,7 @@ import types
 import unittest
 from unittest import mock
 
-from support import ROOT, FakeServer, Messages, eventually, grpc, main, np
+from support import ROOT, FakeServer, Messages, eventually, grpc, in_thread, main, np
 import warpcall
 from warpcall._stream import StreamSession
 from warpcall import _retry
@@ -203,16 +203,7 @@ class EndsTest(unittest.TestCase):
         of_server = set(threading.enumerate()) - before
         client = warpcall.connect(server.address)
         futures = [client.submit("identity", X) for _ in range(3)]
-        outcome = concurrent.futures.Future()
-
-        def blocked():
-            try:
-                client.identity(X)
-            except warpcall.Error as error:
-                outcome.set_result(error)
-
-        thread = threading.Thread(target=blocked)
-        thread.start()
+        thread, outcome = in_thread(lambda: client.identity(X))
         for _ in range(4):
             entered.acquire()
         client.close()

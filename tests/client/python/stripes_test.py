@@ -13,14 +13,14 @@ import threading
 import time
 import unittest
 
-from support import ROOT, SEED, FakeServer, Messages, RealServer, answer, grpc, main, np
+from support import ROOT, SEED, FakeServer, Messages, RealServer, answer, grpc, in_thread, main, np
 import warpcall
 from warpcall import _stripes
 from warpcall._arrays import to_operand
 from warpcall._execute import Call
 from warpcall._messages import AttributeInfo, KernelInfo
 from warpcall._request import Options, Request
-from ways import QUICK
+from ways import QUICK, AioClient
 
 MIB = 1 << 20
 THEIRS = Messages()
@@ -202,24 +202,7 @@ def by_future(client):
     return client.submit("gelu", X).result(60)
 
 
-class Aio:
-    def __init__(self, address, **options):
-        self.address, self.options = address, options
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def gelu(self, x):
-        async def call():
-            async with warpcall.aio.connect(self.address, **self.options) as client:
-                return await client.gelu(x)
-        return asyncio.run(call())
-
-
-WAYS = [(warpcall.connect, by_run), (warpcall.connect, by_future), (Aio, by_run)]
+WAYS = [(warpcall.connect, by_run), (warpcall.connect, by_future), (AioClient, by_run)]
 
 
 class EndsTest(unittest.TestCase):
@@ -331,16 +314,7 @@ class EndsTest(unittest.TestCase):
             before = set(threading.enumerate())
             client = warpcall.connect(server.address, connections=4)
             submitted = client.submit("gelu", X)
-            outcome = concurrent.futures.Future()
-
-            def blocked():
-                try:
-                    client.gelu(X)
-                except warpcall.Error as error:
-                    outcome.set_result(error)
-
-            thread = threading.Thread(target=blocked)
-            thread.start()
+            thread, outcome = in_thread(lambda: client.gelu(X))
             for _ in range(8):
                 self.assertTrue(self.entered.acquire(timeout=30))
             client.close()

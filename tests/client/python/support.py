@@ -10,6 +10,7 @@ import concurrent.futures
 import os
 import random
 import sys
+import threading
 import time
 import unittest
 
@@ -26,7 +27,7 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     import differential
-    import warpcall  # noqa: F401
+    import warpcall
 except ImportError as missing:
     print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
     sys.exit(SKIPPED)
@@ -64,6 +65,21 @@ def eventually(what):
         if time.monotonic() > end:
             return False
     return True
+
+
+def in_thread(call):
+    """A thread that makes `call`, and a future of the client's error that ends it."""
+    outcome = concurrent.futures.Future()
+
+    def run():
+        try:
+            call()
+        except warpcall.Error as error:
+            outcome.set_result(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
 
 
 class RealServer(differential.Server):

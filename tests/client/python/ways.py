@@ -52,11 +52,11 @@ class AioClient:
     def __exit__(self, *_):
         pass
 
-    def identity(self, x):
-        async def call():
+    def __getattr__(self, kernel):
+        async def call(x):
             async with warpcall.aio.connect(*self.arguments, **self.options) as client:
-                return await client.identity(x)
-        return asyncio.run(call())
+                return await getattr(client, kernel)(x)
+        return lambda x: asyncio.run(call(x))
 
 
 WAYS = [(warpcall.connect, by_run), (warpcall.connect, by_future), (warpcall.connect, by_map),
