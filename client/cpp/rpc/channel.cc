@@ -10,8 +10,11 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
+#include <thread>
 
+#include "absl/base/call_once.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "client/cpp/rpc/message.h"
 #include "client/cpp/rpc/stream_loop.h"
 
@@ -52,6 +55,30 @@ grpc::ChannelArguments MakeArguments(absl::Duration stall_timeout) {
   return arguments;
 }
 
+// The first thread of a process that waits for an absl::Mutex behind another reads the CPU's clock
+// rate, from a file that many machines lack, which leaves ENOENT in errno. gRPC 1.51 takes locks
+// between connect() and its look at errno: where the two meet, a connection under way counts as
+// refused ("No such file or directory"), and every call on its channel with it. So two threads wait
+// here first.
+void WaitBehindAnotherThread() {
+  absl::Mutex mutex;
+  bool waits = false;
+  bool may_end = false;
+  std::thread other([&] {
+    absl::MutexLock lock(&mutex);
+    waits = true;
+    mutex.Await(absl::Condition(&may_end));
+  });
+  {
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(&waits));
+    const bool never = false;
+    mutex.AwaitWithTimeout(absl::Condition(&never), absl::Nanoseconds(1));
+    may_end = true;
+  }
+  other.join();
+}
+
 }  // namespace
 
 struct Channel::Impl {
@@ -63,7 +90,10 @@ struct Channel::Impl {
 };
 
 Channel::Channel(const std::string& address, absl::Duration stall_timeout)
-    : impl_(std::make_unique<Impl>(address, stall_timeout)) {}
+    : impl_(std::make_unique<Impl>(address, stall_timeout)) {
+  static absl::once_flag waited;
+  absl::call_once(waited, WaitBehindAnotherThread);
+}
 
 Channel::~Channel() = default;
 
