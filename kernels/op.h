@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -210,6 +211,9 @@ struct LaunchShape {
 enum class Family : uint8_t { kReference, kCpu, kManual, kCuda, kTriton, kCompiled, kLibrary };
 const char* FamilyName(Family family);
 
+class Plan;  // kernels/plan.h
+struct PlanContext;
+
 struct Implementation {  // one row of an op's menu; order in the list is preference
   const char* name;      // the technique, e.g. "warp_per_row"
   Family family;
@@ -219,11 +223,11 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   // OK, or why not, for the caller to read.
   absl::Status (*supports)(const Problem&, const DeviceProperties&);
   // Null: none.
-  size_t (*workspace_bytes)(const Problem&, const DeviceProperties&);
+  size_t (*workspace_bytes)(const Problem&, const DeviceProperties&) = nullptr;
   // Enqueues on context.stream; never synchronises a device, allocates on it, or keeps state.
-  absl::Status (*launch)(const Problem&, const Operands&, const LaunchContext&);
+  absl::Status (*launch)(const Problem&, const Operands&, const LaunchContext&) = nullptr;
   // Null on the CPU, where there is no grid.
-  absl::StatusOr<LaunchShape> (*shape)(const Problem&, const DeviceProperties&);
+  absl::StatusOr<LaunchShape> (*shape)(const Problem&, const DeviceProperties&) = nullptr;
   // Called before every launch with the same arguments, outside the time that counts as the
   // kernel's: may wait for the device, write the outputs and keep what it learned in
   // context->libraries; leaves in context->plan what the launch needs of it. Null: nothing to
@@ -237,6 +241,16 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   bool may_be_replayed = false;
   // Null: every problem of a data type goes the same way.
   const Variants* variants = nullptr;
+  // The ways that a plan's launch can go: one for each kernel that is compiled for the row, and for
+  // each path that a problem or the row's own choice decides; made from the table that the kernels
+  // are instantiated from. A variant's number is its place in this list. Names are distinct. Null:
+  // every problem of a data type goes the same way.
+  std::vector<std::string> (*variant_names)(DataType type) = nullptr;
+  // Making a plan takes long: candidates are tried, or code is compiled.
+  bool slow_to_plan = false;
+  // Called for problems that it supports: see MakePlan in kernels/plan.h.
+  std::function<absl::StatusOr<std::shared_ptr<const Plan>>(const Problem&, const PlanContext&)>
+      plan = nullptr;
 };
 
 // A `supports` for rows that take every valid problem.

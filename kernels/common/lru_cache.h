@@ -43,6 +43,11 @@ class LruCache {
     return gone;
   }
 
+  void Clear() {
+    index_.clear();
+    entries_.clear();
+  }
+
   size_t size() const { return entries_.size(); }
 
  private:

@@ -15,6 +15,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/op.h"
+#include "kernels/plan.h"
 
 namespace warpcall::cuda {
 
@@ -32,21 +33,13 @@ inline cudaStream_t StreamOf(const LaunchContext& context) {
 }
 
 // Blocks of more dynamic shared memory than 48 KiB have to be allowed, per function and device.
-template <typename... Parameters>
-absl::Status AllowSharedMemory(void (*kernel)(Parameters...), size_t bytes) {
-  constexpr size_t kAllowedUnasked = 48 << 10;
-  if (bytes <= kAllowedUnasked) return absl::OkStatus();
-  return ToStatus(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-      "allowing shared memory");
-}
+absl::Status AllowSharedMemory(const void* kernel, size_t bytes);
 
 // Enqueues one kernel. REQUIRES: a grid of at least one block within the limits above.
 template <typename... Parameters, typename... Arguments>
 absl::Status Launch(void (*kernel)(Parameters...), const Grid& grid, const LaunchContext& context,
                     Arguments&&... arguments) {
-  RETURN_IF_ERROR(AllowSharedMemory(kernel, grid.shared_bytes));
+  RETURN_IF_ERROR(AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
@@ -56,28 +49,51 @@ absl::Status Launch(void (*kernel)(Parameters...), const Grid& grid, const Launc
                   "launching a kernel");
 }
 
-// The shape of one kernel's launch on the current device, by the occupancy API. Waves are blocks
-// over the blocks that the device holds at once. `gpu_kernels` counts all launches of the row.
+// What tells a plan's shape: a kernel that it launches, of several the one that counts.
+struct LaunchedKernel {
+  const void* kernel;
+  Grid grid;
+  int gpu_kernels;  // all that the plan launches
+
+  template <typename... Parameters>
+  LaunchedKernel(void (*kernel_in)(Parameters...), const Grid& grid_in, int gpu_kernels_in = 1)
+      : kernel(reinterpret_cast<const void*>(kernel_in)),
+        grid(grid_in),
+        gpu_kernels(gpu_kernels_in) {}
+};
+
+// On the current device, by the occupancy API. Waves are blocks over the blocks that the device
+// holds at once.
+absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched, const DeviceProperties& device);
+
+// A plan that calls `enqueue(operands, context)`, which is thread-safe and keeps what it needs.
+template <typename Function>
+PlanPtr NewKernelPlan(const Plan::Traits& traits, const LaunchedKernel& launched,
+                      const PlanContext& context, Function enqueue) {
+  class KernelPlan final : public Plan {
+   public:
+    KernelPlan(const Traits& traits, const LaunchedKernel& launched, const DeviceProperties* device,
+               Function enqueue)
+        : Plan(traits), launched_(launched), device_(device), enqueue_(std::move(enqueue)) {}
+    absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+      return enqueue_(operands, context);
+    }
+
+   private:
+    absl::StatusOr<LaunchShape> AskShape() const override { return ShapeOf(launched_, *device_); }
+
+    const LaunchedKernel launched_;
+    const DeviceProperties* const device_;
+    const Function enqueue_;
+  };
+  return std::make_shared<const KernelPlan>(traits, launched, context.device, std::move(enqueue));
+}
+
+// For rows that are not plans yet.
 template <typename... Parameters>
 absl::StatusOr<LaunchShape> ShapeOf(void (*kernel)(Parameters...), const Grid& grid,
                                     const DeviceProperties& device, int gpu_kernels = 1) {
-  RETURN_IF_ERROR(AllowSharedMemory(kernel, grid.shared_bytes));
-  const int threads = static_cast<int>(grid.threads.x * grid.threads.y * grid.threads.z);
-  int blocks_per_multiprocessor = 0;
-  RETURN_IF_ERROR(ToStatus(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                               &blocks_per_multiprocessor, reinterpret_cast<const void*>(kernel),
-                               threads, grid.shared_bytes),
-                           "asking for the occupancy"));
-  const double blocks = 1.0 * grid.blocks.x * grid.blocks.y * grid.blocks.z;
-  LaunchShape shape = {.grid = {grid.blocks.x, grid.blocks.y, grid.blocks.z},
-                       .block = {grid.threads.x, grid.threads.y, grid.threads.z}};
-  constexpr int kWarpThreads = 32;
-  const int rounded = (threads + kWarpThreads - 1) / kWarpThreads * kWarpThreads;
-  shape.theoretical_occupancy =
-      1.0 * blocks_per_multiprocessor * rounded / std::max(1, device.threads_per_multiprocessor);
-  shape.waves = blocks / std::max(1.0, 1.0 * blocks_per_multiprocessor * device.multiprocessors);
-  shape.gpu_kernels = gpu_kernels;
-  return shape;
+  return ShapeOf(LaunchedKernel(kernel, grid, gpu_kernels), device);
 }
 
 }  // namespace warpcall::cuda

@@ -4,6 +4,7 @@
 
 #include "kernels/check/cases.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall {
 namespace {
@@ -41,9 +42,7 @@ Implementation Row(const char* name, Family family, decltype(Implementation::lau
           .summary = "for tests only",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = launch,
-          .shape = nullptr};
+          .plan = PlanBy(launch)};
 }
 
 OpCases Cases() {

@@ -29,9 +29,7 @@ std::vector<Implementation> FaultCudaRows() {
            .summary = "for tests only",
            .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
            .supports = SupportsAll,
-           .workspace_bytes = FaultWorkspaceBytes,
-           .launch = LaunchFault,
-           .shape = nullptr}};
+           .plan = PlanBy(LaunchFault, FaultWorkspaceBytes)}};
 }
 
 }  // namespace warpcall

@@ -8,6 +8,8 @@
 #include <thread>
 #include <variant>
 
+#include "kernels/plan.h"
+
 namespace warpcall {
 namespace {
 
@@ -61,9 +63,7 @@ std::vector<Implementation> HeldCpuRows() {
            .summary = "for tests only",
            .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
            .supports = SupportsAll,
-           .workspace_bytes = nullptr,
-           .launch = CopyWhenGateOpens,
-           .shape = nullptr}};
+           .plan = PlanBy(CopyWhenGateOpens)}};
 }
 
 }  // namespace warpcall

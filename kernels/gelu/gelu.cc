@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/plan.h"
 #include "kernels/variants.h"
 
 namespace warpcall {
@@ -27,20 +28,6 @@ Work WorkOf(const Problem& problem) {
 }
 
 constexpr const char* kForms[] = {"none", "tanh"};
-
-std::vector<std::string> FormNames(DataType) { return {std::begin(kForms), std::end(kForms)}; }
-
-int ChosenForm(const Problem& problem, const DeviceProperties&) {
-  return gelu::UsesTanh(problem) ? 1 : 0;
-}
-
-absl::Status TakesForm(const Problem& problem, const DeviceProperties& device, int variant) {
-  RETURN_IF_ERROR(CheckVariantNumber(variant, std::size(kForms)));
-  const int form = ChosenForm(problem, device);
-  if (variant == form) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("variant \"", kForms[variant], "\" cannot take approximate=", kForms[form]));
-}
 
 }  // namespace
 
@@ -63,8 +50,18 @@ const Op& GeluOp() {
   return *op;
 }
 
-const Variants gelu::kFormVariants = {
-    .names = FormNames, .chosen = ChosenForm, .takes = TakesForm, .workspace_bytes = nullptr};
+std::vector<std::string> gelu::FormNames(DataType) {
+  return {std::begin(kForms), std::end(kForms)};
+}
+
+absl::StatusOr<int> gelu::FormToPlan(const Problem& problem, const PlanContext& context) {
+  const int form = UsesTanh(problem) ? 1 : 0;
+  const int wanted = context.variant;
+  if (wanted == kRowsChoice || wanted == form) return form;
+  RETURN_IF_ERROR(CheckVariantNumber(wanted, std::size(kForms)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("variant \"", kForms[wanted], "\" cannot take approximate=", kForms[form]));
+}
 
 bool gelu::UsesTanh(const Problem& problem) {
   return std::get<std::string>(problem.attributes[kApproximate]) == "tanh";

@@ -6,6 +6,7 @@
 // NaN); NaN stays.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernels/op.h"
@@ -33,9 +34,6 @@ extern const Definition kDefinition;
 // What the rows are checked on.
 OpCases Cases();
 
-// The variants of rows with code for each form, which the attribute decides: "none" and "tanh".
-extern const Variants kFormVariants;
-
 // The rows, one per file.
 Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();
@@ -44,6 +42,11 @@ Implementation CudnnPointwiseRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();
+
+// The variants of rows that have a kernel for each of the two formulas.
+std::vector<std::string> FormNames(DataType type);
+// The one that the problem asks for; INVALID_ARGUMENT when the context asks for the other.
+absl::StatusOr<int> FormToPlan(const Problem& problem, const PlanContext& context);
 
 }  // namespace gelu
 }  // namespace warpcall

@@ -10,6 +10,7 @@
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/plan.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -83,9 +84,7 @@ Implementation ChainOfLoopsRow() {
           .summary = "one elementary operation per pass over memory",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch, WorkspaceBytes)};
 }
 
 }  // namespace warpcall::gelu

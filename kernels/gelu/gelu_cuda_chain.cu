@@ -12,7 +12,6 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
-#include "kernels/variants.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -128,42 +127,43 @@ constexpr int kKernelsOfTanh = 10;
 constexpr int kKernelsOfErf = 6;
 
 // Elements of one array: whole vectors, so that the second one starts aligned.
-int64_t ArrayElements(const Problem& problem) {
-  return SaturatingMultiply(CeilDivide(problem.inputs[0].elements(), kWidth), kWidth);
+int64_t ArrayElements(int64_t count) {
+  return SaturatingMultiply(CeilDivide(count, kWidth), kWidth);
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  const TensorSpec& spec = problem.inputs[0];
-  if (spec.elements() == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
-  const Chain chain{context, spec.elements()};
-  float* const h = static_cast<float*>(context.workspace);
-  float* const t = h + ArrayElements(problem);
-  return DispatchDataType(spec.data_type, [&]<typename T>(T) -> absl::Status {
-    RETURN_IF_ERROR(chain.Enqueue(h, Copy(), static_cast<const T*>(operands.inputs[0])));
-    RETURN_IF_ERROR(UsesTanh(problem) ? EnqueueTanh(chain, h, t) : EnqueueErf(chain, h, t));
-    RETURN_IF_ERROR(chain.Enqueue(t, AddOne(), t));
-    RETURN_IF_ERROR(chain.Enqueue(h, Scale{0.5f}, h));
-    return chain.Enqueue(static_cast<T*>(operands.outputs[0]), MultiplyToLimit(), h, t);
+template <typename T>
+absl::Status Enqueue(const Chain& chain, bool tanh, const Operands& operands) {
+  float* const h = static_cast<float*>(chain.context.workspace);
+  float* const t = h + ArrayElements(chain.count);
+  RETURN_IF_ERROR(chain.Enqueue(h, Copy(), static_cast<const T*>(operands.inputs[0])));
+  RETURN_IF_ERROR(tanh ? EnqueueTanh(chain, h, t) : EnqueueErf(chain, h, t));
+  RETURN_IF_ERROR(chain.Enqueue(t, AddOne(), t));
+  RETURN_IF_ERROR(chain.Enqueue(h, Scale{0.5f}, h));
+  return chain.Enqueue(static_cast<T*>(operands.outputs[0]), MultiplyToLimit(), h, t);
+}
+
+// The kernel that moves most: sums and products of two arrays move alike in float32; the sum moves
+// more when the last product writes 16 bits.
+template <typename T>
+cuda::LaunchedKernel LargestKernel(bool tanh, int64_t count) {
+  if (tanh) return {Pass<Add, float, float, float>, GridOf(count), kKernelsOfTanh};
+  return {Pass<MultiplyToLimit, T, float, float>, GridOf(count), kKernelsOfErf};
+}
+
+absl::StatusOr<PlanPtr> MakeChainPlan(const Problem& problem, const PlanContext& context) {
+  ASSIGN_OR_RETURN(const int form, FormToPlan(problem, context));
+  const int64_t count = problem.inputs[0].elements();
+  if (count == 0) return PlanNothing();
+  const bool tanh = UsesTanh(problem);
+  const Plan::Traits traits = {
+      .workspace_bytes = SaturatingBytes(ArrayElements(count), 2 * sizeof(float)), .variant = form};
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    return cuda::NewKernelPlan(
+        traits, LargestKernel<T>(tanh, count), context,
+        [tanh, count](const Operands& operands, const LaunchContext& launch) {
+          return Enqueue<T>({launch, count}, tanh, operands);
+        });
   });
-}
-
-// The shape of the kernel that moves most: sums and products of two arrays move alike in float32;
-// the sum moves more when the last product writes 16 bits.
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  const TensorSpec& spec = problem.inputs[0];
-  if (spec.elements() == 0) return LaunchShape();
-  const cuda::Grid grid = GridOf(spec.elements());
-  if (UsesTanh(problem))
-    return cuda::ShapeOf(Pass<Add, float, float, float>, grid, device, kKernelsOfTanh);
-  return DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    return cuda::ShapeOf(Pass<MultiplyToLimit, T, float, float>, grid, device, kKernelsOfErf);
-  });
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
-  return SaturatingBytes(ArrayElements(problem), 2 * sizeof(float));
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
@@ -179,10 +179,8 @@ Implementation ChainOfKernelsRow() {
           .summary = "one elementary operation per kernel",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = Shape,
-          .variants = &kFormVariants};
+          .variant_names = FormNames,
+          .plan = MakeChainPlan};
 }
 
 }  // namespace warpcall::gelu

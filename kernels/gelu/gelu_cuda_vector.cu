@@ -6,7 +6,6 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
-#include "kernels/variants.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -118,22 +117,19 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   });
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  const TensorSpec& spec = problem.inputs[0];
-  if (spec.elements() == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
-  return DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    return cuda::Launch(KernelFor<T>(problem), GridFor<T>(problem), context,
-                        static_cast<const T*>(operands.inputs[0]),
-                        static_cast<T*>(operands.outputs[0]), spec.elements());
-  });
-}
-
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return LaunchShape();
+absl::StatusOr<PlanPtr> MakeVectorPlan(const Problem& problem, const PlanContext& context) {
+  ASSIGN_OR_RETURN(const int form, FormToPlan(problem, context));
+  const int64_t elements = problem.inputs[0].elements();
+  if (elements == 0) return PlanNothing();
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return cuda::ShapeOf(KernelFor<T>(problem), GridFor<T>(problem), device);
+    auto* const kernel = KernelFor<T>(problem);
+    const cuda::Grid grid = GridFor<T>(problem);
+    return cuda::NewKernelPlan(
+        {.variant = form, .may_be_replayed = true}, {kernel, grid}, context,
+        [kernel, grid, elements](const Operands& operands, const LaunchContext& launch) {
+          return cuda::Launch(kernel, grid, launch, static_cast<const T*>(operands.inputs[0]),
+                              static_cast<T*>(operands.outputs[0]), elements);
+        });
   });
 }
 
@@ -146,12 +142,9 @@ Implementation VectorizedRow() {
           .summary = "one pass in vectors of 16 bytes, the formula in registers",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape,
           .suits_host_memory = true,
-          .may_be_replayed = true,
-          .variants = &kFormVariants};
+          .variant_names = FormNames,
+          .plan = MakeVectorPlan};
 }
 
 }  // namespace warpcall::gelu

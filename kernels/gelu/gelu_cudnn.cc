@@ -17,8 +17,8 @@
 namespace warpcall::gelu {
 namespace {
 
-using Plan = CudnnPointwisePlan;
-using Plans = std::vector<std::shared_ptr<const Plan>>;
+using Pointwise = CudnnPointwisePlan;
+using Candidates = std::vector<std::shared_ptr<const Pointwise>>;
 
 // A pointwise node needs none; plans that want more than this are left aside.
 constexpr size_t kWorkspaceBytes = size_t{1} << 20;
@@ -39,27 +39,22 @@ std::vector<std::array<int64_t, 3>> ViewsOf(int64_t elements) {
   return views;
 }
 
-cuda::PlanKey KeyOf(const Problem& problem) {
-  const TensorSpec& x = problem.inputs[0];
-  return {.row = "cudnn_pointwise", .numbers = {static_cast<int64_t>(x.data_type), x.elements()}};
+Pointwise::Memory MemoryOf(const Operands& operands, void* workspace) {
+  return {.x = operands.inputs[0], .y = operands.outputs[0], .workspace = workspace};
 }
 
-Plan::Memory MemoryOf(const Operands& operands, const LaunchContext& context) {
-  return {.x = operands.inputs[0], .y = operands.outputs[0], .workspace = context.workspace};
-}
-
-absl::StatusOr<Plans> MakePlans(const Problem& problem, cudnnHandle_t handle) {
+absl::StatusOr<Candidates> MakeCandidates(const Problem& problem, cudnnHandle_t handle) {
   const TensorSpec& x = problem.inputs[0];
   const CudnnPlanLimits limits{.plans_max = kPlansPerView,
                                .workspace_bytes_max = static_cast<int64_t>(kWorkspaceBytes)};
-  Plans plans;
+  Candidates plans;
   absl::Status failure;
   for (const std::array<int64_t, 3>& dims : ViewsOf(x.elements())) {
     absl::StatusOr<CudnnPointwiseGraph> graph =
         MakeCudnnGraph({.data_type = x.data_type, .dims = dims}, handle);
     failure.Update(graph.status());
     if (!graph.ok()) continue;
-    absl::StatusOr<Plans> made = MakeCudnnPlans(
+    absl::StatusOr<Candidates> made = MakeCudnnPlans(
         std::make_shared<const CudnnPointwiseGraph>(*std::move(graph)), handle, limits);
     failure.Update(made.status());
     if (made.ok()) plans.insert(plans.end(), made->begin(), made->end());
@@ -79,41 +74,45 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
       absl::StrCat("a tensor may have ", kElementsMax, " elements at most, got ", elements));
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
-  return problem.inputs[0].elements() == 0 ? 0 : kWorkspaceBytes;
-}
+class CudnnPlan final : public Plan {
+ public:
+  CudnnPlan(std::shared_ptr<const Pointwise> pointwise, cuda::Libraries* libraries)
+      : Plan({.workspace_bytes = kWorkspaceBytes}),
+        pointwise_(std::move(pointwise)),
+        libraries_(libraries) {}
 
-absl::Status Prepare(const Problem& problem, const Operands& operands, LaunchContext* context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  const cudaStream_t stream = cuda::StreamOf(*context);
-  ASSIGN_OR_RETURN(const cuda::CudnnLease lease, context->libraries->cudnn().Acquire(stream));
-  // Waits for all that it tries, so that none of the plans it leaves aside is still at work.
-  const auto make = [&]() -> cuda::PlanCache::Made<Plan> {
-    ASSIGN_OR_RETURN(const Plans plans, MakePlans(problem, lease.get()));
-    ASSIGN_OR_RETURN(const int fastest,
-                     cuda::FindFastest(static_cast<int>(plans.size()), stream, [&](int i) {
-                       return plans[i]->Execute(lease.get(), MemoryOf(operands, *context));
-                     }));
-    return plans[fastest];
-  };
-  return cuda::KeepForLaunch(
-      context->libraries->compiled_plans().GetOrMake<Plan>(KeyOf(problem), make), context);
-}
+  absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+    ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
+                     libraries_->cudnn().Acquire(cuda::StreamOf(context)));
+    return pointwise_->Execute(lease.get(), MemoryOf(operands, context.workspace));
+  }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Plan* const plan, cuda::PreparedPlan<Plan>(context, "cudnn_pointwise"));
-  ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
-                   context.libraries->cudnn().Acquire(cuda::StreamOf(context)));
-  return plan->Execute(lease.get(), MemoryOf(operands, context));
-}
+ private:
+  // cuDNN tells neither grid nor block; pointwise nodes are fused into one kernel.
+  absl::StatusOr<LaunchShape> AskShape() const override { return LaunchShape{.gpu_kernels = 1}; }
 
-// cuDNN tells neither grid nor block; pointwise nodes are fused into one kernel.
-absl::StatusOr<LaunchShape> ShapeOfPlan(const Problem& problem, const DeviceProperties&) {
-  LaunchShape shape;
-  shape.gpu_kernels = problem.inputs[0].elements() == 0 ? 0 : 1;
-  return shape;
+  const std::shared_ptr<const Pointwise> pointwise_;
+  cuda::Libraries* const libraries_;
+};
+
+// The fastest, where they may be tried. Waits for all that it tries, so that none of the candidates
+// that it leaves aside is still at work.
+absl::StatusOr<PlanPtr> MakeCudnnPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[0].elements() == 0) return PlanNothing();
+  const Tryout* const tryout = context.tryout;
+  const auto stream = static_cast<cudaStream_t>(tryout == nullptr ? nullptr : tryout->stream);
+  ASSIGN_OR_RETURN(const cuda::CudnnLease lease, context.libraries->cudnn().Acquire(stream));
+  ASSIGN_OR_RETURN(const Candidates candidates, MakeCandidates(problem, lease.get()));
+  int fastest = 0;
+  if (tryout != nullptr) {
+    ASSIGN_OR_RETURN(void* const workspace, tryout->workspace(kWorkspaceBytes));
+    const auto enqueue = [&](int i) {
+      return candidates[i]->Execute(lease.get(), MemoryOf(*tryout->operands, workspace));
+    };
+    ASSIGN_OR_RETURN(fastest,
+                     cuda::FindFastest(static_cast<int>(candidates.size()), stream, enqueue));
+  }
+  return std::make_shared<const CudnnPlan>(candidates[fastest], context.libraries);
 }
 
 }  // namespace
@@ -125,10 +124,8 @@ Implementation CudnnPointwiseRow() {
           .summary = "cuDNN's pointwise engines, the fastest of the plans it proposes",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = ShapeOfPlan,
-          .prepare = Prepare};
+          .slow_to_plan = true,
+          .plan = MakeCudnnPlan};
 }
 
 }  // namespace warpcall::gelu

@@ -8,6 +8,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/plan.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -67,9 +68,7 @@ Implementation OnednnEltwiseRow() {
           .summary = "oneDNN's eltwise primitive",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::gelu

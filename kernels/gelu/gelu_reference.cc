@@ -7,6 +7,7 @@
 #include "kernels/common/element_slices.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/plan.h"
 
 namespace warpcall::gelu {
 namespace {
@@ -56,9 +57,7 @@ Implementation Float64Row() {
           .summary = "the definition in float64",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::gelu

@@ -22,7 +22,7 @@
 #include "kernels/cpu/simd_math-inl.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
-#include "kernels/variants.h"
+#include "kernels/plan.h"
 
 #ifndef WARPCALL_GELU_SIMD_ONCE
 #define WARPCALL_GELU_SIMD_ONCE
@@ -121,22 +121,23 @@ HWY_EXPORT(ApplyPiece);
 // vector.
 constexpr int64_t kGrain = 32 * 1024;
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
+absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
+  ASSIGN_OR_RETURN(const int form, FormToPlan(problem, context));
   const TensorSpec& spec = problem.inputs[0];
-  const size_t element_bytes = ElementBytes(spec.data_type);
-  const bool tanh = UsesTanh(problem);
-  RETURN_IF_ERROR(VariantToLaunch(kFormVariants, problem, context).status());
-  cpu::WorkersOf(context).ParallelFor(spec.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    const size_t offset = static_cast<size_t>(begin) * element_bytes;
-    HWY_DYNAMIC_DISPATCH(ApplyPiece)
-    ({.x = static_cast<const char*>(operands.inputs[0]) + offset,
-      .y = static_cast<char*>(operands.outputs[0]) + offset,
-      .count = end - begin,
-      .data_type = spec.data_type,
-      .tanh = tanh});
+  return NewPlan({.variant = form}, [elements = spec.elements(), type = spec.data_type,
+                                     tanh = UsesTanh(problem)](const Operands& operands,
+                                                               const LaunchContext& launch) {
+    cpu::WorkersOf(launch).ParallelFor(elements, kGrain, [&](int64_t begin, int64_t end) {
+      const size_t offset = static_cast<size_t>(begin) * ElementBytes(type);
+      HWY_DYNAMIC_DISPATCH(ApplyPiece)
+      ({.x = static_cast<const char*>(operands.inputs[0]) + offset,
+        .y = static_cast<char*>(operands.outputs[0]) + offset,
+        .count = end - begin,
+        .data_type = type,
+        .tanh = tanh});
+    });
+    return absl::OkStatus();
   });
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -148,10 +149,8 @@ Implementation SimdFusedRow() {
           .summary = "one pass, vectorised for the CPU at hand, all threads",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr,
-          .variants = &kFormVariants};
+          .variant_names = FormNames,
+          .plan = MakeSimdPlan};
 }
 
 }  // namespace warpcall::gelu

@@ -24,22 +24,18 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return cuda::CheckLinearGrid(problem.inputs[0].elements(), kThreads, "element_per_thread");
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  const TensorSpec& spec = problem.inputs[0];
-  if (spec.elements() == 0) return absl::OkStatus();
-  return DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    return cuda::Launch(CopyElement<T>, GridOf(problem), context,
-                        static_cast<const T*>(operands.inputs[0]),
-                        static_cast<T*>(operands.outputs[0]), spec.elements());
-  });
-}
-
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  const TensorSpec& spec = problem.inputs[0];
-  if (spec.elements() == 0) return LaunchShape();
-  return DispatchDataType(spec.data_type, [&]<typename T>(T) {
-    return cuda::ShapeOf(CopyElement<T>, GridOf(problem), device);
+absl::StatusOr<PlanPtr> MakeCopyPlan(const Problem& problem, const PlanContext& context) {
+  const int64_t elements = problem.inputs[0].elements();
+  if (elements == 0) return PlanNothing();
+  const cuda::Grid grid = GridOf(problem);
+  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
+    return cuda::NewKernelPlan(
+        {.may_be_replayed = true}, {CopyElement<T>, grid}, context,
+        [grid, elements](const Operands& operands, const LaunchContext& launch) {
+          return cuda::Launch(CopyElement<T>, grid, launch,
+                              static_cast<const T*>(operands.inputs[0]),
+                              static_cast<T*>(operands.outputs[0]), elements);
+        });
   });
 }
 
@@ -52,11 +48,8 @@ Implementation ElementPerThreadRow() {
           .summary = "a thread copies one element",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape,
           .suits_host_memory = true,
-          .may_be_replayed = true};
+          .plan = MakeCopyPlan};
 }
 
 }  // namespace warpcall::identity

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall::identity {
 namespace {
@@ -17,9 +18,6 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
       "copying");
 }
 
-// A copy engine, or a kernel of the driver's of which it tells nothing.
-absl::StatusOr<LaunchShape> Shape(const Problem&, const DeviceProperties&) { return LaunchShape(); }
-
 }  // namespace
 
 // suits_host_memory stays false: a copy from host memory to host memory is the host's work.
@@ -30,9 +28,9 @@ Implementation DeviceMemcpyRow() {
           .summary = "cudaMemcpyAsync",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape};
+          // Without a shape: a copy engine works, or a kernel of the driver's of which it tells
+          // nothing.
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::identity

@@ -36,16 +36,16 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return cuda::CheckLinearGrid(problem.inputs[0].elements(), elements_each, "vector_copy");
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  return cuda::Launch(Copy, GridFor(problem), context, static_cast<const Unit*>(operands.inputs[0]),
-                      static_cast<Unit*>(operands.outputs[0]), Units(problem));
-}
-
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return LaunchShape();
-  return cuda::ShapeOf(Copy, GridFor(problem), device);
+absl::StatusOr<PlanPtr> MakeCopyPlan(const Problem& problem, const PlanContext& context) {
+  const int64_t units = Units(problem);
+  if (units == 0) return PlanNothing();
+  const cuda::Grid grid = GridFor(problem);
+  return cuda::NewKernelPlan({.may_be_replayed = true}, {Copy, grid}, context,
+                             [grid, units](const Operands& operands, const LaunchContext& launch) {
+                               return cuda::Launch(Copy, grid, launch,
+                                                   static_cast<const Unit*>(operands.inputs[0]),
+                                                   static_cast<Unit*>(operands.outputs[0]), units);
+                             });
 }
 
 }  // namespace
@@ -57,11 +57,8 @@ Implementation VectorCopyRow() {
           .summary = "a copy in vectors of 16 bytes",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape,
           .suits_host_memory = true,
-          .may_be_replayed = true};
+          .plan = MakeCopyPlan};
 }
 
 }  // namespace warpcall::identity

@@ -2,6 +2,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall::identity {
 namespace {
@@ -30,9 +31,7 @@ Implementation ElementLoopRow() {
           .summary = "a loop that copies one element at a time",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::identity

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall::identity {
 namespace {
@@ -29,9 +30,7 @@ Implementation ParallelCopyRow() {
           .summary = "memcpy of pieces, all threads",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::identity

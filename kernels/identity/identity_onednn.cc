@@ -1,6 +1,7 @@
 // oneDNN's reorder between equal layouts, which is a copy.
 #include "kernels/cpu/onednn.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall::identity {
 namespace {
@@ -41,9 +42,7 @@ Implementation OnednnReorderRow() {
           .summary = "oneDNN's reorder primitive",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::identity

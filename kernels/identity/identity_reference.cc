@@ -5,6 +5,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/common/element_slices.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall::identity {
 namespace {
@@ -46,9 +47,7 @@ Implementation PlainCopyRow() {
           .summary = "memcpy, one thread",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::identity

@@ -178,9 +178,13 @@ Shape DecodeShape(const Problem& problem) {
   return shape;
 }
 
+bool NothingToSum(const Problem& problem) {
+  return problem.outputs[0].elements() == 0 || DecodeShape(problem).k == 0;
+}
+
 bool FinishIfNothingToSum(const Problem& problem, const Operands& operands) {
+  if (!NothingToSum(problem)) return false;
   if (problem.outputs[0].elements() == 0) return true;
-  if (DecodeShape(problem).k > 0) return false;
   std::memset(operands.outputs[0], 0, problem.outputs[0].bytes());  // zero in every data type
   return true;
 }

@@ -71,6 +71,8 @@ Shape DecodeShape(const Problem& problem);
 // For rows that leave problems with nothing to sum to it: true if there is no output element or k
 // is 0, in which case the outputs are zeros and written.
 bool FinishIfNothingToSum(const Problem& problem, const Operands& operands);
+// Whether it would.
+bool NothingToSum(const Problem& problem);
 
 // The truth, which the reference row rounds.
 extern const Definition kDefinition;

@@ -5,6 +5,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/plan.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -57,9 +58,7 @@ Implementation OneDotPerOutputRow() {
           .summary = "one output at a time, no tiling, float32 sums",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::matmul

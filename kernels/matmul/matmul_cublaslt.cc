@@ -14,6 +14,7 @@
 #include "kernels/cuda/libraries.h"
 #include "kernels/matmul/cublaslt_call.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_cuda_tiling.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -42,14 +43,14 @@ using Description =
 using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t,
                                    Deleter<&CublasLtApi::MatmulPreferenceDestroy>>;
 
-struct Plan {
+// A call, described.
+struct Multiplication {
   const CublasLtApi* api;
   cublasLtHandle_t handle;
   Description description;
   Layout first;
   Layout second;
   Layout output;
-  cublasLtMatmulAlgo_t algorithm;
 };
 
 // Where one call finds its matrices.
@@ -138,19 +139,25 @@ absl::StatusOr<Preference> MakePreference(const CublasLtApi& api, const CublasLt
   return preference;
 }
 
-absl::Status Multiply(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Addresses& at,
-                      const LaunchContext& context) {
+// Where a multiplication is enqueued.
+struct Site {
+  cudaStream_t stream;
+  void* workspace;
+};
+
+absl::Status Multiply(const Multiplication& call, const cublasLtMatmulAlgo_t& algorithm,
+                      const Addresses& at, const Site& site) {
   constexpr float kAlpha = 1;
   constexpr float kBeta = 0;  // c is not read
-  return plan.api->ToStatus(
-      plan.api->Matmul(plan.handle, plan.description.get(), &kAlpha, at.b, plan.first.get(), at.a,
-                       plan.second.get(), &kBeta, at.c, plan.output.get(), at.c, plan.output.get(),
-                       &algorithm, context.workspace, kWorkspaceBytes, cuda::StreamOf(context)),
+  return call.api->ToStatus(
+      call.api->Matmul(call.handle, call.description.get(), &kAlpha, at.b, call.first.get(), at.a,
+                       call.second.get(), &kBeta, at.c, call.output.get(), at.c, call.output.get(),
+                       &algorithm, site.workspace, kWorkspaceBytes, site.stream),
       "cublasLtMatmul");
 }
 
 // What the heuristic proposes, best first. UNIMPLEMENTED when it has nothing.
-absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Plan& plan,
+absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Multiplication& plan,
                                                           const CublasLtCall& call) {
   ASSIGN_OR_RETURN(const Preference preference, MakePreference(*plan.api, call));
   std::array<cublasLtMatmulHeuristicResult_t, kAlgorithmsMax> results{};
@@ -171,27 +178,15 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Plan& plan,
       " times, within ", kWorkspaceBytes >> 20, " MiB of workspace"));
 }
 
-absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const CublasLtCall& call, const Addresses& at,
-                                                     const LaunchContext& context) {
-  auto plan = std::make_shared<Plan>();
-  ASSIGN_OR_RETURN(plan->api, cuda::LoadCublasLt());
-  ASSIGN_OR_RETURN(plan->handle, context.libraries->CublasLt());
-  ASSIGN_OR_RETURN(plan->description, MakeDescription(*plan->api, call));
-  ASSIGN_OR_RETURN(plan->first, MakeLayout(*plan->api, call, call.first));
-  ASSIGN_OR_RETURN(plan->second, MakeLayout(*plan->api, call, call.second));
-  ASSIGN_OR_RETURN(plan->output, MakeLayout(*plan->api, call, call.output));
-  ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> algorithms, Propose(*plan, call));
-  ASSIGN_OR_RETURN(
-      const int fastest,
-      cuda::FindFastest(static_cast<int>(algorithms.size()), cuda::StreamOf(context),
-                        [&](int i) { return Multiply(*plan, algorithms[i], at, context); }));
-  plan->algorithm = algorithms[fastest];
-  return plan;
-}
-
-// Whether there is nothing to ask cuBLASLt for.
-bool NothingToSum(const Problem& problem) {
-  return problem.outputs[0].elements() == 0 || DecodeShape(problem).k == 0;
+absl::StatusOr<Multiplication> Describe(const CublasLtCall& call, cuda::Libraries* libraries) {
+  Multiplication described = {};
+  ASSIGN_OR_RETURN(described.api, cuda::LoadCublasLt());
+  ASSIGN_OR_RETURN(described.handle, libraries->CublasLt());
+  ASSIGN_OR_RETURN(described.description, MakeDescription(*described.api, call));
+  ASSIGN_OR_RETURN(described.first, MakeLayout(*described.api, call, call.first));
+  ASSIGN_OR_RETURN(described.second, MakeLayout(*described.api, call, call.second));
+  ASSIGN_OR_RETURN(described.output, MakeLayout(*described.api, call, call.output));
+  return described;
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
@@ -212,43 +207,55 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return absl::OkStatus();
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
-  return NothingToSum(problem) ? 0 : kWorkspaceBytes;
-}
+// One call for each batch that cuBLASLt cannot walk by itself.
+class CublasltPlan final : public Plan {
+ public:
+  CublasltPlan(CublasLtCalls calls, Multiplication described, const cublasLtMatmulAlgo_t& algorithm)
+      : Plan({.workspace_bytes = kWorkspaceBytes}),
+        calls_(std::move(calls)),
+        described_(std::move(described)),
+        algorithm_(algorithm) {}
 
-absl::Status Prepare(const Problem& problem, const Operands& operands, LaunchContext* context) {
-  if (NothingToSum(problem)) return absl::OkStatus();
-  const CublasLtCalls calls = MakeCublasLtCalls(problem);
-  const Addresses at = AddressesOf(operands, calls.outer.BatchOffsets(0), calls.call.data_type);
-  return cuda::KeepForLaunch(
-      context->libraries->plans().GetOrMake<Plan>(
-          KeyOf(calls.call), [&] { return MakePlan(calls.call, at, *context); }),
-      context);
-}
+  absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+    for (int64_t i = 0, batches = calls_.outer.batches(); i < batches; ++i)
+      RETURN_IF_ERROR(
+          Multiply(described_, algorithm_,
+                   AddressesOf(operands, calls_.outer.BatchOffsets(i), calls_.call.data_type),
+                   {cuda::StreamOf(context), context.workspace}));
+    return absl::OkStatus();
+  }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
-  if (NothingToSum(problem))
-    return cuda::ToStatus(cudaMemsetAsync(operands.outputs[0], 0, problem.outputs[0].bytes(),
-                                          cuda::StreamOf(context)),
-                          "clearing the output");
-  const CublasLtCalls calls = MakeCublasLtCalls(problem);
-  ASSIGN_OR_RETURN(const Plan* const plan, cuda::PreparedPlan<Plan>(context, "cublaslt"));
-  for (int64_t i = 0, batches = calls.outer.batches(); i < batches; ++i)
-    RETURN_IF_ERROR(Multiply(
-        *plan, plan->algorithm,
-        AddressesOf(operands, calls.outer.BatchOffsets(i), calls.call.data_type), context));
-  return absl::OkStatus();
-}
+ private:
+  // cuBLASLt tells neither grid nor block, nor whether a call adds a kernel that sums the parts of
+  // a split sum: what is known is the number of calls.
+  absl::StatusOr<LaunchShape> AskShape() const override {
+    return LaunchShape{.gpu_kernels = static_cast<int32_t>(calls_.outer.batches())};
+  }
 
-// cuBLASLt tells neither grid nor block, nor whether a call adds a kernel that sums the parts of a
-// split sum: what is known is the number of calls.
-absl::StatusOr<LaunchShape> ShapeOfCalls(const Problem& problem, const DeviceProperties&) {
-  LaunchShape shape;
-  if (!NothingToSum(problem))
-    shape.gpu_kernels = static_cast<int32_t>(MakeCublasLtCalls(problem).outer.batches());
-  return shape;
+  const CublasLtCalls calls_;
+  const Multiplication described_;
+  const cublasLtMatmulAlgo_t algorithm_;
+};
+
+absl::StatusOr<PlanPtr> MakeCublasltPlan(const Problem& problem, const PlanContext& context) {
+  if (NothingToSum(problem)) return PlanOfZeros(problem);
+  CublasLtCalls calls = MakeCublasLtCalls(problem);
+  ASSIGN_OR_RETURN(Multiplication described, Describe(calls.call, context.libraries));
+  ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> algorithms,
+                   Propose(described, calls.call));
+  int fastest = 0;
+  if (const Tryout* const tryout = context.tryout; tryout != nullptr) {
+    ASSIGN_OR_RETURN(void* const workspace, tryout->workspace(kWorkspaceBytes));
+    const Site site = {static_cast<cudaStream_t>(tryout->stream), workspace};
+    const Addresses at =
+        AddressesOf(*tryout->operands, calls.outer.BatchOffsets(0), calls.call.data_type);
+    ASSIGN_OR_RETURN(
+        fastest, cuda::FindFastest(static_cast<int>(algorithms.size()), site.stream, [&](int i) {
+          return Multiply(described, algorithms[i], at, site);
+        }));
+  }
+  return std::make_shared<const CublasltPlan>(std::move(calls), std::move(described),
+                                              algorithms[fastest]);
 }
 
 }  // namespace
@@ -260,10 +267,8 @@ Implementation CublasltRow() {
           .summary = "cuBLASLt, the fastest of the algorithms that its heuristic proposes",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = ShapeOfCalls,
-          .prepare = Prepare};
+          .slow_to_plan = true,
+          .plan = MakeCublasltPlan};
 }
 
 }  // namespace warpcall::matmul

@@ -71,41 +71,41 @@ DotVariant Uncut(const Problem& problem, const Arrangement& arrangement) {
 // Splits begin at multiples of a visit of a warp, and so of a vector.
 constexpr int kDepth = 32 * kWidthMax<Float16>;
 
-Choice CutFor(const Plan& plan, const DeviceProperties& device, int splits_min) {
-  const Size size = SizeOf(plan.arrangement.arguments);
+Choice CutFor(const Tiling& tiling, const DeviceProperties& device, int splits_min) {
+  const Size size = SizeOf(tiling.arrangement.arguments);
   const int wanted =
-      DotSplits(BlocksOf(plan.tile, size, 1), size.k, std::max(1, device.multiprocessors));
-  return Cut(plan.tile, size, std::max(wanted, splits_min));
+      DotSplits(BlocksOf(tiling.tile, size, 1), size.k, std::max(1, device.multiprocessors));
+  return Cut(tiling.tile, size, std::max(wanted, splits_min));
 }
 
 // REQUIRES: HasSums(problem), m or n is 1, and the variant takes the problem.
-Plan PlanOf(const Problem& problem, const DeviceProperties& device, int variant) {
-  Plan plan = {};
-  plan.arrangement = WithVectorSecond(ArrangementOf(problem));
-  Arguments& arguments = plan.arrangement.arguments;
+Tiling TilingOf(const Problem& problem, const DeviceProperties& device, int variant) {
+  Tiling tiling = {};
+  tiling.arrangement = WithVectorSecond(ArrangementOf(problem));
+  Arguments& arguments = tiling.arrangement.arguments;
   DotVariant taken =
-      variant == kRowsChoice ? Uncut(problem, plan.arrangement) : DotVariantAt(variant);
+      variant == kRowsChoice ? Uncut(problem, tiling.arrangement) : DotVariantAt(variant);
   const Kernel kernel = KernelOf(problem.outputs[0].data_type, NumberOf(taken));
-  plan.tile.m = kernel.outputs;
-  plan.tile.n = 1;
-  plan.tile.depth = kDepth;
-  plan.tile.warps_m = kDotWarps;
-  plan.tile.warps_n = 1;
+  tiling.tile.m = kernel.outputs;
+  tiling.tile.n = 1;
+  tiling.tile.depth = kDepth;
+  tiling.tile.warps_m = kDotWarps;
+  tiling.tile.warps_n = 1;
   const Size size = SizeOf(arguments);
   if (variant == kRowsChoice) {
-    plan.choice = CutFor(plan, device, 1);
-    taken.cut = plan.choice.splits > 1;
+    tiling.choice = CutFor(tiling, device, 1);
+    taken.cut = tiling.choice.splits > 1;
   } else {
-    plan.choice = taken.cut ? CutFor(plan, device, 2) : Cut(plan.tile, size, 1);
+    tiling.choice = taken.cut ? CutFor(tiling, device, 2) : Cut(tiling.tile, size, 1);
   }
-  plan.variant = NumberOf(taken);
-  plan.blocks = BlocksOf(plan.tile, size, plan.choice.splits);
-  arguments.splits = static_cast<uint32_t>(plan.choice.splits);
-  arguments.split_depth = plan.choice.split_depth;
+  tiling.variant = NumberOf(taken);
+  tiling.blocks = BlocksOf(tiling.tile, size, tiling.choice.splits);
+  arguments.splits = static_cast<uint32_t>(tiling.choice.splits);
+  arguments.split_depth = tiling.choice.split_depth;
   arguments.tiles_m =
-      static_cast<uint32_t>(std::min(CeilDivide(size.m, plan.tile.m), cuda::kGridMax));
+      static_cast<uint32_t>(std::min(CeilDivide(size.m, tiling.tile.m), cuda::kGridMax));
   arguments.tiles_n = 1;
-  return plan;
+  return tiling;
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
@@ -114,7 +114,7 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
   if (shape.m != 1 && shape.n != 1)
     return absl::UnimplementedError(
         absl::StrCat("dot_per_output takes m = 1 or n = 1, got m ", shape.m, ", n ", shape.n));
-  const int64_t blocks = PlanOf(problem, device, kRowsChoice).blocks;
+  const int64_t blocks = TilingOf(problem, device, kRowsChoice).blocks;
   if (blocks > cuda::kGridMax)
     return absl::UnimplementedError(absl::StrCat("the outputs make ", blocks, " blocks; at most ",
                                                  cuda::kGridMax, " are allowed"));
@@ -151,45 +151,17 @@ std::vector<std::string> Names(DataType) {
   return names;
 }
 
-int Chosen(const Problem& problem, const DeviceProperties& device) {
-  return PlanOf(problem, device, kRowsChoice).variant;
-}
-
-size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
-  if (!HasSums(problem)) return 0;
-  const Plan plan = PlanOf(problem, device, variant);
-  return PartialBytes(SizeOf(plan.arrangement.arguments), plan.choice);
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  return VariantWorkspaceBytes(problem, device, kRowsChoice);
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
-  if (!HasSums(problem)) return FillWithZeros(problem, operands, context);
+absl::StatusOr<PlanPtr> MakeDotPlan(const Problem& problem, const PlanContext& context) {
+  if (!HasSums(problem)) return PlanOfZeros(problem);
   if (context.variant != kRowsChoice)
     RETURN_IF_ERROR(Takes(problem, *context.device, context.variant));
-  const Plan plan = PlanOf(problem, *context.device, context.variant);
-  Operands in_order = operands;
-  if (DotVariantAt(plan.variant).a_is_vector) std::swap(in_order.inputs[0], in_order.inputs[1]);
+  const Tiling tiling = TilingOf(problem, *context.device, context.variant);
   const DataType type = problem.outputs[0].data_type;
-  const TiledKernel kernel = KernelOf(type, plan.variant).function;
-  return DispatchDataType(type, [&](auto value) {
-    return LaunchPlan<decltype(value)>(kernel, plan, in_order, context);
+  const TiledKernel kernel = KernelOf(type, tiling.variant).function;
+  return DispatchDataType(type, [&]<typename T>(T) {
+    return NewTiledPlan<T>(kernel, tiling, context, DotVariantAt(tiling.variant).a_is_vector);
   });
 }
-
-absl::StatusOr<LaunchShape> LaunchShapeOf(const Problem& problem, const DeviceProperties& device) {
-  if (!HasSums(problem)) return LaunchShape{};
-  const Plan plan = PlanOf(problem, device, kRowsChoice);
-  return cuda::ShapeOf(KernelOf(problem.outputs[0].data_type, plan.variant).function, GridOf(plan),
-                       device, plan.choice.splits > 1 ? 2 : 1);
-}
-
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
 
 }  // namespace
 
@@ -200,10 +172,8 @@ Implementation DotPerOutputRow() {
           .summary = "a matrix times a vector at the speed of reading it",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = LaunchShapeOf,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeDotPlan};
 }
 
 }  // namespace warpcall::matmul

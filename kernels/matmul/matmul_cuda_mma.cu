@@ -9,7 +9,6 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
 #include "kernels/matmul/matmul_cuda_mma.cuh"
-#include "kernels/variants.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -24,15 +23,17 @@ size_t SharedBytes(const Tile& tile) {
 
 // The peak rate is 2048 products a cycle on Hopper (989 TFLOP/s over 132 multiprocessors and
 // 1.83 GHz), half of that on A100 (312, 108, 1.41).
-absl::StatusOr<Plan> PlanOf(const Problem& problem, const DeviceProperties& device, int variant) {
+absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& device,
+                                int variant) {
   const Arrangement arrangement = ArrangementOf(problem);
-  return MakePlan({.arrangement = arrangement,
-                   .in_vectors = arrangement.a_in_vectors && arrangement.b_in_vectors,
-                   .variant = variant},
-                  {.variants = kMmaVariants,
-                   .shared_bytes = SharedBytes,
-                   .products_per_cycle = device.architecture >= kArchitectureHopper ? 2048 : 1024},
-                  device);
+  return MakeTiling(
+      {.arrangement = arrangement,
+       .in_vectors = arrangement.a_in_vectors && arrangement.b_in_vectors,
+       .variant = variant},
+      {.variants = kMmaVariants,
+       .shared_bytes = SharedBytes,
+       .products_per_cycle = device.architecture >= kArchitectureHopper ? 2048 : 1024},
+      device);
 }
 
 template <int kKernel>
@@ -49,8 +50,9 @@ TiledKernel KernelFrom(int kernel, std::integer_sequence<int, kKernels...>) {
 }
 
 template <typename T>
-TiledKernel KernelOf(const Plan& plan) {
-  return KernelFrom<T>(plan.variant / 2, std::make_integer_sequence<int, kMmaVariants.Kernels()>());
+TiledKernel KernelOf(const Tiling& tiling) {
+  return KernelFrom<T>(tiling.variant / 2,
+                       std::make_integer_sequence<int, kMmaVariants.Kernels()>());
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
@@ -58,49 +60,18 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
     return absl::UnimplementedError(absl::StrCat("mma_tiled needs compute capability 8.0, ",
                                                  device.name, " has ", device.compute_capability));
   if (!HasSums(problem)) return absl::OkStatus();
-  return PlanOf(problem, device, kRowsChoice).status();
+  return TilingOf(problem, device, kRowsChoice).status();
 }
 
-size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
-  return HasSums(problem) ? PartialBytes(PlanOf(problem, device, variant)) : 0;
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  return VariantWorkspaceBytes(problem, device, kRowsChoice);
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
-  if (!HasSums(problem)) return FillWithZeros(problem, operands, context);
-  ASSIGN_OR_RETURN(const Plan plan, PlanOf(problem, *context.device, context.variant));
+absl::StatusOr<PlanPtr> MakeTiledPlan(const Problem& problem, const PlanContext& context) {
+  if (!HasSums(problem)) return PlanOfZeros(problem);
+  ASSIGN_OR_RETURN(const Tiling tiling, TilingOf(problem, *context.device, context.variant));
   if (problem.outputs[0].data_type == DataType::kFloat16)
-    return LaunchPlan<Float16>(KernelOf<Float16>(plan), plan, operands, context);
-  return LaunchPlan<BFloat16>(KernelOf<BFloat16>(plan), plan, operands, context);
-}
-
-absl::StatusOr<LaunchShape> LaunchShapeOf(const Problem& problem, const DeviceProperties& device) {
-  if (!HasSums(problem)) return LaunchShape{};
-  ASSIGN_OR_RETURN(const Plan plan, PlanOf(problem, device, kRowsChoice));
-  const TiledKernel kernel = problem.outputs[0].data_type == DataType::kFloat16
-                                 ? KernelOf<Float16>(plan)
-                                 : KernelOf<BFloat16>(plan);
-  return cuda::ShapeOf(kernel, GridOf(plan), device, plan.choice.splits > 1 ? 2 : 1);
+    return NewTiledPlan<Float16>(KernelOf<Float16>(tiling), tiling, context);
+  return NewTiledPlan<BFloat16>(KernelOf<BFloat16>(tiling), tiling, context);
 }
 
 std::vector<std::string> Names(DataType) { return NamesOf(kMmaVariants); }
-
-// REQUIRES: as Variants::chosen has it, so that there is a plan.
-int Chosen(const Problem& problem, const DeviceProperties& device) {
-  return PlanOf(problem, device, kRowsChoice)->variant;
-}
-
-absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
-  return PlanOf(problem, device, variant).status();
-}
-
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
 
 }  // namespace
 
@@ -111,10 +82,8 @@ Implementation MmaTiledRow() {
           .summary = "tensor cores by mma.sync, tiles in a ring of asynchronous copies",
           .data_types = {DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = LaunchShapeOf,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeTiledPlan};
 }
 
 }  // namespace warpcall::matmul

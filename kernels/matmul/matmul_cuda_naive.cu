@@ -11,8 +11,8 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul.h"
-#include "kernels/matmul/matmul_cuda_plan.h"
 #include "kernels/matmul/matmul_cuda_share.cuh"
+#include "kernels/matmul/matmul_cuda_tiling.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -64,24 +64,20 @@ cuda::Grid GridFor(const Problem& problem) {
           .threads = dim3(kThreads)};
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
+absl::StatusOr<PlanPtr> MakeNaivePlan(const Problem& problem, const PlanContext& context) {
+  if (problem.outputs[0].elements() == 0) return PlanNothing();
+  const cuda::Grid grid = GridFor(problem);
   const Arrangement arrangement = ArrangementOf(problem);
-  Arguments arguments = arrangement.arguments;
-  arguments.a = operands.inputs[0];
-  arguments.b = operands.inputs[1];
-  arguments.c = operands.outputs[0];
-  return DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
-    return cuda::Launch(ThreadPerOutput<decltype(type)>, GridFor(problem), context, arguments,
-                        StridesOf(arrangement));
-  });
-}
-
-absl::StatusOr<LaunchShape> LaunchShapeOf(const Problem& problem, const DeviceProperties& device) {
-  if (problem.outputs[0].elements() == 0) return LaunchShape{};
-  return DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
-    return cuda::ShapeOf(ThreadPerOutput<decltype(type)>, GridFor(problem), device);
+  return DispatchDataType(problem.outputs[0].data_type, [&]<typename T>(T) {
+    return cuda::NewKernelPlan(
+        {}, {ThreadPerOutput<T>, grid}, context,
+        [grid, arrangement](const Operands& operands, const LaunchContext& launch) {
+          Arguments arguments = arrangement.arguments;
+          arguments.a = operands.inputs[0];
+          arguments.b = operands.inputs[1];
+          arguments.c = operands.outputs[0];
+          return cuda::Launch(ThreadPerOutput<T>, grid, launch, arguments, StridesOf(arrangement));
+        });
   });
 }
 
@@ -94,9 +90,7 @@ Implementation ThreadPerOutputRow() {
           .summary = "a thread per output, no tiling, float32 sums",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = LaunchShapeOf};
+          .plan = MakeNaivePlan};
 }
 
 }  // namespace warpcall::matmul

@@ -12,7 +12,6 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
 #include "kernels/matmul/matmul_cuda_register.cuh"
-#include "kernels/variants.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -36,16 +35,17 @@ bool InVectors(const Arrangement& arrangement) {
 }
 
 // 128 multiply-adds a cycle on architectures 86 and later, half of that on 80.
-absl::StatusOr<Plan> PlanOf(const Problem& problem, const DeviceProperties& device, int variant) {
+absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& device,
+                                int variant) {
   const DataType type = problem.outputs[0].data_type;
   const Arrangement arrangement = ArrangementOf(problem);
-  return MakePlan({.arrangement = arrangement,
-                   .in_vectors = type != DataType::kFloat32 || InVectors(arrangement),
-                   .variant = variant},
-                  {.variants = VariantsFor(type),
-                   .shared_bytes = SharedBytes,
-                   .products_per_cycle = device.architecture > kArchitectureMin ? 128 : 64},
-                  device);
+  return MakeTiling({.arrangement = arrangement,
+                     .in_vectors = type != DataType::kFloat32 || InVectors(arrangement),
+                     .variant = variant},
+                    {.variants = VariantsFor(type),
+                     .shared_bytes = SharedBytes,
+                     .products_per_cycle = device.architecture > kArchitectureMin ? 128 : 64},
+                    device);
 }
 
 template <typename T>
@@ -66,8 +66,8 @@ TiledKernel KernelFrom(int kernel, std::integer_sequence<int, kKernels...>) {
 }
 
 template <typename T>
-TiledKernel KernelOf(const Plan& plan) {
-  return KernelFrom<T>(plan.variant / 2,
+TiledKernel KernelOf(const Tiling& tiling) {
+  return KernelFrom<T>(tiling.variant / 2,
                        std::make_integer_sequence<int, kVariantsOf<T>.Kernels()>());
 }
 
@@ -76,49 +76,18 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
     return absl::UnimplementedError(absl::StrCat("register_tiled needs compute capability 8.0, ",
                                                  device.name, " has ", device.compute_capability));
   if (!HasSums(problem)) return absl::OkStatus();
-  return PlanOf(problem, device, kRowsChoice).status();
+  return TilingOf(problem, device, kRowsChoice).status();
 }
 
-size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
-  return HasSums(problem) ? PartialBytes(PlanOf(problem, device, variant)) : 0;
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  return VariantWorkspaceBytes(problem, device, kRowsChoice);
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.outputs[0].elements() == 0) return absl::OkStatus();
-  if (!HasSums(problem)) return FillWithZeros(problem, operands, context);
-  ASSIGN_OR_RETURN(const Plan plan, PlanOf(problem, *context.device, context.variant));
-  return DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
-    using T = decltype(type);
-    return LaunchPlan<T>(KernelOf<T>(plan), plan, operands, context);
+absl::StatusOr<PlanPtr> MakeTiledPlan(const Problem& problem, const PlanContext& context) {
+  if (!HasSums(problem)) return PlanOfZeros(problem);
+  ASSIGN_OR_RETURN(const Tiling tiling, TilingOf(problem, *context.device, context.variant));
+  return DispatchDataType(problem.outputs[0].data_type, [&]<typename T>(T) {
+    return NewTiledPlan<T>(KernelOf<T>(tiling), tiling, context);
   });
 }
 
-absl::StatusOr<LaunchShape> LaunchShapeOf(const Problem& problem, const DeviceProperties& device) {
-  if (!HasSums(problem)) return LaunchShape{};
-  ASSIGN_OR_RETURN(const Plan plan, PlanOf(problem, device, kRowsChoice));
-  const TiledKernel kernel = DispatchDataType(
-      problem.outputs[0].data_type, [&](auto type) { return KernelOf<decltype(type)>(plan); });
-  return cuda::ShapeOf(kernel, GridOf(plan), device, plan.choice.splits > 1 ? 2 : 1);
-}
-
 std::vector<std::string> Names(DataType type) { return NamesOf(VariantsFor(type)); }
-
-// REQUIRES: as Variants::chosen has it, so that there is a plan.
-int Chosen(const Problem& problem, const DeviceProperties& device) {
-  return PlanOf(problem, device, kRowsChoice)->variant;
-}
-
-absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
-  return PlanOf(problem, device, variant).status();
-}
-
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
 
 }  // namespace
 
@@ -129,10 +98,8 @@ Implementation RegisterTiledRow() {
           .summary = "float32 multiply-adds, outputs in registers, no tensor cores",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = LaunchShapeOf,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeTiledPlan};
 }
 
 }  // namespace warpcall::matmul

@@ -11,6 +11,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/plan.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -95,38 +96,34 @@ absl::StatusOr<dnnl::matmul::primitive_desc> Describe(const Shape& shape, DataTy
   return descriptor;
 }
 
-// The scratchpad that the largest of the pieces needs. Throws dnnl::error.
-absl::StatusOr<size_t> ScratchpadBytes(const Problem& problem, const DeviceProperties& device) {
-  const Shape shape = DecodeShape(problem);
-  const DataType type = problem.outputs[0].data_type;
-  size_t bytes = 0;
-  for (const Piece& piece : PiecesOf(shape, PieceOf(shape, type, device))) {
-    ASSIGN_OR_RETURN(const auto descriptor, Describe(shape, type, piece));
-    bytes = std::max(bytes, descriptor.scratchpad_desc().get_size());
-  }
-  return bytes;
-}
+// A piece as oneDNN is to multiply it.
+struct Product {
+  Piece piece;
+  dnnl::matmul::primitive_desc descriptor;
+  dnnl::matmul primitive;  // any number of threads may execute it
+};
 
-// Whether there is nothing to ask oneDNN for.
-bool NothingToSum(const Problem& problem) {
-  return problem.outputs[0].elements() == 0 || DecodeShape(problem).k == 0;
+// Of every size of piece. Throws dnnl::error.
+absl::StatusOr<std::vector<Product>> ProductsOf(const Shape& shape, DataType type,
+                                                const Piece& largest) {
+  std::vector<Product> products;
+  for (const Piece& piece : PiecesOf(shape, largest)) {
+    ASSIGN_OR_RETURN(const auto descriptor, Describe(shape, type, piece));
+    products.push_back({piece, descriptor, dnnl::matmul(descriptor)});
+  }
+  return products;
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
   if (NothingToSum(problem)) return absl::OkStatus();
+  const Shape shape = DecodeShape(problem);
+  const DataType type = problem.outputs[0].data_type;
   absl::Status status;
-  RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "matmul",
-                                [&] { status = ScratchpadBytes(problem, device).status(); }));
+  RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "matmul", [&] {
+    for (const Piece& piece : PiecesOf(shape, PieceOf(shape, type, device)))
+      status.Update(Describe(shape, type, piece).status());
+  }));
   return status;
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  if (NothingToSum(problem)) return 0;
-  size_t bytes = 0;  // also where Supports refuses
-  onednn::Guard(absl::StatusCode::kInternal, "matmul", [&] {
-    bytes = ScratchpadBytes(problem, device).value_or(0);
-  }).IgnoreError();
-  return bytes;
 }
 
 bool IsNan(BFloat16 value) { return (value.bits & 0x7FFF) > 0x7F80; }
@@ -176,14 +173,14 @@ void RestoreInfinities(const Problem& problem, const Operands& operands,
 // Multiplies pieces of one size.
 class Multiplier {
  public:
-  Multiplier(const dnnl::matmul::primitive_desc& descriptor, void* scratchpad)
+  Multiplier(const Product& product, void* scratchpad)
       : engine_(onednn::CpuEngine()),
         stream_(engine_),
-        primitive_(descriptor),
-        a_(descriptor.src_desc(), engine_, nullptr),
-        b_(descriptor.weights_desc(), engine_, nullptr),
-        c_(descriptor.dst_desc(), engine_, nullptr),
-        scratchpad_(descriptor.scratchpad_desc(), engine_, scratchpad) {}
+        primitive_(product.primitive),
+        a_(product.descriptor.src_desc(), engine_, nullptr),
+        b_(product.descriptor.weights_desc(), engine_, nullptr),
+        c_(product.descriptor.dst_desc(), engine_, nullptr),
+        scratchpad_(product.descriptor.scratchpad_desc(), engine_, scratchpad) {}
 
   void Run(const void* a, const void* b, void* c) {
     a_.set_data_handle(const_cast<void*>(a));
@@ -208,8 +205,7 @@ class Multiplier {
 
 // Calls body(piece, offsets in elements) on one piece after the other, until `stop` is set.
 template <typename Body>
-absl::Status ForEachPiece(const Shape& shape, const Piece& largest, const StopFlag* stop,
-                          Body body) {
+void ForEachPiece(const Shape& shape, const Piece& largest, const StopFlag* stop, Body body) {
   Shape outer = shape;
   BatchDim inner = {.size = 1, .a_stride = 0, .b_stride = 0, .c_stride = 0};
   if (!outer.batch.empty()) {
@@ -220,49 +216,75 @@ absl::Status ForEachPiece(const Shape& shape, const Piece& largest, const StopFl
     const Offsets at = outer.BatchOffsets(batch);
     for (int64_t i = 0; i < inner.size; i += largest.batches) {
       for (int64_t row = 0; row < shape.m; row += largest.rows) {
-        if (IsSet(stop)) return absl::OkStatus();
-        RETURN_IF_ERROR(body(
+        if (IsSet(stop)) return;
+        body(
             Piece{std::min(largest.batches, inner.size - i), std::min(largest.rows, shape.m - row)},
             Offsets{at.a + i * inner.a_stride + row * shape.a_row_stride, at.b + i * inner.b_stride,
-                    at.c + i * inner.c_stride + row * shape.n}));
+                    at.c + i * inner.c_stride + row * shape.n});
       }
     }
   }
-  return absl::OkStatus();
 }
 
-// Throws dnnl::error.
-absl::Status Execute(const Problem& problem, const Operands& operands,
-                     const LaunchContext& context) {
+class OnednnPlan final : public warpcall::Plan {
+ public:
+  OnednnPlan(const Traits& traits, Problem problem, std::vector<Product> products)
+      : warpcall::Plan(traits),
+        problem_(std::move(problem)),
+        shape_(DecodeShape(problem_)),
+        products_(std::move(products)) {}
+
+  absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+    RETURN_IF_ERROR(
+        onednn::Guard(absl::StatusCode::kInternal, "matmul", [&] { Multiply(operands, context); }));
+    if (problem_.outputs[0].data_type == DataType::kBFloat16)
+      RestoreInfinities(problem_, operands, cpu::WorkersOf(context));
+    return absl::OkStatus();
+  }
+
+ private:
+  // Throws dnnl::error.
+  void Multiply(const Operands& operands, const LaunchContext& context) const {
+    const auto element_bytes = static_cast<int64_t>(ElementBytes(problem_.outputs[0].data_type));
+    const Product* prepared = nullptr;
+    std::optional<Multiplier> multiplier;
+    ForEachPiece(
+        shape_, products_[0].piece, context.stop, [&](const Piece& piece, const Offsets& at) {
+          if (prepared == nullptr || !(piece == prepared->piece)) {
+            prepared =
+                &*std::find_if(products_.begin(), products_.end(),
+                               [&](const Product& product) { return product.piece == piece; });
+            multiplier.emplace(*prepared, context.workspace);
+          }
+          multiplier->Run(static_cast<const char*>(operands.inputs[0]) + at.a * element_bytes,
+                          static_cast<const char*>(operands.inputs[1]) + at.b * element_bytes,
+                          static_cast<char*>(operands.outputs[0]) + at.c * element_bytes);
+        });
+  }
+
+  const Problem problem_;
+  const Shape shape_;
+  const std::vector<Product> products_;  // the largest piece's first
+};
+
+absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext& context) {
+  if (NothingToSum(problem))
+    return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
+      FinishIfNothingToSum(problem, operands);
+      return absl::OkStatus();
+    });
   const Shape shape = DecodeShape(problem);
   const DataType type = problem.outputs[0].data_type;
-  const auto element_bytes = static_cast<int64_t>(ElementBytes(type));
-  Piece prepared = {0, 0};
-  std::optional<Multiplier> multiplier;
-  const auto multiply = [&](const Piece& piece, const Offsets& at) -> absl::Status {
-    if (!(piece == prepared)) {
-      ASSIGN_OR_RETURN(const auto descriptor, Describe(shape, type, piece));
-      multiplier.emplace(descriptor, context.workspace);
-      prepared = piece;
-    }
-    multiplier->Run(static_cast<const char*>(operands.inputs[0]) + at.a * element_bytes,
-                    static_cast<const char*>(operands.inputs[1]) + at.b * element_bytes,
-                    static_cast<char*>(operands.outputs[0]) + at.c * element_bytes);
-    return absl::OkStatus();
-  };
-  return ForEachPiece(shape, PieceOf(shape, type, *context.device), context.stop, multiply);
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (FinishIfNothingToSum(problem, operands)) return absl::OkStatus();
-  absl::Status status;
-  RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kInternal, "matmul",
-                                [&] { status = Execute(problem, operands, context); }));
-  RETURN_IF_ERROR(status);
-  if (problem.outputs[0].data_type == DataType::kBFloat16)
-    RestoreInfinities(problem, operands, cpu::WorkersOf(context));
-  return absl::OkStatus();
+  absl::StatusOr<std::vector<Product>> products;
+  RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "matmul", [&] {
+    products = ProductsOf(shape, type, PieceOf(shape, type, *context.device));
+  }));
+  if (!products.ok()) return std::move(products).status();
+  size_t scratchpad_bytes = 0;
+  for (const Product& product : *products)
+    scratchpad_bytes = std::max(scratchpad_bytes, product.descriptor.scratchpad_desc().get_size());
+  return std::make_shared<const OnednnPlan>(
+      warpcall::Plan::Traits{.workspace_bytes = scratchpad_bytes}, problem, *std::move(products));
 }
 
 }  // namespace
@@ -274,9 +296,7 @@ Implementation OnednnRow() {
           .summary = "oneDNN's matmul primitive",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = MakeOnednnPlan};
 }
 
 }  // namespace warpcall::matmul

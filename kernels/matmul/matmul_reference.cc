@@ -7,6 +7,7 @@
 #include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/plan.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -98,9 +99,7 @@ Implementation Float64Row() {
           .summary = "plain loops, float64 inside",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::matmul

@@ -12,6 +12,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_simd_team.h"
+#include "kernels/plan.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul/matmul_simd.cc"
@@ -29,6 +30,27 @@ enum SimdVariant : int {
   kFewRows,        // b is read where it lies
   kSharedMatrix,   // threads share each matrix
   kWholeMatrices,  // each thread multiplies whole ones
+};
+
+// How the work is cut; the targets' blocks differ.
+struct Cut {
+  Shape shape;
+  int variant;
+  int slots;
+  bool swapped;  // c has one column, and is taken for the row b^T x a^T
+  int64_t block_columns;
+  int64_t block_rows;
+  // Sizes of the workspace's parts, in floats.
+  int64_t panel_floats;
+  int64_t sum_floats;  // where the output is narrower than its sums
+  int64_t row_floats;  // of a slot
+
+  // By kWholeMatrices each slot multiplies in a workspace of its own.
+  int64_t WorkspaceFloats() const {
+    if (variant == kFewRows) return 0;
+    const int64_t shared = panel_floats + sum_floats;
+    return variant == kWholeMatrices ? slots * (shared + row_floats) : shared + slots * row_floats;
+  }
 };
 
 }  // namespace warpcall::matmul
@@ -55,29 +77,6 @@ inline constexpr int64_t kTermsPerSlot = 1 << 20;
 // threads that share one meet after each slice.
 inline constexpr int64_t kTermsPerSmallMatrix = 1 << 24;
 
-struct Plan {
-  Shape shape;
-  int variant;
-  int slots;
-  bool skinny;
-  bool batch_parallel;  // each slot multiplies whole matrices by itself, in a workspace of its own
-  bool staged;          // the output is narrower than its sums
-  int64_t block_columns;
-  int64_t block_rows;
-
-  // Sizes of the workspace's parts, in floats.
-  int64_t PackedPanels() const { return kDepth * block_columns; }
-  int64_t StagedSums() const { return staged ? block_rows * block_columns : 0; }
-  int64_t PackedRows() const {
-    return std::min<int64_t>(kTaskRows, hwy::RoundUpTo(shape.m, kTileRows)) * kRowDistance;
-  }
-  int64_t WorkspaceFloats() const {
-    if (skinny) return 0;
-    const int64_t shared = PackedPanels() + StagedSums();
-    return batch_parallel ? slots * (shared + PackedRows()) : shared + slots * PackedRows();
-  }
-};
-
 // c = a x b with one column is the row c^T = b^T x a^T.
 Shape AsRow(Shape shape) {
   std::swap(shape.m, shape.n);
@@ -87,32 +86,33 @@ Shape AsRow(Shape shape) {
   return shape;
 }
 
-// The row's choice of a variant for a plan that has its shape and slots.
-int ChosenVariant(const Plan& plan) {
-  const Shape& shape = plan.shape;
+// The row's choice of a variant for a cut that has its shape and slots.
+int ChosenVariant(const Cut& cut) {
+  const Shape& shape = cut.shape;
   if (shape.m <= kSkinnyRowsMax) return kFewRows;
   const bool small = SaturatingMultiply(shape.m * shape.n, shape.k) <= kTermsPerSmallMatrix;
-  return shape.batches() >= 2 * plan.slots && small ? kWholeMatrices : kSharedMatrix;
+  return shape.batches() >= 2 * cut.slots && small ? kWholeMatrices : kSharedMatrix;
 }
 
-// REQUIRES: the output of `problem` has elements. Asks nothing but its arguments, so that
-// workspace_bytes and launch agree.
-Plan MakePlan(const Problem& problem, const DeviceProperties& device, int variant) {
-  Plan plan;
-  plan.shape = DecodeShape(problem);
-  if (plan.shape.n == 1 && plan.shape.m > 1) plan.shape = AsRow(std::move(plan.shape));
-  const Shape& shape = plan.shape;
+// REQUIRES: the output of `problem` has elements.
+Cut MakeCut(const Problem& problem, const DeviceProperties& device, int variant) {
+  Cut cut = {};
+  cut.shape = DecodeShape(problem);
+  cut.swapped = cut.shape.n == 1 && cut.shape.m > 1;
+  if (cut.swapped) cut.shape = AsRow(std::move(cut.shape));
+  const Shape& shape = cut.shape;
   const int64_t terms = SaturatingMultiply(shape.m * shape.n, shape.k);
-  plan.slots = static_cast<int>(
+  cut.slots = static_cast<int>(
       std::clamp<int64_t>(SaturatingMultiply(terms, shape.batches()) / kTermsPerSlot, 1,
                           std::max(1, device.multiprocessors)));
-  plan.variant = variant == kRowsChoice ? ChosenVariant(plan) : variant;
-  plan.skinny = plan.variant == kFewRows;
-  plan.batch_parallel = plan.variant == kWholeMatrices;
-  plan.staged = problem.outputs[0].data_type != DataType::kFloat32;
-  plan.block_columns = std::min<int64_t>(kBlockColumns, hwy::RoundUpTo(shape.n, kPanelColumns));
-  plan.block_rows = plan.staged ? std::min(kStagedRows, shape.m) : shape.m;
-  return plan;
+  cut.variant = variant == kRowsChoice ? ChosenVariant(cut) : variant;
+  const bool staged = problem.outputs[0].data_type != DataType::kFloat32;
+  cut.block_columns = std::min<int64_t>(kBlockColumns, hwy::RoundUpTo(shape.n, kPanelColumns));
+  cut.block_rows = staged ? std::min(kStagedRows, shape.m) : shape.m;
+  cut.panel_floats = kDepth * cut.block_columns;
+  cut.sum_floats = staged ? cut.block_rows * cut.block_columns : 0;
+  cut.row_floats = std::min<int64_t>(kTaskRows, hwy::RoundUpTo(shape.m, kTileRows)) * kRowDistance;
+  return cut;
 }
 
 // How `rows` x `columns` of c are cut into tasks for `slots` threads: rows first, columns where
@@ -143,9 +143,8 @@ struct Workspace {
   int64_t row_floats;
 };
 
-Workspace WorkspaceAt(const Plan& plan, float* base) {
-  return {base, base + plan.PackedPanels(), base + plan.PackedPanels() + plan.StagedSums(),
-          plan.PackedRows()};
+Workspace WorkspaceAt(const Cut& cut, float* base) {
+  return {base, base + cut.panel_floats, base + cut.panel_floats + cut.sum_floats, cut.row_floats};
 }
 
 // One slice of k of one block of c.
@@ -213,11 +212,11 @@ void MultiplySlice(const Slice<T>& x, const Workspace& workspace, const Team& te
 }
 
 template <typename T>
-void MultiplyMatrix(const Plan& plan, const Slice<T>& whole, const Workspace& workspace,
+void MultiplyMatrix(const Cut& cut, const Slice<T>& whole, const Workspace& workspace,
                     const Team& team) {
-  const Shape& shape = plan.shape;
-  for (int64_t j = 0; j < shape.n; j += plan.block_columns) {
-    for (int64_t i = 0; i < shape.m; i += plan.block_rows) {
+  const Shape& shape = cut.shape;
+  for (int64_t j = 0; j < shape.n; j += cut.block_columns) {
+    for (int64_t i = 0; i < shape.m; i += cut.block_rows) {
       for (int64_t p = 0; p < shape.k; p += kDepth) {
         if (p > 0 && IsSet(team.stop())) return;
         Slice<T> slice = whole;
@@ -225,13 +224,13 @@ void MultiplyMatrix(const Plan& plan, const Slice<T>& whole, const Workspace& wo
         slice.b = whole.b.At(p, j);
         slice.c += i * shape.n + j;
         slice.sums = workspace.sums;
-        slice.sums_stride = plan.block_columns;
+        slice.sums_stride = cut.block_columns;
         if constexpr (sizeof(T) == sizeof(float)) {
           slice.sums = slice.c;
           slice.sums_stride = slice.c_stride;
         }
-        slice.rows = std::min(plan.block_rows, shape.m - i);
-        slice.columns = std::min(plan.block_columns, shape.n - j);
+        slice.rows = std::min(cut.block_rows, shape.m - i);
+        slice.columns = std::min(cut.block_columns, shape.n - j);
         slice.depth = std::min(kDepth, shape.k - p);
         slice.first = p == 0;
         slice.last = p + slice.depth == shape.k;
@@ -242,8 +241,8 @@ void MultiplyMatrix(const Plan& plan, const Slice<T>& whole, const Workspace& wo
 }
 
 template <typename T>
-void MultiplyBlocked(const Plan& plan, const Operands& operands, float* base, const Team& team) {
-  const Shape& shape = plan.shape;
+void MultiplyBlocked(const Cut& cut, const Operands& operands, float* base, const Team& team) {
+  const Shape& shape = cut.shape;
   const auto multiply = [&](int64_t batch, float* at, const Team& own) {
     const Offsets offsets = shape.BatchOffsets(batch);
     Slice<T> whole = {};
@@ -253,10 +252,10 @@ void MultiplyBlocked(const Plan& plan, const Operands& operands, float* base, co
                shape.b_column_stride};
     whole.c = static_cast<T*>(operands.outputs[0]) + offsets.c;
     whole.c_stride = shape.n;
-    MultiplyMatrix(plan, whole, WorkspaceAt(plan, at), own);
+    MultiplyMatrix(cut, whole, WorkspaceAt(cut, at), own);
   };
-  if (plan.batch_parallel) {
-    const int64_t floats_per_slot = plan.WorkspaceFloats() / plan.slots;
+  if (cut.variant == kWholeMatrices) {
+    const int64_t floats_per_slot = cut.WorkspaceFloats() / cut.slots;
     team.ForEach(shape.batches(), [&](int slot, int64_t batch) {
       multiply(batch, base + slot * floats_per_slot, team.Alone());
     });
@@ -268,32 +267,15 @@ void MultiplyBlocked(const Plan& plan, const Operands& operands, float* base, co
   }
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
-  if (problem.outputs[0].elements() == 0) return 0;
-  return SaturatingBytes(MakePlan(problem, device, variant).WorkspaceFloats(), sizeof(float));
-}
-
-int Chosen(const Problem& problem, const DeviceProperties& device) {
-  return MakePlan(problem, device, kRowsChoice).variant;
-}
-
-// What kFewRows would have to take.
-int64_t Rows(const Problem& problem, const DeviceProperties& device) {
-  return MakePlan(problem, device, kFewRows).shape.m;
-}
-
-void Run(const Problem& problem, const Operands& operands, const LaunchContext& context) {
-  Plan plan = MakePlan(problem, *context.device, context.variant);
+void Run(const Cut& cut, DataType type, const Operands& operands, const LaunchContext& context) {
   Operands ordered = operands;
-  if (DecodeShape(problem).n == 1 && plan.shape.n > 1)
-    std::swap(ordered.inputs[0], ordered.inputs[1]);
-  const Team team(cpu::WorkersOf(context), plan.slots);
-  DispatchDataType(problem.outputs[0].data_type, [&](auto type) {
-    using T = decltype(type);
-    if (plan.skinny) {
-      MultiplySkinny<T>(plan.shape, ordered, team);
+  if (cut.swapped) std::swap(ordered.inputs[0], ordered.inputs[1]);
+  const Team team(cpu::WorkersOf(context), cut.slots);
+  DispatchDataType(type, [&]<typename T>(T) {
+    if (cut.variant == kFewRows) {
+      MultiplySkinny<T>(cut.shape, ordered, team);
     } else {
-      MultiplyBlocked<T>(plan, ordered, static_cast<float*>(context.workspace), team);
+      MultiplyBlocked<T>(cut, ordered, static_cast<float*>(context.workspace), team);
     }
   });
 }
@@ -305,9 +287,7 @@ HWY_AFTER_NAMESPACE();
 namespace warpcall::matmul {
 namespace {
 
-HWY_EXPORT(WorkspaceBytes);
-HWY_EXPORT(Chosen);
-HWY_EXPORT(Rows);
+HWY_EXPORT(MakeCut);
 HWY_EXPORT(Run);
 
 constexpr int kVariantCount = 3;
@@ -315,39 +295,26 @@ constexpr int64_t kFewRowsMax = HWY_NAMESPACE::kSkinnyRowsMax;
 
 std::vector<std::string> Names(DataType) { return {"few rows", "shared matrix", "whole matrices"}; }
 
-int ChosenVariant(const Problem& problem, const DeviceProperties& device) {
-  return HWY_DYNAMIC_DISPATCH(Chosen)(problem, device);
-}
-
-absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
-  RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
-  if (variant != kFewRows) return absl::OkStatus();
-  const int64_t rows = HWY_DYNAMIC_DISPATCH(Rows)(problem, device);
-  if (rows <= kFewRowsMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("few rows are up to ", kFewRowsMax, "; here they are ", rows));
-}
-
-size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
-  return HWY_DYNAMIC_DISPATCH(WorkspaceBytes)(problem, device, variant);
-}
-
-constexpr Variants kVariants = {.names = Names,
-                                .chosen = ChosenVariant,
-                                .takes = Takes,
-                                .workspace_bytes = VariantWorkspaceBytes};
-
-size_t SimdWorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  return VariantWorkspaceBytes(problem, device, kRowsChoice);
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (FinishIfNothingToSum(problem, operands)) return absl::OkStatus();
+absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
   if (context.variant != kRowsChoice)
-    RETURN_IF_ERROR(Takes(problem, *context.device, context.variant));
-  HWY_DYNAMIC_DISPATCH(Run)(problem, operands, context);
-  return absl::OkStatus();
+    RETURN_IF_ERROR(CheckVariantNumber(context.variant, kVariantCount));
+  if (NothingToSum(problem))
+    return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
+      FinishIfNothingToSum(problem, operands);
+      return absl::OkStatus();
+    });
+  Cut cut = HWY_DYNAMIC_DISPATCH(MakeCut)(problem, *context.device, context.variant);
+  if (cut.variant == kFewRows && cut.shape.m > kFewRowsMax)
+    return absl::InvalidArgumentError(
+        absl::StrCat("few rows are up to ", kFewRowsMax, "; here they are ", cut.shape.m));
+  const Plan::Traits traits = {
+      .workspace_bytes = SaturatingBytes(cut.WorkspaceFloats(), sizeof(float)),
+      .variant = cut.variant};
+  return NewPlan(traits, [cut = std::move(cut), type = problem.outputs[0].data_type](
+                             const Operands& operands, const LaunchContext& launch) {
+    HWY_DYNAMIC_DISPATCH(Run)(cut, type, operands, launch);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace
@@ -359,10 +326,8 @@ Implementation SimdTiledRow() {
           .summary = "packed panels, register-blocked kernel, all threads",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = SupportsAll,
-          .workspace_bytes = SimdWorkspaceBytes,
-          .launch = Launch,
-          .shape = nullptr,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeSimdPlan};
 }
 
 }  // namespace warpcall::matmul

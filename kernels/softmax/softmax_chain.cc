@@ -8,6 +8,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::softmax {
@@ -108,9 +109,7 @@ Implementation ChainOfLoopsRow() {
           .summary = "one elementary operation per pass over memory",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch, WorkspaceBytes)};
 }
 
 }  // namespace warpcall::softmax

@@ -64,28 +64,13 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 
 std::vector<std::string> Names(DataType) { return NamesOfWindows(kBlockShapes); }
 
-absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
-  return TakesWindow(kBlockShapes, problem, variant);
-}
-
-constexpr Variants kVariants = {
-    .names = Names, .chosen = ChosenWindow, .takes = Takes, .workspace_bytes = nullptr};
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
+absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[0].elements() == 0) return PlanNothing();
+  const auto takes = [&](int variant) { return TakesWindow(kBlockShapes, problem, variant); };
+  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, ChosenWindow(problem), takes));
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
+    return NewRowPlan<T>(kernel, grid, ViewOf(problem), context, variant);
   });
-}
-
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  return WithKernel(problem, ChosenWindow(problem, device),
-                    [&](auto* kernel, const cuda::Grid& grid, auto) {
-                      return cuda::ShapeOf(kernel, grid, device);
-                    });
 }
 
 }  // namespace
@@ -97,12 +82,9 @@ Implementation BlockPerRowRow() {
           .summary = "a row in the registers of one block",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape,
           .suits_host_memory = true,
-          .may_be_replayed = true,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeRowPlan};
 }
 
 }  // namespace warpcall::softmax

@@ -142,13 +142,13 @@ constexpr int kNarrowIndex = 0;
 constexpr int kWideIndex = 1;
 constexpr int kVariantCount = 2;
 
-int Chosen(const Problem& problem, const DeviceProperties&) {
+int Chosen(const Problem& problem) {
   return problem.inputs[0].elements() <= UINT32_MAX ? kNarrowIndex : kWideIndex;
 }
 
-absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+absl::Status Takes(const Problem& problem, int variant) {
   RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
-  if (variant >= Chosen(problem, device)) return absl::OkStatus();
+  if (variant >= Chosen(problem)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("an index of 32 bits numbers ", UINT32_MAX,
                                                  " elements; here they are ",
                                                  problem.inputs[0].elements()));
@@ -156,32 +156,24 @@ absl::Status Takes(const Problem& problem, const DeviceProperties& device, int v
 
 std::vector<std::string> Names(DataType) { return {"32-bit index", "64-bit index"}; }
 
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = nullptr};
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
+// exp tells the shape: in every data type no other kernel moves more, 8 bytes an element.
+absl::StatusOr<PlanPtr> MakeChainPlan(const Problem& problem, const PlanContext& context) {
   const int64_t elements = problem.inputs[0].elements();
-  if (elements == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
-  const Step step{operands, context, ColumnsOf(problem, *context.device), elements};
+  if (elements == 0) return PlanNothing();
+  const auto takes = [&](int variant) { return Takes(problem, variant); };
+  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, Chosen(problem), takes));
+  const Columns columns = ColumnsOf(problem, *context.device);
+  const Plan::Traits traits = {.workspace_bytes = SaturatingBytes(
+                                   SaturatingAdd(elements, ViewOf(problem).rows()), sizeof(float)),
+                               .variant = variant};
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return variant == kNarrowIndex ? LaunchChain<T, uint32_t>(step)
-                                   : LaunchChain<T, uint64_t>(step);
+    return cuda::NewKernelPlan(traits, {Exponentiate, ElementGrid(elements), /*gpu_kernels=*/5},
+                               context, [=](const Operands& operands, const LaunchContext& launch) {
+                                 const Step step{operands, launch, columns, elements};
+                                 return variant == kNarrowIndex ? LaunchChain<T, uint32_t>(step)
+                                                                : LaunchChain<T, uint64_t>(step);
+                               });
   });
-}
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties&) {
-  const int64_t elements = problem.inputs[0].elements();
-  if (elements == 0) return 0;
-  return SaturatingBytes(SaturatingAdd(elements, ViewOf(problem).rows()), sizeof(float));
-}
-
-// The shape of exp: in every data type no other kernel moves more, 8 bytes an element.
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  const int64_t elements = problem.inputs[0].elements();
-  if (elements == 0) return LaunchShape{};
-  return cuda::ShapeOf(Exponentiate, ElementGrid(elements), device, /*gpu_kernels=*/5);
 }
 
 }  // namespace
@@ -193,10 +185,8 @@ Implementation ChainOfKernelsRow() {
           .summary = "one elementary operation per kernel",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = Shape,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeChainPlan};
 }
 
 }  // namespace warpcall::softmax

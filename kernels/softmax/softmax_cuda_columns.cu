@@ -259,32 +259,24 @@ std::vector<std::string> Names(DataType) {
           "vectors held by one thread", "vectors held by several threads", "vectors read twice"};
 }
 
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = nullptr};
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
+absl::StatusOr<PlanPtr> MakeColumnPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[0].elements() == 0) return PlanNothing();
+  const DeviceProperties& device = *context.device;
+  const auto takes = [&](int variant) { return Takes(problem, device, variant); };
+  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, Chosen(problem, device), takes));
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     return WithKernel<T>(
-        ViewOf(problem), *context.device, variant,
+        ViewOf(problem), device, variant,
         [&](auto* kernel, const ColumnShape& shape, const ColumnTile& tile) {
-          const ColumnTensor<T> tensor{static_cast<const T*>(operands.inputs[0]),
-                                       static_cast<T*>(operands.outputs[0]), shape, tile};
-          return cuda::Launch(kernel, GridOf(tile.blocks, tile.threads()), context, tensor);
+          const cuda::Grid grid = GridOf(tile.blocks, tile.threads());
+          return cuda::NewKernelPlan(
+              {.variant = variant}, {kernel, grid}, context,
+              [kernel, grid, shape, tile](const Operands& operands, const LaunchContext& launch) {
+                const ColumnTensor<T> tensor{static_cast<const T*>(operands.inputs[0]),
+                                             static_cast<T*>(operands.outputs[0]), shape, tile};
+                return cuda::Launch(kernel, grid, launch, tensor);
+              });
         });
-  });
-}
-
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return WithKernel<T>(ViewOf(problem), device, Chosen(problem, device),
-                         [&](auto* kernel, const ColumnShape&, const ColumnTile& tile) {
-                           return cuda::ShapeOf(kernel, GridOf(tile.blocks, tile.threads()),
-                                                device);
-                         });
   });
 }
 
@@ -297,10 +289,8 @@ Implementation ThreadPerColumnRow() {
           .summary = "neighbouring threads take neighbouring columns",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeColumnPlan};
 }
 
 }  // namespace warpcall::softmax

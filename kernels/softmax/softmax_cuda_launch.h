@@ -41,8 +41,7 @@ auto DispatchIndex(int index, const Body& body) {
 }
 
 template <typename T>
-RowTensor<T> TensorOf(const Problem& problem, const Operands& operands) {
-  const View view = ViewOf(problem);
+RowTensor<T> TensorOf(const View& view, const Operands& operands) {
   return {static_cast<const T*>(operands.inputs[0]), static_cast<T*>(operands.outputs[0]),
           view.rows(), view.n};
 }
@@ -100,8 +99,19 @@ absl::Status TakesWindow(const RowShape (&shapes)[kCount], const Problem& proble
 }
 
 // The one that PlanRow gives.
-inline int ChosenWindow(const Problem& problem, const DeviceProperties&) {
+inline int ChosenWindow(const Problem& problem) {
   return WindowVariantOf(PlanRow(ViewOf(problem).n, ElementBytes(problem.inputs[0].data_type)));
+}
+
+// A plan that launches `kernel`, which takes a RowTensor.
+template <typename T>
+PlanPtr NewRowPlan(void (*kernel)(RowTensor<T>), const cuda::Grid& grid, const View& view,
+                   const PlanContext& context, int variant) {
+  return cuda::NewKernelPlan(
+      {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
+      [kernel, grid, view](const Operands& operands, const LaunchContext& launch) {
+        return cuda::Launch(kernel, grid, launch, TensorOf<T>(view, operands));
+      });
 }
 
 }  // namespace warpcall::softmax

@@ -51,13 +51,13 @@ const SubwarpTable& TableFor(DataType type) {
   return ElementBytes(type) == sizeof(float) ? kTable<float> : kTable<Float16>;
 }
 
-int Chosen(const Problem& problem, const DeviceProperties&) {
+int Chosen(const Problem& problem) {
   const DataType type = problem.inputs[0].data_type;
   const RowPlan plan = PlanRow(ViewOf(problem).n, ElementBytes(type));
   return TableFor(type).NumberOf({plan.width, plan.shape});
 }
 
-absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
+absl::Status Takes(const Problem& problem, int variant) {
   const SubwarpTable& table = TableFor(problem.inputs[0].data_type);
   RETURN_IF_ERROR(CheckVariantNumber(variant, table.count));
   const View view = ViewOf(problem);
@@ -78,9 +78,6 @@ std::vector<std::string> Names(DataType type) {
   return names;
 }
 
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = nullptr};
-
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
   const View view = ViewOf(problem);
@@ -91,21 +88,13 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
                                                view.n));
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int variant, VariantToLaunch(kVariants, problem, context));
+absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[0].elements() == 0) return PlanNothing();
+  const auto takes = [&](int variant) { return Takes(problem, variant); };
+  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, Chosen(problem), takes));
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    return cuda::Launch(kernel, grid, context, TensorOf<T>(problem, operands));
+    return NewRowPlan<T>(kernel, grid, ViewOf(problem), context, variant);
   });
-}
-
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  return WithKernel(problem, Chosen(problem, device),
-                    [&](auto* kernel, const cuda::Grid& grid, auto) {
-                      return cuda::ShapeOf(kernel, grid, device);
-                    });
 }
 
 }  // namespace
@@ -117,12 +106,9 @@ Implementation SubwarpPerRowRow() {
           .summary = "several short rows in the registers of one warp",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = Shape,
           .suits_host_memory = true,
-          .may_be_replayed = true,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeRowPlan};
 }
 
 }  // namespace warpcall::softmax

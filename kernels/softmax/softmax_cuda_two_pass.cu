@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
   Write<kAligned>(window, MergeOfLanes<kWarpThreads>(part));
 }
 
-struct Plan {
+struct Cut {
   ChunkPlan chunks;
   TwoPassVariant variant;
   cuda::Grid grid;
@@ -108,23 +108,23 @@ struct Plan {
 
 // Chunks of no length where `variant` cannot take the problem. Where the row's own choice is of
 // that variant it is taken.
-Plan PlanOf(const Problem& problem, const DeviceProperties& device, int variant) {
+Cut CutFor(const Problem& problem, const DeviceProperties& device, int variant) {
   const View view = ViewOf(problem);
   const size_t element_bytes = ElementBytes(problem.inputs[0].data_type);
-  Plan plan = {};
-  plan.chunks = PlanChunks(view.rows(), view.n, element_bytes, device.multiprocessors);
-  plan.variant = TwoPassVariantOf(plan.chunks, view.n, element_bytes);
+  Cut cut = {};
+  cut.chunks = PlanChunks(view.rows(), view.n, element_bytes, device.multiprocessors);
+  cut.variant = TwoPassVariantOf(cut.chunks, view.n, element_bytes);
   if (variant != kRowsChoice) {
     const TwoPassVariant asked = TwoPassVariantAt(variant);
-    const bool is_choice = asked.chunked == plan.variant.chunked &&
-                           asked.several_steps == plan.variant.several_steps &&
-                           asked.aligned <= plan.variant.aligned;
-    if (!is_choice) plan.chunks = ChunksFor(asked, view.n, element_bytes);
-    plan.variant = asked;
+    const bool is_choice = asked.chunked == cut.variant.chunked &&
+                           asked.several_steps == cut.variant.several_steps &&
+                           asked.aligned <= cut.variant.aligned;
+    if (!is_choice) cut.chunks = ChunksFor(asked, view.n, element_bytes);
+    cut.variant = asked;
   }
-  const int64_t blocks = SaturatingMultiply(view.rows(), plan.chunks.chunks_per_row);
-  plan.grid = GridOf(std::max<int64_t>(1, blocks), kTwoPassThreads);
-  return plan;
+  const int64_t blocks = SaturatingMultiply(view.rows(), cut.chunks.chunks_per_row);
+  cut.grid = GridOf(std::max<int64_t>(1, blocks), kTwoPassThreads);
+  return cut;
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
@@ -135,57 +135,49 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
   RETURN_IF_ERROR(CheckVariantNumber(variant, kTwoPassVariants));
   RETURN_IF_ERROR(Supports(problem, device));
-  return PlanOf(problem, device, variant).chunks.chunk_vectors > 0 ? absl::OkStatus()
+  return CutFor(problem, device, variant).chunks.chunk_vectors > 0 ? absl::OkStatus()
                                                                    : CannotTake(ViewOf(problem).n);
 }
 
-size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties& device, int variant) {
-  if (problem.inputs[0].elements() == 0) return 0;
-  const int64_t chunks = PlanOf(problem, device, variant).chunks.chunks_per_row;
-  if (chunks == 1) return 0;
-  return SaturatingBytes(SaturatingMultiply(ViewOf(problem).rows(), chunks), sizeof(MaxSum));
+size_t WorkspaceBytes(const View& view, const Cut& cut) {
+  if (!cut.variant.chunked) return 0;
+  return SaturatingBytes(SaturatingMultiply(view.rows(), cut.chunks.chunks_per_row),
+                         sizeof(MaxSum));
 }
 
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  return VariantWorkspaceBytes(problem, device, kRowsChoice);
+// The second kernel, which takes longer, tells the shape: it reads as much and writes as well.
+template <typename T, bool kAligned>
+PlanPtr NewTwoPassPlan(const View& view, const Cut& cut, const PlanContext& context) {
+  const Plan::Traits traits = {.workspace_bytes = WorkspaceBytes(view, cut),
+                               .variant = NumberOf(cut.variant)};
+  if (!cut.variant.chunked) {
+    const auto enqueue = [view, cut](const Operands& operands, const LaunchContext& launch) {
+      return cuda::Launch(BlockPerLongRow<T, kAligned>, cut.grid, launch,
+                          TensorOf<T>(view, operands));
+    };
+    return cuda::NewKernelPlan(traits, {BlockPerLongRow<T, kAligned>, cut.grid}, context, enqueue);
+  }
+  const auto enqueue = [view, cut](const Operands& operands,
+                                   const LaunchContext& launch) -> absl::Status {
+    const RowTensor<T> tensor = TensorOf<T>(view, operands);
+    MaxSum* const parts = static_cast<MaxSum*>(launch.workspace);
+    RETURN_IF_ERROR(
+        cuda::Launch(ReduceChunks<T, kAligned>, cut.grid, launch, tensor, cut.chunks, parts));
+    return cuda::Launch(WriteChunks<T, kAligned>, cut.grid, launch, tensor, cut.chunks, parts);
+  };
+  return cuda::NewKernelPlan(traits, {WriteChunks<T, kAligned>, cut.grid, /*gpu_kernels=*/2},
+                             context, enqueue);
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
+absl::StatusOr<PlanPtr> MakeTwoPassPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[0].elements() == 0) return PlanNothing();
   if (context.variant != kRowsChoice)
     RETURN_IF_ERROR(Takes(problem, *context.device, context.variant));
-  const Plan plan = PlanOf(problem, *context.device, context.variant);
+  const Cut cut = CutFor(problem, *context.device, context.variant);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    const RowTensor<T> tensor = TensorOf<T>(problem, operands);
-    return DispatchIndex<2>(plan.variant.aligned ? 1 : 0, [&](auto aligned) -> absl::Status {
-      constexpr bool kAligned = aligned.value != 0;
-      if (!plan.variant.chunked)
-        return cuda::Launch(BlockPerLongRow<T, kAligned>, plan.grid, context, tensor);
-      MaxSum* const parts = static_cast<MaxSum*>(context.workspace);
-      RETURN_IF_ERROR(
-          cuda::Launch(ReduceChunks<T, kAligned>, plan.grid, context, tensor, plan.chunks, parts));
-      return cuda::Launch(WriteChunks<T, kAligned>, plan.grid, context, tensor, plan.chunks, parts);
-    });
+    return cut.variant.aligned ? NewTwoPassPlan<T, true>(ViewOf(problem), cut, context)
+                               : NewTwoPassPlan<T, false>(ViewOf(problem), cut, context);
   });
-}
-
-// The shape of the second kernel, which takes longer: it reads as much and writes as well.
-absl::StatusOr<LaunchShape> Shape(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return LaunchShape{};
-  const Plan plan = PlanOf(problem, device, kRowsChoice);
-  return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
-    return DispatchIndex<2>(plan.variant.aligned ? 1 : 0, [&](auto aligned) {
-      constexpr bool kAligned = aligned.value != 0;
-      if (!plan.variant.chunked)
-        return cuda::ShapeOf(BlockPerLongRow<T, kAligned>, plan.grid, device);
-      return cuda::ShapeOf(WriteChunks<T, kAligned>, plan.grid, device, /*gpu_kernels=*/2);
-    });
-  });
-}
-
-int Chosen(const Problem& problem, const DeviceProperties& device) {
-  return NumberOf(PlanOf(problem, device, kRowsChoice).variant);
 }
 
 std::vector<std::string> Names(DataType) {
@@ -199,9 +191,6 @@ std::vector<std::string> Names(DataType) {
   return names;
 }
 
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
-
 }  // namespace
 
 Implementation TwoPassRow() {
@@ -211,10 +200,8 @@ Implementation TwoPassRow() {
           .summary = "reads a row twice; a row may be shared by several blocks",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = Shape,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeTwoPassPlan};
 }
 
 }  // namespace warpcall::softmax

@@ -29,41 +29,52 @@ struct DestroyTensor {
   }
 };
 
-struct Plan {
-  const CudnnApi* api;
-  std::unique_ptr<cudnnTensorStruct, DestroyTensor> tensor;  // x's and y's alike
+// Calls one function, by handles that the device's lanes share.
+class CudnnPlan final : public Plan {
+ public:
+  CudnnPlan(const CudnnApi* api, cuda::Libraries* libraries,
+            std::unique_ptr<cudnnTensorStruct, DestroyTensor> tensor)
+      : Plan({}), api_(api), libraries_(libraries), tensor_(std::move(tensor)) {}
+
+  absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+    ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
+                     libraries_->cudnn().Acquire(cuda::StreamOf(context)));
+    constexpr float kAlpha = 1;
+    constexpr float kBeta = 0;  // y is not read
+    const cudnnStatus_t status = api_->SoftmaxForward(
+        lease.get(), CUDNN_SOFTMAX_ACCURATE, CUDNN_SOFTMAX_MODE_INSTANCE, &kAlpha, tensor_.get(),
+        operands.inputs[0], &kBeta, tensor_.get(), operands.outputs[0]);
+    if (status == CUDNN_STATUS_SUCCESS) return absl::OkStatus();
+    return api_->ToStatus(status, "cudnnSoftmaxForward");
+  }
+
+ private:
+  // cuDNN tells neither grid nor block, nor how many kernels a call takes: what is known is the
+  // call.
+  absl::StatusOr<LaunchShape> AskShape() const override { return LaunchShape{.gpu_kernels = 1}; }
+
+  const CudnnApi* const api_;
+  cuda::Libraries* const libraries_;
+  const std::unique_ptr<cudnnTensorStruct, DestroyTensor> tensor_;  // x's and y's alike
 };
 
-cuda::PlanKey KeyOf(const Problem& problem) {
+// Rows as images of n channels and one pixel, each softmaxed as a whole. What is made runs once
+// where it may, so that what cuDNN refuses is known and its code is loaded.
+absl::StatusOr<PlanPtr> MakeCudnnPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[0].elements() == 0) return PlanNothing();
   const View view = ViewOf(problem);
-  return {.row = "cudnn_softmax",
-          .numbers = {static_cast<int64_t>(problem.inputs[0].data_type), view.outer, view.n}};
-}
-
-absl::Status Run(const Plan& plan, const Operands& operands, cudnnHandle_t handle) {
-  constexpr float kAlpha = 1;
-  constexpr float kBeta = 0;  // y is not read
-  const cudnnStatus_t status = plan.api->SoftmaxForward(
-      handle, CUDNN_SOFTMAX_ACCURATE, CUDNN_SOFTMAX_MODE_INSTANCE, &kAlpha, plan.tensor.get(),
-      operands.inputs[0], &kBeta, plan.tensor.get(), operands.outputs[0]);
-  if (status == CUDNN_STATUS_SUCCESS) return absl::OkStatus();
-  return plan.api->ToStatus(status, "cudnnSoftmaxForward");
-}
-
-// Rows as images of n channels and one pixel, each softmaxed as a whole.
-absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const Problem& problem) {
-  const View view = ViewOf(problem);
-  auto plan = std::make_shared<Plan>();
-  ASSIGN_OR_RETURN(plan->api, cuda::LoadCudnn());
-  cudnnTensorDescriptor_t tensor = nullptr;
-  RETURN_IF_ERROR(
-      plan->api->ToStatus(plan->api->CreateTensorDescriptor(&tensor), "describing a tensor"));
-  plan->tensor.reset(tensor);
-  RETURN_IF_ERROR(
-      plan->api->ToStatus(plan->api->SetTensor4dDescriptor(
-                              tensor, CUDNN_TENSOR_NCHW, cuda::ToCudnn(problem.inputs[0].data_type),
-                              static_cast<int>(view.outer), static_cast<int>(view.n), 1, 1),
-                          "describing a tensor"));
+  ASSIGN_OR_RETURN(const CudnnApi* const api, cuda::LoadCudnn());
+  cudnnTensorDescriptor_t created = nullptr;
+  RETURN_IF_ERROR(api->ToStatus(api->CreateTensorDescriptor(&created), "describing a tensor"));
+  std::unique_ptr<cudnnTensorStruct, DestroyTensor> tensor(created);
+  RETURN_IF_ERROR(api->ToStatus(
+      api->SetTensor4dDescriptor(created, CUDNN_TENSOR_NCHW,
+                                 cuda::ToCudnn(problem.inputs[0].data_type),
+                                 static_cast<int>(view.outer), static_cast<int>(view.n), 1, 1),
+      "describing a tensor"));
+  const auto plan = std::make_shared<const CudnnPlan>(api, context.libraries, std::move(tensor));
+  if (const Tryout* const tryout = context.tryout; tryout != nullptr)
+    RETURN_IF_ERROR(plan->Enqueue(*tryout->operands, {.stream = tryout->stream}));
   return plan;
 }
 
@@ -86,36 +97,6 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
       absl::StrCat("a tensor may have ", kElementsMax, " elements at most, got ", elements));
 }
 
-// The first time it runs once, so that what cuDNN refuses is known and its code is loaded.
-absl::Status Prepare(const Problem& problem, const Operands& operands, LaunchContext* context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
-                   context->libraries->cudnn().Acquire(cuda::StreamOf(*context)));
-  const auto make = [&]() -> cuda::PlanCache::Made<Plan> {
-    ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, MakePlan(problem));
-    RETURN_IF_ERROR(Run(*plan, operands, lease.get()));
-    return plan;
-  };
-  return cuda::KeepForLaunch(context->libraries->plans().GetOrMake<Plan>(KeyOf(problem), make),
-                             context);
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
-  if (problem.inputs[0].elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Plan* const plan, cuda::PreparedPlan<Plan>(context, "cudnn_softmax"));
-  ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
-                   context.libraries->cudnn().Acquire(cuda::StreamOf(context)));
-  return Run(*plan, operands, lease.get());
-}
-
-// cuDNN tells neither grid nor block, nor how many kernels a call takes: what is known is the call.
-absl::StatusOr<LaunchShape> ShapeOfCall(const Problem& problem, const DeviceProperties&) {
-  LaunchShape shape;
-  shape.gpu_kernels = problem.inputs[0].elements() == 0 ? 0 : 1;
-  return shape;
-}
-
 }  // namespace
 
 Implementation CudnnSoftmaxRow() {
@@ -125,10 +106,8 @@ Implementation CudnnSoftmaxRow() {
           .summary = "cuDNN's softmax, cudnnSoftmaxForward; rounds twice in 16 bits",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = ShapeOfCall,
-          .prepare = Prepare};
+          .slow_to_plan = true,
+          .plan = MakeCudnnPlan};
 }
 
 }  // namespace warpcall::softmax

@@ -9,6 +9,7 @@
 #include "kernels/cpu/nan_scan.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::softmax {
@@ -83,9 +84,7 @@ Implementation OnednnSoftmaxRow() {
           .summary = "oneDNN's softmax primitive; bfloat16 results are rounded twice",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::softmax

@@ -5,6 +5,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::softmax {
@@ -71,9 +72,7 @@ Implementation Float64Row() {
           .summary = "the definition in float64",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = Launch,
-          .shape = nullptr};
+          .plan = PlanBy(Launch)};
 }
 
 }  // namespace warpcall::softmax

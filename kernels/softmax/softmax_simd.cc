@@ -11,6 +11,7 @@
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/plan.h"
 #include "kernels/softmax/softmax_simd.h"
 #include "kernels/softmax/softmax_simd_columns-inl.h"
 #include "kernels/softmax/softmax_simd_rows-inl.h"
@@ -119,7 +120,7 @@ int Chosen(const Problem& problem, const DeviceProperties& device) {
                    problem.inputs[0].bytes() >= kStreamBytesMin});
 }
 
-absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant) {
+absl::Status Takes(const Problem& problem, int variant) {
   RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
   const View view = ViewOf(problem);
   const Sharing sharing = VariantAt(variant).sharing;
@@ -132,41 +133,38 @@ absl::Status Takes(const Problem& problem, const DeviceProperties&, int variant)
       "short rows have up to ", kBlock, " elements, long ones more; here they have ", view.n));
 }
 
-size_t VariantWorkspaceBytes(const Problem& problem, const DeviceProperties&, int variant) {
-  if (VariantAt(variant).sharing != Sharing::kSplitRows) return 0;
-  const View view = ViewOf(problem);
+size_t WorkspaceBytes(const View& view, const SimdVariant& variant) {
+  if (variant.sharing != Sharing::kSplitRows) return 0;
   return SaturatingBytes(view.outer * CeilDivide(view.n, kBlock), sizeof(Partial));
 }
 
-constexpr Variants kVariants = {
-    .names = Names, .chosen = Chosen, .takes = Takes, .workspace_bytes = VariantWorkspaceBytes};
-
-size_t WorkspaceBytes(const Problem& problem, const DeviceProperties& device) {
-  if (problem.inputs[0].elements() == 0) return 0;
-  return VariantWorkspaceBytes(problem, device, Chosen(problem, device));
-}
-
-absl::Status Launch(const Problem& problem, const Operands& operands,
-                    const LaunchContext& context) {
+absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
   const TensorSpec& spec = problem.inputs[0];
-  if (spec.elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int number, VariantToLaunch(kVariants, problem, context));
+  if (spec.elements() == 0) return PlanNothing();
+  if (context.variant != kRowsChoice) RETURN_IF_ERROR(Takes(problem, context.variant));
+  const View view = ViewOf(problem);
+  const int number =
+      context.variant == kRowsChoice ? Chosen(problem, *context.device) : context.variant;
   const SimdVariant variant = VariantAt(number);
-  const Tensors tensors{.x = operands.inputs[0],
-                        .y = operands.outputs[0],
-                        .data_type = spec.data_type,
-                        .view = ViewOf(problem),
-                        .stream = variant.stream,
-                        .stop = context.stop};
-  const cpu::Workers workers = cpu::WorkersOf(context);
-  if (variant.sharing == Sharing::kColumns) {
-    LaunchColumns(tensors, workers);
-  } else if (variant.sharing == Sharing::kSplitRows) {
-    LaunchSplitRows(tensors, static_cast<Partial*>(context.workspace), workers);
-  } else {
-    LaunchRows(tensors, workers);
-  }
-  return absl::OkStatus();
+  const Plan::Traits traits = {.workspace_bytes = WorkspaceBytes(view, variant), .variant = number};
+  return NewPlan(traits, [view, variant, type = spec.data_type](const Operands& operands,
+                                                                const LaunchContext& launch) {
+    const Tensors tensors{.x = operands.inputs[0],
+                          .y = operands.outputs[0],
+                          .data_type = type,
+                          .view = view,
+                          .stream = variant.stream,
+                          .stop = launch.stop};
+    const cpu::Workers workers = cpu::WorkersOf(launch);
+    if (variant.sharing == Sharing::kColumns) {
+      LaunchColumns(tensors, workers);
+    } else if (variant.sharing == Sharing::kSplitRows) {
+      LaunchSplitRows(tensors, static_cast<Partial*>(launch.workspace), workers);
+    } else {
+      LaunchRows(tensors, workers);
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace
@@ -178,10 +176,8 @@ Implementation SimdRowsRow() {
           .summary = "rows in cache, vectorised for the CPU at hand, all threads",
           .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = WorkspaceBytes,
-          .launch = Launch,
-          .shape = nullptr,
-          .variants = &kVariants};
+          .variant_names = Names,
+          .plan = MakeSimdPlan};
 }
 
 }  // namespace warpcall::softmax

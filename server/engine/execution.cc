@@ -9,6 +9,7 @@
 #include "server/engine/phases.h"
 #include "server/engine/retry_pushback.h"
 #include "server/engine/run_watch.h"
+#include "server/runtime/plan_site.h"
 
 namespace warpcall {
 namespace {
@@ -35,7 +36,7 @@ struct Execution::Placement {
   void* workspace = nullptr;
   absl::InlinedVector<Buffer, 3> device_memory;
   // By Cut::KindOf: kept until the device is done with the job.
-  std::shared_ptr<const void> plans[2];
+  PlanPtr plans[2];
 };
 
 struct Execution::Cut {
@@ -71,7 +72,7 @@ struct Execution::Piece {
   absl::InlinedVector<size_t, 3> bytes;
 };
 
-Execution::Execution(const Device* device, std::unique_ptr<Stream> stream, Clock clock)
+Execution::Execution(Device* device, std::unique_ptr<Stream> stream, Clock clock)
     : device_(device),
       stream_(std::move(stream)),
       clock_(std::move(clock)),
@@ -87,9 +88,13 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
     if (workspace_.bytes() > kWorkspaceKeptBytesMax) workspace_ = Buffer();
   };
   const Cut cut = CutUp(job, mirrored);
-  absl::StatusOr<Placement> placement = Place(job, staging, cut);
+  absl::StatusOr<Placement> placement = [&] {
+    const Phase phase("place", job.key.id);
+    return Place(staging, cut);
+  }();
   if (!placement.ok()) return NoteRefusal(std::move(placement).status(), job.trace);
-  absl::Status status = RunPlaced(job, cut, &*placement);
+  absl::Status status = MakePlans(job, cut, &*placement);
+  if (status.ok()) status = RunPlaced(job, cut, *placement);
   // Whatever was enqueued before an error may still touch memory that others get next.
   if (!status.ok()) stream_->Synchronize().IgnoreError();
   return NoteRefusal(std::move(status), job.trace);
@@ -104,10 +109,8 @@ Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
   return cut;
 }
 
-absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
-                                                      absl::Span<const StagingRange> staging,
+absl::StatusOr<Execution::Placement> Execution::Place(absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
-  const Phase phase("place", job.key.id);
   Placement placement;
   for (const StagingRange& range : staging) {
     placement.staging.push_back(range.data);
@@ -118,16 +121,35 @@ absl::StatusOr<Execution::Placement> Execution::Place(const Job& job,
     placement.operands.back() = static_cast<char*>(memory.data());
     placement.device_memory.push_back(std::move(memory));
   }
-  ASSIGN_OR_RETURN(placement.workspace, Workspace(job, cut));
   return placement;
 }
 
-absl::StatusOr<void*> Execution::Workspace(const Job& job, const Cut& cut) {
-  const Implementation& row = job.row->implementation;
-  if (row.workspace_bytes == nullptr) return nullptr;
-  size_t bytes = row.workspace_bytes(cut.ProblemOf(0), device_->properties());
-  if (!cut.parts.empty())
-    bytes = std::max(bytes, row.workspace_bytes(cut.parts[1], device_->properties()));
+absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* placement) {
+  size_t workspace_bytes = 0;
+  const auto make = [&](int64_t round) -> absl::Status {
+    const Piece piece(*placement, cut, round);
+    PlanPtr& plan = placement->plans[piece.kind];
+    ASSIGN_OR_RETURN(plan, device_->plans().GetOrMake(*job.row, piece.problem,
+                                                      [&] { return MakePlan(job, piece); }));
+    workspace_bytes = std::max(workspace_bytes, plan->traits().workspace_bytes);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(make(0));
+  if (!cut.parts.empty()) RETURN_IF_ERROR(make(cut.rounds.count - 1));
+  ASSIGN_OR_RETURN(placement->workspace, Workspace(workspace_bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PlanPtr> Execution::MakePlan(const Job& job, const Piece& piece) {
+  const Phase phase("prepare", job.key.id);
+  const auto workspace = [this](size_t bytes) { return Workspace(bytes); };
+  return MakePlanOn({stream_.get(), &device_->properties(), &piece.operands, workspace},
+                    job.row->implementation, piece.problem);
+}
+
+// That of the lane, as large at least.
+absl::StatusOr<void*> Execution::Workspace(size_t bytes) {
+  if (bytes == 0) return nullptr;
   if (bytes > workspace_.bytes()) {
     workspace_ = Buffer();
     ASSIGN_OR_RETURN(workspace_, stream_->AllocateMemory(bytes));
@@ -135,25 +157,19 @@ absl::StatusOr<void*> Execution::Workspace(const Job& job, const Cut& cut) {
   return workspace_.data();
 }
 
-LaunchContext Execution::ContextOf(const Job& job, const Placement& placement,
-                                   const Piece& piece) const {
+LaunchContext Execution::ContextOf(const Job& job, const Placement& placement) const {
   LaunchContext context;
   context.stream = stream_->native_handle();
-  context.device = &device_->properties();
   context.workspace = placement.workspace;
-  context.libraries = stream_->libraries();
   context.stop = job.watch;
-  context.plan = placement.plans[piece.kind];
   return context;
 }
 
-absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, Placement* placed) {
-  RETURN_IF_ERROR(Prepare(job, cut, placed));
-  const Placement& placement = *placed;
+absl::Status Execution::RunPlaced(const Job& job, const Cut& cut, const Placement& placement) {
   const int64_t start_ns = clock_();
   RETURN_IF_ERROR(Enqueue(job, placement, cut));
   // Asked while the device works.
-  RETURN_IF_ERROR(NoteShape(job, cut));
+  RETURN_IF_ERROR(NoteShape(job, placement, cut));
   RETURN_IF_ERROR(Wait(job));
   RequestTrace& trace = *job.trace;
   trace.device_ns = clock_() - start_ns;
@@ -171,14 +187,13 @@ absl::Status Execution::Wait(const Job& job) {
 
 absl::Status Execution::Enqueue(const Job& job, const Placement& placement, const Cut& cut) {
   const Phase phase("enqueue", job.key.id);
-  const Implementation& row = job.row->implementation;
-  // A workspace lies elsewhere when the job comes again, and a library may reuse what it recorded.
-  const bool replayable =
-      row.may_be_replayed && row.workspace_bytes == nullptr && row.prepare == nullptr;
+  const PlanPtr& plan = placement.plans[0];
+  // A workspace lies elsewhere when the job comes again.
+  const bool replayable = plan->traits().may_be_replayed && placement.workspace == nullptr;
   if (!cut.mirrored && replayable && stream_->records()) {
     const Piece piece(placement, cut, 0);
-    const int recording = repeats_.RecordingOf(*job.row, piece.problem, piece.operands, [&] {
-      return row.launch(piece.problem, piece.operands, ContextOf(job, placement, piece));
+    const int recording = repeats_.RecordingOf(plan, piece.operands, [&] {
+      return plan->Enqueue(piece.operands, ContextOf(job, placement));
     });
     if (recording >= 0) return stream_->Replay(recording);
   }
@@ -186,21 +201,6 @@ absl::Status Execution::Enqueue(const Job& job, const Placement& placement, cons
   for (int64_t round = 0; round < cut.rounds.count; ++round)
     RETURN_IF_ERROR(EnqueueRound(job, placement, cut, round));
   return absl::OkStatus();
-}
-
-absl::Status Execution::Prepare(const Job& job, const Cut& cut, Placement* placement) {
-  const Implementation& row = job.row->implementation;
-  if (row.prepare == nullptr) return absl::OkStatus();
-  const Phase phase("prepare", job.key.id);
-  const auto prepare = [&](int64_t round) {
-    const Piece piece(*placement, cut, round);
-    LaunchContext context = ContextOf(job, *placement, piece);
-    const absl::Status status = row.prepare(piece.problem, piece.operands, &context);
-    placement->plans[piece.kind] = std::move(context.plan);
-    return status;
-  };
-  RETURN_IF_ERROR(prepare(0));
-  return cut.parts.empty() ? absl::OkStatus() : prepare(cut.rounds.count - 1);
 }
 
 absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
@@ -223,22 +223,12 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
 
 // On the CPU device this is the kernel itself.
 absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
-  const Implementation& row = job.row->implementation;
-  const Phase phase(row.name, job.key.id);
-  return row.launch(piece.problem, piece.operands, ContextOf(job, placement, piece));
+  const Phase phase(job.row->implementation.name, job.key.id);
+  return placement.plans[piece.kind]->Enqueue(piece.operands, ContextOf(job, placement));
 }
 
-absl::Status Execution::NoteShape(const Job& job, const Cut& cut) {
-  const Implementation& row = job.row->implementation;
-  if (row.shape == nullptr) return absl::OkStatus();
-  const Problem& problem = cut.ProblemOf(0);
-  if (shape_row_ != job.row || !(shape_problem_ == problem)) {
-    shape_row_ = nullptr;
-    ASSIGN_OR_RETURN(shape_, row.shape(problem, device_->properties()));
-    shape_problem_ = problem;
-    shape_row_ = job.row;
-  }
-  job.trace->launch = shape_;
+absl::Status Execution::NoteShape(const Job& job, const Placement& placement, const Cut& cut) {
+  ASSIGN_OR_RETURN(job.trace->launch, placement.plans[0]->shape());
   job.trace->launch.gpu_kernels *= static_cast<int32_t>(cut.rounds.count);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/plan.h"
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
@@ -17,7 +18,7 @@ namespace warpcall {
 // Owns a stream and what one keeps between jobs. Used by one thread.
 class Execution final : public Executor {
  public:
-  Execution(const Device* device, std::unique_ptr<Stream> stream, Clock clock);
+  Execution(Device* device, std::unique_ptr<Stream> stream, Clock clock);
 
   absl::Status BindThread() override { return stream_->BindThread(); }
   absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) override;
@@ -31,28 +32,25 @@ class Execution final : public Executor {
   struct Piece;
 
   Cut CutUp(const Job& job, bool mirrored) const;
-  absl::StatusOr<Placement> Place(const Job& job, absl::Span<const StagingRange> staging,
-                                  const Cut& cut);
-  absl::StatusOr<void*> Workspace(const Job& job, const Cut& cut);
-  absl::Status RunPlaced(const Job& job, const Cut& cut, Placement* placement);
-  // Leaves the row's plans in `placement`.
-  absl::Status Prepare(const Job& job, const Cut& cut, Placement* placement);
+  // Finds memory for the operands.
+  absl::StatusOr<Placement> Place(absl::Span<const StagingRange> staging, const Cut& cut);
+  // Leaves the row's plans, and a workspace for them, in `placement`.
+  absl::Status MakePlans(const Job& job, const Cut& cut, Placement* placement);
+  absl::StatusOr<PlanPtr> MakePlan(const Job& job, const Piece& piece);
+  absl::StatusOr<void*> Workspace(size_t bytes);
+  absl::Status RunPlaced(const Job& job, const Cut& cut, const Placement& placement);
   absl::Status Enqueue(const Job& job, const Placement& placement, const Cut& cut);
   absl::Status EnqueueRound(const Job& job, const Placement& placement, const Cut& cut,
                             int64_t round);
   absl::Status Launch(const Job& job, const Piece& piece, const Placement& placement);
   absl::Status Wait(const Job& job);
-  absl::Status NoteShape(const Job& job, const Cut& cut);
-  LaunchContext ContextOf(const Job& job, const Placement& placement, const Piece& piece) const;
+  absl::Status NoteShape(const Job& job, const Placement& placement, const Cut& cut);
+  LaunchContext ContextOf(const Job& job, const Placement& placement) const;
 
-  const Device* const device_;
+  Device* const device_;
   const std::unique_ptr<Stream> stream_;
   const Clock clock_;
   Repeats repeats_;
-  // The last launch's: a client that sends one shape again and again asks CUDA once.
-  const Row* shape_row_ = nullptr;
-  Problem shape_problem_;
-  LaunchShape shape_;
   Buffer workspace_;  // kept between jobs while small; given back before the stream goes
 };
 

@@ -13,16 +13,16 @@ constexpr int kRunsBeforeRecording = 4;
 
 }  // namespace
 
-Repeats::Entry* Repeats::Find(const Row& row, const Problem& problem, const Operands& operands) {
+Repeats::Entry* Repeats::Find(const PlanPtr& plan, const Operands& operands) {
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.row == &row && entry.operands.outputs == operands.outputs &&
-           entry.operands.inputs == operands.inputs && entry.problem == problem;
+    return entry.plan == plan && entry.operands.outputs == operands.outputs &&
+           entry.operands.inputs == operands.inputs;
   });
   return found == entries_.end() ? nullptr : &*found;
 }
 
-Repeats::Entry* Repeats::Add(const Row& row, const Problem& problem, const Operands& operands) {
-  Entry entry = {&row, problem, operands, 0, -1, 0};
+Repeats::Entry* Repeats::Add(const PlanPtr& plan, const Operands& operands) {
+  Entry entry = {plan, operands, 0, -1, 0};
   if (entries_.size() < kEntriesMax) return &entries_.emplace_back(std::move(entry));
   const auto oldest =
       std::min_element(entries_.begin(), entries_.end(),
@@ -32,10 +32,10 @@ Repeats::Entry* Repeats::Add(const Row& row, const Problem& problem, const Opera
   return &*oldest;
 }
 
-int Repeats::RecordingOf(const Row& row, const Problem& problem, const Operands& operands,
+int Repeats::RecordingOf(const PlanPtr& plan, const Operands& operands,
                          absl::FunctionRef<absl::Status()> enqueue) {
-  Entry* entry = Find(row, problem, operands);
-  if (entry == nullptr) entry = Add(row, problem, operands);
+  Entry* entry = Find(plan, operands);
+  if (entry == nullptr) entry = Add(plan, operands);
   entry->last_used = ++now_;
   if (entry->runs < kRunsBeforeRecording && ++entry->runs == kRunsBeforeRecording) {
     // What cannot be recorded is launched one by one, as before.

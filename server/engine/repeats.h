@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/registry.h"
+#include "kernels/plan.h"
 #include "server/runtime/device.h"
 
 namespace warpcall {
@@ -15,23 +15,22 @@ class Repeats {
   // `stream` outlives it.
   explicit Repeats(Stream* stream) : stream_(stream) {}
 
-  // The recording that runs `row` on these operands; -1 when there is none (yet). `enqueue` puts
+  // The recording that runs `plan` on these operands; -1 when there is none (yet). `enqueue` puts
   // the launch on the stream; it is called when the job has come often enough to be recorded.
-  int RecordingOf(const Row& row, const Problem& problem, const Operands& operands,
+  int RecordingOf(const PlanPtr& plan, const Operands& operands,
                   absl::FunctionRef<absl::Status()> enqueue);
 
  private:
   struct Entry {
-    const Row* row;
-    Problem problem;
+    PlanPtr plan;
     Operands operands;
     int runs;
     int recording;
     uint64_t last_used;
   };
 
-  Entry* Find(const Row& row, const Problem& problem, const Operands& operands);
-  Entry* Add(const Row& row, const Problem& problem, const Operands& operands);
+  Entry* Find(const PlanPtr& plan, const Operands& operands);
+  Entry* Add(const PlanPtr& plan, const Operands& operands);
 
   Stream* const stream_;
   std::vector<Entry> entries_;

@@ -18,6 +18,7 @@
 #include "server/inspect/row_timer.h"
 #include "server/inspect/summary.h"
 #include "server/log.h"
+#include "server/runtime/plan_site.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -68,6 +69,7 @@ class Run {
  private:
   struct Candidate {
     BenchmarkResult result;
+    PlanPtr plan;
     std::unique_ptr<RowTimer> timer;
   };
 
@@ -95,36 +97,39 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Nothing runs yet, so the one workspace that all rows share may still grow.
+  // Nothing is timed yet, so the one workspace that all rows share may still grow.
   absl::Status Admit(Candidate& candidate) {
     const Implementation& row = candidate.result.row->implementation;
     RETURN_IF_ERROR(
         registry_.Select(*plan_.kernel, row.name, plan_.problem, device_->properties()).status());
-    if (row.workspace_bytes == nullptr) return absl::OkStatus();
-    const size_t bytes = row.workspace_bytes(plan_.problem, device_->properties());
-    if (bytes <= workspace_.bytes()) return absl::OkStatus();
-    // Beside the one there is, which rows admitted before rely on.
-    ASSIGN_OR_RETURN(Buffer larger, stream_->AllocateMemory(bytes));
-    workspace_ = std::move(larger);
-    return absl::OkStatus();
+    const auto workspace = [this](size_t bytes) { return Workspace(bytes); };
+    ASSIGN_OR_RETURN(candidate.plan,
+                     MakePlanOn({stream_.get(), &device_->properties(), &(*sets_)[0], workspace},
+                                row, plan_.problem));
+    return Workspace(candidate.plan->traits().workspace_bytes).status();
+  }
+
+  absl::StatusOr<void*> Workspace(size_t bytes) {
+    if (bytes > workspace_.bytes()) {
+      // Beside the one there is, which rows admitted before rely on.
+      ASSIGN_OR_RETURN(Buffer larger, stream_->AllocateMemory(bytes));
+      workspace_ = std::move(larger);
+    }
+    return workspace_.data();
   }
 
   absl::Status Check(const Reference& reference, Candidate& candidate) {
-    const Row& row = *candidate.result.row;
     candidate.timer = std::make_unique<RowTimer>(
-        &row, RowTimer::Shared{&plan_.problem, &device_->properties(), stream_.get(), &*sets_},
+        candidate.plan, RowTimer::Shared{stream_.get(), &*sets_},
         TimingPlan{plan_.warmup_iterations, plan_.iterations, limits_.row_ns_max},
         workspace_.data());
-    RETURN_IF_ERROR(candidate.timer->Prepare());
     RETURN_IF_ERROR(sets_->Poison());
     RETURN_IF_ERROR(candidate.timer->First());
     RETURN_IF_ERROR(sets_->ReadOutputs());
     const OutputError error = reference.Compare(sets_->host().outputs[0]);
     candidate.result.relative_error = error.relative;
     candidate.result.checked_elements = error.elements;
-    if (row.implementation.shape == nullptr) return absl::OkStatus();
-    ASSIGN_OR_RETURN(candidate.result.shape,
-                     row.implementation.shape(plan_.problem, device_->properties()));
+    ASSIGN_OR_RETURN(candidate.result.shape, candidate.plan->shape());
     return absl::OkStatus();
   }
 

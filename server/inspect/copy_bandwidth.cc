@@ -11,6 +11,7 @@
 #include "server/inspect/operand_sets.h"
 #include "server/inspect/row_timer.h"
 #include "server/inspect/summary.h"
+#include "server/runtime/plan_site.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -41,15 +42,19 @@ bool IsOwnCopy(const Row& row, const DeviceProperties& device) {
 }
 
 // Nanoseconds of the row's median launch.
-absl::StatusOr<double> TimeCopy(const Row& row, const RowTimer::Shared& shared) {
+absl::StatusOr<double> TimeCopy(const Implementation& row, const Problem& problem,
+                                const DeviceProperties& device, const RowTimer::Shared& shared) {
   Buffer workspace;
-  if (row.implementation.workspace_bytes != nullptr) {
-    const size_t bytes = row.implementation.workspace_bytes(*shared.problem, *shared.device);
+  const auto allocate = [&](size_t bytes) -> absl::StatusOr<void*> {
     ASSIGN_OR_RETURN(workspace, shared.stream->AllocateMemory(bytes));
-  }
-  RowTimer timer(&row, shared, {.warmup_launches = 1, .samples = kSamples, .ns_max = kRowNsMax},
+    return workspace.data();
+  };
+  ASSIGN_OR_RETURN(
+      const PlanPtr plan,
+      MakePlanOn({shared.stream, &device, &(*shared.sets)[0], allocate}, row, problem));
+  RETURN_IF_ERROR(allocate(plan->traits().workspace_bytes).status());
+  RowTimer timer(plan, shared, {.warmup_launches = 1, .samples = kSamples, .ns_max = kRowNsMax},
                  workspace.data());
-  RETURN_IF_ERROR(timer.Prepare());
   RETURN_IF_ERROR(timer.First());
   if (!timer.done()) RETURN_IF_ERROR(timer.WarmUp());
   while (!timer.done()) RETURN_IF_ERROR(timer.Sample());
@@ -84,7 +89,7 @@ absl::StatusOr<double> MeasureCopyBandwidth(const Registry& registry, Device* de
         !registry.Select(*kernel, row.implementation.name, problem, properties).ok())
       continue;
     const absl::StatusOr<double> copy_ns =
-        TimeCopy(row, {&problem, &properties, stream.get(), &*sets});
+        TimeCopy(row.implementation, problem, properties, {stream.get(), &*sets});
     if (!copy_ns.ok()) status = copy_ns.status();
     if (copy_ns.ok() && *copy_ns > 0)
       best = std::max(best, static_cast<double>(problem.inputs[0].bytes()) * 2e9 / *copy_ns);

@@ -9,6 +9,7 @@
 #include "server/engine/phases.h"
 #include "server/inspect/operand_sets.h"
 #include "server/inspect/profile_runner.h"
+#include "server/runtime/plan_site.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -28,21 +29,12 @@ class KernelRunner final : public ProfileRunner {
                                                  .seed = plan_.seed,
                                                  .sets = SetsFor(set_bytes, properties)},
                                                 properties, stream_.get(), &pool));
-    if (row_.workspace_bytes != nullptr) {
-      ASSIGN_OR_RETURN(workspace_,
-                       stream_->AllocateMemory(row_.workspace_bytes(plan_.problem, properties)));
-    }
-    context_.stream = stream_->native_handle();
-    context_.device = &properties;
-    context_.workspace = workspace_.data();
-    context_.libraries = stream_->libraries();
-    return absl::OkStatus();
+    return MakePlan();
   }
 
   absl::Status Run() override {
     last_ = {.request = last_.request + 1, .submitted_ns = MonotonicNs()};
     const Operands& operands = sets_->Next();
-    RETURN_IF_ERROR(Prepare(operands));
     absl::Status status = Enqueue(operands);
     {
       const Phase phase("wait", last_.request);
@@ -55,10 +47,20 @@ class KernelRunner final : public ProfileRunner {
   absl::Status RunForCounters() override { return Run(); }
 
  private:
-  absl::Status Prepare(const Operands& operands) {
-    if (row_.prepare == nullptr) return absl::OkStatus();
+  absl::Status MakePlan() {
     const Phase phase("prepare", last_.request);
-    return row_.prepare(plan_.problem, operands, &context_);
+    const auto workspace = [this](size_t bytes) -> absl::StatusOr<void*> {
+      if (bytes > workspace_.bytes()) {
+        ASSIGN_OR_RETURN(workspace_, stream_->AllocateMemory(bytes));
+      }
+      return workspace_.data();
+    };
+    ASSIGN_OR_RETURN(
+        kernel_, MakePlanOn({stream_.get(), &device_->properties(), &(*sets_)[0], workspace}, row_,
+                            plan_.problem));
+    context_.stream = stream_->native_handle();
+    ASSIGN_OR_RETURN(context_.workspace, workspace(kernel_->traits().workspace_bytes));
+    return absl::OkStatus();
   }
 
   absl::Status Enqueue(const Operands& operands) {
@@ -73,7 +75,7 @@ class KernelRunner final : public ProfileRunner {
 
   absl::Status Launch(const Operands& operands) {
     const Phase phase(row_.name, last_.request);
-    return row_.launch(plan_.problem, operands, context_);
+    return kernel_->Enqueue(operands, context_);
   }
 
   const ProfilePlan& plan_;
@@ -83,6 +85,7 @@ class KernelRunner final : public ProfileRunner {
   std::unique_ptr<Stream> stream_;
   std::optional<OperandSets> sets_;
   Buffer workspace_;
+  PlanPtr kernel_;
   LaunchContext context_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
@@ -22,15 +23,13 @@ constexpr double kRecordingSlower = 1.05;
 
 }  // namespace
 
-RowTimer::RowTimer(const Row* row, const Shared& shared, const TimingPlan& plan, void* workspace)
-    : row_(row),
+RowTimer::RowTimer(PlanPtr row, const Shared& shared, const TimingPlan& plan, void* workspace)
+    : row_(std::move(row)),
       shared_(shared),
       plan_(plan),
       sample_ns_(shared.stream->records() ? kRecordedSampleNs : kLaunchedSampleNs) {
   context_.stream = shared.stream->native_handle();
-  context_.device = shared.device;
   context_.workspace = workspace;
-  context_.libraries = shared.stream->libraries();
 }
 
 RowTimer::~RowTimer() { Forget(); }
@@ -40,16 +39,7 @@ void RowTimer::Forget() {
   recording_ = -1;
 }
 
-absl::Status RowTimer::Prepare() {
-  if (row_->implementation.prepare == nullptr) return absl::OkStatus();
-  for (int64_t i = 0; i < shared_.sets->size(); ++i)
-    RETURN_IF_ERROR(row_->implementation.prepare(*shared_.problem, (*shared_.sets)[i], &context_));
-  return absl::OkStatus();
-}
-
-absl::Status RowTimer::LaunchOn(const Operands& set) const {
-  return row_->implementation.launch(*shared_.problem, set, context_);
-}
+absl::Status RowTimer::LaunchOn(const Operands& set) const { return row_->Enqueue(set, context_); }
 
 absl::Status RowTimer::First() {
   const int64_t start_ns = MonotonicNs();

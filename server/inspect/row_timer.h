@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/registry.h"
+#include "kernels/plan.h"
 #include "server/inspect/operand_sets.h"
 #include "server/runtime/device.h"
 
@@ -24,19 +24,16 @@ class RowTimer {
  public:
   // What all rows of a run share.
   struct Shared {
-    const Problem* problem = nullptr;
-    const DeviceProperties* device = nullptr;
     Stream* stream = nullptr;
     OperandSets* sets = nullptr;
   };
 
-  RowTimer(const Row* row, const Shared& shared, const TimingPlan& plan, void* workspace);
+  // `workspace` is as large as `row` says.
+  RowTimer(PlanPtr row, const Shared& shared, const TimingPlan& plan, void* workspace);
   ~RowTimer();
   RowTimer(const RowTimer&) = delete;
   RowTimer& operator=(const RowTimer&) = delete;
 
-  // The row's own, for every set of operands. Takes as long as it takes.
-  absl::Status Prepare();
   // One launch on set 0. When it uses up the time, it counts as the only sample.
   absl::Status First();
   // Launches until the row is warm and it is known how many make a sample: 1 ms where launches can
@@ -61,7 +58,7 @@ class RowTimer {
   absl::Status Record();
   void Forget();
 
-  const Row* const row_;
+  const PlanPtr row_;
   const Shared shared_;
   const TimingPlan plan_;
   const int64_t sample_ns_;  // wanted

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
+#include "kernels/plan_cache.h"
 
 namespace warpcall {
 
@@ -180,6 +181,11 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() {
     return absl::UnimplementedError("only GPUs have counters that are read");
   }
+  // What its rows will do for the problems that came.
+  PlanCache& plans() { return plans_; }
+
+ private:
+  PlanCache plans_;
 };
 
 }  // namespace warpcall

@@ -5,6 +5,7 @@
 #include "absl/functional/function_ref.h"
 #include "kernels/common/status_macros.h"
 #include "server/inspect/operand_sets.h"
+#include "server/runtime/plan_site.h"
 
 namespace warpcall::self_test {
 
@@ -51,19 +52,21 @@ absl::Status TrialRunner::Copy(const Problem& problem, const Operands& operands,
 
 absl::Status TrialRunner::RunOn(const Implementation& row, const Problem& problem,
                                 const Operands& operands, const Operands& host) {
-  const DeviceProperties& properties = device_->properties();
-  Buffer workspace;
-  if (row.workspace_bytes != nullptr) {
-    ASSIGN_OR_RETURN(workspace, stream_->AllocateMemory(row.workspace_bytes(problem, properties)));
-  }
-  LaunchContext context = {.stream = stream_->native_handle(),
-                                 .device = &properties,
-                                 .workspace = workspace.data(),
-                                 .libraries = stream_->libraries()};
   RETURN_IF_ERROR(RunPhase(stream_.get(), Milestone::kInputsReady,
                            [&] { return Copy(problem, operands, host); }));
   times_.h2d_ns = stream_->Times().h2d_ns;
-  if (row.prepare != nullptr) RETURN_IF_ERROR(row.prepare(problem, operands, &context));
+  Buffer workspace;
+  const auto allocate = [&](size_t bytes) -> absl::StatusOr<void*> {
+    if (bytes > workspace.bytes()) {
+      ASSIGN_OR_RETURN(workspace, stream_->AllocateMemory(bytes));
+    }
+    return workspace.data();
+  };
+  ASSIGN_OR_RETURN(
+      const PlanPtr plan,
+      MakePlanOn({stream_.get(), &device_->properties(), &operands, allocate}, row, problem));
+  LaunchContext context = {.stream = stream_->native_handle()};
+  ASSIGN_OR_RETURN(context.workspace, allocate(plan->traits().workspace_bytes));
   const auto copy_outputs = [&](bool to_device) -> absl::Status {
     for (size_t i = 0; i < operands.outputs.size(); ++i) {
       void* const there = operands.outputs[i];
@@ -75,11 +78,11 @@ absl::Status TrialRunner::RunOn(const Implementation& row, const Problem& proble
     }
     return absl::OkStatus();
   };
-  // After prepare, which may have written them.
+  // After the plan was made, which may have written them.
   RETURN_IF_ERROR(
       RunPhase(stream_.get(), Milestone::kInputsReady, [&] { return copy_outputs(true); }));
   RETURN_IF_ERROR(RunPhase(stream_.get(), Milestone::kKernelDone,
-                           [&] { return row.launch(problem, operands, context); }));
+                           [&] { return plan->Enqueue(operands, context); }));
   times_.kernel_ns = stream_->Times().kernel_ns;
   RETURN_IF_ERROR(
       RunPhase(stream_.get(), Milestone::kOutputsReady, [&] { return copy_outputs(false); }));

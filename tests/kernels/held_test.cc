@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/kernels/run_row.h"
 
 namespace warpcall {
 namespace {
@@ -39,10 +40,9 @@ class HeldTest : public ::testing::Test {
     EXPECT_TRUE(problem.ok()) << problem.status();
     std::array<float, 2> output = {};
     const CallingFlag flag(std::move(look));
-    LaunchContext context;
-    context.stop = &flag;
     EXPECT_TRUE(
-        HeldCpuRows()[0].launch(*problem, {{kInput.data()}, {output.data()}}, context).ok());
+        testing::RunOnCpu({.stop = &flag}, HeldCpuRows()[0], *problem, {{kInput.data()}, {output.data()}})
+            .ok());
     return output;
   }
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/common/status_macros.h"
-#include "kernels/variants.h"
+#include "kernels/plan.h"
 
 namespace warpcall::testing {
 namespace {
@@ -27,7 +27,7 @@ struct Attempt {
   uint8_t poison;
 };
 
-absl::StatusOr<std::vector<Memory>> RunOnce(const RowToRun& to_run, const Problem& problem,
+absl::StatusOr<std::vector<Memory>> RunOnce(const Plan& plan, const Problem& problem,
                                             absl::Span<const Memory> inputs,
                                             const Attempt& attempt) {
   Operands operands = OperandsOf(inputs);
@@ -37,13 +37,9 @@ absl::StatusOr<std::vector<Memory>> RunOnce(const RowToRun& to_run, const Proble
     outputs.back().Poison(attempt.poison);
     operands.outputs.push_back(outputs.back().data());
   }
-  Memory workspace(WorkspaceBytes(to_run.row, problem, TestDeviceProperties(), to_run.variant));
+  Memory workspace(plan.traits().workspace_bytes);
   workspace.Poison(attempt.poison);
-  RETURN_IF_ERROR(to_run.row.launch(problem, operands,
-                                    {.stream = &attempt.pool,
-                                     .device = &TestDeviceProperties(),
-                                     .workspace = workspace.data(),
-                                     .variant = to_run.variant}));
+  RETURN_IF_ERROR(plan.Enqueue(operands, {.stream = &attempt.pool, .workspace = workspace.data()}));
   for (const Memory& input : inputs) RETURN_IF_ERROR(input.CheckBands("an input"));
   for (const Memory& output : outputs) RETURN_IF_ERROR(output.CheckBands("an output"));
   RETURN_IF_ERROR(workspace.CheckBands("the workspace"));
@@ -129,17 +125,29 @@ const DeviceProperties& TestDeviceProperties() {
   return *properties;
 }
 
+absl::Status RunOnCpu(const CpuRun& run, const Implementation& row, const Problem& problem,
+                      const Operands& operands) {
+  ASSIGN_OR_RETURN(const PlanPtr plan, MakePlan(row, problem, {.device = run.device}));
+  Memory workspace(plan->traits().workspace_bytes);
+  workspace.Poison(0);
+  return plan->Enqueue(operands,
+                       {.stream = run.pool, .workspace = workspace.data(), .stop = run.stop});
+}
+
 absl::StatusOr<std::vector<Memory>> RunRow(const RowToRun& to_run, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison) {
   if (to_run.row.device_kind == DeviceKind::kCuda)
     return RunRowOnGpu(to_run, problem, inputs, poison);
   static auto* const one_thread = new cpu::ThreadPool(1);
   const std::vector<std::string> before = CopiesOf(inputs);
+  ASSIGN_OR_RETURN(const PlanPtr plan,
+                   MakePlan(to_run.row, problem,
+                            {.device = &TestDeviceProperties(), .variant = to_run.variant}));
   ASSIGN_OR_RETURN(std::vector<Memory> outputs,
-                   RunOnce(to_run, problem, inputs, {TestPool(), poison}));
+                   RunOnce(*plan, problem, inputs, {TestPool(), poison}));
   const uint8_t other_poison = static_cast<uint8_t>(~poison);
   ASSIGN_OR_RETURN(const std::vector<Memory> again,
-                   RunOnce(to_run, problem, inputs, {*one_thread, other_poison}));
+                   RunOnce(*plan, problem, inputs, {*one_thread, other_poison}));
   for (size_t i = 0; i < inputs.size(); ++i)
     RETURN_IF_ERROR(CheckSame(inputs[i].data(), before[i].data(), before[i].size(), "an input"));
   for (size_t i = 0; i < outputs.size(); ++i)

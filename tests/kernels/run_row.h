@@ -76,6 +76,15 @@ struct RowToRun {
 absl::StatusOr<std::vector<Memory>> RunRow(const RowToRun& to_run, const Problem& problem,
                                            absl::Span<const Memory> inputs, uint8_t poison);
 
+// On the CPU, once: by a plan for `device`, in a poisoned workspace of its own.
+struct CpuRun {
+  cpu::ThreadPool* pool = nullptr;
+  const DeviceProperties* device = &TestDeviceProperties();
+  const StopFlag* stop = nullptr;
+};
+absl::Status RunOnCpu(const CpuRun& run, const Implementation& row, const Problem& problem,
+                      const Operands& operands);
+
 // Only for RunRow. REQUIRES: TestGpuProperties() is not null.
 absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const RowToRun& to_run, const Problem& problem,
                                                 absl::Span<const Memory> inputs, uint8_t poison);

@@ -11,7 +11,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/variants.h"
+#include "kernels/plan.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/kernels/banded_array.h"
 #include "tests/kernels/run_row.h"
@@ -54,9 +54,12 @@ class GpuRun {
   absl::StatusOr<std::vector<Memory>> Run(uint8_t poison, Way way);
 
   absl::Status CheckInputs(absl::Span<const Memory> inputs) const;
+  // REQUIRES: Run has been called.
+  absl::StatusOr<LaunchShape> Shape() const { return plan_->shape(); }
 
  private:
-  absl::Status Prepare(const Operands& operands, LaunchContext* context, uint8_t poison);
+  absl::Status MakePlan(const Operands& operands);
+  absl::Status Poison(uint8_t poison);
   absl::Status LaunchGraph(const Operands& operands, const LaunchContext& context);
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context, Way way);
 
@@ -67,6 +70,7 @@ class GpuRun {
   std::vector<BandedArray> inputs_;
   std::vector<BandedArray> outputs_;  // of every run, so that they lie elsewhere each time
   BandedArray workspace_;
+  PlanPtr plan_;  // of both runs
 };
 
 absl::Status GpuRun::Load(absl::Span<const Memory> inputs) {
@@ -75,17 +79,27 @@ absl::Status GpuRun::Load(absl::Span<const Memory> inputs) {
     ASSIGN_OR_RETURN(inputs_.back(), BandedArray::Create(input.bytes()));
     RETURN_IF_ERROR(inputs_.back().CopyFrom(input.data()));
   }
-  const size_t workspace_bytes =
-      WorkspaceBytes(row_, problem_, gpu_.device->properties(), variant_);
-  ASSIGN_OR_RETURN(workspace_, BandedArray::Create(workspace_bytes));
   return absl::OkStatus();
 }
 
-// What prepare writes must not hide what launch forgets.
-absl::Status GpuRun::Prepare(const Operands& operands, LaunchContext* context, uint8_t poison) {
-  RETURN_IF_ERROR(workspace_.Fill(poison));
+absl::Status GpuRun::MakePlan(const Operands& operands) {
   RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "waiting for the operands"));
-  if (row_.prepare != nullptr) RETURN_IF_ERROR(row_.prepare(problem_, operands, context));
+  const auto workspace = [this](size_t bytes) -> absl::StatusOr<void*> {
+    ASSIGN_OR_RETURN(workspace_, BandedArray::Create(bytes));
+    return workspace_.data();
+  };
+  const Tryout tryout = {gpu_.stream, &operands, workspace};
+  ASSIGN_OR_RETURN(plan_, warpcall::MakePlan(row_, problem_,
+                                             {.device = &gpu_.device->properties(),
+                                              .libraries = gpu_.device->libraries(),
+                                              .variant = variant_,
+                                              .tryout = &tryout}));
+  return workspace(plan_->traits().workspace_bytes).status();
+}
+
+// What was written while the plan was made must not hide what a launch forgets.
+absl::Status GpuRun::Poison(uint8_t poison) {
+  RETURN_IF_ERROR(workspace_.Fill(poison));
   const size_t outputs = problem_.outputs.size();
   for (size_t i = outputs_.size() - outputs; i < outputs_.size(); ++i)
     RETURN_IF_ERROR(outputs_[i].Fill(poison));
@@ -95,7 +109,7 @@ absl::Status GpuRun::Prepare(const Operands& operands, LaunchContext* context, u
 absl::Status GpuRun::LaunchGraph(const Operands& operands, const LaunchContext& context) {
   RETURN_IF_ERROR(ToStatus(cudaStreamBeginCapture(gpu_.stream, cudaStreamCaptureModeThreadLocal),
                            "beginning a graph"));
-  absl::Status status = row_.launch(problem_, operands, context);
+  absl::Status status = plan_->Enqueue(operands, context);
   cudaGraph_t graph = nullptr;
   status.Update(ToStatus(cudaStreamEndCapture(gpu_.stream, &graph), "ending a graph"));
   cudaGraphExec_t executable = nullptr;
@@ -119,7 +133,7 @@ absl::Status GpuRun::Enqueue(const Operands& operands, const LaunchContext& cont
       std::printf("  %s is not captured: %s\n", row_.name, captured.ToString().c_str());
     cudaGetLastError();  // of the capture
   }
-  return row_.launch(problem_, operands, context);
+  return plan_->Enqueue(operands, context);
 }
 
 absl::StatusOr<std::vector<Memory>> GpuRun::Run(uint8_t poison, Way way) {
@@ -130,12 +144,9 @@ absl::StatusOr<std::vector<Memory>> GpuRun::Run(uint8_t poison, Way way) {
     ASSIGN_OR_RETURN(outputs_.back(), BandedArray::Create(spec.bytes()));
     operands.outputs.push_back(outputs_.back().data());
   }
-  LaunchContext context{.stream = gpu_.stream,
-                        .device = &gpu_.device->properties(),
-                        .workspace = workspace_.data(),
-                        .libraries = gpu_.device->libraries(),
-                        .variant = variant_};
-  RETURN_IF_ERROR(Prepare(operands, &context, poison));
+  if (plan_ == nullptr) RETURN_IF_ERROR(MakePlan(operands));
+  const LaunchContext context{.stream = gpu_.stream, .workspace = workspace_.data()};
+  RETURN_IF_ERROR(Poison(poison));
   RETURN_IF_ERROR(Enqueue(operands, context, way));
   RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(gpu_.stream), "running the row"));
   RETURN_IF_ERROR(workspace_.CheckBands("the workspace"));
@@ -179,8 +190,7 @@ absl::StatusOr<std::vector<Memory>> RunRowOnGpu(const RowToRun& to_run, const Pr
   for (size_t i = 0; i < outputs.size(); ++i)
     RETURN_IF_ERROR(CheckSame(again[i].data(), outputs[i].data(), outputs[i].bytes(),
                               "an output, computed again by a graph"));
-  if (to_run.row.shape != nullptr)
-    RETURN_IF_ERROR(to_run.row.shape(problem, gpu.device->properties()).status());
+  RETURN_IF_ERROR(run.Shape().status());
   return outputs;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/plan.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {
@@ -25,11 +26,7 @@ cpu::ThreadPool& Pool() {
 }
 
 absl::Status RunHere(const Implementation& row, const Problem& problem, const Operands& host) {
-  Memory workspace(
-      row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(problem, TestDeviceProperties()));
-  return row.launch(
-      problem, host,
-      {.stream = &Pool(), .device = &TestDeviceProperties(), .workspace = workspace.data()});
+  return RunOnCpu({.pool = &Pool()}, row, problem, host);
 }
 
 SelfCheck MakeCheck(const Registry& registry, CheckDepth depth = CheckDepth::kQuick,
@@ -83,7 +80,7 @@ class OneRow {
     Implementation row = gelu::Float64Row();
     row.name = "tried";
     row.family = Family::kCpu;
-    row.launch = launch;
+    row.plan = PlanBy(launch);
     row.supports = supports;
     registry_.Add(GeluOp(), {row, gelu::Float64Row()});
   }
@@ -96,7 +93,8 @@ class OneRow {
 };
 
 absl::Status Right(const Problem& problem, const Operands& operands, const LaunchContext& context) {
-  return gelu::Float64Row().launch(problem, operands, context);
+  const auto plan = MakePlan(gelu::Float64Row(), problem, {.device = &TestDeviceProperties()});
+  return plan.ok() ? (*plan)->Enqueue(operands, context) : plan.status();
 }
 
 TEST(SelfCheckTest, OneWrongElementIsNamed) {

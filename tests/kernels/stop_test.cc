@@ -85,16 +85,11 @@ class StopTest : public ::testing::TestWithParam<Case> {
     cpu::ThreadPool pool(threads);
     DeviceProperties device;
     device.multiprocessors = threads;
-    Memory workspace(row.workspace_bytes == nullptr ? 0 : row.workspace_bytes(problem_, device));
-    workspace.Poison(0);
     output_->Poison(kPoison);
     Operands operands = OperandsOf(inputs_);
     operands.outputs.push_back(output_->data());
     EXPECT_TRUE(
-        row.launch(
-               problem_, operands,
-               {.stream = &pool, .device = &device, .workspace = workspace.data(), .stop = &stop})
-            .ok());
+        RunOnCpu({.pool = &pool, .device = &device, .stop = &stop}, row, problem_, operands).ok());
   }
 
   bool LastElementIsWritten() const {
@@ -149,17 +144,13 @@ class OnednnPiecesTest : public ::testing::Test {
     for (int64_t i = 0; i < kM * kK; ++i) static_cast<float*>(a_.data())[i] = ElementOf(i);
     for (int64_t i = 0; i < kK * kN; ++i) static_cast<float*>(b_.data())[i] = ElementOf(i + 1);
     c_.Poison(kUntouched);
-    Memory workspace(row.implementation.workspace_bytes(problem, device));
     cpu::ThreadPool pool(1);
     Operands operands;
     operands.inputs = {a_.data(), b_.data()};
     operands.outputs = {c_.data()};
-    EXPECT_TRUE(
-        row.implementation
-            .launch(
-                problem, operands,
-                {.stream = &pool, .device = &device, .workspace = workspace.data(), .stop = &stop})
-            .ok());
+    EXPECT_TRUE(RunOnCpu({.pool = &pool, .device = &device, .stop = &stop}, row.implementation,
+                         problem, operands)
+                    .ok());
   }
 
   static float Exact(int64_t i, int64_t j) {

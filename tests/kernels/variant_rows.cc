@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/plan.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {
@@ -19,12 +20,22 @@ const DeviceProperties& VariantRow::Device() const {
   return TestGpuProperties() != nullptr ? *TestGpuProperties() : MadeUpH200();
 }
 
+absl::Status VariantRow::Takes(const Problem& problem, int variant) const {
+  return MakePlan(*row, problem, {.device = &Device(), .variant = variant}).status();
+}
+
+int VariantRow::Chosen(const Problem& problem) const {
+  if (row->variants != nullptr) return row->variants->chosen(problem, Device());
+  const absl::StatusOr<PlanPtr> plan = MakePlan(*row, problem, {.device = &Device()});
+  return plan.ok() ? (*plan)->traits().variant : kRowsChoice;
+}
+
 std::vector<VariantRow> RowsWithVariants() {
   std::vector<VariantRow> rows;
   for (const Kernel& kernel : FullRegistry().kernels()) {
     for (const int id : kernel.rows) {
       const Implementation& row = FullRegistry().rows()[id].implementation;
-      if (row.variants == nullptr) continue;
+      if (row.variants == nullptr && row.variant_names == nullptr) continue;
       for (const DataType type : row.data_types) rows.push_back({&kernel, &row, type});
     }
   }

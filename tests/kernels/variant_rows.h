@@ -19,7 +19,13 @@ struct VariantRow {
   DataType type;
 
   std::string Name() const;  // "matmul mma_tiled bfloat16"
-  std::vector<std::string> Names() const { return row->variants->names(type); }
+  std::vector<std::string> Names() const {
+    return row->variant_names != nullptr ? row->variant_names(type) : row->variants->names(type);
+  }
+  // Whether a variant takes `problem`: OK, or why not.
+  absl::Status Takes(const Problem& problem, int variant) const;
+  // The row's own choice for `problem`, which it supports.
+  int Chosen(const Problem& problem) const;
   // Properties of the device that it is for; a made-up H200 where there is no GPU.
   const DeviceProperties& Device() const;
 };

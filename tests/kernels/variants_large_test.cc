@@ -118,9 +118,7 @@ class VariantsLargeTest : public ::testing::TestWithParam<DataType> {
   void RunVariant(const Run& run, Reached& reached) {
     const Implementation& row = *reached.row.row;
     const bool is_choice = run.variant == kRowsChoice;
-    if (!is_choice &&
-        !row.variants->takes(run.problem.problem, reached.row.Device(), run.variant).ok())
-      return;
+    if (!is_choice && !reached.row.Takes(run.problem.problem, run.variant).ok()) return;
     SCOPED_TRACE(absl::StrCat(reached.row.Name(), ", ",
                               is_choice ? "its own choice" : reached.row.Names()[run.variant]));
     const auto outputs = RunRow({row, run.variant}, run.problem.problem, run.inputs, 0xFF);

@@ -108,11 +108,11 @@ class VariantsRunTest : public ::testing::TestWithParam<CatalogEntry> {
       const Implementation& row = *tally.row.row;
       const DeviceProperties& device = tally.row.Device();
       const bool supported = row.supports(problem.problem, device).ok();
-      const int chosen = supported ? row.variants->chosen(problem.problem, device) : kRowsChoice;
+      const int chosen = supported ? tally.row.Chosen(problem.problem) : kRowsChoice;
       for (int v = 0; v < static_cast<int>(tally.variants.size()); ++v) {
         const bool enough = &op_ == &SoftmaxOp() && tally.ran[v] >= kSoftmaxRunsMax;
         if (enough && v != chosen) continue;
-        if (!row.variants->takes(problem.problem, device, v).ok()) continue;
+        if (!tally.row.Takes(problem.problem, v).ok()) continue;
         SCOPED_TRACE(absl::StrCat(tally.name, ", variant \"", tally.variants[v], "\"",
                                   v == chosen ? ", which it chooses" : ""));
         const auto outputs = RunRow({row, v}, problem.problem, inputs, kPoisonNan);

@@ -1,8 +1,6 @@
 // What rows say of their variants: names, which one a problem takes and which
 // ones could take it. Nothing is run here but refusals, so that a build for
 // GPUs shows its variants without one too.
-#include "kernels/variants.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/plan.h"
 #include "tests/kernels/run_row.h"
 #include "tests/kernels/variant_problems.h"
 #include "tests/kernels/variant_rows.h"
@@ -62,7 +61,8 @@ TEST(VariantsTest, RowsWithSeveralKernelsNameThem) {
       const Implementation& row = FullRegistry().rows()[id].implementation;
       if (row.device_kind == DeviceKind::kCpu || row.family == Family::kLibrary) continue;
       const std::string name = absl::StrCat(kernel.op->name, " ", row.name);
-      EXPECT_EQ(row.variants == nullptr, single.contains(name)) << name;
+      EXPECT_EQ(row.variants == nullptr && row.variant_names == nullptr, single.contains(name))
+          << name;
     }
   }
 }
@@ -76,13 +76,15 @@ TEST(VariantsTest, TheChoiceIsListedTakesTheProblemAndHasItsWorkspace) {
       SCOPED_TRACE(absl::StrCat(row.Name(), ": ", problem.name));
       if (!row.row->supports(problem.problem, device).ok()) continue;
       ++supported;
-      const int chosen = row.row->variants->chosen(problem.problem, device);
+      const int chosen = row.Chosen(problem.problem);
       ASSERT_GE(chosen, 0);
       ASSERT_LT(chosen, count);
-      const absl::Status taken = row.row->variants->takes(problem.problem, device, chosen);
-      ASSERT_TRUE(taken.ok()) << taken;
-      EXPECT_EQ(WorkspaceBytes(*row.row, problem.problem, device, chosen),
-                WorkspaceBytes(*row.row, problem.problem, device, kRowsChoice));
+      const auto taken =
+          MakePlan(*row.row, problem.problem, {.device = &device, .variant = chosen});
+      ASSERT_TRUE(taken.ok()) << taken.status();
+      EXPECT_EQ(
+          (*taken)->traits().workspace_bytes,
+          (*MakePlan(*row.row, problem.problem, {.device = &device}))->traits().workspace_bytes);
     }
     EXPECT_GT(supported, 0) << row.Name();
   }
@@ -96,8 +98,7 @@ TEST(VariantsTest, EveryVariantTakesSomeProblem) {
     std::vector<bool> taken(names.size());
     for (const VariantProblem& problem : VariantProblems(*row.kernel->op, row.type)) {
       for (size_t v = 0; v < names.size(); ++v) {
-        const absl::Status status =
-            row.row->variants->takes(problem.problem, row.Device(), static_cast<int>(v));
+        const absl::Status status = row.Takes(problem.problem, static_cast<int>(v));
         if (status.ok()) {
           taken[v] = true;
         } else {
@@ -113,31 +114,9 @@ TEST(VariantsTest, UnknownNumbersAreRefused) {
   for (const VariantRow& row : RowsWithVariants()) {
     const Problem problem = VariantProblems(*row.kernel->op, row.type).front().problem;
     for (const int number : {-2, static_cast<int>(row.Names().size())}) {
-      const absl::Status status = row.row->variants->takes(problem, row.Device(), number);
+      const absl::Status status = row.Takes(problem, number);
       EXPECT_TRUE(absl::IsInvalidArgument(status)) << row.Name() << ": " << status;
       EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(number))) << status;
-    }
-  }
-}
-
-TEST(VariantsTest, ALaunchRefusesAVariantThatCannotTakeItsProblem) {
-  for (const VariantRow& row : RowsWithVariants()) {
-    if (!RunsHere(*row.row)) continue;
-    int refused = 0;
-    for (const VariantProblem& problem : VariantProblems(*row.kernel->op, row.type)) {
-      if (refused == 3) break;
-      for (int v = 0; v < static_cast<int>(row.Names().size()); ++v) {
-        if (row.row->variants->takes(problem.problem, row.Device(), v).ok()) continue;
-        std::vector<Memory> inputs;
-        for (const TensorSpec& spec : problem.problem.inputs) {
-          inputs.emplace_back(spec.bytes());
-          inputs.back().Poison(0);
-        }
-        const auto outputs = RunRow({*row.row, v}, problem.problem, inputs, 0xFF);
-        EXPECT_TRUE(IsRefusal(outputs.status())) << row.Name() << ": " << problem.name;
-        ++refused;
-        break;
-      }
     }
   }
 }
@@ -150,7 +129,7 @@ TEST(VariantsTest, LargeProductsTakeTheLargestTile) {
     for (const int64_t n : {4096, 8192}) {
       const TensorSpec square{row.type, {n, n}};
       const VariantProblem problem = NameProblem(MatmulOp(), {square, square}, {});
-      const int chosen = row.row->variants->chosen(problem.problem, MadeUpH200());
+      const int chosen = row.Chosen(problem.problem);
       const std::string name = row.Names()[chosen];
       const bool is_narrow =
           row.type != DataType::kFloat32 && absl::StrContains(row.row->name, "register");

@@ -93,6 +93,7 @@ absl::Status CudaDevice::CreatePool() {
 
 CudaDevice::~CudaDevice() {
   MakeCurrent().IgnoreError();
+  plans().Clear();
   libraries_.reset();
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
 }

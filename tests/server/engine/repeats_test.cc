@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace warpcall {
@@ -33,23 +35,28 @@ class RecordingStream final : public Stream {
   std::set<int> kept;
 };
 
+class NoPlan final : public Plan {
+ public:
+  NoPlan() : Plan({}) {}
+  absl::Status Enqueue(const Operands&, const LaunchContext&) const override {
+    return absl::OkStatus();
+  }
+};
+
 class RepeatsTest : public ::testing::Test {
  protected:
   // How job number `place` fares: its operands lie at that place.
-  int Run(int place, absl::Status launched = absl::OkStatus(), int64_t elements = 8) {
-    Problem problem;
-    problem.inputs.push_back({DataType::kFloat32, {elements}});
-    problem.outputs.push_back({DataType::kFloat32, {elements}});
+  int Run(int place, absl::Status launched = absl::OkStatus()) {
     char* const input = memory_ + 2 * place;
     const Operands operands = {.inputs = {input}, .outputs = {input + 1}};
-    return repeats_.RecordingOf(row_, problem, operands, [&] {
+    return repeats_.RecordingOf(plan_, operands, [&] {
       ++launches_;
       return launched;
     });
   }
 
   char memory_[4096];
-  Row row_ = {};
+  PlanPtr plan_ = std::make_shared<NoPlan>();
   int launches_ = 0;
   RecordingStream stream_;
   Repeats repeats_{&stream_};
@@ -62,10 +69,12 @@ TEST_F(RepeatsTest, WhatComesTheFourthTimeIsRecordedOnceAndReplayedFromThenOn) {
   EXPECT_EQ(launches_, 1);
 }
 
-TEST_F(RepeatsTest, OtherMemoryOrAnotherShapeIsAnotherJob) {
+TEST_F(RepeatsTest, OtherMemoryOrAnotherPlanIsAnotherJob) {
   for (int i = 0; i < 4; ++i) Run(0);
   EXPECT_EQ(Run(1), -1);
-  EXPECT_EQ(Run(0, absl::OkStatus(), 9), -1);
+  const PlanPtr plan = std::exchange(plan_, std::make_shared<NoPlan>());
+  EXPECT_EQ(Run(0), -1);
+  plan_ = plan;
   EXPECT_EQ(Run(0), 0);
   for (int i = 0; i < 3; ++i) Run(1);
   EXPECT_EQ(Run(1), 1);

@@ -96,9 +96,9 @@ class RowTimerTest : public ::testing::Test {
   static constexpr int64_t kSets = 7;
 
   RowTimerTest() {
-    row_.implementation.name = "fake";
-    row_.implementation.supports = SupportsAll;
-    row_.implementation.launch = [](const Problem&, const Operands& operands,
+    row_.name = "fake";
+    row_.supports = SupportsAll;
+    row_.launch = [](const Problem&, const Operands& operands,
                                     const LaunchContext& context) {
       return static_cast<RecordingStream*>(context.stream)->Launched(operands.inputs[0]);
     };
@@ -107,8 +107,8 @@ class RowTimerTest : public ::testing::Test {
   }
 
   std::unique_ptr<RowTimer> Time(const TimingPlan& plan) {
-    auto timer = std::make_unique<RowTimer>(
-        &row_, RowTimer::Shared{&problem_, &properties_, &stream_, &*sets_}, plan, nullptr);
+    auto timer = std::make_unique<RowTimer>(*MakePlan(row_, problem_, {.device = &properties_}),
+                                            RowTimer::Shared{&stream_, &*sets_}, plan, nullptr);
     EXPECT_TRUE(timer->First().ok());
     if (!timer->done()) {
       EXPECT_TRUE(timer->WarmUp().ok());
@@ -125,7 +125,7 @@ class RowTimerTest : public ::testing::Test {
   cpu::ThreadPool pool_{1};
   RecordingStream stream_;
   std::optional<OperandSets> sets_;
-  Row row_{.id = 0, .kernel = 0, .implementation = {}};
+  Implementation row_ = {};
 };
 
 TEST_F(RowTimerTest, ASampleIsARecordingOfAMillisecondOverAllSets) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "server/runtime/plan_site.h"
 
 namespace warpcall::testing {
 namespace {
@@ -59,11 +60,7 @@ absl::StatusOr<std::unique_ptr<LaunchedRow>> LaunchedRow::Create(CudaDevice* dev
   std::unique_ptr<LaunchedRow> row(new LaunchedRow(device));
   RETURN_IF_ERROR(row->Choose(request));
   RETURN_IF_ERROR(row->Allocate());
-  const Implementation& implementation = row->row_->implementation;
-  LaunchContext context = row->Context();
-  if (implementation.prepare != nullptr)
-    RETURN_IF_ERROR(implementation.prepare(row->problem_, row->operands_, &context));
-  row->plan_ = std::move(context.plan);
+  RETURN_IF_ERROR(row->MakePlan());
   RETURN_IF_ERROR(row->Synchronize());
   return row;
 }
@@ -99,27 +96,26 @@ absl::Status LaunchedRow::Allocate() {
     ASSIGN_OR_RETURN(void* const data, allocate(spec.bytes()));
     operands_.outputs.push_back(data);
   }
-  const auto workspace_bytes = row_->implementation.workspace_bytes;
-  if (workspace_bytes == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(workspace_, allocate(workspace_bytes(problem_, device_->properties())));
   return absl::OkStatus();
 }
 
-LaunchContext LaunchedRow::Context() const {
-  return {.stream = stream_->native_handle(),
-          .device = &device_->properties(),
-          .workspace = workspace_,
-          .libraries = stream_->libraries(),
-          .plan = plan_};
+absl::Status LaunchedRow::MakePlan() {
+  const auto workspace = [this](size_t bytes) -> absl::StatusOr<void*> {
+    ASSIGN_OR_RETURN(Buffer buffer, stream_->AllocateMemory(bytes));
+    memory_.push_back(std::move(buffer));
+    return memory_.back().data();
+  };
+  ASSIGN_OR_RETURN(plan_, MakePlanOn({stream_.get(), &device_->properties(), &operands_, workspace},
+                                     row_->implementation, problem_));
+  ASSIGN_OR_RETURN(workspace_, workspace(plan_->traits().workspace_bytes));
+  return absl::OkStatus();
 }
 
 absl::Status LaunchedRow::Launch() {
   RETURN_IF_ERROR(stream_->BindThread());
-  return row_->implementation.launch(problem_, operands_, Context());
+  return plan_->Enqueue(operands_, {.stream = stream_->native_handle(), .workspace = workspace_});
 }
 
-absl::StatusOr<LaunchShape> LaunchedRow::Shape() const {
-  return row_->implementation.shape(problem_, device_->properties());
-}
+absl::StatusOr<LaunchShape> LaunchedRow::Shape() const { return plan_->shape(); }
 
 }  // namespace warpcall::testing

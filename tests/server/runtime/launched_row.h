@@ -27,7 +27,7 @@ std::vector<std::string> WordsOf(const RowRequest& request);
 
 class LaunchedRow {
  public:
-  // Prepared; inputs are small positive numbers. `device` outlives it.
+  // Planned; inputs are small positive numbers. `device` outlives it.
   static absl::StatusOr<std::unique_ptr<LaunchedRow>> Create(CudaDevice* device,
                                                              const RowRequest& request);
 
@@ -45,7 +45,7 @@ class LaunchedRow {
   explicit LaunchedRow(CudaDevice* device) : device_(device) {}
   absl::Status Choose(const RowRequest& request);
   absl::Status Allocate();
-  LaunchContext Context() const;
+  absl::Status MakePlan();
 
   CudaDevice* const device_;
   Registry registry_;
@@ -55,7 +55,7 @@ class LaunchedRow {
   std::vector<Buffer> memory_;
   Operands operands_;
   void* workspace_ = nullptr;
-  std::shared_ptr<const void> plan_;
+  PlanPtr plan_;
 };
 
 }  // namespace warpcall::testing

@@ -1,6 +1,5 @@
 // What the tiled rows of the GPU decide about a problem before they launch: how its operands lie,
-// which tile takes it, how many blocks that makes. `supports`, `workspace_bytes`, `launch` and
-// `shape` of a row all start from the same plan.
+// which tile takes it, how many blocks that makes. A row's plans are made of it.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +13,7 @@
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_select.h"
 #include "kernels/matmul/matmul_cuda_variants.h"
+#include "kernels/plan.h"
 
 namespace warpcall::matmul {
 
@@ -32,11 +32,10 @@ Arrangement ArrangementOf(const Problem& problem);
 // Whether there is an output and something to sum to it.
 bool HasSums(const Problem& problem);
 
-// Zeros all outputs of a problem with k = 0.
-absl::Status FillWithZeros(const Problem& problem, const Operands& operands,
-                           const LaunchContext& context);
+// Of a problem without sums: writes zeros, if there is an output.
+PlanPtr PlanOfZeros(const Problem& problem);
 
-struct Plan {
+struct Tiling {
   Arrangement arrangement;
   int variant;  // number among those of the row and data type
   Choice choice;
@@ -52,7 +51,7 @@ struct TileSet {
   int32_t products_per_cycle;           // of a multiprocessor at the peak rate
 };
 
-// What a plan is made for.
+// What a tiling is made for.
 struct Order {
   Arrangement arrangement;
   bool in_vectors;  // whether the operands may come by 16 bytes
@@ -62,13 +61,10 @@ struct Order {
 // For the row's own choice: UNIMPLEMENTED when no tile fits into the device's shared memory or the
 // grid would be too large. For a variant: INVALID_ARGUMENT when it cannot take the problem.
 // REQUIRES: HasSums(problem) of the arrangement's problem.
-absl::StatusOr<Plan> MakePlan(const Order& order, const TileSet& set,
-                              const DeviceProperties& device);
+absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
+                                  const DeviceProperties& device);
 
 std::vector<std::string> NamesOf(const TiledVariants& variants);
-
-// What the partial sums take in the workspace; 0 without a plan.
-size_t PartialBytes(const absl::StatusOr<Plan>& plan);
 
 inline Size SizeOf(const Arguments& arguments) {
   return {arguments.m, arguments.n, arguments.k, arguments.batches};

@@ -1,4 +1,4 @@
-#include "kernels/matmul/matmul_cuda_plan.h"
+#include "kernels/matmul/matmul_cuda_tiling.h"
 
 #include <cuda_runtime_api.h>
 
@@ -146,39 +146,42 @@ bool HasSums(const Problem& problem) {
   return problem.outputs[0].elements() > 0 && DecodeShape(problem).k > 0;
 }
 
-absl::Status FillWithZeros(const Problem& problem, const Operands& operands,
-                           const LaunchContext& context) {
-  // All bits zero is zero in every data type.
-  return cuda::ToStatus(cudaMemsetAsync(operands.outputs[0], 0, problem.outputs[0].bytes(),
-                                        static_cast<cudaStream_t>(context.stream)),
-                        "writing zeros");
+PlanPtr PlanOfZeros(const Problem& problem) {
+  const size_t bytes = problem.outputs[0].bytes();
+  if (bytes == 0) return PlanNothing();
+  return NewPlan({}, [bytes](const Operands& operands, const LaunchContext& context) {
+    // All bits zero is zero in every data type.
+    return cuda::ToStatus(
+        cudaMemsetAsync(operands.outputs[0], 0, bytes, static_cast<cudaStream_t>(context.stream)),
+        "writing zeros");
+  });
 }
 
-absl::StatusOr<Plan> MakePlan(const Order& order, const TileSet& set,
-                              const DeviceProperties& device) {
-  Plan plan{.arrangement = order.arrangement,
-            .variant = order.variant,
-            .choice = {},
-            .tile = {},
-            .blocks = 0,
-            .shared_bytes = 0};
+absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
+                                  const DeviceProperties& device) {
+  Tiling tiling{.arrangement = order.arrangement,
+                .variant = order.variant,
+                .choice = {},
+                .tile = {},
+                .blocks = 0,
+                .shared_bytes = 0};
   if (order.variant == kRowsChoice) {
-    ASSIGN_OR_RETURN(plan.choice, ChooseFor(order, set, device));
-    plan.variant = NumberOf(plan.choice, order, set);
+    ASSIGN_OR_RETURN(tiling.choice, ChooseFor(order, set, device));
+    tiling.variant = NumberOf(tiling.choice, order, set);
   } else {
-    ASSIGN_OR_RETURN(plan.choice, ChoiceOf(order, set, device));
+    ASSIGN_OR_RETURN(tiling.choice, ChoiceOf(order, set, device));
   }
-  Arguments& arguments = plan.arrangement.arguments;
+  Arguments& arguments = tiling.arrangement.arguments;
   const Size size = SizeOf(arguments);
-  plan.tile = set.variants.TileOf(set.variants.At(plan.variant));
-  plan.shared_bytes = set.shared_bytes(plan.tile);
-  plan.blocks = BlocksOf(plan.tile, size, plan.choice.splits);
-  RETURN_IF_ERROR(CheckBlocks(plan.tile, plan.blocks));
-  arguments.splits = static_cast<uint32_t>(plan.choice.splits);
-  arguments.split_depth = plan.choice.split_depth;
-  arguments.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, plan.tile.m));
-  arguments.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, plan.tile.n));
-  return plan;
+  tiling.tile = set.variants.TileOf(set.variants.At(tiling.variant));
+  tiling.shared_bytes = set.shared_bytes(tiling.tile);
+  tiling.blocks = BlocksOf(tiling.tile, size, tiling.choice.splits);
+  RETURN_IF_ERROR(CheckBlocks(tiling.tile, tiling.blocks));
+  arguments.splits = static_cast<uint32_t>(tiling.choice.splits);
+  arguments.split_depth = tiling.choice.split_depth;
+  arguments.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, tiling.tile.m));
+  arguments.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, tiling.tile.n));
+  return tiling;
 }
 
 std::vector<std::string> NamesOf(const TiledVariants& variants) {
@@ -186,10 +189,6 @@ std::vector<std::string> NamesOf(const TiledVariants& variants) {
   for (int number = 0; number < variants.Count(); ++number)
     names.push_back(NameOf(variants, number));
   return names;
-}
-
-size_t PartialBytes(const absl::StatusOr<Plan>& plan) {
-  return plan.ok() ? PartialBytes(SizeOf(plan->arrangement.arguments), plan->choice) : 0;
 }
 
 }  // namespace warpcall::matmul

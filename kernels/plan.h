@@ -1,0 +1,115 @@
+// What a row will do for one problem on one device: made once, kept, and shared by all that run it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "absl/base/call_once.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/op.h"
+
+namespace warpcall {
+
+class Plan {
+ public:
+  struct Traits {
+    // Of memory that each Enqueue gets, aligned like an operand.
+    size_t workspace_bytes = 0;
+    // That it takes, of the row's; 0 for a row that has no others.
+    int variant = 0;
+    // Its launch depends on nothing but where the operands and the workspace lie, so that a
+    // recording of it may take its place.
+    bool may_be_replayed = false;
+  };
+
+  explicit Plan(const Traits& traits) : traits_(traits) {}
+  virtual ~Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  const Traits& traits() const { return traits_; }
+
+  // Enqueues on context.stream, never waits for a device, allocates on it or compiles. Thread-safe.
+  // Whoever calls it keeps the plan until what was enqueued has run.
+  virtual absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const = 0;
+
+  // Zeros on the CPU, where there is no grid. The device, which must be current, is asked the first
+  // time. Thread-safe.
+  const absl::StatusOr<LaunchShape>& shape() const {
+    absl::call_once(asked_, [this] { launch_shape_ = AskShape(); });
+    return launch_shape_;
+  }
+
+ private:
+  virtual absl::StatusOr<LaunchShape> AskShape() const { return LaunchShape(); }
+
+  const Traits traits_;
+  mutable absl::once_flag asked_;
+  mutable absl::StatusOr<LaunchShape> launch_shape_;
+};
+
+using PlanPtr = std::shared_ptr<const Plan>;
+
+// Where a row may try its candidates while it makes a plan: what is written are outputs.
+struct Tryout {
+  void* stream = nullptr;  // as LaunchContext's; idle, and may be waited for
+  const Operands* operands = nullptr;
+  // Memory that stays until the plan is made.
+  absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
+};
+
+// What a plan is made with. Everything outlives it.
+struct PlanContext {
+  const DeviceProperties* device = nullptr;
+  cuda::Libraries* libraries = nullptr;  // on a GPU
+  int variant = kRowsChoice;
+  // Null: nothing is tried, and the row takes what it expects to be best.
+  const Tryout* tryout = nullptr;
+};
+
+// Of a row that goes one way whatever the problem: `launch` with so much workspace, which is null
+// when it needs none.
+decltype(Implementation::plan) PlanBy(absl::Status (*launch)(const Problem&, const Operands&,
+                                                             const LaunchContext&),
+                                      size_t (*workspace_bytes)(const Problem&,
+                                                                const DeviceProperties&) = nullptr);
+
+// The variant of a plan: context.variant, if `takes(variant)` is OK, or else what the row has
+// chosen.
+template <typename Takes>
+absl::StatusOr<int> VariantToPlan(const PlanContext& context, int chosen, const Takes& takes) {
+  if (context.variant == kRowsChoice) return chosen;
+  const absl::Status taken = takes(context.variant);
+  if (!taken.ok()) return taken;
+  return context.variant;
+}
+
+// Of a problem without elements.
+PlanPtr PlanNothing();
+
+// A plan that calls `enqueue(operands, context)`, which is thread-safe and keeps what it needs.
+template <typename Function>
+PlanPtr NewPlan(const Plan::Traits& traits, Function enqueue) {
+  class CallingPlan final : public Plan {
+   public:
+    CallingPlan(const Traits& traits, Function enqueue)
+        : Plan(traits), enqueue_(std::move(enqueue)) {}
+    absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+      return enqueue_(operands, context);
+    }
+
+   private:
+    const Function enqueue_;
+  };
+  return std::make_shared<const CallingPlan>(traits, std::move(enqueue));
+}
+
+// UNIMPLEMENTED when the row does not take the problem after all, which `supports` could not tell;
+// INVALID_ARGUMENT when the variant cannot.
+absl::StatusOr<PlanPtr> MakePlan(const Implementation& row, const Problem& problem,
+                                 const PlanContext& context);
+
+}  // namespace warpcall

@@ -1,0 +1,40 @@
+// The plans of one device, made when they are first asked for.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "kernels/plan.h"
+#include "kernels/registry.h"
+
+namespace warpcall {
+
+// Thread-safe. A plan that is forgotten lives on until its last user is done.
+class PlanCache {
+ public:
+  using Made = absl::StatusOr<PlanPtr>;
+
+  static constexpr size_t kPlansMax = 1024;
+
+  // REQUIRES: plans_max > 0.
+  explicit PlanCache(size_t plans_max = kPlansMax);
+  ~PlanCache();
+
+  // What is known of `row` and `problem`: a plan, or UNIMPLEMENTED. Otherwise what `make` returns,
+  // which is kept if it is one of these; other errors may pass. Who asks for what another thread
+  // is making waits for it.
+  Made GetOrMake(const Row& row, const Problem& problem, absl::FunctionRef<Made()> make);
+
+  // For who destroys what plans stand on.
+  void Clear();
+
+  size_t size() const;
+
+ private:
+  struct Plans;
+  const std::unique_ptr<Plans> plans_;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,30 @@
+// Makes rows' plans on a stream.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "kernels/plan.h"
+#include "server/runtime/device.h"
+
+namespace warpcall {
+
+// Where a row may try its candidates. Used by the stream's thread.
+struct PlanSite {
+  Stream* stream = nullptr;  // idle
+  const DeviceProperties* device = nullptr;
+  const Operands* operands = nullptr;  // of the problem; outputs may be written
+  // Memory on the device that stays until the plan is made.
+  absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
+};
+
+inline absl::StatusOr<PlanPtr> MakePlanOn(const PlanSite& site, const Implementation& row,
+                                          const Problem& problem) {
+  const Tryout tryout = {site.stream->native_handle(), site.operands, site.workspace};
+  return MakePlan(
+      row, problem,
+      {.device = site.device, .libraries = site.stream->libraries(), .tryout = &tryout});
+}
+
+}  // namespace warpcall

@@ -1,0 +1,107 @@
+// What a device's plans are kept for, and how long.
+#include "kernels/plan_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "kernels/gelu/gelu.h"
+
+namespace warpcall {
+namespace {
+
+class NoPlan final : public Plan {
+ public:
+  NoPlan() : Plan({}) {}
+  absl::Status Enqueue(const Operands&, const LaunchContext&) const override {
+    return absl::OkStatus();
+  }
+};
+
+Problem Gelu(int64_t elements, const char* approximate = "tanh") {
+  return *MakeProblem(GeluOp(), {TensorSpec{DataType::kFloat32, {elements}}},
+                      {{"approximate", std::string(approximate)}});
+}
+
+class PlanCacheTest : public ::testing::Test {
+ protected:
+  PlanCache::Made Get(PlanCache* cache, int row, const Problem& problem,
+                      absl::Status status = absl::OkStatus()) {
+    const Row wanted = {row, 0, {}};
+    return cache->GetOrMake(wanted, problem, [&]() -> PlanCache::Made {
+      ++made_;
+      if (!status.ok()) return status;
+      return std::make_shared<const NoPlan>();
+    });
+  }
+
+  int made_ = 0;
+  PlanCache cache_{4};
+};
+
+TEST_F(PlanCacheTest, EachRowAndProblemHasAPlanOfItsOwnThatIsMadeOnce) {
+  const PlanPtr first = *Get(&cache_, 1, Gelu(8));
+  EXPECT_EQ(*Get(&cache_, 1, Gelu(8)), first);
+  EXPECT_NE(*Get(&cache_, 2, Gelu(8)), first);
+  EXPECT_NE(*Get(&cache_, 1, Gelu(9)), first);
+  EXPECT_NE(*Get(&cache_, 1, Gelu(8, "none")), first);
+  EXPECT_EQ(made_, 4);
+  EXPECT_EQ(*Get(&cache_, 1, Gelu(8)), first);
+  EXPECT_EQ(made_, 4);
+}
+
+TEST_F(PlanCacheTest, RefusalsAreKeptAndOtherErrorsMayPass) {
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(Get(&cache_, 1, Gelu(8), absl::UnimplementedError("not this")).status(),
+              absl::UnimplementedError("not this"));
+  EXPECT_EQ(made_, 1);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(absl::IsResourceExhausted(
+        Get(&cache_, 1, Gelu(9), absl::ResourceExhaustedError("memory")).status()));
+  EXPECT_EQ(made_, 4);
+  EXPECT_TRUE(Get(&cache_, 1, Gelu(9)).ok());
+}
+
+TEST_F(PlanCacheTest, WhatWasAskedForLongestAgoIsForgottenButNotByItsUsers) {
+  const PlanPtr used = *Get(&cache_, 1, Gelu(1));
+  const std::weak_ptr<const Plan> unused = *Get(&cache_, 1, Gelu(2));
+  for (int64_t elements = 3; elements <= 6; ++elements)
+    ASSERT_TRUE(Get(&cache_, 1, Gelu(elements)).ok());
+  EXPECT_EQ(cache_.size(), 4u);
+  EXPECT_TRUE(unused.expired());
+  EXPECT_TRUE(used->shape().ok());
+  EXPECT_NE(*Get(&cache_, 1, Gelu(1)), used);
+  cache_.Clear();
+  EXPECT_EQ(cache_.size(), 0u);
+}
+
+TEST_F(PlanCacheTest, WhoAsksForWhatIsBeingMadeWaitsAndWhoAsksForAnotherDoesNot) {
+  const Row row = {1, 0, {}};
+  absl::Notification making, made;
+  std::atomic<int> makes{0};
+  const auto make = [&]() -> PlanCache::Made {
+    ++makes;
+    making.Notify();
+    made.WaitForNotification();
+    return std::make_shared<const NoPlan>();
+  };
+  std::vector<PlanPtr> plans(4);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { plans[0] = *cache_.GetOrMake(row, Gelu(8), make); });
+  making.WaitForNotification();
+  for (size_t i = 1; i < plans.size(); ++i)
+    threads.emplace_back([&, i] { plans[i] = *cache_.GetOrMake(row, Gelu(8), make); });
+  EXPECT_TRUE(Get(&cache_, 1, Gelu(9)).ok());
+  made.Notify();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(makes, 1);
+  for (const PlanPtr& plan : plans) EXPECT_EQ(plan, plans[0]);
+}
+
+}  // namespace
+}  // namespace warpcall
