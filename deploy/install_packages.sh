@@ -6,10 +6,12 @@
 # Needs root or sudo only when something is missing, and touches no network when nothing is.
 set -euo pipefail
 
+# python3-venv is for Triton, which the CUDA build gets from PyPI.
 build_packages=(
   g++ cmake ninja-build pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
+  python3-venv
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
 # brings promtool, and python3 for the tests of what deploy/ holds to watch the server, and cpp-httplib to
