@@ -1,5 +1,6 @@
 #include "kernels/op.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -143,12 +144,30 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
 
 int64_t PartsOf(const Op& op, const Problem& problem) {
   if (op.independence == Independence::kNone) return 1;
-  const TensorSpec& x = problem.inputs[0];
-  const int64_t elements = x.elements();
+  const int64_t elements = problem.outputs[0].elements();
   if (op.independence == Independence::kElements || elements == 0) return elements;
+  const Dims& dims = problem.inputs[0].dims;
+  const size_t outer =
+      op.independence == Independence::kRows ? dims.size() - 1 : AxisOf(op, problem).dimension;
   int64_t parts = 1;
-  for (size_t i = 0; i < AxisOf(op, problem).dimension; ++i) parts *= x.dims[i];
+  for (size_t i = 0; i < outer; ++i) parts *= dims[i];
   return parts;
+}
+
+OperandRole RoleOf(const Op& op, const Problem& problem, size_t operand) {
+  const size_t named = std::min(op.input_roles.size(), problem.inputs.size());
+  return operand < named ? op.input_roles[operand] : OperandRole::kSplit;
+}
+
+size_t BytesOf(const Op& op, const Problem& problem, OperandRole role) {
+  size_t bytes = 0;
+  size_t operand = 0;
+  const auto add = [&](const TensorSpec& spec) {
+    if (RoleOf(op, problem, operand++) == role) bytes += spec.bytes();
+  };
+  absl::c_for_each(problem.inputs, add);
+  absl::c_for_each(problem.outputs, add);
+  return bytes;
 }
 
 Problem TakeParts(const Op& op, const Problem& problem, int64_t count) {
@@ -164,8 +183,17 @@ Problem TakeParts(const Op& op, const Problem& problem, int64_t count) {
     if (inner > 1) dims.push_back(inner);
     part.attributes[axis.attribute] = int64_t{1};
   }
-  for (TensorSpec& spec : part.inputs) spec.dims = dims;
-  for (TensorSpec& spec : part.outputs) spec.dims = dims;
+  size_t operand = 0;
+  const auto take = [&](TensorSpec& spec) {
+    if (RoleOf(op, problem, operand++) == OperandRole::kShared) return;
+    if (op.independence == Independence::kRows) {
+      spec.dims = {count, spec.dims.back()};
+    } else {
+      spec.dims = dims;
+    }
+  };
+  absl::c_for_each(part.inputs, take);
+  absl::c_for_each(part.outputs, take);
   return part;
 }
 

@@ -83,12 +83,20 @@ struct Work {
 };
 
 // Which parts of an op's problems depend on no other part, so that a device can copy one while it
-// works on another, and a client can spread them over connections. Where there are some, all
-// operands have one shape.
+// works on another, and a client can spread them over connections.
 enum class Independence : uint8_t {
   kNone,        // the problem is one piece
-  kElements,    // every element
-  kBeforeAxis,  // what lies behind each index of the dimensions before the attribute "axis"
+  kElements,    // every element; all split operands have one shape
+  kBeforeAxis,  // what lies behind each index of the dimensions before the attribute "axis"; as
+                // above
+  kRows,  // what lies behind each index of all dimensions of input 0 but the last; every split
+          // operand has these dimensions, and a last one of its own
+};
+
+// What a part of a problem has of an operand.
+enum class OperandRole : uint8_t {
+  kSplit,   // part i has the i-th of as many equal pieces of its memory as there are parts
+  kShared,  // every part has all of it
 };
 
 struct Operands;
@@ -153,15 +161,21 @@ struct Op {
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
   Independence independence = Independence::kNone;
+  // Of the inputs, in their order, in problems that fall into parts; those beyond the list are
+  // split, as outputs are.
+  std::vector<OperandRole> input_roles = {};
   // Null: there is nothing to compare outputs with.
   const Definition* definition = nullptr;
   // What its rows are checked on. Null: on nothing.
   OpCases (*cases)() = nullptr;
 };
 
-// Into how many independent parts `problem` falls: part i of every operand is the i-th of that many
-// equal pieces of its memory. 0 when it has no elements.
+// Into how many independent parts `problem` falls. 0 when its output has no elements.
 int64_t PartsOf(const Op& op, const Problem& problem);
+// Of an operand of the problem, inputs first, then outputs.
+OperandRole RoleOf(const Op& op, const Problem& problem, size_t operand);
+// Of all operands that have the role.
+size_t BytesOf(const Op& op, const Problem& problem, OperandRole role);
 // The problem of `count` neighbouring parts. REQUIRES: 1 <= count <= PartsOf(op, problem), and
 // count is PartsOf(op, problem) for an op without independent parts.
 Problem TakeParts(const Op& op, const Problem& problem, int64_t count);

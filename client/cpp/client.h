@@ -107,12 +107,20 @@ struct ImplementationInfo {
   std::string unavailable;  // why the server's machine can't run it; empty when it can
 };
 
-// Which parts of a kernel's problems depend on no other part. Where there are some, all inputs and
-// outputs have one shape.
+// Which parts of a kernel's problems depend on no other part.
 enum class Independence : uint8_t {
   kNone = 0,        // the problem is one piece
-  kElements = 1,    // every element by itself
-  kBeforeAxis = 2,  // what lies behind each index of the dimensions before the attribute "axis"
+  kElements = 1,    // every element by itself; all inputs and outputs have one shape
+  kBeforeAxis = 2,  // what lies behind each index of the dimensions before the attribute "axis"; as
+                    // above
+  kRows = 3,  // what lies behind each index of all dimensions of the first input but the last;
+              // other split inputs, and outputs, have these and a last one of their own
+};
+
+// What a part of a problem has of an input.
+enum class OperandRole : uint8_t {
+  kSplit = 0,   // its own piece
+  kShared = 1,  // all of it, as every other part
 };
 
 struct KernelInfo {
@@ -122,6 +130,7 @@ struct KernelInfo {
   std::vector<AttributeInfo> attributes;
   std::vector<ImplementationInfo> implementations;  // in the order in which the server prefers them
   Independence independence = Independence::kNone;
+  std::vector<OperandRole> input_roles;  // inputs beyond the list are split
 };
 
 struct DeviceInfo {

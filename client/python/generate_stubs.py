@@ -100,7 +100,10 @@ def catalog(kernels: list[KernelInfo]) -> str:
         out += f"        {repr_of(kernel.name)},\n        {repr_of(kernel.summary)},\n"
         out += f"        {tuple_of(kernel.input_names)},\n"
         out += f"        (\n{attributes}        ),\n" if attributes else "        (),\n"
-        out += f"        independence={repr_of(kernel.independence)},\n    ),\n"
+        out += f"        independence={repr_of(kernel.independence)},\n"
+        if kernel.input_roles:
+            out += f"        input_roles={tuple_of(kernel.input_roles)},\n"
+        out += "    ),\n"
     return out + ")\n"
 
 

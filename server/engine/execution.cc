@@ -208,9 +208,11 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
   const Piece piece(placement, cut, round);
   const size_t input_count = piece.problem.inputs.size();
   RETURN_IF_ERROR(stream_->Mark(Milestone::kStart));
-  for (size_t i = 0; cut.mirrored && i < input_count; ++i)
+  for (size_t i = 0; cut.mirrored && i < input_count; ++i) {
+    if (cut.rounds.IsThere(round, i)) continue;
     RETURN_IF_ERROR(stream_->CopyToDevice(placement.operands[i] + piece.offsets[i],
                                           placement.staging[i] + piece.offsets[i], piece.bytes[i]));
+  }
   RETURN_IF_ERROR(stream_->Mark(Milestone::kInputsReady));
   RETURN_IF_ERROR(Launch(job, piece, placement));
   RETURN_IF_ERROR(stream_->Mark(Milestone::kKernelDone));

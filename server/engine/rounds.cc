@@ -32,17 +32,22 @@ size_t Rounds::Offset(int64_t round, size_t operand) const {
   return static_cast<size_t>(round * parts_per_round) * part_bytes[operand];
 }
 
+bool Rounds::IsThere(int64_t round, size_t operand) const {
+  return round > 0 && part_bytes[operand] == 0;
+}
+
 Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& problem,
                   const Device& device) {
   const size_t round_bytes = device.round_bytes();
-  size_t bytes = 0;
-  ForEachOperand(problem, [&](const TensorSpec& spec) { bytes += spec.bytes(); });
-  if (op == nullptr || round_bytes == 0 || bytes < 2 * round_bytes) return {};
+  if (op == nullptr || round_bytes == 0) return {};
+  const size_t bytes = BytesOf(*op, problem, OperandRole::kSplit);
+  if (bytes < 2 * round_bytes) return {};
   Rounds rounds;
   rounds.parts = PartsOf(*op, problem);
   if (rounds.parts < 2) return {};
   ForEachOperand(problem, [&](const TensorSpec& spec) {
-    rounds.part_bytes.push_back(spec.bytes() / static_cast<size_t>(rounds.parts));
+    const bool shared = RoleOf(*op, problem, rounds.part_bytes.size()) == OperandRole::kShared;
+    rounds.part_bytes.push_back(shared ? 0 : spec.bytes() / static_cast<size_t>(rounds.parts));
   });
   const auto fitting = static_cast<int64_t>(bytes / round_bytes);
   const int64_t wanted = CeilDivide(rounds.parts, fitting < kRoundsMax ? fitting : kRoundsOfLarge);

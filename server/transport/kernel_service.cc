@@ -21,6 +21,8 @@ void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* in
   info->set_summary(kernel.op->summary);
   info->set_independence(static_cast<v1::Independence>(kernel.op->independence));
   for (const char* name : kernel.op->input_names) info->add_input_names(name);
+  for (const OperandRole role : kernel.op->input_roles)
+    info->add_input_roles(static_cast<v1::OperandRole>(role));
   for (const AttributeSpec& spec : kernel.op->attributes) {
     v1::AttributeInfo* attribute = info->add_attributes();
     attribute->set_name(spec.name);

@@ -20,6 +20,9 @@ constexpr int64_t kChunkBytesMax = 16 << 20;
 constexpr int64_t kHeldBytesMax = 64 << 20;
 constexpr int64_t kHeldPiecesFree = 4096;
 constexpr int64_t kHeldPieceBytesMin = 256;
+// Every window brings what all share to the device once more: it has so many times as much of its
+// own at least.
+constexpr int64_t kWindowPerSharedBytes = 4;
 
 int64_t BytesOf(const Problem& problem) {
   int64_t bytes = 0;
@@ -61,6 +64,7 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));
+  shared_.resize(inputs_.size());
   return absl::OkStatus();
 }
 
@@ -72,13 +76,21 @@ absl::Status StreamRequest::Plan() {
   parts_per_window_ = parts_ = std::max<int64_t>(parts_, 1);
   windows_ = 1;
   full_ = last_ = problem;
-  if (const int64_t bytes = BytesOf(problem); bytes > deps_->stream_window_bytes && parts_ > 1) {
-    parts_per_window_ =
-        std::max<int64_t>(1, deps_->stream_window_bytes / CeilDivide(bytes, parts_));
+  const auto shared = static_cast<int64_t>(BytesOf(op, problem, OperandRole::kShared));
+  const int64_t window_bytes =
+      std::max(deps_->stream_window_bytes, SaturatingMultiply(shared, kWindowPerSharedBytes));
+  if (const int64_t bytes = BytesOf(problem) - shared; bytes > window_bytes && parts_ > 1) {
+    parts_per_window_ = std::max<int64_t>(1, window_bytes / CeilDivide(bytes, parts_));
     windows_ = CeilDivide(parts_, parts_per_window_);
     full_ = TakeParts(op, problem, parts_per_window_);
     last_ = TakeParts(op, problem, parts_ - (windows_ - 1) * parts_per_window_);
   }
+  held_bytes_max_ = BytesOf(full_) + kHeldBytesMax;
+  // A client that knows nothing of it sends what all windows share no sooner than the rest. That
+  // may take as much as Execute of the same problem.
+  if (shared > 0)
+    held_bytes_max_ =
+        std::max(held_bytes_max_, std::min(BytesOf(problem), deps_->message_bytes_max));
   const std::string what = windows_ > 1 ? "one independent part, " : "a problem in one piece, ";
   for (const TensorSpec& spec : full_.inputs)
     RETURN_IF_ERROR(request_.CheckMessageBytes(absl::StrCat(what, ToString(spec), ","),
@@ -123,10 +135,10 @@ absl::Status StreamRequest::CheckHeld() {
     held += input.held_bytes();
     pieces += input.held_pieces();
   }
-  if (held > BytesOf(full_) + kHeldBytesMax)
+  if (held > held_bytes_max_)
     return TooMuch(absl::StrCat(
         held, " bytes are held back because bytes before them are missing; the limit is ",
-        BytesOf(full_) + kHeldBytesMax, ": send chunks nearer to their order"));
+        held_bytes_max_, ": send chunks nearer to their order"));
   const int64_t pieces_max = kHeldPiecesFree + held / kHeldPieceBytesMin;
   if (pieces <= pieces_max) return absl::OkStatus();
   return TooMuch(absl::StrCat(held, " bytes are held in ", pieces, " pieces; the limit is ",
@@ -148,19 +160,32 @@ absl::Status StreamRequest::CheckComplete() const {
   return absl::OkStatus();
 }
 
+bool StreamRequest::IsShared(size_t input) const {
+  return windows_ > 1 &&
+         RoleOf(*request_.kernel().op, request_.problem(), input) == OperandRole::kShared;
+}
+
+std::vector<grpc::Slice> StreamRequest::TakeInput(size_t input, int64_t bytes) {
+  if (!IsShared(input)) return inputs_[input].Take(bytes);
+  if (windows_taken_ == 0) shared_[input] = inputs_[input].Take(bytes);
+  if (windows_taken_ == windows_ - 1) return std::move(shared_[input]);
+  return shared_[input];
+}
+
 std::unique_ptr<Window> StreamRequest::TakeWindow() {
   if (windows_taken_ == windows_) return nullptr;
   const Problem& problem = ProblemOf(windows_taken_);
   const auto bytes = [&](size_t i) { return static_cast<int64_t>(problem.inputs[i].bytes()); };
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const int64_t begin = windows_taken_ * static_cast<int64_t>(full_.inputs[i].bytes());
+    const int64_t begin =
+        IsShared(i) ? 0 : windows_taken_ * static_cast<int64_t>(full_.inputs[i].bytes());
     if (inputs_[i].complete_bytes() < begin + bytes(i)) return nullptr;
   }
   auto window = std::make_unique<Window>();
+  for (size_t i = 0; i < inputs_.size(); ++i) window->inputs.push_back(TakeInput(i, bytes(i)));
   window->index = windows_taken_++;
   window->first_part = window->index * parts_per_window_;
   window->problem = &problem;
-  for (size_t i = 0; i < inputs_.size(); ++i) window->inputs.push_back(inputs_[i].Take(bytes(i)));
   return window;
 }
 

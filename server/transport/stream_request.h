@@ -44,8 +44,9 @@ class StreamRequest {
   // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
   // come twice; RESOURCE_EXHAUSTED for more than kChunkBytesMax of them.
   absl::Status Add(const wire::ChunkView& chunk, const std::vector<grpc::Slice>& slices);
-  // RESOURCE_EXHAUSTED when more than a window and the limit is held back because bytes before it
-  // are missing, or when it lies in more pieces than its size allows.
+  // RESOURCE_EXHAUSTED when more than a window and the limit is held back because bytes before it,
+  // or inputs that all windows share, are missing, or when it lies in more pieces than its size
+  // allows.
   absl::Status CheckHeld();
   // INVALID_ARGUMENT, and which bytes, when input is missing.
   absl::Status CheckComplete() const;
@@ -68,6 +69,9 @@ class StreamRequest {
 
  private:
   absl::Status Plan();
+  bool IsShared(size_t input) const;
+  // What the next window has of an input. REQUIRES: it has come.
+  std::vector<grpc::Slice> TakeInput(size_t input, int64_t bytes);
   // RESOURCE_EXHAUSTED, for good; the trace says so.
   absl::Status TooMuch(const std::string& what);
   const Problem& ProblemOf(int64_t window) const { return window == windows_ - 1 ? last_ : full_; }
@@ -80,7 +84,10 @@ class StreamRequest {
   int64_t windows_ = 0;
   Problem full_;  // all windows but the last
   Problem last_;
+  int64_t held_bytes_max_ = 0;
   std::vector<ChunkAssembler> inputs_;
+  // By input: of one that all windows share, its bytes, from the first window to the last.
+  std::vector<std::vector<grpc::Slice>> shared_;
   int64_t windows_taken_ = 0;
   int64_t windows_ran_ = 0;
 };

@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<ExecuteStreamSession>> ExecuteStreamSession::Make
   std::vector<Side> inputs;
   for (const TensorSpec& spec : call.inputs) {
     ASSIGN_OR_RETURN(const int64_t bytes, ByteCount(spec.data_type, spec.shape));
-    inputs.push_back({.bytes = bytes});
+    inputs.push_back(
+        {.bytes = bytes, .elements = bytes / static_cast<int64_t>(ElementBytes(spec.data_type))});
   }
   return std::unique_ptr<ExecuteStreamSession>(
       new ExecuteStreamSession(EncodeStreamHeader(call), std::move(inputs), chunk_bytes, ends));
@@ -94,16 +95,16 @@ ExecuteStreamSession::ExecuteStreamSession(std::string header, std::vector<Side>
 absl::StatusOr<std::vector<Piece>> ExecuteStreamSession::NextMessage() {
   if (!std::exchange(header_sent_, true)) return std::vector<Piece>{OwnedPiece(header_)};
   // The server can compute a part when it has it of every input, and holds back only so much until
-  // then: so the input of which the smallest share was sent comes next.
+  // then: so of inputs with as many elements, that of which the smallest share was sent comes next.
+  // Those with fewer elements are what all parts share, or nothing is divided: they come first.
+  const auto order = [](const Side& side) {
+    return std::pair(side.elements,
+                     static_cast<double>(side.sent) / static_cast<double>(side.bytes));
+  };
   size_t next = inputs_.size();
-  double least_share = 1;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].sent == inputs_[i].bytes) continue;
-    const double share =
-        static_cast<double>(inputs_[i].sent) / static_cast<double>(inputs_[i].bytes);
-    if (next < inputs_.size() && share >= least_share) continue;
-    next = i;
-    least_share = share;
+    if (next == inputs_.size() || order(inputs_[i]) < order(inputs_[next])) next = i;
   }
   if (next == inputs_.size()) return std::vector<Piece>{};
   Side& input = inputs_[next];

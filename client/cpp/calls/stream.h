@@ -86,6 +86,7 @@ class ExecuteStreamSession final : public StreamHandler {
  private:
   struct Side {
     int64_t bytes = 0;  // of the whole tensor
+    int64_t elements = 0;
     int64_t sent = 0;
   };
 

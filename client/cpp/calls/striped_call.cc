@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/cpp/calls/execute.h"
 #include "client/cpp/codec/codec.h"
 #include "kernels/common/status_macros.h"
@@ -61,25 +59,24 @@ absl::StatusOr<Result> StripedCall::RunStripe(const Stripe& stripe, size_t conne
 
 absl::StatusOr<std::vector<char*>> StripedCall::Place(const Stripe& stripe,
                                                       const std::vector<TensorSpec>& outputs) {
-  for (const TensorSpec& output : outputs)
-    if (output.shape != stripe.shape)
-      return BadResponse(absl::StrCat("an output of shape (", absl::StrJoin(output.shape, ", "),
-                                      ") for inputs of shape (", absl::StrJoin(stripe.shape, ", "),
-                                      "), though ", plan_.call.kernel, " is said to keep it"));
-  const absl::Span<const int64_t> whole = plan_.call.inputs.front().shape();
   std::vector<TensorSpec> specs = outputs;
-  for (TensorSpec& spec : specs) spec.shape.assign(whole.begin(), whole.end());
+  std::vector<int64_t> begin_elements;
+  for (TensorSpec& spec : specs) {
+    ASSIGN_OR_RETURN(OutputPlace place, PlaceOutput(plan_.call, plan_.kernel, stripe, spec.shape));
+    spec.shape = std::move(place.whole_shape);
+    begin_elements.push_back(place.begin_element);
+  }
 
   absl::MutexLock lock(&mutex_);
   if (!outputs_.has_value()) {
     ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(specs));
   } else if (specs != outputs_->specs()) {
-    return BadResponse("outputs that differ from stripe to stripe in number or data type");
+    return BadResponse("outputs that differ from stripe to stripe in number, data type or shape");
   }
   std::vector<char*> places;
   for (size_t i = 0; i < specs.size(); ++i)
     places.push_back(outputs_->data(i) +
-                     static_cast<size_t>(stripe.begin_element) * ElementBytes(specs[i].data_type));
+                     static_cast<size_t>(begin_elements[i]) * ElementBytes(specs[i].data_type));
   return places;
 }
 

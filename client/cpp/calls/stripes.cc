@@ -7,6 +7,10 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cpp/codec/codec.h"
+
 namespace warpcall::client {
 namespace {
 
@@ -29,15 +33,29 @@ int64_t Product(absl::Span<const int64_t> shape) {
   return product;
 }
 
-// True when all inputs have one shape, a rank that the contract allows and as many bytes as that.
-bool InputsFit(const Call& call) {
-  if (call.inputs.empty()) return false;
-  const absl::Span<const int64_t> shape = call.inputs.front().shape();
-  if (shape.empty() || shape.size() > kRankMax) return false;
-  for (const Tensor& input : call.inputs) {
-    if (input.shape() != shape) return false;
+bool IsShared(const KernelInfo& kernel, size_t input) {
+  return input < kernel.input_roles.size() && kernel.input_roles[input] == OperandRole::kShared;
+}
+
+// Those dimensions of a split input that it has in common with all others.
+absl::Span<const int64_t> CommonDimensions(const Tensor& input, const KernelInfo& kernel) {
+  const absl::Span<const int64_t> shape = input.shape();
+  return kernel.independence == Independence::kRows ? shape.first(shape.size() - 1) : shape;
+}
+
+// True when every input has a rank that the contract allows and as many bytes as its shape, and
+// split ones fit the first.
+bool InputsFit(const Call& call, const KernelInfo& kernel) {
+  if (call.inputs.empty() || IsShared(kernel, 0)) return false;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& input = call.inputs[i];
+    const absl::Span<const int64_t> shape = input.shape();
+    if (shape.empty() || shape.size() > kRankMax) return false;
     const absl::StatusOr<int64_t> bytes = ByteCount(input.data_type(), shape);
     if (!bytes.ok() || static_cast<size_t>(*bytes) != input.data().size()) return false;
+    if (IsShared(kernel, i)) continue;
+    if (CommonDimensions(input, kernel) != CommonDimensions(call.inputs.front(), kernel))
+      return false;
   }
   return true;
 }
@@ -57,7 +75,7 @@ std::optional<size_t> AxisDimension(const Call& call, const KernelInfo& kernel, 
 }
 
 std::optional<Parts> PartsOf(const Call& call, const KernelInfo& kernel) {
-  if (!InputsFit(call)) return std::nullopt;
+  if (!InputsFit(call, kernel)) return std::nullopt;
   const absl::Span<const int64_t> shape = call.inputs.front().shape();
   switch (kernel.independence) {
     case Independence::kNone:
@@ -72,6 +90,8 @@ std::optional<Parts> PartsOf(const Call& call, const KernelInfo& kernel) {
         parts.part.push_back(inner);
       return parts;
     }
+    case Independence::kRows:
+      return Parts{.count = Product(shape.first(shape.size() - 1)), .part = {shape.back()}};
   }
   return std::nullopt;
 }
@@ -82,12 +102,20 @@ int64_t InputBytes(const Call& call) {
   return bytes;
 }
 
-// The least number of parts that are a multiple of kStripeAlignmentBytes in every input.
-int64_t AlignedParts(const Call& call, int64_t part_elements) {
+int64_t SharedBytes(const Call& call, const KernelInfo& kernel) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    if (IsShared(kernel, i)) bytes += static_cast<int64_t>(call.inputs[i].data().size());
+  return bytes;
+}
+
+// The least number of parts, of `count`, that are a multiple of kStripeAlignmentBytes in every
+// split input.
+int64_t AlignedParts(const Call& call, const KernelInfo& kernel, int64_t count) {
   int64_t parts = 1;
-  for (const Tensor& input : call.inputs) {
-    const int64_t part_bytes =
-        part_elements * static_cast<int64_t>(ElementBytes(input.data_type()));
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (IsShared(kernel, i)) continue;
+    const int64_t part_bytes = static_cast<int64_t>(call.inputs[i].data().size()) / count;
     parts = std::lcm(parts, kStripeAlignmentBytes / std::gcd(kStripeAlignmentBytes, part_bytes));
   }
   return parts;
@@ -100,12 +128,15 @@ bool LargeEnoughToStripe(const Call& call) { return InputBytes(call) >= 2 * kStr
 std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int stripes_max) {
   const std::optional<Parts> parts = PartsOf(call, kernel);
   if (!parts.has_value()) return {};
-  const int64_t stripes =
-      std::min({int64_t{stripes_max}, InputBytes(call) / kStripeBytesMin, parts->count});
+  // What is shared goes with every stripe.
+  const int64_t shared_bytes = SharedBytes(call, kernel);
+  const int64_t split_bytes = InputBytes(call) - shared_bytes;
+  const int64_t stripes = std::min(
+      {int64_t{stripes_max}, split_bytes / std::max(kStripeBytesMin, shared_bytes), parts->count});
   if (stripes < 2) return {};
 
   const int64_t part_elements = Product(parts->part);
-  int64_t unit = AlignedParts(call, part_elements);
+  int64_t unit = AlignedParts(call, kernel, parts->count);
   if (parts->count / unit < stripes) unit = 1;
   const int64_t units = parts->count / unit;
   std::vector<Stripe> plan;
@@ -114,7 +145,8 @@ std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int 
     // Whole units, spread evenly; the last stripe has what is left over as well. Products stay
     // below 64 connections x the elements in memory.
     const int64_t end = i == stripes ? parts->count : units * i / stripes * unit;
-    Stripe stripe{.begin_element = begin * part_elements,
+    Stripe stripe{.begin_part = begin,
+                  .begin_element = begin * part_elements,
                   .elements = (end - begin) * part_elements,
                   .shape = {end - begin}};
     stripe.shape.insert(stripe.shape.end(), parts->part.begin(), parts->part.end());
@@ -127,14 +159,42 @@ std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int 
 Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe) {
   Call part{.kernel = call.kernel, .attributes = call.attributes, .options = call.options};
   if (kernel.independence == Independence::kBeforeAxis) part.attributes[kAxis] = int64_t{1};
-  for (const Tensor& input : call.inputs) {
-    const size_t element_bytes = ElementBytes(input.data_type());
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor& input = call.inputs[i];
+    if (IsShared(kernel, i)) {
+      part.inputs.push_back(input);
+      continue;
+    }
+    std::vector<int64_t> shape = stripe.shape;
+    if (kernel.independence == Independence::kRows) shape.back() = input.shape().back();
+    const auto parts = static_cast<size_t>(shape[0]);
+    const size_t bytes = static_cast<size_t>(Product(shape)) * ElementBytes(input.data_type());
     const auto data =
-        input.data().subspan(static_cast<size_t>(stripe.begin_element) * element_bytes,
-                             static_cast<size_t>(stripe.elements) * element_bytes);
-    part.inputs.emplace_back(input.data_type(), stripe.shape, data, input.owner());
+        input.data().subspan(static_cast<size_t>(stripe.begin_part) * (bytes / parts), bytes);
+    part.inputs.emplace_back(input.data_type(), std::move(shape), data, input.owner());
   }
   return part;
+}
+
+absl::StatusOr<OutputPlace> PlaceOutput(const Call& call, const KernelInfo& kernel,
+                                        const Stripe& stripe, const std::vector<int64_t>& shape) {
+  const bool rows = kernel.independence == Independence::kRows;
+  if (rows ? shape.size() != 2 || shape[0] != stripe.shape[0] : shape != stripe.shape)
+    return BadResponse(absl::StrCat("an output of shape (", absl::StrJoin(shape, ", "),
+                                    ") for inputs of shape (", absl::StrJoin(stripe.shape, ", "),
+                                    "), though ", call.kernel, " is said to keep ",
+                                    rows ? "its rows" : "it"));
+  const absl::Span<const int64_t> whole = call.inputs.front().shape();
+  OutputPlace place{.whole_shape = {whole.begin(), whole.end()},
+                    .begin_element = stripe.begin_element};
+  if (rows) {
+    place.whole_shape.back() = shape.back();
+    // So that no product of its dimensions overflows.
+    if (const auto bytes = ByteCount(DataType::kFloat32, place.whole_shape); !bytes.ok())
+      return BadResponse(bytes.status().message());
+    place.begin_element = stripe.begin_part * shape.back();
+  }
+  return place;
 }
 
 }  // namespace warpcall::client

@@ -67,6 +67,8 @@ Independence FromProto(v1::Independence independence) {
       return Independence::kElements;
     case v1::INDEPENDENCE_BEFORE_AXIS:
       return Independence::kBeforeAxis;
+    case v1::INDEPENDENCE_ROWS:
+      return Independence::kRows;
     default:
       return Independence::kNone;  // kinds that this client does not know are one piece to it
   }
@@ -75,6 +77,12 @@ Independence FromProto(v1::Independence independence) {
 KernelInfo FromProto(const v1::KernelInfo& kernel) {
   KernelInfo info;
   info.independence = FromProto(kernel.independence());
+  for (const int role : kernel.input_roles()) {
+    if (role != v1::OPERAND_ROLE_SPLIT && role != v1::OPERAND_ROLE_SHARED)
+      info.independence = Independence::kNone;  // of a later version
+    info.input_roles.push_back(role == v1::OPERAND_ROLE_SHARED ? OperandRole::kShared
+                                                               : OperandRole::kSplit);
+  }
   info.name = kernel.name();
   info.summary = kernel.summary();
   info.input_names.assign(kernel.input_names().begin(), kernel.input_names().end());

@@ -20,7 +20,8 @@ Message = TypeVar("Message")
 
 DATA_TYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
 DATA_TYPE_NUMBERS = {name: number for number, name in DATA_TYPES.items()}
-_INDEPENDENCE = {0: "none", 1: "elements", 2: "before_axis"}
+_INDEPENDENCE = {0: "none", 1: "elements", 2: "before_axis", 3: "rows"}
+_ROLES = {0: "split", 1: "shared"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +94,10 @@ class KernelInfo:
     implementations: tuple[ImplementationInfo, ...] = ()
     """In the order in which the server prefers them."""
     independence: str = "none"
-    """Which parts of its problems depend on no other: "none", "elements", "before_axis"."""
+    """Which parts of its problems depend on no other: "none", "elements", "before_axis", "rows"."""
+    input_roles: tuple[str, ...] = ()
+    """What a part has of each input: "split", its own piece, or "shared", all of it. Inputs beyond
+    these are split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +128,8 @@ class ListDevicesResponse:
 
 class Field(NamedTuple):
     """A field of a message. `kind`: "text", "bytes", "bool", "int", "int32", "uint", "double",
-    "type" (DataType, by name), "independence", "attribute", "attributes" (the map), or the class of
-    a message."""
+    "type" (DataType, by name), "independence", "role", "attribute", "attributes" (the map), or the
+    class of a message."""
 
     number: int
     name: str
@@ -161,6 +165,7 @@ TABLE: dict[type, list[Field]] = {
         Field(4, "attributes", AttributeInfo, True),
         Field(5, "implementations", ImplementationInfo, True),
         Field(6, "independence", "independence"),
+        Field(7, "input_roles", "role", True),
     ],
     DeviceInfo: [
         *_scalars("text", "name", "kind", "description"),
@@ -251,6 +256,7 @@ _NUMBERS: dict[str, Callable[[int], Any]] = {
     "uint": lambda value: value,
     "type": lambda value: DATA_TYPES.get(wire.signed32(value), str(wire.signed32(value))),
     "independence": lambda value: _INDEPENDENCE.get(value, str(value)),
+    "role": lambda value: _ROLES.get(value, str(value)),
 }
 
 

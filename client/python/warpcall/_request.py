@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,10 @@ class Blocks:
             yield to_operand(block, self._dtype).data
 
 
+# Where a result of some shape is to be written.
+Place = Callable[[tuple[int, ...]], Array]
+
+
 class Options(NamedTuple):
     """What a call can say that the server is not told as such."""
 
@@ -58,7 +62,17 @@ class Options(NamedTuple):
 class Request:
     """A call that is ready to be sent. Keeps the inputs, and so their memory, alive."""
 
-    __slots__ = ("call", "finisher", "inputs", "misfit", "nbytes", "out", "streams", "timeout")
+    __slots__ = (
+        "_place",
+        "call",
+        "finisher",
+        "inputs",
+        "misfit",
+        "nbytes",
+        "out",
+        "streams",
+        "timeout",
+    )
 
     def __init__(
         self, call: Call, inputs: Sequence[object], options: Options, ceiling: Ceiling
@@ -72,6 +86,7 @@ class Request:
         self.misfit: type[Error] = InvalidArgument
         """Raised when the result does not fit `out`."""
         self.timeout, self.out = options.timeout, options.out
+        self._place: Place | None = None
         self.nbytes = 0
         self.streams = is_scalar = False
         for item in self.inputs:
@@ -88,15 +103,22 @@ class Request:
         self.finisher = Finisher(call.kernel, ceiling, is_scalar)
 
     @classmethod
-    def of_stripe(cls, call: Call, operands: Sequence[Operand], out: Array) -> Request:
-        """Part of a call. That its result goes to `out` was the package's idea."""
-        request = cls(call, operands, Options(out=out), lambda device: None)
-        request.misfit = Internal
+    def of_stripe(
+        cls, call: Call, operands: Sequence[Operand | Blocks], place: Place
+    ) -> Request:
+        """Part of a call. That its result goes to a place was the package's idea."""
+        request = cls(call, operands, Options(), lambda device: None)
+        request.misfit, request._place = Internal, place
         return request
 
+    def out_for(self, shape: tuple[int, ...]) -> Array | None:
+        """Where the first output, of that shape, is to be written; None: anywhere. Of a stripe,
+        raises as its place."""
+        return self.out if self._place is None else self._place(shape)
+
     def finish(self, data: bytes) -> Result:
-        """The result that an answer holds. Raises as Finisher."""
-        return self.finisher(data, self.out, self.misfit)
+        """The result that an answer holds. Raises as Finisher and out_for."""
+        return self.finisher(data, self.out_for, self.misfit)
 
     @property
     def repeatable(self) -> bool:

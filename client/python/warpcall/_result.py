@@ -213,11 +213,16 @@ class Finisher:
         self._kernel, self._ceiling, self._is_scalar = kernel, ceiling, is_scalar
 
     def __call__(
-        self, data: bytes, out: Array | None = None, misfit: type[Error] = InvalidArgument
+        self,
+        data: bytes,
+        out_for: Callable[[tuple[int, ...]], Array | None] = lambda shape: None,
+        misfit: type[Error] = InvalidArgument,
     ) -> Result:
-        """Raises Internal for an answer that contradicts itself, `misfit` when `out` does not fit
-        it."""
+        """`out_for`: where a first output of that shape is to be written; None: it stays where it
+        is. Raises Internal for an answer that contradicts itself, `misfit` when it does not fit
+        there."""
         answer, outputs = _read(data)
+        out = out_for(outputs[0].shape)
         if out is not None:
             copy_into(out, outputs[0], misfit)
             outputs[0] = out

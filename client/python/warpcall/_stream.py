@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 
@@ -41,6 +42,7 @@ class _Input:
 
     def __init__(self, item: Operand | Blocks) -> None:
         self.bytes = item.nbytes if isinstance(item, Blocks) else item.data.nbytes
+        self.elements = math.prod(item.shape)
         self.sent = 0
         arrays = item.arrays() if isinstance(item, Blocks) else iter([item.data])
         self._pieces = (piece for array in arrays for piece in _windows(array))
@@ -99,6 +101,7 @@ class StreamSession:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._outputs: list[_Output] = []
+        self._out: Array | None = None
         self._header: Response | None = None
         self._result: Result | None = None
         self.failure: BaseException | None = None
@@ -126,10 +129,12 @@ class StreamSession:
         inputs = [_Input(item) for item in items]
         try:
             # The server computes a part when it has it of every input, and holds back only so much
-            # until then: so the input of which the smallest share was sent comes next.
+            # until then: so of inputs with as many elements, that of which the smallest share was
+            # sent comes next. Those with fewer elements are what all parts share, or nothing is
+            # divided: they come first.
             while any(item.sent < item.bytes for item in inputs):
                 rest = [item for item in inputs if item.sent < item.bytes]
-                chosen = min(rest, key=lambda item: item.share)
+                chosen = min(rest, key=lambda item: (item.elements, item.share))
                 data = chosen.next()
                 yield stream_chunk(inputs.index(chosen), chosen.sent, data)
                 chosen.sent += len(data)
@@ -166,10 +171,11 @@ class StreamSession:
     def _begin(self, header: Response) -> None:
         self._header = header
         for number, spec in enumerate(header.specs()):
-            out = self._request.out if number == 0 else None
+            out = self._request.out_for(spec.shape) if number == 0 else None
             if out is None:
                 self._outputs.append(_Output(*empty(spec)))
                 continue
+            self._out = out
             check_out(out, spec, self._request.misfit)
             if out.flags.c_contiguous and out.dtype.isnative:
                 plain = out.view(np.ndarray)
@@ -183,10 +189,9 @@ class StreamSession:
         for output in self._outputs:
             output.check_end()
         arrays = [output.memory for output in self._outputs]
-        out = self._request.out
-        if out is not None and arrays and arrays[0] is not out:
-            copy_into(out, arrays[0])
-            arrays[0] = out
+        if self._out is not None and arrays[0] is not self._out:
+            copy_into(self._out, arrays[0])
+            arrays[0] = self._out
         if self._header is not None:
             done.take_request_id(self._header)
         self._result = self._request.finisher.made_of(done, arrays)

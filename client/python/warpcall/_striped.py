@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from ._arrays import Array, check_out, copy_into, empty
 from ._futures import Cancellation
 from ._messages import DATA_TYPES, KernelInfo, ListKernelsResponse, TensorSpec, decode
 from ._request import Request
-from ._result import Result
+from ._result import Result, bad_response
 from ._stripes import Stripe, StripedResponse, stripe_request
 from .errors import Error
 
@@ -67,26 +68,45 @@ class StripedCall:
         cancellation: Cancellation,
     ) -> None:
         """Raises InvalidArgument when the request's `out` does not fit the result, which has the
-        first input's type and shape."""
-        first = request.inputs[0]
-        spec = TensorSpec(DATA_TYPES[first.data_type], first.shape)
+        first input's type, and its shape but for the last dimension of what falls into rows: that
+        the first answer tells."""
         self._request = request
-        self._memory = self._memory_for(request.out, spec)
+        self._kernel = kernel
+        self._lock = threading.Lock()
+        self._memory: Array | None = None
+        if kernel.independence != "rows":
+            self._memory = self._memory_for(request.inputs[0].shape)
         self._requests = [
-            stripe_request(request, kernel, stripe, self._memory) for stripe in stripes
+            stripe_request(request, kernel, stripe, partial(self._place, stripe))
+            for stripe in stripes
         ]
         self._cancellation = cancellation
-        self._lock = threading.Lock()
         self._left = self.count = len(stripes)
         self._results: list[Result | None] = [None] * len(stripes)
         self._failure: BaseException | None = None
 
-    @staticmethod
-    def _memory_for(out: Array | None, spec: TensorSpec) -> Array:
+    def _memory_for(self, shape: tuple[int, ...]) -> Array:
+        out = self._request.out
+        spec = TensorSpec(DATA_TYPES[self._request.inputs[0].data_type], shape)
         if out is None:
             return empty(spec)[0]
         check_out(out, spec)
         return out if out.flags.c_contiguous else empty(spec)[0]
+
+    def _place(self, stripe: Stripe, shape: tuple[int, ...]) -> Array:
+        """Where the output of a stripe goes. Raises Internal when none of it has that shape."""
+        expected = stripe.shape
+        if self._kernel.independence == "rows":
+            expected = (stripe.shape[0], *shape[-1:])
+        if shape != expected or len(shape) != len(stripe.shape):
+            raise bad_response(f"an output of shape {list(shape)}, not {list(expected)}")
+        with self._lock:
+            if self._memory is None:
+                self._memory = self._memory_for((*self._request.inputs[0].shape[:-1], shape[-1]))
+            place = stripe.of(self._memory, self._kernel)
+        if place.shape != shape:
+            raise bad_response("outputs that differ from stripe to stripe in shape")
+        return place
 
     def run(self, number: int, make: Callable[[Request], Result]) -> bool:
         """Makes one stripe's call by `make`. True: it was the last to end, and `result` follows."""
@@ -108,7 +128,9 @@ class StripedCall:
             raise failure
         results = [result for result in self._results if result is not None]
         out = self._request.out
-        if out is not None and out is not self._memory:
-            copy_into(out, self._memory)
-        array = self._memory if out is None else out
+        memory = self._memory
+        assert memory is not None  # every stripe was answered
+        if out is not None and out is not memory:
+            copy_into(out, memory)
+        array = memory if out is None else out
         return self._request.finisher.made_of(StripedResponse(results), [array], len(results))

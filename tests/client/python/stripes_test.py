@@ -27,14 +27,15 @@ THEIRS = Messages()
 KERNELS = THEIRS.ListKernelsResponse()
 for name, independence in (("gelu", 1), ("softmax", 2), ("matmul", 0)):
     KERNELS.kernels.add(name=name, independence=independence)
+KERNELS.kernels.add(name="sharing", independence=3, input_roles=[0, 1])
 KERNELS.kernels[1].attributes.add(name="axis", default_value={"int_value": -1})
 X = np.arange(MIB, dtype=np.float32)  # 4 MiB
 
 
 class PlanTest(unittest.TestCase):
-    def plan(self, independence, arrays, stripes_max, **attributes):
+    def plan(self, independence, arrays, stripes_max, roles=(), **attributes):
         kernel = KernelInfo("kernel", attributes=(AttributeInfo("axis", default_value=-1),),
-                            independence=independence)
+                            independence=independence, input_roles=roles)
         operands = [to_operand(array) for array in arrays]
         request = Request(Call("kernel", attributes=attributes), operands, Options(), None)
         return _stripes.plan_stripes(request, kernel, stripes_max)
@@ -73,6 +74,27 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(shapes("before_axis", [x], 2, axis=1), [(3, 512, 512)] * 2)
         self.assertEqual(shapes("before_axis", [x], 3, axis=np.int32(-2)), [(2, 512, 512)] * 3)
         self.assertEqual(shapes("elements", [x, x], 2), [(3 * 512 * 512,)] * 2)
+
+    def test_rows_and_what_they_share(self):
+        x, z = np.zeros((2, 1024, 512), np.float32), np.zeros((2, 1024, 7), np.float16)
+        w = np.zeros((512,), np.float32)
+        shapes = lambda *given: [(s.begin_part, s.begin, s.shape)
+                                 for s in self.plan("rows", *given)]
+        halves = [(0, 0, (1024, 512)), (1024, 1024 * 512, (1024, 512))]
+        self.assertEqual(shapes([x], 2), halves)
+        self.assertEqual(shapes([x, w], 2, ("split", "shared")), halves)
+        self.assertEqual(shapes([x, w, z], 2, ("split", "shared")), halves)
+        self.assertEqual(shapes([x, w], 2), [])
+        self.assertEqual(shapes([x, z[0]], 2), [])
+        self.assertEqual(shapes([x, w], 2, ("shared", "split")), [])
+        self.assertEqual(shapes([x, w], 2, ("split", "7")), [])  # of a later version
+        # A stripe has more of its own than it shares: of 4 MiB.
+        self.assertEqual(len(shapes([x, np.zeros((MIB // 4,), np.float32)], 8,
+                                    ("split", "shared"))), 4)
+        self.assertEqual(len(shapes([x, np.zeros((MIB // 2,), np.float32)], 8,
+                                    ("split", "shared"))), 2)
+        self.assertEqual(shapes([x, np.zeros((MIB // 2 + 1,), np.float32)], 8,
+                                ("split", "shared")), [])
 
     def test_what_goes_whole(self):
         x = np.zeros((MIB,), np.float32)
@@ -203,6 +225,51 @@ def by_future(client):
 
 
 WAYS = [(warpcall.connect, by_run), (warpcall.connect, by_future), (AioClient, by_run)]
+
+
+class SharingTest(unittest.TestCase):
+    """y[..., i, j] = x[..., i, 0] + weight[j], by rows of x, which share the weight."""
+
+    def setUp(self):
+        self.seen, self.columns = [], None
+
+    def handler(self, request, context):
+        if not request:
+            return KERNELS.SerializeToString()
+        x, weight = THEIRS.ExecuteRequest.FromString(request).inputs
+        self.seen.append((tuple(x.shape), tuple(weight.shape)))
+        first = np.frombuffer(x.data, np.float32).reshape(x.shape)[..., :1]
+        y = first + np.frombuffer(weight.data, np.float32)
+        return answer(y if self.columns is None else self.columns(len(self.seen), y))
+
+    def test_a_result_with_a_width_of_its_own(self):
+        x = np.random.default_rng(SEED).standard_normal((4, 256, 1024), np.float32)
+        weight = np.arange(5, dtype=np.float32)
+        expected = x[..., :1] + weight
+        with FakeServer(self.handler) as server, warpcall.connect(
+                server.address, timeout=60, connections=4) as client:
+            for way in (client.run, lambda *call: client.submit(*call).result(60)):
+                y = way("sharing", x, weight)
+                self.assertEqual(y.stripes, 4)
+                self.assertEqual(self.seen, [((256, 1024), (5,))] * 4)
+                np.testing.assert_array_equal(y, expected)
+                self.seen.clear()
+            for out in (np.empty_like(expected), np.empty(expected.T.shape, np.float32).T):
+                self.assertIs(client.run("sharing", x, weight, out=out).array, out)
+                np.testing.assert_array_equal(out, expected)
+            for out in (np.empty((4, 256, 6), np.float32), np.empty((1024, 5), np.float32)):
+                with self.assertRaises(warpcall.InvalidArgument):
+                    client.run("sharing", x, weight, out=out)
+
+    def test_answers_that_do_not_fit(self):
+        x, weight = np.zeros((1024, 1024), np.float32), np.zeros((5,), np.float32)
+        for columns in (lambda number, y: y[:, :number], lambda number, y: y[1:],
+                        lambda number, y: y[:, 0], lambda number, y: y[:, None]):
+            self.seen, self.columns = [], columns
+            with FakeServer(self.handler) as server, warpcall.connect(
+                    server.address, timeout=60, connections=2) as client:
+                with self.assertRaises(warpcall.Internal):
+                    client.run("sharing", x, weight)
 
 
 class EndsTest(unittest.TestCase):

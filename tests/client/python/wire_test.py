@@ -92,7 +92,10 @@ def assert_same(test, ours, theirs):
             if given != [0]:
                 test.assertEqual(numbers, given, field.name)
         elif field.kind == "independence":
-            test.assertEqual(mine, ["none", "elements", "before_axis"][other])
+            test.assertEqual(mine, ["none", "elements", "before_axis", "rows"][other])
+        elif field.kind == "role":
+            names = {0: "split", 1: "shared"}
+            test.assertEqual(list(mine), [names.get(role, str(role)) for role in other])
         elif isinstance(field.kind, type):
             pairs = [(mine, other)]
             if field.repeated:

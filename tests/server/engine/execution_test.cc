@@ -101,6 +101,44 @@ TEST_F(ExecutionTest, EveryRoundIsLaunchedWithThePlanThatWasPreparedForIt) {
   EXPECT_EQ(Plans().size(), 2u);
 }
 
+// y[i, j] = x[i, 0] + weight[j]
+absl::Status AddWeight(const Problem& problem, const Operands& operands, const LaunchContext&) {
+  const Dims& x = problem.inputs[0].dims;
+  const int64_t columns = problem.inputs[1].dims[0];
+  for (int64_t i = 0; i < x[0]; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      static_cast<float*>(operands.outputs[0])[i * columns + j] =
+          static_cast<const float*>(operands.inputs[0])[i * x[1]] +
+          static_cast<const float*>(operands.inputs[1])[j];
+  return absl::OkStatus();
+}
+
+TEST_F(ExecutionTest, ASharedInputIsCopiedOnceAndEveryRoundHasAllOfIt) {
+  constexpr int64_t kRows = 1000, kX = 3, kColumns = 5;
+  const Op& op = testing::NewSharingOp("sharing");
+  row_.implementation.launch = AddWeight;
+  control_.round_bytes = 4 << 10;
+  Job job;
+  job.op = &op;
+  job.row = &row_;
+  job.problem =
+      *MakeProblem(op, {{DataType::kFloat32, {kRows, kX}}, {DataType::kFloat32, {kColumns}}}, {});
+  RequestTrace trace;
+  job.trace = &trace;
+  std::vector<float> x(kRows * kX), weight(kColumns), y(kRows * kColumns);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.25f * static_cast<float>(i);
+  const auto range = [](std::vector<float>& values) {
+    return StagingRange{reinterpret_cast<char*>(values.data()), 4 * values.size()};
+  };
+  const StagingRange ranges[] = {range(x), range(weight), range(y)};
+  ASSERT_TRUE(execution_.Run(job, ranges).ok());
+  EXPECT_GT(control_.rounds, 2);
+  EXPECT_EQ(control_.copies, 2 * control_.rounds + 1);
+  for (size_t i = 0; i < y.size(); ++i)
+    ASSERT_EQ(y[i], x[i / kColumns * kX] + weight[i % kColumns]) << i;
+}
+
 TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
   row_.implementation.prepare = MakePlan;
   row_.implementation.launch = LaunchPlan;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/server/fake_device.h"
+#include "tests/server/small_op.h"
 
 namespace warpcall {
 namespace {
@@ -87,6 +88,36 @@ TEST(RoundsTest, VeryLargeJobsGetFewLargeRounds) {
   EXPECT_EQ(Plan(RowsProblem(63 << 8, 1024), 2 << 20).count, 63);
   EXPECT_EQ(Plan(RowsProblem(64 << 8, 1024), 2 << 20).count, kRoundsOfLarge);
   EXPECT_EQ(Plan(RowsProblem(1 << 20, 1024), 2 << 20).count, kRoundsOfLarge);
+}
+
+TEST(RoundsTest, EveryRoundHasAllOfASharedInput) {
+  const Op& op = testing::NewSharingOp("sharing");
+  // Rows of 64 KiB and 16 KiB beside 16 KiB that all share.
+  const Problem problem =
+      *MakeProblem(op, {{DataType::kFloat32, {8, 4, 16384}}, {DataType::kFloat32, {4096}}}, {});
+  const Rounds rounds = Plan(&op, Row(SupportsAll), problem, 640 << 10);
+  ASSERT_EQ(rounds.count, 4);
+  EXPECT_EQ(rounds.parts, 32);
+  for (int64_t round = 0; round < rounds.count; ++round) {
+    EXPECT_EQ(rounds.Offset(round, 0), static_cast<size_t>(round) << 19);
+    EXPECT_EQ(rounds.Offset(round, 1), 0u);
+    EXPECT_EQ(rounds.Offset(round, 2), static_cast<size_t>(round) << 17);
+    EXPECT_FALSE(rounds.IsThere(round, 0));
+    EXPECT_EQ(rounds.IsThere(round, 1), round > 0);
+  }
+  const Problem part = TakeParts(op, problem, rounds.PartsIn(0));
+  EXPECT_EQ(ToString(part.inputs[0]), "float32[8,16384]");
+  EXPECT_EQ(ToString(part.inputs[1]), "float32[4096]");
+  EXPECT_EQ(ToString(part.outputs[0]), "float32[8,4096]");
+}
+
+TEST(RoundsTest, WhatIsSharedIsNothingToCut) {
+  const Op& op = testing::NewSharingOp("sharing");
+  const Problem problem =
+      *MakeProblem(op, {{DataType::kFloat32, {64, 16}}, {DataType::kFloat32, {1 << 16}}}, {});
+  const size_t split_bytes = problem.inputs[0].bytes() + problem.outputs[0].bytes();
+  EXPECT_EQ(Plan(&op, Row(SupportsAll), problem, split_bytes / 2).count, 2);
+  EXPECT_EQ(Plan(&op, Row(SupportsAll), problem, split_bytes / 2 + 1).count, 1);
 }
 
 TEST(RoundsTest, SmallJobsAndOpsWithoutPartsAreNotCut) {

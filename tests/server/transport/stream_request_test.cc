@@ -9,6 +9,7 @@
 #include "kernels/identity/identity.h"
 #include "kernels/registry.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "tests/server/small_op.h"
 
 namespace warpcall {
 namespace {
@@ -32,6 +33,18 @@ Implementation HundredsRow() {
           .shape = nullptr};
 }
 
+const Op& SharingOp() {
+  static const Op& op = testing::NewSharingOp("sharing");
+  return op;
+}
+
+Implementation AnyRow() {
+  Implementation row = HundredsRow();
+  row.name = "any";
+  row.supports = SupportsAll;
+  return row;
+}
+
 class TraceKeeper final : public MetricsSink {
  public:
   void Record(const RequestTrace& trace) override { traces.push_back(trace); }
@@ -45,6 +58,7 @@ class StreamRequestTest : public ::testing::Test {
  protected:
   StreamRequestTest() {
     registry_.Add(IdentityOp(), {HundredsRow()});
+    registry_.Add(SharingOp(), {AnyRow()});
     AddCpuKernels(&registry_);
     std::vector<std::unique_ptr<Device>> devices;
     devices.push_back(std::make_unique<CpuDevice>(1));
@@ -142,6 +156,93 @@ TEST_F(StreamRequestTest, TheTotalOfASuccessIsWhatTheClientIsTold) {
   ASSERT_EQ(metrics_.traces.size(), 1u);
   EXPECT_EQ(answer.timing().total_ns(), 5'000);
   EXPECT_EQ(metrics_.traces[0].total_ns, 5'000);
+}
+
+// x[rows, 100] and weight[columns], all float32.
+class SharedInputTest : public StreamRequestTest {
+ protected:
+  absl::Status OpenShared(StreamRequest* request, int64_t rows, int64_t columns) {
+    header_.set_kernel("sharing");
+    header_.clear_inputs();
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{rows, 100}, {columns}}) {
+      v1::Tensor* input = header_.add_inputs();
+      input->set_data_type(v1::DATA_TYPE_FLOAT32);
+      for (const int64_t dimension : shape) input->add_shape(dimension);
+    }
+    return Open(request);
+  }
+
+  absl::Status Add(StreamRequest* request, int32_t input, int64_t offset, int64_t bytes) {
+    const std::vector<grpc::Slice> slices = {grpc::Slice(static_cast<size_t>(bytes))};
+    wire::ChunkView chunk;
+    chunk.input_index = input;
+    chunk.offset = offset;
+    chunk.data.Append({reinterpret_cast<const char*>(slices[0].begin()), slices[0].size()});
+    return request->Add(chunk, slices);
+  }
+
+  static size_t SizeOf(const std::vector<grpc::Slice>& slices) {
+    size_t size = 0;
+    for (const grpc::Slice& slice : slices) size += slice.size();
+    return size;
+  }
+};
+
+TEST_F(SharedInputTest, NoWindowRunsBeforeItAndEachHasAllOfIt) {
+  deps_.stream_window_bytes = 44'000;  // 100 rows of x and of the output
+  StreamRequest request(&deps_, &context_);
+  ASSERT_TRUE(OpenShared(&request, 250, 10).ok());
+  ASSERT_TRUE(Add(&request, 0, 0, 40'000).ok());
+  EXPECT_EQ(request.TakeWindow(), nullptr);
+  ASSERT_TRUE(Add(&request, 1, 0, 40).ok());
+  std::vector<std::unique_ptr<Window>> windows;
+  windows.push_back(request.TakeWindow());
+  ASSERT_NE(windows[0], nullptr);
+  EXPECT_EQ(request.TakeWindow(), nullptr);
+  ASSERT_TRUE(Add(&request, 0, 40'000, 60'000).ok());
+  for (int i = 0; i < 2; ++i) windows.push_back(request.TakeWindow());
+  EXPECT_EQ(request.TakeWindow(), nullptr);
+  EXPECT_TRUE(request.CheckComplete().ok());
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_NE(windows[i], nullptr);
+    EXPECT_EQ(SizeOf(windows[i]->inputs[0]), i < 2 ? 40'000u : 20'000u);
+    ASSERT_EQ(windows[i]->inputs[1].size(), 1u);
+    // The same bytes, not copies of them.
+    EXPECT_EQ(windows[i]->inputs[1][0].begin(), windows[0]->inputs[1][0].begin());
+    EXPECT_EQ(request.OutputOffset(*windows[i], 0), static_cast<int64_t>(i) * 4'000);
+    const std::unique_ptr<Job> job = request.JobOf(windows[i].get());
+    EXPECT_EQ(job->input_bytes, static_cast<int64_t>(SizeOf(windows[i]->inputs[0])) + 40);
+  }
+  request.End(absl::CancelledError("enough"));
+}
+
+TEST_F(SharedInputTest, WindowsHaveFourTimesAsMuchOfTheirOwn) {
+  deps_.stream_window_bytes = 1000;
+  StreamRequest request(&deps_, &context_);
+  ASSERT_TRUE(OpenShared(&request, 400, 100).ok());  // 320 kB beside 400 bytes
+  ASSERT_TRUE(Add(&request, 1, 0, 400).ok());
+  ASSERT_TRUE(Add(&request, 0, 0, 160'000).ok());
+  const std::unique_ptr<Window> window = request.TakeWindow();
+  ASSERT_NE(window, nullptr);
+  EXPECT_EQ(SizeOf(window->inputs[0]), 800u);
+  request.End(absl::CancelledError("enough"));
+}
+
+// As a client does that sends an equal share of all inputs at any time.
+TEST_F(SharedInputTest, MayComeLastInProblemsThatExecuteTakes) {
+  deps_.message_bytes_max = int64_t{100} << 20;
+  for (const int64_t mib : {80, 120}) {
+    deps_.stream_window_bytes = 1 << 20;
+    StreamRequest request(&deps_, &context_);
+    ASSERT_TRUE(OpenShared(&request, (mib << 20) / 400, 1).ok());
+    absl::Status status;
+    for (int64_t offset = 0; status.ok() && offset < (mib - 1) << 20; offset += 1 << 20) {
+      status = Add(&request, 0, offset, 1 << 20);
+      if (status.ok()) status = request.CheckHeld();
+    }
+    EXPECT_EQ(status.ok(), mib < 100) << status;
+    request.End(status);
+  }
 }
 
 }  // namespace

@@ -131,6 +131,28 @@ TEST(ExecuteStreamTest, SendsEveryFieldAndTakesInputsInStep) {
   }
 }
 
+TEST(ExecuteStreamTest, WhatPartsMayShareIsSentFirst) {
+  FakeServer server(EchoInputs);
+  std::vector<int32_t> inputs;
+  server.AnswerExecuteStream([&](ServerStream* stream) {
+    v1::ExecuteStreamRequest message;
+    EXPECT_TRUE(stream->Read(&message));
+    stream->Write(HeaderOf(message.header()));
+    while (stream->Read(&message)) inputs.push_back(message.chunk().input_index());
+    return absl::UnimplementedError("seen enough");
+  });
+  Client client(server.address(), {.timeout = kPatience, .chunk_bytes = 10 * kKiB});
+  const std::vector<char> large = RandomBytes(100'000), small = RandomBytes(4'000);
+  const std::vector<char> middle = RandomBytes(30'000);
+  const auto result = client.ExecuteStream(
+      Call{.kernel = "kernel", .inputs = {Over(large), Over(middle), Over(small)}});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented) << result.status();
+  std::vector<int32_t> expected = {2};
+  expected.insert(expected.end(), 3, 1);
+  expected.insert(expected.end(), 10, 0);
+  EXPECT_EQ(inputs, expected);
+}
+
 TEST(ExecuteStreamTest, SendsAndReceivesAtOnce) {
   FakeServer server(EchoInputs);
   server.AnswerExecuteStream(EchoStream);

@@ -56,8 +56,25 @@ void Reverse(size_t axis, v1::Tensor* tensor) {
       to.replace((o * along + a) * inner, inner, from, (o * along + along - 1 - a) * inner, inner);
 }
 
+// Row by row: [m, n] of the first input's [m, k] and the n bytes of the second, which rows share.
+void TakeTheirBytes(const v1::ExecuteRequest& request, v1::Tensor* output) {
+  const v1::Tensor& x = request.inputs(0);
+  const std::string& shared = request.inputs(1).data();
+  const auto k = static_cast<size_t>(x.shape(x.shape_size() - 1)) * ElementBytesOf(x);
+  const auto columns = static_cast<int64_t>(shared.size() / ElementBytesOf(x));
+  output->set_shape(x.shape_size() - 1, columns);
+  output->clear_data();
+  for (size_t row = 0; row * k < x.data().size(); ++row)
+    for (size_t i = 0; i < shared.size(); ++i)
+      output->mutable_data()->push_back(static_cast<char>(x.data()[row * k + i % k] ^ shared[i]));
+}
+
 FakeAnswer RunKernel(const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
   EchoInputs(request, response);
+  if (request.kernel() == "sharing") {
+    while (response->outputs_size() > 1) response->mutable_outputs()->RemoveLast();
+    TakeTheirBytes(request, response->mutable_outputs(0));
+  }
   for (v1::Tensor& output : *response->mutable_outputs()) {
     if (request.kernel() == "elements") Invert(&output);
     if (request.kernel() != "rows") continue;
@@ -70,12 +87,17 @@ FakeAnswer RunKernel(const v1::ExecuteRequest& request, v1::ExecuteResponse* res
 }
 
 absl::Status ListTestKernels(v1::ListKernelsResponse* response) {
-  for (const auto& [name, independence] : {std::pair("elements", v1::INDEPENDENCE_ELEMENTS),
-                                           std::pair("rows", v1::INDEPENDENCE_BEFORE_AXIS),
-                                           std::pair("whole", v1::INDEPENDENCE_NONE)}) {
+  for (const auto& [name, independence] :
+       {std::pair("elements", v1::INDEPENDENCE_ELEMENTS),
+        std::pair("rows", v1::INDEPENDENCE_BEFORE_AXIS),
+        std::pair("sharing", v1::INDEPENDENCE_ROWS), std::pair("whole", v1::INDEPENDENCE_NONE)}) {
     v1::KernelInfo* kernel = response->add_kernels();
     kernel->set_name(name);
     kernel->set_independence(independence);
+    if (independence == v1::INDEPENDENCE_ROWS) {
+      kernel->add_input_roles(v1::OPERAND_ROLE_SPLIT);
+      kernel->add_input_roles(v1::OPERAND_ROLE_SHARED);
+    }
     v1::AttributeInfo* axis = kernel->add_attributes();
     axis->set_name("axis");
     axis->mutable_default_value()->set_int_value(-1);
@@ -168,6 +190,31 @@ TEST_F(StripingTest, RowsGiveTheSameInStripes) {
   // Fewer rows than connections.
   ExpectSameInStripes({.kernel = "rows", .inputs = {RandomTensor(kF32, {3, 400'001})}}, 4, 3);
   ExpectSameInStripes({.kernel = "rows", .inputs = {RandomTensor(kF32, {1, 1'000'000})}}, 4, 1);
+}
+
+TEST_F(StripingTest, RowsThatShareAnInputGiveTheSameInStripes) {
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat16})
+    for (const int64_t columns : {1, 77, 2048})
+      ExpectSameInStripes(
+          {.kernel = "sharing",
+           .inputs = {RandomTensor(type, {3, 701, 1024}), RandomTensor(type, {columns})}},
+          4, 4);
+  for (const v1::ExecuteRequest& request : requests()) {
+    EXPECT_EQ(request.inputs_size(), 2);
+    EXPECT_EQ(request.inputs(1).shape_size(), 1);
+  }
+  // Only of the whole is there one answer when stripes disagree.
+  std::atomic<int> columns{0};
+  Answer([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    v1::ExecuteRequest other = request;
+    other.mutable_inputs(1)->mutable_data()->append(static_cast<size_t>(4 * columns++), 'x');
+    return RunKernel(other, response);
+  });
+  Client client(server_.address(), Over(2));
+  const auto result = client.Execute({.kernel = "sharing",
+                                      .inputs = {RandomTensor(DataType::kFloat32, {1024, 1024}),
+                                                 RandomTensor(DataType::kFloat32, {5})}});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal) << result.status();
 }
 
 TEST_F(StripingTest, ProblemsInOnePieceStayWhole) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace warpcall::client {
@@ -159,6 +160,81 @@ TEST(StripesTest, WhatIsOnePieceOrNotValidIsSentWhole) {
   KernelInfo no_default = Kernel(kRows);
   no_default.attributes.clear();
   EXPECT_THAT(PlanStripes(rows, no_default, 4), IsEmpty());
+}
+
+KernelInfo SharingKernel(std::vector<OperandRole> roles) {
+  KernelInfo kernel = Kernel(Independence::kRows);
+  kernel.input_roles = std::move(roles);
+  return kernel;
+}
+
+TEST(StripesTest, SharedInputsGoWithEveryStripe) {
+  constexpr auto kF32 = DataType::kFloat32;
+  // x[2, 1024, 512], weight[3], z[2, 1024, 7] and scale[1, 1].
+  const Call call{.kernel = "kernel",
+                  .inputs = {Unread(kF32, {2, 1024, 512}), Unread(kF32, {3}),
+                             Unread(DataType::kFloat16, {2, 1024, 7}), Unread(kF32, {1, 1})}};
+  const KernelInfo kernel = SharingKernel(
+      {OperandRole::kSplit, OperandRole::kShared, OperandRole::kSplit, OperandRole::kShared});
+  const auto stripes = PlanStripes(call, kernel, 3);
+  ASSERT_EQ(stripes.size(), 3u);
+  int64_t rows = 0;
+  for (const Stripe& stripe : stripes) {
+    EXPECT_EQ(stripe.begin_part, rows);
+    EXPECT_EQ(stripe.begin_element, rows * 512);
+    const Call part = StripeCall(call, kernel, stripe);
+    ASSERT_EQ(part.inputs.size(), 4u);
+    const int64_t count = stripe.shape[0];
+    EXPECT_THAT(part.inputs[0].shape(), ElementsAre(count, 512));
+    EXPECT_EQ(part.inputs[0].data().data(), call.inputs[0].data().data() + rows * 2048);
+    EXPECT_THAT(part.inputs[2].shape(), ElementsAre(count, 7));
+    EXPECT_EQ(part.inputs[2].data().data(), call.inputs[2].data().data() + rows * 14);
+    EXPECT_EQ(part.inputs[2].data().size(), static_cast<size_t>(count) * 14);
+    for (const size_t shared : {1, 3}) {
+      EXPECT_EQ(part.inputs[shared].shape(), call.inputs[shared].shape());
+      EXPECT_TRUE(part.inputs[shared].data() == call.inputs[shared].data());
+    }
+    const auto place = PlaceOutput(call, kernel, stripe, {count, 9});
+    ASSERT_TRUE(place.ok()) << place.status();
+    EXPECT_THAT(place->whole_shape, ElementsAre(2, 1024, 9));
+    EXPECT_EQ(place->begin_element, rows * 9);
+    for (const std::vector<int64_t>& wrong :
+         {std::vector<int64_t>{count + 1, 9}, {count}, {count, 3, 3}, {count, int64_t{1} << 60}})
+      EXPECT_FALSE(PlaceOutput(call, kernel, stripe, wrong).ok());
+    rows += count;
+  }
+  EXPECT_EQ(rows, 2048);
+}
+
+TEST(StripesTest, AStripeHasMoreOfItsOwnThanItShares) {
+  const auto stripes = [](int64_t shared_bytes) {
+    return PlanStripes({.kernel = "kernel",
+                        .inputs = {Unread(DataType::kFloat32, {1024, 2048}),  // 8 MiB
+                                   Unread(DataType::kFloat32, {shared_bytes / 4})}},
+                       SharingKernel({OperandRole::kSplit, OperandRole::kShared}), 8)
+        .size();
+  };
+  EXPECT_EQ(stripes(kMiB), 8u);
+  EXPECT_EQ(stripes(2 * kMiB), 4u);
+  EXPECT_EQ(stripes(4 * kMiB), 2u);
+  EXPECT_EQ(stripes(4 * kMiB + 4), 0u);
+}
+
+TEST(StripesTest, RowsThatDoNotFitGoWhole) {
+  const Tensor x = Unread(DataType::kFloat32, {1024, 2048});
+  const KernelInfo split = SharingKernel({});
+  EXPECT_EQ(PlanStripes({.kernel = "kernel", .inputs = {x, x}}, split, 4).size(), 4u);
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2048}, {1023, 2048}, {2, 512, 2048}})
+    EXPECT_THAT(PlanStripes({.kernel = "kernel", .inputs = {x, Unread(DataType::kFloat32, shape)}},
+                            split, 4),
+                IsEmpty());
+  EXPECT_THAT(
+      PlanStripes({.kernel = "kernel", .inputs = {x}}, SharingKernel({OperandRole::kShared}), 4),
+      IsEmpty());
+  EXPECT_THAT(PlanStripes({.kernel = "kernel", .inputs = {Unread(DataType::kFloat32, {4 * kMiB})}},
+                          split, 4),
+              IsEmpty());  // one row
 }
 
 TEST(StripesTest, AStripesCallSharesBytesAndKeepsTheRest) {
