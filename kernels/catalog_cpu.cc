@@ -1,6 +1,7 @@
 // What a build without a GPU serves: one line per op.
 #include "kernels/fault/broken.h"
 #include "kernels/fault/held.h"
+#include "kernels/fused/fused.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/matmul/matmul.h"
@@ -14,6 +15,7 @@ void AddCpuKernels(Registry* registry) {
   registry->Add(GeluOp(), GeluCpuRows());
   registry->Add(SoftmaxOp(), SoftmaxCpuRows());
   registry->Add(MatmulOp(), MatmulCpuRows());
+  registry->Add(FusedOp(), FusedCpuRows());
 }
 
 void AddBrokenKernels(Registry* registry) {

@@ -42,6 +42,22 @@ absl::Status CheckAttributeValue(const AttributeSpec& spec, const AttributeValue
                    "\" is not allowed; allowed: ", absl::StrJoin(spec.allowed_values, ", ")));
 }
 
+absl::Status CheckIsGiven(const AttributeSpec& spec, absl::Span<const NamedAttribute> given) {
+  const auto is_it = [&](const NamedAttribute& attribute) { return attribute.name == spec.name; };
+  if (!spec.required || absl::c_any_of(given, is_it)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute ", spec.name, " is required and was not given: ", spec.summary));
+}
+
+absl::Status CheckInputCount(const Op& op, size_t given) {
+  const size_t most = op.input_names.size();
+  const size_t least = op.inputs_min == 0 ? most : op.inputs_min;
+  if (given >= least && given <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      op.name, " takes ", least == most ? "" : absl::StrCat(least, " to "), most,
+      most == 1 ? " input (" : " inputs (", absl::StrJoin(op.input_names, ", "), "), got ", given));
+}
+
 // The attribute "axis" of a problem of `op`, counted from the front.
 struct Axis {
   size_t attribute;
@@ -115,14 +131,9 @@ std::string ToString(const TensorSpec& spec) {
 
 absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> inputs,
                                     absl::Span<const NamedAttribute> attributes) {
-  const size_t arity = op.input_names.size();
-  if (inputs.size() != arity) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.name, " takes ", arity, arity == 1 ? " input (" : " inputs (",
-                     absl::StrJoin(op.input_names, ", "), "), got ", inputs.size()));
-  }
+  RETURN_IF_ERROR(CheckInputCount(op, inputs.size()));
   Problem problem;
-  for (size_t i = 0; i < arity; ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     RETURN_IF_ERROR(CheckTensorSpec(inputs[i], InputLabel(op, i)));
     problem.inputs.push_back(inputs[i]);
   }
@@ -135,6 +146,7 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
     }
     RETURN_IF_ERROR(ApplyAttribute(op, attributes[i], &problem));
   }
+  for (const AttributeSpec& spec : op.attributes) RETURN_IF_ERROR(CheckIsGiven(spec, attributes));
   RETURN_IF_ERROR(op.infer_outputs(&problem));
   for (size_t i = 0; i < problem.outputs.size(); ++i) {
     RETURN_IF_ERROR(CheckTensorSpec(problem.outputs[i], absl::StrCat("output ", i)));

@@ -58,6 +58,7 @@ struct AttributeSpec {
   const char* summary;
   AttributeValue default_value;             // its alternative is the attribute's type
   std::vector<std::string> allowed_values;  // of a string attribute; empty: all
+  bool required = false;                    // the default is only there for its type
 };
 
 struct NamedAttribute {
@@ -168,6 +169,9 @@ struct Op {
   const Definition* definition = nullptr;
   // What its rows are checked on. Null: on nothing.
   OpCases (*cases)() = nullptr;
+  // Of an op that takes as many inputs as its attributes say: so many of input_names at least, and
+  // infer_outputs checks their number. 0: it takes all of them.
+  size_t inputs_min = 0;
 };
 
 // Into how many independent parts `problem` falls. 0 when its output has no elements.

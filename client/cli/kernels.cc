@@ -29,7 +29,8 @@ json ToJson(const client::KernelInfo& kernel) {
     attributes.push_back({{"name", attribute.name},
                           {"summary", attribute.summary},
                           {"default_value", cli::ToJson(attribute.default_value)},
-                          {"allowed_values", attribute.allowed_values}});
+                          {"allowed_values", attribute.allowed_values},
+                          {"required", attribute.required}});
   }
   json implementations = json::array();
   for (const client::ImplementationInfo& implementation : kernel.implementations) {
@@ -43,6 +44,7 @@ json ToJson(const client::KernelInfo& kernel) {
   return {{"name", kernel.name},
           {"summary", kernel.summary},
           {"input_names", kernel.input_names},
+          {"inputs_min", kernel.inputs_min},
           {"attributes", std::move(attributes)},
           {"implementations", std::move(implementations)}};
 }
@@ -50,12 +52,15 @@ json ToJson(const client::KernelInfo& kernel) {
 std::string Describe(const client::KernelInfo& kernel) {
   std::string text = absl::StrCat(kernel.name, "(", absl::StrJoin(kernel.input_names, ", "),
                                   "): ", kernel.summary, "\n");
+  if (kernel.inputs_min > 0)
+    absl::StrAppend(&text, "  takes ", kernel.inputs_min, " to ", kernel.input_names.size(),
+                    " inputs, as its attributes say\n");
   for (const client::AttributeInfo& attribute : kernel.attributes) {
     const json default_value = cli::ToJson(attribute.default_value);
-    absl::StrAppend(
-        &text, "  --attribute ", attribute.name, "=",
-        default_value.is_string() ? default_value.get<std::string>() : default_value.dump(), "  ",
-        attribute.summary);
+    const std::string shown = attribute.required          ? "... (required)"
+                              : default_value.is_string() ? default_value.get<std::string>()
+                                                          : default_value.dump();
+    absl::StrAppend(&text, "  --attribute ", attribute.name, "=", shown, "  ", attribute.summary);
     if (!attribute.allowed_values.empty())
       absl::StrAppend(&text, " (", absl::StrJoin(attribute.allowed_values, ", "), ")");
     text.push_back('\n');

@@ -96,6 +96,7 @@ struct AttributeInfo {
   std::string summary;
   AttributeValue default_value;
   std::vector<std::string> allowed_values;  // empty: all of the type
+  bool required = false;                    // default_value is only there for its type
 };
 
 struct ImplementationInfo {
@@ -131,6 +132,8 @@ struct KernelInfo {
   std::vector<ImplementationInfo> implementations;  // in the order in which the server prefers them
   Independence independence = Independence::kNone;
   std::vector<OperandRole> input_roles;  // inputs beyond the list are split
+  // Where not 0, it takes as many inputs as its attributes say: so many of input_names at least.
+  int inputs_min = 0;
 };
 
 struct DeviceInfo {

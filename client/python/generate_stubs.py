@@ -49,7 +49,7 @@ def attribute_line(attribute: AttributeInfo) -> str:
         kind = f"Literal[{', '.join(map(repr_of, attribute.allowed_values))}]"
     else:
         kind = type(attribute.default_value).__name__
-    return f"        {attribute.name}: {kind} = ...,\n"
+    return f"        {attribute.name}: {kind}{'' if attribute.required else ' = ...'},\n"
 
 
 def repr_of(text: str) -> str:
@@ -63,13 +63,20 @@ def default_of(attribute: AttributeInfo) -> str:
 
 def method(kernel: KernelInfo, returns: str) -> str:
     out = f"    def {kernel.name}(\n        self,\n"
-    out += "".join(f"        {name}: Any,\n" for name in kernel.input_names)
+    least = kernel.inputs_min or len(kernel.input_names)
+    out += "".join(
+        f"        {name}: Any{' = ...' if i >= least else ''},\n"
+        for i, name in enumerate(kernel.input_names)
+    )
     if kernel.input_names:
         out += "        /,\n"
     out += "        *,\n" + "".join(map(attribute_line, kernel.attributes)) + OPTIONS
     out += f"    ) -> {returns}:\n"
     lines = [kernel.summary]
-    lines += [f"`{a.name}` (default {default_of(a)}): {a.summary}" for a in kernel.attributes]
+    lines += [
+        f"`{a.name}` ({'required' if a.required else 'default ' + default_of(a)}): {a.summary}"
+        for a in kernel.attributes
+    ]
     doc = ["\n".join(textwrap.wrap(line, COLUMNS - 8)) for line in lines]
     text = "\n\n".join([doc[0], *(["\n".join(doc[1:])] if doc[1:] else [])])
     end = "\n        " if "\n" in text else ""
@@ -103,6 +110,8 @@ def catalog(kernels: list[KernelInfo]) -> str:
         out += f"        independence={repr_of(kernel.independence)},\n"
         if kernel.input_roles:
             out += f"        input_roles={tuple_of(kernel.input_roles)},\n"
+        if kernel.inputs_min:
+            out += f"        inputs_min={kernel.inputs_min},\n"
         out += "    ),\n"
     return out + ")\n"
 
@@ -110,6 +119,8 @@ def catalog(kernels: list[KernelInfo]) -> str:
 def attribute_item(attribute: AttributeInfo) -> str:
     lines = [repr_of(attribute.name), repr_of(attribute.summary), default_of(attribute)]
     lines.append(tuple_of(attribute.allowed_values))
+    if attribute.required:
+        lines.append("required=True")
     text = "".join(f"                {line},\n" for line in lines)
     return f"            AttributeInfo(\n{text}            ),\n"
 

@@ -33,7 +33,7 @@ struct Case {
 // By how much an element may be off before it is rounded to the type of the output, in units of its
 // value. Half a unit in the last place of that type comes on top.
 struct ElementError {
-  double arithmetic = 0;  // of float32, in any row
+  double arithmetic = 0;  // of float32, in any row; infinite: anything is right, NaN too
   // What terms with a subnormal input contribute at most: for rows that take those as 0.
   double subnormal_inputs = 0;
 };

@@ -17,8 +17,8 @@ struct Disagreement {
 
 // NaN and infinity must stand exactly where the truth has them, infinity also where the truth
 // rounds to it. A finite element is off by no more than its arithmetic and half a unit in the last
-// place. Where the arithmetic has no error the sign of 0 counts too. `actual` holds a tensor of
-// truth.spec.
+// place. Where the arithmetic has no error the sign of 0 counts too; where its error is infinite
+// anything is right. `actual` holds a tensor of truth.spec.
 Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance = {});
 
 // Half the distance between neighbours of `type` around `value`: what rounding to it may cost.

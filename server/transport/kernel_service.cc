@@ -23,12 +23,14 @@ void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* in
   for (const char* name : kernel.op->input_names) info->add_input_names(name);
   for (const OperandRole role : kernel.op->input_roles)
     info->add_input_roles(static_cast<v1::OperandRole>(role));
+  info->set_inputs_min(static_cast<int32_t>(kernel.op->inputs_min));
   for (const AttributeSpec& spec : kernel.op->attributes) {
     v1::AttributeInfo* attribute = info->add_attributes();
     attribute->set_name(spec.name);
     attribute->set_summary(spec.summary);
     *attribute->mutable_default_value() = ToProto(spec.default_value);
     for (const std::string& value : spec.allowed_values) attribute->add_allowed_values(value);
+    attribute->set_required(spec.required);
   }
   for (int id : kernel.rows) {
     const Row& row = registry.rows()[static_cast<size_t>(id)];

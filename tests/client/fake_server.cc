@@ -26,6 +26,8 @@ constexpr char kKernel[] = R"(
   attributes { name: "axis" summary: "an attribute" default_value { int_value: -1 } }
   attributes { name: "transpose" summary: "an attribute" default_value { bool_value: false } }
   attributes { name: "scale" summary: "an attribute" default_value { double_value: 0.5 } }
+  attributes { name: "text" summary: "an attribute" default_value { string_value: "" }
+               required: true }
   implementations { name: "simd_fused" family: "cpu" device_kind: "cpu" summary: "a row"
                     data_types: DATA_TYPE_FLOAT32 data_types: DATA_TYPE_BFLOAT16 }
   implementations { name: "failed" family: "library" device_kind: "cpu"

@@ -119,7 +119,22 @@ def random_dims(rng, elements_max, rank_max=4):
 
 
 DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis": -1},
-            "matmul": {"transpose_a": False, "transpose_b": False, "precision": "ieee"}}
+            "matmul": {"transpose_a": False, "transpose_b": False, "precision": "ieee"},
+            "fused": {"seed": 0}}
+# Of fused: an expression, the same in NumPy, and the shapes of its inputs beside that of x0.
+EXPRESSIONS = [
+    ("gelu(x0 + x1)", lambda x0, x1: gelu(x0 + x1, "tanh"), lambda dims: [dims[-1:]]),
+    ("where(x0 < x1, x0 * 0.5, -x1)", lambda x0, x1: np.where(x0 < x1, x0 * 0.5, -x1),
+     lambda dims: [dims]),
+    ("softmax(x0) * sigmoid(x1)", lambda x0, x1: softmax(x0, -1) / (1 + np.exp(-x1)),
+     lambda dims: [[*dims[:-1], 1]]),
+    ("(x0 - mean(x0)) * rsqrt(var(x0) + 1) + max(x0, 0.25)",
+     lambda x0: ((x0 - x0.mean(-1, keepdims=True)) / np.sqrt(x0.var(-1, keepdims=True) + 1)
+                 + np.maximum(x0, 0.25)), lambda dims: []),
+    ("tanh(x0) * exp(-abs(x1)) + sum(x2 * x2)",
+     lambda x0, x1, x2: np.tanh(x0) * np.exp(-np.abs(x1)) + (x2 * x2).sum(-1, keepdims=True),
+     lambda dims: [[1], dims[-1:]]),
+]
 # Batch dimensions of matmul's operands, as numpy.matmul broadcasts them.
 BATCHES = [([], []), ([], []), ([3], []), ([3], [3]), ([], [2, 2]), ([2, 2], [2, 2]), ([2, 1], [3])]
 
@@ -143,11 +158,15 @@ class Problem:
             self.attributes["axis"] = rng.randrange(-len(self.shapes[0]), len(self.shapes[0]))
         if kernel == "matmul":
             self.shapes = self.matmul_shapes(rng)
+        if kernel == "fused":
+            text, self.formula, others = rng.choice(EXPRESSIONS)
+            self.attributes = {"expression": text, "seed": 0}
+            self.shapes += others(self.shapes[0])
         self.tensors = [encode(numpy_rng.standard_normal(shape, dtype=np.float32), self.data_type)
                         for shape in self.shapes]
         # What is as by default need not be sent.
         self.sent = {name: value for name, value in self.attributes.items()
-                     if value != DEFAULTS[kernel][name] or rng.random() < 0.5}
+                     if value != DEFAULTS[kernel].get(name) or rng.random() < 0.5}
 
     def matmul_shapes(self, rng):
         m, k, n = (0 if rng.random() < 0.01 else random_size(rng, 256) for _ in range(3))
@@ -167,7 +186,9 @@ class Problem:
         """The inputs as they are multiplied, in float64."""
         values = [value.reshape(shape).astype(np.float64)
                   for (_, value), shape in zip(self.tensors, self.shapes)]
-        flags = (self.attributes.get(name, False) for name in ("transpose_a", "transpose_b"))
+        if self.kernel != "matmul":
+            return values
+        flags = (self.attributes[name] for name in ("transpose_a", "transpose_b"))
         return [np.swapaxes(value, -1, -2) if flag else value for value, flag in zip(values, flags)]
 
     def truth(self):
@@ -178,6 +199,8 @@ class Problem:
             return gelu(values[0], self.attributes["approximate"])
         if self.kernel == "softmax":
             return softmax(values[0], self.attributes["axis"])
+        if self.kernel == "fused":
+            return np.broadcast_to(self.formula(*values), np.broadcast_shapes(*self.shapes))
         return values[0] @ values[1]
 
     def arithmetic(self, truth):
@@ -191,6 +214,8 @@ class Problem:
         if self.kernel == "softmax":  # exp of differences to 12, sums by threads and then by tree
             n = self.shapes[0][self.attributes["axis"]]
             return (128 + n / 128) * 2.0**-24 * truth + 2.0**-125
+        if self.kernel == "fused":  # some dozen steps on numbers of up to some ten
+            return 2.0**-24 * (256 + 32 * np.abs(truth))
         a, b = values
         k = a.shape[-1]  # N. Higham, T. Mary 2019: lambda sqrt(k) u, lambda = 6
         inputs = 2.0**-9 if self.attributes["precision"] == "tf32" else 0

@@ -201,10 +201,26 @@ def traceparents():
     yield "upper", good.upper().encode()
 
 
+def expressions():
+    for number, text in enumerate([
+            "x0", "gelu(x0 + x1) * 0.5", "softmax(x0 * 0.125 + x1)", "-(-x0) / (1.5e-3 - x7)",
+            "(x0 - mean(x0)) * rsqrt(var(x0) + 1e-5) * x1 + x2", "dropout(relu(x0), 0.25)",
+            "where(x0 <= x1, pow(x0, -(1/2)), max(x0, min(x1)))", "x0 + x1 * x2 - x3 / x4 + x5",
+            "where((x0 == 1), silu(x0), erf(x0)) + sigmoid(exp2(x0)) - log(abs(x0))"]):
+        yield f"{number}", text.encode()
+    yield "operations", b"x0" + 256 * b"+x0"
+    yield "too_many", b"x0" + 257 * b"+x0"
+    yield "deep", 64 * b"(" + b"x0" + 64 * b")"
+    yield "too_deep", 65 * b"-" + b"x0"
+    yield "unclosed", 2000 * b"exp("
+    yield "long", b"x0" + 5000 * b" "
+    yield "constants", b"x0 * (1/0 - 1/0) + 1e38 * 10 - 1e-400 + 0x10"
+
+
 TARGETS = {"request_fuzz": requests, "stream_fuzz": streams, "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
-           "traceparent_fuzz": traceparents}
+           "traceparent_fuzz": traceparents, "expression_fuzz": expressions}
 
 
 def main():

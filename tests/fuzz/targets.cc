@@ -5,6 +5,7 @@ namespace warpcall::testing {
 absl::Span<const FuzzTarget> FuzzTargets() {
   static constexpr FuzzTarget kTargets[] = {
       {"client_response_fuzz", FuzzClientResponse},
+      {"expression_fuzz", FuzzExpression},
       {"inspect_child_fuzz", FuzzInspectChild},
       {"npy_fuzz", FuzzNpy},
       {"request_fuzz", FuzzRequest},

@@ -23,6 +23,8 @@ std::string FuzzWorker(absl::string_view input);
 std::string FuzzInspectChild(absl::string_view input);
 // The reports of a process that tries rows.
 std::string FuzzSelfTest(absl::string_view input);
+// The text of fused's expression.
+std::string FuzzExpression(absl::string_view input);
 // The header that names the caller's trace.
 std::string FuzzTraceparent(absl::string_view input);
 

@@ -173,6 +173,16 @@ TEST(CompareTest, SpecialValuesStandWhereTheTruthHasThem) {
   EXPECT_EQ(WrongOf({DataType::kFloat16, 65504, 65519.9, 0}), 0);
 }
 
+TEST(CompareTest, AnythingIsRightWhereTheArithmeticMayDoAnything) {
+  for (const DataType type : kDataTypes) {
+    for (const double truth : {1.0, 1e60, static_cast<double>(kNan)}) {
+      for (const float actual : {2.0f, kNan, kInfinity, -kInfinity})
+        EXPECT_EQ(WrongOf({type, actual, truth, HUGE_VAL}), 0);
+      EXPECT_EQ(WrongOf({type, -3, truth, 1e-3}), 1);
+    }
+  }
+}
+
 TEST(CompareTest, TheSignOfZeroCountsWhereNothingIsComputed) {
   EXPECT_EQ(WrongOf({DataType::kFloat32, 0.0f, -0.0, 0}), 1);
   EXPECT_EQ(WrongOf({DataType::kFloat32, -0.0f, -0.0, 0}), 0);

@@ -84,6 +84,12 @@ long double Identity(const Instance& instance, const Indices& at) {
   return At(instance.inputs[0], instance.problem.inputs[0], at);
 }
 
+// fused: what its expression says is fused_test's; here, where each operand's element is.
+long double Affine(const Instance& instance, const Indices& at) {
+  const auto x = [&](size_t i) { return At(instance.inputs[i], instance.problem.inputs[i], at); };
+  return x(0) * x(1) + x(2);
+}
+
 struct Example {
   const char* kernel;
   std::vector<Dims> shapes;
@@ -92,7 +98,7 @@ struct Example {
 };
 
 std::vector<Example> Examples() {
-  const std::string tanh = "tanh", none = "none";
+  const std::string tanh = "tanh", none = "none", affine = "x0 * x1 + x2";
   std::vector<Example> examples = {
       {"identity", {{3, 5}}, {}, Identity},
       {"gelu", {{7, 11}}, {{"approximate", tanh}}, Gelu},
@@ -101,6 +107,8 @@ std::vector<Example> Examples() {
       {"softmax", {{5, 17}}, {{"axis", int64_t{0}}}, Softmax},
       {"softmax", {{2, 3, 4, 5}}, {{"axis", int64_t{2}}}, Softmax},
       {"softmax", {{1, 1031}}, {{"axis", int64_t{-1}}}, Softmax},
+      {"fused", {{3, 1, 7}, {5, 1}, {7}}, {{"expression", affine}}, Affine},
+      {"fused", {{1}, {2, 1, 3, 1}, {4, 1, 5}}, {{"expression", affine}}, Affine},
   };
   for (const bool a : {false, true}) {
     for (const bool b : {false, true}) {

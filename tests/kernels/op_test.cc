@@ -107,6 +107,40 @@ TEST(MakeProblemTest, FillsDefaultsAndOutputs) {
   EXPECT_EQ(ToString(problem->outputs[0]), "bfloat16[2,3]");
 }
 
+// An op that takes one to three inputs, as its attribute says, which must be given.
+TEST(MakeProblemTest, AttributesSayHowManyInputsAnOpTakes) {
+  static const Op variable = {.name = "variable",
+                              .summary = "",
+                              .input_names = {"a", "b", "c"},
+                              .attributes = {{.name = "count",
+                                              .summary = "of inputs",
+                                              .default_value = int64_t{0},
+                                              .allowed_values = {},
+                                              .required = true}},
+                              .infer_outputs =
+                                  [](Problem* problem) {
+                                    if (std::get<int64_t>(problem->attributes[0]) !=
+                                        static_cast<int64_t>(problem->inputs.size()))
+                                      return absl::InvalidArgumentError("another number");
+                                    problem->outputs.push_back(problem->inputs.back());
+                                    return absl::OkStatus();
+                                  },
+                              .work = nullptr,
+                              .inputs_min = 1};
+  const auto count = [](int64_t n) { return std::vector<NamedAttribute>{{"count", n}}; };
+  const std::vector<TensorSpec> inputs = {Spec({1}), Spec({2}), Spec({3}), Spec({4})};
+  for (const size_t n : {1, 2, 3})
+    EXPECT_TRUE(
+        MakeProblem(variable, absl::MakeConstSpan(inputs.data(), n), count(static_cast<int64_t>(n)))
+            .ok());
+  EXPECT_EQ(Refusal(variable, {}, count(0)), "variable takes 1 to 3 inputs (a, b, c), got 0");
+  EXPECT_EQ(Refusal(variable, inputs, count(4)), "variable takes 1 to 3 inputs (a, b, c), got 4");
+  EXPECT_EQ(Refusal(variable, {Spec({1})}, count(2)), "another number");
+  EXPECT_EQ(Refusal(variable, {Spec({1})}),
+            "attribute count is required and was not given: of inputs");
+  EXPECT_THAT(Refusal(variable, {Spec({1}), Spec({-1})}, count(2)), HasSubstr("input 1 (b): "));
+}
+
 TEST(MakeProblemTest, ChecksOutputsToo) {
   static const Op grow = {.name = "grow",
                           .summary = "",

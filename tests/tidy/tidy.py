@@ -167,7 +167,8 @@ def check_functions(source):
 
 # ---- includes -----------------------------------------------------------------------------------
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)')
-_KERNELS = "@ kernels/* kernels/check/ kernels/common/ kernels/cpu/ kernels/cuda/ kernels/triton/ kernels/jit/"
+_KERNELS = ("@ kernels/* kernels/check/ kernels/common/ kernels/cpu/ kernels/cuda/ kernels/triton/ kernels/jit/ "
+            "kernels/expression/")
 _ENGINE = "server/engine/ server/runtime/* kernels/"
 # Path's prefix: (headers of this repository, libraries); the first that fits counts. A header matches an
 # entry that it begins with; an entry that ends in /* matches the headers of that folder and none below;

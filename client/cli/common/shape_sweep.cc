@@ -181,6 +181,14 @@ absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& k
                                  [&](const auto& listed) { return listed.name == kernel; });
   if (info == kernels.end() || info->input_names.size() == point.shapes.size()) return point.shapes;
   const size_t inputs = info->input_names.size();
+  if (info->inputs_min > 0) {  // so many as there are shapes, if that can be
+    if (point.shapes.size() >= static_cast<size_t>(info->inputs_min) &&
+        point.shapes.size() < inputs)
+      return point.shapes;
+    return Invalid(absl::StrCat("--shape ", point.text),
+                   absl::StrCat(kernel, " takes ", info->inputs_min, " to ", inputs,
+                                " inputs; give a shape for each, with commas between them"));
+  }
   const Shape& only = point.shapes[0];
   if (inputs == 2 && point.shapes.size() == 1 && only.size() == 3) {
     const auto [m, n, k] = std::tuple(only[0], only[1], only[2]);

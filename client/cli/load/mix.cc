@@ -180,8 +180,12 @@ absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry
                    [&](const client::KernelInfo& info) { return info.name == entry->kernel; });
   if (kernel != kernels.end()) {
     const size_t inputs = kernel->input_names.size();
-    if (entry->shapes.size() == 1) entry->shapes.resize(inputs, entry->shapes[0]);
-    if (entry->shapes.size() != inputs)
+    const size_t given = entry->shapes.size();
+    // One that takes as many as its attributes say is given a shape for each.
+    const bool may_have_fewer =
+        kernel->inputs_min > 0 && given >= static_cast<size_t>(kernel->inputs_min);
+    if (given == 1 && !may_have_fewer) entry->shapes.resize(inputs, entry->shapes[0]);
+    if (entry->shapes.size() != inputs && !(may_have_fewer && given < inputs))
       return Invalid(EntryName(*entry),
                      absl::StrCat(entry->shapes.size(), " shapes, but ", entry->kernel, " takes ",
                                   inputs, ": ", absl::StrJoin(kernel->input_names, ", ")));

@@ -86,12 +86,14 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
   info.name = kernel.name();
   info.summary = kernel.summary();
   info.input_names.assign(kernel.input_names().begin(), kernel.input_names().end());
+  info.inputs_min = kernel.inputs_min();
   for (const v1::AttributeInfo& attribute : kernel.attributes()) {
     info.attributes.push_back(
         {.name = attribute.name(),
          .summary = attribute.summary(),
          .default_value = client::FromProto(attribute.default_value()),
-         .allowed_values = {attribute.allowed_values().begin(), attribute.allowed_values().end()}});
+         .allowed_values = {attribute.allowed_values().begin(), attribute.allowed_values().end()},
+         .required = attribute.required()});
   }
   for (const v1::ImplementationInfo& implementation : kernel.implementations()) {
     ImplementationInfo row;

@@ -64,4 +64,26 @@ KERNELS = (
         ),
         independence="none",
     ),
+    KernelInfo(
+        "fused",
+        "any chain of elementwise operations, row reductions and broadcasts in one pass",
+        ("x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"),
+        (
+            AttributeInfo(
+                "expression",
+                "of x0 to x7, for example \"gelu(x0 + x1) / max(x0)\"",
+                "",
+                (),
+                required=True,
+            ),
+            AttributeInfo(
+                "seed",
+                "of the elements that dropout keeps",
+                0,
+                (),
+            ),
+        ),
+        independence="none",
+        inputs_min=1,
+    ),
 )

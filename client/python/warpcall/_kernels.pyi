@@ -82,6 +82,33 @@ class KernelMethods:
         `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
         """
 
+    def fused(
+        self,
+        x0: Any,
+        x1: Any = ...,
+        x2: Any = ...,
+        x3: Any = ...,
+        x4: Any = ...,
+        x5: Any = ...,
+        x6: Any = ...,
+        x7: Any = ...,
+        /,
+        *,
+        expression: str,
+        seed: int = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Result:
+        """any chain of elementwise operations, row reductions and broadcasts in one pass
+
+        `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): of the elements that dropout keeps
+        """
+
 class AsyncKernelMethods:
     """Of the client for asyncio."""
 
@@ -157,4 +184,31 @@ class AsyncKernelMethods:
         `transpose_a` (default False): a is [..., k, m]
         `transpose_b` (default False): b is [..., n, k]
         `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
+        """
+
+    def fused(
+        self,
+        x0: Any,
+        x1: Any = ...,
+        x2: Any = ...,
+        x3: Any = ...,
+        x4: Any = ...,
+        x5: Any = ...,
+        x6: Any = ...,
+        x7: Any = ...,
+        /,
+        *,
+        expression: str,
+        seed: int = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Coroutine[Any, Any, Result]:
+        """any chain of elementwise operations, row reductions and broadcasts in one pass
+
+        `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
+        `seed` (default 0): of the elements that dropout keeps
         """

@@ -71,6 +71,8 @@ class AttributeInfo:
     default_value: AttributeValue | None = None
     allowed_values: tuple[str, ...] = ()
     """Empty: all of the type."""
+    required: bool = False
+    """The default value is only there for its type."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,8 @@ class KernelInfo:
     input_roles: tuple[str, ...] = ()
     """What a part has of each input: "split", its own piece, or "shared", all of it. Inputs beyond
     these are split."""
+    inputs_min: int = 0
+    """Where not 0, it takes as many inputs as its attributes say: so many at least."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +157,7 @@ TABLE: dict[type, list[Field]] = {
         *_scalars("text", "name", "summary"),
         Field(3, "default_value", "attribute"),
         Field(4, "allowed_values", "text", True),
+        Field(5, "required", "bool"),
     ],
     ImplementationInfo: [
         *_scalars("text", "name", "family", "device_kind", "summary"),
@@ -166,6 +171,7 @@ TABLE: dict[type, list[Field]] = {
         Field(5, "implementations", ImplementationInfo, True),
         Field(6, "independence", "independence"),
         Field(7, "input_roles", "role", True),
+        Field(8, "inputs_min", "int32"),
     ],
     DeviceInfo: [
         *_scalars("text", "name", "kind", "description"),

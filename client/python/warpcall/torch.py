@@ -38,7 +38,9 @@ def use(server: Client | str, **options: Any) -> Client:
 
 def _schema(kernel: KernelInfo) -> str:
     """In torch's language."""
-    inputs = [f"Tensor {name}" for name in kernel.input_names]
+    least = kernel.inputs_min or len(kernel.input_names)
+    inputs = [f"Tensor {name}" for name in kernel.input_names[:least]]
+    inputs += [f"Tensor? {name}=None" for name in kernel.input_names[least:]]
     options = [*map(_option, kernel.attributes), 'str implementation=""', 'str device=""']
     return f"({', '.join([*inputs, '*', *options])}) -> Tensor"
 
@@ -46,14 +48,16 @@ def _schema(kernel: KernelInfo) -> str:
 def _option(attribute: AttributeInfo) -> str:
     default = attribute.default_value
     text = f'"{default}"' if isinstance(default, str) else str(default)
-    return f"{type(default).__name__} {attribute.name}={text}"
+    name = attribute.name if attribute.required else f"{attribute.name}={text}"
+    return f"{type(default).__name__} {name}"
 
 
 def _operator(kernel: KernelInfo) -> Callable[..., torch.Tensor]:
-    def run(*inputs: torch.Tensor, **options: Any) -> torch.Tensor:
+    def run(*inputs: torch.Tensor | None, **options: Any) -> torch.Tensor:
         if _client is None:
             raise InvalidArgument("no server to call: say warpcall.torch.use(...) first")
-        tensor: torch.Tensor = _client.run(kernel.name, *inputs, **options).torch()
+        given = [tensor for tensor in inputs if tensor is not None]
+        tensor: torch.Tensor = _client.run(kernel.name, *given, **options).torch()
         return tensor
 
     return run
@@ -65,8 +69,16 @@ def _matmul_shape(a: torch.Tensor, b: torch.Tensor, options: dict[str, Any]) -> 
     return [*batch, rows, b.shape[-2 if options.get("transpose_b") else -1]]
 
 
+def _broadcast_shape(*inputs_and_options: Any) -> list[Any]:
+    *inputs, _ = inputs_and_options
+    return [*torch.broadcast_shapes(*(x.shape for x in inputs if x is not None))]
+
+
 # Of kernels whose result has not the shape of their first input.
-_SHAPES: dict[str, Callable[..., list[Any]]] = {"matmul": _matmul_shape}
+_SHAPES: dict[str, Callable[..., list[Any]]] = {
+    "fused": _broadcast_shape,
+    "matmul": _matmul_shape,
+}
 
 
 def _fake(kernel: KernelInfo) -> Callable[..., torch.Tensor]:

@@ -161,17 +161,23 @@ TEST_F(RunCliTest, KernelsAndDevicesAreTablesOrJson) {
   auto run = Warpcall("kernels");
   ASSERT_EQ(run.exit_status, 0) << run.err;
   for (const char* text : {"gelu(x): a kernel", "--attribute approximate=tanh", "float32,bfloat16",
+                           "--attribute text=... (required)",
                            "UNAVAILABLE: failed its self-test: crashed with SIGILL"})
     EXPECT_THAT(run.out, HasSubstr(text));
   EXPECT_EQ(WarpcallJson("kernels"), json::parse(R"({"kernels": [{
     "name": "gelu", "summary": "a kernel", "input_names": ["x"],
+    "inputs_min": 0,
     "attributes": [
       {"name": "approximate", "summary": "an attribute", "default_value": "tanh",
-       "allowed_values": ["tanh", "none"]},
-      {"name": "axis", "summary": "an attribute", "default_value": -1, "allowed_values": []},
+       "allowed_values": ["tanh", "none"], "required": false},
+      {"name": "axis", "summary": "an attribute", "default_value": -1, "allowed_values": [],
+       "required": false},
       {"name": "transpose", "summary": "an attribute", "default_value": false,
-       "allowed_values": []},
-      {"name": "scale", "summary": "an attribute", "default_value": 0.5, "allowed_values": []}],
+       "allowed_values": [], "required": false},
+      {"name": "scale", "summary": "an attribute", "default_value": 0.5, "allowed_values": [],
+       "required": false},
+      {"name": "text", "summary": "an attribute", "default_value": "", "allowed_values": [],
+       "required": true}],
     "implementations": [
       {"name": "simd_fused", "family": "cpu", "device_kind": "cpu", "summary": "a row",
        "data_types": ["float32", "bfloat16"], "unavailable": ""},

@@ -33,6 +33,10 @@ def calls(kernel):
         yield ((2, 1, 3, 4), (5, 4, 6)), {}
         yield ((4, 3), (6, 4)), {"transpose_a": True, "transpose_b": True, "precision": "ieee"}
         return
+    if kernel == "fused":
+        yield ((3, 5),), {"expression": "gelu(x0)"}
+        yield ((2, 1, 4), (3, 1)), {"expression": "dropout(x0, 0.5) + sum(x1)", "seed": 3}
+        return
     yield ((3, 5),), {}
     yield ((2, 3, 4),), {"gelu": {"approximate": "none"}, "softmax": {"axis": 1}}.get(kernel, {})
     yield ((0, 3),), {"device": "cpu", "implementation": "cpu"}
@@ -57,7 +61,8 @@ class TorchTest(unittest.TestCase):
                               "implementation", "device"])
             defaults = {a.name: a.default_value for a in schema.arguments if a.kwarg_only}
             for attribute in kernel.attributes:
-                self.assertEqual(defaults[attribute.name], attribute.default_value)
+                expected = None if attribute.required else attribute.default_value
+                self.assertEqual(defaults[attribute.name], expected)
 
     def test_opcheck(self):
         for kernel in self.client.kernels():

@@ -29,13 +29,16 @@ std::string ErrorOf(const std::string& shape) {
 }
 
 std::vector<client::KernelInfo> Kernels() {
-  std::vector<client::KernelInfo> kernels(3);
+  std::vector<client::KernelInfo> kernels(4);
   kernels[0].name = "softmax";
   kernels[0].input_names = {"x"};
   kernels[1].name = "matmul";
   kernels[1].input_names = {"a", "b"};
   kernels[2].name = "fma";
   kernels[2].input_names = {"a", "b", "c"};
+  kernels[3].name = "fused";
+  kernels[3].input_names = {"x0", "x1", "x2"};
+  kernels[3].inputs_min = 1;
   return kernels;
 }
 
@@ -135,6 +138,9 @@ TEST(InputShapesTest, ExplicitInputsAreTakenAsTheyAre) {
   EXPECT_THAT(Fit("8x128x64,64x256", "matmul", {{"transpose_a", true}}).value(),
               ElementsAre(Shape{8, 128, 64}, Shape{64, 256}));
   EXPECT_THAT(Fit("5", "fma").value(), ElementsAre(Shape{5}, Shape{5}, Shape{5}));
+  // As many as its attributes say, which only the server knows.
+  EXPECT_THAT(Fit("2x3x4", "fused").value(), ElementsAre(Shape{2, 3, 4}));
+  EXPECT_THAT(Fit("2x3,3", "fused").value(), ElementsAre(Shape{2, 3}, Shape{3}));
 }
 
 TEST(InputShapesTest, AKernelThatIsNotListedIsLeftToTheServer) {
@@ -151,6 +157,7 @@ TEST(InputShapesTest, ShapesThatDoNotFitSayWhatDoes) {
   }
   EXPECT_FALSE(Fit("2,3", "softmax").ok());
   EXPECT_FALSE(Fit("2,3", "fma").ok());
+  EXPECT_THAT(Fit("2,3,4,5", "fused").status().message(), HasSubstr("takes 1 to 3 inputs"));
 }
 
 }  // namespace

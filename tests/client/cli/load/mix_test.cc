@@ -107,6 +107,16 @@ TEST(FitToKernelTest, OneShapeServesAllInputs) {
   EXPECT_EQ(entries[2].shapes, Shapes({{2, 3}, {3, 4}}));
   EXPECT_EQ(entries[3].shapes, Shapes({{1}, {2}, {3}}));
 
+  kernels.emplace_back();
+  kernels[2].name = "fused";
+  kernels[2].input_names = {"x0", "x1", "x2"};
+  kernels[2].inputs_min = 1;
+  for (const char* const mix : {"fused:8x8", "fused:8x8*8"}) {
+    LoadEntry entry = Parse(mix)[0];
+    const Shapes given = entry.shapes;
+    EXPECT_TRUE(FitToKernel(kernels, &entry).ok());
+    EXPECT_EQ(entry.shapes, given);
+  }
   LoadEntry wrong = Parse("matmul:1*2*3")[0];
   const absl::Status status = FitToKernel(kernels, &wrong);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

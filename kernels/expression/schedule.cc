@@ -1,0 +1,60 @@
+#include "kernels/expression/schedule.h"
+
+#include <algorithm>
+
+namespace warpcall::expression {
+namespace {
+
+bool IsReducing(const Graph& graph, const Layout& layout, int node) {
+  const Node& found = graph.nodes[static_cast<size_t>(node)];
+  return IsReduction(found.op) && layout.wide[static_cast<size_t>(found.operands[0])];
+}
+
+// The wide nodes that `needed` are computed from, these included, in order.
+std::vector<int> WideConeOf(const Graph& graph, const Layout& layout, std::vector<bool> needed) {
+  std::vector<int> cone;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    if (!needed[i] || !layout.wide[i]) continue;
+    cone.push_back(static_cast<int>(i));
+    for (int j = 0; j < OperandCount(graph.nodes[i].op); ++j)
+      needed[static_cast<size_t>(graph.nodes[i].operands[j])] = true;
+  }
+  std::reverse(cone.begin(), cone.end());
+  return cone;
+}
+
+}  // namespace
+
+Schedule ScheduleOf(const Graph& graph, const Layout& layout, Keeping keeping) {
+  const size_t count = graph.nodes.size();
+  std::vector<size_t> pass(count);  // the first in which the node can be computed
+  for (size_t i = 0; i < count; ++i) {
+    const Node& node = graph.nodes[i];
+    for (int j = 0; j < OperandCount(node.op); ++j)
+      pass[i] = std::max(pass[i], pass[static_cast<size_t>(node.operands[j])]);
+    if (IsReducing(graph, layout, static_cast<int>(i))) ++pass[i];
+  }
+  Schedule schedule;
+  schedule.passes.resize(pass.back() + 1);
+  for (size_t i = 0; i < count; ++i) {
+    const int node = static_cast<int>(i);
+    if (IsReducing(graph, layout, node)) {
+      schedule.passes[pass[i] - 1].reductions.push_back(node);
+    } else if (!layout.wide[i]) {
+      schedule.passes[pass[i]].narrow.push_back(node);
+    } else if (keeping == Keeping::kRow) {
+      schedule.passes[pass[i]].wide.push_back(node);
+    }
+  }
+  if (keeping == Keeping::kRow) return schedule;
+  for (Pass& each : schedule.passes) {
+    std::vector<bool> needed(count);
+    for (const int reduction : each.reductions)
+      needed[static_cast<size_t>(graph.nodes[static_cast<size_t>(reduction)].operands[0])] = true;
+    if (&each == &schedule.passes.back()) needed.back() = true;
+    each.wide = WideConeOf(graph, layout, std::move(needed));
+  }
+  return schedule;
+}
+
+}  // namespace warpcall::expression
