@@ -45,6 +45,17 @@ Implementation Row(const char* name, Family family, decltype(Implementation::lau
           .plan = PlanBy(launch)};
 }
 
+absl::Status Refuse(const Problem&, const DeviceProperties&) {
+  return absl::UnimplementedError("its kernels were not compiled");
+}
+
+// As a row whose build lacked what it needs.
+Implementation AbsentRow() {
+  Implementation row = Row("absent", Family::kTriton, Copy);
+  row.supports = Refuse;
+  return row;
+}
+
 OpCases Cases() {
   OpCases cases = identity::Cases();
   cases.cases.clear();
@@ -78,7 +89,7 @@ const Op& BrokenOp() {
 std::vector<Implementation> BrokenCpuRows() {
   return {Row("illegal_instruction", Family::kCpu, ExecuteIllegalInstruction),
           Row("endless", Family::kLibrary, NeverEnd), Row("wrong", Family::kManual, CopyWrongly),
-          Row("plain_copy", Family::kReference, Copy)};
+          AbsentRow(), Row("plain_copy", Family::kReference, Copy)};
 }
 
 }  // namespace warpcall

@@ -38,6 +38,7 @@ OpCases Cases();
 Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();
 Implementation VectorizedRow();
+Implementation TritonGeluRow();
 Implementation CudnnPointwiseRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();

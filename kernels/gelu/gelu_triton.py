@@ -5,8 +5,8 @@ import triton.language as tl
 
 from variant import Argument, Variant, pointer
 
-# Elements a program takes, and its warps: two vectors a thread in float32; of 16 bits, one or two.
-TILES = ((1024, 4), (2048, 4))
+# Elements a program takes, and its warps: two or four vectors a thread in float32; of 16 bits, one or two.
+TILES = ((1024, 4), (2048, 4), (2048, 8), (4096, 8))
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def gelu(x, y, count, BLOCK: tl.constexpr, TANH: tl.constexpr):
 def variants(data_type):
     for form in ("none", "tanh"):
         for block, warps in TILES:
-            yield Variant(name=f"{form} {block}", tile=str(block), kernel=gelu, warps=warps,
+            yield Variant(name=f"{form} {block}/{warps}", tile=f"{block}/{warps}", kernel=gelu, warps=warps,
                           arguments={"x": pointer(data_type), "y": pointer(data_type),
                                      "count": Argument("i64")},
                           constants={"BLOCK": block, "TANH": form == "tanh"},

@@ -88,6 +88,7 @@ Implementation CublasltRow();
 Implementation DotPerOutputRow();
 Implementation MmaTiledRow();
 Implementation RegisterTiledRow();
+Implementation TritonMatmulRow();
 Implementation ThreadPerOutputRow();
 Implementation Float64Row();
 

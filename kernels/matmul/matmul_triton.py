@@ -7,8 +7,9 @@ import triton.language as tl
 from variant import Argument, Variant, pointer
 
 # Rows, columns and depth of a tile, warps, stages of the pipeline that fetches tiles of a and b.
-TILES_16_BIT = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
-TILES_TF32 = ((128, 128, 32, 4, 4), (64, 64, 32, 4, 4))
+TILES_16_BIT = ((128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 128, 64, 8, 3),
+                (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
+TILES_TF32 = ((128, 256, 32, 8, 3), (128, 128, 32, 4, 4), (64, 64, 32, 4, 4))
 TILES_FLOAT32 = ((128, 128, 16, 8, 3), (64, 64, 16, 4, 3))
 # Rows of tiles that take turns before the next columns: 8 x 8 tiles share 16 strips of a and b.
 GROUP = 8
@@ -62,17 +63,17 @@ def matmul(a, b, c, m, n, k, a_stride, b_stride, a_batch, b_batch, c_batch,
 def variant(data_type, tile, layout, precision, divisor):
     tile_m, tile_n, tile_k, warps, stages = tile
     size, stride = Argument("i32", divisor), Argument("i64", divisor)
-    shape = f"{tile_m}x{tile_n}x{tile_k}"
+    shape = f"{tile_m}x{tile_n}x{tile_k}/{warps}/{stages}"
     suffix = (" tf32" if precision == "tf32" else "") + (" by 16" if divisor == 16 else "")
     return Variant(
         name=f"{shape} {layout}{suffix}", tile=shape, kernel=matmul, warps=warps, stages=stages,
         arguments={"a": pointer(data_type), "b": pointer(data_type), "c": pointer(data_type),
-                   "m": size if layout[0] == "t" else Argument("i32"), "n": size, "k": size, "a_stride": stride, "b_stride": stride,
-                   "a_batch": stride, "b_batch": stride, "c_batch": stride},
+                   "m": size if layout[0] == "t" else Argument("i32"), "n": size, "k": size,
+                   "a_stride": stride, "b_stride": stride, "a_batch": stride, "b_batch": stride, "c_batch": stride},
         constants={"TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k, "GROUP_M": GROUP,
                    "A_BY_COLUMN": layout[0] == "t", "B_BY_COLUMN": layout[1] == "t",
                    "PRECISION": precision},
-        traits={"layout": layout, "precision": precision},
+        traits={"layout": layout, "precision": precision}, given=("batches",),
         grid=("ceil(m / TILE_M) * ceil(n / TILE_N)", "batches"),
         # Indices have 32 bits.
         requires=("2147483647 - TILE_M - m", "2147483647 - TILE_N - n", "2147483647 - TILE_K - k"))

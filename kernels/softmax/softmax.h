@@ -52,6 +52,7 @@ Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();
 Implementation TwoPassRow();
 Implementation ThreadPerColumnRow();
+Implementation TritonSoftmaxRow();
 Implementation CudnnSoftmaxRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();

@@ -4,8 +4,8 @@ namespace warpcall {
 
 std::vector<Implementation> SoftmaxCudaRows() {
   return {softmax::SubwarpPerRowRow(), softmax::WarpPerRowRow(),      softmax::BlockPerRowRow(),
-          softmax::TwoPassRow(),       softmax::ThreadPerColumnRow(), softmax::CudnnSoftmaxRow(),
-          softmax::ChainOfKernelsRow()};
+          softmax::TwoPassRow(),       softmax::ThreadPerColumnRow(), softmax::TritonSoftmaxRow(),
+          softmax::CudnnSoftmaxRow(),  softmax::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

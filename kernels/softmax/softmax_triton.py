@@ -9,10 +9,11 @@ from variant import Argument, Variant, pointer
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 # Columns that a program has room for, rows it takes, and its warps: 16 to 64 elements a thread.
-ROW_TILES = ((32, 64, 4), (64, 32, 4), (128, 16, 4), (256, 8, 4), (512, 4, 4), (1024, 4, 4), (2048, 1, 4),
-             (4096, 1, 4), (8192, 1, 8), (16384, 1, 16), (32768, 1, 32))
+ROW_TILES = ((32, 64, 4), (64, 32, 4), (128, 16, 4), (128, 32, 4), (256, 8, 4), (256, 16, 4), (512, 4, 4),
+             (512, 8, 4), (1024, 2, 4), (1024, 4, 4), (2048, 1, 4), (2048, 2, 4), (4096, 1, 4), (4096, 1, 8),
+             (8192, 1, 8), (8192, 1, 16), (16384, 1, 8), (16384, 1, 16), (32768, 1, 16), (32768, 1, 32))
 # Columns that the program of a longer row takes at a time, and its warps.
-LOOP_TILES = ((4096, 8),)
+LOOP_TILES = ((4096, 8), (8192, 16))
 
 
 @triton.jit
@@ -59,12 +60,14 @@ def variants(data_type):
     for divisor, suffix in ((16, " by 16"), (1, "")):
         n = Argument("i32", divisor)
         for columns, rows, warps in ROW_TILES:
-            yield Variant(name=f"{columns}x{rows}{suffix}", tile=f"{columns}x{rows}", kernel=softmax_rows,
+            tile = f"{columns}x{rows}/{warps}"
+            yield Variant(name=tile + suffix, tile=tile, kernel=softmax_rows,
                           arguments={**tensors, "rows": Argument("i64"), "n": n},
                           constants={"COLUMNS": columns, "ROWS": rows}, warps=warps,
                           grid=("ceil(rows / ROWS)",), requires=("COLUMNS - n",))
         for columns, warps in LOOP_TILES:
+            tile = f"loop:{columns}/{warps}"
             # Indices of columns have 32 bits.
-            yield Variant(name=f"loop:{columns}{suffix}", tile=f"loop:{columns}", kernel=softmax_loop,
+            yield Variant(name=tile + suffix, tile=tile, kernel=softmax_loop,
                           arguments={**tensors, "n": n}, constants={"COLUMNS": columns}, warps=warps,
-                          grid=("rows",), requires=("2147483647 - COLUMNS - n",))
+                          given=("rows",), grid=("rows",), requires=("2147483647 - COLUMNS - n",))

@@ -108,7 +108,7 @@ def describe(op, data_type, variant):
                           for name, argument in ((name, variant.arguments[name])
                                                  for name in variant.kernel.arg_names
                                                  if name in variant.arguments)],
-            "grid": list(variant.grid), "requires": list(variant.requires), "images": []}
+            "given": list(variant.given), "grid": list(variant.grid), "requires": list(variant.requires), "images": []}
 
 
 def versions():

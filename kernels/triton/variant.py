@@ -24,13 +24,14 @@ class Argument:
 class Variant:
     """One compilation of a kernel. `grid` has up to three expressions over integer arguments and constants:
     + - * ( ) and ceil(a / b). `requires` has more that must not be negative for a problem to be taken; what
-    divides arguments goes without saying."""
+    divides arguments goes without saying. Pointers are the op's inputs and then its output, in their order."""
     name: str  # within the op and data type
     kernel: Any
     arguments: dict
     constants: dict
     grid: tuple
     requires: tuple = ()
+    given: tuple = ()  # more integers for expressions, from the row
     traits: dict = field(default_factory=dict)  # what rows choose by, beside sizes: "layout": "nt"
     tile: str = ""  # what choices.txt calls it by; several variants may share one
     warps: int = 4

@@ -106,9 +106,11 @@ class Child {
 
  private:
   static void AddFailure(const Row& row, const absl::Status& status, Report* report) {
-    // A library that takes nothing is not there, or has nothing for this machine.
-    const bool library =
-        absl::IsUnimplemented(status) && row.implementation.family == Family::kLibrary;
+    // A library that takes nothing is not there, or has nothing for this machine; so it is with
+    // kernels that were not compiled, or for other machines.
+    const Family family = row.implementation.family;
+    const bool library = absl::IsUnimplemented(status) &&
+                         (family == Family::kLibrary || family == Family::kTriton);
     report->cause = library ? Unavailability::Cause::kLibrary : Unavailability::Cause::kSelfTest;
     SetText(status.message(), report);
   }

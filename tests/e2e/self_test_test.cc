@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Three rows of the kernel "broken" go wrong. Two seconds of the processor's time are far more
-// than any other row takes.
+// Three rows of the kernel "broken" go wrong, and a fourth, "absent", lacks what it needs. Two
+// seconds of the processor's time are far more than any other row takes.
 const std::vector<std::string> kFlags = {"--test_fault_injection", "--self_test_row_seconds=2"};
 
 const std::map<std::string, std::string>& Reasons() {
@@ -46,6 +46,8 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
       if (kernel.name() == "broken" && reason != Reasons().end()) {
         EXPECT_THAT(row.unavailable(), StartsWith(reason->second)) << row.name();
         ++unavailable;
+      } else if (row.name() == "absent") {
+        EXPECT_EQ(row.unavailable(), "its kernels were not compiled");
       } else {
         EXPECT_EQ(row.unavailable(), "") << kernel.name() << " " << row.name();
       }
@@ -68,7 +70,10 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
         AllOf(HasSubstr("msg=\"a row is not offered\" kernel=broken implementation=" + name),
               HasSubstr(reason)));
   }
-  EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {"device_kind=\"cpu\""}), 3);
+  EXPECT_EQ(
+      server.Sum("warpcall_rows_unavailable", {"implementation=\"absent\"", "reason=\"library\""}),
+      1);
+  EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {"device_kind=\"cpu\""}), 4);
   for (const char* const implementation : {"", "auto", "reference"}) {
     v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
     request.set_implementation(implementation);

@@ -14,6 +14,7 @@ for program in bin/warpcalld bin/warpcall tests/bin/kernels_conformance_test \
   tests/bin/kernels_variants_test tests/bin/device_test \
   tests/bin/gpu_observe_test tests/bin/warpcall_row_launcher \
   tests/bin/warpcall_cuda_kernel_bench tests/bin/warpcall_device_path_bench \
+  tests/bin/warpcall_triton_choices \
   tests/bin/warpcall_transport_bench tests/bin/warpcall_stream_bench tests/bin/warpcall_soak_bench \
   tests/bin/warpcall_metrics_bench tests/bin/warpcall_worker_hop_bench; do
   strip --strip-debug -o "$out/bin/${program##*/}" "$build/$program"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance variants observe sanitizer service
-# spread fault inspect torch scrape path transport stream soak bench; default: all
+# spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -90,6 +90,10 @@ transport() {
 }
 stream() { step stream "$here/bin/warpcall_stream_bench" 4; }
 soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SOAK_SECONDS:-60}"; }
+# Which of Triton's tiles are fastest here: logs/choices.txt is to be kernels/triton/choices.txt.
+choices() {
+  step choices bash -c "'$here/bin/warpcall_triton_choices' 2>&1 >'$logs/choices.txt'"
+}
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader

@@ -111,19 +111,20 @@ class CompileTest(unittest.TestCase):
 
     def test_float32_is_multiplied_as_such_unless_tf32_is_asked_for(self):
         for layout in ("nn", "tt"):
-            self.expect("tf32", ptx_of("matmul", "float32", f"128x128x16 {layout} by 16"), is_there=False)
-            self.expect("tf32", ptx_of("matmul", "float32", f"128x128x32 {layout} tf32 by 16"))
+            self.expect("tf32", ptx_of("matmul", "float32", f"128x128x16/8/3 {layout} by 16"), is_there=False)
+            self.expect("tf32", ptx_of("matmul", "float32", f"128x128x32/4/4 {layout} tf32 by 16"))
 
     def test_hopper_multiplies_16_bits_by_warp_groups_and_copies_by_16_bytes(self):
         for layout in ("nn", "nt", "tn", "tt"):
-            ptx = ptx_of("matmul", "bfloat16", f"128x256x64 {layout} by 16")
+            ptx = ptx_of("matmul", "bfloat16", f"128x256x64/8/3 {layout} by 16")
             self.expect(r"wgmma\.mma_async\S*\.bf16", ptx)
             self.expect(r"cp\.async\.c[ag]\.shared\.global .*0x10,", ptx)
             self.expect(r"cp\.async\.c[ag]\.shared\.global .*0x[248],", ptx, is_there=False)
             self.expect(r"\bld\.global", ptx, is_there=False)
 
     def test_memory_is_read_and_written_by_16_bytes(self):
-        for op, name in (("gelu", "tanh 2048"), ("softmax", "1024x4 by 16"), ("softmax", "loop:4096 by 16")):
+        for op, name in (("gelu", "tanh 2048/4"), ("softmax", "1024x4/4 by 16"),
+                         ("softmax", "loop:4096/8 by 16")):
             ptx = ptx_of(op, "bfloat16", name)
             self.expect(r"ld\.global\S*\.v4\.b32", ptx)
             self.expect(r"st\.global\S*\.v4\.b32", ptx)

@@ -27,6 +27,9 @@ constexpr Size kOdd[] = {
 // Sums that are cut, with runs of equal length and not.
 constexpr Size kLongSums[] = {{64, 1024, 64}, {40, 1032, 136}, {16, 2056, 136},
                               {65, 1025, 63}, {17, 2049, 131}, {65, 515, 257}};
+// Where 16 divides all, which Triton's kernels are compiled for: within a tile, and more than one
+// of the largest.
+constexpr Size kSixteens[] = {{16, 16, 16}, {48, 80, 112}, {272, 336, 528}};
 // A matrix times a vector.
 constexpr Size kVectors[] = {{1, 513, 65},   {1, 2048, 72}, {300, 1030, 1}, {304, 4096, 1},
                              {1, 5000, 257}, {1, 1024, 8},  {1, 8192, 1},   {33, 300, 1},
@@ -80,6 +83,12 @@ std::vector<VariantProblem> MatmulVariantProblems(DataType type) {
   for (const Size& size : kOdd) problems.Add(size, {}, nullptr);
   for (const Size& size : kLongSums) problems.Add(size, {}, nullptr);
   for (const Size& size : kVectors) problems.Add(size, {}, nullptr);
+  for (const Size& size : kSixteens) problems.Add(size, {}, nullptr);
+  problems.Add({48, 80, 144}, {{3}, {3}}, nullptr);
+  if (type == DataType::kFloat32) {
+    for (const Size& size : kSixteens) problems.Add(size, {}, "tf32");
+    for (const Size& size : kOdd) problems.Add(size, {}, "tf32");
+  }
   for (const Batches& batches : BatchCases()) {
     problems.Add({72, 264, 136}, batches, nullptr);
     problems.Add({65, 66, 67}, batches, nullptr);

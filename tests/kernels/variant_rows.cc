@@ -36,7 +36,12 @@ std::vector<VariantRow> RowsWithVariants() {
     for (const int id : kernel.rows) {
       const Implementation& row = FullRegistry().rows()[id].implementation;
       if (row.variants == nullptr && row.variant_names == nullptr) continue;
-      for (const DataType type : row.data_types) rows.push_back({&kernel, &row, type});
+      for (const DataType type : row.data_types) {
+        const VariantRow with_variants = {&kernel, &row, type};
+        // A build without Triton has its rows without their kernels.
+        if (row.family == Family::kTriton && with_variants.Names().empty()) continue;
+        rows.push_back(with_variants);
+      }
     }
   }
   return rows;

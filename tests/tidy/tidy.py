@@ -178,6 +178,7 @@ ROOMS = {
     "kernels/catalog_": ("kernels/", ""),
     "kernels/common/": ("@ kernels/*", "cuda"),
     "kernels/fault/": ("@ kernels/", "cuda"),
+    "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda json"),
     "kernels/": (_KERNELS, "cuda onednn highway"),
     "proto/": ("@", "grpc"),
     "server/engine/": ("@ server/log.h server/runtime/* kernels/", ""),

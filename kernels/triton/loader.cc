@@ -1,0 +1,101 @@
+#include "kernels/triton/loader.h"
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/launch.h"
+
+namespace warpcall::triton {
+namespace {
+
+using cuda::ToStatus;
+
+// The first version of the driver's interface that tells a kernel's parameters.
+constexpr unsigned kParameterInfoVersion = 12040;
+using ParameterInfo = CUresult (*)(CUkernel, size_t index, size_t* offset, size_t* bytes);
+
+// The driver is reached through the runtime alone: nothing is linked with it, so that the server
+// starts where there is none.
+absl::StatusOr<ParameterInfo> FindParameterInfo() {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  RETURN_IF_ERROR(
+      ToStatus(cudaGetDriverEntryPointByVersion("cuKernelGetParamInfo", &address,
+                                                kParameterInfoVersion, cudaEnableDefault, &found),
+               "looking for the driver's cuKernelGetParamInfo"));
+  if (found != cudaDriverEntryPointSuccess || address == nullptr)
+    return absl::FailedPreconditionError(
+        absl::StrCat("the driver has no cuKernelGetParamInfo of version ", kParameterInfoVersion));
+  return reinterpret_cast<ParameterInfo>(address);
+}
+
+// A kernel that is given fewer parameters than it has reads what lies behind them.
+absl::Status CheckParameters(const Image& image, cudaKernel_t kernel) {
+  ASSIGN_OR_RETURN(const ParameterInfo info, FindParameterInfo());
+  std::vector<size_t> real;
+  size_t offset = 0;
+  size_t bytes = 0;
+  // One more than expected is enough to tell.
+  while (real.size() <= image.parameter_bytes.size() &&
+         info(kernel, real.size(), &offset, &bytes) == CUDA_SUCCESS)
+    real.push_back(bytes);
+  if (real == image.parameter_bytes) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("kernel ", image.entry, " has parameters of ", absl::StrJoin(real, ", "),
+                   " bytes; its manifest says ", absl::StrJoin(image.parameter_bytes, ", ")));
+}
+
+// Puts it onto the current device.
+absl::Status MakeReady(const Image& image, cudaKernel_t kernel) {
+  cudaFuncAttributes attributes;
+  RETURN_IF_ERROR(ToStatus(cudaFuncGetAttributes(&attributes, static_cast<const void*>(kernel)),
+                           absl::StrCat("loading kernel ", image.entry)));
+  if (image.threads > attributes.maxThreadsPerBlock)
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernel ", image.entry, " takes blocks of ", attributes.maxThreadsPerBlock,
+                     " threads at most; its manifest says ", image.threads));
+  return cuda::AllowSharedMemory(kernel, image.shared_bytes);
+}
+
+absl::StatusOr<cudaKernel_t> LoadImage(const Image& image) {
+  cudaLibrary_t library = nullptr;
+  RETURN_IF_ERROR(ToStatus(
+      cudaLibraryLoadData(&library, image.cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      absl::StrCat("loading the code of kernel ", image.entry)));
+  cudaKernel_t kernel = nullptr;
+  absl::Status status = ToStatus(cudaLibraryGetKernel(&kernel, library, image.entry.c_str()),
+                                 absl::StrCat("looking for kernel ", image.entry));
+  if (status.ok()) status = CheckParameters(image, kernel);
+  if (status.ok()) return kernel;
+  cudaLibraryUnload(library);
+  return status;
+}
+
+}  // namespace
+
+Loader& Loader::Get() {
+  static auto& loader = *new Loader();
+  return loader;
+}
+
+absl::StatusOr<cudaKernel_t> Loader::Load(const Image& image) {
+  cudaKernel_t kernel = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto at = loaded_.find(&image); at != loaded_.end()) kernel = at->second;
+    if (kernel == nullptr) {
+      ASSIGN_OR_RETURN(kernel, LoadImage(image));
+      loaded_.emplace(&image, kernel);
+    }
+  }
+  RETURN_IF_ERROR(MakeReady(image, kernel));
+  return kernel;
+}
+
+}  // namespace warpcall::triton

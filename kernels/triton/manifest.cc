@@ -1,0 +1,329 @@
+#include "kernels/triton/manifest.h"
+
+#include <elf.h>
+
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::triton {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kFormat = 1;
+constexpr int64_t kThreadsMax = 1024;
+constexpr int64_t kSharedBytesMax = 1 << 20;
+constexpr size_t kGridRankMax = 3;
+constexpr size_t kScratchKinds = 2;
+constexpr Elf64_Half kElfMachineCuda = 190;  // EM_CUDA, which Debian's elf.h lacks
+
+// A value of the manifest, and the way to it for messages: "kernels[3].grid".
+class Node {
+ public:
+  Node(const Json& value, std::string path) : value_(value), path_(std::move(path)) {}
+
+  absl::Status Wrong(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("the kernels' manifest: ", path_, " ", what));
+  }
+
+  absl::StatusOr<Node> Member(const char* name) const {
+    const std::string path = absl::StrCat(path_, path_.empty() ? "" : ".", name);
+    if (!value_.is_object()) return Wrong("is no object");
+    const auto at = value_.find(name);
+    if (at == value_.end()) return Node(value_, path).Wrong("is missing");
+    return Node(*at, path);
+  }
+
+  absl::StatusOr<std::string> String() const {
+    if (!value_.is_string()) return Wrong("is no string");
+    return value_.get<std::string>();
+  }
+
+  // Of 0 to `most`.
+  absl::StatusOr<int64_t> Count(int64_t most) const {
+    if (!value_.is_number_unsigned()) return Wrong("is no count");
+    const auto count = value_.get<uint64_t>();
+    if (count > static_cast<uint64_t>(most))
+      return Wrong(absl::StrCat("is ", count, "; the limit is ", most));
+    return static_cast<int64_t>(count);
+  }
+
+  absl::StatusOr<std::vector<Node>> List() const {
+    if (!value_.is_array()) return Wrong("is no list");
+    std::vector<Node> nodes;
+    for (size_t i = 0; i < value_.size(); ++i)
+      nodes.emplace_back(value_[i], absl::StrCat(path_, "[", i, "]"));
+    return nodes;
+  }
+
+  absl::StatusOr<std::vector<std::pair<std::string, Node>>> Members() const {
+    if (!value_.is_object()) return Wrong("is no object");
+    std::vector<std::pair<std::string, Node>> members;
+    for (auto at = value_.begin(); at != value_.end(); ++at)
+      members.emplace_back(at.key(), Node(at.value(), absl::StrCat(path_, ".", at.key())));
+    return members;
+  }
+
+ private:
+  const Json& value_;
+  const std::string path_;
+};
+
+absl::StatusOr<std::string> StringOf(const Node& node, const char* name) {
+  ASSIGN_OR_RETURN(const Node member, node.Member(name));
+  return member.String();
+}
+
+absl::StatusOr<int64_t> CountOf(const Node& node, const char* name, int64_t most) {
+  ASSIGN_OR_RETURN(const Node member, node.Member(name));
+  return member.Count(most);
+}
+
+absl::StatusOr<std::vector<Node>> ListOf(const Node& node, const char* name) {
+  ASSIGN_OR_RETURN(const Node member, node.Member(name));
+  return member.List();
+}
+
+absl::StatusOr<std::vector<std::string>> StringsOf(const Node& node, const char* name) {
+  ASSIGN_OR_RETURN(const std::vector<Node> list, ListOf(node, name));
+  std::vector<std::string> strings;
+  for (const Node& each : list) {
+    ASSIGN_OR_RETURN(std::string text, each.String());
+    strings.push_back(std::move(text));
+  }
+  return strings;
+}
+
+absl::StatusOr<std::vector<int64_t>> CountsOf(const Node& node, const char* name) {
+  ASSIGN_OR_RETURN(const std::vector<Node> list, ListOf(node, name));
+  std::vector<int64_t> counts;
+  for (const Node& each : list) {
+    ASSIGN_OR_RETURN(const int64_t count, each.Count(std::numeric_limits<int64_t>::max()));
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+absl::StatusOr<DataType> DataTypeOf(const Node& node) {
+  ASSIGN_OR_RETURN(const Node member, node.Member("data_type"));
+  ASSIGN_OR_RETURN(const std::string name, member.String());
+  for (const DataType type : kDataTypes)
+    if (name == DataTypeName(type)) return type;
+  return member.Wrong(absl::StrCat("\"", name, "\" is no data type"));
+}
+
+absl::StatusOr<Argument> ReadArgument(const Node& node) {
+  Argument argument;
+  ASSIGN_OR_RETURN(argument.name, StringOf(node, "name"));
+  ASSIGN_OR_RETURN(const std::string type, StringOf(node, "type"));
+  if (type == "pointer") {
+    argument.type = Argument::Type::kPointer;
+  } else if (type == "i32") {
+    argument.type = Argument::Type::kInt32;
+  } else if (type == "i64") {
+    argument.type = Argument::Type::kInt64;
+  } else {
+    return node.Wrong(absl::StrCat("has type \"", type, "\"; known are pointer, i32 and i64"));
+  }
+  ASSIGN_OR_RETURN(argument.divisible_by, CountOf(node, "divisible_by", 256));
+  if (argument.divisible_by == 0) return node.Wrong("is to be divisible by 0");
+  return argument;
+}
+
+// Whether it is an ELF file for GPUs that ends where its headers say: a shorter one would be read
+// beyond its end, for the runtime is told no length.
+bool IsWholeCubin(absl::string_view cubin) {
+  Elf64_Ehdr header;
+  if (cubin.size() < sizeof(header)) return false;
+  std::memcpy(&header, cubin.data(), sizeof(header));
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != kElfMachineCuda) return false;
+  const uint64_t sections = uint64_t{header.e_shnum} * sizeof(Elf64_Shdr);
+  if (header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shoff > cubin.size() ||
+      sections > cubin.size() - header.e_shoff)
+    return false;
+  for (uint64_t i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    std::memcpy(&section, cubin.data() + header.e_shoff + i * sizeof(section), sizeof(section));
+    if (section.sh_type == SHT_NOBITS) continue;
+    if (section.sh_offset > cubin.size() || section.sh_size > cubin.size() - section.sh_offset)
+      return false;
+  }
+  return true;
+}
+
+size_t BytesOf(Argument::Type type) {
+  switch (type) {
+    case Argument::Type::kInt32:
+      return sizeof(int32_t);
+    case Argument::Type::kInt64:
+      return sizeof(int64_t);
+    case Argument::Type::kPointer:
+      break;
+  }
+  return sizeof(void*);
+}
+
+// The arguments are the first parameters, and nothing but scratch memory follows them.
+absl::Status CheckParameters(const Node& node, absl::Span<const Argument> arguments,
+                             absl::Span<const size_t> parameter_bytes) {
+  if (parameter_bytes.size() < arguments.size() ||
+      parameter_bytes.size() > arguments.size() + kHiddenMax)
+    return node.Wrong(absl::StrCat("has ", parameter_bytes.size(), " parameters for ",
+                                   arguments.size(), " arguments; at most ", kHiddenMax,
+                                   " may be hidden"));
+  for (size_t i = 0; i < parameter_bytes.size(); ++i) {
+    const size_t expected = i < arguments.size() ? BytesOf(arguments[i].type) : sizeof(void*);
+    if (parameter_bytes[i] != expected)
+      return node.Wrong(absl::StrCat("has a parameter ", i, " of ", parameter_bytes[i],
+                                     " bytes; expected are ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Image> ReadImage(const Node& node, absl::Span<const Argument> arguments,
+                                absl::string_view cubins) {
+  Image image;
+  ASSIGN_OR_RETURN(const int64_t architecture, CountOf(node, "architecture", 999));
+  image.architecture = static_cast<int32_t>(architecture);
+  ASSIGN_OR_RETURN(image.entry, StringOf(node, "entry"));
+  ASSIGN_OR_RETURN(const int64_t threads, CountOf(node, "threads", kThreadsMax));
+  if (threads == 0) return node.Wrong("has blocks without threads");
+  image.threads = static_cast<int32_t>(threads);
+  ASSIGN_OR_RETURN(const int64_t shared_bytes, CountOf(node, "shared_bytes", kSharedBytesMax));
+  image.shared_bytes = static_cast<size_t>(shared_bytes);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> parameters, CountsOf(node, "parameter_bytes"));
+  image.parameter_bytes.assign(parameters.begin(), parameters.end());
+  RETURN_IF_ERROR(CheckParameters(node, arguments, image.parameter_bytes));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> scratch, CountsOf(node, "scratch_bytes"));
+  if (scratch != std::vector<int64_t>(kScratchKinds, 0))
+    return node.Wrong("needs scratch memory, which no row gives it");
+  const auto all = static_cast<int64_t>(cubins.size());
+  ASSIGN_OR_RETURN(const int64_t offset, CountOf(node, "offset", all));
+  ASSIGN_OR_RETURN(const int64_t bytes, CountOf(node, "bytes", all - offset));
+  image.cubin = cubins.substr(static_cast<size_t>(offset), static_cast<size_t>(bytes));
+  if (!IsWholeCubin(image.cubin)) return node.Wrong("is no whole cubin");
+  return image;
+}
+
+std::vector<std::string> NamesOf(const CompiledKernel& kernel) {
+  std::vector<std::string> names = kernel.given;
+  for (const auto& [name, value] : kernel.constants) names.push_back(name);
+  for (const Argument& argument : kernel.arguments)
+    if (argument.type != Argument::Type::kPointer) names.push_back(argument.name);
+  return names;
+}
+
+absl::StatusOr<std::vector<Expression>> ExpressionsOf(const Node& node, const char* name,
+                                                      absl::Span<const std::string> names) {
+  ASSIGN_OR_RETURN(const std::vector<Node> list, ListOf(node, name));
+  std::vector<Expression> expressions;
+  for (const Node& each : list) {
+    ASSIGN_OR_RETURN(const std::string text, each.String());
+    absl::StatusOr<Expression> expression = Expression::Parse(text, names);
+    if (!expression.ok()) return each.Wrong(expression.status().message());
+    expressions.push_back(*std::move(expression));
+  }
+  return expressions;
+}
+
+absl::Status ReadNames(const Node& node, CompiledKernel* kernel) {
+  ASSIGN_OR_RETURN(kernel->variant, StringOf(node, "variant"));
+  ASSIGN_OR_RETURN(kernel->tile, StringOf(node, "tile"));
+  ASSIGN_OR_RETURN(const Node traits, node.Member("traits"));
+  ASSIGN_OR_RETURN(const auto trait_members, traits.Members());
+  for (const auto& [name, member] : trait_members) {
+    ASSIGN_OR_RETURN(std::string value, member.String());
+    kernel->traits.emplace_back(name, std::move(value));
+  }
+  ASSIGN_OR_RETURN(const Node constants, node.Member("constants"));
+  ASSIGN_OR_RETURN(const auto constant_members, constants.Members());
+  for (const auto& [name, member] : constant_members) {
+    ASSIGN_OR_RETURN(const int64_t value, member.Count(std::numeric_limits<int32_t>::max()));
+    kernel->constants.emplace_back(name, value);
+  }
+  ASSIGN_OR_RETURN(kernel->given, StringsOf(node, "given"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CompiledKernel> ReadKernel(const Node& node, absl::string_view cubins) {
+  CompiledKernel kernel;
+  RETURN_IF_ERROR(ReadNames(node, &kernel));
+  ASSIGN_OR_RETURN(const std::vector<Node> arguments, ListOf(node, "arguments"));
+  for (const Node& each : arguments) {
+    ASSIGN_OR_RETURN(Argument argument, ReadArgument(each));
+    kernel.arguments.push_back(std::move(argument));
+  }
+  const std::vector<std::string> names = NamesOf(kernel);
+  ASSIGN_OR_RETURN(kernel.grid, ExpressionsOf(node, "grid", names));
+  if (kernel.grid.empty() || kernel.grid.size() > kGridRankMax)
+    return node.Wrong(absl::StrCat("has a grid of ", kernel.grid.size(), " dimensions"));
+  ASSIGN_OR_RETURN(kernel.requirements, ExpressionsOf(node, "requires", names));
+  ASSIGN_OR_RETURN(const std::vector<Node> images, ListOf(node, "images"));
+  for (const Node& each : images) {
+    ASSIGN_OR_RETURN(Image image, ReadImage(each, kernel.arguments, cubins));
+    kernel.images.push_back(std::move(image));
+  }
+  return kernel;
+}
+
+absl::StatusOr<Choice> ReadChoice(const Node& node) {
+  Choice choice;
+  ASSIGN_OR_RETURN(choice.sizes, CountsOf(node, "sizes"));
+  if (absl::c_linear_search(choice.sizes, 0)) return node.Wrong("has a size of 0");
+  ASSIGN_OR_RETURN(choice.tile, StringOf(node, "tile"));
+  return choice;
+}
+
+// The set of the op and data type that an entry of the manifest is for.
+absl::StatusOr<KernelSet*> SetOf(const Node& node, Manifest* manifest) {
+  ASSIGN_OR_RETURN(std::string op, StringOf(node, "op"));
+  ASSIGN_OR_RETURN(const DataType type, DataTypeOf(node));
+  for (KernelSet& set : manifest->sets)
+    if (set.op == op && set.data_type == type) return &set;
+  manifest->sets.push_back({.op = std::move(op), .data_type = type, .kernels = {}, .choices = {}});
+  return &manifest->sets.back();
+}
+
+}  // namespace
+
+const KernelSet* Manifest::Find(absl::string_view op, DataType data_type) const {
+  const auto set = absl::c_find_if(
+      sets, [&](const KernelSet& each) { return each.data_type == data_type && each.op == op; });
+  return set == sets.end() ? nullptr : &*set;
+}
+
+absl::StatusOr<Manifest> ReadManifest(absl::string_view json, absl::string_view cubins) {
+  const Json parsed = Json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the kernels' manifest of ", json.size(), " bytes is no JSON"));
+  const Node root(parsed, "");
+  ASSIGN_OR_RETURN(const int64_t format, CountOf(root, "format", kFormat));
+  if (format != kFormat) return root.Wrong(absl::StrCat("has format ", format));
+  Manifest manifest;
+  if (parsed.contains("unavailable")) {
+    ASSIGN_OR_RETURN(manifest.unavailable, StringOf(root, "unavailable"));
+    return manifest;
+  }
+  ASSIGN_OR_RETURN(const std::vector<Node> kernels, ListOf(root, "kernels"));
+  for (const Node& node : kernels) {
+    ASSIGN_OR_RETURN(KernelSet* const set, SetOf(node, &manifest));
+    ASSIGN_OR_RETURN(CompiledKernel kernel, ReadKernel(node, cubins));
+    set->kernels.push_back(std::move(kernel));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Node> choices, ListOf(root, "choices"));
+  for (const Node& node : choices) {
+    ASSIGN_OR_RETURN(KernelSet* const set, SetOf(node, &manifest));
+    ASSIGN_OR_RETURN(Choice choice, ReadChoice(node));
+    set->choices.push_back(std::move(choice));
+  }
+  return manifest;
+}
+
+}  // namespace warpcall::triton

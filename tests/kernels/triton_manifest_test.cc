@@ -1,0 +1,231 @@
+// What a manifest must say, and what becomes of one that is wrong or cut short: each entry of a
+// right one is taken away, replaced and broken in turn.
+#include <elf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/triton/manifest.h"
+
+namespace warpcall::triton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+// As little of a cubin as the reader looks at: a header, and a section of four bytes.
+std::string Cubin() {
+  Elf64_Ehdr header = {};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_machine = 190;
+  header.e_shoff = sizeof(header);
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 2;
+  Elf64_Shdr sections[2] = {};
+  sections[0].sh_type = SHT_NULL;
+  sections[1].sh_type = SHT_PROGBITS;
+  sections[1].sh_offset = sizeof(header) + sizeof(sections);
+  sections[1].sh_size = 4;
+  std::string cubin(reinterpret_cast<const char*>(&header), sizeof(header));
+  cubin.append(reinterpret_cast<const char*>(sections), sizeof(sections));
+  return cubin + "code";
+}
+
+// One kernel, as compile.py writes it.
+Json RightManifest() {
+  return Json::parse(R"json({"format": 1, "kernels": [{
+      "op": "matmul", "data_type": "bfloat16", "variant": "64x64 nn by 16", "tile": "64x64",
+      "traits": {"layout": "nn"}, "constants": {"TILE_M": 64}, "given": ["batches"],
+      "arguments": [{"name": "a", "type": "pointer", "divisible_by": 16},
+                    {"name": "m", "type": "i32", "divisible_by": 1},
+                    {"name": "stride", "type": "i64", "divisible_by": 16}],
+      "grid": ["ceil(m / TILE_M)", "batches"], "requires": ["2147483647 - TILE_M - m"],
+      "images": [{"architecture": 90, "entry": "matmul", "threads": 128, "shared_bytes": 65536,
+                  "parameter_bytes": [8, 4, 8, 8, 8], "scratch_bytes": [0, 0],
+                  "offset": 0, "bytes": 0}]}],
+    "choices": [{"op": "matmul", "data_type": "bfloat16", "sizes": [64, 64, 64],
+                 "tile": "64x64"}]
+})json");
+}
+
+struct Written {
+  Json manifest = RightManifest();
+  std::string cubins = Cubin();
+
+  Written() { Image()["bytes"] = cubins.size(); }
+  Json& Kernel() { return manifest["kernels"][0]; }
+  Json& Image() { return Kernel()["images"][0]; }
+  absl::StatusOr<Manifest> Read() const { return ReadManifest(manifest.dump(), cubins); }
+  std::string Complaint() const {
+    const absl::Status status = Read().status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  }
+};
+
+TEST(ManifestTest, IsReadAsItWasWritten) {
+  const Written written;
+  const auto manifest = written.Read();
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->unavailable, "");
+  EXPECT_EQ(manifest->Find("matmul", DataType::kFloat32), nullptr);
+  EXPECT_EQ(manifest->Find("gelu", DataType::kBFloat16), nullptr);
+  const KernelSet* const set = manifest->Find("matmul", DataType::kBFloat16);
+  ASSERT_NE(set, nullptr);
+  ASSERT_EQ(set->kernels.size(), 1u);
+  const CompiledKernel& kernel = set->kernels[0];
+  EXPECT_EQ(kernel.variant, "64x64 nn by 16");
+  EXPECT_EQ(kernel.tile, "64x64");
+  EXPECT_THAT(kernel.traits, ElementsAre(std::pair("layout", "nn")));
+  ASSERT_EQ(kernel.arguments.size(), 3u);
+  EXPECT_EQ(kernel.arguments[0].type, Argument::Type::kPointer);
+  EXPECT_EQ(kernel.arguments[1].type, Argument::Type::kInt32);
+  EXPECT_EQ(kernel.arguments[2].type, Argument::Type::kInt64);
+  EXPECT_EQ(kernel.arguments[2].divisible_by, 16);
+  ASSERT_EQ(kernel.grid.size(), 2u);
+  EXPECT_EQ(kernel.grid[0].Evaluate({{"m", 65}, {"TILE_M", 64}}), 2);
+  ASSERT_EQ(kernel.images.size(), 1u);
+  EXPECT_EQ(kernel.images[0].threads, 128);
+  EXPECT_EQ(kernel.images[0].shared_bytes, 65536u);
+  EXPECT_THAT(kernel.images[0].parameter_bytes, ElementsAre(8, 4, 8, 8, 8));
+  EXPECT_EQ(kernel.images[0].cubin.data(), written.cubins.data());
+  ASSERT_EQ(set->choices.size(), 1u);
+  EXPECT_THAT(set->choices[0].sizes, ElementsAre(64, 64, 64));
+}
+
+// As kernels/triton/CMakeLists.txt writes it.
+TEST(ManifestTest, SaysWhyThereAreNoKernels) {
+  const auto manifest =
+      ReadManifest(R"({"format":1,"unavailable":"no \"python3\"","choices":[],"kernels":[]})", "");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->unavailable, "no \"python3\"");
+  EXPECT_TRUE(manifest->sets.empty());
+}
+
+TEST(ManifestTest, EveryEntryMustBeThereAndOfItsType) {
+  const Json right = Written().manifest.flatten();
+  ASSERT_GT(right.size(), 25u);
+  for (const auto& [pointer, value] : right.items()) {
+    // Traits and constants are as many as there are.
+    const bool is_free = pointer.find("/traits/") != std::string::npos ||
+                         pointer.find("/constants/") != std::string::npos;
+    for (const Json& other : {Json(nullptr), Json(-1), Json(1.5), Json(true), Json::array()}) {
+      Written wrong;
+      wrong.manifest[Json::json_pointer(pointer)] = other;
+      EXPECT_NE(wrong.Complaint(), "") << pointer << " is " << other;
+    }
+    const Json::json_pointer at(pointer);
+    Written missing;
+    Json& parent = missing.manifest[at.parent_pointer()];
+    if (!parent.is_object() || is_free) continue;
+    parent.erase(at.back());
+    EXPECT_THAT(missing.Complaint(), HasSubstr("is missing")) << pointer;
+  }
+}
+
+TEST(ManifestTest, ComplaintsNameTheEntry) {
+  Written written;
+  written.Kernel()["arguments"][1]["type"] = "f16";
+  EXPECT_EQ(written.Complaint(),
+            "the kernels' manifest: kernels[0].arguments[1] has type \"f16\"; "
+            "known are pointer, i32 and i64");
+  written = {};
+  written.Kernel()["grid"][0] = "ceil(k / TILE_M)";
+  EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] expression \"ceil(k / TILE_M)\": "
+                                             "expected a number or a known name at character 6"));
+  written = {};
+  written.manifest["format"] = 2;
+  EXPECT_THAT(written.Complaint(), HasSubstr("format is 2; the limit is 1"));
+}
+
+TEST(ManifestTest, ParametersAreTheArgumentsAndUpToTwoHiddenOnes) {
+  for (const Json& right : {Json{8, 4, 8}, Json{8, 4, 8, 8}, Json{8, 4, 8, 8, 8}}) {
+    Written written;
+    written.Image()["parameter_bytes"] = right;
+    EXPECT_TRUE(written.Read().ok()) << right << ": " << written.Read().status();
+  }
+  for (const Json& wrong : {Json{8, 4}, Json{8, 8, 8}, Json{8, 4, 8, 4}, Json{8, 4, 8, 8, 8, 8}}) {
+    Written written;
+    written.Image()["parameter_bytes"] = wrong;
+    EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].images[0] has ")) << wrong;
+  }
+}
+
+TEST(ManifestTest, KernelsThatNeedScratchMemoryAreRefused) {
+  for (const Json& scratch : {Json{384, 0}, Json{0, 16}}) {
+    Written written;
+    written.Image()["scratch_bytes"] = scratch;
+    EXPECT_THAT(written.Complaint(), HasSubstr("needs scratch memory"));
+  }
+}
+
+TEST(ManifestTest, CubinsThatAreCutShortAreRefused) {
+  for (size_t bytes = 0; bytes < Cubin().size(); ++bytes) {
+    Written cut;
+    cut.Image()["bytes"] = bytes;
+    EXPECT_THAT(cut.Complaint(), HasSubstr("is no whole cubin")) << bytes;
+    Written lost;
+    lost.cubins.resize(bytes);
+    EXPECT_THAT(lost.Complaint(), HasSubstr("images[0].bytes is ")) << bytes;
+  }
+  Written beyond;
+  beyond.Image()["offset"] = beyond.cubins.size() + 1;
+  EXPECT_THAT(beyond.Complaint(), HasSubstr("images[0].offset is "));
+}
+
+TEST(ManifestTest, WhatIsNoCubinIsRefused) {
+  struct Case {
+    size_t offset;
+    char value;
+  };
+  for (const Case& wrong :
+       {Case{0, 'E'}, Case{EI_CLASS, ELFCLASS32}, Case{offsetof(Elf64_Ehdr, e_machine), 62},
+        Case{offsetof(Elf64_Ehdr, e_shnum), 3}, Case{offsetof(Elf64_Ehdr, e_shoff) + 7, 127},
+        Case{offsetof(Elf64_Ehdr, e_shentsize), 63},
+        Case{sizeof(Elf64_Ehdr) + sizeof(Elf64_Shdr) + offsetof(Elf64_Shdr, sh_size), 5},
+        Case{sizeof(Elf64_Ehdr) + sizeof(Elf64_Shdr) + offsetof(Elf64_Shdr, sh_offset) + 7, 127}}) {
+    Written written;
+    written.cubins[wrong.offset] = wrong.value;
+    EXPECT_THAT(written.Complaint(), HasSubstr("is no whole cubin")) << wrong.offset;
+  }
+}
+
+TEST(ManifestTest, RubbishIsNoManifest) {
+  EXPECT_THAT(std::string(ReadManifest("", "").status().message()),
+              HasSubstr("0 bytes is no JSON"));
+  EXPECT_FALSE(ReadManifest("[]", "").ok());
+  const std::string right = Written().manifest.dump();
+  for (size_t bytes = 0; bytes < right.size(); ++bytes)
+    EXPECT_FALSE(ReadManifest(absl::string_view(right).substr(0, bytes), Cubin()).ok()) << bytes;
+}
+
+// Bytes that change anywhere end in a manifest or in a complaint, never in a crash.
+TEST(ManifestTest, NoChangeOfBytesCrashes) {
+  std::mt19937_64 random(13);
+  const Written right;
+  const std::string json = right.manifest.dump();
+  for (int i = 0; i < 4000; ++i) {
+    std::string changed = json;
+    std::string cubins = right.cubins;
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
+      std::string& target = random() % 2 == 0 ? changed : cubins;
+      target[random() % target.size()] = static_cast<char>(random());
+    }
+    const auto manifest = ReadManifest(changed, cubins);
+    if (!manifest.ok()) {
+      EXPECT_NE(manifest.status().message(), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warpcall::triton
