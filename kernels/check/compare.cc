@@ -71,8 +71,8 @@ class Judge {
     if (std::isinf(truth)) return verdict(actual == truth);
     if (std::isnan(actual)) return Verdict::kWrong;
     if (std::isinf(actual)) {
-      const bool rounds_to_it = std::fabs(truth) + arithmetic >= overflow_;
-      return verdict(rounds_to_it && std::signbit(actual) == std::signbit(truth));
+      return verdict(actual > 0 ? truth + arithmetic >= overflow_
+                                : truth - arithmetic <= -overflow_);
     }
     if (truth == 0 && arithmetic == 0)
       return verdict(actual == 0 && std::signbit(actual) == std::signbit(truth));

@@ -83,16 +83,24 @@ int GraphBuilder::Constant(double value) {
 
 int GraphBuilder::Apply(Operator op, int a, int b, int c) {
   const Node node = {.op = op, .operands = {a, b, c}};
-  // A constant is a row of one element.
-  const int operands = OperandCount(op);
   double values[kOperandsMax] = {};
-  bool constant = !IsReduction(op) && !IsComparison(op);
-  for (int i = 0; i < operands && constant; ++i) {
-    const double* const value = ConstantOf(node.operands[i]);
-    constant = value != nullptr;
-    if (constant) values[i] = *value;
-  }
+  const bool constant = !IsReduction(op) && !IsComparison(op) && ComputeOperands(node, values);
   return constant ? Constant(Compute(node, values)) : Add(node);
+}
+
+bool GraphBuilder::ComputeOperands(const Node& node, double* values) const {
+  for (int i = 0; i < OperandCount(node.op); ++i) {
+    const Node& operand = nodes_->list[static_cast<size_t>(node.operands[i])];
+    double of_comparison[kOperandsMax] = {};
+    if (operand.op == Operator::kConstant) {
+      values[i] = operand.value;
+    } else if (IsComparison(operand.op) && ComputeOperands(operand, of_comparison)) {
+      values[i] = Compute(operand, of_comparison);
+    } else {
+      return false;
+    }
+  }
+  return true;
 }
 
 int GraphBuilder::Pow(int a, double exponent) {

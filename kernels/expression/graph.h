@@ -110,6 +110,8 @@ class GraphBuilder {
  private:
   struct Nodes;
   int Add(const Node& node);
+  // False unless they all are constants, or comparisons of constants.
+  bool ComputeOperands(const Node& node, double* values) const;
 
   std::unique_ptr<Nodes> nodes_;
 };

@@ -44,6 +44,8 @@ std::vector<double> ErrorsOf(const Problem& problem, const Operands& inputs, int
 OpCases Cases();
 
 // The rows, one per file.
+Implementation BlocksInCacheRow();
+Implementation ChainOfLoopsRow();
 Implementation Float64Row();
 
 }  // namespace fused

@@ -2,6 +2,8 @@
 
 namespace warpcall {
 
-std::vector<Implementation> FusedCpuRows() { return {fused::Float64Row()}; }
+std::vector<Implementation> FusedCpuRows() {
+  return {fused::BlocksInCacheRow(), fused::ChainOfLoopsRow(), fused::Float64Row()};
+}
 
 }  // namespace warpcall

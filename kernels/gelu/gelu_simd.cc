@@ -1,13 +1,7 @@
 // One pass: load, the whole formula in registers, store. Written for vectors (Highway), compiled
 // per instruction set and chosen at run time.
 //
-// tanh: 0.5 (1 + tanh(a)) = 1 / (1 + exp(-2a)), so y = x / (1 + 2^u) with u a cubic in x: one exp2,
-// one reciprocal, no branch.
-//
-// none: y = x Phi(x) with the tail Phi(-|x|) = 0.5 erfc(z) = exp(-z^2) t P(t), where z = |x| /
-// sqrt(2) and t = 1 / (1 + p z). The form is Hastings's (Approximations for Digital Computers,
-// 1955; Abramowitz and Stegun 7.1.26); p and a P of degree 6 were fitted in float64 for this file,
-// error 5.7e-9 for all z.
+// The two forms are in kernels/cpu/simd_gelu-inl.h.
 //
 // Stores are ordinary ones: past the caches (64 MiB, one core of a 2.7 GHz Xeon with AVX-512)
 // streaming stores took 1.1 to 1.2 times as long here, although they help softmax.
@@ -19,7 +13,7 @@
 #include "kernels/common/dispatch.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cpu/simd_convert-inl.h"
-#include "kernels/cpu/simd_math-inl.h"
+#include "kernels/cpu/simd_gelu-inl.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/plan.h"
@@ -47,43 +41,6 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = warpcall::cpu::HWY_NAMESPACE;
 
-struct TanhForm {
-  // log2(e) x 2 sqrt(2 / pi) and that x 0.044715, negated: u = x (kLinear + kCubic x^2).
-  static constexpr float kLinear = -2.30220819f;
-  static constexpr float kCubic = -0.102943239f;
-  // Exponents stay where Exp2 and Reciprocal hold; below kLeast |y| < 1e-34, given as 0.
-  static constexpr float kExponentMax = 117.0f;
-  static constexpr float kLeast = -9.7f;
-
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V Apply(D d, V x) {
-    const V factor = hn::MulAdd(hn::Mul(x, x), hn::Set(d, kCubic), hn::Set(d, kLinear));
-    const V u =
-        hn::Max(hn::Min(hn::Mul(x, factor), hn::Set(d, kExponentMax)), hn::Set(d, -kExponentMax));
-    const V y = hn::Mul(x, simd::Reciprocal(d, hn::Add(simd::Exp2(d, u), hn::Set(d, 1.0f))));
-    return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLeast)), y);
-  }
-};
-
-struct ErfForm {
-  static constexpr float kP = 0.325269119f;  // p / sqrt(2), p = 0.46
-  static constexpr float kTail[] = {0.13125109f,  0.112774809f,  0.197813142f, -0.124332775f,
-                                    0.367077045f, -0.230288424f, 0.0457051152f};
-  static constexpr float kHalfLog2E = 0.721347520f;
-  static constexpr float kGreatest = 13.0f;  // below -13 |y| < 1e-36, given as 0
-
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V Apply(D d, V x) {
-    const V one = hn::Set(d, 1.0f);
-    const V size = hn::Min(hn::Abs(x), hn::Set(d, kGreatest));
-    const V t = simd::Reciprocal(d, hn::MulAdd(size, hn::Set(d, kP), one));
-    const V exponent = hn::Mul(hn::Mul(size, size), hn::Set(d, -kHalfLog2E));
-    const V tail = hn::Mul(hn::Mul(simd::Exp2(d, exponent), t), simd::Polynomial(d, t, kTail));
-    const V phi = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
-    return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -kGreatest)), hn::Mul(x, phi));
-  }
-};
-
 template <typename Form, typename T>
 void Apply(const T* x, T* y, size_t count) {
   const hn::ScalableTag<float> d;
@@ -103,7 +60,7 @@ void ApplyPiece(const Piece& piece) {
     const T* const x = static_cast<const T*>(piece.x);
     T* const y = static_cast<T*>(piece.y);
     const size_t count = static_cast<size_t>(piece.count);
-    piece.tanh ? Apply<TanhForm>(x, y, count) : Apply<ErfForm>(x, y, count);
+    piece.tanh ? Apply<simd::TanhForm>(x, y, count) : Apply<simd::ErfForm>(x, y, count);
   });
 }
 

@@ -33,7 +33,7 @@ ROWS = {
     "gelu": ["simd_fused", "onednn_eltwise", "chain_of_loops", "float64"],
     "softmax": ["simd_rows", "onednn_softmax", "chain_of_loops", "float64"],
     "matmul": ["onednn_matmul", "simd_tiled", "one_dot_per_output", "float64"],
-    "fused": ["float64"],
+    "fused": ["blocks_in_cache", "chain_of_loops", "float64"],
 }
 
 

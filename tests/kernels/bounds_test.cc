@@ -171,6 +171,9 @@ TEST(CompareTest, SpecialValuesStandWhereTheTruthHasThem) {
   EXPECT_EQ(WrongOf({DataType::kFloat16, kInfinity, 65519.9, 0.1}), 0);
   EXPECT_EQ(WrongOf({DataType::kFloat16, kInfinity, 65520, 0}), 0);
   EXPECT_EQ(WrongOf({DataType::kFloat16, 65504, 65519.9, 0}), 0);
+  // Either end, where the arithmetic reaches it.
+  EXPECT_EQ(WrongOf({DataType::kFloat16, -kInfinity, 1, 65521}), 0);
+  EXPECT_EQ(WrongOf({DataType::kFloat16, -kInfinity, 1, 65520}), 1);
 }
 
 TEST(CompareTest, AnythingIsRightWhereTheArithmeticMayDoAnything) {

@@ -104,6 +104,11 @@ Dims BroadcastDims(const std::vector<Values>& operands) {
   return dims;
 }
 
+// A step's result, with the range of float32.
+Value InRange(Value value) {
+  return std::fabs(value) >= 0x1.FFFFFFp127L ? std::copysign(kInfinity, value) : value;
+}
+
 // Element by element; constants meet tensors as float32.
 Values Map(std::vector<Values> operands, const std::function<Value(const Value*)>& function) {
   const bool constant =
@@ -116,7 +121,8 @@ Values Map(std::vector<Values> operands, const std::function<Value(const Value*)
     std::vector<Value> arguments;
     for (const Values& operand : operands)
       arguments.push_back(BroadcastAt(operand, result.dims, i));
-    result.values.push_back(function(arguments.data()));
+    result.values.push_back(constant ? function(arguments.data())
+                                     : InRange(function(arguments.data())));
   }
   return result;
 }
@@ -126,7 +132,7 @@ Values ReduceRows(const std::string& name, const Values& operand) {
   const int64_t columns = operand.dims.back();
   result.dims.back() = 1;
   for (int64_t row = 0; row < Product(result.dims); ++row)
-    result.values.push_back(Reduce(name, operand.values.data() + row * columns, columns));
+    result.values.push_back(InRange(Reduce(name, operand.values.data() + row * columns, columns)));
   return result;
 }
 
