@@ -136,10 +136,10 @@ check_cuda() {
   configure "$folder" --preset cuda "${options[@]}"
   local tests=(device_test devices_test kernels_conformance_test kernels_libraries_test
     nvtx_phases_test nvml_monitor_test cupti_test gpu_observe_test)
-  build "$folder" warpcalld warpcall warpcall_cuda_kernel_bench "${tests[@]}"
+  build "$folder" warpcalld warpcall warpcall_cuda_kernel_bench kernels_variants_test "${tests[@]}"
   has_passed "$folder" && return
-  run_ctest "$folder" "$folder" \
-    -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|no_gpu_test|(kernels_)?triton_[a-z]+_test)\$"
+  local more='no_gpu_test|kernels_variant_names_test|(kernels_)?triton_[a-z]+_test'
+  run_ctest "$folder" "$folder" -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|$more)\$"
   note_passed "$folder"
 }
 

@@ -91,7 +91,9 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[0].elements() == 0) return PlanNothing();
   const auto takes = [&](int variant) { return Takes(problem, variant); };
-  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, Chosen(problem), takes));
+  // Rows that the table has nothing for reach this only with a variant, which then refuses them.
+  const int chosen = context.variant == kRowsChoice ? Chosen(problem) : kRowsChoice;
+  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, chosen, takes));
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
     return NewRowPlan<T>(kernel, grid, ViewOf(problem), context, variant);
   });
