@@ -19,9 +19,9 @@ int Main(int argc, char** argv) {
 
   const Command commands[] = {
       AddKernelsCommand(arguments, globals), AddDevicesCommand(arguments, globals),
-      AddRunCommand(arguments, globals),     AddBenchCommand(arguments, globals),
-      AddProfileCommand(arguments, globals), AddHealthCommand(arguments, globals),
-      AddLoadCommand(arguments, globals),
+      AddRunCommand(arguments, globals),     AddFusedCommand(arguments, globals),
+      AddBenchCommand(arguments, globals),   AddProfileCommand(arguments, globals),
+      AddHealthCommand(arguments, globals),  AddLoadCommand(arguments, globals),
   };
   if (int status = kExitOk; !command_line.Parse(argc, argv, &status)) return status;
   for (const Command& command : commands)

@@ -1,4 +1,4 @@
-// warpcall run: one kernel on tensors from .npy files.
+// warpcall run: one kernel on tensors from .npy files. warpcall fused: the same for an expression.
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,9 +24,44 @@ namespace {
 
 using nlohmann::json;
 
+enum class What : uint8_t { kKernel, kExpression };
+
 struct RunOptions {
-  explicit RunOptions(const Arguments& arguments) : timeout(arguments) {
-    arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+  RunOptions(const Arguments& arguments, What what) : timeout(arguments) {
+    if (what == What::kExpression) {
+      kernel = "fused";
+      arguments
+          .Add(
+              "expression", &expression,
+              "Of x0, x1 and so on, the inputs in order, as 'gelu(x0 + x1)'; after -- if it begins "
+              "with a minus")
+          .Required();
+      arguments.Add("--seed", &seed, "Of the elements that dropout keeps").ShowDefault();
+    } else {
+      arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+      arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
+          .TypeName("NAME=VALUE");
+    }
+    AddCommon(arguments);
+  }
+
+  TimeoutOption timeout;
+  std::string kernel;
+  std::string expression;
+  int64_t seed = 0;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::vector<std::string> attributes;
+  std::string type;
+  client::CallOptions call;
+  int connections = kConnectionsMin;
+  bool stream = false;
+
+ private:
+  static constexpr int kConnectionsMin = 1;
+  static constexpr int kConnectionsMax = 64;
+
+  void AddCommon(const Arguments& arguments) {
     arguments.AddRepeated("--input", &inputs, "A .npy file; once per input, in order")
         .Required()
         .TypeName("FILE");
@@ -34,8 +69,6 @@ struct RunOptions {
         .TypeName("FILE");
     arguments.Add("--implementation", &call.implementation,
                   "An implementation or a family; none: the server chooses");
-    arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
-        .TypeName("NAME=VALUE");
     arguments.Add("--device", &call.device,
                   "A name from `warpcall devices`; none: the server chooses");
     arguments
@@ -56,20 +89,6 @@ struct RunOptions {
                  "messages")
         .Excludes(over);
   }
-
-  TimeoutOption timeout;
-  std::string kernel;
-  std::vector<std::string> inputs;
-  std::vector<std::string> outputs;
-  std::vector<std::string> attributes;
-  std::string type;
-  client::CallOptions call;
-  int connections = kConnectionsMin;
-  bool stream = false;
-
- private:
-  static constexpr int kConnectionsMin = 1;
-  static constexpr int kConnectionsMax = 64;
 };
 
 absl::Status WriteOutputs(const RunOptions& options, const client::Result& result) {
@@ -155,6 +174,8 @@ int Run(const Globals& globals, const RunOptions& options) {
   if (!inputs.ok()) return UsageError(inputs.status());
   call.inputs = *std::move(inputs);
 
+  if (!options.expression.empty())
+    call.attributes = {{"expression", options.expression}, {"seed", options.seed}};
   client::Client client(globals.server, {.connections = options.connections});
   if (!options.attributes.empty()) {
     const auto kernels = client.ListKernels(call.options.timeout);
@@ -183,7 +204,14 @@ int Run(const Globals& globals, const RunOptions& options) {
 
 Command AddRunCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments = root.AddSubcommand("run", "Run a kernel on tensors from .npy files");
-  const auto options = std::make_shared<RunOptions>(arguments);
+  const auto options = std::make_shared<RunOptions>(arguments, What::kKernel);
+  return {arguments, [&globals, options] { return Run(globals, *options); }};
+}
+
+Command AddFusedCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand(
+      "fused", "Compute an expression on tensors from .npy files, in one pass over them");
+  const auto options = std::make_shared<RunOptions>(arguments, What::kExpression);
   return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 

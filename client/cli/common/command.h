@@ -30,6 +30,7 @@ struct Command {
 Command AddKernelsCommand(const Arguments& root, const Globals& globals);
 Command AddDevicesCommand(const Arguments& root, const Globals& globals);
 Command AddRunCommand(const Arguments& root, const Globals& globals);
+Command AddFusedCommand(const Arguments& root, const Globals& globals);
 Command AddBenchCommand(const Arguments& root, const Globals& globals);
 Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);

@@ -72,6 +72,21 @@ TEST_F(RunCliTest, AttributesTakeTheTypesOfTheKernel) {
                         " attributes { key: \"unheard_of\" value { string_value: \"1\" } }"));
 }
 
+TEST_F(RunCliTest, FusedTakesAnExpressionAndItsInputs) {
+  const auto run =
+      Warpcall(absl::StrCat("fused 'gelu(x0 + x1)' --seed -3 --input ", x_, " --input ", x_));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("fused on "));
+  const std::string request = execute_.TakeText();
+  EXPECT_THAT(request, HasSubstr("kernel: \"fused\""));
+  EXPECT_THAT(
+      request,
+      HasSubstr(" attributes { key: \"expression\" value { string_value: \"gelu(x0 + x1)\" } }"
+                " attributes { key: \"seed\" value { int_value: -3 } }"));
+  EXPECT_EQ(Warpcall(absl::StrCat("fused --input ", x_, " -- '-x0'")).exit_status, 0);
+  EXPECT_THAT(execute_.TakeText(), HasSubstr("string_value: \"-x0\""));
+}
+
 TEST_F(RunCliTest, LargeCallsGoOverConnectionsInStripes) {
   server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
     v1::KernelInfo* kernel = response->add_kernels();
@@ -134,6 +149,9 @@ TEST_F(RunCliTest, UsageErrorsAreStatusTwo) {
       {"fly", "subcommand"},
       {"run", "required"},
       {"run gelu", "--input"},
+      {"fused x0", "--input"},
+      {absl::StrCat("fused", in), "expression"},
+      {absl::StrCat("fused x0 --attribute seed=1", in), "--attribute"},
       {"run --input a.npy", "kernel"},
       {absl::StrCat("run gelu", in, " --frobnicate 1"), "frobnicate"},
       {absl::StrCat("run gelu", in, " --deadline 0"), "--deadline"},
