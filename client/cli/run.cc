@@ -31,10 +31,9 @@ struct RunOptions {
     if (what == What::kExpression) {
       kernel = "fused";
       arguments
-          .Add(
-              "expression", &expression,
-              "Of x0, x1 and so on, the inputs in order, as 'gelu(x0 + x1)'; after -- if it begins "
-              "with a minus")
+          .Add("expression", &expression,
+               "Of x0, x1 and so on, the inputs in order, as 'gelu(x0 + x1)'; in parentheses if it "
+               "begins with a minus")
           .Required();
       arguments.Add("--seed", &seed, "Of the elements that dropout keeps").ShowDefault();
     } else {

@@ -83,8 +83,8 @@ TEST_F(RunCliTest, FusedTakesAnExpressionAndItsInputs) {
       request,
       HasSubstr(" attributes { key: \"expression\" value { string_value: \"gelu(x0 + x1)\" } }"
                 " attributes { key: \"seed\" value { int_value: -3 } }"));
-  EXPECT_EQ(Warpcall(absl::StrCat("fused --input ", x_, " -- '-x0'")).exit_status, 0);
-  EXPECT_THAT(execute_.TakeText(), HasSubstr("string_value: \"-x0\""));
+  EXPECT_EQ(Warpcall(absl::StrCat("fused --input ", x_, " '(-x0)'")).exit_status, 0);
+  EXPECT_THAT(execute_.TakeText(), HasSubstr("string_value: \"(-x0)\""));
 }
 
 TEST_F(RunCliTest, LargeCallsGoOverConnectionsInStripes) {
