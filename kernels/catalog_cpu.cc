@@ -4,8 +4,10 @@
 #include "kernels/fused/fused.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "kernels/layernorm/layernorm.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/registry.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall {
@@ -16,6 +18,8 @@ void AddCpuKernels(Registry* registry) {
   registry->Add(SoftmaxOp(), SoftmaxCpuRows());
   registry->Add(MatmulOp(), MatmulCpuRows());
   registry->Add(FusedOp(), FusedCpuRows());
+  registry->Add(LayernormOp(), LayernormCpuRows());
+  registry->Add(RmsnormOp(), RmsnormCpuRows());
 }
 
 void AddBrokenKernels(Registry* registry) {

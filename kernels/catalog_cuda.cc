@@ -2,8 +2,10 @@
 #include "kernels/fault/fault.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "kernels/layernorm/layernorm.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/registry.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall {
@@ -13,6 +15,8 @@ void AddCudaKernels(Registry* registry) {
   registry->Add(GeluOp(), GeluCudaRows());
   registry->Add(SoftmaxOp(), SoftmaxCudaRows());
   registry->Add(MatmulOp(), MatmulCudaRows());
+  registry->Add(LayernormOp(), LayernormCudaRows());
+  registry->Add(RmsnormOp(), RmsnormCudaRows());
 }
 
 void AddFaultKernels(Registry* registry) { registry->Add(FaultOp(), FaultCudaRows()); }

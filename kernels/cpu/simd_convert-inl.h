@@ -11,6 +11,8 @@
 #define WARPCALL_KERNELS_CPU_SIMD_CONVERT_INL_H_
 #endif
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "hwy/cache_control.h"
@@ -155,6 +157,24 @@ HWY_INLINE void StoreFloatsPartial(D d, hn::Vec<D> value, T* to, size_t count) {
   HWY_ALIGN T lanes[hn::MaxLanes(D())];
   StoreFloats(d, value, lanes);
   std::memcpy(to, lanes, count * sizeof(T));
+}
+
+// y[j] = value(j, count) for vectors of `count` elements from j on, fewer at the ends.
+template <bool kStream, typename T, typename Value>
+HWY_INLINE void WriteFloats(T* y, size_t n, Value value) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  size_t j = 0;
+  if (kStream) {  // up to the first aligned element
+    const size_t vector_bytes = lanes * sizeof(T);
+    const size_t past = reinterpret_cast<uintptr_t>(y) % vector_bytes;
+    if (past != 0) {
+      j = std::min((vector_bytes - past) / sizeof(T), n);
+      StoreFloatsPartial(d, value(0, j), y, j);
+    }
+  }
+  for (; j + lanes <= n; j += lanes) StoreFloats<kStream>(d, value(j, lanes), y + j);
+  if (j < n) StoreFloatsPartial(d, value(j, n - j), y + j, n - j);
 }
 
 }  // namespace warpcall::cpu::HWY_NAMESPACE

@@ -75,31 +75,13 @@ HWY_INLINE float SumOfExp(const T* x, size_t n, float max, float* terms) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
 
-// y[j] = value(j) for vectors of elements from j on; value(j, count) for the `count` at the ends.
-template <bool kStream, typename T, typename Value>
-HWY_INLINE void Write(T* y, size_t n, Value value) {
-  const Floats d;
-  const size_t lanes = hn::Lanes(d);
-  size_t j = 0;
-  if (kStream) {  // up to the first aligned element
-    const size_t vector_bytes = lanes * sizeof(T);
-    const size_t past = reinterpret_cast<uintptr_t>(y) % vector_bytes;
-    if (past != 0) {
-      j = std::min((vector_bytes - past) / sizeof(T), n);
-      simd::StoreFloatsPartial(d, value(0, j), y, j);
-    }
-  }
-  for (; j + lanes <= n; j += lanes) simd::StoreFloats<kStream>(d, value(j, lanes), y + j);
-  if (j < n) simd::StoreFloatsPartial(d, value(j, n - j), y + j, n - j);
-}
-
 template <bool kStream, typename T>
 HWY_INLINE void ShortRow(const T* x, T* y, size_t n) {
   const Floats d;
   HWY_ALIGN float terms[kBlock + hn::MaxLanes(Floats())];
   const float sum = SumOfExp<true>(x, n, MaxOf(x, n), terms);
   const FloatVec scale = hn::Set(d, 1.0f / sum);
-  Write<kStream>(
+  simd::WriteFloats<kStream>(
       y, n, [&](size_t j, size_t) HWY_ATTR { return hn::Mul(hn::LoadU(d, terms + j), scale); });
 }
 
@@ -115,7 +97,7 @@ HWY_INLINE void WriteScaled(const T* x, T* y, size_t n, Partial row) {
   const FloatVec max = hn::Set(d, row.max);
   const FloatVec scale = hn::Set(d, 1.0f / row.sum);
   const size_t lanes = hn::Lanes(d);
-  Write<kStream>(y, n, [&](size_t j, size_t count) HWY_ATTR {
+  simd::WriteFloats<kStream>(y, n, [&](size_t j, size_t count) HWY_ATTR {
     const FloatVec value = count == lanes ? simd::LoadFloats(d, x + j)
                                           : simd::LoadFloatsPartial(d, x + j, count, Padding<T>());
     return hn::Mul(simd::ExpNotPositive(d, hn::Sub(value, max)), scale);

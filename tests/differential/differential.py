@@ -120,7 +120,8 @@ def random_dims(rng, elements_max, rank_max=4):
 
 DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis": -1},
             "matmul": {"transpose_a": False, "transpose_b": False, "precision": "ieee"},
-            "fused": {"seed": 0}}
+            "fused": {"seed": 0},
+            "layernorm": {"epsilon": 1e-5}, "rmsnorm": {"epsilon": 1e-6}}
 # Of fused: an expression, the same in NumPy, and the shapes of its inputs beside that of x0.
 EXPRESSIONS = [
     ("gelu(x0 + x1)", lambda x0, x1: gelu(x0 + x1, "tanh"), lambda dims: [dims[-1:]]),
@@ -162,6 +163,9 @@ class Problem:
             text, self.formula, others = rng.choice(EXPRESSIONS)
             self.attributes = {"expression": text, "seed": 0}
             self.shapes += others(self.shapes[0])
+        if kernel in ("layernorm", "rmsnorm"):
+            self.attributes["epsilon"] = rng.choice([DEFAULTS[kernel]["epsilon"], 0.5, 1e-12])
+            self.shapes += [self.shapes[0][-1:]] * (2 if kernel == "layernorm" else 1)
         self.tensors = [encode(numpy_rng.standard_normal(shape, dtype=np.float32), self.data_type)
                         for shape in self.shapes]
         # What is as by default need not be sent.
@@ -201,7 +205,19 @@ class Problem:
             return softmax(values[0], self.attributes["axis"])
         if self.kernel == "fused":
             return np.broadcast_to(self.formula(*values), np.broadcast_shapes(*self.shapes))
+        if self.kernel in ("layernorm", "rmsnorm"):
+            normalized, _ = self.normalized(values[0])
+            return normalized * values[1] + (values[2] if len(values) > 2 else 0)
         return values[0] @ values[1]
+
+    def normalized(self, x):
+        """Rows with a mean square of 1, and what they were multiplied with."""
+        if x.size == 0:
+            return x, x
+        centered = x - x.mean(axis=-1, keepdims=True) if self.kernel == "layernorm" else x
+        square = (centered**2).mean(axis=-1, keepdims=True)
+        reciprocal = 1 / np.sqrt(square + self.attributes["epsilon"])
+        return centered * reciprocal, reciprocal
 
     def arithmetic(self, truth):
         """What float32 arithmetic may be off by, for each element of the output; the final rounding
@@ -216,6 +232,14 @@ class Problem:
             return (128 + n / 128) * 2.0**-24 * truth + 2.0**-125
         if self.kernel == "fused":  # some dozen steps on numbers of up to some ten
             return 2.0**-24 * (256 + 32 * np.abs(truth))
+        if self.kernel in ("layernorm", "rmsnorm"):
+            if truth.size == 0:
+                return truth
+            x = self.operands()[0]
+            normalized, reciprocal = self.normalized(x)
+            sums = (32 + x.shape[-1] / 64) * 2.0**-24  # in parts, one after another
+            off = np.abs(normalized) + reciprocal * values[0].mean(axis=-1, keepdims=True)
+            return sums * off * values[1] + 2.0**-24 * np.abs(truth)
         a, b = values
         k = a.shape[-1]  # N. Higham, T. Mary 2019: lambda sqrt(k) u, lambda = 6
         inputs = 2.0**-9 if self.attributes["precision"] == "tf32" else 0
@@ -227,7 +251,8 @@ class Problem:
         for (data, _), shape in zip(self.tensors, self.shapes):
             request.inputs.add(data_type=self.data_type, shape=shape, data=data)
         for name, value in self.sent.items():
-            field = {bool: "bool_value", int: "int_value", str: "string_value"}[type(value)]
+            field = {bool: "bool_value", int: "int_value", float: "double_value",
+                     str: "string_value"}[type(value)]
             setattr(request.attributes[name], field, value)
         return request
 

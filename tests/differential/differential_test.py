@@ -23,19 +23,10 @@ LARGE_ELEMENTS_MAX = 1 << 19
 
 sys.dont_write_bytecode = True
 try:
-    from differential import TYPE_NAMES, Client, Mix, Server, load_messages, run_clients
+    from differential import DEFAULTS, TYPE_NAMES, Client, Mix, Server, load_messages, run_clients
 except ImportError as missing:
     print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
     sys.exit(SKIPPED)
-
-ROWS = {
-    "identity": ["parallel_copy", "onednn_reorder", "element_loop", "plain_copy"],
-    "gelu": ["simd_fused", "onednn_eltwise", "chain_of_loops", "float64"],
-    "softmax": ["simd_rows", "onednn_softmax", "chain_of_loops", "float64"],
-    "matmul": ["onednn_matmul", "simd_tiled", "one_dot_per_output", "float64"],
-    "fused": ["blocks_in_cache", "chain_of_loops", "float64"],
-}
-
 
 class DifferentialTest(unittest.TestCase):
     pack = ""
@@ -82,9 +73,10 @@ class DifferentialTest(unittest.TestCase):
 
     def test_kernels_rows_and_devices_are_listed(self):
         listed = {kernel.name: kernel for kernel in self.client.kernels()}
-        self.assertEqual({name: [row.name for row in kernel.implementations
-                                 if row.device_kind == "cpu"] for name, kernel in listed.items()},
-                         ROWS)
+        self.assertEqual(set(listed), set(DEFAULTS))  # problems are drawn of every kernel
+        for name, kernel in listed.items():
+            families = [row.family for row in kernel.implementations if row.device_kind == "cpu"]
+            self.assertEqual(families[-1], "reference", name)
         self.assertEqual([list(listed[name].input_names) for name in ("softmax", "matmul")],
                          [["x"], ["a", "b"]])
         attributes = {attribute.name: attribute for attribute in listed["matmul"].attributes}

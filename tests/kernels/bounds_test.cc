@@ -11,7 +11,9 @@
 #include "kernels/check/compare.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "kernels/layernorm/layernorm.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/run_row.h"
 #include "tests/kernels/seed.h"
@@ -66,6 +68,7 @@ TEST(BoundsTest, WhatTheReferenceRoundsIsRightInEveryType) {
     EXPECT_EQ(Checked(IdentityOp(), {Spec(type, {1000})}).Wrong(), 0);
     EXPECT_EQ(Checked(GeluOp(), {Spec(type, {1000})}).Wrong(), 0);
     EXPECT_EQ(Checked(SoftmaxOp(), {Spec(type, {7, 300})}).Wrong(), 0);
+    EXPECT_EQ(Checked(RmsnormOp(), {Spec(type, {7, 300}), Spec(type, {300})}).Wrong(), 0);
     EXPECT_EQ(Checked(MatmulOp(), {Spec(type, {9, 100}), Spec(type, {100, 11})}).Wrong(), 0);
   }
 }
@@ -93,6 +96,25 @@ TEST(BoundsTest, ALostElementOfSoftmaxIsSeenUpToAHundredThousand) {
     kept -= kept / static_cast<double>(n);  // one of average weight
     for (int64_t j = 0; j < n; ++j) row.Set(j, static_cast<float>(row.Get(j) / kept));
     EXPECT_GE(row.Wrong(), n - n / 100) << n;
+  }
+}
+
+// Of rmsnorm every other element becomes larger by half the share of the lost square; of layernorm
+// all move by that of the lost element, too.
+TEST(BoundsTest, ALostElementOfANormIsSeenUpToAHundredThousand) {
+  for (const int64_t n : {1009, 8193, 65537, 100003}) {
+    Checked rms(RmsnormOp(), {Spec(DataType::kFloat32, {n}), Spec(DataType::kFloat32, {n})});
+    const double larger = 1 + 2.0 / static_cast<double>(n);  // one of twice the deviation
+    for (int64_t j = 0; j < n; ++j) rms.Set(j, static_cast<float>(rms.Get(j) * larger));
+    EXPECT_GE(rms.Wrong(), n - n / 100) << n;
+    const TensorSpec row = Spec(DataType::kFloat32, {n});
+    Checked layer(LayernormOp(), {row, row, row});
+    for (int64_t j = 0; j < n; ++j) {
+      const double weighed = layer.Get(j) - layer.input(2, j);
+      const double moved = (weighed + 2.0 / static_cast<double>(n) * layer.input(1, j)) * larger;
+      layer.Set(j, static_cast<float>(moved + layer.input(2, j)));
+    }
+    EXPECT_GE(layer.Wrong(), n / 3) << n;
   }
 }
 

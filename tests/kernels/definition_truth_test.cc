@@ -60,6 +60,26 @@ long double Softmax(const Instance& instance, const Indices& at) {
   return 1 / sum;
 }
 
+long double Norm(const Instance& instance, const Indices& at) {
+  const TensorSpec& spec = instance.problem.inputs[0];
+  const Indices column = {at.back()};
+  const auto n = static_cast<long double>(spec.dims.back());
+  const auto mean_of = [&](auto&& term) {
+    long double sum = 0;
+    Indices other = at;
+    for (other.back() = 0; other.back() < spec.dims.back(); ++other.back())
+      sum += term(At(instance.inputs[0], spec, other));
+    return sum / n;
+  };
+  const bool centered = instance.inputs.size() == 3;
+  const long double mean = centered ? mean_of([](long double x) { return x; }) : 0;
+  const long double square = mean_of([&](long double x) { return (x - mean) * (x - mean); });
+  const auto epsilon = static_cast<long double>(std::get<double>(instance.problem.attributes[0]));
+  const long double y = (At(instance.inputs[0], spec, at) - mean) / std::sqrt(square + epsilon) *
+                        At(instance.inputs[1], instance.problem.inputs[1], column);
+  return centered ? y + At(instance.inputs[2], instance.problem.inputs[2], column) : y;
+}
+
 long double Matmul(const Instance& instance, const Indices& at) {
   const Problem& problem = instance.problem;
   const bool transpose_a = std::get<bool>(problem.attributes[0]);
@@ -109,6 +129,10 @@ std::vector<Example> Examples() {
       {"softmax", {{1, 1031}}, {{"axis", int64_t{-1}}}, Softmax},
       {"fused", {{3, 1, 7}, {5, 1}, {7}}, {{"expression", affine}}, Affine},
       {"fused", {{1}, {2, 1, 3, 1}, {4, 1, 5}}, {{"expression", affine}}, Affine},
+      {"layernorm", {{5, 17}, {17}, {17}}, {}, Norm},
+      {"layernorm", {{2, 3, 1031}, {1031}, {1031}}, {{"epsilon", 0.5}}, Norm},
+      {"rmsnorm", {{5, 17}, {17}}, {}, Norm},
+      {"rmsnorm", {{2, 3, 4, 5}, {5}}, {{"epsilon", 2.0}}, Norm},
   };
   for (const bool a : {false, true}) {
     for (const bool b : {false, true}) {

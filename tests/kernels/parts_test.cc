@@ -8,6 +8,8 @@
 
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "kernels/layernorm/layernorm.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/run_row.h"
 #include "tests/kernels/seed.h"
@@ -22,7 +24,8 @@ struct PartsCase {
   Dims dims;
   std::vector<NamedAttribute> attributes;
   int64_t parts;
-  std::string three;  // the input of three parts, as float32; empty where there are fewer
+  std::string three;  // the first input of three parts, as float32; empty where there are fewer
+  std::vector<Dims> shared = {};  // the other inputs, of which every part has all
 };
 
 std::vector<PartsCase> Cases() {
@@ -43,12 +46,18 @@ std::vector<PartsCase> Cases() {
       {&GeluOp(), {2, 0}, {}, 0, ""},
       {&SoftmaxOp(), {0, 3}, {}, 0, ""},
       {&SoftmaxOp(), {2, 3, 0}, {axis(1)}, 0, ""},
+      {&LayernormOp(), {4, 5, 33}, {}, 20, "float32[3,33]", {{33}, {33}}},
+      {&LayernormOp(), {9, 1025}, {}, 9, "float32[3,1025]", {{1025}, {1025}}},
+      {&LayernormOp(), {7}, {}, 1, "", {{7}, {7}}},
+      {&RmsnormOp(), {3, 2, 1, 64}, {}, 6, "float32[3,64]", {{64}}},
+      {&RmsnormOp(), {5, 0}, {}, 0, "", {{0}}},
   };
 }
 
 Problem ProblemOf(const PartsCase& test_case, DataType type) {
-  absl::StatusOr<Problem> problem =
-      MakeProblem(*test_case.op, {{type, test_case.dims}}, test_case.attributes);
+  std::vector<TensorSpec> inputs = {{type, test_case.dims}};
+  for (const Dims& dims : test_case.shared) inputs.push_back({type, dims});
+  absl::StatusOr<Problem> problem = MakeProblem(*test_case.op, inputs, test_case.attributes);
   EXPECT_TRUE(problem.ok()) << problem.status();
   return *std::move(problem);
 }
@@ -63,20 +72,22 @@ struct Whole {
   const Op& op;
   const Implementation& row;
   const Problem& problem;
-  const Memory& input;
+  const std::vector<Memory>& inputs;
 };
 
 // The output of the row, from rounds of up to `parts_per_round` parts with operands of their own.
 Memory RunInRounds(const Whole& whole, int64_t parts_per_round) {
   const int64_t parts = PartsOf(whole.op, whole.problem);
-  const size_t part_bytes = whole.input.bytes() / static_cast<size_t>(parts);
+  const size_t part_bytes = whole.inputs[0].bytes() / static_cast<size_t>(parts);
   Memory output(whole.problem.outputs[0].bytes());
   for (int64_t part = 0; part < parts; part += parts_per_round) {
     const int64_t count = std::min(parts_per_round, parts - part);
     const Problem round = TakeParts(whole.op, whole.problem, count);
     const size_t begin = static_cast<size_t>(part) * part_bytes;
     std::vector<Memory> inputs;
-    inputs.push_back(Slice(whole.input, begin, static_cast<size_t>(count) * part_bytes));
+    inputs.push_back(Slice(whole.inputs[0], begin, static_cast<size_t>(count) * part_bytes));
+    for (size_t i = 1; i < whole.inputs.size(); ++i)
+      inputs.push_back(Slice(whole.inputs[i], 0, whole.inputs[i].bytes()));
     EXPECT_EQ(round.inputs[0].bytes(), inputs[0].bytes());
     EXPECT_EQ(round.outputs[0].bytes(), inputs[0].bytes());
     const absl::StatusOr<std::vector<Memory>> outputs =
@@ -93,11 +104,12 @@ void ExpectSameInRounds(const PartsCase& test_case, const Implementation& row, D
   const Problem problem = ProblemOf(test_case, type);
   if (!row.supports(problem, testing::TestDeviceProperties()).ok()) return;
   std::vector<Memory> inputs;
-  inputs.push_back(testing::FilledInput(problem.inputs[0], Fill::kNormal, row.name));
+  for (const TensorSpec& spec : problem.inputs)
+    inputs.push_back(testing::FilledInput(spec, Fill::kNormal, row.name));
   const absl::StatusOr<std::vector<Memory>> expected = testing::RunRow(row, problem, inputs, 0x5A);
   ASSERT_TRUE(expected.ok()) << expected.status();
   for (int64_t parts_per_round : {int64_t{1}, int64_t{3}, test_case.parts}) {
-    const Memory output = RunInRounds({*test_case.op, row, problem, inputs[0]}, parts_per_round);
+    const Memory output = RunInRounds({*test_case.op, row, problem, inputs}, parts_per_round);
     EXPECT_EQ(std::memcmp(output.data(), (*expected)[0].data(), output.bytes()), 0)
         << row.name << " " << ToString(problem.inputs[0]) << ", " << parts_per_round
         << " parts a round";
@@ -118,6 +130,7 @@ TEST(PartsTest, TakenPartsAreAProblemOfTheOp) {
     const Problem problem = ProblemOf(test_case, DataType::kFloat32);
     const Problem part = TakeParts(*test_case.op, problem, 3);
     EXPECT_EQ(ToString(part.inputs[0]), test_case.three);
+    for (size_t i = 1; i < part.inputs.size(); ++i) EXPECT_EQ(part.inputs[i], problem.inputs[i]);
     std::vector<NamedAttribute> attributes;
     for (size_t i = 0; i < part.attributes.size(); ++i) {
       attributes.push_back({test_case.op->attributes[i].name, part.attributes[i]});

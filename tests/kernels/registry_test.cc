@@ -171,17 +171,16 @@ TEST(CatalogTest, RowNamesAreUniqueWithinAnOpAndDifferFromFamilies) {
   }
 }
 
-TEST(CatalogTest, EveryCpuKernelHasTheFourFamiliesReferenceLast) {
+TEST(CatalogTest, EveryCpuKernelHasAReferenceLast) {
   Registry registry;
   AddCpuKernels(&registry);
-  ASSERT_EQ(registry.kernels().size(), 4u);
+  ASSERT_FALSE(registry.kernels().empty());
   for (const Kernel& kernel : registry.kernels()) {
-    std::set<Family> families;
-    for (int id : kernel.rows) families.insert(registry.rows()[id].implementation.family);
-    EXPECT_THAT(families, ::testing::UnorderedElementsAre(Family::kCpu, Family::kLibrary,
-                                                          Family::kManual, Family::kReference))
-        << kernel.op->name;
-    EXPECT_EQ(registry.rows()[kernel.rows.back()].implementation.family, Family::kReference);
+    for (int id : kernel.rows) {
+      const bool is_last = id == kernel.rows.back();
+      EXPECT_EQ(registry.rows()[id].implementation.family == Family::kReference, is_last)
+          << kernel.op->name;
+    }
   }
 }
 

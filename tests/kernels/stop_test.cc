@@ -38,7 +38,7 @@ struct Case {
   int64_t looks_min = 3;
 };
 
-// Of softmax, whose rows go over their elements at least twice.
+// Of softmax and the norms, whose rows go over their elements at least twice.
 constexpr int64_t LooksOfTwoPasses(int64_t elements) {
   return 2 * elements / cpu::kElementsPerLook;
 }
@@ -63,6 +63,9 @@ const Case kCases[] = {
     {"fused", {{1 << 22}, {1 << 22}}, {{"expression", std::string("gelu(x0 + x1)")}}},
     {"fused", {{1, 1 << 20}}, {{"expression", std::string("softmax(x0)")}}},
     {"fused", {{1 << 12, 1 << 10}}, {{"expression", std::string("x0 - mean(x0)")}}},
+    {"layernorm", {{1, 1 << 20}, {1 << 20}, {1 << 20}}, {}, LooksOfTwoPasses(1 << 20)},
+    {"rmsnorm", {{8, 1 << 19}, {1 << 19}}, {}, LooksOfTwoPasses(1 << 22)},
+    {"layernorm", {{1 << 16, 16}, {16}, {16}}, {}, LooksOfTwoPasses(1 << 20)},
     {"matmul", {{1, 1 << 20}, {1 << 20, 1}}, {}},
     {"matmul", {{64, 512}, {512, 2048}}, {}},
     {"matmul", {{2, 1 << 17}, {1 << 17, 16}}, {}},

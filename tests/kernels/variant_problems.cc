@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "kernels/check/cases.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
@@ -32,6 +34,21 @@ std::vector<VariantProblem> GeluVariantProblems(DataType type) {
   return problems;
 }
 
+// Of an op whose cases reach every variant anyway: what they are, whatever they are filled with.
+std::vector<VariantProblem> ProblemsOfCases(const Op& op, DataType type) {
+  std::vector<VariantProblem> problems;
+  if (op.cases == nullptr) return problems;
+  for (const Case& of_op : op.cases().cases) {
+    std::vector<TensorSpec> inputs;
+    for (const Dims& dims : of_op.shapes) inputs.push_back({type, dims});
+    VariantProblem problem = NameProblem(op, inputs, of_op.attributes);
+    const bool is_new = absl::c_none_of(
+        problems, [&](const VariantProblem& other) { return other.problem == problem.problem; });
+    if (is_new) problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
 }  // namespace
 
 VariantProblem NameProblem(const Op& op, const std::vector<TensorSpec>& inputs,
@@ -51,7 +68,7 @@ std::vector<VariantProblem> VariantProblems(const Op& op, DataType type) {
   if (&op == &SoftmaxOp()) return SoftmaxVariantProblems(type);
   if (&op == &MatmulOp()) return MatmulVariantProblems(type);
   if (&op == &GeluOp()) return GeluVariantProblems(type);
-  return {};
+  return ProblemsOfCases(op, type);
 }
 
 }  // namespace warpcall::testing

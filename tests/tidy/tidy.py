@@ -179,6 +179,11 @@ ROOMS = {
     "kernels/common/": ("@ kernels/*", "cuda"),
     "kernels/fault/": ("@ kernels/", "cuda"),
     "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda json"),
+    # Ops that are others' kernels with more at their ends.
+    "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),
+    "kernels/rmsnorm/": (f"{_KERNELS} kernels/norm/", ""),
+    "kernels/linear/": (f"{_KERNELS} kernels/gelu/ kernels/matmul/", "cuda onednn"),
+    "kernels/matmul/": (f"{_KERNELS} kernels/gelu/", "cuda onednn highway"),
     "kernels/": (_KERNELS, "cuda onednn highway"),
     "proto/": ("@", "grpc"),
     "server/engine/": ("@ server/log.h server/runtime/* kernels/", ""),

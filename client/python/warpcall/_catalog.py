@@ -86,4 +86,34 @@ KERNELS = (
         independence="none",
         inputs_min=1,
     ),
+    KernelInfo(
+        "layernorm",
+        "(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension",
+        ("x", "weight", "bias"),
+        (
+            AttributeInfo(
+                "epsilon",
+                "added to the mean of squares; finite, 0 or more",
+                1e-05,
+                (),
+            ),
+        ),
+        independence="rows",
+        input_roles=("split", "shared", "shared"),
+    ),
+    KernelInfo(
+        "rmsnorm",
+        "x / sqrt(mean(x^2) + epsilon) x weight over the last dimension",
+        ("x", "weight"),
+        (
+            AttributeInfo(
+                "epsilon",
+                "added to the mean of squares; finite, 0 or more",
+                1e-06,
+                (),
+            ),
+        ),
+        independence="rows",
+        input_roles=("split", "shared"),
+    ),
 )

@@ -109,6 +109,45 @@ class KernelMethods:
         `seed` (default 0): of the elements that dropout keeps
         """
 
+    def layernorm(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        /,
+        *,
+        epsilon: float = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Result:
+        """(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension
+
+        `epsilon` (default 1e-05): added to the mean of squares; finite, 0 or more
+        """
+
+    def rmsnorm(
+        self,
+        x: Any,
+        weight: Any,
+        /,
+        *,
+        epsilon: float = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Result:
+        """x / sqrt(mean(x^2) + epsilon) x weight over the last dimension
+
+        `epsilon` (default 1e-06): added to the mean of squares; finite, 0 or more
+        """
+
 class AsyncKernelMethods:
     """Of the client for asyncio."""
 
@@ -211,4 +250,43 @@ class AsyncKernelMethods:
 
         `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
         `seed` (default 0): of the elements that dropout keeps
+        """
+
+    def layernorm(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        /,
+        *,
+        epsilon: float = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Coroutine[Any, Any, Result]:
+        """(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension
+
+        `epsilon` (default 1e-05): added to the mean of squares; finite, 0 or more
+        """
+
+    def rmsnorm(
+        self,
+        x: Any,
+        weight: Any,
+        /,
+        *,
+        epsilon: float = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Coroutine[Any, Any, Result]:
+        """x / sqrt(mean(x^2) + epsilon) x weight over the last dimension
+
+        `epsilon` (default 1e-06): added to the mean of squares; finite, 0 or more
         """

@@ -56,6 +56,45 @@ class KernelCache:
         return {kernel.name: kernel for kernel in kernels}
 
 
+class _Output:
+    """The memory of a call's output, of which each stripe writes its part. Knows nothing of inputs:
+    requests refer to it, and would keep themselves."""
+
+    def __init__(self, request: Request, kernel: KernelInfo) -> None:
+        """Raises InvalidArgument when the request's `out` does not fit the result, which has the
+        first input's type, and its shape but for the last dimension of what falls into rows: that
+        the first answer tells."""
+        first = request.inputs[0]
+        self._out, self._kernel = request.out, kernel
+        self._type, self._shape = DATA_TYPES[first.data_type], first.shape
+        self._lock = threading.Lock()
+        self.memory: Array | None = None
+        if kernel.independence != "rows":
+            self.memory = self._memory_for(self._shape)
+
+    def _memory_for(self, shape: tuple[int, ...]) -> Array:
+        spec = TensorSpec(self._type, shape)
+        if self._out is None:
+            return empty(spec)[0]
+        check_out(self._out, spec)
+        return self._out if self._out.flags.c_contiguous else empty(spec)[0]
+
+    def place(self, stripe: Stripe, shape: tuple[int, ...]) -> Array:
+        """Where the output of a stripe goes. Raises Internal when none of it has that shape."""
+        expected = stripe.shape
+        if self._kernel.independence == "rows":
+            expected = (stripe.shape[0], *shape[-1:])
+        if shape != expected or len(shape) != len(stripe.shape):
+            raise bad_response(f"an output of shape {list(shape)}, not {list(expected)}")
+        with self._lock:
+            if self.memory is None:
+                self.memory = self._memory_for((*self._shape[:-1], shape[-1]))
+            place = stripe.of(self.memory, self._kernel)
+        if place.shape != shape:
+            raise bad_response("outputs that differ from stripe to stripe in shape")
+        return place
+
+
 class StripedCall:
     """Runs each stripe once, from any threads, then has a result. The first stripe that fails ends
     the others; nothing of the call is under way any more when the last `run` has returned."""
@@ -67,46 +106,18 @@ class StripedCall:
         stripes: list[Stripe],
         cancellation: Cancellation,
     ) -> None:
-        """Raises InvalidArgument when the request's `out` does not fit the result, which has the
-        first input's type, and its shape but for the last dimension of what falls into rows: that
-        the first answer tells."""
+        """Raises as _Output."""
         self._request = request
-        self._kernel = kernel
-        self._lock = threading.Lock()
-        self._memory: Array | None = None
-        if kernel.independence != "rows":
-            self._memory = self._memory_for(request.inputs[0].shape)
+        self._output = _Output(request, kernel)
         self._requests = [
-            stripe_request(request, kernel, stripe, partial(self._place, stripe))
+            stripe_request(request, kernel, stripe, partial(self._output.place, stripe))
             for stripe in stripes
         ]
         self._cancellation = cancellation
+        self._lock = threading.Lock()
         self._left = self.count = len(stripes)
         self._results: list[Result | None] = [None] * len(stripes)
         self._failure: BaseException | None = None
-
-    def _memory_for(self, shape: tuple[int, ...]) -> Array:
-        out = self._request.out
-        spec = TensorSpec(DATA_TYPES[self._request.inputs[0].data_type], shape)
-        if out is None:
-            return empty(spec)[0]
-        check_out(out, spec)
-        return out if out.flags.c_contiguous else empty(spec)[0]
-
-    def _place(self, stripe: Stripe, shape: tuple[int, ...]) -> Array:
-        """Where the output of a stripe goes. Raises Internal when none of it has that shape."""
-        expected = stripe.shape
-        if self._kernel.independence == "rows":
-            expected = (stripe.shape[0], *shape[-1:])
-        if shape != expected or len(shape) != len(stripe.shape):
-            raise bad_response(f"an output of shape {list(shape)}, not {list(expected)}")
-        with self._lock:
-            if self._memory is None:
-                self._memory = self._memory_for((*self._request.inputs[0].shape[:-1], shape[-1]))
-            place = stripe.of(self._memory, self._kernel)
-        if place.shape != shape:
-            raise bad_response("outputs that differ from stripe to stripe in shape")
-        return place
 
     def run(self, number: int, make: Callable[[Request], Result]) -> bool:
         """Makes one stripe's call by `make`. True: it was the last to end, and `result` follows."""
@@ -128,7 +139,7 @@ class StripedCall:
             raise failure
         results = [result for result in self._results if result is not None]
         out = self._request.out
-        memory = self._memory
+        memory = self._output.memory
         assert memory is not None  # every stripe was answered
         if out is not None and out is not memory:
             copy_into(out, memory)

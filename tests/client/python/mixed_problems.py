@@ -6,7 +6,7 @@ import types
 from support import np
 from differential import TYPE_NAMES, Problem
 
-KERNELS = ["identity", "gelu", "softmax", "matmul", "fused"]
+KERNELS = ["identity", "gelu", "softmax", "matmul", "fused", "layernorm", "rmsnorm"]
 DTYPES = {1: np.dtype("<f4"), 2: np.dtype("<f2"), 3: np.dtype("<u2")}
 ELEMENTS_MAX = 1 << 16
 

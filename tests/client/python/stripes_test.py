@@ -134,6 +134,26 @@ class BitsTest(unittest.TestCase):
                 self.same(whole, self.four.run(kernel, x, **options), stripes)
                 self.same(whole, self.four.submit(kernel, x, **options).result(60), stripes)
 
+    def test_the_bits_of_one_call_with_weights(self):
+        random = np.random.default_rng(SEED)
+        x = random.standard_normal((3, 3, 300, 401), np.float32)
+        weight, bias = random.standard_normal((2, 401), np.float32)
+        for kernel, inputs in [("layernorm", (x, weight, bias)), ("rmsnorm", (x, weight))]:
+            for implementation in ("cpu", "manual"):
+                options = {"implementation": implementation, "epsilon": 0.25}
+                whole = self.one.run(kernel, *inputs, **options)
+                self.assertEqual(whole.stripes, 1)
+                self.same(whole, self.four.run(kernel, *inputs, **options), 4)
+                self.same(whole, self.four.submit(kernel, *inputs, **options).result(60), 4)
+
+    def test_weights_on_a_stream(self):
+        random = np.random.default_rng(SEED)
+        x = random.standard_normal((12 << 10, 1 << 10), np.float32)  # 48 MiB: several windows
+        weight, bias = random.standard_normal((2, 1 << 10), np.float32)
+        expected = np.concatenate([np.asarray(self.one.layernorm(part, weight, bias))
+                                   for part in np.split(x, 16)])
+        np.testing.assert_array_equal(self.one.layernorm(x, weight, bias), expected)
+
     def test_what_cannot_be_cut_goes_whole(self):
         x = np.random.default_rng(SEED).standard_normal((1024, 1024), np.float32)
         self.same(self.one.softmax(x, axis=0), self.four.softmax(x, axis=0), 1)

@@ -1,0 +1,11 @@
+#include "kernels/layernorm/layernorm.h"
+#include "kernels/norm/norm.h"
+
+namespace warpcall {
+
+std::vector<Implementation> LayernormCudaRows() {
+  return {norm::WarpPerRowRow(), norm::BlockPerRowRow(), norm::TwoPassRow(),
+          norm::ChainOfKernelsRow()};
+}
+
+}  // namespace warpcall

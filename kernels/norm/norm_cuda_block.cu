@@ -1,0 +1,96 @@
+// A row in the registers of 4 to 32 warps, 32 elements a thread; memory is read once and written
+// once. Every thread has a mean and squares around it, so that one exchange through shared memory,
+// one barrier, is all that the block waits for.
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/norm/norm_cuda_held.cuh"
+#include "kernels/norm/norm_cuda_launch.h"
+
+namespace warpcall::norm {
+namespace {
+
+// On a multiprocessor at once, by their registers: 64 of 65536 each.
+constexpr int kResidentThreads = 1024;
+
+template <typename T, int kShape, bool kVectors>
+struct BlockTiling {
+  static constexpr int kThreads = kBlockShapes[kShape].threads;
+  static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
+  using HeldRow = Held<T, kWidth, kBlockShapes[kShape].elements / kWidth, kThreads>;
+};
+
+template <typename T, typename Tiling>
+__global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::kThreads)
+    BlockPerRow(RowTensors<T> tensors) {
+  using HeldRow = typename Tiling::HeldRow;
+  constexpr int kThreads = Tiling::kThreads;
+  __shared__ Part shared[kThreads / 32];
+  const int64_t row = BlockIndex();
+  if (row >= tensors.rows) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int vectors = static_cast<int>(tensors.n) / Tiling::kWidth;
+  const bool centered = tensors.bias != nullptr;
+  HeldRow held;
+  held.Take(
+      HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + row * tensors.n, thread, vectors),
+      thread, vectors);
+  Part part = MergeOfBlock<kThreads>(held.PartOf(thread, vectors, centered), shared);
+  Scale scale{1, static_cast<float>(tensors.epsilon)};
+  if (!IsInRange(part.squares, scale.epsilon)) {  // of all threads or of none
+    __shared__ float largest[kThreads / 32];
+    scale = ScaleFor(MaxOfBlock<kThreads>(held.Largest(), largest), tensors.epsilon);
+    held.Multiply(scale.factor);
+    part = MergeOfBlock<kThreads>(held.PartOf(thread, vectors, centered), shared);
+  }
+  held.Store({tensors.weight, tensors.bias, tensors.y + row * tensors.n, thread, vectors},
+             part.mean, ReciprocalOf(part, scale.epsilon));
+}
+
+constexpr int kVariantCount = 2 * std::size(kBlockShapes);
+
+// body(kernel, grid, T{}) for a variant.
+template <typename Body>
+auto WithKernel(const Problem& problem, int variant, const Body& body) {
+  return DispatchDataType(problem.inputs[kX].data_type, [&]<typename T>(T type) {
+    return DispatchIndex<kVariantCount>(variant, [&](auto number) {
+      using Tiling = BlockTiling<T, number.value / 2, number.value % 2 == 1>;
+      return body(BlockPerRow<T, Tiling>, GridOf(ViewOf(problem).rows, Tiling::kThreads), type);
+    });
+  });
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  return CheckLength(problem, "block_per_row", CapacityOf(kWarpShapes) + 1,
+                     CapacityOf(kBlockShapes));
+}
+
+std::vector<std::string> Names(DataType) { return NamesOf(kBlockShapes); }
+
+absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& context) {
+  if (problem.inputs[kX].elements() == 0) return PlanNothing();
+  const auto takes = [&](int variant) { return TakesShape(kBlockShapes, problem, variant); };
+  ASSIGN_OR_RETURN(const int variant,
+                   VariantToPlan(context, ChosenShape(kBlockShapes, problem), takes));
+  return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+    return NewRowPlan<T>(kernel, {grid, variant}, ViewOf(problem), context);
+  });
+}
+
+}  // namespace
+
+Implementation BlockPerRowRow() {
+  return {.name = "block_per_row",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "a row in the registers of one block",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = Supports,
+          .suits_host_memory = true,
+          .variant_names = Names,
+          .plan = MakeRowPlan};
+}
+
+}  // namespace warpcall::norm

@@ -1,0 +1,127 @@
+// The part of a row that a thread holds in registers, as floats: kVectors vectors of kWidth
+// elements, those of the threads that share the row side by side.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/vector.cuh"
+#include "kernels/norm/norm_cuda_math.cuh"
+#include "kernels/norm/norm_cuda_select.h"
+
+namespace warpcall::norm {
+
+template <typename T, int kWidthIn, int kVectors, int kThreads>
+struct Held {
+  static constexpr int kWidth = kWidthIn;
+  using VectorOf = cuda::Vector<T, kWidth>;
+
+  struct Fetched {
+    VectorOf vectors[kVectors];
+  };
+
+  // Loads alone, to be issued before any is used. Past the end of the row nothing is read.
+  // `first` is the thread's first vector, of `vectors` in the row.
+  template <bool kReadOnce>
+  static __device__ Fetched Fetch(const T* x, int first, int vectors) {
+    Fetched fetched;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int v = first + i * kThreads;
+      if (v < vectors) {
+        fetched.vectors[i] =
+            kReadOnce ? VectorOf::LoadStreaming(x + v * kWidth) : VectorOf::Load(x + v * kWidth);
+      }
+    }
+    return fetched;
+  }
+
+  float values[kVectors][kWidth];
+
+  __device__ void Take(const Fetched& fetched, int first, int vectors) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (first + i * kThreads < vectors) {
+        fetched.vectors[i].Unpack(values[i]);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) values[i][e] = 0;
+      }
+    }
+  }
+
+  __device__ void Multiply(float factor) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) values[i][e] *= factor;
+    }
+  }
+
+  // The largest |value| that is a number; NaN comes back with the sums.
+  __device__ float Largest() const {
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) largest = fmaxf(largest, fabsf(values[i][e]));
+    }
+    return largest;
+  }
+
+  __device__ Part PartOf(int first, int vectors, bool centered) const {
+    Part part = {0, 0, 0};
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (first + i * kThreads < vectors) part.count += kWidth;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) sum += values[i][e];
+    }
+    if (centered && part.count > 0) part.mean = sum / part.count;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (first + i * kThreads >= vectors) continue;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const float distance = values[i][e] - part.mean;
+        part.squares = fmaf(distance, distance, part.squares);
+      }
+    }
+    return part;
+  }
+
+  // Where results go and what weighs them, from the first vector that the threads hold on.
+  struct Target {
+    const T* weight;
+    const T* bias;  // null: none
+    T* y;
+    int first;
+    int vectors;
+  };
+
+  // y = (value - mean) x reciprocal x weight + bias. The last two in one instruction: the product
+  // alone may overflow where the sum does not.
+  __device__ void Store(const Target& to, float mean, float reciprocal) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int v = to.first + i * kThreads;
+      if (v >= to.vectors) continue;
+      float weight[kWidth];
+      VectorOf::Load(to.weight + v * kWidth).Unpack(weight);
+      float result[kWidth];
+      if (to.bias != nullptr) {
+        float bias[kWidth];
+        VectorOf::Load(to.bias + v * kWidth).Unpack(bias);
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e)
+          result[e] = fmaf((values[i][e] - mean) * reciprocal, weight[e], bias[e]);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) result[e] = values[i][e] * reciprocal * weight[e];
+      }
+      VectorOf::Pack(result).StoreStreaming(to.y + v * kWidth);
+    }
+  }
+};
+
+}  // namespace warpcall::norm

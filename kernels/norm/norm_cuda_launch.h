@@ -1,0 +1,110 @@
+// What the launchers of layernorm's and rmsnorm's GPU rows share on the host.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/norm/norm.h"
+#include "kernels/norm/norm_cuda_select.h"
+#include "kernels/variants.h"
+
+namespace warpcall::norm {
+
+// Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
+// and the last y may have blocks left over, which must do nothing.
+inline cuda::Grid GridOf(int64_t blocks, int threads) {
+  const int64_t x = std::min(blocks, cuda::kGridMax);
+  return {.blocks = dim3(static_cast<unsigned>(x), static_cast<unsigned>(CeilDivide(blocks, x))),
+          .threads = dim3(static_cast<unsigned>(threads))};
+}
+
+// Calls body(std::integral_constant<int, index>). REQUIRES: 0 <= index < kCount.
+template <int kCount, typename Body>
+auto DispatchIndex(int index, const Body& body) {
+  if constexpr (kCount > 1) {
+    if (index < kCount - 1) return DispatchIndex<kCount - 1>(index, body);
+  }
+  return body(std::integral_constant<int, kCount - 1>{});
+}
+
+template <typename T>
+RowTensors<T> TensorsOf(const View& view, const Operands& operands) {
+  const auto input = [&](int i) {
+    return static_cast<const T*>(operands.inputs[static_cast<size_t>(i)]);
+  };
+  return {.x = input(kX),
+          .weight = input(kWeight),
+          .bias = view.centered ? input(kBias) : nullptr,
+          .y = static_cast<T*>(operands.outputs[0]),
+          .rows = view.rows,
+          .n = view.n,
+          .epsilon = view.epsilon};
+}
+
+// UNIMPLEMENTED, with its limits, for rows that are not in [shortest, longest].
+inline absl::Status CheckLength(const Problem& problem, absl::string_view row, int64_t shortest,
+                                int64_t longest) {
+  const int64_t n = problem.inputs[kX].dims.back();
+  if (problem.inputs[kX].elements() == 0 || (n >= shortest && n <= longest))
+    return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(row, " takes rows of ", shortest, " to ", longest,
+                                               " elements; here they have ", n));
+}
+
+// The variants of a row whose rows lie in registers: two for each of its shapes.
+template <size_t kCount>
+std::vector<std::string> NamesOf(const RowShape (&shapes)[kCount]) {
+  std::vector<std::string> names;
+  for (const RowShape& shape : shapes) {
+    const std::string size = absl::StrCat(shape.threads, " threads x ", shape.elements);
+    names.push_back(size + " by element");
+    names.push_back(size + " vectors");
+  }
+  return names;
+}
+
+template <size_t kCount>
+absl::Status TakesShape(const RowShape (&shapes)[kCount], const Problem& problem, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, 2 * static_cast<int>(kCount)));
+  const TensorSpec& x = problem.inputs[kX];
+  const int64_t n = x.dims.back();
+  const bool vectors = variant % 2 == 1;
+  if (n <= shapes[variant / 2].capacity() &&
+      (!vectors || n % WidestVector(ElementBytes(x.data_type)) == 0))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("rows of ", n, " elements do not fit this variant's threads or vectors"));
+}
+
+template <size_t kCount>
+int ChosenShape(const RowShape (&shapes)[kCount], const Problem& problem) {
+  const TensorSpec& x = problem.inputs[kX];
+  return NumberOf(FirstShapeFor(shapes, x.dims.back()), x.dims.back(), ElementBytes(x.data_type));
+}
+
+struct Way {
+  cuda::Grid grid;
+  int variant;
+};
+
+// A plan that launches `kernel`.
+template <typename T>
+PlanPtr NewRowPlan(void (*kernel)(RowTensors<T>), const Way& way, const View& view,
+                   const PlanContext& context) {
+  return cuda::NewKernelPlan(
+      {.variant = way.variant, .may_be_replayed = true}, {kernel, way.grid}, context,
+      [kernel, grid = way.grid, view](const Operands& operands, const LaunchContext& launch) {
+        return cuda::Launch(kernel, grid, launch, TensorsOf<T>(view, operands));
+      });
+}
+
+}  // namespace warpcall::norm

@@ -1,0 +1,82 @@
+// The arithmetic of layernorm and rmsnorm on a GPU: what is known of a part of a row, and how parts
+// meet over lanes and warps.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/norm/norm_range.h"
+
+namespace warpcall::norm {
+
+// Elements of a part, their mean (0 where rows are not centred) and the sum of squares around it.
+struct Part {
+  float count;
+  float mean;
+  float squares;
+};
+
+// Both together (Chan, Golub and LeVeque, 1979). Either may be empty.
+__device__ inline Part Merge(const Part& a, const Part& b) {
+  const float count = a.count + b.count;
+  const float share = count > 0 ? b.count / count : 0;
+  const float distance = b.mean - a.mean;
+  return {count, a.mean + distance * share,
+          a.squares + b.squares + distance * distance * a.count * share};
+}
+
+// Over groups of kLanes neighbouring lanes, a power of two; every lane gets the same. All 32 lanes
+// of the warp must call.
+template <int kLanes>
+__device__ Part MergeOfLanes(Part part) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    const Part other = {__shfl_xor_sync(0xFFFFFFFFu, part.count, distance),
+                        __shfl_xor_sync(0xFFFFFFFFu, part.mean, distance),
+                        __shfl_xor_sync(0xFFFFFFFFu, part.squares, distance)};
+    // Both lanes of a pair merge in one order, so that they have the same bits.
+    part = (threadIdx.x & static_cast<unsigned>(distance)) == 0 ? Merge(part, other)
+                                                                : Merge(other, part);
+  }
+  return part;
+}
+
+template <int kLanes>
+__device__ float MaxOfLanes(float x) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2)
+    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+  return x;
+}
+
+// Over a block of kThreads; every thread gets the same. `shared` holds one part a warp and is free
+// again after the next barrier.
+template <int kThreads>
+__device__ Part MergeOfBlock(const Part& part, Part* shared) {
+  constexpr int kWarps = kThreads / 32;
+  const Part warp = MergeOfLanes<32>(part);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = warp;
+  __syncthreads();
+  return MergeOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
+}
+
+template <int kThreads>
+__device__ float MaxOfBlock(float x, float* shared) {
+  constexpr int kWarps = kThreads / 32;
+  const float warp = MaxOfLanes<32>(x);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = warp;
+  __syncthreads();
+  return MaxOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
+}
+
+// 1 / sqrt(mean square + epsilon). The division and the root are rounded as IEEE says: there is one
+// of each in a row.
+__device__ inline float ReciprocalOf(const Part& row, float epsilon) {
+  return __frcp_rn(__fsqrt_rn(__fdiv_rn(row.squares, row.count) + epsilon));
+}
+
+// The number of this block in a grid of GridOf.
+__device__ inline int64_t BlockIndex() {
+  return static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+}
+
+}  // namespace warpcall::norm

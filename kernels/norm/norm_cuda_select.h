@@ -1,0 +1,70 @@
+// Which method and which compiled variant a GPU takes for which row length: pure functions, no
+// CUDA.
+//
+//   warp      4 to 32 lanes a row, in registers; no barrier
+//   block     4 to 32 warps a row, in registers; one barrier
+//   two_pass  read once for mean and squares, once more to be written
+// Vectors are of 16 bytes where rows are a multiple of that, otherwise single elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+namespace warpcall::norm {
+
+// What kernels are given: rows of n elements, and what weighs and shifts them.
+template <typename T>
+struct RowTensors {
+  const T* x;
+  const T* weight;
+  const T* bias;  // null where rows are not centred
+  T* y;
+  int64_t rows;
+  int64_t n;
+  double epsilon;
+};
+
+// How many threads share a row, and what each holds of it.
+struct RowShape {
+  int threads;
+  int elements;  // per thread
+
+  constexpr int capacity() const { return threads * elements; }
+};
+
+inline constexpr RowShape kWarpShapes[] = {{4, 8},   {8, 8},   {16, 8}, {32, 8},
+                                           {32, 16}, {32, 32}, {32, 64}};
+inline constexpr int kWarpsPerBlock = 4;
+// Elements that a lane has in flight, which short rows reach with several of them.
+inline constexpr int kInFlight = 32;
+
+// Up to 32 elements keep a thread within 64 registers, which is 1024 threads a multiprocessor.
+inline constexpr RowShape kBlockShapes[] = {{128, 32}, {256, 32}, {512, 32}, {1024, 32}};
+
+template <size_t kCount>
+constexpr int64_t CapacityOf(const RowShape (&shapes)[kCount]) {
+  return shapes[kCount - 1].capacity();
+}
+
+// The first of `shapes` with room for n; their number when there is none.
+template <size_t kCount>
+constexpr int FirstShapeFor(const RowShape (&shapes)[kCount], int64_t n) {
+  int i = 0;
+  while (i < static_cast<int>(kCount) && shapes[i].capacity() < n) ++i;
+  return i;
+}
+
+inline constexpr int kVectorBytes = 16;
+constexpr int WidestVector(size_t element_bytes) {
+  return kVectorBytes / static_cast<int>(element_bytes);
+}
+
+// Two variants for each shape, of which the second takes whole vectors.
+constexpr int NumberOf(int shape, int64_t n, size_t element_bytes) {
+  return 2 * shape + (n % WidestVector(element_bytes) == 0 ? 1 : 0);
+}
+
+inline constexpr int kTwoPassThreads = 512;
+
+}  // namespace warpcall::norm

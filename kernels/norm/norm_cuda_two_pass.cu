@@ -1,0 +1,148 @@
+// Rows that no block holds in registers: read once for mean and squares, and once more to be
+// written, from the end, where the first pass stopped: rows in flight are few, and the second-level
+// cache still holds much of them.
+#include <string>
+#include <vector>
+
+#include "kernels/common/dispatch.h"
+#include "kernels/norm/norm_cuda_held.cuh"
+#include "kernels/norm/norm_cuda_launch.h"
+
+namespace warpcall::norm {
+namespace {
+
+// Two blocks share a multiprocessor, so that one moves data while the other exchanges its sums.
+constexpr int kResidentBlocks = 2;
+// Elements that a thread takes at a time.
+constexpr int kStepElements = 32;
+
+template <typename T, bool kVectors>
+struct Tiling {
+  static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
+  static constexpr int kElements = kStepElements * kTwoPassThreads;  // of a step
+  using Step = Held<T, kWidth, kStepElements / kWidth, kTwoPassThreads>;
+};
+
+// One row, step by step. Indices within a step are 32 bits wide, steps and rows 64.
+template <typename T, typename Tiling>
+struct Pass {
+  using Step = typename Tiling::Step;
+
+  const RowTensors<T>& tensors;
+  int64_t row;
+
+  __device__ int64_t steps() const {
+    return (tensors.n + Tiling::kElements - 1) / Tiling::kElements;
+  }
+
+  // What the thread has of a step, x factor; returns the vectors of the step.
+  template <bool kReadOnce>
+  __device__ int Load(int64_t step, float factor, Step* held) const {
+    const int64_t begin = step * Tiling::kElements;
+    const int64_t left = tensors.n - begin;
+    const int vectors =
+        static_cast<int>(left < Tiling::kElements ? left : Tiling::kElements) / Tiling::kWidth;
+    const int thread = static_cast<int>(threadIdx.x);
+    held->Take(
+        Step::template Fetch<kReadOnce>(tensors.x + row * tensors.n + begin, thread, vectors),
+        thread, vectors);
+    held->Multiply(factor);
+    return vectors;
+  }
+
+  // Of the thread's elements.
+  __device__ Part Reduce(float factor) const {
+    Part part = {0, 0, 0};
+    for (int64_t step = 0; step < steps(); ++step) {
+      Step held;
+      const int vectors = Load</*kReadOnce=*/false>(step, factor, &held);
+      part =
+          Merge(part, held.PartOf(static_cast<int>(threadIdx.x), vectors, tensors.bias != nullptr));
+    }
+    return part;
+  }
+
+  __device__ float Largest() const {
+    float largest = 0;
+    for (int64_t step = 0; step < steps(); ++step) {
+      Step held;
+      Load</*kReadOnce=*/false>(step, 1, &held);
+      largest = fmaxf(largest, held.Largest());
+    }
+    return largest;
+  }
+
+  __device__ void Write(float factor, float mean, float reciprocal) const {
+    for (int64_t step = steps() - 1; step >= 0; --step) {
+      Step held;
+      const int vectors = Load</*kReadOnce=*/true>(step, factor, &held);
+      const int64_t begin = step * Tiling::kElements;
+      const T* const bias = tensors.bias == nullptr ? nullptr : tensors.bias + begin;
+      held.Store({tensors.weight + begin, bias, tensors.y + row * tensors.n + begin,
+                  static_cast<int>(threadIdx.x), vectors},
+                 mean, reciprocal);
+    }
+  }
+};
+
+template <typename T, typename Tiling>
+__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
+    BlockPerLongRow(RowTensors<T> tensors) {
+  __shared__ Part shared[kTwoPassThreads / 32];
+  const int64_t row = BlockIndex();
+  if (row >= tensors.rows) return;
+  const Pass<T, Tiling> pass{tensors, row};
+  Scale scale{1, static_cast<float>(tensors.epsilon)};
+  Part part = MergeOfBlock<kTwoPassThreads>(pass.Reduce(scale.factor), shared);
+  if (!IsInRange(part.squares, scale.epsilon)) {  // of all threads or of none
+    __shared__ float largest[kTwoPassThreads / 32];
+    scale = ScaleFor(MaxOfBlock<kTwoPassThreads>(pass.Largest(), largest), tensors.epsilon);
+    part = MergeOfBlock<kTwoPassThreads>(pass.Reduce(scale.factor), shared);
+  }
+  pass.Write(scale.factor, part.mean, ReciprocalOf(part, scale.epsilon));
+}
+
+constexpr int kVariantCount = 2;  // by element, and by vectors
+
+std::vector<std::string> Names(DataType) { return {"by element", "vectors"}; }
+
+bool TakesVectors(const TensorSpec& x) {
+  return x.dims.back() % WidestVector(ElementBytes(x.data_type)) == 0;
+}
+
+absl::Status Takes(const TensorSpec& x, int variant) {
+  RETURN_IF_ERROR(CheckVariantNumber(variant, kVariantCount));
+  if (variant == 0 || TakesVectors(x)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rows of ", x.dims.back(), " elements are no multiple of this variant's vectors"));
+}
+
+absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& context) {
+  const TensorSpec& x = problem.inputs[kX];
+  if (x.elements() == 0) return PlanNothing();
+  ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, TakesVectors(x) ? 1 : 0,
+                                                    [&](int number) { return Takes(x, number); }));
+  const View view = ViewOf(problem);
+  const cuda::Grid grid = GridOf(view.rows, kTwoPassThreads);
+  return DispatchDataType(x.data_type, [&]<typename T>(T) {
+    return variant == 1
+               ? NewRowPlan<T>(BlockPerLongRow<T, Tiling<T, true>>, {grid, variant}, view, context)
+               : NewRowPlan<T>(BlockPerLongRow<T, Tiling<T, false>>, {grid, variant}, view,
+                               context);
+  });
+}
+
+}  // namespace
+
+Implementation TwoPassRow() {
+  return {.name = "two_pass",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "reads a row twice, a block a row",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+          .supports = SupportsAll,
+          .variant_names = Names,
+          .plan = MakeRowPlan};
+}
+
+}  // namespace warpcall::norm

@@ -1,0 +1,57 @@
+// Rows whose squares leave float32's range. Their results are ordinary numbers all the same, so
+// they are computed on x times a power of two, which is exact. No Abseil: CUDA files include this.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define WARPCALL_NORM_INLINE __host__ __device__ __forceinline__
+#else
+#define WARPCALL_NORM_INLINE inline
+#endif
+
+namespace warpcall::norm {
+
+struct Scale {
+  float factor = 1;   // of x
+  float epsilon = 0;  // epsilon x factor^2
+};
+
+// Whether a sum of squares of x itself tells what it should: it neither overflowed nor can what it
+// lost to underflow matter beside itself or epsilon. False for NaN.
+WARPCALL_NORM_INLINE bool IsInRange(float sum_of_squares, float epsilon) {
+  constexpr float kLargest = 0x1p127f;
+  return sum_of_squares <= kLargest && epsilon <= 0x1p100f &&
+         (sum_of_squares >= 0x1p-100f || epsilon >= 0x1p-60f);
+}
+
+// For a row whose largest finite |x| is `largest`. `largest` infinite: as it is, for the result is
+// NaN or 0 then.
+WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
+  const float root = static_cast<float>(sqrt(epsilon));
+  const float greater = largest > root ? largest : root;
+  if (!(greater > 0) || largest > 0x1.fffffep127f) return {1, static_cast<float>(epsilon)};
+    // Brings the greater of the two to [2^-2, 2^-1), save at the ends of the range.
+#if defined(__CUDA_ARCH__)
+  const auto bits = static_cast<uint32_t>(__float_as_uint(greater));
+#else
+  const auto bits = std::bit_cast<uint32_t>(greater);
+#endif
+  int exponent = 127 - static_cast<int>(bits >> 23) - 2;
+  if (exponent > 126) exponent = 126;
+  if (exponent < -126) exponent = -126;
+  const uint32_t factor_bits = static_cast<uint32_t>(exponent + 127) << 23;
+#if defined(__CUDA_ARCH__)
+  const float factor = __uint_as_float(factor_bits);
+#else
+  const auto factor = std::bit_cast<float>(factor_bits);
+#endif
+  // Where a row is the same throughout it is all that keeps the square above 0.
+  constexpr float kLeastNormal = 0x1p-126f;
+  const auto scaled = static_cast<float>(epsilon * factor * factor);
+  return {factor, epsilon > 0 && scaled < kLeastNormal ? kLeastNormal : scaled};
+}
+
+}  // namespace warpcall::norm
