@@ -23,10 +23,6 @@
 
 namespace warpcall {
 
-namespace cuda {
-class Libraries;  // kernels/cuda/libraries.h
-}
-
 inline constexpr int kRankMax = 8;
 
 using Dims = absl::InlinedVector<int64_t, kRankMax>;
@@ -197,25 +193,13 @@ struct Operands {
 };
 inline constexpr size_t kOperandAlignmentBytes = 256;
 
-struct Variants;  // kernels/variants.h
-// In place of the number of a variant: the one that the row finds best.
-inline constexpr int kRowsChoice = -1;
-
 struct LaunchContext {
-  void* stream = nullptr;  // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
-  const DeviceProperties* device = nullptr;
-  void* workspace = nullptr;  // at least workspace_bytes(problem), aligned like an operand
-  cuda::Libraries* libraries = nullptr;  // on a GPU: the vendor's, with what they remember
-  // One of the row's variants: the launch takes it or ends with INVALID_ARGUMENT. Its workspace
-  // may differ (kernels/variants.h).
-  int variant = kRowsChoice;
+  void* stream = nullptr;     // cudaStream_t on a GPU, cpu::ThreadPool* on the CPU
+  void* workspace = nullptr;  // as many bytes as the plan asks for, aligned like an operand
   // Null: never. A row of the CPU that works for long asks at least every 50 ms, and ends with OK
   // when it is set, whatever its outputs then hold. Libraries are asked to work in pieces that are
   // short enough, as far as they can.
   const StopFlag* stop = nullptr;
-  // What the row's `prepare` made for this problem, for its `launch`. Whoever launches keeps it
-  // until what was launched has run: nobody else may know it any more.
-  std::shared_ptr<const void> plan = nullptr;
 };
 
 struct LaunchShape {
@@ -240,25 +224,9 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   std::vector<DataType> data_types;
   // OK, or why not, for the caller to read.
   absl::Status (*supports)(const Problem&, const DeviceProperties&);
-  // Null: none.
-  size_t (*workspace_bytes)(const Problem&, const DeviceProperties&) = nullptr;
-  // Enqueues on context.stream; never synchronises a device, allocates on it, or keeps state.
-  absl::Status (*launch)(const Problem&, const Operands&, const LaunchContext&) = nullptr;
-  // Null on the CPU, where there is no grid.
-  absl::StatusOr<LaunchShape> (*shape)(const Problem&, const DeviceProperties&) = nullptr;
-  // Called before every launch with the same arguments, outside the time that counts as the
-  // kernel's: may wait for the device, write the outputs and keep what it learned in
-  // context->libraries; leaves in context->plan what the launch needs of it. Null: nothing to
-  // prepare.
-  absl::Status (*prepare)(const Problem&, const Operands&, LaunchContext* context) = nullptr;
   // Reads every input element and writes every output element once, so that it loses nothing when
   // they lie in host memory.
   bool suits_host_memory = false;
-  // Its launch depends on nothing but the problem and where the operands lie, so that a recording
-  // of it may take its place. Without effect where it needs a workspace or preparation.
-  bool may_be_replayed = false;
-  // Null: every problem of a data type goes the same way.
-  const Variants* variants = nullptr;
   // The ways that a plan's launch can go: one for each kernel that is compiled for the row, and for
   // each path that a problem or the row's own choice decides; made from the table that the kernels
   // are instantiated from. A variant's number is its place in this list. Names are distinct. Null:
@@ -266,7 +234,8 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   std::vector<std::string> (*variant_names)(DataType type) = nullptr;
   // Making a plan takes long: candidates are tried, or code is compiled.
   bool slow_to_plan = false;
-  // Called for problems that it supports: see MakePlan in kernels/plan.h.
+  // What the row will do for a problem that it supports. UNIMPLEMENTED when it does not take it
+  // after all, which `supports` could not tell; INVALID_ARGUMENT when context.variant cannot.
   std::function<absl::StatusOr<std::shared_ptr<const Plan>>(const Problem&, const PlanContext&)>
       plan = nullptr;
 };

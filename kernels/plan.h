@@ -13,6 +13,10 @@
 
 namespace warpcall {
 
+namespace cuda {
+class Libraries;  // kernels/cuda/libraries.h
+}
+
 class Plan {
  public:
   struct Traits {
@@ -23,6 +27,9 @@ class Plan {
     // Its launch depends on nothing but where the operands and the workspace lie, so that a
     // recording of it may take its place.
     bool may_be_replayed = false;
+    // It keeps code that was compiled for it: up to a megabyte of host memory, and some of the
+    // device's.
+    bool is_compiled = false;
   };
 
   explicit Plan(const Traits& traits) : traits_(traits) {}
@@ -61,6 +68,9 @@ struct Tryout {
   absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
 };
 
+// In place of the number of a variant: the one that the row finds best.
+inline constexpr int kRowsChoice = -1;
+
 // What a plan is made with. Everything outlives it.
 struct PlanContext {
   const DeviceProperties* device = nullptr;
@@ -72,10 +82,13 @@ struct PlanContext {
 
 // Of a row that goes one way whatever the problem: `launch` with so much workspace, which is null
 // when it needs none.
-decltype(Implementation::plan) PlanBy(absl::Status (*launch)(const Problem&, const Operands&,
-                                                             const LaunchContext&),
+using LaunchFunction = absl::Status (*)(const Problem&, const Operands&, const LaunchContext&);
+decltype(Implementation::plan) PlanBy(LaunchFunction launch,
                                       size_t (*workspace_bytes)(const Problem&,
                                                                 const DeviceProperties&) = nullptr);
+
+// OK when variant `number` is one of `count`.
+absl::Status CheckVariantNumber(int number, int count);
 
 // The variant of a plan: context.variant, if `takes(variant)` is OK, or else what the row has
 // chosen.
@@ -106,10 +119,5 @@ PlanPtr NewPlan(const Plan::Traits& traits, Function enqueue) {
   };
   return std::make_shared<const CallingPlan>(traits, std::move(enqueue));
 }
-
-// UNIMPLEMENTED when the row does not take the problem after all, which `supports` could not tell;
-// INVALID_ARGUMENT when the variant cannot.
-absl::StatusOr<PlanPtr> MakePlan(const Implementation& row, const Problem& problem,
-                                 const PlanContext& context);
 
 }  // namespace warpcall

@@ -17,9 +17,10 @@ class PlanCache {
   using Made = absl::StatusOr<PlanPtr>;
 
   static constexpr size_t kPlansMax = 1024;
+  static constexpr size_t kCompiledPlansMax = 64;
 
-  // REQUIRES: plans_max > 0.
-  explicit PlanCache(size_t plans_max = kPlansMax);
+  // Plan::Traits::is_compiled tells which are compiled. REQUIRES: both are > 0.
+  explicit PlanCache(size_t plans_max = kPlansMax, size_t compiled_plans_max = kCompiledPlansMax);
   ~PlanCache();
 
   // What is known of `row` and `problem`: a plan, or UNIMPLEMENTED. Otherwise what `make` returns,

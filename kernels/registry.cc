@@ -44,8 +44,7 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
     kernel = kernels_.end() - 1;
   }
   for (const Implementation& row : rows) {
-    AbortUnless(row.supports != nullptr && (row.launch != nullptr || row.plan != nullptr), op, row,
-                "a function is missing");
+    AbortUnless(row.supports != nullptr && row.plan != nullptr, op, row, "a function is missing");
     for (int id : kernel->rows) {
       AbortUnless(std::strcmp(rows_[id].implementation.name, row.name) != 0, op, row,
                   "the name is taken");

@@ -127,10 +127,9 @@ absl::Status SelfCheck::CheckType(const Row& row, DataType type, CheckResult* re
     refusal = std::move(status);
     return absl::OkStatus();
   };
-  const bool slow_to_prepare =
-      options_.depth == CheckDepth::kQuick && row.implementation.prepare != nullptr;
+  const bool few = options_.depth == CheckDepth::kQuick && row.implementation.slow_to_plan;
   for (const Case& tried : cases.quick) {
-    if (slow_to_prepare && result->cases >= before + kPreparedMax) break;
+    if (few && result->cases >= before + kPreparedMax) break;
     RETURN_IF_ERROR(check(tried));
   }
   if (options_.depth == CheckDepth::kQuick && result->cases > before) return absl::OkStatus();

@@ -43,6 +43,14 @@ class LruCache {
     return gone;
   }
 
+  // Nothing happens when `key` is unknown.
+  void Erase(const Key& key) {
+    const auto found = index_.find(key);
+    if (found == index_.end()) return;
+    entries_.erase(found->second);
+    index_.erase(found);
+  }
+
   void Clear() {
     index_.clear();
     entries_.clear();

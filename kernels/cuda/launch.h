@@ -89,11 +89,4 @@ PlanPtr NewKernelPlan(const Plan::Traits& traits, const LaunchedKernel& launched
   return std::make_shared<const KernelPlan>(traits, launched, context.device, std::move(enqueue));
 }
 
-// For rows that are not plans yet.
-template <typename... Parameters>
-absl::StatusOr<LaunchShape> ShapeOf(void (*kernel)(Parameters...), const Grid& grid,
-                                    const DeviceProperties& device, int gpu_kernels = 1) {
-  return ShapeOf(LaunchedKernel(kernel, grid, gpu_kernels), device);
-}
-
 }  // namespace warpcall::cuda

@@ -4,8 +4,7 @@
 
 namespace warpcall::cuda {
 
-Libraries::Libraries(size_t plans_max, size_t compiled_plans_max)
-    : plans_(plans_max), compiled_plans_(compiled_plans_max) {
+Libraries::Libraries() {
   LoadCublasLt().status().IgnoreError();  // rows give the reason in their `supports`
   LoadCudnn().status().IgnoreError();
 }

@@ -35,7 +35,7 @@ absl::Status CopyWrongly(const Problem& problem, const Operands& operands,
   return copied;
 }
 
-Implementation Row(const char* name, Family family, decltype(Implementation::launch) launch) {
+Implementation Row(const char* name, Family family, LaunchFunction launch) {
   return {.name = name,
           .family = family,
           .device_kind = DeviceKind::kCpu,

@@ -8,7 +8,6 @@
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/plan.h"
-#include "kernels/variants.h"
 
 namespace warpcall {
 namespace {

@@ -77,7 +77,7 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 class CudnnPlan final : public Plan {
  public:
   CudnnPlan(std::shared_ptr<const Pointwise> pointwise, cuda::Libraries* libraries)
-      : Plan({.workspace_bytes = kWorkspaceBytes}),
+      : Plan({.workspace_bytes = kWorkspaceBytes, .is_compiled = true}),
         pointwise_(std::move(pointwise)),
         libraries_(libraries) {}
 

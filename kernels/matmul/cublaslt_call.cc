@@ -57,16 +57,4 @@ CublasLtCalls MakeCublasLtCalls(const Problem& problem) {
   return {call, shape};
 }
 
-cuda::PlanKey KeyOf(const CublasLtCall& call) {
-  cuda::PlanKey key{.row = "cublaslt",
-                    .numbers = {static_cast<int64_t>(call.data_type), call.tf32, call.batch_count}};
-  for (const CublasLtMatrix* matrix : {&call.first, &call.second, &call.output}) {
-    for (const int64_t number :
-         {matrix->rows, matrix->columns, matrix->leading_dimension, int64_t{matrix->transpose},
-          matrix->batch_stride, int64_t{matrix->alignment_bytes}})
-      key.numbers.push_back(number);
-  }
-  return key;
-}
-
 }  // namespace warpcall::matmul

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/plan_cache.h"
 #include "kernels/matmul/matmul.h"
 
 namespace warpcall::matmul {
@@ -41,8 +40,5 @@ struct CublasLtCalls {
 // The longest batch dimension goes into the call, the others are looped over. REQUIRES: the output
 // has elements and k > 0.
 CublasLtCalls MakeCublasLtCalls(const Problem& problem);
-
-// Different for calls that may need different algorithms.
-cuda::PlanKey KeyOf(const CublasLtCall& call);
 
 }  // namespace warpcall::matmul

@@ -12,7 +12,6 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_dot.cuh"
 #include "kernels/matmul/matmul_cuda_launch.h"
-#include "kernels/variants.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
-#include "kernels/variants.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -284,7 +284,8 @@ absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext
   for (const Product& product : *products)
     scratchpad_bytes = std::max(scratchpad_bytes, product.descriptor.scratchpad_desc().get_size());
   return std::make_shared<const OnednnPlan>(
-      warpcall::Plan::Traits{.workspace_bytes = scratchpad_bytes}, problem, *std::move(products));
+      warpcall::Plan::Traits{.workspace_bytes = scratchpad_bytes, .is_compiled = true}, problem,
+      *std::move(products));
 }
 
 }  // namespace

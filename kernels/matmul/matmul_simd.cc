@@ -20,7 +20,6 @@
 #include "hwy/highway.h"
 #include "kernels/matmul/matmul_simd_blocked-inl.h"
 #include "kernels/matmul/matmul_simd_skinny-inl.h"
-#include "kernels/variants.h"
 
 #ifndef WARPCALL_MATMUL_SIMD_ONCE
 #define WARPCALL_MATMUL_SIMD_ONCE

@@ -17,7 +17,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_cuda_select.h"
-#include "kernels/variants.h"
 
 namespace warpcall::softmax {
 
@@ -103,15 +102,20 @@ inline int ChosenWindow(const Problem& problem) {
   return WindowVariantOf(PlanRow(ViewOf(problem).n, ElementBytes(problem.inputs[0].data_type)));
 }
 
-// A plan that launches `kernel`, which takes a RowTensor.
 template <typename T>
-PlanPtr NewRowPlan(void (*kernel)(RowTensor<T>), const cuda::Grid& grid, const View& view,
-                   const PlanContext& context, int variant) {
-  return cuda::NewKernelPlan(
-      {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
-      [kernel, grid, view](const Operands& operands, const LaunchContext& launch) {
-        return cuda::Launch(kernel, grid, launch, TensorOf<T>(view, operands));
-      });
+struct RowLaunch {
+  void (*kernel)(RowTensor<T>);
+  cuda::Grid grid;
+  View view;
+};
+
+template <typename T>
+PlanPtr NewRowPlan(const RowLaunch<T>& row, const PlanContext& context, int variant) {
+  return cuda::NewKernelPlan({.variant = variant, .may_be_replayed = true}, {row.kernel, row.grid},
+                             context, [row](const Operands& operands, const LaunchContext& launch) {
+                               return cuda::Launch(row.kernel, row.grid, launch,
+                                                   TensorOf<T>(row.view, operands));
+                             });
 }
 
 }  // namespace warpcall::softmax

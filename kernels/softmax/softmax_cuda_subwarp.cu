@@ -95,7 +95,7 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   const int chosen = context.variant == kRowsChoice ? Chosen(problem) : kRowsChoice;
   ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, chosen, takes));
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    return NewRowPlan<T>(kernel, grid, ViewOf(problem), context, variant);
+    return NewRowPlan<T>({kernel, grid, ViewOf(problem)}, context, variant);
   });
 }
 

@@ -57,7 +57,7 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   const auto takes = [&](int variant) { return TakesWindow(kWarpShapes, problem, variant); };
   ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, ChosenWindow(problem), takes));
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    return NewRowPlan<T>(kernel, grid, ViewOf(problem), context, variant);
+    return NewRowPlan<T>({kernel, grid, ViewOf(problem)}, context, variant);
   });
 }
 

@@ -15,7 +15,6 @@
 #include "kernels/softmax/softmax_simd.h"
 #include "kernels/softmax/softmax_simd_columns-inl.h"
 #include "kernels/softmax/softmax_simd_rows-inl.h"
-#include "kernels/variants.h"
 
 #if HWY_ONCE
 namespace warpcall::softmax {

@@ -13,7 +13,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/triton/embedded.h"
 #include "kernels/triton/loader.h"
-#include "kernels/variants.h"
 
 namespace warpcall::triton {
 namespace {

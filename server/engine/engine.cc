@@ -95,7 +95,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
 bool Engine::AnyPrepares(DeviceKind kind) const {
   const absl::Span<const Row> rows = registry_.rows();
   return std::any_of(rows.begin(), rows.end(), [kind](const Row& row) {
-    return row.implementation.device_kind == kind && row.implementation.prepare != nullptr;
+    return row.implementation.device_kind == kind && row.implementation.slow_to_plan;
   });
 }
 

@@ -4,7 +4,7 @@ namespace warpcall {
 
 std::shared_ptr<Preparation> Preparations::Of(const Row& row, const Problem& problem,
                                               int64_t restarts) {
-  if (row.implementation.prepare == nullptr) return nullptr;
+  if (!row.implementation.slow_to_plan) return nullptr;
   const Key key = {row.id, restarts, problem};
   absl::MutexLock lock(&mutex_);
   if (const std::shared_ptr<Preparation>* const known = known_.Find(key)) return *known;

@@ -1,6 +1,5 @@
-// For which problems a device's rows are prepared. What Implementation::prepare finds out is kept
-// by the device, so that the first job of a problem is the only one that waits for it: for the
-// search of an algorithm, or a compiler.
+// For which problems a device has the plans of rows that are slow to plan, so that only those who
+// ask for the same wait while one is made: for the search of an algorithm, or a compiler.
 #pragma once
 
 #include <atomic>
@@ -27,13 +26,13 @@ struct Preparation {
 // Of one device. Thread-safe.
 class Preparations {
  public:
-  // Null when `row` prepares nothing. `restarts`: how often the device was started again, with
+  // Null when `row` is planned in no time. `restarts`: how often the device was started again, with
   // which it has forgotten all.
   std::shared_ptr<Preparation> Of(const Row& row, const Problem& problem, int64_t restarts);
 
  private:
-  // As many as cuda::Libraries keep. A job that finds its preparation forgotten there, though done
-  // here, prepares on its own lane.
+  // As many as the device keeps plans. A job that finds its preparation forgotten there, though
+  // done here, prepares on its own lane.
   static constexpr size_t kProblemsMax = 1024;
 
   struct Key {

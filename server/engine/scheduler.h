@@ -33,8 +33,9 @@ struct QueueSnapshot {
   double oldest_age_seconds = 0;
 };
 
-// A device has lanes that run what is prepared, and one where rows may take their time to prepare
-// (Implementation::prepare), so that nobody but those who ask for the same waits for that.
+// A device has lanes that run what is prepared, and one where rows may take their time to make a
+// plan (Implementation::slow_to_plan), so that nobody but those who ask for the same waits for
+// that.
 enum class LaneKind : uint8_t { kOrdinary, kPreparing };
 
 // Of each device for which the registry has implementations that prepare.

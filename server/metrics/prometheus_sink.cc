@@ -162,7 +162,8 @@ void PrometheusSink::AddRunSeries(const Registry& registry) {
 
 void PrometheusSink::AddLaunchSeries(const Registry& registry) {
   std::vector<Run> runs = RunsOf(registry, options_.devices);
-  std::erase_if(runs, [](const Run& run) { return run.implementation->shape == nullptr; });
+  std::erase_if(runs,
+                [](const Run& run) { return run.implementation->device_kind == DeviceKind::kCpu; });
   if (runs.empty()) return;
 
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_occupancy_ratio",

@@ -22,9 +22,8 @@ struct PlanSite {
 inline absl::StatusOr<PlanPtr> MakePlanOn(const PlanSite& site, const Implementation& row,
                                           const Problem& problem) {
   const Tryout tryout = {site.stream->native_handle(), site.operands, site.workspace};
-  return MakePlan(
-      row, problem,
-      {.device = site.device, .libraries = site.stream->libraries(), .tryout = &tryout});
+  return row.plan(
+      problem, {.device = site.device, .libraries = site.stream->libraries(), .tryout = &tryout});
 }
 
 }  // namespace warpcall

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/plan.h"
 #include "kernels/registry.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/bench/cublaslt_direct.h"
@@ -86,8 +87,8 @@ std::string Describe(const Setup& setup) {
 // Copies of a problem's operands, more than the L2 holds five times over.
 class OperandSets {
  public:
-  static absl::StatusOr<OperandSets> Create(const Problem& problem, const DeviceProperties& device,
-                                            size_t workspace_bytes) {
+  static absl::StatusOr<OperandSets> Create(const Problem& problem,
+                                            const DeviceProperties& device) {
     constexpr int kSetsMax = 64;
     size_t bytes = 0;
     for (const TensorSpec& spec : problem.inputs) bytes += spec.bytes();
@@ -109,14 +110,22 @@ class OperandSets {
         operands.outputs.push_back(memory);
       }
     }
-    ASSIGN_OR_RETURN(sets.workspace_, sets.Allocate(workspace_bytes));
     return sets;
+  }
+
+  // One for all, as large as anybody asked for.
+  absl::StatusOr<void*> Workspace(size_t bytes) {
+    if (bytes > workspace_bytes_) {
+      ASSIGN_OR_RETURN(workspace_, DeviceArray::Create(bytes));
+      workspace_bytes_ = bytes;
+    }
+    return workspace_.data();
   }
 
   const Operands& operator[](int i) const {
     return operands_[static_cast<size_t>(i) % operands_.size()];
   }
-  void* workspace() const { return workspace_; }
+  void* workspace() const { return workspace_.data(); }
 
  private:
   absl::StatusOr<void*> Allocate(size_t bytes) {
@@ -128,7 +137,8 @@ class OperandSets {
 
   std::vector<DeviceArray> memory_;
   std::vector<Operands> operands_;
-  void* workspace_ = nullptr;
+  DeviceArray workspace_;
+  size_t workspace_bytes_ = 0;
 };
 
 class Bench {
@@ -147,24 +157,20 @@ class Bench {
     Problem problem;
     ASSIGN_OR_RETURN(problem, MakeProblem(*kernel->op, specs, setup.attributes));
     const std::vector<const Implementation*> rows = RowsFor(*kernel, problem);
-    size_t workspace_bytes = CublasLtDirect::kWorkspaceBytes;
-    for (const Implementation* row : rows)
-      if (row->workspace_bytes != nullptr)
-        workspace_bytes = std::max(workspace_bytes, row->workspace_bytes(problem, properties()));
     OperandSets sets;
-    ASSIGN_OR_RETURN(sets, OperandSets::Create(problem, properties(), workspace_bytes));
+    ASSIGN_OR_RETURN(sets, OperandSets::Create(problem, properties()));
+    std::vector<PlanPtr> plans;
     std::vector<Candidate> candidates;
     for (const Implementation* row : rows) {
+      ASSIGN_OR_RETURN(const PlanPtr plan, MakePlan(*row, problem, &sets));
+      plans.push_back(plan);
       candidates.emplace_back();
-      LaunchContext prepared = ContextOf(sets, stream_);
-      if (row->prepare != nullptr) RETURN_IF_ERROR(row->prepare(problem, sets[0], &prepared));
       candidates.back().in_graph = std::string(row->name) != "device_memcpy";
-      candidates.back().enqueue = [&problem, &sets, row, prepared](int i, cudaStream_t stream) {
-        LaunchContext context = prepared;
-        context.stream = stream;
-        return row->launch(problem, sets[i], context);
+      candidates.back().enqueue = [&sets, plan](int i, cudaStream_t stream) {
+        return plan->Enqueue(sets[i], {.stream = stream, .workspace = sets.workspace()});
       };
     }
+    RETURN_IF_ERROR(sets.Workspace(CublasLtDirect::kWorkspaceBytes).status());
     CublasLtDirect direct(device_->libraries());
     const bool with_direct = std::string(setup.kernel) == "matmul" && !rows.empty();
     if (with_direct) {
@@ -177,7 +183,8 @@ class Bench {
     std::printf("%s\n", Describe(setup).c_str());
     const double best = BestLibrary(rows, candidates);
     for (size_t i = 0; i < candidates.size(); ++i)
-      Print(i < rows.size() ? rows[i] : nullptr, candidates[i], problem,
+      Print(i < rows.size() ? rows[i]->name : "(cuBLASLt directly)",
+            i < rows.size() ? plans[i] : nullptr, candidates[i],
             {kernel->op->work(problem), ceiling, best});
     std::fflush(stdout);
     return absl::OkStatus();
@@ -192,11 +199,16 @@ class Bench {
 
   const DeviceProperties& properties() const { return device_->properties(); }
 
-  LaunchContext ContextOf(const OperandSets& sets, cudaStream_t stream) const {
-    return {.stream = stream,
-            .device = &properties(),
-            .workspace = sets.workspace(),
-            .libraries = device_->libraries()};
+  // Tries its candidates on the first of `sets`, and leaves the sets with the workspace it needs.
+  absl::StatusOr<PlanPtr> MakePlan(const Implementation& row, const Problem& problem,
+                                   OperandSets* sets) {
+    const auto workspace = [sets](size_t bytes) { return sets->Workspace(bytes); };
+    const Tryout tryout = {stream_, &(*sets)[0], workspace};
+    ASSIGN_OR_RETURN(PlanPtr plan, row.plan(problem, {.device = &properties(),
+                                                      .libraries = device_->libraries(),
+                                                      .tryout = &tryout}));
+    RETURN_IF_ERROR(sets->Workspace(plan->traits().workspace_bytes).status());
+    return plan;
   }
 
   std::vector<const Implementation*> RowsFor(const Kernel& kernel, const Problem& problem) const {
@@ -226,9 +238,9 @@ class Bench {
     return best;
   }
 
-  void Print(const Implementation* row, const Candidate& candidate, const Problem& problem,
-             const Against& against) const {
-    const char* const name = row == nullptr ? "(cuBLASLt directly)" : row->name;
+  // `plan`: null for what is none of the rows.
+  static void Print(const char* name, const PlanPtr& plan, const Candidate& candidate,
+                    const Against& against) {
     if (!candidate.status.ok()) {
       std::printf("  %-22s %s\n", name, std::string(candidate.status.message()).c_str());
       return;
@@ -241,11 +253,9 @@ class Bench {
                 static_cast<double>(against.work.flops) / candidate.seconds * 1e-12);
     if (against.library_seconds > 0)
       std::printf("  %5.2f x library", against.library_seconds / candidate.seconds);
-    if (row != nullptr && row->shape != nullptr) {
-      const absl::StatusOr<LaunchShape> shape = row->shape(problem, properties());
-      if (shape.ok())
-        std::printf("  occupancy %.2f waves %.2f", shape->theoretical_occupancy, shape->waves);
-    }
+    if (plan != nullptr && plan->shape().ok() && plan->shape()->waves > 0)
+      std::printf("  occupancy %.2f waves %.2f", plan->shape()->theoretical_occupancy,
+                  plan->shape()->waves);
     std::printf("\n");
   }
 

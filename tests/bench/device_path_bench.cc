@@ -16,6 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/plan.h"
 #include "server/engine/engine.h"
 #include "server/runtime/cuda/cuda_device.h"
 
@@ -105,6 +106,7 @@ absl::Status RunBare(CudaDevice* device, size_t bytes, int pause_us) {
       problem,
       MakeProblem(op, {TensorSpec{DataType::kFloat32, {static_cast<int64_t>(bytes / 4)}}}, {}));
   const Implementation row = GeluCudaRows().front();
+  ASSIGN_OR_RETURN(const PlanPtr plan, row.plan(problem, {.device = &device->properties()}));
   Operands operands;
   operands.inputs = {staging.data()};
   operands.outputs = {static_cast<char*>(staging.data()) + bytes};
@@ -118,8 +120,7 @@ absl::Status RunBare(CudaDevice* device, size_t bytes, int pause_us) {
   for (int i = 0; i < CountFor(bytes); ++i) {
     const auto start = std::chrono::steady_clock::now();
     cudaEventRecord(begin, stream);
-    RETURN_IF_ERROR(
-        row.launch(problem, operands, {.stream = stream, .device = &device->properties()}));
+    RETURN_IF_ERROR(plan->Enqueue(operands, {.stream = stream}));
     cudaEventRecord(end, stream);
     while (cudaEventQuery(end) == cudaErrorNotReady) {
     }

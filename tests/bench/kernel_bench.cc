@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/plan.h"
 #include "kernels/registry.h"
 #include "tests/kernels/run_row.h"
 
@@ -66,12 +67,26 @@ const DeviceProperties& Device() {
 // A problem with its memory, shared by the rows that run on it.
 struct Bench {
   Problem problem;
-  std::vector<Memory> memory;  // inputs, outputs, the largest workspace
+  std::vector<Memory> memory;  // inputs, outputs
   Operands operands;
-  void* workspace = nullptr;
 };
 
-Bench MakeBench(const Kernel& kernel, Problem problem) {
+// A row's plan for a problem, and the workspace that it asks for.
+struct Planned {
+  PlanPtr plan;  // null: refused the problem
+  Memory workspace;
+};
+
+Planned PlanFor(const Implementation* row, const Problem& problem) {
+  if (row == nullptr) return {nullptr, Memory(0)};
+  absl::StatusOr<PlanPtr> plan = row->plan(problem, {.device = &Device()});
+  if (!plan.ok()) return {nullptr, Memory(0)};
+  Planned planned = {*plan, Memory((*plan)->traits().workspace_bytes)};
+  planned.workspace.Poison(0);
+  return planned;
+}
+
+Bench MakeBench(Problem problem) {
   Bench bench{.problem = std::move(problem), .memory = {}, .operands = {}};
   std::mt19937_64 random(42);
   std::normal_distribution<float> normal;
@@ -88,23 +103,13 @@ Bench MakeBench(const Kernel& kernel, Problem problem) {
     bench.memory.back().Poison(0);
     bench.operands.outputs.push_back(bench.memory.back().data());
   }
-  size_t workspace_bytes = 0;
-  for (const int id : kernel.rows) {
-    const Implementation& row = testing::CpuKernels().rows()[id].implementation;
-    if (row.workspace_bytes == nullptr) continue;
-    workspace_bytes = std::max(workspace_bytes, row.workspace_bytes(bench.problem, Device()));
-  }
-  bench.memory.emplace_back(workspace_bytes);
-  bench.memory.back().Poison(0);
-  bench.workspace = bench.memory.back().data();
   return bench;
 }
 
-double SecondsOf(const Implementation& row, const Bench& bench) {
+double SecondsOf(const Planned& planned, const Bench& bench) {
   const auto start = std::chrono::steady_clock::now();
-  const absl::Status status =
-      row.launch(bench.problem, bench.operands,
-                 {.stream = &Pool(), .device = &Device(), .workspace = bench.workspace});
+  const absl::Status status = planned.plan->Enqueue(
+      bench.operands, {.stream = &Pool(), .workspace = planned.workspace.data()});
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   return status.ok() ? time.count() : -1;
 }
@@ -128,14 +133,16 @@ void Run(benchmark::State& state, const Pair& pair, const Setup& setup) {
   std::vector<TensorSpec> specs;
   for (const Dims& dims : setup.shapes) specs.push_back({setup.data_type, dims});
   absl::StatusOr<Problem> problem = MakeProblem(*(*kernel)->op, specs, setup.attributes);
-  const Bench bench = MakeBench(**kernel, *std::move(problem));
-  if (SecondsOf(*pair.row, bench) < 0) return state.SkipWithError("launch failed");
+  const Bench bench = MakeBench(*std::move(problem));
+  const Planned row = PlanFor(pair.row, bench.problem);
+  const Planned baseline = PlanFor(pair.baseline, bench.problem);
+  if (row.plan == nullptr || SecondsOf(row, bench) < 0) return state.SkipWithError("launch failed");
   std::vector<double> row_seconds;
   std::vector<double> baseline_seconds;
   for (auto _ : state) {
-    row_seconds.push_back(SecondsOf(*pair.row, bench));
+    row_seconds.push_back(SecondsOf(row, bench));
     Pause();
-    if (pair.baseline != nullptr) baseline_seconds.push_back(SecondsOf(*pair.baseline, bench));
+    if (baseline.plan != nullptr) baseline_seconds.push_back(SecondsOf(baseline, bench));
     Pause();
     state.SetIterationTime(row_seconds.back());
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/plan.h"
 #include "server/engine/clock.h"
 #include "server/engine/lane.h"
 #include "server/metrics/prometheus_sink.h"
@@ -15,11 +16,7 @@
 namespace warpcall {
 namespace {
 
-absl::StatusOr<LaunchShape> NoShape(const Problem&, const DeviceProperties&) {
-  return LaunchShape();
-}
-
-absl::Status NoLaunch(const Problem&, const Operands&, const LaunchContext&) {
+absl::StatusOr<PlanPtr> NoPlan(const Problem&, const PlanContext&) {
   return absl::UnimplementedError("made up");
 }
 
@@ -50,8 +47,7 @@ Registry MakeRegistry() {
       row.device_kind = rows.size() < 2 ? DeviceKind::kCpu : DeviceKind::kCuda;
       row.data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16};
       row.supports = SupportsAll;
-      row.launch = NoLaunch;
-      if (row.device_kind == DeviceKind::kCuda) row.shape = NoShape;
+      row.plan = NoPlan;
       rows.push_back(row);
     }
     registry.Add(op, rows);

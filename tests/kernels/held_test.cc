@@ -40,9 +40,9 @@ class HeldTest : public ::testing::Test {
     EXPECT_TRUE(problem.ok()) << problem.status();
     std::array<float, 2> output = {};
     const CallingFlag flag(std::move(look));
-    EXPECT_TRUE(
-        testing::RunOnCpu({.stop = &flag}, HeldCpuRows()[0], *problem, {{kInput.data()}, {output.data()}})
-            .ok());
+    EXPECT_TRUE(testing::RunOnCpu({.stop = &flag}, HeldCpuRows()[0], *problem,
+                                  {{kInput.data()}, {output.data()}})
+                    .ok());
     return output;
   }
 

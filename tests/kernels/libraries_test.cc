@@ -20,6 +20,7 @@
 #include "kernels/common/lru_cache.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::cuda {
@@ -103,22 +104,6 @@ TEST(LibraryRowsDeathTest, RefuseWithTheLoadersReason) {
   }
 }
 
-TEST(LibraryRowsTest, LaunchWithoutPrepareSaysSo) {
-  Libraries libraries;
-  LaunchContext context;
-  context.libraries = &libraries;
-  float memory[16];
-  for (const RowCase& row_case : RowCases()) {
-    Operands operands;
-    operands.inputs.assign(row_case.inputs.size(), memory);
-    operands.outputs = {memory};
-    const absl::Status status = row_case.row.launch(ProblemOf(row_case), operands, context);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-    EXPECT_EQ(std::string(status.message()),
-              std::string(row_case.row.name) + " was launched without being prepared");
-  }
-}
-
 TEST(LibraryRowsTest, TensorsWithoutElementsNeedNothing) {
   for (RowCase& row_case : RowCases()) {
     SCOPED_TRACE(row_case.row.name);
@@ -128,14 +113,11 @@ TEST(LibraryRowsTest, TensorsWithoutElementsNeedNothing) {
     operands.inputs.assign(row_case.inputs.size(), nullptr);
     operands.outputs = {nullptr};
     Libraries libraries;
-    LaunchContext context;
-    context.libraries = &libraries;
-    EXPECT_TRUE(row_case.row.prepare(problem, operands, &context).ok());
-    EXPECT_TRUE(row_case.row.launch(problem, operands, context).ok());
-    const absl::StatusOr<LaunchShape> shape = row_case.row.shape(problem, DeviceProperties());
-    ASSERT_TRUE(shape.ok()) << shape.status();
-    EXPECT_EQ(shape->gpu_kernels, 0);
-    EXPECT_EQ(libraries.plans().size() + libraries.compiled_plans().size(), 0u);
+    const absl::StatusOr<PlanPtr> plan = row_case.row.plan(problem, {.libraries = &libraries});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE((*plan)->Enqueue(operands, {}).ok());
+    ASSERT_TRUE((*plan)->shape().ok()) << (*plan)->shape().status();
+    EXPECT_EQ((*plan)->shape()->gpu_kernels, 0);
   }
 }
 
@@ -240,115 +222,6 @@ TEST(LruCacheTest, ReplacesTheValueOfAKey) {
   EXPECT_EQ(cache.size(), 2u);
   EXPECT_EQ(cache.Insert(3, "three"), "two");
   EXPECT_EQ(*cache.Find(1), "uno");
-}
-
-// A plan that counts how many of it are alive.
-struct CountedPlan {
-  explicit CountedPlan(int number_in) : number(number_in) { ++alive; }
-  ~CountedPlan() { --alive; }
-  int number;
-  static inline std::atomic<int> alive = 0;
-};
-using MadePlan = PlanCache::Made<CountedPlan>;
-
-PlanKey Key(int64_t number) { return {.row = "test", .numbers = {7, number}}; }
-
-MadePlan Make(PlanCache* cache, int64_t number, int* made) {
-  return cache->GetOrMake<CountedPlan>(Key(number), [&]() -> MadePlan {
-    ++*made;
-    return std::make_shared<const CountedPlan>(static_cast<int>(number));
-  });
-}
-
-TEST(PlanCacheTest, MakesAPlanOnceAndForgetsTheOldest) {
-  PlanCache cache(2);
-  int made = 0;
-  for (int64_t number : {1, 2, 1, 3, 1, 2}) {
-    const MadePlan plan = Make(&cache, number, &made);
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ((*plan)->number, number);
-  }
-  EXPECT_EQ(made, 4);  // 2 was the oldest when 3 came
-  EXPECT_EQ(cache.size(), 2u);
-  EXPECT_EQ(CountedPlan::alive, 2);
-}
-
-TEST(PlanCacheTest, ForgottenPlanLivesWhileItIsUsed) {
-  int made = 0;
-  MadePlan first = absl::UnknownError("none yet");
-  {
-    PlanCache cache(1);
-    first = Make(&cache, 1, &made);
-    ASSERT_TRUE(Make(&cache, 2, &made).ok());
-    EXPECT_EQ(CountedPlan::alive, 2);
-  }
-  EXPECT_EQ(CountedPlan::alive, 1);
-  EXPECT_EQ((*first)->number, 1);
-}
-
-TEST(PlanCacheTest, WhatWasPreparedIsLaunchedThoughTheCacheForgotIt) {
-  PlanCache cache(1);
-  int made = 0;
-  LaunchContext first;
-  LaunchContext second;
-  ASSERT_TRUE(KeepForLaunch(Make(&cache, 1, &made), &first).ok());
-  ASSERT_TRUE(KeepForLaunch(Make(&cache, 2, &made), &second).ok());
-  EXPECT_EQ((*PreparedPlan<CountedPlan>(first, "row"))->number, 1);
-  EXPECT_EQ((*PreparedPlan<CountedPlan>(second, "row"))->number, 2);
-  EXPECT_EQ(CountedPlan::alive, 2);
-  first.plan = nullptr;
-  EXPECT_EQ(CountedPlan::alive, 1);
-  EXPECT_EQ(PreparedPlan<CountedPlan>(first, "row").status().code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(KeepForLaunch<CountedPlan>(absl::UnimplementedError("no"), &first).code(),
-            absl::StatusCode::kUnimplemented);
-}
-
-TEST(PlanCacheTest, RemembersRefusalsButNotMishaps) {
-  PlanCache cache(4);
-  int asked = 0;
-  const auto fail = [&](const PlanKey& key, const absl::Status& status) {
-    return cache
-        .GetOrMake<CountedPlan>(key,
-                                [&]() -> MadePlan {
-                                  ++asked;
-                                  return status;
-                                })
-        .status();
-  };
-  const absl::Status refusal = absl::UnimplementedError("no algorithm");
-  EXPECT_EQ(fail(Key(1), refusal), refusal);
-  EXPECT_EQ(fail(Key(1), refusal), refusal);
-  EXPECT_EQ(asked, 1);
-  const absl::Status mishap = absl::ResourceExhaustedError("out of memory");
-  EXPECT_EQ(fail(Key(2), mishap), mishap);
-  EXPECT_EQ(fail(Key(2), mishap), mishap);
-  EXPECT_EQ(asked, 3);
-}
-
-TEST(PlanCacheTest, ThreadsShareOnePlan) {
-  PlanCache cache(4);
-  std::atomic<int> made = 0;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&] {
-      for (int i = 0; i < 100; ++i) {
-        const MadePlan plan = cache.GetOrMake<CountedPlan>(Key(i % 3), [&]() -> MadePlan {
-          ++made;
-          return std::make_shared<const CountedPlan>(i % 3);
-        });
-        EXPECT_EQ((*plan)->number, i % 3);
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(made, 3);
-}
-
-TEST(PlanKeyTest, RowsAndNumbersTellKeysApart) {
-  const PlanKey key{.row = "a", .numbers = {1, 2}};
-  EXPECT_EQ(key, (PlanKey{.row = std::string("a"), .numbers = {1, 2}}));
-  EXPECT_NE(key, (PlanKey{.row = "b", .numbers = {1, 2}}));
-  EXPECT_NE(key, (PlanKey{.row = "a", .numbers = {2, 1}}));
-  EXPECT_NE(key, (PlanKey{.row = "a", .numbers = {1, 2, 0}}));
 }
 
 }  // namespace

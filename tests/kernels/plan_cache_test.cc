@@ -17,7 +17,7 @@ namespace {
 
 class NoPlan final : public Plan {
  public:
-  NoPlan() : Plan({}) {}
+  explicit NoPlan(const Traits& traits) : Plan(traits) {}
   absl::Status Enqueue(const Operands&, const LaunchContext&) const override {
     return absl::OkStatus();
   }
@@ -36,12 +36,13 @@ class PlanCacheTest : public ::testing::Test {
     return cache->GetOrMake(wanted, problem, [&]() -> PlanCache::Made {
       ++made_;
       if (!status.ok()) return status;
-      return std::make_shared<const NoPlan>();
+      return std::make_shared<const NoPlan>(traits_);
     });
   }
 
   int made_ = 0;
-  PlanCache cache_{4};
+  Plan::Traits traits_;
+  PlanCache cache_{4, 2};
 };
 
 TEST_F(PlanCacheTest, EachRowAndProblemHasAPlanOfItsOwnThatIsMadeOnce) {
@@ -80,6 +81,21 @@ TEST_F(PlanCacheTest, WhatWasAskedForLongestAgoIsForgottenButNotByItsUsers) {
   EXPECT_EQ(cache_.size(), 0u);
 }
 
+TEST_F(PlanCacheTest, FewOfThoseThatWereCompiledAreKept) {
+  ASSERT_TRUE(Get(&cache_, 1, Gelu(1)).ok());
+  traits_.is_compiled = true;
+  for (int64_t elements = 2; elements <= 4; ++elements)
+    ASSERT_TRUE(Get(&cache_, 1, Gelu(elements)).ok());
+  EXPECT_EQ(cache_.size(), 3u);
+  made_ = 0;
+  for (const int64_t elements : {1, 3, 4}) ASSERT_TRUE(Get(&cache_, 1, Gelu(elements)).ok());
+  EXPECT_EQ(made_, 0);
+  ASSERT_TRUE(Get(&cache_, 1, Gelu(2)).ok());
+  EXPECT_EQ(made_, 1);
+  cache_.Clear();
+  EXPECT_EQ(cache_.size(), 0u);
+}
+
 TEST_F(PlanCacheTest, WhoAsksForWhatIsBeingMadeWaitsAndWhoAsksForAnotherDoesNot) {
   const Row row = {1, 0, {}};
   absl::Notification making, made;
@@ -88,7 +104,7 @@ TEST_F(PlanCacheTest, WhoAsksForWhatIsBeingMadeWaitsAndWhoAsksForAnotherDoesNot)
     ++makes;
     making.Notify();
     made.WaitForNotification();
-    return std::make_shared<const NoPlan>();
+    return std::make_shared<const NoPlan>(traits_);
   };
   std::vector<PlanPtr> plans(4);
   std::vector<std::thread> threads;

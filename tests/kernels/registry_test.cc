@@ -7,6 +7,7 @@
 
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 
 namespace warpcall {
 namespace {
@@ -30,9 +31,7 @@ Implementation MakeRow(const char* name, Family family, DeviceKind kind) {
           .summary = "",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = LaunchNothing,
-          .shape = nullptr};
+          .plan = PlanBy(LaunchNothing)};
 }
 
 class RegistryTest : public ::testing::Test {

@@ -127,7 +127,7 @@ const DeviceProperties& TestDeviceProperties() {
 
 absl::Status RunOnCpu(const CpuRun& run, const Implementation& row, const Problem& problem,
                       const Operands& operands) {
-  ASSIGN_OR_RETURN(const PlanPtr plan, MakePlan(row, problem, {.device = run.device}));
+  ASSIGN_OR_RETURN(const PlanPtr plan, row.plan(problem, {.device = run.device}));
   Memory workspace(plan->traits().workspace_bytes);
   workspace.Poison(0);
   return plan->Enqueue(operands,
@@ -140,9 +140,8 @@ absl::StatusOr<std::vector<Memory>> RunRow(const RowToRun& to_run, const Problem
     return RunRowOnGpu(to_run, problem, inputs, poison);
   static auto* const one_thread = new cpu::ThreadPool(1);
   const std::vector<std::string> before = CopiesOf(inputs);
-  ASSIGN_OR_RETURN(const PlanPtr plan,
-                   MakePlan(to_run.row, problem,
-                            {.device = &TestDeviceProperties(), .variant = to_run.variant}));
+  ASSIGN_OR_RETURN(const PlanPtr plan, to_run.row.plan(problem, {.device = &TestDeviceProperties(),
+                                                                 .variant = to_run.variant}));
   ASSIGN_OR_RETURN(std::vector<Memory> outputs,
                    RunOnce(*plan, problem, inputs, {TestPool(), poison}));
   const uint8_t other_poison = static_cast<uint8_t>(~poison);

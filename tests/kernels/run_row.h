@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
+#include "kernels/plan.h"
 #include "kernels/registry.h"
 #include "tests/cpu_kernels.h"
 

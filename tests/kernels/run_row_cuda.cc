@@ -89,11 +89,10 @@ absl::Status GpuRun::MakePlan(const Operands& operands) {
     return workspace_.data();
   };
   const Tryout tryout = {gpu_.stream, &operands, workspace};
-  ASSIGN_OR_RETURN(plan_, warpcall::MakePlan(row_, problem_,
-                                             {.device = &gpu_.device->properties(),
-                                              .libraries = gpu_.device->libraries(),
-                                              .variant = variant_,
-                                              .tryout = &tryout}));
+  ASSIGN_OR_RETURN(plan_, row_.plan(problem_, {.device = &gpu_.device->properties(),
+                                               .libraries = gpu_.device->libraries(),
+                                               .variant = variant_,
+                                               .tryout = &tryout}));
   return workspace(plan_->traits().workspace_bytes).status();
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 #include "tests/kernels/seed.h"
 
 namespace warpcall::testing {
@@ -16,19 +17,15 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = 100;
 
-using Launch = decltype(Implementation::launch);
-
-Implementation RowWith(Launch launch) {
-  return {
-      .name = "faulty",
-      .family = Family::kCpu,
-      .device_kind = DeviceKind::kCpu,
-      .summary = "",
-      .data_types = {DataType::kBFloat16},
-      .supports = SupportsAll,
-      .workspace_bytes = [](const Problem&, const DeviceProperties&) { return kWorkspaceBytes; },
-      .launch = launch,
-      .shape = nullptr};
+Implementation RowWith(LaunchFunction launch) {
+  return {.name = "faulty",
+          .family = Family::kCpu,
+          .device_kind = DeviceKind::kCpu,
+          .summary = "",
+          .data_types = {DataType::kBFloat16},
+          .supports = SupportsAll,
+          .plan = PlanBy(launch,
+                         [](const Problem&, const DeviceProperties&) { return kWorkspaceBytes; })};
 }
 
 uint8_t* OutputOf(const Operands& operands) { return static_cast<uint8_t*>(operands.outputs[0]); }
@@ -41,7 +38,7 @@ absl::Status Copy(const Problem& problem, const Operands& operands, const Launch
 // AddressSanitizer would end the program at the fault.
 __attribute__((no_sanitize("address"))) void WriteFaultily(uint8_t* at) { *at = 1; }
 
-std::string MessageOf(Launch launch) {
+std::string MessageOf(LaunchFunction launch) {
   const auto problem = MakeProblem(IdentityOp(), {{DataType::kBFloat16, {33}}}, {});
   EXPECT_TRUE(problem.ok()) << problem.status();
   std::vector<Memory> inputs;
@@ -52,7 +49,7 @@ std::string MessageOf(Launch launch) {
 TEST(RunRowTest, ARowWithoutFaultsPasses) { EXPECT_EQ(MessageOf(Copy), ""); }
 
 TEST(RunRowTest, SeesBytesBesideOperandsAndWorkspace) {
-  const std::pair<Launch, const char*> kFaults[] = {
+  const std::pair<LaunchFunction, const char*> kFaults[] = {
       {[](const Problem& p, const Operands& o, const LaunchContext& c) {
          WriteFaultily(OutputOf(o) + p.outputs[0].bytes());
          return Copy(p, o, c);

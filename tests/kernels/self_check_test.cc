@@ -75,7 +75,7 @@ TEST(SelfCheckTest, QuickCasesAreFewAndSmallAndOfEveryKind) {
 // A row of gelu in place of the real one, beside the reference.
 class OneRow {
  public:
-  explicit OneRow(decltype(Implementation::launch) launch,
+  explicit OneRow(LaunchFunction launch,
                   decltype(Implementation::supports) supports = SupportsAll) {
     Implementation row = gelu::Float64Row();
     row.name = "tried";
@@ -93,7 +93,7 @@ class OneRow {
 };
 
 absl::Status Right(const Problem& problem, const Operands& operands, const LaunchContext& context) {
-  const auto plan = MakePlan(gelu::Float64Row(), problem, {.device = &TestDeviceProperties()});
+  const auto plan = gelu::Float64Row().plan(problem, {.device = &TestDeviceProperties()});
   return plan.ok() ? (*plan)->Enqueue(operands, context) : plan.status();
 }
 
@@ -161,13 +161,13 @@ TEST(SelfCheckTest, ARowThatTakesNoQuickCaseIsTriedOnAnother) {
 }
 
 TEST(SelfCheckTest, FullTakesEveryCase) {
-  absl::Status (*const wrong_when_large)(const Problem&, const Operands&, const LaunchContext&) =
-      [](const Problem& problem, const Operands& operands, const LaunchContext& context) {
-        const absl::Status status = Right(problem, operands, context);
-        if (problem.outputs[0].elements() == 100003)
-          SetValue(operands.outputs[0], problem.outputs[0].data_type, 100002, 77);
-        return status;
-      };
+  const LaunchFunction wrong_when_large = [](const Problem& problem, const Operands& operands,
+                                             const LaunchContext& context) {
+    const absl::Status status = Right(problem, operands, context);
+    if (problem.outputs[0].elements() == 100003)
+      SetValue(operands.outputs[0], problem.outputs[0].data_type, 100002, 77);
+    return status;
+  };
   EXPECT_TRUE(OneRow(wrong_when_large).Check().status.ok());
   const CheckResult full = OneRow(wrong_when_large).Check(CheckDepth::kFull);
   EXPECT_THAT(std::string(full.status.message()), StartsWith("wrong: element 100002"));

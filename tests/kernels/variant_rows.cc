@@ -21,12 +21,11 @@ const DeviceProperties& VariantRow::Device() const {
 }
 
 absl::Status VariantRow::Takes(const Problem& problem, int variant) const {
-  return MakePlan(*row, problem, {.device = &Device(), .variant = variant}).status();
+  return row->plan(problem, {.device = &Device(), .variant = variant}).status();
 }
 
 int VariantRow::Chosen(const Problem& problem) const {
-  if (row->variants != nullptr) return row->variants->chosen(problem, Device());
-  const absl::StatusOr<PlanPtr> plan = MakePlan(*row, problem, {.device = &Device()});
+  const absl::StatusOr<PlanPtr> plan = row->plan(problem, {.device = &Device()});
   return plan.ok() ? (*plan)->traits().variant : kRowsChoice;
 }
 
@@ -35,7 +34,7 @@ std::vector<VariantRow> RowsWithVariants() {
   for (const Kernel& kernel : FullRegistry().kernels()) {
     for (const int id : kernel.rows) {
       const Implementation& row = FullRegistry().rows()[id].implementation;
-      if (row.variants == nullptr && row.variant_names == nullptr) continue;
+      if (row.variant_names == nullptr) continue;
       for (const DataType type : row.data_types) {
         const VariantRow with_variants = {&kernel, &row, type};
         // A build without Triton has its rows without their kernels.

@@ -8,7 +8,6 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
-#include "kernels/variants.h"
 
 namespace warpcall::testing {
 
@@ -19,9 +18,7 @@ struct VariantRow {
   DataType type;
 
   std::string Name() const;  // "matmul mma_tiled bfloat16"
-  std::vector<std::string> Names() const {
-    return row->variant_names != nullptr ? row->variant_names(type) : row->variants->names(type);
-  }
+  std::vector<std::string> Names() const { return row->variant_names(type); }
   // Whether a variant takes `problem`: OK, or why not.
   absl::Status Takes(const Problem& problem, int variant) const;
   // The row's own choice for `problem`, which it supports.

@@ -13,6 +13,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
+#include "kernels/plan.h"
 #include "server/engine/engine.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
@@ -42,20 +43,17 @@ inline absl::Status LaunchEndless(const Problem&, const Operands&, const LaunchC
   return absl::OkStatus();
 }
 
+inline size_t InputBytes(const Problem& problem, const DeviceProperties&) {
+  return problem.inputs[0].bytes();
+}
+
 inline Registry MakeRegistry() {
-  const Implementation row = {
-      "twice",
-      Family::kCpu,
-      DeviceKind::kCpu,
-      "2 x",
-      {DataType::kFloat32},
-      SupportsAll,
-      [](const Problem& problem, const DeviceProperties&) { return problem.inputs[0].bytes(); },
-      LaunchDouble,
-      nullptr};
+  Implementation row = {"twice", Family::kCpu,         DeviceKind::kCpu,
+                        "2 x",   {DataType::kFloat32}, SupportsAll};
+  row.plan = PlanBy(LaunchDouble, InputBytes);
   Implementation endless = row;
   endless.name = "endless";
-  endless.launch = LaunchEndless;
+  endless.plan = PlanBy(LaunchEndless);
   Registry registry;
   registry.Add(DoubleOp(), {row, endless});
   return registry;

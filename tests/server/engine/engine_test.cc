@@ -201,18 +201,19 @@ TEST_F(EngineTest, SmallJobsThatAreMeasuredRunOnTheCallersThread) {
 
 std::atomic<int64_t>* search_clock_ns;
 
-absl::Status SearchForLong(const Problem&, const Operands&, LaunchContext*) {
+absl::StatusOr<PlanPtr> SearchForLong(const Problem& problem, const PlanContext& context) {
   *search_clock_ns += 50'000'000;
-  return absl::OkStatus();
+  return PlanBy(testing::LaunchDouble, testing::InputBytes)(problem, context);
 }
 
 TEST_F(EngineTest, WhatIsFoundOutFirstIsNotExpectedOfTheNext) {
   search_clock_ns = &now_ns_;
   Row searching = registry_.rows()[0];
-  searching.implementation.prepare = SearchForLong;
-  for (int i = 0; i < 5; ++i) {
+  searching.implementation.slow_to_plan = true;
+  searching.implementation.plan = SearchForLong;
+  for (size_t i = 0; i < 5; ++i) {
     Call call;
-    std::unique_ptr<Job> job = MakeJob(&call);
+    std::unique_ptr<Job> job = MakeJob(&call, 100 + i);
     job->row = &searching;
     Run(&call, std::move(job));
     EXPECT_TRUE(call.status.ok()) << call.status;

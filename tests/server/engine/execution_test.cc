@@ -22,10 +22,7 @@ const Op& SameOp() {
   return op;
 }
 
-// A plan says what it was made for, and somebody else may forget it at any time.
-struct Plan {
-  int64_t elements;
-};
+// The plans made so far, each of which says what it was made for.
 std::vector<std::weak_ptr<const Plan>>& Plans() {
   static auto* const plans = new std::vector<std::weak_ptr<const Plan>>;
   return *plans;
@@ -36,19 +33,19 @@ size_t PlansAlive() {
   return alive;
 }
 
-absl::Status MakePlan(const Problem& problem, const Operands&, LaunchContext* context) {
-  const auto plan = std::make_shared<const Plan>(Plan{problem.inputs[0].elements()});
-  Plans().push_back(plan);
-  context->plan = plan;
-  return absl::OkStatus();
-}
+// What the plans that are made next say of themselves.
+Plan::Traits traits;
+// The elements of all launches.
+int64_t launched = 0;
 
-absl::Status LaunchPlan(const Problem& problem, const Operands&, const LaunchContext& context) {
-  if (context.plan == nullptr) return absl::InternalError("there is no plan");
-  const int64_t elements = static_cast<const Plan*>(context.plan.get())->elements;
-  if (elements == problem.inputs[0].elements()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(
-      "the plan is for ", elements, " elements, the problem has ", problem.inputs[0].elements()));
+absl::StatusOr<PlanPtr> MakePlan(const Problem& problem, const PlanContext&) {
+  PlanPtr plan = NewPlan(
+      traits, [elements = problem.inputs[0].elements()](const Operands&, const LaunchContext&) {
+        launched += elements;
+        return absl::OkStatus();
+      });
+  Plans().push_back(plan);
+  return plan;
 }
 
 Implementation MakeRow() {
@@ -58,15 +55,16 @@ Implementation MakeRow() {
           .summary = "",
           .data_types = {DataType::kFloat32},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = [](const Problem&, const Operands&,
-                       const LaunchContext&) { return absl::OkStatus(); },
-          .shape = nullptr};
+          .plan = MakePlan};
 }
 
 class ExecutionTest : public ::testing::Test {
  protected:
-  ExecutionTest() : execution_(&device_, *device_.CreateStream(), MonotonicNs) { Plans().clear(); }
+  ExecutionTest() : execution_(&device_, *device_.CreateStream(), MonotonicNs) {
+    Plans().clear();
+    traits = {};
+    launched = 0;
+  }
 
   absl::Status Run(int64_t elements) {
     Job job;
@@ -90,13 +88,12 @@ class ExecutionTest : public ::testing::Test {
   Execution execution_;
 };
 
-TEST_F(ExecutionTest, EveryRoundIsLaunchedWithThePlanThatWasPreparedForIt) {
-  row_.implementation.prepare = MakePlan;
-  row_.implementation.launch = LaunchPlan;
+TEST_F(ExecutionTest, EveryRoundIsLaunchedWithThePlanThatWasMadeForIt) {
   control_.round_bytes = 1 << 10;
   ASSERT_TRUE(Run(1000).ok());  // the last round is shorter
   EXPECT_GT(control_.rounds, 2);
   EXPECT_EQ(Plans().size(), 2u);
+  EXPECT_EQ(launched, 1000);
   ASSERT_TRUE(Run(1000).ok());  // by the same plans
   EXPECT_EQ(Plans().size(), 2u);
 }
@@ -116,7 +113,7 @@ absl::Status AddWeight(const Problem& problem, const Operands& operands, const L
 TEST_F(ExecutionTest, ASharedInputIsCopiedOnceAndEveryRoundHasAllOfIt) {
   constexpr int64_t kRows = 1000, kX = 3, kColumns = 5;
   const Op& op = testing::NewSharingOp("sharing");
-  row_.implementation.launch = AddWeight;
+  row_.implementation.plan = PlanBy(AddWeight);
   control_.round_bytes = 4 << 10;
   Job job;
   job.op = &op;
@@ -140,8 +137,6 @@ TEST_F(ExecutionTest, ASharedInputIsCopiedOnceAndEveryRoundHasAllOfIt) {
 }
 
 TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
-  row_.implementation.prepare = MakePlan;
-  row_.implementation.launch = LaunchPlan;
   int waited = 0;
   control_.on_operation = [&](const char* operation) {
     if (std::string(operation) != "synchronize") return absl::OkStatus();
@@ -168,30 +163,22 @@ TEST_F(ExecutionTest, PlansAreKeptUntilTheDeviceIsDone) {
   EXPECT_EQ(PlansAlive(), 0u);
 }
 
-TEST_F(ExecutionTest, RecordsRowsThatKeepNothingButTheirOperandsAndSaySo) {
+TEST_F(ExecutionTest, RecordsPlansThatDependOnNothingButTheirOperandsAndSaySo) {
   control_.records = true;
   control_.kernels_use_staging = true;
-  Implementation& row = row_.implementation;
   const auto recordings = [this] {
     control_.recordings = 0;
     device_.plans().Clear();
     for (int i = 0; i < 6; ++i) EXPECT_TRUE(Run(100).ok());
     return control_.recordings.load();
   };
-  row.suits_host_memory = true;  // says nothing about replaying
+  row_.implementation.suits_host_memory = true;  // says nothing about replaying
   EXPECT_EQ(recordings(), 0);
-  row.may_be_replayed = true;
+  traits.may_be_replayed = true;
   // A workspace that may lie elsewhere next time.
-  row.workspace_bytes = [](const Problem& problem, const DeviceProperties&) {
-    return problem.inputs[0].bytes();
-  };
+  traits.workspace_bytes = 400;
   EXPECT_EQ(recordings(), 0);
-  row.workspace_bytes = nullptr;
-  row.prepare = MakePlan;  // each launch
-  const auto launch = std::exchange(row.launch, LaunchPlan);
-  EXPECT_EQ(recordings(), 0);
-  row.prepare = nullptr;
-  row.launch = launch;
+  traits.workspace_bytes = 0;
   EXPECT_EQ(recordings(), 1);
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/synchronization/notification.h"
+#include "kernels/common/status_macros.h"
 #include "tests/server/engine/engine_fixture.h"
 
 namespace warpcall {
@@ -21,7 +22,10 @@ std::function<absl::Status()>& OnPrepare() {
   return *on_prepare;
 }
 
-absl::Status Prepare(const Problem&, const Operands&, LaunchContext*) { return OnPrepare()(); }
+absl::StatusOr<PlanPtr> PlanSlowly(const Problem& problem, const PlanContext& context) {
+  RETURN_IF_ERROR(OnPrepare()());
+  return PlanBy(testing::LaunchDouble, testing::InputBytes)(problem, context);
+}
 
 class PreparationsTest : public testing::EngineTest {
  protected:
@@ -29,7 +33,8 @@ class PreparationsTest : public testing::EngineTest {
     std::vector<Implementation> rows = {registry_.rows()[0].implementation};
     rows.push_back(rows[0]);
     rows[1].name = "searched";
-    rows[1].prepare = Prepare;
+    rows[1].slow_to_plan = true;
+    rows[1].plan = PlanSlowly;
     registry_ = Registry();
     registry_.Add(testing::DoubleOp(), rows);
     OnPrepare() = [] { return absl::OkStatus(); };

@@ -39,10 +39,7 @@ Implementation Row(absl::Status (*supports)(const Problem&, const DeviceProperti
           .device_kind = DeviceKind::kCpu,
           .summary = "",
           .data_types = {},
-          .supports = supports,
-          .workspace_bytes = nullptr,
-          .launch = nullptr,
-          .shape = nullptr};
+          .supports = supports};
 }
 
 Rounds Plan(const Op* op, const Implementation& row, const Problem& problem, size_t round_bytes) {

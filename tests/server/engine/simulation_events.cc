@@ -55,7 +55,7 @@ void Simulation::Submit() {
     job->device = request->device = choice->device;
     job->load = std::move(choice->load);
   }
-  if (job->row->implementation.prepare != nullptr)
+  if (job->row->implementation.slow_to_plan)
     request->to_prepare = {devices_[request->device].restarts, request->input_bytes,
                            request->output_bytes};
   const Oracle::Before before = oracle_.BeforeSubmit(*request);
@@ -140,7 +140,11 @@ absl::Status Simulation::Prepare() {
   if (oracle_.IsPrepared(*request)) return absl::OkStatus();
   Say("  request ", request->key.id, " is prepared");
   now_ns_ += random_.Of<int64_t>({0, kMillisecond, 200 * kMillisecond});
+  const auto planned_for =
+      std::make_tuple(request->device, request->input_bytes, request->output_bytes);
+  planning_.insert(planned_for);
   Interleave();
+  planning_.erase(planned_for);
   request->preparing_failed = random_.OneIn(4);
   return request->preparing_failed ? absl::InternalError("it cannot be prepared")
                                    : absl::OkStatus();
@@ -191,7 +195,10 @@ void Simulation::TakeBack() {
 }
 
 bool Simulation::CanStep(const SteppedLane& at) const {
-  return at.step != SteppedLane::Step::kOver && !at.is_stepping &&
+  const bool waits_for_a_plan =
+      at.step == SteppedLane::Step::kRun && at.request->to_prepare.has_value() &&
+      planning_.contains({at.device, at.request->input_bytes, at.request->output_bytes});
+  return at.step != SteppedLane::Step::kOver && !at.is_stepping && !waits_for_a_plan &&
          (at.step != SteppedLane::Step::kSeek || !at.idle->sleeps);
 }
 
@@ -299,6 +306,7 @@ void Simulation::BreakOrMend() {
     Say("device ", i, " is back");
     device.broken = false;
     ++device.restarts;
+    device.plans->Clear();
     return;
   }
   device.broken = true;

@@ -1,18 +1,23 @@
 #include "tests/server/engine/simulation_world.h"
 
+#include "kernels/common/status_macros.h"
+#include "kernels/plan.h"
+
 namespace warpcall::testing {
 namespace {
 
 thread_local Simulation* current = nullptr;
 
-absl::Status LaunchSimulated(const Problem&, const Operands& operands,
-                             const LaunchContext& context) {
-  current->Launch(operands, context);
-  return absl::OkStatus();
+absl::StatusOr<PlanPtr> PlanSimulated(const Problem&, const PlanContext&) {
+  return NewPlan({}, [](const Operands& operands, const LaunchContext& context) {
+    current->Launch(operands, context);
+    return absl::OkStatus();
+  });
 }
 
-absl::Status PrepareSimulated(const Problem&, const Operands&, LaunchContext*) {
-  return current->Prepare();
+absl::StatusOr<PlanPtr> PlanSlowly(const Problem& problem, const PlanContext& context) {
+  RETURN_IF_ERROR(current->Prepare());
+  return PlanSimulated(problem, context);
 }
 
 }  // namespace
@@ -31,12 +36,14 @@ const Registry& SimulatedRows() {
                                 return Work{0, 1'000'000};
                               }};
     const auto row = [](const char* name, Family family, DeviceKind kind) {
-      return Implementation{name,    family,          kind,   "", {DataType::kFloat32}, SupportsAll,
-                            nullptr, LaunchSimulated, nullptr};
+      Implementation made = {name, family, kind, "", {DataType::kFloat32}, SupportsAll};
+      made.plan = PlanSimulated;
+      return made;
     };
     const auto prepared = [&row](const char* name, Family family, DeviceKind kind) {
       Implementation prepares = row(name, family, kind);
-      prepares.prepare = PrepareSimulated;
+      prepares.slow_to_plan = true;
+      prepares.plan = PlanSlowly;
       return prepares;
     };
     auto* const created = new Registry;

@@ -5,7 +5,9 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,7 @@ class SimulatedDevice final : public FakeDevice {
     bool broken = false;
     bool is_lost = false;
     int64_t restarts = 0;
+    PlanCache* plans = nullptr;
     std::function<void()> on_lost;
   };
   SimulatedDevice(State* state, std::string name, DeviceKind kind)
@@ -58,6 +61,7 @@ class SimulatedDevice final : public FakeDevice {
         properties_(FakeDevice::properties()) {
     properties_.kind = kind;
     state->control.kernels_use_staging = true;
+    state->plans = &plans();
   }
   const DeviceProperties& properties() const override { return properties_; }
   bool healthy() const override { return !state_->broken; }
@@ -184,6 +188,8 @@ class Simulation {
   Ender ender_ = Ender::kNobody;
   const Request* newcomer_ = nullptr;
   Request* running_ = nullptr;  // whose kernel may be launched now
+  // Devices, and bytes in and out that plans are being made for: who asks for one of them waits.
+  std::set<std::tuple<int, size_t, size_t>> planning_;
 };
 
 }  // namespace warpcall::testing

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 #include "server/engine/clock.h"
 #include "server/inspect/operand_sets.h"
 #include "server/runtime/cpu/cpu_device.h"
@@ -140,12 +141,10 @@ struct Script {
   absl::Mutex mutex;
   std::set<const void*> inputs ABSL_GUARDED_BY(mutex);
   std::atomic<int> launches{0};
-  std::atomic<int> prepared{0};
+  std::atomic<int> planned{0};
   std::atomic<bool>* lost = nullptr;
 };
 Script* script = nullptr;
-
-using Launch = absl::Status (*)(const Problem&, const Operands&, const LaunchContext&);
 
 absl::Status Copy(const Problem& problem, const Operands& operands, const LaunchContext&) {
   if (script != nullptr) {
@@ -157,16 +156,14 @@ absl::Status Copy(const Problem& problem, const Operands& operands, const Launch
   return absl::OkStatus();
 }
 
-Implementation MadeUp(const char* name, Launch launch) {
+Implementation MadeUp(const char* name, LaunchFunction launch) {
   return {.name = name,
           .family = Family::kManual,  // not one that MeasureCopyBandwidth would take
           .device_kind = DeviceKind::kCpu,
           .summary = "made up",
           .data_types = {DataType::kFloat32},
           .supports = SupportsAll,
-          .workspace_bytes = nullptr,
-          .launch = launch,
-          .shape = nullptr};
+          .plan = PlanBy(launch)};
 }
 
 class MadeUpRowsTest : public ::testing::Test {
@@ -246,7 +243,7 @@ TEST_F(MadeUpRowsTest, AFailureIsTheRowsOwn) {
     return absl::UnimplementedError("not today");
   };
   Implementation huge = MadeUp("huge", Copy);
-  huge.workspace_bytes = [](const Problem&, const DeviceProperties&) { return size_t{1} << 60; };
+  huge.plan = PlanBy(Copy, [](const Problem&, const DeviceProperties&) { return size_t{1} << 60; });
   const Implementation failing =
       MadeUp("failing", [](const Problem&, const Operands&, const LaunchContext&) -> absl::Status {
         return absl::InternalError("broken");
@@ -283,8 +280,10 @@ TEST_F(MadeUpRowsTest, RowsShareTheLargestWorkspace) {
   };
   Implementation small = MadeUp("small", touch);
   Implementation large = MadeUp("large", touch);
-  small.workspace_bytes = [](const Problem&, const DeviceProperties&) { return size_t{1} << 20; };
-  large.workspace_bytes = [](const Problem&, const DeviceProperties&) { return size_t{2} << 20; };
+  small.plan =
+      PlanBy(touch, [](const Problem&, const DeviceProperties&) { return size_t{1} << 20; });
+  large.plan =
+      PlanBy(touch, [](const Problem&, const DeviceProperties&) { return size_t{2} << 20; });
   for (const BenchmarkResult& result : Results({small, large, MadeUp("none", Copy)}))
     EXPECT_TRUE(result.status.ok()) << result.status;
 }
@@ -320,9 +319,9 @@ TEST_F(MadeUpRowsTest, WithoutTimeTheCheckedLaunchIsTheSample) {
 
 TEST_F(MadeUpRowsTest, LaunchesOfOnePlanTakeTurnsAtAllSets) {
   Implementation row = MadeUp("right", Copy);
-  row.prepare = [](const Problem&, const Operands&, LaunchContext*) {
-    ++script->prepared;
-    return absl::OkStatus();
+  row.plan = [](const Problem& made_for, const PlanContext& context) {
+    ++script->planned;
+    return PlanBy(Copy)(made_for, context);
   };
   const Problem problem = *MakeProblem(IdentityOp(), {{DataType::kFloat32, {kElements}}}, {});
   const int64_t sets = SetsFor(OperandLayout(problem).bytes, device_.properties());
@@ -330,7 +329,7 @@ TEST_F(MadeUpRowsTest, LaunchesOfOnePlanTakeTurnsAtAllSets) {
   const std::vector<BenchmarkResult> results = Results({row});
   absl::MutexLock lock(&script_.mutex);
   EXPECT_EQ(static_cast<int64_t>(script_.inputs.size()), sets);
-  EXPECT_EQ(script_.prepared, 1);
+  EXPECT_EQ(script_.planned, 1);
 }
 
 TEST_F(MadeUpRowsTest, PlansOutOfRangeAreRefused) {

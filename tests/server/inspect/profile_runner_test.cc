@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/plan.h"
 #include "server/inspect/fill.h"
 #include "server/inspect/profile.h"
 #include "tests/server/fake_device.h"
@@ -27,7 +28,7 @@ constexpr char kRow[] = "notes_what_it_sees";
 
 // Each launch's input.
 std::vector<std::vector<float>> launched;
-int prepared = 0;
+int planned = 0;
 
 absl::Status Note(const Problem& problem, const Operands& operands, const LaunchContext&) {
   const auto* const x = static_cast<const float*>(operands.inputs[0]);
@@ -35,35 +36,30 @@ absl::Status Note(const Problem& problem, const Operands& operands, const Launch
   return absl::OkStatus();
 }
 
-absl::Status RunIfPrepared(const Problem&, const Operands&, const LaunchContext&) {
-  return prepared > 0 ? absl::OkStatus() : absl::InternalError("not prepared");
-}
-
-absl::Status NotePrepared(const Problem&, const Operands&, LaunchContext*) {
-  ++prepared;
-  return absl::OkStatus();
+absl::StatusOr<PlanPtr> CountPlan(const Problem&, const PlanContext&) {
+  ++planned;
+  return PlanNothing();
 }
 
 class ProfileRunnerTest : public ::testing::Test {
  protected:
   ProfileRunnerTest() {
     launched.clear();
-    prepared = 0;
-    Add(Note, nullptr);
+    planned = 0;
+    Add(PlanBy(Note));
     control_.round_bytes = 2 * kElements * sizeof(float) / kRounds;
     plan_.problem = *MakeProblem(GeluOp(), {{DataType::kFloat32, {kElements}}}, {});
     plan_.seed = kSeed;
     plan_.iterations = 4;
   }
 
-  void Add(decltype(Implementation::launch) launch, decltype(Implementation::prepare) prepare) {
+  void Add(decltype(Implementation::plan) plan) {
     registry_ = Registry();
     Implementation row = {};
     row.name = kRow;
     row.data_types = {DataType::kFloat32};
     row.supports = SupportsAll;
-    row.launch = launch;
-    row.prepare = prepare;
+    row.plan = std::move(plan);
     registry_.Add(GeluOp(), {row});
     plan_.kernel = &registry_.kernels()[0];
     plan_.row = &registry_.rows()[0];
@@ -118,11 +114,11 @@ TEST_F(ProfileRunnerTest, ARequestRunsInRoundsBetweenCopies) {
   EXPECT_EQ(control_.memory_used_bytes, 0);
 }
 
-TEST_F(ProfileRunnerTest, AKernelIsPreparedOnce) {
+TEST_F(ProfileRunnerTest, AKernelIsPlannedOnce) {
   plan_.request_path = false;
-  Add(RunIfPrepared, NotePrepared);
+  Add(CountPlan);
   EXPECT_EQ(CallsOf(Rows(), kRow), plan_.iterations);
-  EXPECT_EQ(prepared, 1);
+  EXPECT_EQ(planned, 1);
 }
 
 }  // namespace

@@ -98,16 +98,15 @@ class RowTimerTest : public ::testing::Test {
   RowTimerTest() {
     row_.name = "fake";
     row_.supports = SupportsAll;
-    row_.launch = [](const Problem&, const Operands& operands,
-                                    const LaunchContext& context) {
+    row_.plan = PlanBy([](const Problem&, const Operands& operands, const LaunchContext& context) {
       return static_cast<RecordingStream*>(context.stream)->Launched(operands.inputs[0]);
-    };
+    });
     sets_.emplace(
         *OperandSets::Create({.problem = &problem_, .sets = kSets}, properties_, &stream_, &pool_));
   }
 
   std::unique_ptr<RowTimer> Time(const TimingPlan& plan) {
-    auto timer = std::make_unique<RowTimer>(*MakePlan(row_, problem_, {.device = &properties_}),
+    auto timer = std::make_unique<RowTimer>(*row_.plan(problem_, {.device = &properties_}),
                                             RowTimer::Shared{&stream_, &*sets_}, plan, nullptr);
     EXPECT_TRUE(timer->First().ok());
     if (!timer->done()) {

@@ -1,13 +1,11 @@
 #include "tests/server/metrics/made_up_registry.h"
 
+#include "kernels/plan.h"
+
 namespace warpcall::testing {
 namespace {
 
-absl::StatusOr<LaunchShape> NoShape(const Problem&, const DeviceProperties&) {
-  return LaunchShape();
-}
-
-absl::Status NoLaunch(const Problem&, const Operands&, const LaunchContext&) {
+absl::StatusOr<PlanPtr> NoPlan(const Problem&, const PlanContext&) {
   return absl::UnimplementedError("made up");
 }
 
@@ -19,8 +17,7 @@ Implementation MakeRow(const char* name, DeviceKind kind, std::vector<DataType> 
   row.summary = "";
   row.data_types = std::move(types);
   row.supports = SupportsAll;
-  row.launch = NoLaunch;
-  if (kind == DeviceKind::kCuda) row.shape = NoShape;
+  row.plan = NoPlan;
   return row;
 }
 

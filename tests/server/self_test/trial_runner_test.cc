@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 #include "tests/server/fake_device.h"
 
 namespace warpcall::self_test {
@@ -17,9 +18,10 @@ absl::Status CopyHalf(const Problem& problem, const Operands& operands, const La
 }
 
 // Leaves the right answer in the output, as the timing of candidates does.
-absl::Status PrepareWhole(const Problem& problem, const Operands& operands, LaunchContext*) {
+absl::StatusOr<PlanPtr> PlanByWritingAll(const Problem& problem, const PlanContext& context) {
+  const Operands& operands = *context.tryout->operands;
   std::memcpy(operands.outputs[0], operands.inputs[0], problem.outputs[0].bytes());
-  return absl::OkStatus();
+  return PlanBy(CopyHalf)(problem, context);
 }
 
 class FakeGpu final : public testing::FakeDevice {
@@ -40,10 +42,9 @@ struct Memory {
 };
 
 // Whether a row that writes half its output is seen to.
-void ExpectHalf(Device* device, decltype(Implementation::prepare) prepare) {
+void ExpectHalf(Device* device, decltype(Implementation::plan) plan) {
   Implementation row = IdentityCpuRows().front();
-  row.launch = CopyHalf;
-  row.prepare = prepare;
+  row.plan = std::move(plan);
   const absl::StatusOr<Problem> problem =
       MakeProblem(IdentityOp(), {{DataType::kFloat32, {4}}}, {});
   const auto runner = TrialRunner::Create(device);
@@ -62,10 +63,10 @@ void ExpectHalf(Device* device, decltype(Implementation::prepare) prepare) {
 TEST(TrialRunnerTest, WhatARowDoesNotWriteStaysAsItWas) {
   testing::FakeDevice::Control control;
   testing::FakeDevice cpu(&control, "cpu");
-  ExpectHalf(&cpu, nullptr);
+  ExpectHalf(&cpu, PlanBy(CopyHalf));
   FakeGpu gpu(&control);
-  ExpectHalf(&gpu, nullptr);
-  ExpectHalf(&gpu, PrepareWhole);
+  ExpectHalf(&gpu, PlanBy(CopyHalf));
+  ExpectHalf(&gpu, PlanByWritingAll);
   EXPECT_EQ(control.memory_used_bytes, 0);
 }
 
@@ -81,7 +82,7 @@ TEST(TrialRunnerTest, TimesAreThoseOfTheThreePhases) {
   const absl::StatusOr<Problem> problem =
       MakeProblem(IdentityOp(), {{DataType::kFloat32, {4}}}, {});
   Implementation row = IdentityCpuRows().front();
-  row.launch = CopyHalf;
+  row.plan = PlanBy(CopyHalf);
   ASSERT_TRUE((*runner)->Run(row, *problem, host).ok());
   EXPECT_EQ((*runner)->times().h2d_ns, 100);
   EXPECT_EQ((*runner)->times().kernel_ns, 200);

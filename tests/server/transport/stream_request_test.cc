@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 #include "kernels/registry.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "tests/server/small_op.h"
@@ -27,10 +28,9 @@ Implementation HundredsRow() {
                            ? absl::OkStatus()
                            : absl::UnimplementedError("takes multiples of 300");
               },
-          .workspace_bytes = nullptr,
-          .launch = [](const Problem&, const Operands&,
-                       const LaunchContext&) { return absl::OkStatus(); },
-          .shape = nullptr};
+          .plan = PlanBy([](const Problem&, const Operands&, const LaunchContext&) {
+            return absl::OkStatus();
+          })};
 }
 
 const Op& SharingOp() {
