@@ -15,7 +15,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_cuda_select.h"
-#include "kernels/variants.h"
 
 namespace warpcall::norm {
 

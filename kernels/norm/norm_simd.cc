@@ -13,7 +13,6 @@
 #include "kernels/norm/norm_simd.h"
 #include "kernels/norm/norm_simd_rows-inl.h"
 #include "kernels/plan.h"
-#include "kernels/variants.h"
 
 #if HWY_ONCE
 namespace warpcall::norm {
