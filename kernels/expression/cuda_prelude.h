@@ -1,0 +1,27 @@
+// What generated CUDA sources begin with: types, conversions, what steps and reductions of rows are
+// made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/common/data_type.h"
+#include "kernels/expression/graph.h"
+
+namespace warpcall::expression {
+
+struct CudaPrelude {
+  DataType data_type;
+  int vector = 1;       // elements of a Vector
+  int row_threads = 1;  // that reduce a row: 1, or warps
+  int64_t columns = 1;
+  int64_t seed = 0;
+};
+
+std::string PreludeText(const CudaPrelude& prelude);
+
+// An operation in CUDA C++, with $0, $1, $2 for its operands, for absl::Substitute. REQUIRES: it is
+// computed from its operands alone.
+const char* CudaTemplateOf(Operator op);
+
+}  // namespace warpcall::expression
