@@ -5,6 +5,7 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/layernorm/layernorm.h"
+#include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/registry.h"
 #include "kernels/rmsnorm/rmsnorm.h"
@@ -18,6 +19,7 @@ void AddCpuKernels(Registry* registry) {
   registry->Add(SoftmaxOp(), SoftmaxCpuRows());
   registry->Add(MatmulOp(), MatmulCpuRows());
   registry->Add(FusedOp(), FusedCpuRows());
+  registry->Add(LinearOp(), LinearCpuRows());
   registry->Add(LayernormOp(), LayernormCpuRows());
   registry->Add(RmsnormOp(), RmsnormCpuRows());
 }

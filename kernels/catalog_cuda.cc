@@ -3,6 +3,7 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/layernorm/layernorm.h"
+#include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/registry.h"
 #include "kernels/rmsnorm/rmsnorm.h"
@@ -15,6 +16,7 @@ void AddCudaKernels(Registry* registry) {
   registry->Add(GeluOp(), GeluCudaRows());
   registry->Add(SoftmaxOp(), SoftmaxCudaRows());
   registry->Add(MatmulOp(), MatmulCudaRows());
+  registry->Add(LinearOp(), LinearCudaRows());
   registry->Add(LayernormOp(), LayernormCudaRows());
   registry->Add(RmsnormOp(), RmsnormCudaRows());
 }

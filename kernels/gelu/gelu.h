@@ -31,8 +31,13 @@ bool UsesTanh(const Problem& problem);
 // The truth, which the reference row rounds.
 extern const Definition kDefinition;
 
+// One element of it, in float64.
+double Exactly(double x, bool tanh);
+
 // What the rows are checked on.
 OpCases Cases();
+// By how much gelu of `x`, which is `y`, may be off in float32.
+double ErrorAt(double x, double y);
 
 // The rows, one per file.
 Implementation SimdFusedRow();

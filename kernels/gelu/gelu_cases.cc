@@ -22,12 +22,6 @@ constexpr double kRight = 5.5;
 // Below this tanh and erf are -1 in float32, the unfused form gives 0.
 constexpr double kLeft = -6;
 
-double ErrorAt(double x, double y) {
-  if (x > kRight) return 0x1p-24 * x + 2 * std::fabs(x - y);
-  if (x < kLeft) return std::fabs(y) + kNothing;
-  return kMiddle * std::fabs(x) + kNothing;
-}
-
 std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs, int64_t index,
                                  absl::Span<const double> truth) {
   std::vector<ElementError> errors(truth.size());
@@ -45,6 +39,12 @@ constexpr char kTolerance[] =
     "the last place";
 
 }  // namespace
+
+double ErrorAt(double x, double y) {
+  if (x > kRight) return 0x1p-24 * x + 2 * std::fabs(x - y);
+  if (x < kLeft) return std::fabs(y) + kNothing;
+  return kMiddle * std::fabs(x) + kNothing;
+}
 
 OpCases Cases() {
   OpCases cases{.cases = {}, .errors = Errors, .tolerance = kTolerance, .allowances = {}};

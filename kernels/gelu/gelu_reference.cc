@@ -24,17 +24,14 @@ double Tanh(double x) {
 double None(double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }
 
 void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take) {
-  double (*const gelu)(double) = UsesTanh(problem) ? Tanh : None;
+  const bool tanh = UsesTanh(problem);
   const Slice slice = ElementSlice(problem, index);
   DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     const T* const x = static_cast<const T*>(inputs.inputs[0]) + slice.first;
     double piece[kPieceElements];
     for (int64_t begin = 0; begin < slice.count; begin += kPieceElements) {
       const int64_t count = std::min(kPieceElements, slice.count - begin);
-      for (int64_t i = 0; i < count; ++i) {
-        const double value = ToFloat(x[begin + i]);
-        piece[i] = value == -INFINITY ? -0.0 : gelu(value);
-      }
+      for (int64_t i = 0; i < count; ++i) piece[i] = Exactly(ToFloat(x[begin + i]), tanh);
       take(absl::MakeConstSpan(piece, count));
     }
   });
@@ -46,6 +43,11 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
 }
 
 }  // namespace
+
+double Exactly(double x, bool tanh) {
+  if (x == -INFINITY) return -0.0;
+  return tanh ? Tanh(x) : None(x);
+}
 
 const Definition kDefinition = {
     .slices = ElementSlices, .slice = ElementSlice, .evaluate = Evaluate};

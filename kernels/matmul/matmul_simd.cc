@@ -1,8 +1,11 @@
 // This project's vectorised matmul: float32 sums, 16-bit types widened while packing. How the work
 // is cut is decided here; what a thread does with its part stands in matmul_simd_blocked-inl.h and,
 // for few rows, matmul_simd_skinny-inl.h.
+#include "kernels/matmul/matmul_simd.h"
+
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "kernels/common/dispatch.h"
@@ -43,6 +46,7 @@ struct Cut {
   int64_t panel_floats;
   int64_t sum_floats;  // where the output is narrower than its sums
   int64_t row_floats;  // of a slot
+  std::optional<Epilogue> epilogue = std::nullopt;
 
   // By kWholeMatrices each slot multiplies in a workspace of its own.
   int64_t WorkspaceFloats() const {
@@ -159,7 +163,8 @@ struct Slice {
   int64_t columns;
   int64_t depth;
   bool first;  // overwrites the sums
-  bool last;   // rounds the sums into c
+  bool last;   // finishes the sums into c
+  Finish<T> finish;
 };
 
 template <typename T>
@@ -181,11 +186,10 @@ void MultiplyTask(const Slice<T>& x, const float* panels, float* packed_rows) {
         MultiplyEdge(rows, columns, tile);
       }
     }
-    if constexpr (sizeof(T) < sizeof(float)) {
-      if (!x.last) continue;
-      for (int64_t i = 0; i < x.rows; ++i)
-        RowFromFloat(x.sums + i * x.sums_stride + j, columns, x.c + i * x.c_stride + j);
-    }
+    if (!x.last) continue;
+    for (int64_t i = 0; i < x.rows; ++i)
+      FinishRow(x.finish.From(j), x.sums + i * x.sums_stride + j, columns,
+                x.c + i * x.c_stride + j);
   }
 }
 
@@ -203,6 +207,7 @@ void MultiplySlice(const Slice<T>& x, const Workspace& workspace, const Team& te
     Slice<T> part = x;
     part.a = x.a.At(i, 0);
     part.c += i * x.c_stride + j;
+    part.finish = x.finish.From(j);
     part.sums += i * x.sums_stride + j;
     part.rows = std::min(tasks.rows, x.rows - i);
     part.columns = std::min(tasks.columns, x.columns - j);
@@ -222,6 +227,7 @@ void MultiplyMatrix(const Cut& cut, const Slice<T>& whole, const Workspace& work
         slice.a = whole.a.At(i, p);
         slice.b = whole.b.At(p, j);
         slice.c += i * shape.n + j;
+        slice.finish = whole.finish.From(j);
         slice.sums = workspace.sums;
         slice.sums_stride = cut.block_columns;
         if constexpr (sizeof(T) == sizeof(float)) {
@@ -240,7 +246,16 @@ void MultiplyMatrix(const Cut& cut, const Slice<T>& whole, const Workspace& work
 }
 
 template <typename T>
+Finish<T> FinishOf(const Cut& cut, const Operands& operands) {
+  if (!cut.epilogue.has_value()) return {};
+  return {.bias = static_cast<const T*>(operands.inputs[2]),
+          .bias_by_column = !cut.swapped,
+          .activation = cut.epilogue->activation};
+}
+
+template <typename T>
 void MultiplyBlocked(const Cut& cut, const Operands& operands, float* base, const Team& team) {
+  const Finish<T> finish = FinishOf<T>(cut, operands);
   const Shape& shape = cut.shape;
   const auto multiply = [&](int64_t batch, float* at, const Team& own) {
     const Offsets offsets = shape.BatchOffsets(batch);
@@ -251,6 +266,7 @@ void MultiplyBlocked(const Cut& cut, const Operands& operands, float* base, cons
                shape.b_column_stride};
     whole.c = static_cast<T*>(operands.outputs[0]) + offsets.c;
     whole.c_stride = shape.n;
+    whole.finish = finish;
     MultiplyMatrix(cut, whole, WorkspaceAt(cut, at), own);
   };
   if (cut.variant == kWholeMatrices) {
@@ -272,7 +288,7 @@ void Run(const Cut& cut, DataType type, const Operands& operands, const LaunchCo
   const Team team(cpu::WorkersOf(context), cut.slots);
   DispatchDataType(type, [&]<typename T>(T) {
     if (cut.variant == kFewRows) {
-      MultiplySkinny<T>(cut.shape, ordered, team);
+      MultiplySkinny<T>(cut.shape, ordered, FinishOf<T>(cut, ordered), team);
     } else {
       MultiplyBlocked<T>(cut, ordered, static_cast<float*>(context.workspace), team);
     }
@@ -292,17 +308,30 @@ HWY_EXPORT(Run);
 constexpr int kVariantCount = 3;
 constexpr int64_t kFewRowsMax = HWY_NAMESPACE::kSkinnyRowsMax;
 
-std::vector<std::string> Names(DataType) { return {"few rows", "shared matrix", "whole matrices"}; }
-
 absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
-  if (context.variant != kRowsChoice)
-    RETURN_IF_ERROR(CheckVariantNumber(context.variant, kVariantCount));
-  if (NothingToSum(problem))
-    return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
-      FinishIfNothingToSum(problem, operands);
-      return absl::OkStatus();
-    });
+  if (!NothingToSum(problem)) return PlanSimdTiled(problem, context, std::nullopt);
+  RETURN_IF_ERROR(CheckSimdVariant(context.variant));
+  return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
+    FinishIfNothingToSum(problem, operands);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> SimdVariantNames(DataType) {
+  return {"few rows", "shared matrix", "whole matrices"};
+}
+
+absl::Status CheckSimdVariant(int variant) {
+  return variant == kRowsChoice ? absl::OkStatus() : CheckVariantNumber(variant, kVariantCount);
+}
+
+absl::StatusOr<PlanPtr> PlanSimdTiled(const Problem& problem, const PlanContext& context,
+                                      const std::optional<Epilogue>& epilogue) {
+  RETURN_IF_ERROR(CheckSimdVariant(context.variant));
   Cut cut = HWY_DYNAMIC_DISPATCH(MakeCut)(problem, *context.device, context.variant);
+  cut.epilogue = epilogue;
   if (cut.variant == kFewRows && cut.shape.m > kFewRowsMax)
     return absl::InvalidArgumentError(
         absl::StrCat("few rows are up to ", kFewRowsMax, "; here they are ", cut.shape.m));
@@ -316,8 +345,6 @@ absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& 
   });
 }
 
-}  // namespace
-
 Implementation SimdTiledRow() {
   return {.name = "simd_tiled",
           .family = Family::kCpu,
@@ -325,7 +352,7 @@ Implementation SimdTiledRow() {
           .summary = "packed panels, register-blocked kernel, all threads",
           .data_types = {std::begin(kDataTypes), std::end(kDataTypes)},
           .supports = SupportsAll,
-          .variant_names = Names,
+          .variant_names = SimdVariantNames,
           .plan = MakeSimdPlan};
 }
 

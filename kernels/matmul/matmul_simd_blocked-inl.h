@@ -15,7 +15,9 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/simd_convert-inl.h"
+#include "kernels/cpu/simd_gelu-inl.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_epilogue.h"
 #include "kernels/matmul/matmul_simd_team.h"
 
 #if defined(WARPCALL_KERNELS_MATMUL_SIMD_BLOCKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -133,6 +135,60 @@ HWY_INLINE void RowFromFloat(const float* from, int64_t count, T* to) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) StoreFloats(d, hn::LoadU(d, from + i), to + i);
   for (; i < count; ++i) to[i] = FromFloat<T>(from[i]);
+}
+
+// What becomes of a row of sums: an output's bias is bias[0], or that of its column.
+template <typename T>
+struct Finish {
+  const T* bias = nullptr;  // null: sums are rounded as they are
+  bool bias_by_column = true;
+  Activation activation = Activation::kNone;
+
+  // For outputs from column `column` on.
+  Finish From(int64_t column) const {
+    Finish from = *this;
+    if (bias != nullptr && bias_by_column) from.bias += column;
+    return from;
+  }
+};
+
+HWY_INLINE FloatVector Activate(Activation activation, FloatVector sum) {
+  const FloatTag d;
+  switch (activation) {
+    case Activation::kNone:
+      return sum;
+    case Activation::kRelu:  // NaN is not below 0
+      return hn::IfThenZeroElse(hn::Lt(sum, hn::Zero(d)), sum);
+    case Activation::kGelu:
+      return cpu::HWY_NAMESPACE::TanhForm::Apply(d, sum);
+    case Activation::kGeluErf:
+      return cpu::HWY_NAMESPACE::ErfForm::Apply(d, sum);
+  }
+  return sum;
+}
+
+// `to` may be where the sums are.
+template <typename T>
+HWY_INLINE void FinishRow(const Finish<T>& finish, const float* from, int64_t count, T* to) {
+  if (finish.bias == nullptr) {
+    if (static_cast<const void*>(from) != static_cast<const void*>(to))
+      RowFromFloat(from, count, to);
+    return;
+  }
+  const FloatTag d;
+  const FloatVector shared = hn::Set(d, ToFloat(finish.bias[0]));
+  const T* const bias = finish.bias;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const FloatVector shift = finish.bias_by_column ? LoadFloats(d, bias + i) : shared;
+    StoreFloats(d, Activate(finish.activation, hn::Add(hn::LoadU(d, from + i), shift)), to + i);
+  }
+  if (i == count) return;
+  const auto left = static_cast<size_t>(count - i);
+  const FloatVector shift =
+      finish.bias_by_column ? LoadFloatsPartial(d, bias + i, left, T{}) : shared;
+  const FloatVector sum = hn::Add(LoadFloatsPartial(d, from + i, left, 0.0f), shift);
+  StoreFloatsPartial(d, Activate(finish.activation, sum), to + i, left);
 }
 
 // A block of `rows` x `columns`, columns adjacent, stored with rows adjacent.

@@ -41,6 +41,7 @@ struct Strip {
   int64_t columns;
   int64_t depth;
   const StopFlag* stop;
+  Finish<T> finish;
 
   bool StopsBefore(int64_t p) const { return p > 0 && p % kDepthPerLook == 0 && IsSet(stop); }
 };
@@ -98,7 +99,7 @@ void MultiplyStripByRows(const Strip<T>& x) {
       AddRows<R, kRowsPerVisit>(x, b + p * x.b.row_stride, strip.a[0] + p, &strip);
     for (; p < depth; ++p) AddRows<R, 1>(x, b + p * x.b.row_stride, strip.a[0] + p, &strip);
   }
-  for (int r = 0; r < R; ++r) RowFromFloat(strip.c[r], x.columns, x.c + r * x.c_stride);
+  for (int r = 0; r < R; ++r) FinishRow(x.finish, strip.c[r], x.columns, x.c + r * x.c_stride);
 }
 
 struct KRange {
@@ -149,7 +150,7 @@ void MultiplyStripByColumns(const Strip<T>& x) {
       AddColumns<R, kColumnsPerVisit>(x, range, j, &strip);
     for (; j < x.columns; ++j) AddColumns<R, 1>(x, range, j, &strip);
   }
-  for (int r = 0; r < R; ++r) RowFromFloat(strip.c[r], x.columns, x.c + r * x.c_stride);
+  for (int r = 0; r < R; ++r) FinishRow(x.finish, strip.c[r], x.columns, x.c + r * x.c_stride);
 }
 
 template <int R, typename T>
@@ -163,7 +164,8 @@ void MultiplyStrip(int64_t rows, const Strip<T>& x) {
 
 // REQUIRES: shape.m <= kSkinnyRowsMax.
 template <typename T>
-void MultiplySkinny(const Shape& shape, const Operands& operands, const Team& team) {
+void MultiplySkinny(const Shape& shape, const Operands& operands, const Finish<T>& finish,
+                    const Team& team) {
   const int64_t share = CeilDivide(shape.n, team.slots());
   const int64_t strip_columns = std::clamp<int64_t>(hwy::RoundUpTo(share, kStripColumnsMin),
                                                     kStripColumnsMin, kStripColumnsMax);
@@ -176,8 +178,9 @@ void MultiplySkinny(const Shape& shape, const Operands& operands, const Team& te
     const Matrix<T> b{static_cast<const T*>(operands.inputs[1]) + at.b, shape.b_row_stride,
                       shape.b_column_stride};
     MultiplyStrip<kSkinnyRowsMax>(
-        shape.m, Strip<T>{a, b.At(0, j), static_cast<T*>(operands.outputs[0]) + at.c + j, shape.n,
-                          std::min(strip_columns, shape.n - j), shape.k, team.stop()});
+        shape.m,
+        Strip<T>{a, b.At(0, j), static_cast<T*>(operands.outputs[0]) + at.c + j, shape.n,
+                 std::min(strip_columns, shape.n - j), shape.k, team.stop(), finish.From(j)});
   });
 }
 

@@ -121,7 +121,8 @@ def random_dims(rng, elements_max, rank_max=4):
 DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis": -1},
             "matmul": {"transpose_a": False, "transpose_b": False, "precision": "ieee"},
             "fused": {"seed": 0},
-            "layernorm": {"epsilon": 1e-5}, "rmsnorm": {"epsilon": 1e-6}}
+            "layernorm": {"epsilon": 1e-5}, "rmsnorm": {"epsilon": 1e-6},
+            "linear": {"activation": "none", "precision": "ieee"}}
 # Of fused: an expression, the same in NumPy, and the shapes of its inputs beside that of x0.
 EXPRESSIONS = [
     ("gelu(x0 + x1)", lambda x0, x1: gelu(x0 + x1, "tanh"), lambda dims: [dims[-1:]]),
@@ -166,6 +167,11 @@ class Problem:
         if kernel in ("layernorm", "rmsnorm"):
             self.attributes["epsilon"] = rng.choice([DEFAULTS[kernel]["epsilon"], 0.5, 1e-12])
             self.shapes += [self.shapes[0][-1:]] * (2 if kernel == "layernorm" else 1)
+        if kernel == "linear":
+            self.attributes["activation"] = rng.choice(["none", "relu", "gelu", "gelu_erf"])
+            n = random_size(rng, 256)
+            self.shapes = [random_dims(rng, 1 << 13)]
+            self.shapes += [[n, self.shapes[0][-1]], [n]]
         self.tensors = [encode(numpy_rng.standard_normal(shape, dtype=np.float32), self.data_type)
                         for shape in self.shapes]
         # What is as by default need not be sent.
@@ -208,6 +214,13 @@ class Problem:
         if self.kernel in ("layernorm", "rmsnorm"):
             normalized, _ = self.normalized(values[0])
             return normalized * values[1] + (values[2] if len(values) > 2 else 0)
+        if self.kernel == "linear":
+            sums = values[0] @ values[1].T + values[2]
+            activation = self.attributes["activation"]
+            if activation == "relu":
+                return np.maximum(sums, 0)
+            return sums if activation == "none" else gelu(
+                sums, "tanh" if activation == "gelu" else "none")
         return values[0] @ values[1]
 
     def normalized(self, x):
@@ -240,6 +253,11 @@ class Problem:
             sums = (32 + x.shape[-1] / 64) * 2.0**-24  # in parts, one after another
             off = np.abs(normalized) + reciprocal * values[0].mean(axis=-1, keepdims=True)
             return sums * off * values[1] + 2.0**-24 * np.abs(truth)
+        if self.kernel == "linear":  # gelu is steep by 1.13, and off by some 10 units of its input
+            x, weight, bias = values
+            k = x.shape[-1]
+            sums = x @ weight.T + bias
+            return 2.0**-24 * (1.2 * min(k, 6 * math.sqrt(k)) + 12) * sums + 2.0**-126
         a, b = values
         k = a.shape[-1]  # N. Higham, T. Mary 2019: lambda sqrt(k) u, lambda = 6
         inputs = 2.0**-9 if self.attributes["precision"] == "tf32" else 0

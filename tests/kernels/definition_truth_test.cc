@@ -80,6 +80,21 @@ long double Norm(const Instance& instance, const Indices& at) {
   return centered ? y + At(instance.inputs[2], instance.problem.inputs[2], column) : y;
 }
 
+long double Linear(const Instance& instance, const Indices& at) {
+  const Problem& problem = instance.problem;
+  long double sum = At(instance.inputs[2], problem.inputs[2], {at.back()});
+  Indices of_x = at;
+  for (of_x.back() = 0; of_x.back() < problem.inputs[0].dims.back(); ++of_x.back())
+    sum += At(instance.inputs[0], problem.inputs[0], of_x) *
+           At(instance.inputs[1], problem.inputs[1], {at.back(), of_x.back()});
+  const std::string& activation = std::get<std::string>(problem.attributes[0]);
+  if (activation == "relu") return std::max(sum, 0.0L);
+  if (activation == "gelu_erf") return sum * std::erfc(-sum / std::sqrt(2.0L)) / 2;
+  if (activation == "none") return sum;
+  const long double a = std::sqrt(2 / std::acos(-1.0L)) * (sum + 0.044715L * sum * sum * sum);
+  return sum / (1 + std::exp(-2 * a));
+}
+
 long double Matmul(const Instance& instance, const Indices& at) {
   const Problem& problem = instance.problem;
   const bool transpose_a = std::get<bool>(problem.attributes[0]);
@@ -118,6 +133,7 @@ struct Example {
 };
 
 std::vector<Example> Examples() {
+  const std::string tanh_form = "gelu", erf_form = "gelu_erf", relu = "relu";
   const std::string tanh = "tanh", none = "none", affine = "x0 * x1 + x2";
   std::vector<Example> examples = {
       {"identity", {{3, 5}}, {}, Identity},
@@ -132,6 +148,10 @@ std::vector<Example> Examples() {
       {"layernorm", {{5, 17}, {17}, {17}}, {}, Norm},
       {"layernorm", {{2, 3, 1031}, {1031}, {1031}}, {{"epsilon", 0.5}}, Norm},
       {"rmsnorm", {{5, 17}, {17}}, {}, Norm},
+      {"linear", {{5, 17}, {9, 17}, {9}}, {}, Linear},
+      {"linear", {{2, 3, 7}, {300, 7}, {300}}, {{"activation", tanh_form}}, Linear},
+      {"linear", {{7}, {3, 7}, {3}}, {{"activation", erf_form}}, Linear},
+      {"linear", {{5, 0}, {4, 0}, {4}}, {{"activation", relu}}, Linear},
       {"rmsnorm", {{2, 3, 4, 5}, {5}}, {{"epsilon", 2.0}}, Norm},
   };
   for (const bool a : {false, true}) {

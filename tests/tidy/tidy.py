@@ -183,7 +183,6 @@ ROOMS = {
     "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),
     "kernels/rmsnorm/": (f"{_KERNELS} kernels/norm/", ""),
     "kernels/linear/": (f"{_KERNELS} kernels/gelu/ kernels/matmul/", "cuda onednn"),
-    "kernels/matmul/": (f"{_KERNELS} kernels/gelu/", "cuda onednn highway"),
     "kernels/": (_KERNELS, "cuda onednn highway"),
     "proto/": ("@", "grpc"),
     "server/engine/": ("@ server/log.h server/runtime/* kernels/", ""),

@@ -87,6 +87,27 @@ KERNELS = (
         inputs_min=1,
     ),
     KernelInfo(
+        "linear",
+        "activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once",
+        ("x", "weight", "bias"),
+        (
+            AttributeInfo(
+                "activation",
+                "what is applied to the sums; gelu is the tanh form",
+                "none",
+                ("none", "relu", "gelu", "gelu_erf"),
+            ),
+            AttributeInfo(
+                "precision",
+                "tf32 permits products of float32 inputs with 10 fraction bits",
+                "ieee",
+                ("ieee", "tf32"),
+            ),
+        ),
+        independence="rows",
+        input_roles=("split", "shared", "shared"),
+    ),
+    KernelInfo(
         "layernorm",
         "(x - mean) / sqrt(variance + epsilon) x weight + bias over the last dimension",
         ("x", "weight", "bias"),

@@ -109,6 +109,28 @@ class KernelMethods:
         `seed` (default 0): of the elements that dropout keeps
         """
 
+    def linear(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        /,
+        *,
+        activation: Literal["none", "relu", "gelu", "gelu_erf"] = ...,
+        precision: Literal["ieee", "tf32"] = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Result:
+        """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
+
+        `activation` (default "none"): what is applied to the sums; gelu is the tanh form
+        `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
+        """
+
     def layernorm(
         self,
         x: Any,
@@ -250,6 +272,28 @@ class AsyncKernelMethods:
 
         `expression` (required): of x0 to x7, for example "gelu(x0 + x1) / max(x0)"
         `seed` (default 0): of the elements that dropout keeps
+        """
+
+    def linear(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        /,
+        *,
+        activation: Literal["none", "relu", "gelu", "gelu_erf"] = ...,
+        precision: Literal["ieee", "tf32"] = ...,
+        implementation: str = ...,
+        device: str = ...,
+        timeout: float | None = ...,
+        out: Array | None = ...,
+        dtype: Any = ...,
+        request_id: str = ...,
+    ) -> Coroutine[Any, Any, Result]:
+        """activation(x[..., k] x weight[n, k]^T + bias[n]), rounded once
+
+        `activation` (default "none"): what is applied to the sums; gelu is the tanh form
+        `precision` (default "ieee"): tf32 permits products of float32 inputs with 10 fraction bits
         """
 
     def layernorm(

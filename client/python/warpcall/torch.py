@@ -69,6 +69,10 @@ def _matmul_shape(a: torch.Tensor, b: torch.Tensor, options: dict[str, Any]) -> 
     return [*batch, rows, b.shape[-2 if options.get("transpose_b") else -1]]
 
 
+def _linear_shape(x: torch.Tensor, weight: torch.Tensor, *_: Any) -> list[Any]:
+    return [*x.shape[:-1], weight.shape[0]]
+
+
 def _broadcast_shape(*inputs_and_options: Any) -> list[Any]:
     *inputs, _ = inputs_and_options
     return [*torch.broadcast_shapes(*(x.shape for x in inputs if x is not None))]
@@ -77,6 +81,7 @@ def _broadcast_shape(*inputs_and_options: Any) -> list[Any]:
 # Of kernels whose result has not the shape of their first input.
 _SHAPES: dict[str, Callable[..., list[Any]]] = {
     "fused": _broadcast_shape,
+    "linear": _linear_shape,
     "matmul": _matmul_shape,
 }
 

@@ -6,7 +6,8 @@ import types
 from support import np
 from differential import TYPE_NAMES, Problem
 
-KERNELS = ["identity", "gelu", "softmax", "matmul", "fused", "layernorm", "rmsnorm"]
+KERNELS = ["identity", "gelu", "softmax", "matmul", "fused", "layernorm", "rmsnorm",
+           "linear"]
 DTYPES = {1: np.dtype("<f4"), 2: np.dtype("<f2"), 3: np.dtype("<u2")}
 ELEMENTS_MAX = 1 << 16
 

@@ -1,0 +1,9 @@
+#include "kernels/linear/linear.h"
+
+namespace warpcall {
+
+std::vector<Implementation> LinearCpuRows() {
+  return {linear::SimdTiledRow(), linear::ChainOfLoopsRow(), linear::Float64Row()};
+}
+
+}  // namespace warpcall

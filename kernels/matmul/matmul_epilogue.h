@@ -1,0 +1,16 @@
+// What may be done to a product's sums before they are rounded, as linear does. No Abseil: CUDA
+// files include this.
+#pragma once
+
+#include <cstdint>
+
+namespace warpcall::matmul {
+
+enum class Activation : uint8_t { kNone, kRelu, kGelu, kGeluErf };
+
+// Adds the bias, one element for each column, and applies the activation.
+struct Epilogue {
+  Activation activation = Activation::kNone;
+};
+
+}  // namespace warpcall::matmul
