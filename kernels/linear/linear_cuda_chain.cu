@@ -10,7 +10,6 @@
 #include "kernels/cuda/vector.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/plan.h"
-#include "kernels/variants.h"
 
 namespace warpcall::linear {
 namespace {
