@@ -123,9 +123,8 @@ class Chooser {
     std::vector<Candidate> candidates;
     for (size_t v = 0; v < set.kernels.size(); ++v) {
       const auto variant = static_cast<int>(v);
-      const absl::StatusOr<PlanPtr> plan =
-          MakePlan(setup.row, problem,
-                   {.device = &device, .libraries = device_->libraries(), .variant = variant});
+      const absl::StatusOr<PlanPtr> plan = setup.row.plan(
+          problem, {.device = &device, .libraries = device_->libraries(), .variant = variant});
       if (absl::IsInvalidArgument(plan.status()) || absl::IsUnimplemented(plan.status())) continue;
       RETURN_IF_ERROR(plan.status());
       variants.push_back(variant);

@@ -49,7 +49,7 @@ Problem ProblemOf(const Op& op, const std::vector<TensorSpec>& inputs,
 std::string ChosenOf(const Implementation& row, const Problem& problem) {
   const absl::Status supported = row.supports(problem, MadeUpH200());
   if (!supported.ok()) return std::string(supported.message());
-  const auto plan = MakePlan(row, problem, {.device = &MadeUpH200()});
+  const auto plan = row.plan(problem, {.device = &MadeUpH200()});
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok()) return std::string(plan.status().message());
   return row.variant_names(problem.inputs[0].data_type)[(*plan)->traits().variant];
@@ -193,7 +193,7 @@ TEST_F(TritonRowsTest, OtherGpusAreTold) {
 TEST_F(TritonRowsTest, WithoutADriverLaunchingSaysSo) {
   if (TestGpuProperties() != nullptr) GTEST_SKIP() << "there is a GPU";
   const Problem problem = ProblemOf(GeluOp(), {{DataType::kFloat32, {5}}});
-  const auto plan = MakePlan(gelu::TritonGeluRow(), problem, {.device = &MadeUpH200()});
+  const auto plan = gelu::TritonGeluRow().plan(problem, {.device = &MadeUpH200()});
   ASSERT_TRUE(plan.ok()) << plan.status();
   alignas(256) float x[5] = {};
   alignas(256) float y[5] = {};
