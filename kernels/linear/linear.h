@@ -46,6 +46,7 @@ void FinishWithoutSums(const Problem& problem, const Operands& operands);
 
 // The rows, one per file.
 Implementation SimdTiledRow();
+Implementation CublasltRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();

@@ -2,6 +2,8 @@
 
 namespace warpcall {
 
-std::vector<Implementation> LinearCudaRows() { return {linear::ChainOfKernelsRow()}; }
+std::vector<Implementation> LinearCudaRows() {
+  return {linear::CublasltRow(), linear::ChainOfKernelsRow()};
+}
 
 }  // namespace warpcall

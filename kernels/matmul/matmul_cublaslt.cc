@@ -1,5 +1,7 @@
 // cuBLASLt with the fastest of the algorithms that its heuristic proposes, measured when a problem
 // is first prepared and remembered.
+#include "kernels/matmul/matmul_cublaslt.h"
+
 #include <array>
 #include <limits>
 #include <memory>
@@ -60,6 +62,9 @@ struct Addresses {
   char* c;
 };
 
+// Of the inputs, where there is one.
+constexpr size_t kBias = 2;
+
 Addresses AddressesOf(const Operands& operands, const Offsets& offsets, DataType type) {
   const auto bytes = static_cast<int64_t>(ElementBytes(type));
   return {static_cast<const char*>(operands.inputs[0]) + offsets.a * bytes,
@@ -96,20 +101,27 @@ absl::StatusOr<Layout> MakeLayout(const CublasLtApi& api, const CublasLtCall& ca
   return layout;
 }
 
-absl::StatusOr<Description> MakeDescription(const CublasLtApi& api, const CublasLtCall& call) {
+// With a bias that is not null, it is added to every row of c: a column of the transposed output.
+absl::StatusOr<Description> MakeDescription(const CublasLtApi& api, const CublasLtCall& call,
+                                            const void* bias) {
   cublasLtMatmulDesc_t created = nullptr;
   RETURN_IF_ERROR(api.ToStatus(
       api.MatmulDescCreate(&created, call.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                            CUDA_R_32F),
       "describing a matmul"));
   Description description(created);
-  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
-    const int32_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
     return api.ToStatus(api.MatmulDescSetAttribute(created, attribute, &value, sizeof(value)),
-                        "describing a matmul's transpositions");
+                        "describing a matmul's transpositions and bias");
   };
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, call.first.transpose));
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, call.second.transpose));
+  const auto operation = [](const CublasLtMatrix& matrix) -> int32_t {
+    return matrix.transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+  };
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, operation(call.first)));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, operation(call.second)));
+  if (bias == nullptr) return description;
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   return description;
 }
 
@@ -143,6 +155,7 @@ absl::StatusOr<Preference> MakePreference(const CublasLtApi& api, const CublasLt
 struct Site {
   cudaStream_t stream;
   void* workspace;
+  cublasLtMatmulDesc_t description;  // the call's own, or a copy with a bias of its own
 };
 
 absl::Status Multiply(const Multiplication& call, const cublasLtMatmulAlgo_t& algorithm,
@@ -150,7 +163,7 @@ absl::Status Multiply(const Multiplication& call, const cublasLtMatmulAlgo_t& al
   constexpr float kAlpha = 1;
   constexpr float kBeta = 0;  // c is not read
   return call.api->ToStatus(
-      call.api->Matmul(call.handle, call.description.get(), &kAlpha, at.b, call.first.get(), at.a,
+      call.api->Matmul(call.handle, site.description, &kAlpha, at.b, call.first.get(), at.a,
                        call.second.get(), &kBeta, at.c, call.output.get(), at.c, call.output.get(),
                        &algorithm, site.workspace, kWorkspaceBytes, site.stream),
       "cublasLtMatmul");
@@ -178,18 +191,21 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Multiplication& 
       " times, within ", kWorkspaceBytes >> 20, " MiB of workspace"));
 }
 
-absl::StatusOr<Multiplication> Describe(const CublasLtCall& call, cuda::Libraries* libraries) {
+absl::StatusOr<Multiplication> Describe(const CublasLtCall& call, cuda::Libraries* libraries,
+                                        const void* bias) {
   Multiplication described = {};
   ASSIGN_OR_RETURN(described.api, cuda::LoadCublasLt());
   ASSIGN_OR_RETURN(described.handle, libraries->CublasLt());
-  ASSIGN_OR_RETURN(described.description, MakeDescription(*described.api, call));
+  ASSIGN_OR_RETURN(described.description, MakeDescription(*described.api, call, bias));
   ASSIGN_OR_RETURN(described.first, MakeLayout(*described.api, call, call.first));
   ASSIGN_OR_RETURN(described.second, MakeLayout(*described.api, call, call.second));
   ASSIGN_OR_RETURN(described.output, MakeLayout(*described.api, call, call.output));
   return described;
 }
 
-absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+}  // namespace
+
+absl::Status CheckCublaslt(const Problem& problem) {
   RETURN_IF_ERROR(cuda::LoadCublasLt().status());
   if (NothingToSum(problem)) return absl::OkStatus();
   const CublasLtCalls calls = MakeCublasLtCalls(problem);
@@ -207,21 +223,39 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return absl::OkStatus();
 }
 
+namespace {
+
+absl::Status Supports(const Problem& problem, const DeviceProperties&) {
+  return CheckCublaslt(problem);
+}
+
 // One call for each batch that cuBLASLt cannot walk by itself.
 class CublasltPlan final : public Plan {
  public:
-  CublasltPlan(CublasLtCalls calls, Multiplication described, const cublasLtMatmulAlgo_t& algorithm)
+  struct Way {
+    cublasLtMatmulAlgo_t algorithm;
+    bool has_bias;
+  };
+
+  CublasltPlan(CublasLtCalls calls, Multiplication described, const Way& way)
       : Plan({.workspace_bytes = kWorkspaceBytes}),
         calls_(std::move(calls)),
         described_(std::move(described)),
-        algorithm_(algorithm) {}
+        way_(way) {}
 
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+    // Where the bias lies is said by the description, which lanes share.
+    Description with_bias;
+    if (way_.has_bias) {
+      ASSIGN_OR_RETURN(with_bias,
+                       MakeDescription(*described_.api, calls_.call, operands.inputs[kBias]));
+    }
+    const Site site = {cuda::StreamOf(context), context.workspace,
+                       way_.has_bias ? with_bias.get() : described_.description.get()};
     for (int64_t i = 0, batches = calls_.outer.batches(); i < batches; ++i)
-      RETURN_IF_ERROR(
-          Multiply(described_, algorithm_,
-                   AddressesOf(operands, calls_.outer.BatchOffsets(i), calls_.call.data_type),
-                   {cuda::StreamOf(context), context.workspace}));
+      RETURN_IF_ERROR(Multiply(
+          described_, way_.algorithm,
+          AddressesOf(operands, calls_.outer.BatchOffsets(i), calls_.call.data_type), site));
     return absl::OkStatus();
   }
 
@@ -234,19 +268,25 @@ class CublasltPlan final : public Plan {
 
   const CublasLtCalls calls_;
   const Multiplication described_;
-  const cublasLtMatmulAlgo_t algorithm_;
+  const Way way_;
 };
 
-absl::StatusOr<PlanPtr> MakeCublasltPlan(const Problem& problem, const PlanContext& context) {
-  if (NothingToSum(problem)) return PlanOfZeros(problem);
+absl::StatusOr<PlanPtr> PlanProduct(const Problem& problem, const PlanContext& context,
+                                    bool has_bias) {
   CublasLtCalls calls = MakeCublasLtCalls(problem);
-  ASSIGN_OR_RETURN(Multiplication described, Describe(calls.call, context.libraries));
+  // Before there are operands, an address that is aligned as theirs will be.
+  const void* bias = nullptr;
+  if (has_bias)
+    bias = context.tryout != nullptr ? context.tryout->operands->inputs[kBias]
+                                     : reinterpret_cast<const void*>(kOperandAlignmentBytes);
+  ASSIGN_OR_RETURN(Multiplication described, Describe(calls.call, context.libraries, bias));
   ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> algorithms,
                    Propose(described, calls.call));
   int fastest = 0;
   if (const Tryout* const tryout = context.tryout; tryout != nullptr) {
     ASSIGN_OR_RETURN(void* const workspace, tryout->workspace(kWorkspaceBytes));
-    const Site site = {static_cast<cudaStream_t>(tryout->stream), workspace};
+    const Site site = {static_cast<cudaStream_t>(tryout->stream), workspace,
+                       described.description.get()};
     const Addresses at =
         AddressesOf(*tryout->operands, calls.outer.BatchOffsets(0), calls.call.data_type);
     ASSIGN_OR_RETURN(
@@ -255,10 +295,19 @@ absl::StatusOr<PlanPtr> MakeCublasltPlan(const Problem& problem, const PlanConte
         }));
   }
   return std::make_shared<const CublasltPlan>(std::move(calls), std::move(described),
-                                              algorithms[fastest]);
+                                              CublasltPlan::Way{algorithms[fastest], has_bias});
+}
+
+absl::StatusOr<PlanPtr> MakeCublasltPlan(const Problem& problem, const PlanContext& context) {
+  if (NothingToSum(problem)) return PlanOfZeros(problem);
+  return PlanProduct(problem, context, /*has_bias=*/false);
 }
 
 }  // namespace
+
+absl::StatusOr<PlanPtr> PlanCublasltWithBias(const Problem& problem, const PlanContext& context) {
+  return PlanProduct(problem, context, /*has_bias=*/true);
+}
 
 Implementation CublasltRow() {
   return {.name = "cublaslt",
