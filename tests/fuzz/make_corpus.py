@@ -206,7 +206,7 @@ def expressions():
             "x0", "gelu(x0 + x1) * 0.5", "softmax(x0 * 0.125 + x1)", "-(-x0) / (1.5e-3 - x7)",
             "(x0 - mean(x0)) * rsqrt(var(x0) + 1e-5) * x1 + x2", "dropout(relu(x0), 0.25)",
             "where(x0 <= x1, pow(x0, -(1/2)), max(x0, min(x1)))", "x0 + x1 * x2 - x3 / x4 + x5",
-            "where((x0 == 1), silu(x0), erf(x0)) + sigmoid(exp2(x0)) - log(abs(x0))"]):
+            "max(x0 * 0.125 + x1)", "where((x0 == 1), silu(x0), erf(x0)) + sigmoid(exp2(x0)) - log(abs(x0))"]):
         yield f"{number}", text.encode()
     yield "operations", b"x0" + 256 * b"+x0"
     yield "too_many", b"x0" + 257 * b"+x0"
