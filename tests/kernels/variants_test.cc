@@ -54,7 +54,10 @@ TEST(VariantsTest, RowsWithSeveralKernelsNameThem) {
       "identity element_per_thread",
       "identity vector_copy",
       "identity device_memcpy",
+      "layernorm chain_of_kernels",
+      "linear chain_of_kernels",
       "matmul thread_per_output",
+      "rmsnorm chain_of_kernels",
   };
   for (const Kernel& kernel : FullRegistry().kernels()) {
     for (const int id : kernel.rows) {
