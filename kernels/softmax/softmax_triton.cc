@@ -1,5 +1,6 @@
 // softmax_triton.py's kernels, compiled when this was built: rows side by side in memory.
 #include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/triton/row.h"
 
@@ -8,24 +9,27 @@ namespace {
 
 constexpr char kOp[] = "softmax";
 
-triton::Order OrderFor(const View& view) {
-  return {.traits = {}, .integers = {{"rows", view.outer}, {"n", view.n}}, .sizes = {view.n}};
-}
-
-absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
-  const TensorSpec& x = problem.inputs[0];
-  if (x.elements() == 0) return triton::KernelsOf(kOp, x.data_type).status();
+absl::StatusOr<triton::Order> OrderFor(const Problem& problem) {
   const View view = ViewOf(problem);
   if (view.inner != 1)
     return absl::UnimplementedError(absl::StrCat(
         "triton_softmax takes an axis whose elements are adjacent in memory; here they are ",
         view.inner, " apart"));
-  return triton::CheckSupported(kOp, x.data_type, OrderFor(view), device);
+  return triton::Order{
+      .traits = {}, .integers = {{"rows", view.outer}, {"n", view.n}}, .sizes = {view.n}};
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
+  const TensorSpec& x = problem.inputs[0];
+  if (x.elements() == 0) return triton::KernelsOf(kOp, x.data_type).status();
+  ASSIGN_OR_RETURN(const triton::Order order, OrderFor(problem));
+  return triton::CheckSupported(kOp, x.data_type, order, device);
 }
 
 absl::StatusOr<PlanPtr> MakeTritonPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[0].elements() == 0) return PlanNothing();
-  return triton::PlanKernel(kOp, problem, OrderFor(ViewOf(problem)), context);
+  ASSIGN_OR_RETURN(const triton::Order order, OrderFor(problem));
+  return triton::PlanKernel(kOp, problem, order, context);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ EXCUSED = {
     "docker ": "needs a container engine",
 }
 # Elements of the inputs that README names. huge.npy exceeds the limit of a message (512 MiB).
-INPUTS = {"x.npy": [4096, 1024], "big.npy": [16 << 20], "huge.npy": [(512 << 20) // 4 + 1000]}
+INPUTS = {"x.npy": [4096, 1024], "bias.npy": [1024], "big.npy": [16 << 20], "huge.npy": [(512 << 20) // 4 + 1000]}
 SECONDS_MAX = 300
 DURATION = re.compile(r"\d[\d.]* (?:ns|us|ms|s|[KMGT]?B/s|[KMGT]?FLOP/s)(?![\w/])")
 

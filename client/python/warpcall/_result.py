@@ -222,6 +222,8 @@ class Finisher:
         is. Raises Internal for an answer that contradicts itself, `misfit` when it does not fit
         there."""
         answer, outputs = _read(data)
+        if not outputs:
+            raise bad_response(_NO_OUTPUTS)
         out = out_for(outputs[0].shape)
         if out is not None:
             copy_into(out, outputs[0], misfit)

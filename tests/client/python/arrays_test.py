@@ -184,7 +184,8 @@ class ResultTest(unittest.TestCase):
     def result(self, array=VALUES, out=None, scalar=False, **fields):
         timing, launch = {"kernel_ns": 2000, "total_ns": 5_000_000}, {"bytes_moved": 48, "flops": 9}
         finish = Finisher("gelu", lambda device: 48e6, scalar)
-        return finish(answer(array, timing=timing, launch=launch, request_id="r-1", **fields), out)
+        return finish(answer(array, timing=timing, launch=launch, request_id="r-1", **fields),
+                      lambda shape: out)
 
     def test_it_can_be_used_as_an_array(self):
         y = self.result()

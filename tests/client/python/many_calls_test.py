@@ -52,12 +52,12 @@ class ManyCallsTest(unittest.TestCase):
 
         sizes = []
         with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-            for first in range(0, ROUNDS * THREADS, THREADS):
-                for wrong in pool.map(share, range(first, first + THREADS)):
+            for _ in range(ROUNDS):
+                for wrong in pool.map(share, range(THREADS)):
                     self.assertEqual(wrong, [], f"WARPCALL_TEST_SEED={SEED}")
                 sizes.append(resident_bytes())
-        # The first round fills caches and the allocator's pool; the answers of the others are
-        # 30 KiB each in the mean.
+        # The first round fills caches and the allocator's pool, for the same problems; the answers
+        # of the others are 30 KiB each in the mean.
         print(f"resident after each round: {[size // MIB for size in sizes]} MiB")
         self.assertLess(sizes[-1] - sizes[0], max(32 * MIB, CALLS * 10_000), sizes)
         client.close()
