@@ -39,9 +39,9 @@ struct Key {
 
   template <typename Hash>
   friend Hash AbslHashValue(Hash state, const Key& key) {
-    const Node& node = key.node;
-    return Hash::combine(std::move(state), node.op, node.operands[0], node.operands[1],
-                         node.operands[2], node.index, std::bit_cast<uint64_t>(node.value));
+    const Node& hashed = key.node;
+    return Hash::combine(std::move(state), hashed.op, hashed.operands[0], hashed.operands[1],
+                         hashed.operands[2], hashed.index, std::bit_cast<uint64_t>(hashed.value));
   }
 };
 

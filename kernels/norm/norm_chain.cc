@@ -74,7 +74,10 @@ struct Arrays {
 
 template <typename T>
 void Run(const Chain& chain, const Operands& operands, const Arrays& arrays) {
-  const auto [scales, statistic, t, squares] = arrays;
+  Scale* const scales = arrays.scales;
+  float* const statistic = arrays.statistic;
+  float* const t = arrays.t;
+  float* const squares = arrays.squares;
   const T* const x = static_cast<const T*>(operands.inputs[kX]);
   const T* const weight = static_cast<const T*>(operands.inputs[kWeight]);
   T* const y = static_cast<T*>(operands.outputs[0]);

@@ -173,7 +173,7 @@ TEST(ParserTest, EachLimitIsTakenAndTheNextIsRefused) {
             "expression, column 1028: this is operation 257; at most 256 are allowed");
   for (const auto& [open, close] :
        std::vector<std::pair<std::string, std::string>>{{"(", ")"}, {"abs(", ")"}, {"-", ""}}) {
-    const auto nested = [&](int depth) {
+    const auto nested = [&open = open, &close = close](int depth) {
       return absl::StrCat(Repeated(open, depth), "x0", Repeated(close, depth));
     };
     EXPECT_TRUE(Parse(nested(kDepthMax)).ok());
