@@ -112,7 +112,7 @@ absl::Status AddWeight(const Problem& problem, const Operands& operands, const L
 
 TEST_F(ExecutionTest, ASharedInputIsCopiedOnceAndEveryRoundHasAllOfIt) {
   constexpr int64_t kRows = 1000, kX = 3, kColumns = 5;
-  const Op& op = testing::NewSharingOp("sharing");
+  static const Op& op = testing::NewSharingOp("sharing");
   row_.implementation.plan = PlanBy(AddWeight);
   control_.round_bytes = 4 << 10;
   Job job;

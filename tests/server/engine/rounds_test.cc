@@ -88,7 +88,7 @@ TEST(RoundsTest, VeryLargeJobsGetFewLargeRounds) {
 }
 
 TEST(RoundsTest, EveryRoundHasAllOfASharedInput) {
-  const Op& op = testing::NewSharingOp("sharing");
+  static const Op& op = testing::NewSharingOp("sharing");
   // Rows of 64 KiB and 16 KiB beside 16 KiB that all share.
   const Problem problem =
       *MakeProblem(op, {{DataType::kFloat32, {8, 4, 16384}}, {DataType::kFloat32, {4096}}}, {});
@@ -109,7 +109,7 @@ TEST(RoundsTest, EveryRoundHasAllOfASharedInput) {
 }
 
 TEST(RoundsTest, WhatIsSharedIsNothingToCut) {
-  const Op& op = testing::NewSharingOp("sharing");
+  static const Op& op = testing::NewSharingOp("sharing");
   const Problem problem =
       *MakeProblem(op, {{DataType::kFloat32, {64, 16}}, {DataType::kFloat32, {1 << 16}}}, {});
   const size_t split_bytes = problem.inputs[0].bytes() + problem.outputs[0].bytes();

@@ -192,7 +192,8 @@ TEST(StripesTest, SharedInputsGoWithEveryStripe) {
     EXPECT_EQ(part.inputs[2].data().size(), static_cast<size_t>(count) * 14);
     for (const size_t shared : {1, 3}) {
       EXPECT_EQ(part.inputs[shared].shape(), call.inputs[shared].shape());
-      EXPECT_TRUE(part.inputs[shared].data() == call.inputs[shared].data());
+      EXPECT_EQ(part.inputs[shared].data().data(), call.inputs[shared].data().data());
+      EXPECT_EQ(part.inputs[shared].data().size(), call.inputs[shared].data().size());
     }
     const auto place = PlaceOutput(call, kernel, stripe, {count, 9});
     ASSERT_TRUE(place.ok()) << place.status();
