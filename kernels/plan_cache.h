@@ -17,7 +17,7 @@ class PlanCache {
   using Made = absl::StatusOr<PlanPtr>;
 
   static constexpr size_t kPlansMax = 1024;
-  static constexpr size_t kCompiledPlansMax = 64;
+  static constexpr size_t kCompiledPlansMax = 16;
 
   // Plan::Traits::is_compiled tells which are compiled. REQUIRES: both are > 0.
   explicit PlanCache(size_t plans_max = kPlansMax, size_t compiled_plans_max = kCompiledPlansMax);

@@ -49,7 +49,7 @@ def cpu_table(output):
 
 
 def gpu_rows(benchmarks):
-    """Problem -> its cells: cuda, us, share of its ceiling, library, us, manual, us."""
+    """Problem -> its cells: cuda, us, share of its ceiling, library, us, manual, us, triton, us."""
     lines = between(benchmarks, "gpu-kernels").splitlines()[2:]
     rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     return {row[0]: row[1:] for row in rows}

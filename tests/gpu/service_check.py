@@ -23,10 +23,10 @@ from differential import (FLOAT32, Client, Mix, Server, Tally, decode, gelu, loa
 
 CLIENTS = 8
 REQUESTS = 10_000
-WARM_REQUESTS = 1_000
+WARM_REQUESTS = 8_000
 PHASES = 5
-# From the second phase on. Until then the allocator's arenas, staging that is touched late, and what is
-# kept for shapes seen before fill up; a leak of a request's tensors, plan or graph would show after.
+# From the second phase on. Until then the allocator's arenas, staging that is touched late, each lane's
+# workspace of 32 MiB, which few of the kernels ask for, and what is kept for shapes seen before fill up; a leak of a request's tensors, plan or graph would show after.
 GROWTH_BYTES_MAX = {"pinned": 0, "pool": 64 << 20, "driver": 16 << 20, "resident": 48 << 20}
 
 

@@ -24,7 +24,7 @@ PROBLEMS = [
 ]
 LIBRARY = {"cudnn_pointwise", "cudnn_softmax", "cublaslt", "device_memcpy"}
 MANUAL = {"chain_of_kernels", "thread_per_output", "element_per_thread"}
-TRITON = {"triton_gelu", "triton_softmax", "triton_matmul"}  # in the log; the table is of the other three
+TRITON = {"triton_gelu", "triton_softmax", "triton_matmul"}
 
 
 def read(path):
@@ -43,19 +43,20 @@ def read(path):
 
 def main():
     results = read(sys.argv[1])
-    print("| problem | cuda | us | of its ceiling | library | us | manual | us |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| problem | cuda | us | of its ceiling | library | us | manual | us | triton | us |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for problem, name in PROBLEMS:
         rows = results[problem]
         fastest = lambda names: min((rows[n][0], n) for n in names) if names else None
         own = fastest([n for n in rows if n not in LIBRARY | MANUAL | TRITON and n[0] != "("])
-        library, manual = (fastest([n for n in rows if n in group]) for group in (LIBRARY, MANUAL))
+        library, manual, triton = (fastest([n for n in rows if n in group])
+                                   for group in (LIBRARY, MANUAL, TRITON))
         if name.startswith("matmul") and "1×" not in name:
             share = f"{rows[own[1]][2]:.0f} TFLOP/s"
         else:
             share = f"{rows[own[1]][1]:.1f} % of copy"
         cell = lambda pair: f"{pair[1]} | {pair[0]:.1f}" if pair else "– | –"
-        print(f"| {name} | {cell(own)} | {share} | {cell(library)} | {cell(manual)} |")
+        print(f"| {name} | {cell(own)} | {share} | {cell(library)} | {cell(manual)} | {cell(triton)} |")
 
 
 if __name__ == "__main__":
