@@ -411,11 +411,20 @@ def client_main(pack, address, mix, index):
     kernels = {kernel.name: {row.name: row.family for row in kernel.implementations}
                for kernel in client.kernels()}
     menu = [(kernel, row) for kernel, rows in kernels.items() for row in rows]
+    # Every row in every type once, before chance has its way.
+    first = [(kernel.name, row.name, data_type) for kernel in client.kernels()
+             for row in kernel.implementations for data_type in row.data_types][index::mix.clients]
     tally = Tally()
     for number in range(mix.requests // mix.clients):
-        kernel, row = rng.choice(menu)
-        problem = Problem(kernel, rng, numpy_rng, mix.large_elements_max)
-        asked = rng.choice([row, kernels[kernel][row], ""])
+        if number < len(first):
+            kernel, asked, data_type = first[number]
+            problem = None
+            while problem is None or problem.data_type != data_type:
+                problem = Problem(kernel, rng, numpy_rng, mix.large_elements_max)
+        else:
+            kernel, row = rng.choice(menu)
+            problem = Problem(kernel, rng, numpy_rng, mix.large_elements_max)
+            asked = rng.choice([row, kernels[kernel][row], ""])
         request = problem.request(messages, asked)
         request.request_id = f"client-{index}-{number}"
         try:
