@@ -8,10 +8,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/op.h"
@@ -27,6 +29,26 @@ struct Grid {
   dim3 threads;
   size_t shared_bytes = 0;  // dynamic, per block
 };
+
+// Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
+// and the last y may have blocks left over, which must do nothing. Kernels get their number from
+// BlockIndex() in threads.cuh. More than kGridMax x 65535 blocks, 2^47, are refused by the launch
+// itself. REQUIRES: blocks > 0.
+inline Grid GridOf(int64_t blocks, int threads) {
+  const int64_t x = std::min(blocks, kGridMax);
+  return {.blocks = dim3(static_cast<unsigned>(x), static_cast<unsigned>(CeilDivide(blocks, x))),
+          .threads = dim3(static_cast<unsigned>(threads))};
+}
+
+// Calls body(std::integral_constant<int, index>): from an index into a table of shapes to the code
+// compiled for it. REQUIRES: 0 <= index < kCount.
+template <int kCount, typename Body>
+auto DispatchIndex(int index, const Body& body) {
+  if constexpr (kCount > 1) {
+    if (index < kCount - 1) return DispatchIndex<kCount - 1>(index, body);
+  }
+  return body(std::integral_constant<int, kCount - 1>{});
+}
 
 inline cudaStream_t StreamOf(const LaunchContext& context) {
   return static_cast<cudaStream_t>(context.stream);

@@ -9,10 +9,9 @@
 #include <type_traits>
 
 #include "kernels/common/half.h"
+#include "kernels/cuda/vector_width.h"
 
 namespace warpcall::cuda {
-
-inline constexpr int kVectorBytes = 16;
 
 // Elements of T in the widest vector.
 template <typename T>

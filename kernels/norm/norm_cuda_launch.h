@@ -18,22 +18,8 @@
 
 namespace warpcall::norm {
 
-// Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
-// and the last y may have blocks left over, which must do nothing.
-inline cuda::Grid GridOf(int64_t blocks, int threads) {
-  const int64_t x = std::min(blocks, cuda::kGridMax);
-  return {.blocks = dim3(static_cast<unsigned>(x), static_cast<unsigned>(CeilDivide(blocks, x))),
-          .threads = dim3(static_cast<unsigned>(threads))};
-}
-
-// Calls body(std::integral_constant<int, index>). REQUIRES: 0 <= index < kCount.
-template <int kCount, typename Body>
-auto DispatchIndex(int index, const Body& body) {
-  if constexpr (kCount > 1) {
-    if (index < kCount - 1) return DispatchIndex<kCount - 1>(index, body);
-  }
-  return body(std::integral_constant<int, kCount - 1>{});
-}
+using cuda::DispatchIndex;
+using cuda::GridOf;
 
 template <typename T>
 RowTensors<T> TensorsOf(const View& view, const Operands& operands) {

@@ -4,9 +4,13 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/threads.cuh"
 #include "kernels/norm/norm_range.h"
 
 namespace warpcall::norm {
+
+using cuda::BlockIndex;
+using cuda::MaxOfLanes;
 
 // Elements of a part, their mean (0 where rows are not centred) and the sum of squares around it.
 struct Part {
@@ -40,14 +44,6 @@ __device__ Part MergeOfLanes(Part part) {
   return part;
 }
 
-template <int kLanes>
-__device__ float MaxOfLanes(float x) {
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2)
-    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-  return x;
-}
-
 // Over a block of kThreads; every thread gets the same. `shared` holds one part a warp and is free
 // again after the next barrier.
 template <int kThreads>
@@ -72,11 +68,6 @@ __device__ float MaxOfBlock(float x, float* shared) {
 // of each in a row.
 __device__ inline float ReciprocalOf(const Part& row, float epsilon) {
   return __frcp_rn(__fsqrt_rn(__fdiv_rn(row.squares, row.count) + epsilon));
-}
-
-// The number of this block in a grid of GridOf.
-__device__ inline int64_t BlockIndex() {
-  return static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
 }
 
 }  // namespace warpcall::norm

@@ -11,8 +11,12 @@
 #include <cstdint>
 #include <iterator>
 
+#include "kernels/cuda/vector_width.h"
+
 namespace warpcall::norm {
 
+using cuda::kVectorBytes;
+using cuda::WidestVector;
 // What kernels are given: rows of n elements, and what weighs and shifts them.
 template <typename T>
 struct RowTensors {
@@ -53,11 +57,6 @@ constexpr int FirstShapeFor(const RowShape (&shapes)[kCount], int64_t n) {
   int i = 0;
   while (i < static_cast<int>(kCount) && shapes[i].capacity() < n) ++i;
   return i;
-}
-
-inline constexpr int kVectorBytes = 16;
-constexpr int WidestVector(size_t element_bytes) {
-  return kVectorBytes / static_cast<int>(element_bytes);
 }
 
 // Two variants for each shape, of which the second takes whole vectors.

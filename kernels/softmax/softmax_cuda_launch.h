@@ -20,24 +20,8 @@
 
 namespace warpcall::softmax {
 
-// Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
-// and the last y may have blocks left over, which must do nothing. Kernels get their number from
-// BlockIndex(). More than kGridMax x 65535 blocks, 2^47, are refused by the launch itself.
-inline cuda::Grid GridOf(int64_t blocks, int threads) {
-  const int64_t x = std::min(blocks, cuda::kGridMax);
-  return {.blocks = dim3(static_cast<unsigned>(x), static_cast<unsigned>(CeilDivide(blocks, x))),
-          .threads = dim3(static_cast<unsigned>(threads))};
-}
-
-// Calls body(std::integral_constant<int, index>): from an index into a table of shapes to the code
-// compiled for it. REQUIRES: 0 <= index < kCount.
-template <int kCount, typename Body>
-auto DispatchIndex(int index, const Body& body) {
-  if constexpr (kCount > 1) {
-    if (index < kCount - 1) return DispatchIndex<kCount - 1>(index, body);
-  }
-  return body(std::integral_constant<int, kCount - 1>{});
-}
+using cuda::DispatchIndex;
+using cuda::GridOf;
 
 template <typename T>
 RowTensor<T> TensorOf(const View& view, const Operands& operands) {

@@ -6,7 +6,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cuda/threads.cuh"
+
 namespace warpcall::softmax {
+
+using cuda::BlockIndex;
+using cuda::MaxOfLanes;
 
 // Starting a maximum at a finite value makes rows of -infinity alone come out right without a
 // branch: their sum is 0, and 0 x (1 / 0) is NaN. NaN may be lost in a maximum, never in the sum.
@@ -31,15 +36,6 @@ __device__ inline float Reciprocal(float x) {
 
 // Over groups of kLanes neighbouring lanes, a power of two; every lane gets the result. All 32
 // lanes of the warp must call.
-template <int kLanes>
-__device__ float MaxOfLanes(float x) {
-  static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2)
-    x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-  return x;
-}
-
 template <int kLanes>
 __device__ float SumOfLanes(float x) {
   static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
@@ -84,11 +80,6 @@ __device__ MaxSum MergeOfBlock(MaxSum part, MaxSum* shared) {
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = warp;
   __syncthreads();
   return MergeOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
-}
-
-// The number of this block in a grid of GridOf.
-__device__ inline int64_t BlockIndex() {
-  return static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
 }
 
 }  // namespace warpcall::softmax

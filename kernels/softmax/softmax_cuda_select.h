@@ -18,10 +18,12 @@
 #include <limits>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/vector_width.h"
 
 namespace warpcall::softmax {
 
-inline constexpr int kVectorBytes = 16;
+using cuda::kVectorBytes;
+using cuda::WidestVector;
 inline constexpr int kWarpThreads = 32;
 
 // What kernels of contiguous rows are given: a tensor [rows, n].
@@ -105,10 +107,6 @@ struct RowPlan {
   int shape;     // index into the method's table; 0 for two_pass
   bool aligned;  // every row starts at a vector and ends with one
 };
-
-constexpr int WidestVector(size_t element_bytes) {
-  return kVectorBytes / static_cast<int>(element_bytes);
-}
 
 // The largest power of two up to `limit` (a power of two) that divides n >= 1.
 constexpr int WidthThatDivides(int64_t n, int limit) {

@@ -1,0 +1,16 @@
+// How many elements the widest access to global memory takes: plain C++, for what chooses kernels
+// without a GPU.
+#pragma once
+
+#include <cstddef>
+
+namespace warpcall::cuda {
+
+inline constexpr int kVectorBytes = 16;
+
+// Elements of so many bytes in the widest vector.
+constexpr int WidestVector(size_t element_bytes) {
+  return kVectorBytes / static_cast<int>(element_bytes);
+}
+
+}  // namespace warpcall::cuda
