@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -70,6 +71,14 @@ struct Problem {
 
   bool operator==(const Problem& other) const {
     return inputs == other.inputs && outputs == other.outputs && attributes == other.attributes;
+  }
+
+  // Outputs follow from the rest.
+  template <typename Hash>
+  friend Hash AbslHashValue(Hash state, const Problem& problem) {
+    for (const TensorSpec& spec : problem.inputs)
+      state = Hash::combine(std::move(state), spec.data_type, spec.dims);
+    return Hash::combine(std::move(state), problem.attributes);
   }
 };
 

@@ -44,9 +44,7 @@ class Preparations {
 
     template <typename Hash>
     friend Hash AbslHashValue(Hash state, const Key& key) {
-      for (const TensorSpec& spec : key.problem.inputs)
-        state = Hash::combine(std::move(state), spec.data_type, spec.dims);
-      return Hash::combine(std::move(state), key.row, key.restarts, key.problem.attributes);
+      return Hash::combine(std::move(state), key.row, key.restarts, key.problem);
     }
   };
 
