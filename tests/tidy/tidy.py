@@ -167,8 +167,8 @@ def check_functions(source):
 
 # ---- includes -----------------------------------------------------------------------------------
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)')
-_KERNELS = ("@ kernels/* kernels/check/ kernels/common/ kernels/cpu/ kernels/cuda/ kernels/triton/ kernels/jit/ "
-            "kernels/expression/")
+_KERNELS = ("@ kernels/* kernels/check/ kernels/common/ kernels/cpu/ kernels/cuda/ kernels/triton/ "
+            "kernels/compiled/ kernels/expression/")
 _ENGINE = "server/engine/ server/runtime/* kernels/"
 # Path's prefix: (headers of this repository, libraries); the first that fits counts. A header matches an
 # entry that it begins with; an entry that ends in /* matches the headers of that folder and none below;
@@ -178,6 +178,7 @@ ROOMS = {
     "kernels/catalog_": ("kernels/", ""),
     "kernels/common/": ("@ kernels/*", "cuda"),
     "kernels/fault/": ("@ kernels/", "cuda"),
+    "kernels/compiled/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda"),
     "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda json"),
     # Ops that are others' kernels with more at their ends.
     "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),

@@ -1,0 +1,43 @@
+// What is compiled at run time, and what comes of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace warpcall::compiled {
+
+// CUDA C++ that includes nothing. Nothing of a client's text is in it.
+struct Program {
+  std::string source;
+  std::string entry;  // an extern "C" kernel
+
+  bool operator==(const Program& other) const = default;
+
+  template <typename Hash>
+  friend Hash AbslHashValue(Hash state, const Program& program) {
+    return Hash::combine(std::move(state), program.source, program.entry);
+  }
+};
+
+// A program's machine code. What a device needs beside it is added by who derives from it.
+class Cubin {
+ public:
+  Cubin(Program program, std::string image)
+      : program_(std::move(program)), image_(std::move(image)) {}
+  virtual ~Cubin() = default;
+  Cubin(const Cubin&) = delete;
+  Cubin& operator=(const Cubin&) = delete;
+
+  const std::string& source() const { return program_.source; }
+  const std::string& entry() const { return program_.entry; }
+  // The file as the compiler wrote it, an ELF.
+  const std::string& image() const { return image_; }
+
+ private:
+  const Program program_;
+  const std::string image_;
+};
+using CubinPtr = std::shared_ptr<const Cubin>;
+
+}  // namespace warpcall::compiled
