@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iostream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,12 @@
 #include "tests/temp_folder.h"
 
 namespace warpcall::testing {
+namespace {
+
+constexpr size_t kLogShownBytes = 16 << 10;
+
+}  // namespace
+
 ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
   log_path_ = absl::StrCat(::testing::TempDir(), "/warpcalld-", getpid(), "-", rand(), ".log");
   std::vector<std::string> words = {ProgramPath("warpcalld"), "--listen=127.0.0.1:0",
@@ -39,6 +46,12 @@ ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
 
 ServerProcess::~ServerProcess() {
   process_.reset();
+  // What tells why is gone with the log: a sanitizer's report, or the last lines before it died.
+  if (::testing::Test::HasFailure()) {
+    const std::string said = log();
+    const size_t begin = said.size() > kLogShownBytes ? said.size() - kLogShownBytes : 0;
+    std::cerr << "the last that the server of this failed test said:\n" << said.substr(begin);
+  }
   unlink(log_path_.c_str());
 }
 

@@ -63,11 +63,13 @@ observe() {
 sanitizer() {
   WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=20000 step memcheck \
     compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 3 "$here/bin/kernels_conformance_test"
+  # It looks at shared memory, which identity and gelu have none of.
   WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=4000 step racecheck \
-    compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_conformance_test"
+    compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_conformance_test" \
+    --gtest_filter=Catalog/*-*/identity_*:*/gelu_*
 }
 
-service() { step service python3 "$here/service_check.py" "$here" service; }
+service() { TAIL_LINES=24 step service python3 "$here/service_check.py" "$here" service; }
 spread() {
   step spread python3 "$here/workers_check.py" "$here" spread
   step balance python3 "$here/workers_check.py" "$here" balance
