@@ -122,6 +122,10 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
                  "Which rows are tried before they are offered: quick (on small problems of each "
                  "type), full (on every case that the tests have; minutes), off (none are tried)")
       ->check(CLI::IsMember({"quick", "full", "off"}));
+  app.add_option(
+      "--compile_cache", config->compile_cache,
+      "A folder that keeps what is compiled for GPUs at run time, for the next start and "
+      "for other servers; it is made if need be");
   app.add_flag("--check", config->check,
                "Try the rows, print a table of what came of it, and end: status 0 when all that "
                "this machine can run are right, 1 otherwise");

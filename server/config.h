@@ -27,11 +27,12 @@ struct Config {
   std::string self_test = "quick";  // "off", "full"
   bool check = false;               // try the rows, print what came of it, and end
   bool fault_injection = false;
-  int cpu_workers = 0;  // 0: none; see DeviceOptions
+  int cpu_workers = 0;        // 0: none; see DeviceOptions
   std::string worker_device;  // not empty: this is a worker process for it
   std::string inspect;  // "benchmark" or "profile": this is a process that answers one such call
   std::string inspect_device;
   std::string inspect_traceparent;
+  std::string compile_cache;  // empty: what is compiled at run time is not kept
   double self_test_row_seconds = 10;
   std::string self_test_device;               // not empty: this process tries rows on it
   std::vector<int> self_test_rows;            // these

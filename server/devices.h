@@ -24,6 +24,7 @@ struct DeviceOptions {
   std::string selection = "auto";  // names, comma-separated, or "auto": all there are
   int lanes_per_device = 1;
   bool fault_injection = false;
+  std::string compile_cache = {};  // a folder; empty: what is compiled at run time is not kept
   // For tests: so many workers that serve the CPU, as each of several GPUs has one, in place of the
   // devices there are: cpu:0, cpu:1, ...
   int cpu_workers = 0;

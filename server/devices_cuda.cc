@@ -64,10 +64,11 @@ absl::StatusOr<std::unique_ptr<Device>> OpenGpu(const std::string& name,
     return worker::StartWorker({.device = name,
                                 .lanes = options.lanes_per_device,
                                 .devices = gpus,
-                                .fault_injection = options.fault_injection});
+                                .fault_injection = options.fault_injection,
+                                .compile_cache = options.compile_cache});
   int ordinal;
   ASSIGN_OR_RETURN(ordinal, OrdinalOf(name));
-  return CudaDevice::Open(ordinal);
+  return CudaDevice::Open(ordinal, options.compile_cache);
 }
 
 std::vector<DeviceErrorCount> LocalErrorCounts() {
@@ -85,7 +86,7 @@ absl::Status Serve(const worker::Ends& ends, const DeviceOptions& options) {
   int ordinal;
   ASSIGN_OR_RETURN(ordinal, OrdinalOf(options.selection));
   std::unique_ptr<CudaDevice> device;
-  ASSIGN_OR_RETURN(device, CudaDevice::Open(ordinal));
+  ASSIGN_OR_RETURN(device, CudaDevice::Open(ordinal, options.compile_cache));
   return worker::ServeDevice(
       ends, {.registry = &registry,
              .device = device.get(),

@@ -46,6 +46,7 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
   DeviceOptions options;
   options.selection = config.inspect_device;
   options.fault_injection = config.fault_injection;
+  options.compile_cache = config.compile_cache;
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(options));
   // The device selected comes before the CPU, which is always there.
@@ -67,12 +68,14 @@ void PreferForOomKill() {
 
 absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
-                                                                bool fault_injection) {
+                                                                const Config& config) {
   std::vector<std::string> arguments = {absl::StrCat("--inspect=", InspectionName(inquiry.kind)),
                                         absl::StrCat("--inspect_device=", inquiry.device)};
   if (!inquiry.traceparent.empty())
     arguments.push_back(absl::StrCat("--inspect_traceparent=", inquiry.traceparent));
-  if (fault_injection) arguments.push_back("--test_fault_injection");
+  if (config.fault_injection) arguments.push_back("--test_fault_injection");
+  if (!config.compile_cache.empty())
+    arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
   AppendUnavailable(registry, &arguments);
   return inspect::Child::Start(arguments);
 }

@@ -14,7 +14,7 @@ namespace warpcall {
 // In the server. The process offers the rows that `registry` does.
 absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
-                                                                bool fault_injection);
+                                                                const Config& config);
 
 // In the process that was started, instead of serving: its exit status.
 int RunInspection(const Config& config);

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/compiled/counts.h"
+#include "kernels/compiled/disk_cache.h"
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
@@ -99,6 +102,7 @@ DeviceOptions ToDeviceOptions(const Config& config) {
   options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
   options.fault_injection = config.fault_injection;
   options.cpu_workers = config.cpu_workers;
+  options.compile_cache = config.compile_cache;
   return options;
 }
 
@@ -121,7 +125,16 @@ EngineOptions ToEngineOptions(const Config& config) {
   return options;
 }
 
-PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* monitor) {
+// What was compiled at run time, for all devices.
+compiled::Counts CompileCounts(const Engine& engine) {
+  compiled::Counts counts;
+  for (int i = 0; i < engine.device_count(); ++i) counts += engine.device(i).compile_counts();
+  return counts;
+}
+
+// `compile_cache` is null where nothing that is compiled is kept on disk.
+PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* monitor,
+                                      const compiled::DiskCache* compile_cache) {
   PrometheusSink::Options options;
   for (int i = 0; i < engine.device_count(); ++i) {
     const DeviceProperties& properties = engine.device(i).properties();
@@ -130,6 +143,9 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* mo
   options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
+  options.compile_counts = [&engine] { return CompileCounts(engine); };
+  if (compile_cache != nullptr)
+    options.compile_cache_bytes = [compile_cache] { return compile_cache->bytes(); };
   if (monitor != nullptr) options.gpu_readings = [monitor] { return monitor->Readings(); };
   return options;
 }
@@ -138,7 +154,7 @@ inspect::Inspector::Options ToInspectorOptions(const Config& config, const Regis
   inspect::Inspector::Options options;
   options.answer_bytes_max = static_cast<size_t>(config.max_message_mib * kMib);
   options.start = [&config, &registry](const inspect::Inquiry& inquiry) {
-    return StartInspection(inquiry, registry, config.fault_injection);
+    return StartInspection(inquiry, registry, config);
   };
   return options;
 }
@@ -208,8 +224,18 @@ int64_t LogMemoryLimits(const Config& config, int devices) {
   return received_mib;
 }
 
+// Null without --compile_cache.
+absl::StatusOr<std::unique_ptr<compiled::DiskCache>> OpenCompileCache(const Config& config) {
+  if (config.compile_cache.empty()) return nullptr;
+  ASSIGN_OR_RETURN(compiled::DiskCache cache, compiled::DiskCache::Open(config.compile_cache));
+  return std::make_unique<compiled::DiskCache>(std::move(cache));
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   InstallPhaseWatcher();
+  // Its processes open it again, and do without where that fails.
+  std::unique_ptr<compiled::DiskCache> compile_cache;
+  ASSIGN_OR_RETURN(compile_cache, OpenCompileCache(config));
   Registry registry;
   AddKernels(&registry);
   if (config.fault_injection) AddFaultInjection(&registry);
@@ -225,7 +251,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   for (const self_test::Verdict& verdict : verdicts)
     if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(registry, ToSinkOptions(*engine, monitor.get()));
+  PrometheusSink sink(registry, ToSinkOptions(*engine, monitor.get(), compile_cache.get()));
   std::atomic<bool> ready{false};
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));

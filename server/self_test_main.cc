@@ -41,6 +41,8 @@ absl::StatusOr<int> StartChild(const Config& config, const std::string& device,
                                         absl::StrCat("--self_test_rows=", absl::StrJoin(rows, ",")),
                                         absl::StrCat("--self_test=", config.self_test)};
   if (config.fault_injection) arguments.push_back("--test_fault_injection");
+  if (!config.compile_cache.empty())
+    arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
   absl::Status spawned = theirs < 0 ? absl::ResourceExhaustedError("no descriptors")
                                     : SpawnSelf(arguments, {theirs}).status();
   if (theirs >= 0) close(theirs);  // so that the child's end is seen
@@ -65,6 +67,7 @@ absl::Status TryRowsOf(const Config& config, int socket) {
   if (config.fault_injection) AddFaultInjection(&registry);
   DeviceOptions options;
   options.selection = config.self_test_device;
+  options.compile_cache = config.compile_cache;
   absl::StatusOr<std::vector<std::unique_ptr<Device>>> devices = OpenDevices(options);
   if (!devices.ok()) {
     self_test::ReportNoDevice(socket, devices.status());

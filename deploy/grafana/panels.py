@@ -231,6 +231,28 @@ GPU = [
           "not cudaErrorMemoryAllocation loses the device."),
 ]
 
+COMPILING = [
+    Panel("Kernels compiled", "short",
+          [(rate("warpcall_compile_seconds_count", SERVER, ["instance"]), "{{instance}}")],
+          "A second. Each holds up its request by 25 ms and more. Steadily above zero: clients send "
+          "ever new expressions or shapes, or more of them than the caches hold.", width=6),
+    Panel("Time to compile", "s",
+          [(quantile(0.5, "warpcall_compile_seconds", SERVER, []), "median"),
+           (quantile(0.99, "warpcall_compile_seconds", SERVER, []), "99 %")],
+          "Of one kernel, waiting for a thread left out. Over 0.1 s: the host's processors are "
+          "busy with other work.", width=6, log=True),
+    Panel("Found in caches", "percentunit",
+          [("{0} / ({0} + {1} > 0)".format(
+              rate("warpcall_compile_cache_hits_total", SERVER, ["cache"]),
+              rate("warpcall_compile_cache_misses_total", SERVER, ["cache"])), "{{cache}}")],
+          "Disk is asked for what memory lacks. Low after a restart, with --compile_cache: its "
+          "folder is not kept, or NVRTC was changed.", width=6, most=1),
+    Panel("Caches", "bytes",
+          [(f"warpcall_compile_cache_bytes{{{SERVER}}}", "{{cache}} of {{instance}}")],
+          "Memory holds 32 MiB a GPU and what is in use, disk 256 MiB; then the oldest goes. Disk "
+          "at its limit while kernels are compiled: more are in use than it holds.", width=6),
+]
+
 PROCESS = [
     Panel("Resident memory", "bytes",
           [(f"process_resident_memory_bytes{{{SERVER}}} and on (instance) warpcall_build_info",
@@ -259,5 +281,6 @@ ROWS = [
     ("Queues", QUEUES),
     ("Memory", MEMORY),
     ("GPU health", GPU),
+    ("Kernels compiled at run time", COMPILING),
     ("Process", PROCESS),
 ]

@@ -5,28 +5,29 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/compiled/counts.h"
+#include "kernels/compiled/cubins.h"
 #include "kernels/compiled/program.h"
+#include "kernels/cuda/loaded_kernel.h"
 #include "kernels/device_properties.h"
 
 namespace warpcall::compiled {
 
 // A kernel on the compiler's device, ready to be launched even while a graph is captured. A plan
-// keeps it, and so it stays until the plan's last launch has run.
+// keeps it, and who runs the plan keeps that until the last launch has run.
 class CompiledKernel final : public Cubin {
  public:
-  CompiledKernel(Program program, std::string image);
-  ~CompiledKernel() override;
+  CompiledKernel(Program program, std::string image, cuda::LoadedKernel loaded)
+      : Cubin(std::move(program), std::move(image)), loaded_(std::move(loaded)) {}
 
-  cudaKernel_t kernel() const { return kernel_; }
+  cudaKernel_t kernel() const { return loaded_.get(); }
 
  private:
-  friend class Compiler;
-
-  cudaLibrary_t library_ = nullptr;
-  cudaKernel_t kernel_ = nullptr;
+  const cuda::LoadedKernel loaded_;
 };
 
 // For `supports` of rows that are compiled: OK, or UNIMPLEMENTED with the reason why nothing can be
@@ -36,20 +37,24 @@ absl::Status CheckCompiles(const DeviceProperties& device);
 // Thread-safe. Its device is current in every thread that constructs, uses or destroys it.
 class Compiler {
  public:
-  Compiler();
+  // `cache_folder` holds what was compiled before, by this process or others: see DiskCache. Empty,
+  // or a folder that can't be used: nothing is kept on disk.
+  explicit Compiler(const std::string& cache_folder = "");
   ~Compiler();
 
   // Waits while the program is compiled, on a thread for that, once however many ask. The compiler
-  // is told --fmad=false and the device's architecture. UNIMPLEMENTED as Available; INTERNAL with
+  // is told --fmad=false and the device's architecture. As Available otherwise, and INTERNAL with
   // the compiler's log, cut to fit, when it refuses the source.
   absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(const Program& program);
 
-  // OK, or UNIMPLEMENTED with the reason why nothing can be compiled.
-  absl::Status Available() const;
+  // OK, or the reason why nothing can be compiled: UNIMPLEMENTED when the compiler is not there.
+  absl::Status Available() const { return target_.status(); }
+
+  Counts counts() const { return cubins_ == nullptr ? Counts() : cubins_->counts(); }
 
  private:
-  struct State;
-  const std::unique_ptr<State> state_;
+  const absl::StatusOr<std::string> target_;  // "sm_90a"
+  const std::unique_ptr<Cubins> cubins_;      // null without a target
 };
 
 }  // namespace warpcall::compiled

@@ -29,6 +29,7 @@ class Cubin {
   Cubin(const Cubin&) = delete;
   Cubin& operator=(const Cubin&) = delete;
 
+  const Program& program() const { return program_; }
   const std::string& source() const { return program_.source; }
   const std::string& entry() const { return program_.entry; }
   // The file as the compiler wrote it, an ELF.

@@ -1,10 +1,12 @@
 #include "kernels/cuda/libraries.h"
 
 #include "kernels/common/status_macros.h"
+#include "kernels/compiled/compiler.h"
 
 namespace warpcall::cuda {
 
-Libraries::Libraries() {
+Libraries::Libraries(const std::string& compile_cache)
+    : compiler_(std::make_unique<compiled::Compiler>(compile_cache)) {
   LoadCublasLt().status().IgnoreError();  // rows give the reason in their `supports`
   LoadCudnn().status().IgnoreError();
 }

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/cuda/cublaslt_api.h"
 #include "kernels/cuda/cudnn_handles.h"
+
+namespace warpcall::compiled {
+class Compiler;  // kernels/compiled/compiler.h
+}
 
 namespace warpcall::cuda {
 
@@ -17,8 +23,8 @@ namespace warpcall::cuda {
 class Libraries {
  public:
   // Opens the libraries that are there, so that no request waits for that: cuBLASLt's half a
-  // gigabyte takes up to a second the first time.
-  Libraries();
+  // gigabyte takes up to a second the first time. `compile_cache` is the compiler's folder.
+  explicit Libraries(const std::string& compile_cache = "");
   ~Libraries();
   Libraries(const Libraries&) = delete;
   Libraries& operator=(const Libraries&) = delete;
@@ -28,10 +34,14 @@ class Libraries {
 
   CudnnHandles& cudnn() { return cudnn_; }
 
+  // Of CUDA C++ that is generated while the process runs.
+  compiled::Compiler& compiler() const { return *compiler_; }
+
  private:
   absl::Mutex mutex_;
   cublasLtHandle_t cublas_lt_ ABSL_GUARDED_BY(mutex_) = nullptr;
   CudnnHandles cudnn_;
+  const std::unique_ptr<compiled::Compiler> compiler_;
 };
 
 }  // namespace warpcall::cuda

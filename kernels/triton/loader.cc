@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,10 +11,12 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/loaded_kernel.h"
 
 namespace warpcall::triton {
 namespace {
 
+using cuda::LoadedKernel;
 using cuda::ToStatus;
 
 // The first version of the driver's interface that tells a kernel's parameters.
@@ -52,29 +55,13 @@ absl::Status CheckParameters(const Image& image, cudaKernel_t kernel) {
 }
 
 // Puts it onto the current device.
-absl::Status MakeReady(const Image& image, cudaKernel_t kernel) {
-  cudaFuncAttributes attributes;
-  RETURN_IF_ERROR(ToStatus(cudaFuncGetAttributes(&attributes, static_cast<const void*>(kernel)),
-                           absl::StrCat("loading kernel ", image.entry)));
+absl::Status MakeReady(const Image& image, const LoadedKernel& kernel) {
+  ASSIGN_OR_RETURN(const cudaFuncAttributes attributes, kernel.MakeReady());
   if (image.threads > attributes.maxThreadsPerBlock)
     return absl::FailedPreconditionError(
         absl::StrCat("kernel ", image.entry, " takes blocks of ", attributes.maxThreadsPerBlock,
                      " threads at most; its manifest says ", image.threads));
-  return cuda::AllowSharedMemory(kernel, image.shared_bytes);
-}
-
-absl::StatusOr<cudaKernel_t> LoadImage(const Image& image) {
-  cudaLibrary_t library = nullptr;
-  RETURN_IF_ERROR(ToStatus(
-      cudaLibraryLoadData(&library, image.cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-      absl::StrCat("loading the code of kernel ", image.entry)));
-  cudaKernel_t kernel = nullptr;
-  absl::Status status = ToStatus(cudaLibraryGetKernel(&kernel, library, image.entry.c_str()),
-                                 absl::StrCat("looking for kernel ", image.entry));
-  if (status.ok()) status = CheckParameters(image, kernel);
-  if (status.ok()) return kernel;
-  cudaLibraryUnload(library);
-  return status;
+  return cuda::AllowSharedMemory(kernel.get(), image.shared_bytes);
 }
 
 }  // namespace
@@ -85,17 +72,19 @@ Loader& Loader::Get() {
 }
 
 absl::StatusOr<cudaKernel_t> Loader::Load(const Image& image) {
-  cudaKernel_t kernel = nullptr;
+  const LoadedKernel* kernel = nullptr;
   {
     absl::MutexLock lock(&mutex_);
-    if (const auto at = loaded_.find(&image); at != loaded_.end()) kernel = at->second;
-    if (kernel == nullptr) {
-      ASSIGN_OR_RETURN(kernel, LoadImage(image));
-      loaded_.emplace(&image, kernel);
+    auto at = loaded_.find(&image);
+    if (at == loaded_.end()) {
+      ASSIGN_OR_RETURN(LoadedKernel loaded, LoadedKernel::Load(image.cubin, image.entry));
+      RETURN_IF_ERROR(CheckParameters(image, loaded.get()));
+      at = loaded_.emplace(&image, std::move(loaded)).first;
     }
+    kernel = &at->second;
   }
-  RETURN_IF_ERROR(MakeReady(image, kernel));
-  return kernel;
+  RETURN_IF_ERROR(MakeReady(image, *kernel));
+  return kernel->get();
 }
 
 }  // namespace warpcall::triton

@@ -4,9 +4,10 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cuda/loaded_kernel.h"
 #include "kernels/triton/manifest.h"
 
 namespace warpcall::triton {
@@ -24,7 +25,8 @@ class Loader {
 
  private:
   absl::Mutex mutex_;
-  absl::flat_hash_map<const Image*, cudaKernel_t> loaded_ ABSL_GUARDED_BY(mutex_);
+  // Never taken out, so that they stay where they are.
+  absl::node_hash_map<const Image*, cuda::LoadedKernel> loaded_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace warpcall::triton

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "prometheus/text_serializer.h"
+#include "server/metrics/compile_metrics.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/gpu_metrics.h"
 #include "server/metrics/process_metrics.h"
@@ -284,6 +285,7 @@ std::string PrometheusSink::Scrape() const {
   std::vector<prometheus::MetricFamily> families;
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
   AppendDeviceErrors(options_.device_errors(), &families);
+  AppendCompileFamilies(options_.compile_counts(), options_.compile_cache_bytes(), &families);
   AppendGpuFamilies(options_.gpu_readings(), &families);
   AppendBuildInfo(options_.build, &families);
   if (const auto stats = ReadProcessStats(); stats.has_value()) {

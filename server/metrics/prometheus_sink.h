@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/compiled/counts.h"
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
 #include "kernels/registry.h"
@@ -48,6 +49,9 @@ class PrometheusSink final : public MetricsSink {
     std::function<std::vector<DeviceErrorCount>()> device_errors = [] {
       return std::vector<DeviceErrorCount>();
     };
+    // What was compiled at run time, and what of it the cache on disk has; called as above.
+    std::function<compiled::Counts()> compile_counts = [] { return compiled::Counts(); };
+    std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };
     // What the GPUs say of themselves; called as above, and quick: it answers with what was read
     // before where reading takes time.
     std::function<std::vector<GpuReading>()> gpu_readings = [] {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/metrics/duration_buckets.h"
+#include "kernels/common/duration_buckets.h"
 #include "server/metrics/sharded_counters.h"
 #include "server/metrics/text_format.h"
 

@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/compiled/counts.h"
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
 #include "kernels/plan_cache.h"
@@ -167,6 +168,8 @@ class Device {
   virtual void OnLost([[maybe_unused]] std::function<void()> on_lost) {}
   // How often what serves the device was started again.
   virtual int64_t restarts() const { return 0; }
+  // What was compiled for it at run time.
+  virtual compiled::Counts compile_counts() const { return {}; }
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   // Host memory that the device copies from and to at full speed (pinned on a GPU). Slow: at start
   // only.

@@ -109,8 +109,9 @@ class Child {
     // A library that takes nothing is not there, or has nothing for this machine; so it is with
     // kernels that were not compiled, or for other machines.
     const Family family = row.implementation.family;
-    const bool library = absl::IsUnimplemented(status) &&
-                         (family == Family::kLibrary || family == Family::kTriton);
+    const bool library =
+        absl::IsUnimplemented(status) &&
+        (family == Family::kLibrary || family == Family::kTriton || family == Family::kCompiled);
     report->cause = library ? Unavailability::Cause::kLibrary : Unavailability::Cause::kSelfTest;
     SetText(status.message(), report);
   }

@@ -78,6 +78,8 @@ absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging) 
   std::vector<std::string> arguments = {absl::StrCat("--worker_device=", options.device),
                                         absl::StrCat("--lanes_per_device=", options.lanes)};
   if (options.fault_injection) arguments.push_back("--test_fault_injection");
+  if (!options.compile_cache.empty())
+    arguments.push_back(absl::StrCat("--compile_cache=", options.compile_cache));
   pid_t pid;
   ASSIGN_OR_RETURN(pid, SpawnSelf(arguments, descriptors.worker));
   // So that the worker's death is seen.

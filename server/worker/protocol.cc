@@ -19,6 +19,9 @@
 namespace warpcall::worker {
 namespace {
 
+// No process compiles so often, or for so many nanoseconds; sums of some stay numbers.
+constexpr int64_t kCompileCountMax = int64_t{1} << 53;
+
 template <size_t kSize>
 void SetText(char (&to)[kSize], absl::string_view text) {
   to[text.copy(to, kSize - 1)] = '\0';
@@ -217,6 +220,12 @@ absl::Status CheckReply(const RunReply& reply) {
     if (value < 0) return InvalidField("a time or a size", value);
   for (const int64_t count : reply.errors)
     if (count < 0) return InvalidField("a number of errors", count);
+  for (const int64_t count : reply.compile_counts.fields)
+    if (count < 0 || count > kCompileCountMax)
+      return InvalidField("a number of the compiler's", count);
+  for (const int64_t count : reply.compile_counts.compilations)
+    if (count < 0 || count > kCompileCountMax)
+      return InvalidField("a number of compilations", count);
   if (!std::isfinite(reply.launch.theoretical_occupancy) || !std::isfinite(reply.launch.waves))
     return absl::InternalError(
         "the other process sent nonsense: occupancy or waves are no numbers");

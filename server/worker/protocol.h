@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/compiled/counts.h"
 #include "kernels/registry.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
@@ -92,6 +93,7 @@ struct RunReply {
   int64_t device_ns;
   LaunchShape launch;
   MemoryUsage memory;
+  compiled::Counts compile_counts;
   int64_t errors[kErrorCodesMax];  // DeviceErrorCount::count, in its order
 };
 

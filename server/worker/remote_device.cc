@@ -169,6 +169,9 @@ void RemoteDevice::Serve(std::shared_ptr<Link> link) {
   absl::MutexLock lock(&mutex_);
   AddCounts(errors_, &past_errors_);
   errors_.clear();
+  past_compile_counts_ += compile_counts_;
+  past_compile_counts_[compiled::Counts::kMemoryBytes] = 0;
+  compile_counts_ = {};
   memory_ = MemoryUsage();
   memory_.total_bytes = properties_.memory_bytes;
   link_ = std::move(link);
@@ -190,6 +193,7 @@ void RemoteDevice::Note(const RunReply& reply) {
   absl::MutexLock lock(&mutex_);
   memory_ = reply.memory;
   errors_.assign(reply.errors, reply.errors + kErrorCodesMax);
+  compile_counts_ = reply.compile_counts;
 }
 
 void RemoteDevice::Supervise(std::shared_ptr<Link> link) {
@@ -269,6 +273,13 @@ std::vector<int64_t> RemoteDevice::error_counts() const {
   absl::MutexLock lock(&mutex_);
   std::vector<int64_t> counts = past_errors_;
   AddCounts(errors_, &counts);
+  return counts;
+}
+
+compiled::Counts RemoteDevice::compile_counts() const {
+  absl::MutexLock lock(&mutex_);
+  compiled::Counts counts = past_compile_counts_;
+  counts += compile_counts_;
   return counts;
 }
 

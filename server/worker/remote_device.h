@@ -52,6 +52,8 @@ class RemoteDevice final : public Device {
   bool KernelsUseStaging(size_t, bool) const override { return false; }
   size_t round_bytes() const override { return 0; }
   MemoryUsage memory_usage() const override;
+  // Of all its workers; what is in memory, of the one that serves.
+  compiled::Counts compile_counts() const override;
 
   // The executor of the next lane; RESOURCE_EXHAUSTED when every lane has one.
   absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor();
@@ -100,6 +102,8 @@ class RemoteDevice final : public Device {
   MemoryUsage memory_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> errors_ ABSL_GUARDED_BY(mutex_);       // of this worker
   std::vector<int64_t> past_errors_ ABSL_GUARDED_BY(mutex_);  // of those before it
+  compiled::Counts compile_counts_ ABSL_GUARDED_BY(mutex_);
+  compiled::Counts past_compile_counts_ ABSL_GUARDED_BY(mutex_);
   absl::Mutex on_lost_mutex_;  // held while `on_lost_` runs, so that it ends before its target
   std::function<void()> on_lost_ ABSL_GUARDED_BY(on_lost_mutex_);
   std::thread supervisor_;

@@ -64,6 +64,7 @@ class LaneServer {
     reply.device_ns = trace.device_ns;
     reply.launch = trace.launch;
     reply.memory = served_.device->memory_usage();
+    reply.compile_counts = served_.device->compile_counts();
     const std::vector<DeviceErrorCount> errors = served_.errors();
     for (size_t i = 0; i < errors.size() && i < kErrorCodesMax; ++i)
       reply.errors[i] = errors[i].count;

@@ -84,6 +84,13 @@ device="cuda:0"}} 0.9375
 warpcall_device_bandwidth_ceiling_bytes_per_second{{device="cuda:0"}} 8e9
 warpcall_cuda_errors_total{{code="cudaErrorIllegalAddress"}} 0
 warpcall_gpu_xid_errors_total{{device="cuda:0",xid="13"}} 1
+warpcall_compile_seconds_bucket{{le="0.016384"}} 0
+warpcall_compile_seconds_bucket{{le="0.032768"}} {seconds}
+warpcall_compile_seconds_bucket{{le="+Inf"}} {seconds}
+warpcall_compile_seconds_count {seconds}
+warpcall_compile_cache_hits_total{{cache="memory"}} {seconds}
+warpcall_compile_cache_misses_total{{cache="memory"}} {seconds}
+warpcall_compile_cache_bytes{{cache="memory"}} 20000
 warpcall_gpu_sm_active_ratio{{device="cuda:0"}} 0.5
 warpcall_gpu_sm_occupancy_ratio{{device="cuda:0"}} 0.5
 warpcall_gpu_dram_bandwidth_ratio{{device="cuda:0"}} 0.5

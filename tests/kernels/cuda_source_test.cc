@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check/compare.h"
+#include "kernels/compiled/nvrtc.h"
 #include "kernels/fused/fused.h"
 #include "tests/kernels/random_expression.h"
 #include "tests/kernels/rows.h"
@@ -98,52 +99,14 @@ std::vector<Sample> Samples(uint64_t first, int count) {
   return samples;
 }
 
-// NVRTC's functions, as far as they are needed; https://docs.nvidia.com/cuda/nvrtc.
-class Nvrtc {
- public:
-  Nvrtc() {
-    for (const char* const name :
-         {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"})
-      if (library_ == nullptr) library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  }
-
-  bool found() const { return library_ != nullptr; }
-
-  // Empty when it compiles.
-  std::string ErrorOf(const std::string& source) const {
-    void* program = nullptr;
-    const auto create = Function<int(void**, const char*, const char*, int, const char* const*,
-                                     const char* const*)>("nvrtcCreateProgram");
-    create(&program, source.c_str(), "fused.cu", 0, nullptr, nullptr);
-    const char* const options[] = {"--gpu-architecture=sm_90a", "--fmad=false", "-default-device"};
-    const int result =
-        Function<int(void*, int, const char* const*)>("nvrtcCompileProgram")(program, 3, options);
-    size_t bytes = 0;
-    Function<int(void*, size_t*)>("nvrtcGetProgramLogSize")(program, &bytes);
-    std::string log(bytes, '\0');
-    Function<int(void*, char*)>("nvrtcGetProgramLog")(program, log.data());
-    size_t cubin_bytes = 0;
-    Function<int(void*, size_t*)>("nvrtcGetCUBINSize")(program, &cubin_bytes);
-    Function<int(void**)>("nvrtcDestroyProgram")(&program);
-    if (result == 0 && cubin_bytes > 0) return "";
-    return absl::StrCat("error ", result, ", a cubin of ", cubin_bytes, " bytes: ", log);
-  }
-
- private:
-  template <typename Type>
-  Type* Function(const char* name) const {
-    return reinterpret_cast<Type*>(dlsym(library_, name));
-  }
-
-  void* library_ = nullptr;
-};
-
 TEST(CudaSourceTest, NvrtcTakesRandomExpressions) {
-  const Nvrtc nvrtc;
-  if (!nvrtc.found()) GTEST_SKIP() << "there is no NVRTC: " << dlerror();
+  const absl::StatusOr<const compiled::Nvrtc*> nvrtc = compiled::LoadNvrtc();
+  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status();
   for (const Sample& sample : Samples(RunSeed(), 90)) {
     const std::string source = KernelOf(sample.problem).source;
-    ASSERT_EQ(nvrtc.ErrorOf(source), "") << sample.name << "\n" << source;
+    const absl::StatusOr<std::string> cubin =
+        (*nvrtc)->Compile(source, {"--gpu-architecture=sm_90a", "--fmad=false", "-default-device"});
+    ASSERT_TRUE(cubin.ok()) << cubin.status() << sample.name << "\n" << source;
   }
 }
 

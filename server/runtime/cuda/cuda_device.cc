@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/compiled/compiler.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/probe.h"
 #include "server/runtime/cuda/cuda_stream.h"
@@ -49,13 +50,14 @@ absl::StatusOr<std::string> CudaDevice::ModelOf(int ordinal) {
   return absl::StrCat(device.name, ", ", device.major, ".", device.minor);
 }
 
-absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int ordinal) {
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int ordinal,
+                                                             const std::string& compile_cache) {
   std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(device->Describe());
   RETURN_IF_ERROR(cuda::CheckDeviceCode(device->properties_));
   RETURN_IF_ERROR(device->CreatePool());
-  device->libraries_ = std::make_unique<cuda::Libraries>();
+  device->libraries_ = std::make_unique<cuda::Libraries>(compile_cache);
   return device;
 }
 
@@ -173,6 +175,8 @@ MemoryUsage CudaDevice::memory_usage() const {
     reserved = 0;
   return {properties_.memory_bytes, used_bytes_.load(), static_cast<int64_t>(reserved)};
 }
+
+compiled::Counts CudaDevice::compile_counts() const { return libraries_->compiler().counts(); }
 
 absl::StatusOr<std::unique_ptr<DeviceProfiler>> CudaDevice::CreateProfiler() {
   return CreateCuptiProfiler(this);

@@ -22,8 +22,9 @@ class CudaDevice final : public Device {
   // "NVIDIA H200, 9.0". Opens nothing. REQUIRES: as Open.
   static absl::StatusOr<std::string> ModelOf(int ordinal);
   // REQUIRES: 0 <= ordinal < Count(). FAILED_PRECONDITION when this build has no code for the
-  // device.
-  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int ordinal);
+  // device. What is compiled at run time is kept in the folder `compile_cache`, if it is not empty.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int ordinal,
+                                                          const std::string& compile_cache = "");
   ~CudaDevice() override;
 
   const DeviceProperties& properties() const override { return properties_; }
@@ -34,6 +35,7 @@ class CudaDevice final : public Device {
   bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const override;
   size_t round_bytes() const override;
   MemoryUsage memory_usage() const override;
+  compiled::Counts compile_counts() const override;
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() override;
 
   // Makes memory that another process shares fit for this device's copies and kernels.

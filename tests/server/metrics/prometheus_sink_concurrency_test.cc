@@ -38,14 +38,15 @@ void CheckHistograms(const std::string& text) {
       ASSERT_GE(value, last) << line;
       last = absl::StrContains(line, "le=\"+Inf\"") ? 0 : value;
       if (last == 0 && absl::StrContains(line, "+Inf")) {
-        std::string count = absl::StrReplaceAll(line.substr(0, blank),
-                                                {{"_bucket{", "_count{"}, {",le=\"+Inf\"", ""}});
+        std::string count = absl::StrReplaceAll(
+            line.substr(0, blank),
+            {{"_bucket{le=\"+Inf\"}", "_count"}, {"_bucket{", "_count{"}, {",le=\"+Inf\"", ""}});
         ASSERT_TRUE(absl::StrContains(text, count + " " + std::to_string(value) + "\n")) << line;
         ++histograms;
       }
     }
   }
-  ASSERT_EQ(histograms, 6 + 10 + 6);  // pairs, kernels x phases, runs
+  ASSERT_EQ(histograms, 6 + 10 + 6 + 1);  // pairs, kernels x phases, runs, compilations
 }
 
 RequestTrace TraceOf(int i) {

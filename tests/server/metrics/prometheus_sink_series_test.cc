@@ -194,6 +194,37 @@ TEST_F(SeriesTest, ALostDeviceIsNotHealthy) {
   EXPECT_EQ(samples.at(R"(warpcall_worker_restarts_total{device="cuda:0"})"), 3);
 }
 
+TEST_F(SeriesTest, WhatIsCompiledAtRunTimeIsToldWithItsCaches) {
+  PrometheusSink::Options options = SinkOptions();
+  options.compile_counts = [] {
+    compiled::Counts counts;
+    counts.fields = {1, 2, 3, 4, 5, 70'000'000};  // in the order of Counts::Field
+    counts.compilations[BucketOf(20'000'000)] = 2;
+    counts.compilations[BucketOf(40'000'000)] = 1;
+    counts.compilations[kBucketCount - 1] = 4;
+    return counts;
+  };
+  options.compile_cache_bytes = [] { return int64_t{6}; };
+  const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), std::move(options)));
+  const auto of = [&](const char* name, const char* cache) {
+    return samples.at(absl::StrCat("warpcall_compile_cache_", name, "{cache=\"", cache, "\"}"));
+  };
+  EXPECT_EQ(of("hits_total", "memory"), 1);
+  EXPECT_EQ(of("misses_total", "memory"), 2);
+  EXPECT_EQ(of("hits_total", "disk"), 3);
+  EXPECT_EQ(of("misses_total", "disk"), 4);
+  EXPECT_EQ(of("bytes", "memory"), 5);
+  EXPECT_EQ(of("bytes", "disk"), 6);
+  EXPECT_EQ(samples.at("warpcall_compile_seconds_count"), 7);
+  EXPECT_EQ(samples.at("warpcall_compile_seconds_sum"), 0.07);
+  EXPECT_EQ(samples.at(R"(warpcall_compile_seconds_bucket{le="1e-06"})"), 0);
+  EXPECT_EQ(samples.at(R"(warpcall_compile_seconds_bucket{le="0.016384"})"), 0);
+  EXPECT_EQ(samples.at(R"(warpcall_compile_seconds_bucket{le="0.032768"})"), 2);
+  EXPECT_EQ(samples.at(R"(warpcall_compile_seconds_bucket{le="0.065536"})"), 3);
+  EXPECT_EQ(samples.at(R"(warpcall_compile_seconds_bucket{le="16.777216"})"), 3);
+  EXPECT_EQ(samples.at(R"(warpcall_compile_seconds_bucket{le="+Inf"})"), 7);
+}
+
 TEST_F(SeriesTest, EverythingStartsAtZeroButWhatDescribesTheProcess) {
   int zeros = 0;
   for (const auto& [series, value] : text_.samples) {

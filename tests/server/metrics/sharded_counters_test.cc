@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/metrics/duration_buckets.h"
+#include "kernels/common/duration_buckets.h"
 
 namespace warpcall {
 namespace {

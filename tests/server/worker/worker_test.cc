@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <memory>
@@ -297,6 +298,65 @@ TEST(WorkerTest, AWorkerThatEndsIsStartedAgainOnTheSameStaging) {
     pair.PassTime(RestartRule::kWindowNs + 1);
   }
   EXPECT_FALSE(pair.remote().lost());
+}
+
+// The CPU, as if it compiled something with every job.
+class CompilingDevice final : public Device {
+ public:
+  const DeviceProperties& properties() const override { return cpu_.properties(); }
+  bool healthy() const override { return true; }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return cpu_.CreateStream(); }
+  absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override {
+    return cpu_.AllocateStaging(bytes);
+  }
+  bool KernelsUseStaging(size_t, bool) const override { return true; }
+  size_t round_bytes() const override { return 0; }
+  MemoryUsage memory_usage() const override { return cpu_.memory_usage(); }
+  compiled::Counts compile_counts() const override {
+    compiled::Counts counts;
+    counts.fields = {2, 3, 4, 5, 600, 7000};
+    counts.compilations[8] = 9;
+    return counts;
+  }
+
+ private:
+  CpuDevice cpu_{2};
+};
+
+TEST(WorkerTest, WhatWorkersCompiledIsCountedAlsoWhenTheyHaveEnded) {
+  CompilingDevice device;
+  Pair pair(&device);
+  auto executor = pair.remote().CreateExecutor();
+  const auto run = [&] {
+    Work1000 work("identity");
+    ASSERT_TRUE((*executor)->Run(work.job, work.RangesIn(pair.staging())).ok());
+  };
+  EXPECT_EQ(pair.remote().compile_counts().fields, compiled::Counts().fields);
+  run();
+  run();
+  EXPECT_EQ(pair.remote().compile_counts().fields, device.compile_counts().fields);
+  EXPECT_EQ(pair.remote().compile_counts().compilations[8], 9);
+  pair.CutConnections();
+  while (pair.remote().restarts() < 1 || !pair.remote().healthy())
+    absl::SleepFor(absl::Milliseconds(1));
+  const std::array<int64_t, compiled::Counts::kFields> past = {2, 3, 4, 5, 0, 7000};
+  EXPECT_EQ(pair.remote().compile_counts().fields, past) << "its memory is gone";
+  run();
+  const std::array<int64_t, compiled::Counts::kFields> sum = {4, 6, 8, 10, 600, 14000};
+  EXPECT_EQ(pair.remote().compile_counts().fields, sum);
+  EXPECT_EQ(pair.remote().compile_counts().compilations[8], 18);
+}
+
+TEST(WorkerTest, NumbersOfCompilingThatCannotBeAreRefused) {
+  EXPECT_TRUE(CheckReply({}).ok());
+  for (const int64_t nonsense : {int64_t{-1}, (int64_t{1} << 53) + 1}) {
+    RunReply reply = {};
+    reply.compile_counts.fields.back() = nonsense;
+    EXPECT_FALSE(CheckReply(reply).ok());
+    reply = {};
+    reply.compile_counts.compilations.front() = nonsense;
+    EXPECT_FALSE(CheckReply(reply).ok());
+  }
 }
 
 TEST(WorkerTest, AThirdFailureWithinAMinuteLosesTheDeviceForGood) {

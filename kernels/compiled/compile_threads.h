@@ -1,0 +1,45 @@
+// The few threads that compile, so that a server has no more of them at work than it can spare.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
+
+namespace warpcall::compiled {
+
+// Thread-safe. Threads are started when there is work for them, and stay.
+class CompileThreads {
+ public:
+  // REQUIRES: threads_max > 0.
+  explicit CompileThreads(size_t threads_max) : threads_max_(threads_max) {}
+  // REQUIRES: no Run is under way.
+  ~CompileThreads();
+  CompileThreads(const CompileThreads&) = delete;
+  CompileThreads& operator=(const CompileThreads&) = delete;
+
+  // Returns when `work` has run on one of the threads. First come, first served.
+  void Run(absl::FunctionRef<void()> work);
+
+ private:
+  struct Task {
+    absl::FunctionRef<void()> work;
+    bool done = false;
+  };
+
+  void Serve();
+  bool HasNews() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !tasks_.empty(); }
+
+  const size_t threads_max_;
+  absl::Mutex mutex_;
+  std::deque<Task*> tasks_ ABSL_GUARDED_BY(mutex_);
+  size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace warpcall::compiled

@@ -1,0 +1,76 @@
+#include "kernels/compiled/compiler.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/compiled/nvrtc.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace warpcall::compiled {
+namespace {
+
+using cuda::LoadedKernel;
+using cuda::ToStatus;
+
+// Of the current device.
+absl::StatusOr<std::string> CurrentTarget() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  RETURN_IF_ERROR(ToStatus(cudaGetDevice(&device), "asking for the current device"));
+  for (const auto& [attribute, value] : {std::pair(cudaDevAttrComputeCapabilityMajor, &major),
+                                         std::pair(cudaDevAttrComputeCapabilityMinor, &minor)})
+    RETURN_IF_ERROR(ToStatus(cudaDeviceGetAttribute(value, attribute, device),
+                             "asking for the device's architecture"));
+  ASSIGN_OR_RETURN(const Nvrtc* const nvrtc, LoadNvrtc());
+  return nvrtc->TargetOf(10 * major + minor);
+}
+
+absl::StatusOr<CubinPtr> Load(const Program& program, const std::string& image) {
+  ASSIGN_OR_RETURN(LoadedKernel loaded, LoadedKernel::Load(image, program.entry));
+  RETURN_IF_ERROR(loaded.MakeReady().status());
+  return std::make_shared<const CompiledKernel>(program, image, std::move(loaded));
+}
+
+std::unique_ptr<Cubins> CubinsFor(const absl::StatusOr<std::string>& target,
+                                  const std::string& cache_folder) {
+  if (!target.ok()) return nullptr;
+  const Nvrtc* const nvrtc = *LoadNvrtc();
+  // A product that is not rounded would be finite where the definition has infinity. What the
+  // source does not mark is for the GPU.
+  const std::vector<std::string> options = {absl::StrCat("--gpu-architecture=", *target),
+                                            "--fmad=false", "-default-device"};
+  Cubins::Options cubins;
+  cubins.compile = [nvrtc, options](const std::string& source) {
+    return nvrtc->Compile(source, options);
+  };
+  cubins.compiler = absl::StrCat("NVRTC ", nvrtc->version(), " ", absl::StrJoin(options, " "));
+  cubins.load = Load;
+  if (!cache_folder.empty())
+    if (absl::StatusOr<DiskCache> disk = DiskCache::Open(cache_folder); disk.ok())
+      cubins.disk = *std::move(disk);
+  return std::make_unique<Cubins>(std::move(cubins));
+}
+
+}  // namespace
+
+absl::Status CheckCompiles(const DeviceProperties& device) {
+  ASSIGN_OR_RETURN(const Nvrtc* const nvrtc, LoadNvrtc());
+  return nvrtc->CheckTarget(device.architecture);
+}
+
+Compiler::Compiler(const std::string& cache_folder)
+    : target_(CurrentTarget()), cubins_(CubinsFor(target_, cache_folder)) {}
+
+Compiler::~Compiler() = default;
+
+absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compiler::Get(const Program& program) {
+  if (cubins_ == nullptr) return target_.status();
+  ASSIGN_OR_RETURN(CubinPtr cubin, cubins_->Get(program));
+  return std::static_pointer_cast<const CompiledKernel>(std::move(cubin));
+}
+
+}  // namespace warpcall::compiled

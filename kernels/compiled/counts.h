@@ -1,0 +1,37 @@
+// What compilers of a process did, for the metrics.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/duration_buckets.h"
+
+namespace warpcall::compiled {
+
+struct Counts {
+  // Each since the process began, but for memory_bytes, which is as it is now.
+  enum Field : size_t {
+    kMemoryHits,
+    kMemoryMisses,
+    kDiskHits,
+    kDiskMisses,
+    kMemoryBytes,
+    kCompileNs,  // of all that was compiled, rightly or not
+    kFields,
+  };
+
+  std::array<int64_t, kFields> fields = {};
+  std::array<int64_t, kBucketCount> compilations = {};  // by what they took: see BucketOf
+
+  int64_t& operator[](Field field) { return fields[field]; }
+  int64_t operator[](Field field) const { return fields[field]; }
+
+  Counts& operator+=(const Counts& other) {
+    for (size_t i = 0; i < fields.size(); ++i) fields[i] += other.fields[i];
+    for (size_t i = 0; i < compilations.size(); ++i) compilations[i] += other.compilations[i];
+    return *this;
+  }
+};
+
+}  // namespace warpcall::compiled

@@ -1,0 +1,222 @@
+#include "kernels/compiled/disk_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace warpcall::compiled {
+namespace {
+
+constexpr char kSuffix[] = ".cubin";
+constexpr char kUnfinishedPrefix[] = "unfinished.";
+// Of a process that ended in between. None takes so long to write a file.
+constexpr int64_t kUnfinishedSeconds = 3600;
+
+// The file: this, then the data. Little-endian, as all machines with GPUs are.
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t reserved;
+  uint64_t data_bytes;
+  Sha256 key;
+  Sha256 checksum;  // of the data
+};
+static_assert(sizeof(Header) == 88);
+
+Header HeaderOf(const Sha256& key, absl::string_view data) {
+  return {.magic = {'w', 'a', 'r', 'p', 'c', 'u', 'b', 'n'},
+          .version = 1,
+          .reserved = 0,
+          .data_bytes = data.size(),
+          .key = key,
+          .checksum = Sha256Of(data)};
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+bool ReadAll(int fd, char* data, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t got = read(fd, data, bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    data += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool WriteAll(int fd, const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t wrote = write(fd, at, bytes);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    at += wrote;
+    bytes -= static_cast<size_t>(wrote);
+  }
+  return true;
+}
+
+// A new file of a name that nobody has, which `path` gets.
+int CreateUnfinished(const std::string& folder, std::string* path) {
+  *path = absl::StrCat(folder, "/", kUnfinishedPrefix, "XXXXXX");
+  return mkostemp(path->data(), O_CLOEXEC);
+}
+
+struct File {
+  std::string path;
+  int64_t bytes;
+  timespec used;
+  bool unfinished;
+};
+
+// Those of the folder that are a cache's.
+std::vector<File> FilesIn(const std::string& folder) {
+  std::vector<File> files;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(folder.c_str()), closedir);
+  if (directory == nullptr) return files;
+  while (const dirent* const entry = readdir(directory.get())) {
+    const absl::string_view name = entry->d_name;
+    const bool unfinished = absl::StartsWith(name, kUnfinishedPrefix);
+    if (!unfinished && !absl::EndsWith(name, kSuffix)) continue;
+    struct stat status;
+    if (fstatat(dirfd(directory.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(status.st_mode))
+      continue;
+    files.push_back({absl::StrCat(folder, "/", name), status.st_size, status.st_mtim, unfinished});
+  }
+  return files;
+}
+
+absl::Status Unusable(absl::string_view folder, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("compile_cache: the folder \"", folder, "\" can't be used: ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<DiskCache> DiskCache::Open(const std::string& folder, const Limits& limits) {
+  if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    return Unusable(folder, absl::StrCat("it can't be made: ", strerror(errno)));
+  struct stat status;
+  if (stat(folder.c_str(), &status) != 0) return Unusable(folder, strerror(errno));
+  if (!S_ISDIR(status.st_mode)) return Unusable(folder, "it is no folder");
+  // Who can write there chooses what runs on the GPU.
+  if ((status.st_mode & S_IWOTH) != 0)
+    return Unusable(folder, "everybody may write to it; take that away by chmod o-w");
+  std::string path;
+  const Descriptor probe(CreateUnfinished(folder, &path));
+  if (probe.get() < 0)
+    return Unusable(folder, absl::StrCat("no file can be made there: ", strerror(errno)));
+  unlink(path.c_str());
+  return DiskCache(folder, limits);
+}
+
+std::string DiskCache::PathOf(const Sha256& key) const {
+  const absl::string_view bytes(reinterpret_cast<const char*>(key.data()), key.size());
+  return absl::StrCat(folder_, "/", absl::BytesToHexString(bytes), kSuffix);
+}
+
+std::optional<std::string> DiskCache::Get(const Sha256& key) const {
+  const std::string path = PathOf(key);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status;
+  if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    return std::nullopt;
+  Header found;
+  const auto bytes = static_cast<size_t>(status.st_size);
+  if (bytes >= sizeof(found) && bytes - sizeof(found) <= kDataBytesMax &&
+      ReadAll(file.get(), reinterpret_cast<char*>(&found), sizeof(found))) {
+    std::string data(bytes - sizeof(found), '\0');
+    if (ReadAll(file.get(), data.data(), data.size())) {
+      const Header expected = HeaderOf(key, data);
+      if (std::memcmp(&found, &expected, sizeof(found)) == 0) {
+        futimens(file.get(), nullptr);
+        return data;
+      }
+    }
+  }
+  unlink(path.c_str());
+  return std::nullopt;
+}
+
+void DiskCache::Put(const Sha256& key, absl::string_view data) const {
+  if (data.size() > kDataBytesMax) return;
+  std::string unfinished;
+  {
+    const Descriptor file(CreateUnfinished(folder_, &unfinished));
+    if (file.get() < 0) return;
+    const Header header = HeaderOf(key, data);
+    // It is not forced onto the disk: what a machine's end leaves of it is no match for its
+    // checksum.
+    if (!WriteAll(file.get(), &header, sizeof(header)) ||
+        !WriteAll(file.get(), data.data(), data.size()) ||
+        rename(unfinished.c_str(), PathOf(key).c_str()) != 0) {
+      unlink(unfinished.c_str());
+      return;
+    }
+  }
+  Trim();
+}
+
+void DiskCache::Trim() const {
+  std::vector<File> files = FilesIn(folder_);
+  const int64_t now = time(nullptr);
+  int64_t bytes = 0;
+  int64_t count = 0;
+  for (const File& file : files) {
+    if (file.unfinished) {
+      if (file.used.tv_sec < now - kUnfinishedSeconds) unlink(file.path.c_str());
+      continue;
+    }
+    bytes += file.bytes;
+    ++count;
+  }
+  if (bytes <= limits_.bytes_max && count <= limits_.files_max) return;
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
+    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  });
+  for (const File& file : files) {
+    if (bytes <= limits_.bytes_max && count <= limits_.files_max) return;
+    if (file.unfinished) continue;
+    // Another process may have done it.
+    unlink(file.path.c_str());
+    bytes -= file.bytes;
+    --count;
+  }
+}
+
+int64_t DiskCache::bytes() const {
+  int64_t bytes = 0;
+  for (const File& file : FilesIn(folder_)) bytes += file.bytes;
+  return bytes;
+}
+
+}  // namespace warpcall::compiled

@@ -1,0 +1,55 @@
+// Files in a folder, each under the hash of what it was made from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/compiled/sha256.h"
+
+namespace warpcall::compiled {
+
+// Any number of processes share a folder, without locks: a file appears complete, by a rename, and
+// is checked whenever it is read. Nothing fails because of a disk that is full or broken; what
+// can't be kept is not. Thread-safe.
+class DiskCache {
+ public:
+  struct Limits {
+    // Cubins of generated kernels have some 8 KiB, and at most a million bytes.
+    int64_t bytes_max = int64_t{256} << 20;
+    // Listing a folder of so many takes some 5 ms, when one is added.
+    int64_t files_max = 4096;
+  };
+  // What is larger is not kept.
+  static constexpr size_t kDataBytesMax = size_t{4} << 20;
+
+  // Makes the folder if there is none, in a folder that is there. INVALID_ARGUMENT names it and the
+  // reason why it can't be used: files can't be made there, or everybody can put theirs there.
+  static absl::StatusOr<DiskCache> Open(const std::string& folder, const Limits& limits);
+  static absl::StatusOr<DiskCache> Open(const std::string& folder) {
+    return Open(folder, Limits());
+  }
+
+  // What was put under `key`, which counts as used now. A file that is not what was written is
+  // removed.
+  std::optional<std::string> Get(const Sha256& key) const;
+  // Removes what was not used for longest, by whatever process, until all is within the limits.
+  void Put(const Sha256& key, absl::string_view data) const;
+  // Of all its files.
+  int64_t bytes() const;
+
+ private:
+  DiskCache(std::string folder, const Limits& limits)
+      : folder_(std::move(folder)), limits_(limits) {}
+  std::string PathOf(const Sha256& key) const;
+  void Trim() const;
+
+  std::string folder_;
+  Limits limits_;
+};
+
+}  // namespace warpcall::compiled

@@ -1,0 +1,170 @@
+#include "kernels/compiled/nvrtc.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/shared_library.h"
+
+namespace warpcall::compiled {
+namespace {
+
+using cuda::SharedLibrary;
+
+// By the loader's own rules first, then where NVIDIA's packages put it. Drivers take what the
+// version before made.
+constexpr const char* kFiles[] = {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13",
+                                  "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"};
+constexpr char kNeededBy[] = "the rows of family compiled need it";
+
+// nvrtcResult.
+constexpr NvrtcApi::Result kSuccess = 0;
+constexpr NvrtcApi::Result kOutOfMemory = 1;
+constexpr NvrtcApi::Result kInvalidOption = 5;
+constexpr NvrtcApi::Result kBuiltinFailure = 7;
+
+// From here on a GPU runs all of its instructions only when it is named with an "a".
+constexpr int kFirstWithOwnCode = 90;
+
+absl::StatusCode CodeOf(NvrtcApi::Result result) {
+  switch (result) {
+    case kOutOfMemory:
+      return absl::StatusCode::kResourceExhausted;
+    case kInvalidOption:
+    case kBuiltinFailure:
+      return absl::StatusCode::kUnimplemented;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+std::string Clipped(std::string log) {
+  // Its zero, and the end of its last line.
+  log.erase(std::find(log.begin(), log.end(), '\0'), log.end());
+  absl::string_view text = absl::StripSuffix(log, "\n");
+  if (text.size() <= Nvrtc::kLogBytesMax) return std::string(text);
+  return absl::StrCat(text.substr(0, Nvrtc::kLogBytesMax), "... (",
+                      text.size() - Nvrtc::kLogBytesMax, " bytes more)");
+}
+
+}  // namespace
+
+absl::StatusOr<Nvrtc> Nvrtc::Open(absl::Span<const char* const> files) {
+  absl::Status missing;
+  for (const char* const file : files) {
+    Nvrtc nvrtc;
+    const absl::Status opened = nvrtc.Resolve(file);
+    if (opened.ok()) return nvrtc;
+    missing.Update(opened);  // keeps the first, which is the one that people should install
+  }
+  return missing;
+}
+
+absl::Status Nvrtc::Resolve(const char* file) {
+  ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Open(file, kNeededBy));
+  RETURN_IF_ERROR(library.Resolve("nvrtcVersion", &api_.Version));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetNumSupportedArchs", &api_.GetNumSupportedArchs));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetSupportedArchs", &api_.GetSupportedArchs));
+  RETURN_IF_ERROR(library.Resolve("nvrtcCreateProgram", &api_.CreateProgram));
+  RETURN_IF_ERROR(library.Resolve("nvrtcDestroyProgram", &api_.DestroyProgram));
+  RETURN_IF_ERROR(library.Resolve("nvrtcCompileProgram", &api_.CompileProgram));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetCUBINSize", &api_.GetCUBINSize));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetCUBIN", &api_.GetCUBIN));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetProgramLogSize", &api_.GetProgramLogSize));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetProgramLog", &api_.GetProgramLog));
+  RETURN_IF_ERROR(library.Resolve("nvrtcGetErrorString", &api_.GetErrorString));
+  int major = 0;
+  int minor = 0;
+  if (api_.Version(&major, &minor) != kSuccess)
+    return absl::UnimplementedError(absl::StrCat(file, " does not tell its version"));
+  version_ = absl::StrCat(major, ".", minor);
+  RETURN_IF_ERROR(AskArchitectures());
+  return OpenBuiltins();
+}
+
+// The compiler opens it by its bare name, and so finds one that is open already, from a folder that
+// the loader does not search.
+absl::Status Nvrtc::OpenBuiltins() const {
+  const std::string name = absl::StrCat("libnvrtc-builtins.so.", version_);
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(api_.Version), &self) != 0) {
+    const absl::string_view path = self.dli_fname;
+    const size_t folder = path.rfind('/');
+    const std::string beside =
+        absl::StrCat(folder == absl::string_view::npos ? "" : path.substr(0, folder + 1), name);
+    if (SharedLibrary::Open(beside.c_str(), kNeededBy).ok()) return absl::OkStatus();
+  }
+  return SharedLibrary::Open(name.c_str(), kNeededBy).status();
+}
+
+absl::Status Nvrtc::AskArchitectures() {
+  int count = 0;
+  if (api_.GetNumSupportedArchs(&count) == kSuccess && count > 0) {
+    architectures_.resize(static_cast<size_t>(count));
+    if (api_.GetSupportedArchs(architectures_.data()) == kSuccess) return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("NVRTC ", version_, " does not tell what it compiles for"));
+}
+
+absl::Status Nvrtc::CheckTarget(int architecture) const {
+  if (absl::c_linear_search(architectures_, architecture)) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("NVRTC ", version_, " compiles for sm_",
+                                               absl::StrJoin(architectures_, ", sm_"),
+                                               "; the GPU is sm_", architecture));
+}
+
+absl::StatusOr<std::string> Nvrtc::TargetOf(int architecture) const {
+  RETURN_IF_ERROR(CheckTarget(architecture));
+  return absl::StrCat("sm_", architecture, architecture >= kFirstWithOwnCode ? "a" : "");
+}
+
+absl::StatusOr<std::string> Nvrtc::Compile(const std::string& source,
+                                           absl::Span<const std::string> options) const {
+  const auto to_status = [this](NvrtcApi::Result result, absl::string_view what) {
+    if (result == kSuccess) return absl::OkStatus();
+    return absl::Status(CodeOf(result), absl::StrCat("NVRTC ", version_, ": ", what, ": ",
+                                                     api_.GetErrorString(result)));
+  };
+  NvrtcApi::Program program = nullptr;
+  RETURN_IF_ERROR(
+      to_status(api_.CreateProgram(&program, source.c_str(), "program.cu", 0, nullptr, nullptr),
+                "taking a program"));
+  const auto destroy = absl::MakeCleanup([&] { api_.DestroyProgram(&program); });
+  std::vector<const char*> texts;
+  for (const std::string& option : options) texts.push_back(option.c_str());
+  const NvrtcApi::Result compiled =
+      api_.CompileProgram(program, static_cast<int>(texts.size()), texts.data());
+  if (compiled != kSuccess) {
+    size_t bytes = 0;
+    std::string log;
+    if (api_.GetProgramLogSize(program, &bytes) == kSuccess) {
+      log.resize(bytes + 1);
+      if (api_.GetProgramLog(program, log.data()) != kSuccess) log.clear();
+    }
+    return to_status(compiled, absl::StrCat("compiling with ", absl::StrJoin(options, " "), ": ",
+                                            Clipped(std::move(log))));
+  }
+  size_t bytes = 0;
+  RETURN_IF_ERROR(to_status(api_.GetCUBINSize(program, &bytes), "asking for the code's size"));
+  std::string cubin(bytes, '\0');
+  RETURN_IF_ERROR(to_status(api_.GetCUBIN(program, cubin.data()), "asking for the code"));
+  return cubin;
+}
+
+absl::StatusOr<const Nvrtc*> LoadNvrtc() {
+  static const auto& nvrtc = *new absl::StatusOr<Nvrtc>(Nvrtc::Open(kFiles));
+  if (!nvrtc.ok()) return nvrtc.status();
+  return &*nvrtc;
+}
+
+}  // namespace warpcall::compiled

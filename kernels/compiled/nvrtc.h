@@ -1,0 +1,73 @@
+// NVIDIA's compiler of CUDA C++ at run time (NVRTC), opened where it is there. It needs no GPU.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace warpcall::compiled {
+
+// Declared here, and not by nvrtc.h, so that builds without CUDA have it too.
+struct NvrtcApi {
+  using Result = int;
+  using Program = struct OpaqueProgram*;
+
+  // NOLINTBEGIN(readability-identifier-naming)
+  Result (*Version)(int* major, int* minor);
+  Result (*GetNumSupportedArchs)(int* count);
+  Result (*GetSupportedArchs)(int* architectures);
+  Result (*CreateProgram)(Program*, const char* source, const char* name, int headers,
+                          const char* const* contents, const char* const* names);
+  Result (*DestroyProgram)(Program*);
+  Result (*CompileProgram)(Program, int count, const char* const* options);
+  Result (*GetCUBINSize)(Program, size_t* bytes);
+  Result (*GetCUBIN)(Program, char* cubin);
+  Result (*GetProgramLogSize)(Program, size_t* bytes);
+  Result (*GetProgramLog)(Program, char* log);
+  const char* (*GetErrorString)(Result);
+  // NOLINTEND(readability-identifier-naming)
+};
+
+// Thread-safe.
+class Nvrtc {
+ public:
+  // Its log may be longer; the first errors tell most.
+  static constexpr size_t kLogBytesMax = 2000;
+
+  // Opens the first of `files` that there is, and what it opens in turn. UNIMPLEMENTED says what is
+  // missing and why. REQUIRES: there is one at least in the list.
+  static absl::StatusOr<Nvrtc> Open(absl::Span<const char* const> files);
+
+  // "13.0"
+  const std::string& version() const { return version_; }
+
+  // What `--gpu-architecture` is for a device of compute capability 9.0 (90): the code for that
+  // device alone, with all of its instructions, where there is such: "sm_90a". UNIMPLEMENTED for
+  // one that this version does not know.
+  absl::StatusOr<std::string> TargetOf(int architecture) const;
+  absl::Status CheckTarget(int architecture) const;
+
+  // A cubin. INTERNAL when the source is wrong, with the log, cut to fit; UNIMPLEMENTED when the
+  // compiler can't do what the options want; RESOURCE_EXHAUSTED when it ran out of memory.
+  absl::StatusOr<std::string> Compile(const std::string& source,
+                                      absl::Span<const std::string> options) const;
+
+ private:
+  Nvrtc() = default;
+  absl::Status Resolve(const char* file);
+  absl::Status OpenBuiltins() const;
+  absl::Status AskArchitectures();
+
+  NvrtcApi api_ = {};
+  std::string version_;
+  std::vector<int> architectures_;  // that it compiles for
+};
+
+// The newest version that is known to work, opened once per process. Thread-safe.
+absl::StatusOr<const Nvrtc*> LoadNvrtc();
+
+}  // namespace warpcall::compiled

@@ -1,0 +1,89 @@
+// How NVIDIA's compiler is opened and spoken to, where it is there.
+#include "kernels/compiled/nvrtc.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace warpcall::compiled {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kScale[] = R"(
+extern "C" __global__ void scale(const float* x, float* y, float a) {
+  y[threadIdx.x] = a * x[threadIdx.x];
+})";
+
+class NvrtcTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!LoadNvrtc().ok()) GTEST_SKIP() << LoadNvrtc().status();
+  }
+};
+
+TEST(NvrtcMissingTest, IsSaidWithTheFileAndTheReason) {
+  const absl::Status none = Nvrtc::Open({"libno_such_nvrtc.so.1", "libno_other.so.1"}).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(none.message()),
+              AllOf(StartsWith("could not load libno_such_nvrtc.so.1: "),
+                    HasSubstr("cannot open shared object file"), HasSubstr("family compiled")));
+  const absl::Status strange = Nvrtc::Open({"libm.so.6"}).status();
+  EXPECT_EQ(strange.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(strange.message()),
+              StartsWith("libm.so.6 has no function nvrtcVersion: "));
+}
+
+TEST_F(NvrtcTest, MakesCodeForADeviceOrSaysWhatItKnows) {
+  const Nvrtc& nvrtc = **LoadNvrtc();
+  EXPECT_EQ(nvrtc.TargetOf(80).value(), "sm_80");
+  EXPECT_EQ(nvrtc.TargetOf(90).value(), "sm_90a");
+  const absl::Status unknown = nvrtc.CheckTarget(35);
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(unknown.message()),
+              AllOf(HasSubstr(nvrtc.version()), HasSubstr("sm_90"), HasSubstr("the GPU is sm_35")));
+  const std::string cubin = nvrtc.Compile(kScale, {"--gpu-architecture=sm_90a"}).value();
+  EXPECT_TRUE(absl::StartsWith(cubin, "\177ELF"));
+  EXPECT_NE(cubin.find(".text.scale"), std::string::npos);
+}
+
+TEST_F(NvrtcTest, TellsWhatIsWrongWithASource) {
+  const absl::Status wrong =
+      (*LoadNvrtc())
+          ->Compile("__global__ void f() { x = 1; }", {"--gpu-architecture=sm_90a"})
+          .status();
+  EXPECT_EQ(wrong.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(wrong.message()),
+              AllOf(HasSubstr("--gpu-architecture=sm_90a"),
+                    HasSubstr("program.cu(1): error: identifier \"x\" is undefined"),
+                    HasSubstr("NVRTC_ERROR_COMPILATION")));
+  std::string many = "__global__ void f() {";
+  for (int i = 0; i < 90; ++i) absl::StrAppend(&many, "\nname_", i, " = 1;");
+  const absl::Status long_log =
+      (*LoadNvrtc())->Compile(many + "}", {"--gpu-architecture=sm_90a"}).status();
+  EXPECT_THAT(std::string(long_log.message()), HasSubstr(" bytes more)"));
+  EXPECT_LT(long_log.message().size(), Nvrtc::kLogBytesMax + 200);
+  EXPECT_EQ((*LoadNvrtc())->Compile(kScale, {"--gpu-architecture=sm_1"}).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(NvrtcTest, SeveralThreadsMayCompileAtOnce) {
+  std::vector<std::string> cubins(4);
+  std::vector<std::thread> threads;
+  for (std::string& cubin : cubins)
+    threads.emplace_back(
+        [&] { cubin = (*LoadNvrtc())->Compile(kScale, {"--gpu-architecture=sm_90a"}).value(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& cubin : cubins) EXPECT_TRUE(absl::StartsWith(cubin, "\177ELF"));
+}
+
+}  // namespace
+}  // namespace warpcall::compiled
