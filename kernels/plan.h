@@ -78,6 +78,9 @@ struct PlanContext {
   int variant = kRowsChoice;
   // Null: nothing is tried, and the row takes what it expects to be best.
   const Tryout* tryout = nullptr;
+  // Null: never set. Once it is set nobody waits for the plan, and a row that takes long to make
+  // one gives up with whatever error, which is not kept.
+  const StopFlag* stop = nullptr;
 };
 
 // Of a row that goes one way whatever the problem: `launch` with so much workspace, which is null

@@ -143,7 +143,7 @@ absl::Status Execution::MakePlans(const Job& job, const Cut& cut, Placement* pla
 absl::StatusOr<PlanPtr> Execution::MakePlan(const Job& job, const Piece& piece) {
   const Phase phase("prepare", job.key.id);
   const auto workspace = [this](size_t bytes) { return Workspace(bytes); };
-  return MakePlanOn({stream_.get(), &device_->properties(), &piece.operands, workspace},
+  return MakePlanOn({stream_.get(), &device_->properties(), &piece.operands, workspace, job.watch},
                     job.row->implementation, piece.problem);
 }
 

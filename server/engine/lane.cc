@@ -88,6 +88,7 @@ absl::Status Lane::Run() {
   absl::InlinedVector<StagingRange, 3> ranges;
   for (const StagingBuffer& buffer : job.staging) ranges.push_back({buffer.data(), buffer.bytes()});
   const RunWatch watch(job, *shared_.limits, start_ns_);
+  const bool is_planned = job.is_prepared();
   job.watch = &watch;
   absl::Status status = executor_->Run(job, ranges);
   job.watch = nullptr;
@@ -95,7 +96,8 @@ absl::Status Lane::Run() {
   is_prepared_ = status.ok() || absl::IsUnimplemented(status);
   const int64_t taken_ns = shared_.limits->clock() - start_ns_;
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
-    shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
+    // What was stopped while its plan was made tells nothing about how long it runs.
+    if (is_planned) shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
     return stopped;
   }
   RETURN_IF_ERROR(status);

@@ -17,13 +17,16 @@ struct PlanSite {
   const Operands* operands = nullptr;  // of the problem; outputs may be written
   // Memory on the device that stays until the plan is made.
   absl::FunctionRef<absl::StatusOr<void*>(size_t)> workspace;
+  const StopFlag* stop = nullptr;  // PlanContext's
 };
 
 inline absl::StatusOr<PlanPtr> MakePlanOn(const PlanSite& site, const Implementation& row,
                                           const Problem& problem) {
   const Tryout tryout = {site.stream->native_handle(), site.operands, site.workspace};
-  return row.plan(
-      problem, {.device = site.device, .libraries = site.stream->libraries(), .tryout = &tryout});
+  return row.plan(problem, {.device = site.device,
+                            .libraries = site.stream->libraries(),
+                            .tryout = &tryout,
+                            .stop = site.stop});
 }
 
 }  // namespace warpcall

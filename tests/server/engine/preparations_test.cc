@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/common/status_macros.h"
 #include "tests/server/engine/engine_fixture.h"
 
@@ -17,13 +19,13 @@ namespace {
 
 using testing::Call;
 
-std::function<absl::Status()>& OnPrepare() {
-  static auto* const on_prepare = new std::function<absl::Status()>;
+std::function<absl::Status(const PlanContext&)>& OnPrepare() {
+  static auto* const on_prepare = new std::function<absl::Status(const PlanContext&)>;
   return *on_prepare;
 }
 
 absl::StatusOr<PlanPtr> PlanSlowly(const Problem& problem, const PlanContext& context) {
-  RETURN_IF_ERROR(OnPrepare()());
+  RETURN_IF_ERROR(OnPrepare()(context));
   return PlanBy(testing::LaunchDouble, testing::InputBytes)(problem, context);
 }
 
@@ -37,7 +39,7 @@ class PreparationsTest : public testing::EngineTest {
     rows[1].plan = PlanSlowly;
     registry_ = Registry();
     registry_.Add(testing::DoubleOp(), rows);
-    OnPrepare() = [] { return absl::OkStatus(); };
+    OnPrepare() = [](const PlanContext&) { return absl::OkStatus(); };
   }
 
   std::unique_ptr<Job> MakeSearched(Call* call, size_t elements = 100) {
@@ -53,7 +55,7 @@ TEST_F(PreparationsTest, HoldUpOnlyThoseWhoAskForTheSame) {
   absl::Notification is_preparing;
   absl::Notification go;
   std::atomic<int> at_once{0};
-  OnPrepare() = [&] {
+  OnPrepare() = [&](const PlanContext&) {
     EXPECT_EQ(++at_once, 1);
     if (!is_preparing.HasBeenNotified()) is_preparing.Notify();
     go.WaitForNotification();
@@ -88,7 +90,7 @@ TEST_F(PreparationsTest, HoldUpOnlyThoseWhoAskForTheSame) {
 
 TEST_F(PreparationsTest, AreTriedAgainByTheNextWhenTheyFail) {
   std::atomic<int> prepared{0};
-  OnPrepare() = [&] {
+  OnPrepare() = [&](const PlanContext&) {
     return ++prepared == 1 ? absl::InternalError("the first") : absl::OkStatus();
   };
   Call first, second;
@@ -98,10 +100,32 @@ TEST_F(PreparationsTest, AreTriedAgainByTheNextWhenTheyFail) {
   EXPECT_TRUE(second.status.ok()) << second.status;
 }
 
+TEST_F(PreparationsTest, EndWithTheJobThatWaitsForThemAndAreTriedAgainByTheNext) {
+  absl::Notification is_preparing;
+  OnPrepare() = [&](const PlanContext& context) -> absl::Status {
+    if (is_preparing.HasBeenNotified()) return absl::OkStatus();
+    is_preparing.Notify();
+    const absl::Time limit = absl::Now() + absl::Seconds(20);
+    while (!IsSet(context.stop) && absl::Now() < limit) absl::SleepFor(absl::Milliseconds(1));
+    return absl::UnavailableError("given up");
+  };
+  Call first, second;
+  std::unique_ptr<Job> job = MakeSearched(&first);
+  const JobKey key = job->key;
+  Submit(std::move(job));
+  is_preparing.WaitForNotification();
+  first.cancelled = true;
+  engine_->Cancel(0, key);
+  first.done.WaitForNotification();
+  EXPECT_EQ(first.status.code(), absl::StatusCode::kCancelled) << first.status;
+  Run(&second, MakeSearched(&second));
+  EXPECT_TRUE(second.status.ok()) << second.status;
+}
+
 TEST_F(PreparationsTest, TheDrainEndsThoseThatWait) {
   absl::Notification is_preparing;
   absl::Notification go;
-  OnPrepare() = [&] {
+  OnPrepare() = [&](const PlanContext&) {
     is_preparing.Notify();
     go.WaitForNotification();
     return absl::OkStatus();
