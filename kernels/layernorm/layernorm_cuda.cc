@@ -5,7 +5,7 @@ namespace warpcall {
 
 std::vector<Implementation> LayernormCudaRows() {
   return {norm::WarpPerRowRow(), norm::BlockPerRowRow(), norm::TwoPassRow(),
-          norm::ChainOfKernelsRow()};
+          norm::TritonLayernormRow(), norm::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

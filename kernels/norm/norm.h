@@ -42,6 +42,8 @@ Implementation SimdRowsRow();
 Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();
 Implementation TwoPassRow();
+Implementation TritonLayernormRow();
+Implementation TritonRmsnormRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row(absl::Status (*launch)(const Problem&, const Operands&,

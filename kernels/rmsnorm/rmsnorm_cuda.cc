@@ -1,11 +1,11 @@
-#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/norm/norm.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 
 namespace warpcall {
 
 std::vector<Implementation> RmsnormCudaRows() {
   return {norm::WarpPerRowRow(), norm::BlockPerRowRow(), norm::TwoPassRow(),
-          norm::ChainOfKernelsRow()};
+          norm::TritonRmsnormRow(), norm::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

@@ -17,18 +17,18 @@ import re
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-OPS = ("gelu", "softmax", "matmul")
+OPS = ("gelu", "softmax", "layernorm", "rmsnorm", "matmul")
 FORMAT = 1
 # What Triton appends to a kernel's parameters, in this order: memory of the launch for the kernel, and for
 # Triton's profiler.
 HIDDEN = ("global_scratch", "profile_scratch")
 BYTES = {"u64": 8, "b64": 8, "s64": 8, "u32": 4, "b32": 4, "s32": 4, "f32": 4}
-ARGUMENT_BYTES = {"i32": 4, "i64": 8}
+ARGUMENT_BYTES = {"i32": 4, "i64": 8, "fp32": 4}
 WARP_THREADS = 32
 ALIGNMENT = 16  # of each cubin in kernels.bin
 
-# What the tests get by `import`, too.
-sys.path[:0] = [FOLDER] + [os.path.join(os.path.dirname(FOLDER), op) for op in OPS]
+# What the tests get by `import`, too; norm has what layernorm and rmsnorm share.
+sys.path[:0] = [FOLDER] + [os.path.join(os.path.dirname(FOLDER), folder) for folder in (*OPS, "norm")]
 
 
 def variants_of(op, data_type):

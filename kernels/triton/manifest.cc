@@ -127,10 +127,14 @@ absl::StatusOr<Argument> ReadArgument(const Node& node) {
     argument.type = Argument::Type::kInt32;
   } else if (type == "i64") {
     argument.type = Argument::Type::kInt64;
+  } else if (type == "fp32") {
+    argument.type = Argument::Type::kFloat32;
   } else {
-    return node.Wrong(absl::StrCat("has type \"", type, "\"; known are pointer, i32 and i64"));
+    return node.Wrong(
+        absl::StrCat("has type \"", type, "\"; known are pointer, i32, i64 and fp32"));
   }
-  ASSIGN_OR_RETURN(argument.divisible_by, CountOf(node, "divisible_by", 256));
+  const int64_t divisor_max = argument.type == Argument::Type::kFloat32 ? 1 : 256;
+  ASSIGN_OR_RETURN(argument.divisible_by, CountOf(node, "divisible_by", divisor_max));
   if (argument.divisible_by == 0) return node.Wrong("is to be divisible by 0");
   return argument;
 }
@@ -163,6 +167,8 @@ size_t BytesOf(Argument::Type type) {
       return sizeof(int32_t);
     case Argument::Type::kInt64:
       return sizeof(int64_t);
+    case Argument::Type::kFloat32:
+      return sizeof(float);
     case Argument::Type::kPointer:
       break;
   }
@@ -215,7 +221,7 @@ std::vector<std::string> NamesOf(const CompiledKernel& kernel) {
   std::vector<std::string> names = kernel.given;
   for (const auto& [name, value] : kernel.constants) names.push_back(name);
   for (const Argument& argument : kernel.arguments)
-    if (argument.type != Argument::Type::kPointer) names.push_back(argument.name);
+    if (IsInteger(argument)) names.push_back(argument.name);
   return names;
 }
 

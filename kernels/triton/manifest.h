@@ -5,9 +5,8 @@
 //   kernels       in the order in which each op's variants are numbered, each with
 //     op, data_type, variant    the variant's name, distinct within op and data type
 //     tile, traits              what rows choose by: names and values
-//     arguments                 the kernel's parameters: name; type, pointer, i32 or i64;
-//     divisible_by,
-//                               which must divide the integer, or the address
+//     arguments                 the kernel's parameters: name; type, pointer, i32, i64 or fp32;
+//                               divisible_by, which must divide the integer, or the address
 //     constants, given          more names for expressions: with their values; from the row
 //     grid, requires            expressions: blocks in x, y and z; what must not be negative
 //     images                    the same compiled for architectures: entry, threads, shared_bytes
@@ -30,12 +29,17 @@
 namespace warpcall::triton {
 
 struct Argument {
-  enum class Type : uint8_t { kPointer, kInt32, kInt64 };
+  enum class Type : uint8_t { kPointer, kInt32, kInt64, kFloat32 };
 
   std::string name;
   Type type = Type::kPointer;
   int64_t divisible_by = 1;
 };
+
+// What expressions may speak of.
+inline bool IsInteger(const Argument& argument) {
+  return argument.type == Argument::Type::kInt32 || argument.type == Argument::Type::kInt64;
+}
 
 // One kernel's machine code for one architecture.
 struct Image {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <bit>
 #include <memory>
 #include <utility>
 
@@ -45,8 +46,10 @@ absl::StatusOr<Parameters> ParametersFor(const CompiledKernel& kernel, const Ima
     const Argument& argument = kernel.arguments[i];
     if (argument.type == Argument::Type::kPointer) {
       parameters.pointers.push_back(static_cast<int>(i));
-    } else {
+    } else if (IsInteger(argument)) {
       parameters.values[i] = static_cast<uint64_t>(ValueOf(order, argument.name));
+    } else {
+      parameters.values[i] = std::bit_cast<uint32_t>(FloatOf(order, argument.name));
     }
   }
   return parameters;

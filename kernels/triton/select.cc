@@ -30,7 +30,7 @@ absl::Status CheckTraits(const CompiledKernel& kernel, const Order& order) {
 
 absl::Status CheckArguments(const CompiledKernel& kernel, const Order& order) {
   for (const Argument& argument : kernel.arguments) {
-    if (argument.type == Argument::Type::kPointer) continue;
+    if (!IsInteger(argument)) continue;
     const int64_t value = ValueOf(order, argument.name);
     if (value % argument.divisible_by != 0)
       return absl::InvalidArgumentError(absl::StrCat("variant \"", kernel.variant, "\" wants ",
@@ -71,6 +71,11 @@ double DistanceOf(const Choice& choice, const Order& order) {
 int64_t ValueOf(const Order& order, absl::string_view name) {
   return absl::c_find_if(order.integers,
                          [&](const NamedInteger& each) { return each.first == name; })
+      ->second;
+}
+
+float FloatOf(const Order& order, absl::string_view name) {
+  return absl::c_find_if(order.floats, [&](const auto& each) { return each.first == name; })
       ->second;
 }
 

@@ -19,12 +19,15 @@ struct Order {
   absl::InlinedVector<std::pair<absl::string_view, absl::string_view>, 2> traits;
   // The kernels' integer arguments, and what is given for expressions, by name.
   absl::InlinedVector<NamedInteger, 12> integers;
+  // The kernels' float arguments, by name.
+  absl::InlinedVector<std::pair<absl::string_view, float>, 2> floats = {};
   // What choices compare, each at least 1.
   absl::InlinedVector<int64_t, 3> sizes;
 };
 
 // The value of a name. REQUIRES: it is there.
 int64_t ValueOf(const Order& order, absl::string_view name);
+float FloatOf(const Order& order, absl::string_view name);
 
 struct Blocks {
   uint32_t x = 1;

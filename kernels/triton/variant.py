@@ -14,8 +14,9 @@ def pointer(data_type):
 
 @dataclass(frozen=True)
 class Argument:
-    """A parameter of the kernel that is not a constant: its type in Triton's words, and what divides it
-    (an integer's value, a pointer's address). Only 1 and 16 mean something to Triton."""
+    """A parameter of the kernel that is not a constant: its type in Triton's words (i32, i64, fp32 or a
+    pointer), and what divides it (an integer's value, a pointer's address). Only 1 and 16 mean something to
+    Triton."""
     type: str
     divisible_by: int = 1
 

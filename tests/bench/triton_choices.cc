@@ -15,8 +15,11 @@
 #include "absl/strings/str_join.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/layernorm/layernorm.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/norm/norm.h"
 #include "kernels/plan.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/triton/row.h"
 #include "server/runtime/cuda/cuda_device.h"
@@ -31,11 +34,13 @@ using testing::DeviceArray;
 constexpr char kHeader[] =
     "# Which tile a problem takes: that of the nearest line that fits it, sizes compared by their "
     "ratios.\n"
-    "#   gelu TYPE elements TILE; softmax TYPE columns TILE; matmul TYPE m n k TILE\n"
+    "#   gelu TYPE elements TILE; softmax, layernorm and rmsnorm TYPE columns TILE; matmul TYPE m "
+    "n k "
+    "TILE\n"
     "# Written by tests/bench/triton_choices.cc from what it measured on %s.\n";
 
-// Rows of softmax are as many as make a tensor of this many elements.
-constexpr int64_t kSoftmaxElements = int64_t{1} << 26;
+// Rows are as many as make a tensor of this many elements.
+constexpr int64_t kRowsElements = int64_t{1} << 26;
 
 // A problem that a choice's sizes stand for.
 struct Setup {
@@ -45,15 +50,22 @@ struct Setup {
   std::vector<NamedAttribute> attributes;
 };
 
+Dims RowsOf(int64_t columns) { return {kRowsElements / columns, columns}; }
+
 // Several where one line stands for problems that take different kernels.
 std::vector<Setup> SetupsFor(const triton::KernelSet& set, const std::vector<int64_t>& sizes) {
   const DataType type = set.data_type;
   if (set.op == "gelu") return {{&GeluOp(), gelu::TritonGeluRow(), {{type, {sizes[0]}}}, {}}};
   if (set.op == "softmax")
-    return {{&SoftmaxOp(),
-             softmax::TritonSoftmaxRow(),
-             {{type, {kSoftmaxElements / sizes[0], sizes[0]}}},
+    return {{&SoftmaxOp(), softmax::TritonSoftmaxRow(), {{type, RowsOf(sizes[0])}}, {}}};
+  const TensorSpec vector = {type, {sizes[0]}};
+  if (set.op == "layernorm")
+    return {{&LayernormOp(),
+             norm::TritonLayernormRow(),
+             {{type, RowsOf(sizes[0])}, vector, vector},
              {}}};
+  if (set.op == "rmsnorm")
+    return {{&RmsnormOp(), norm::TritonRmsnormRow(), {{type, RowsOf(sizes[0])}, vector}, {}}};
   std::vector<Setup> setups;
   for (const char* const precision : {"ieee", "tf32"}) {
     if (type != DataType::kFloat32 && std::string(precision) == "tf32") continue;
@@ -181,7 +193,7 @@ absl::Status Main() {
   ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevice> device, CudaDevice::Open(0));
   Chooser chooser(device.get());
   std::printf(kHeader, device->properties().description.c_str());
-  for (const char* const op : {"gelu", "softmax", "matmul"}) {
+  for (const char* const op : {"gelu", "softmax", "layernorm", "rmsnorm", "matmul"}) {
     for (const DataType type : kDataTypes) {
       ASSIGN_OR_RETURN(const triton::KernelSet* const set, triton::KernelsOf(op, type));
       RETURN_IF_ERROR(PrintChoices(*set, &chooser));

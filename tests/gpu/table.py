@@ -24,7 +24,7 @@ PROBLEMS = [
 ]
 LIBRARY = {"cudnn_pointwise", "cudnn_softmax", "cublaslt", "device_memcpy"}
 MANUAL = {"chain_of_kernels", "thread_per_output", "element_per_thread"}
-TRITON = {"triton_gelu", "triton_softmax", "triton_matmul"}
+TRITON = {"triton_gelu", "triton_softmax", "triton_layernorm", "triton_rmsnorm", "triton_matmul"}
 
 
 def read(path):

@@ -93,7 +93,8 @@ class CompileTest(unittest.TestCase):
                     self.assertEqual(hashlib.sha256(cubin).hexdigest(), image["sha256"])
                     self.assertIn(f".text.{image['entry']}", sections_of(cubin))
                     self.assertEqual(parameters_of(cubin, image["entry"]), image["parameter_bytes"])
-                    described = [4 if argument["type"] == "i32" else 8 for argument in kernel["arguments"]]
+                    described = [4 if argument["type"] in ("i32", "fp32") else 8
+                                 for argument in kernel["arguments"]]
                     self.assertEqual(image["parameter_bytes"][:len(described)], described)
                     self.assertLessEqual(len(image["parameter_bytes"]), len(described) + len(generator.HIDDEN))
                     self.assertEqual(image["scratch_bytes"], [0, 0])
@@ -124,7 +125,8 @@ class CompileTest(unittest.TestCase):
 
     def test_memory_is_read_and_written_by_16_bytes(self):
         for op, name in (("gelu", "tanh 2048/4"), ("softmax", "1024x4/4 by 16"),
-                         ("softmax", "loop:4096/8 by 16")):
+                         ("softmax", "loop:4096/8 by 16"), ("layernorm", "1024x2/4 by 16"),
+                         ("rmsnorm", "loop:8192/16 by 16")):
             ptx = ptx_of(op, "bfloat16", name)
             self.expect(r"ld\.global\S*\.v4\.b32", ptx)
             self.expect(r"st\.global\S*\.v4\.b32", ptx)

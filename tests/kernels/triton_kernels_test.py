@@ -101,7 +101,7 @@ def takes(variant, integers):
     names = {**variant.constants, **integers}
     return (all(value_of(expression, names) >= 0 for expression in variant.requires) and
             all(integers[name] % argument.divisible_by == 0 for name, argument in variant.arguments.items()
-                if not argument.type.startswith("*")))
+                if argument.divisible_by > 1 and not argument.type.startswith("*")))
 
 
 def run(variant, tensors, integers):
@@ -218,6 +218,66 @@ class KernelsTest(unittest.TestCase):
             values[5, n - 1] = 50  # one outweighs all
             self.softmax(data_type, variant, values)
         self.for_each_variant("softmax", check)
+
+    # ---- layernorm and rmsnorm
+
+    def norm(self, op, data_type, variant, values, epsilon=1e-5):
+        rows, n = values.shape
+        numbers = {"rows": rows, "n": n, "root": float(np.float32(math.sqrt(epsilon))),
+                   "least": 2.0 ** -126 if epsilon > 0 else 0.0}
+        self.assertTrue(takes(variant, numbers), f"{variant.name} does not take rows of {n}")
+        x = narrow(values, data_type)
+        weight = narrow(self.random.normal(size=n), data_type)
+        bias = narrow(self.random.normal(size=n), data_type)
+        y = Memory(data_type, narrow(np.full(values.shape, np.nan), data_type))
+        tensors = {"x": Memory(data_type, x), "weight": Memory(data_type, weight),
+                   "bias": Memory(data_type, bias), "y": y}
+        run(variant, tensors, numbers)
+        x, weight, bias = (widen(each, data_type) for each in (x, weight, bias))
+        centered = op == "layernorm"
+        with np.errstate(all="ignore"):
+            mean = x.mean(axis=1, keepdims=True) if centered else 0.0
+            reciprocal = 1 / np.sqrt(((x - mean) ** 2).mean(axis=1, keepdims=True) + epsilon)
+            weighed = (x - mean) * reciprocal * weight
+            truth = weighed + bias if centered else weighed
+            # norm_cases.cc, its generous parts.
+            sums = 6 * math.sqrt(n / 24 + 11) * UNIT
+            off = (sums + 2 * UNIT) * np.abs(x).mean(axis=1, keepdims=True) * reciprocal * centered
+            error = (10 * UNIT + sums / 2 + off) * np.abs(weighed) + np.abs(weight) * off + UNIT * np.abs(truth)
+            error += np.abs(weight) * (1 + reciprocal + math.sqrt(n)) * 2.0 ** -147
+        self.check(data_type, widen(y.array, data_type), truth, np.nan_to_num(error))
+
+    def for_each_norm(self, check):
+        for op in ("layernorm", "rmsnorm"):
+            self.for_each_variant(op, lambda data_type, variant, op=op: check(op, data_type, variant))
+
+    def test_norms_meet_their_definitions_around_their_tiles(self):
+        def check(op, data_type, variant):
+            for rows, n in self.sizes_of(variant):
+                self.norm(op, data_type, variant, self.random.normal(loc=2, scale=3, size=(rows, n)))
+        self.for_each_norm(check)
+
+    def rows_for(self, variant):
+        return 2 * variant.constants["COLUMNS"] if "ROWS" not in variant.constants else variant.constants["COLUMNS"]
+
+    def test_norms_of_rows_whose_squares_leave_float32(self):
+        def check(op, data_type, variant):
+            values = self.random.normal(size=(5, self.rows_for(variant)))
+            if data_type != "float16":
+                values[1] *= 2.0 ** 120  # squares and sums overflow, beside a row that stays as it is
+                values[2] *= 1e-25  # squares are lost
+            values[3] = 3  # nothing is left around the mean
+            self.norm(op, data_type, variant, values, epsilon=1e-30)
+            self.norm(op, data_type, variant, values, epsilon=1e60)
+        self.for_each_norm(check)
+
+    def test_norms_of_special_rows(self):
+        def check(op, data_type, variant):
+            values = self.random.normal(size=(4, self.rows_for(variant)))
+            values[1, 3] = np.nan  # all of the row becomes NaN
+            values[2, 5] = np.inf  # of layernorm here, too; in rmsnorm what is beside it becomes 0
+            self.norm(op, data_type, variant, values)
+        self.for_each_norm(check)
 
     # ---- matmul
 

@@ -137,7 +137,7 @@ TEST(ManifestTest, ComplaintsNameTheEntry) {
   written.Kernel()["arguments"][1]["type"] = "f16";
   EXPECT_EQ(written.Complaint(),
             "the kernels' manifest: kernels[0].arguments[1] has type \"f16\"; "
-            "known are pointer, i32 and i64");
+            "known are pointer, i32, i64 and fp32");
   written = {};
   written.Kernel()["grid"][0] = "ceil(k / TILE_M)";
   EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] expression \"ceil(k / TILE_M)\": "
@@ -145,6 +145,26 @@ TEST(ManifestTest, ComplaintsNameTheEntry) {
   written = {};
   written.manifest["format"] = 2;
   EXPECT_THAT(written.Complaint(), HasSubstr("format is 2; the limit is 1"));
+}
+
+// A float has four bytes, and expressions, which are in integers, know nothing of it.
+TEST(ManifestTest, FloatsAreArgumentsButNoNamesOfExpressions) {
+  Written written;
+  written.Kernel()["arguments"][1] = {{"name", "m"}, {"type", "fp32"}, {"divisible_by", 1}};
+  EXPECT_THAT(written.Complaint(), HasSubstr("kernels[0].grid[0] expression \"ceil(m / TILE_M)\": "
+                                             "expected a number or a known name"));
+  written.Kernel()["grid"] = {"batches"};
+  written.Kernel()["requires"] = Json::array();
+  const auto manifest = written.Read();
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const Argument& argument = manifest->sets[0].kernels[0].arguments[1];
+  EXPECT_EQ(argument.type, Argument::Type::kFloat32);
+  EXPECT_FALSE(IsInteger(argument));
+  written.Kernel()["arguments"][1]["divisible_by"] = 16;
+  EXPECT_THAT(written.Complaint(), HasSubstr("arguments[1].divisible_by is 16; the limit is 1"));
+  written.Kernel()["arguments"][1]["divisible_by"] = 1;
+  written.Image()["parameter_bytes"] = {8, 8, 8};
+  EXPECT_THAT(written.Complaint(), HasSubstr("a parameter 1 of 8 bytes; expected are 4"));
 }
 
 TEST(ManifestTest, ParametersAreTheArgumentsAndUpToTwoHiddenOnes) {

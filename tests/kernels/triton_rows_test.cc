@@ -12,8 +12,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/layernorm/layernorm.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/norm/norm.h"
 #include "kernels/plan.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/triton/embedded.h"
 #include "kernels/triton/loader.h"
@@ -72,7 +75,7 @@ TEST(TritonBuildTest, WhatIsEmbeddedIsSound) {
   const auto manifest = triton::ReadManifest(triton::EmbeddedManifest(), triton::EmbeddedCubins());
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   if (manifest->unavailable.empty()) {
-    EXPECT_THAT(manifest->sets, SizeIs(9));  // three ops, three types
+    EXPECT_THAT(manifest->sets, SizeIs(15));  // five ops, three types
     return;
   }
   // A build without them has the rows all the same, and they say why.
@@ -94,12 +97,33 @@ TEST_F(TritonRowsTest, GeluTakesItsFormInBlocks) {
   }
 }
 
+std::string ChosenForSoftmax(DataType type, int64_t n) {
+  return ChosenOf(softmax::TritonSoftmaxRow(), ProblemOf(SoftmaxOp(), {{type, {64, n}}}));
+}
+
+std::string ChosenForLayernorm(DataType type, int64_t n) {
+  return ChosenOf(norm::TritonLayernormRow(),
+                  ProblemOf(LayernormOp(), {{type, {64, n}}, {type, {n}}, {type, {n}}}));
+}
+
+std::string ChosenForRmsnorm(DataType type, int64_t n) {
+  return ChosenOf(norm::TritonRmsnormRow(), ProblemOf(RmsnormOp(), {{type, {64, n}}, {type, {n}}}));
+}
+
+struct RowsCase {
+  const char* op;
+  std::string (*chosen)(DataType, int64_t n);
+};
+constexpr RowsCase kRowsCases[] = {{"softmax", ChosenForSoftmax},
+                                   {"layernorm", ChosenForLayernorm},
+                                   {"rmsnorm", ChosenForRmsnorm}};
+
 // Which tile is chosen is measured; what holds whichever it is:
-TEST_F(TritonRowsTest, SoftmaxHasRoomForItsRows) {
-  const Implementation row = softmax::TritonSoftmaxRow();
+void ExpectRoomForRows(const RowsCase& rows) {
+  SCOPED_TRACE(rows.op);
   for (const DataType type : kTypes) {
     for (const int64_t n : {1, 16, 31, 32, 33, 1024, 1025, 4096, 32767, 32768, 32769, 1 << 20}) {
-      const std::string chosen = ChosenOf(row, ProblemOf(SoftmaxOp(), {{type, {64, n}}}));
+      const std::string chosen = rows.chosen(type, n);
       EXPECT_EQ(absl::EndsWith(chosen, " by 16"), n % 16 == 0) << chosen << " for " << n;
       int64_t columns = 0;  // as names begin, but for those of loops
       if (absl::SimpleAtoi(chosen.substr(0, chosen.find('x')), &columns)) {
@@ -112,6 +136,10 @@ TEST_F(TritonRowsTest, SoftmaxHasRoomForItsRows) {
   }
 }
 
+TEST_F(TritonRowsTest, KernelsHaveRoomForTheirRows) {
+  for (const RowsCase& rows : kRowsCases) ExpectRoomForRows(rows);
+}
+
 TEST_F(TritonRowsTest, ProblemsOfTheSizesOfAChoiceTakeItsTile) {
   const auto is_taken = [](const triton::Choice& choice, const std::string& chosen) {
     return absl::StrContains(absl::StrCat(" ", chosen, " "), absl::StrCat(" ", choice.tile, " "));
@@ -121,11 +149,11 @@ TEST_F(TritonRowsTest, ProblemsOfTheSizesOfAChoiceTakeItsTile) {
       EXPECT_TRUE(is_taken(choice, ChosenOf(gelu::TritonGeluRow(),
                                             ProblemOf(GeluOp(), {{type, {choice.sizes[0]}}}))))
           << choice.tile;
-    for (const triton::Choice& choice : (*triton::KernelsOf("softmax", type))->choices)
-      EXPECT_TRUE(
-          is_taken(choice, ChosenOf(softmax::TritonSoftmaxRow(),
-                                    ProblemOf(SoftmaxOp(), {{type, {3, choice.sizes[0]}}}))))
-          << choice.tile;
+    for (const RowsCase& rows : kRowsCases) {
+      for (const triton::Choice& choice : (*triton::KernelsOf(rows.op, type))->choices)
+        EXPECT_TRUE(is_taken(choice, rows.chosen(type, choice.sizes[0])))
+            << rows.op << " " << choice.tile;
+    }
     for (const triton::Choice& choice : (*triton::KernelsOf("matmul", type))->choices) {
       const Dims a = {choice.sizes[0], choice.sizes[2]};
       const Dims b = {choice.sizes[2], choice.sizes[1]};
