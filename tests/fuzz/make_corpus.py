@@ -5,6 +5,7 @@ target tells apart. Files of other names, which hold what once went wrong, stay.
     make_corpus.py              writes tests/fuzz/corpus/TARGET/made_*
 """
 
+import hashlib
 import pathlib
 import struct
 
@@ -201,6 +202,21 @@ def traceparents():
     yield "upper", good.upper().encode()
 
 
+def cubin_files():
+    def written(data, version=1, key=b"key"):
+        return (struct.pack("<8sIIQ", b"warpcubn", version, 0, len(data)) + hashlib.sha256(key).digest()
+                + hashlib.sha256(data).digest() + data)
+    yield "right", b"\x00" + written(b"code")
+    yield "no_data", b"\x00" + written(b"")
+    yield "another_key", b"\x00" + written(b"code", key=b"another")
+    yield "another_version", b"\x00" + written(b"code", version=2)
+    yield "more", b"\x00" + written(b"code") + b"more"
+    yield "empty", b"\x00"
+    yield "made_right", b"\x01\x08some data\x00"
+    yield "made_wrong", b"\x01\x08some data\x01\x5a\x00\x00X"
+    yield "made_short", b"\x03\x08some data\x00\x50\x00"
+
+
 def expressions():
     for number, text in enumerate([
             "x0", "gelu(x0 + x1) * 0.5", "softmax(x0 * 0.125 + x1)", "-(-x0) / (1.5e-3 - x7)",
@@ -220,7 +236,8 @@ def expressions():
 TARGETS = {"request_fuzz": requests, "stream_fuzz": streams, "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
-           "traceparent_fuzz": traceparents, "expression_fuzz": expressions}
+           "traceparent_fuzz": traceparents, "expression_fuzz": expressions,
+           "cubin_file_fuzz": cubin_files}
 
 
 def main():

@@ -5,6 +5,7 @@ namespace warpcall::testing {
 absl::Span<const FuzzTarget> FuzzTargets() {
   static constexpr FuzzTarget kTargets[] = {
       {"client_response_fuzz", FuzzClientResponse},
+      {"cubin_file_fuzz", FuzzCubinFile},
       {"expression_fuzz", FuzzExpression},
       {"inspect_child_fuzz", FuzzInspectChild},
       {"npy_fuzz", FuzzNpy},

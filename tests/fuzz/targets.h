@@ -17,6 +17,8 @@ std::string FuzzStream(absl::string_view input);
 std::string FuzzClientResponse(absl::string_view input);
 // A .npy file.
 std::string FuzzNpy(absl::string_view input);
+// A file of what was compiled at run time, in a folder that processes share.
+std::string FuzzCubinFile(absl::string_view input);
 // What a worker process says to the server, and the server to a worker.
 std::string FuzzWorker(absl::string_view input);
 // The answer of a process that looked into something, and the request that it gets.

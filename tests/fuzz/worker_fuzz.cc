@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -77,7 +78,10 @@ std::string CheckRequest(FuzzInput* decisions) {
 }
 
 bool IsSound(const RunReply& reply) {
-  return static_cast<int>(reply.reject_reason) < kRejectReasonCount && reply.kernel_ns >= 0 &&
+  const auto& compiled = reply.compile_counts;
+  return *std::min_element(compiled.fields.begin(), compiled.fields.end()) >= 0 &&
+         *std::min_element(compiled.compilations.begin(), compiled.compilations.end()) >= 0 &&
+         static_cast<int>(reply.reject_reason) < kRejectReasonCount && reply.kernel_ns >= 0 &&
          reply.device_ns >= 0 && reply.memory.used_bytes >= 0 && reply.launch.gpu_kernels >= 0 &&
          std::isfinite(reply.launch.waves) && reply.pushback_ms >= -1;
 }
