@@ -79,6 +79,7 @@ double OwnError(Operator op, double size, const Bounded& x) {
     case Operator::kRowMean:
     case Operator::kRowMax:
     case Operator::kRowMin:
+    case Operator::kRowInverseRms:
       return 0;
   }
   return kAnything;
@@ -153,6 +154,8 @@ Bounded WithOwn(const Node& node, const Bounded& moved, double raw, const Bounde
 
 }  // namespace
 
+// In minimum and maximum NaN wins, and the second operand where both are equal: zeros may differ in
+// their signs.
 double Compute(const Node& node, const double* operands) {
   const double a = operands[0];
   switch (node.op) {
@@ -196,7 +199,6 @@ double Compute(const Node& node, const double* operands) {
       return a * operands[1];
     case Operator::kDivide:
       return a / operands[1];
-    // NaN wins, and the second operand where both are equal: zeros may differ in their signs.
     case Operator::kMin:
       return a < operands[1] || std::isnan(a) ? a : operands[1];
     case Operator::kMax:
@@ -219,6 +221,7 @@ double Compute(const Node& node, const double* operands) {
     case Operator::kRowMean:
     case Operator::kRowMax:
     case Operator::kRowMin:
+    case Operator::kRowInverseRms:
       break;
   }
   return std::numeric_limits<double>::quiet_NaN();

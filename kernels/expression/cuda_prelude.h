@@ -13,8 +13,8 @@ namespace warpcall::expression {
 struct CudaPrelude {
   DataType data_type;
   int vector = 1;       // elements of a Vector
-  int row_threads = 1;  // that reduce a row: 1, or warps
-  int64_t columns = 1;
+  int row_threads = 1;  // that reduce a row: a power of two
+  bool reduces = false;
   int64_t seed = 0;
 };
 

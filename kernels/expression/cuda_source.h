@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/common/data_type.h"
+#include "kernels/expression/cuda_shape.h"
 #include "kernels/expression/layout.h"
 
 namespace warpcall::expression {
@@ -18,16 +19,16 @@ namespace warpcall::expression {
 inline constexpr char kCudaKernelName[] = "warpcall_fused";
 
 struct CudaKernel {
-  enum class Form : uint8_t {
-    kElements,   // a thread for each vector of elements
-    kKeptRows,   // a warp or a block for each row, which stays in registers
-    kReadAgain,  // a block for each row, which is read once for each pass
-  };
-
   std::string source;
-  Form form = Form::kElements;
-  int threads = 0;  // of a block
-  int64_t blocks = 0;
+  CudaShape shape;  // its grid: blocks beyond the limit of x go on in y
+};
+
+enum class CudaArithmetic : uint8_t {
+  // Each step as kernels/expression/arithmetic.h bounds it, sums in float64: any expression.
+  kStepwise,
+  // What an op's tolerance allows, for graphs known to stay in range: exp by one instruction,
+  // quotients by what a row shares as products, row_sum in float32, products added to unrounded.
+  kQuick,
 };
 
 struct CudaProblem {
@@ -35,9 +36,14 @@ struct CudaProblem {
   const Layout& layout;
   DataType data_type;
   int64_t seed = 0;
+  CudaArithmetic arithmetic = CudaArithmetic::kStepwise;
+  // The result, a reduction, is written once for each row.
+  bool narrow_output = false;
 };
 
 // REQUIRES: the output has elements. Inputs and output are aligned to 16 bytes.
 CudaKernel CudaKernelFor(const CudaProblem& problem);
+// In another shape that ShapeFor could give for such a problem.
+CudaKernel CudaKernelIn(const CudaShape& shape, const CudaProblem& problem);
 
 }  // namespace warpcall::expression

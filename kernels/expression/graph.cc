@@ -17,15 +17,43 @@ struct OperatorInfo {
 
 // In the order of Operator.
 constexpr OperatorInfo kOperators[] = {
-    {"input", 0},      {"constant", 0}, {"negate", 1},        {"abs", 1},     {"exp", 1},
-    {"exp2", 1},       {"log", 1},      {"sqrt", 1},          {"rsqrt", 1},   {"tanh", 1},
-    {"erf", 1},        {"sigmoid", 1},  {"relu", 1},          {"gelu", 1},    {"gelu_erf", 1},
-    {"silu", 1},       {"pow", 1},      {"dropout", 1},       {"add", 2},     {"subtract", 2},
-    {"multiply", 2},   {"divide", 2},   {"min", 2},           {"max", 2},     {"less", 2},
-    {"less_equal", 2}, {"greater", 2},  {"greater_equal", 2}, {"equal", 2},   {"select", 3},
-    {"row_sum", 1},    {"row_mean", 1}, {"row_max", 1},       {"row_min", 1},
+    {"input", 0},
+    {"constant", 0},
+    {"negate", 1},
+    {"abs", 1},
+    {"exp", 1},
+    {"exp2", 1},
+    {"log", 1},
+    {"sqrt", 1},
+    {"rsqrt", 1},
+    {"tanh", 1},
+    {"erf", 1},
+    {"sigmoid", 1},
+    {"relu", 1},
+    {"gelu", 1},
+    {"gelu_erf", 1},
+    {"silu", 1},
+    {"pow", 1},
+    {"dropout", 1},
+    {"add", 2},
+    {"subtract", 2},
+    {"multiply", 2},
+    {"divide", 2},
+    {"min", 2},
+    {"max", 2},
+    {"less", 2},
+    {"less_equal", 2},
+    {"greater", 2},
+    {"greater_equal", 2},
+    {"equal", 2},
+    {"select", 3},
+    {"row_sum", 1},
+    {"row_mean", 1},
+    {"row_max", 1},
+    {"row_min", 1},
+    {"row_inverse_rms", 1},
 };
-static_assert(std::size(kOperators) == static_cast<size_t>(Operator::kRowMin) + 1);
+static_assert(std::size(kOperators) == static_cast<size_t>(Operator::kRowInverseRms) + 1);
 
 // Constants are told apart by their bits: -0 is not 0.
 struct Key {
@@ -129,6 +157,10 @@ int GraphBuilder::Softmax(int a) {
 int GraphBuilder::Variance(int a) {
   const int distance = Apply(Operator::kSubtract, a, Apply(Operator::kRowMean, a));
   return Apply(Operator::kRowMean, Apply(Operator::kMultiply, distance, distance));
+}
+
+int GraphBuilder::InverseRms(int a, double epsilon) {
+  return Add({.op = Operator::kRowInverseRms, .operands = {a, -1, -1}, .value = epsilon});
 }
 
 const double* GraphBuilder::ConstantOf(int node) const {

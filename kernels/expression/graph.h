@@ -54,6 +54,9 @@ enum class Operator : uint8_t {
   kRowMean,
   kRowMax,
   kRowMin,
+  // 1 / sqrt(mean of squares + `value`), in float64 until it is rounded once: what norms divide by.
+  // No text says it, and nobody but generated CUDA computes it.
+  kRowInverseRms,
 };
 
 inline constexpr int kOperandsMax = 3;
@@ -99,6 +102,7 @@ class GraphBuilder {
   int Softmax(int a);
   // The mean of the squared distances from the mean.
   int Variance(int a);
+  int InverseRms(int a, double epsilon);
 
   // Null unless `node` is a constant.
   const double* ConstantOf(int node) const;

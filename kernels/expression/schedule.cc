@@ -23,19 +23,47 @@ std::vector<int> WideConeOf(const Graph& graph, const Layout& layout, std::vecto
   return cone;
 }
 
-}  // namespace
-
-Schedule ScheduleOf(const Graph& graph, const Layout& layout, Keeping keeping) {
-  const size_t count = graph.nodes.size();
-  std::vector<size_t> pass(count);  // the first in which the node can be computed
-  for (size_t i = 0; i < count; ++i) {
+// The first pass in which each node can be computed.
+std::vector<size_t> EarliestPasses(const Graph& graph, const Layout& layout) {
+  std::vector<size_t> pass(graph.nodes.size());
+  for (size_t i = 0; i < pass.size(); ++i) {
     const Node& node = graph.nodes[i];
     for (int j = 0; j < OperandCount(node.op); ++j)
       pass[i] = std::max(pass[i], pass[static_cast<size_t>(node.operands[j])]);
     if (IsReducing(graph, layout, static_cast<int>(i))) ++pass[i];
   }
+  return pass;
+}
+
+// Puts inputs, and what is computed from inputs alone, into the first pass that needs them, so that
+// they need not be kept from an earlier one.
+void Delay(const Graph& graph, const Layout& layout, std::vector<size_t>* pass) {
+  const auto is_reducing = [&](size_t i) { return IsReducing(graph, layout, static_cast<int>(i)); };
+  std::vector<size_t> needed(pass->size(), pass->back());
+  for (size_t i = pass->size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    bool is_of_inputs = layout.wide[i] && !is_reducing(i);
+    for (int j = 0; j < OperandCount(node.op); ++j) {
+      const auto operand = static_cast<size_t>(node.operands[j]);
+      is_of_inputs &= !layout.wide[operand] || graph.nodes[operand].op == Operator::kInput;
+    }
+    if (is_of_inputs) (*pass)[i] = std::max((*pass)[i], needed[i]);
+    for (int j = 0; j < OperandCount(node.op); ++j) {
+      size_t& first = needed[static_cast<size_t>(node.operands[j])];
+      first = std::min(first, (*pass)[i] - (is_reducing(i) ? 1 : 0));
+    }
+  }
+}
+
+}  // namespace
+
+Schedule ScheduleOf(const Graph& graph, const Layout& layout, Keeping keeping) {
+  const size_t count = graph.nodes.size();
+  std::vector<size_t> pass = EarliestPasses(graph, layout);
+  const size_t passes = pass.back() + 1;
+  if (keeping == Keeping::kRow) Delay(graph, layout, &pass);
   Schedule schedule;
-  schedule.passes.resize(pass.back() + 1);
+  schedule.passes.resize(passes);
   for (size_t i = 0; i < count; ++i) {
     const int node = static_cast<int>(i);
     if (IsReducing(graph, layout, node)) {

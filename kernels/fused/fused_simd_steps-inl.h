@@ -165,6 +165,7 @@ void Apply(const Node& node, const Run& run) {
     case Operator::kRowMean:
     case Operator::kRowMax:
     case Operator::kRowMin:
+    case Operator::kRowInverseRms:
     case Operator::kInput:
     case Operator::kConstant:
     case Operator::kDropout:

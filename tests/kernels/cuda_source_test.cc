@@ -3,28 +3,35 @@
 // has no NVRTC, or no compiler.
 #include "kernels/expression/cuda_source.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check/compare.h"
+#include "kernels/common/saturate.h"
 #include "kernels/compiled/nvrtc.h"
 #include "kernels/fused/fused.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/gelu/gelu_expression.h"
+#include "kernels/layernorm/layernorm.h"
+#include "kernels/norm/norm_expression.h"
+#include "kernels/rmsnorm/rmsnorm.h"
+#include "kernels/softmax/softmax.h"
+#include "kernels/softmax/softmax_expression.h"
+#include "tests/kernels/host_kernels.h"
 #include "tests/kernels/random_expression.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
-#include "tests/temp_folder.h"
 
 namespace warpcall::testing {
 namespace {
 
 using expression::CudaKernel;
+using Form = expression::CudaShape::Form;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -46,8 +53,8 @@ TEST(CudaSourceTest, TheFormSuitsTheProblem) {
     return KernelOf(FusedProblem(text, shapes, DataType::kBFloat16));
   };
   const CudaKernel elements = kernel("gelu(x0 + x1)", {{64, 4096}, {4096}});
-  EXPECT_EQ(elements.form, CudaKernel::Form::kElements);
-  EXPECT_EQ(elements.blocks, 64 * 4096 / 8 / 256);
+  EXPECT_EQ(elements.shape.form, Form::kElements);
+  EXPECT_EQ(elements.shape.blocks, 64 * 4096 / 8 / 256);
   EXPECT_THAT(elements.source, HasSubstr("struct __align__(16) Vector"));
   EXPECT_THAT(kernel("x0 * 2",
                      {
@@ -56,14 +63,16 @@ TEST(CudaSourceTest, TheFormSuitsTheProblem) {
                   .source,
               HasSubstr("struct __align__(16) Vector"));
   EXPECT_THAT(kernel("x0 + x1", {{64, 33}, {33}}).source, HasSubstr("struct __align__(2) Vector"));
+  EXPECT_FALSE(kernel("x0 * 2", {{64, 32}}).shape.has_tail);
+  EXPECT_TRUE(kernel("x0 * 2", {{63, 33}}).shape.has_tail);
   const CudaKernel warps = kernel("softmax(x0)", {{64, 256}});
-  EXPECT_EQ(warps.form, CudaKernel::Form::kKeptRows);
-  EXPECT_EQ(warps.threads, 128);
-  EXPECT_EQ(warps.blocks, 16);
+  EXPECT_EQ(warps.shape.form, Form::kKeptRows);
+  EXPECT_EQ(warps.shape.block_threads, 128);
+  EXPECT_EQ(warps.shape.blocks, 16);
   const CudaKernel blocks = kernel("softmax(x0)", {{64, 8192}});
-  EXPECT_EQ(blocks.form, CudaKernel::Form::kKeptRows);
-  EXPECT_EQ(blocks.blocks, 64);
-  EXPECT_EQ(kernel("softmax(x0)", {{4, 1 << 20}}).form, CudaKernel::Form::kReadAgain);
+  EXPECT_EQ(blocks.shape.form, Form::kKeptRows);
+  EXPECT_EQ(blocks.shape.blocks, 64);
+  EXPECT_EQ(kernel("softmax(x0)", {{4, 1 << 20}}).shape.form, Form::kReadAgain);
 }
 
 TEST(CudaSourceTest, NothingOfTheTextIsInIt) {
@@ -79,8 +88,14 @@ TEST(CudaSourceTest, NothingOfTheTextIsInIt) {
 // Problems of every form, with every type, that random expressions are compiled for.
 struct Sample {
   std::string name;
+  const Op* op = &FusedOp();
   Problem problem;
+  CudaKernel kernel = {};
 };
+
+Sample SampleOf(const std::string& name, const Problem& problem) {
+  return {.name = name, .problem = problem, .kernel = KernelOf(problem)};
+}
 
 std::vector<Sample> Samples(uint64_t first, int count) {
   const std::vector<Dims> all[] = {{{37, 24}, {24}, {37, 1}},  {{3, 7, 5}, {7, 1}, {3, 7, 5}},
@@ -93,144 +108,140 @@ std::vector<Sample> Samples(uint64_t first, int count) {
     std::vector<Dims> shapes = all[i % 6];
     shapes.resize(static_cast<size_t>(expression.inputs()));
     const DataType type = kDataTypes[i / 6 % 3];
-    samples.push_back({absl::StrCat("seed ", first, " + ", i, ": ", expression.text()),
-                       FusedProblem(expression.text(), shapes, type, 17 * i)});
+    samples.push_back(SampleOf(absl::StrCat("seed ", first, " + ", i, ": ", expression.text()),
+                               FusedProblem(expression.text(), shapes, type, 17 * i)));
   }
   return samples;
 }
 
-TEST(CudaSourceTest, NvrtcTakesRandomExpressions) {
+// The compiler that a server uses takes them all.
+void ExpectNvrtcTakes(const std::vector<Sample>& samples) {
   const absl::StatusOr<const compiled::Nvrtc*> nvrtc = compiled::LoadNvrtc();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status();
-  for (const Sample& sample : Samples(RunSeed(), 90)) {
-    const std::string source = KernelOf(sample.problem).source;
-    const absl::StatusOr<std::string> cubin =
-        (*nvrtc)->Compile(source, {"--gpu-architecture=sm_90a", "--fmad=false", "-default-device"});
-    ASSERT_TRUE(cubin.ok()) << cubin.status() << sample.name << "\n" << source;
+  for (const Sample& sample : samples) {
+    const absl::StatusOr<std::string> cubin = (*nvrtc)->Compile(
+        sample.kernel.source, {"--gpu-architecture=sm_90a", "--fmad=false", "-default-device"});
+    ASSERT_TRUE(cubin.ok()) << cubin.status() << sample.name << "\n" << sample.kernel.source;
   }
 }
 
-// In place of what CUDA C++ has beside C++: threads of a block are threads, and meet where they
-// must.
-constexpr char kHost[] = R"(
-#include <barrier>
-#include <cmath>
-#include <cstring>
-#include <memory>
-#include <thread>
-#include <vector>
-#define __device__
-#define __global__
-#define __forceinline__ inline
-#define __launch_bounds__(n)
-#define __shared__ static
-#define __align__(n) alignas(n)
-struct Index { unsigned x; };
-thread_local Index threadIdx, blockIdx;
-struct Block {
-  explicit Block(int threads) : all(threads) {
-    for (int i = 0; i < threads; i += 32) warps.push_back(std::make_unique<std::barrier<>>(32));
-  }
-  std::barrier<> all;
-  std::vector<std::unique_ptr<std::barrier<>>> warps;
-  double values[1024];
-};
-Block* block = nullptr;
-inline void __syncthreads() { block->all.arrive_and_wait(); }
-template <typename V>
-V __shfl_xor_sync(unsigned, V value, int lanes) {
-  std::barrier<>& warp = *block->warps[threadIdx.x / 32];
-  block->values[threadIdx.x] = value;
-  warp.arrive_and_wait();
-  const V other = static_cast<V>(block->values[threadIdx.x ^ lanes]);
-  warp.arrive_and_wait();
-  return other;
-}
-inline float __uint_as_float(unsigned bits) {
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-inline float rsqrtf(float a) { return 1 / sqrtf(a); }
-template <typename Kernel>
-void Launch(const Kernel& kernel, long long blocks, int threads, bool meet) {
-  if (!meet) {
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
-      for (threadIdx.x = 0; threadIdx.x < (unsigned)threads; ++threadIdx.x) kernel();
-    return;
-  }
-  Block one(threads);
-  block = &one;
-  std::vector<std::thread> all;
-  for (int i = 0; i < threads; ++i)
-    all.emplace_back([&, i] {
-      threadIdx.x = i;
-      for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        kernel();
-        one.all.arrive_and_wait();
-      }
-    });
-  for (std::thread& thread : all) thread.join();
-}
-)";
+TEST(CudaSourceTest, NvrtcTakesRandomExpressions) { ExpectNvrtcTakes(Samples(RunSeed(), 90)); }
 
-// A function that launches the kernel: run_NUMBER(inputs, output).
-std::string HostSource(const CudaKernel& kernel, size_t inputs, int number) {
-  std::string arguments;
-  for (size_t i = 0; i < inputs; ++i) absl::StrAppend(&arguments, "(const T*)x[", i, "], ");
-  const bool meet = kernel.form != CudaKernel::Form::kElements;
-  return absl::StrCat("namespace k", number, " {\n#define warpcall_fused kernel_", number, "\n",
-                      kernel.source, "#undef warpcall_fused\nextern \"C\" void run_", number,
-                      "(const void** x, void* y) {\n  Launch([=] { kernel_", number, "(", arguments,
-                      "(T*)y); }, ", kernel.blocks, "ll, ", kernel.threads, ", ",
-                      meet ? "true" : "false", ");\n}\n}\n");
+// Runs it for the host on inputs of `fill`, and compares with the definition.
+void ExpectTruthOnHost(const HostKernels& host, int number, const Sample& sample, Fill fill) {
+  SCOPED_TRACE(sample.name);
+  std::vector<Memory> inputs;
+  for (const TensorSpec& spec : sample.problem.inputs)
+    inputs.push_back(FilledInput(spec, fill, absl::StrCat("host", number, inputs.size())));
+  Memory output(sample.problem.outputs[0].bytes());
+  output.Poison(0x42);
+  host.Run(number, OperandsOf(inputs).inputs.data(), output.data());
+  EXPECT_TRUE(output.CheckBands("the output").ok());
+  const Truth truth = TruthFor(*sample.op, sample.problem, inputs);
+  const Disagreement found = Compare(truth, output.data());
+  ASSERT_EQ(found.wrong, 0) << found.text << sample.kernel.source;
 }
 
-// What float32 kernels compute, against the definition.
-TEST(CudaSourceTest, CompiledForTheHostItMeetsTheDefinition) {
-  std::vector<Sample> samples;
-  for (const Sample& sample : Samples(RunSeed() + 5000, 90))
-    if (sample.problem.outputs[0].data_type == DataType::kFloat32) samples.push_back(sample);
-  const std::vector<Dims> rows = {{5, 260}, {260}};
-  for (const char* const text : {"softmax(x0 + x1)", "(x0 - mean(x0)) * rsqrt(var(x0) + 1e-5) * x1",
-                                 "max(x0) - min(x0 * x1) + sum(x0)"})
-    samples.push_back({text, FusedProblem(text, rows, DataType::kFloat32)});
-  const TempFolder folder;
-  std::string source = kHost;
+void ExpectTruthsOnHost(const std::vector<Sample>& samples, const std::vector<Fill>& fills) {
+  HostKernels host;
+  for (const Sample& sample : samples) host.Add(sample.kernel, sample.problem.inputs.size());
+  if (!host.Compile()) GTEST_SKIP() << "there is no c++";
   for (size_t i = 0; i < samples.size(); ++i)
-    source += HostSource(KernelOf(samples[i].problem), samples[i].problem.inputs.size(),
-                         static_cast<int>(i));
-  std::ofstream(folder.Path("kernels.cc")) << source;
-  const std::string library = folder.Path("kernels.so");
-  if (std::system("c++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no c++";
-  ASSERT_EQ(
-      std::system(absl::StrCat("c++ -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -pthread "
-                               "-o ",
-                               library, " ", folder.Path("kernels.cc"))
-                      .c_str()),
-      0);
-  void* const loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(loaded, nullptr) << dlerror();
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const Problem& problem = samples[i].problem;
-    SCOPED_TRACE(samples[i].name);
-    std::vector<Memory> inputs;
-    for (const TensorSpec& spec : problem.inputs)
-      inputs.push_back(FilledInput(spec, i % 3 == 0 ? Fill::kSpecial : Fill::kNormal,
-                                   absl::StrCat("host", i, inputs.size())));
-    const Operands operands = OperandsOf(inputs);
-    Memory output(problem.outputs[0].bytes());
-    output.Poison(0x42);
-    const auto run = reinterpret_cast<void (*)(const void* const*, void*)>(
-        dlsym(loaded, absl::StrCat("run_", i).c_str()));
-    run(operands.inputs.data(), output.data());
-    EXPECT_TRUE(output.CheckBands("the output").ok());
-    const Truth truth = TruthFor(FusedOp(), problem, inputs);
-    const Disagreement found = Compare(truth, output.data());
-    ASSERT_EQ(found.wrong, 0) << found.text << KernelOf(problem).source;
-  }
-  dlclose(loaded);
+    for (const Fill fill : fills) {
+      ExpectTruthOnHost(host, static_cast<int>(i), samples[i], fill);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
 }
+
+TEST(CudaSourceTest, CompiledForTheHostItMeetsTheDefinition) {
+  std::vector<Sample> samples = Samples(RunSeed() + 5000, 90);
+  const std::vector<Dims> rows = {{5, 260}, {260}};
+  for (const DataType type : kDataTypes)
+    for (const char* const text :
+         {"softmax(x0 + x1)", "(x0 - mean(x0)) * rsqrt(var(x0) + 1e-5) * x1",
+          "max(x0) - min(x0 * x1) + sum(x0)"})
+      samples.push_back(SampleOf(text, FusedProblem(text, rows, type)));
+  ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
+}
+
+// Vectors and what is left of a single row, whatever its length.
+TEST(CudaSourceTest, ElementsBehindTheLastVectorAreComputedToo) {
+  std::vector<Sample> samples;
+  for (const DataType type : kDataTypes)
+    for (const int64_t n : {1, 2, 3, 7, 8, 9, 15, 17, 2047, 2049})
+      samples.push_back(SampleOf("gelu(x0) + x1 * x2",
+                                 FusedProblem("gelu(x0) + x1 * x2", {{n}, {n}, {1}}, type)));
+  ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
+}
+
+// The rows that a thread takes one after the other, of which the last are not there.
+TEST(CudaSourceTest, AThreadTakesSeveralRows) {
+  std::vector<Sample> samples;
+  for (const DataType type : kDataTypes)
+    for (const int64_t columns : {5, 24, 64, 200}) {
+      const char* const text = "softmax(x0 * x1) + x2";
+      Sample sample = SampleOf(text, FusedProblem(text, {{37, columns}, {columns}, {37, 1}}, type));
+      const fused::Program program = fused::ProgramOf(sample.problem);
+      expression::CudaShape shape = sample.kernel.shape;
+      ASSERT_EQ(shape.form, Form::kKeptRows);
+      shape.rows = 4;
+      shape.blocks = CeilDivide(37, shape.rows_of_block());
+      sample.kernel = expression::CudaKernelIn(
+          shape, {.graph = program.graph, .layout = program.layout, .data_type = type});
+      samples.push_back(std::move(sample));
+    }
+  ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
+}
+
+// The ops that are expressed in it, in their rows' arithmetic, within their own tolerances.
+Sample OpSample(const Op& op, const std::vector<Dims>& shapes, DataType type,
+                const std::vector<NamedAttribute>& attributes = {}) {
+  std::vector<TensorSpec> specs;
+  for (const Dims& dims : shapes) specs.push_back({type, dims});
+  Sample sample = {.name = op.name, .op = &op, .problem = *MakeProblem(op, specs, attributes)};
+  for (const TensorSpec& spec : specs) absl::StrAppend(&sample.name, " ", ToString(spec));
+  const expression::CudaTask task = &op == &GeluOp()      ? gelu::TaskOf(sample.problem)
+                                    : &op == &SoftmaxOp() ? softmax::TaskOf(sample.problem)
+                                                          : norm::TaskOf(sample.problem);
+  const expression::Layout layout = LayoutOf(task.graph, task.inputs);
+  sample.kernel = expression::CudaKernelFor({.graph = task.graph,
+                                             .layout = layout,
+                                             .data_type = type,
+                                             .seed = task.seed,
+                                             .arithmetic = task.arithmetic});
+  return sample;
+}
+
+std::vector<Sample> OpSamples() {
+  std::vector<Sample> samples;
+  for (const DataType type : kDataTypes) {
+    for (const char* const form : {"tanh", "none"})
+      samples.push_back(
+          OpSample(GeluOp(), {{3, 1009}}, type, {{"approximate", std::string(form)}}));
+    for (const int64_t n : {1, 5, 200, 2056, 5003}) {
+      samples.push_back(OpSample(SoftmaxOp(), {{3, n}}, type));
+      samples.push_back(OpSample(LayernormOp(), {{3, n}, {n}, {n}}, type));
+      samples.push_back(OpSample(RmsnormOp(), {{3, n}, {n}}, type));
+    }
+    for (const double epsilon : {1e-30, 1e35, 1e60})
+      samples.push_back(OpSample(RmsnormOp(), {{5, 67}, {67}}, type, {{"epsilon", epsilon}}));
+    samples.push_back(OpSample(SoftmaxOp(), {{5, 12, 1}}, type, {{"axis", int64_t{1}}}));
+    samples.push_back(OpSample(LayernormOp(), {{2, 40000}, {40000}, {40000}}, type));
+  }
+  return samples;
+}
+
+TEST(CudaSourceTest, OpsThatAreExpressedMeetTheirDefinitions) {
+  ExpectTruthsOnHost(OpSamples(), {Fill::kNormal, Fill::kWide, Fill::kSpecial, Fill::kBroad});
+}
+
+// The product may leave the range where the sum with the bias does not.
+TEST(CudaSourceTest, LayernormAddsItsBiasToWhatIsNotRounded) {
+  const Sample sample = OpSample(LayernormOp(), {{3, 200}, {200}, {200}}, DataType::kFloat32);
+  EXPECT_THAT(sample.kernel.source, HasSubstr("= fmaf(v"));
+}
+
+TEST(CudaSourceTest, NvrtcTakesTheOps) { ExpectNvrtcTakes(OpSamples()); }
 
 }  // namespace
 }  // namespace warpcall::testing

@@ -255,6 +255,18 @@ TEST(ScheduleTest, AReductionIsKnownAfterThePassThatTakesItsElements) {
   EXPECT_EQ(kept.passes[2].wide.size(), 1u);
 }
 
+// What is not needed before is not kept from the first pass on.
+TEST(ScheduleTest, InputsAreReadInThePassThatNeedsThem) {
+  const Graph graph = *Parse("(x0 - mean(x0)) * (2 * x1) + x2");
+  const Layout layout = LayoutOf(graph, std::vector<TensorSpec>{{DataType::kFloat32, {4, 9}},
+                                                                {DataType::kFloat32, {9}},
+                                                                {DataType::kFloat32, {9}}});
+  const Schedule kept = ScheduleOf(graph, layout, Keeping::kRow);
+  ASSERT_EQ(kept.passes.size(), 2u);
+  EXPECT_EQ(kept.passes[0].wide.size(), 1u);  // x0
+  EXPECT_EQ(kept.passes[1].wide.size(), 6u);
+}
+
 // What follows from errors of the operands, where float32 would be far off.
 TEST(BoundedTest, PolesAndTheEndOfTheRangeLetAnythingThrough) {
   const auto compute = [](Operator op, Bounded a, Bounded b = {}) {

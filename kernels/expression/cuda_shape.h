@@ -1,0 +1,40 @@
+// How a generated kernel shares out its problem among threads: pure functions, no CUDA.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/common/data_type.h"
+#include "kernels/expression/layout.h"
+#include "kernels/expression/schedule.h"
+
+namespace warpcall::expression {
+
+struct CudaShape {
+  enum class Form : uint8_t {
+    kElements,   // a thread for each vector of elements
+    kKeptRows,   // part of a warp to a block for each row, which stays in registers
+    kReadAgain,  // a warp to a block for each row, which is read once for each pass
+  };
+
+  Form form = Form::kElements;
+  int vector = 1;           // neighbouring elements of a thread, which it moves at once
+  bool has_tail = false;    // the last vector may be a part
+  int threads = 1;          // of a row, a power of two
+  int chunks = 1;           // vectors of a thread in a row, where rows are kept
+  int rows = 1;             // of a thread, which asks for all before it computes one
+  int block_threads = 256;  // a multiple of `threads`
+  int64_t blocks = 0;
+
+  int rows_of_step() const { return block_threads / threads; }
+  int rows_of_block() const { return rows_of_step() * rows; }
+};
+
+// REQUIRES: the output has elements.
+CudaShape ShapeFor(const Graph& graph, const Layout& layout, DataType data_type);
+
+// Of each node, whether a thread holds its elements of the row from the pass that computes them to
+// a later one.
+std::vector<bool> LastingNodes(const Graph& graph, const Layout& layout, const Schedule& schedule);
+
+}  // namespace warpcall::expression

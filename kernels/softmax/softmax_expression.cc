@@ -1,0 +1,17 @@
+#include "kernels/softmax/softmax_expression.h"
+
+#include "kernels/expression/parser.h"
+#include "kernels/softmax/softmax.h"
+
+namespace warpcall::softmax {
+
+// Powers are of what is not above 0, and a sum of them is from 1 to n: nothing leaves float32's
+// range.
+expression::CudaTask TaskOf(const Problem& problem) {
+  const View view = ViewOf(problem);
+  return {.graph = *expression::Parse("softmax(x0)"),
+          .inputs = {{problem.inputs[0].data_type, {view.rows(), view.n}}},
+          .arithmetic = expression::CudaArithmetic::kQuick};
+}
+
+}  // namespace warpcall::softmax

@@ -1,0 +1,165 @@
+#include "tests/kernels/host_kernels.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/half.h"
+
+namespace warpcall::testing {
+namespace {
+
+// In place of what CUDA C++ has beside C++: threads of a block are threads, and meet where they
+// must.
+constexpr char kHost[] = R"(
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n) alignas(n)
+struct Index { unsigned x; };
+thread_local Index threadIdx, blockIdx;
+struct Block {
+  explicit Block(int threads) : all(threads) {
+    for (int i = 0; i < threads; i += 32) warps.push_back(std::make_unique<std::barrier<>>(32));
+  }
+  std::barrier<> all;
+  std::vector<std::unique_ptr<std::barrier<>>> warps;
+  double values[1024];
+};
+Block* block = nullptr;
+inline void __syncthreads() { block->all.arrive_and_wait(); }
+template <typename V>
+V __shfl_xor_sync(unsigned, V value, int lanes) {
+  std::barrier<>& warp = *block->warps[threadIdx.x / 32];
+  block->values[threadIdx.x] = value;
+  warp.arrive_and_wait();
+  const V other = static_cast<V>(block->values[threadIdx.x ^ lanes]);
+  warp.arrive_and_wait();
+  return other;
+}
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+inline double __longlong_as_double(long long bits) {
+  double value;
+  std::memcpy(&value, &bits, 8);
+  return value;
+}
+inline float rsqrtf(float a) { return 1 / sqrtf(a); }
+inline double rsqrt(double a) { return 1 / sqrt(a); }
+extern "C" {
+float (*widen_bits)(unsigned short bits, int type);
+unsigned short (*narrow_bits)(float value, int type);
+}
+#define CONVERSIONS_1
+#define CONVERSIONS_16(type)                                          \
+  inline float Widen(u16 a) { return widen_bits(a, type); }           \
+  inline u16 Narrow(float a) { return narrow_bits(a, type); }         \
+  inline float Low(u32 pair) { return Widen((u16)pair); }             \
+  inline float High(u32 pair) { return Widen((u16)(pair >> 16)); }    \
+  inline u32 Pair(float low, float high) {                            \
+    return Narrow(low) | (u32)Narrow(high) << 16;                     \
+  }
+#define CONVERSIONS_2 CONVERSIONS_16(2)
+#define CONVERSIONS_3 CONVERSIONS_16(3)
+#define WARPCALL_INSTRUCTIONS(type)                                   \
+  inline float Ex2(float a) { return exp2f(a); }                      \
+  inline float Rcp(float a) { return 1 / a; }                         \
+  inline float Max(float a, float b) { return a != a || a > b ? a : b; } \
+  inline float Min(float a, float b) { return a != a || a < b ? a : b; } \
+  CONVERSIONS_##type                                                  \
+  inline Vector LoadOnce(const T* at) { return *(const Vector*)at; }  \
+  inline Vector Load(const T* at) { return *(const Vector*)at; }      \
+  inline void Store(T* at, Vector v) { *(Vector*)at = v; }
+template <typename Kernel>
+void Launch(const Kernel& kernel, long long blocks, int threads, bool meet) {
+  if (!meet) {
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+      for (threadIdx.x = 0; threadIdx.x < (unsigned)threads; ++threadIdx.x) kernel();
+    return;
+  }
+  Block one(threads);
+  block = &one;
+  std::vector<std::thread> all;
+  for (int i = 0; i < threads; ++i)
+    all.emplace_back([&, i] {
+      threadIdx.x = i;
+      for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        kernel();
+        one.all.arrive_and_wait();
+      }
+    });
+  for (std::thread& thread : all) thread.join();
+}
+)";
+
+float Widen(unsigned short bits, int type) {
+  return type == static_cast<int>(DataType::kFloat16) ? ToFloat(Float16{bits})
+                                                      : ToFloat(BFloat16{bits});
+}
+
+unsigned short Narrow(float value, int type) {
+  return type == static_cast<int>(DataType::kFloat16) ? FromFloat<Float16>(value).bits
+                                                      : FromFloat<BFloat16>(value).bits;
+}
+
+}  // namespace
+
+HostKernels::HostKernels() : source_(kHost) {}
+
+HostKernels::~HostKernels() {
+  if (loaded_ != nullptr) dlclose(loaded_);
+}
+
+// As a function run_NUMBER(inputs, output) that launches it.
+int HostKernels::Add(const expression::CudaKernel& kernel, size_t inputs) {
+  const int number = count_++;
+  std::string arguments;
+  for (size_t i = 0; i < inputs; ++i) absl::StrAppend(&arguments, "(const T*)x[", i, "], ");
+  const bool meet = kernel.shape.form != expression::CudaShape::Form::kElements;
+  absl::StrAppend(&source_, "namespace k", number, " {\n#define warpcall_fused kernel_", number,
+                  "\n", kernel.source, "#undef warpcall_fused\nextern \"C\" void run_", number,
+                  "(const void* const* x, void* y) {\n  Launch([=] { kernel_", number, "(",
+                  arguments, "(T*)y); }, ", kernel.shape.blocks, "ll, ", kernel.shape.block_threads,
+                  ", ", meet ? "true" : "false", ");\n}\n}\n");
+  return number;
+}
+
+bool HostKernels::Compile() {
+  if (std::system("c++ --version > /dev/null 2>&1") != 0) return false;
+  const std::string library = folder_.Path("kernels.so");
+  std::ofstream(folder_.Path("kernels.cc")) << source_;
+  const std::string command =
+      absl::StrCat("c++ -std=c++20 -O1 -w -ffp-contract=off -fno-strict-aliasing -fPIC -shared ",
+                   "-pthread -o ", library, " ", folder_.Path("kernels.cc"));
+  if (std::system(command.c_str()) == 0) loaded_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (loaded_ == nullptr) std::abort();
+  *static_cast<float (**)(unsigned short, int)>(dlsym(loaded_, "widen_bits")) = Widen;
+  *static_cast<unsigned short (**)(float, int)>(dlsym(loaded_, "narrow_bits")) = Narrow;
+  return true;
+}
+
+void HostKernels::Run(int number, const void* const* inputs, void* output) const {
+  const auto run = reinterpret_cast<void (*)(const void* const*, void*)>(
+      dlsym(loaded_, absl::StrCat("run_", number).c_str()));
+  run(inputs, output);
+}
+
+}  // namespace warpcall::testing
