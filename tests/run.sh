@@ -22,9 +22,15 @@ readonly jobs
 # Tests wait more than they compute.
 readonly test_jobs=$((jobs + 1))
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+trap clean_up EXIT
 skipped=()
 launchers=()
+beside_pid=
+
+clean_up() {
+  [[ -z $beside_pid ]] || kill -- "-$beside_pid" 2>/dev/null || true
+  rm -rf "$scratch"
+}
 
 step() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 
@@ -41,12 +47,12 @@ configure() {
     cmake -B "build/$folder" -DWARPCALL_BUILD_TESTS=ON "${launchers[@]}" "$@"
 }
 
-# build FOLDER TARGET...
+# build FOLDER TARGET...: behind the tests that run beside it.
 build() {
   local folder=$1
   shift
   run_logged "$logs/$folder-build.log" \
-    cmake --build "build/$folder" --parallel "$jobs" --target "$@"
+    nice cmake --build "build/$folder" --parallel "$jobs" --target "$@"
 }
 
 # run_ctest FOLDER NAME CTEST-OPTION...: quietly, and repeats its verdict for NAME.
@@ -82,12 +88,16 @@ test_programs_of() {
     run_ctest release "$folder-programs" -L '^process$' "$@"
 }
 
-check_sanitized() {
-  local folder=$1 seconds=$fuzz_seconds
-  [[ $door != nightly ]] || seconds=$nightly_fuzz_seconds
+build_sanitized() {
+  local folder=$1
   step "$folder: building with AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors"
   configure "$folder" --preset "$folder"
   build "$folder" all
+}
+
+test_sanitized() {
+  local folder=$1 seconds=$fuzz_seconds
+  [[ $door != nightly ]] || seconds=$nightly_fuzz_seconds
   has_passed "$folder" && return
   run_ctest "$folder" "$folder" -LE '^fuzz$'
   test_programs_of "$folder" -E '^no_copies_test$'
@@ -98,19 +108,38 @@ check_sanitized() {
   note_passed "$folder"
 }
 
+# beside COMMAND...: begins it beside what follows, in a process group of its own, once what was
+# begun so before has ended. Tests wait for much of their time, and compilers never.
+beside() {
+  await_beside
+  set -m
+  "$@" &
+  beside_pid=$!
+  set +m
+}
+
+# Until what was begun beside has ended; fails as it did.
+await_beside() {
+  local pid=$beside_pid
+  beside_pid=
+  [[ -z $pid ]] || wait "$pid"
+}
+
 # clang's, or gcc's where there is no clang; at night both.
 check_addresses() {
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' \
     >"$scratch/fuzz.cc"
   if clang++ -fsanitize=address,undefined,fuzzer "$scratch/fuzz.cc" -o "$scratch/fuzz" \
     2>"$logs/clang-probe.log"; then
-    check_sanitized asan
+    build_sanitized asan
+    beside test_sanitized asan
     [[ $door == nightly ]] || return 0
   else
     skip "clang's thread-safety analysis and fuzzing, its sanitizers by gcc instead" \
       "clang++ does not link libFuzzer: $(tail -n 1 "$logs/clang-probe.log")"
   fi
-  check_sanitized asan-gcc
+  build_sanitized asan-gcc
+  beside test_sanitized asan-gcc
 }
 
 # Compiles the CUDA device and runs what needs no GPU: the start without a driver, the vendor's
@@ -155,6 +184,10 @@ check_threads() {
   step 'tsan: building the server, and the tests of its threads, with ThreadSanitizer'
   configure tsan --preset tsan
   build tsan tsan_tests warpcalld
+  beside test_threads
+}
+
+test_threads() {
   has_passed tsan && return
   run_ctest tsan tsan -L '^tsan$'
   test_programs_of tsan -R '^(inspect|lifecycle|limits|overload|stream)_test'
@@ -187,6 +220,7 @@ run_all() {
   check_addresses
   check_threads
   check_cuda
+  await_beside
   [[ $door != nightly ]] || run_at_night
   step 'release: every test; skipped above:'
   printf '  %s\n' "${skipped[@]}"

@@ -13,12 +13,13 @@
 #include "kernels/common/round.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
+#include "tests/kernels/variant_rows.h"
 
 namespace warpcall::testing {
 namespace {
 
 constexpr int64_t kElementsMax = 200'000;
-constexpr int64_t kProductsMax = 20'000'000;
+constexpr int64_t kFlopsPerElementMax = 100;
 
 struct Prepared {
   Problem problem;
@@ -27,6 +28,7 @@ struct Prepared {
 
 // The cases of an op that are small enough to evaluate here, in `data_type`.
 std::vector<Prepared> PreparedCases(const Op& op, DataType data_type) {
+  const int64_t elements_max = TestElementsMax() > 0 ? TestElementsMax() : kElementsMax;
   std::vector<Prepared> prepared;
   const OpCases cases = op.cases();
   for (const Case& test_case : cases.cases) {
@@ -34,7 +36,8 @@ std::vector<Prepared> PreparedCases(const Op& op, DataType data_type) {
     for (const Dims& dims : test_case.shapes) specs.push_back({data_type, dims});
     absl::StatusOr<Problem> problem = MakeProblem(op, specs, test_case.attributes);
     if (!problem.ok()) continue;  // tf32 of 16-bit types
-    if (problem->outputs[0].elements() > kElementsMax || op.work(*problem).flops > kProductsMax)
+    if (problem->outputs[0].elements() > elements_max ||
+        op.work(*problem).flops > elements_max * kFlopsPerElementMax)
       continue;
     Prepared& added = prepared.emplace_back();
     added.problem = *std::move(problem);
