@@ -47,6 +47,8 @@ void FinishWithoutSums(const Problem& problem, const Operands& operands);
 // The rows, one per file.
 Implementation SimdTiledRow();
 Implementation CublasltRow();
+Implementation MmaTiledRow();
+Implementation RegisterTiledRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();

@@ -1,9 +1,15 @@
-// cuBLASLt with its epilogue that adds a bias. Those that go on to relu and gelu are not offered:
-// what they make of NaN and -infinity is the library's, and has not been seen to be what the op
-// says.
+// cuBLASLt with its epilogue that adds a bias, in float32 without an activation; otherwise its
+// product in float32, which a kernel of ours finishes. In 16 bits some of its algorithms round the
+// product before they add a bias; what its epilogues that go on to relu and gelu make of NaN and
+// -infinity has not been seen to be what the op says.
+#include <memory>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_cuda_sums.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cublaslt.h"
 #include "kernels/plan.h"
@@ -12,20 +18,84 @@ namespace warpcall::linear {
 namespace {
 
 absl::Status Supports(const Problem& problem, const DeviceProperties&) {
-  const Problem product = ProductOf(problem);
-  RETURN_IF_ERROR(matmul::CheckCublaslt(product));
-  if (ActivationOf(problem) != matmul::Activation::kNone)
-    return absl::UnimplementedError(
-        absl::StrCat("cublaslt takes activation none, got ",
-                     std::get<std::string>(problem.attributes[kActivation])));
-  if (problem.outputs[0].elements() > 0 && matmul::NothingToSum(product))
-    return absl::UnimplementedError("cublaslt takes a k of 1 or more, got 0");
-  return absl::OkStatus();
+  return matmul::CheckCublaslt(ProductOf(problem));
+}
+
+// The product as the library is asked for it.
+Problem SumsOf(const Problem& problem) {
+  Problem product = ProductOf(problem);
+  product.outputs[0].data_type = DataType::kFloat32;
+  return product;
+}
+
+// Of the workspace, for sums; 0 where they lie where the outputs will.
+size_t SumsBytes(const Problem& problem) {
+  if (problem.outputs[0].data_type == DataType::kFloat32) return 0;
+  const int64_t alignment = static_cast<int64_t>(kOperandAlignmentBytes / sizeof(float));
+  const int64_t units = CeilDivide(problem.outputs[0].elements(), alignment);
+  return SaturatingBytes(units, kOperandAlignmentBytes);
+}
+
+Operands ProductOperands(const Operands& operands, void* sums) {
+  return {.inputs = {operands.inputs[kX], operands.inputs[kWeight]}, .outputs = {sums}};
+}
+
+class FinishedPlan final : public Plan {
+ public:
+  FinishedPlan(const Problem& problem, PlanPtr product)
+      : Plan({.workspace_bytes = SumsBytes(problem) + product->traits().workspace_bytes}),
+        sums_bytes_(SumsBytes(problem)),
+        product_(std::move(product)),
+        finish_(FinishOfSums(problem, /*splits=*/1)) {}
+
+  absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
+    void* const sums = sums_bytes_ > 0 ? context.workspace : operands.outputs[0];
+    LaunchContext of_product = context;
+    of_product.workspace = static_cast<char*>(context.workspace) + sums_bytes_;
+    RETURN_IF_ERROR(product_->Enqueue(ProductOperands(operands, sums), of_product));
+    return finish_.Enqueue(static_cast<const float*>(sums), operands, context);
+  }
+
+ private:
+  absl::StatusOr<LaunchShape> AskShape() const override {
+    ASSIGN_OR_RETURN(LaunchShape shape, product_->shape());
+    ++shape.gpu_kernels;
+    return shape;
+  }
+
+  const size_t sums_bytes_;
+  const PlanPtr product_;
+  const SumsFinish finish_;
+};
+
+// Of the product alone; where algorithms are tried, on sums that have a place.
+absl::StatusOr<PlanPtr> PlanSums(const Problem& problem, const PlanContext& context) {
+  const Tryout* const tryout = context.tryout;
+  const size_t sums_bytes = SumsBytes(problem);
+  if (tryout == nullptr || sums_bytes == 0)
+    return matmul::PlanCublasltSums(SumsOf(problem), context);
+  // In one piece: what was given before may be gone once more is asked for.
+  ASSIGN_OR_RETURN(void* const all,
+                   tryout->workspace(sums_bytes + matmul::kCublasltWorkspaceBytes));
+  const Operands product = ProductOperands(*tryout->operands, all);
+  const auto workspace = [&](size_t) -> absl::StatusOr<void*> {
+    return static_cast<char*>(all) + sums_bytes;
+  };
+  const Tryout of_product = {tryout->stream, &product, workspace};
+  PlanContext with_sums = context;
+  with_sums.tryout = &of_product;
+  return matmul::PlanCublasltSums(SumsOf(problem), with_sums);
 }
 
 absl::StatusOr<PlanPtr> MakeCublasltPlan(const Problem& problem, const PlanContext& context) {
   if (problem.outputs[0].elements() == 0) return PlanNothing();
-  return matmul::PlanCublasltWithBias(ProductOf(problem), context);
+  const Problem product = ProductOf(problem);
+  if (matmul::NothingToSum(product)) return PlanWithoutSums(problem, context);
+  if (problem.outputs[0].data_type == DataType::kFloat32 &&
+      ActivationOf(problem) == matmul::Activation::kNone)
+    return matmul::PlanCublasltWithBias(product, context);
+  ASSIGN_OR_RETURN(PlanPtr sums, PlanSums(problem, context));
+  return std::make_shared<const FinishedPlan>(problem, std::move(sums));
 }
 
 }  // namespace
@@ -34,9 +104,10 @@ Implementation CublasltRow() {
   return {.name = "cublaslt",
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCuda,
-          .summary = "cuBLASLt with its bias epilogue, the fastest of the proposed algorithms",
-          // In 16 bits some of the algorithms round the product before they add the bias.
-          .data_types = {DataType::kFloat32},
+          .summary =
+              "cuBLASLt's product in float32, bias and activation in its epilogue or a "
+              "kernel after it",
+          .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
           .supports = Supports,
           .slow_to_plan = true,
           .plan = MakeCublasltPlan};

@@ -3,7 +3,8 @@
 namespace warpcall {
 
 std::vector<Implementation> LinearCudaRows() {
-  return {linear::CublasltRow(), linear::ChainOfKernelsRow()};
+  return {linear::CublasltRow(), linear::MmaTiledRow(), linear::RegisterTiledRow(),
+          linear::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

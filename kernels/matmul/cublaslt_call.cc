@@ -33,17 +33,17 @@ CublasLtMatrix Transposed(int64_t rows, int64_t columns, int64_t row_stride,
 
 CublasLtCalls MakeCublasLtCalls(const Problem& problem) {
   Shape shape = DecodeShape(problem);
-  const DataType type = problem.outputs[0].data_type;
   CublasLtCall call{
-      .data_type = type,
       .tf32 = std::get<std::string>(problem.attributes[kPrecision]) == "tf32",
       .batch_count = 1,
       .first = Transposed(shape.k, shape.n, shape.b_row_stride, shape.b_column_stride),
       .second = Transposed(shape.m, shape.k, shape.a_row_stride, shape.a_column_stride),
       .output = Transposed(shape.m, shape.n, shape.n, 1)};
-  call.first.alignment_bytes = AlignmentOf(shape, &BatchDim::b_stride, type);
-  call.second.alignment_bytes = AlignmentOf(shape, &BatchDim::a_stride, type);
-  call.output.alignment_bytes = AlignmentOf(shape, &BatchDim::c_stride, type);
+  call.first.data_type = call.second.data_type = problem.inputs[0].data_type;
+  call.output.data_type = problem.outputs[0].data_type;
+  call.first.alignment_bytes = AlignmentOf(shape, &BatchDim::b_stride, call.first.data_type);
+  call.second.alignment_bytes = AlignmentOf(shape, &BatchDim::a_stride, call.second.data_type);
+  call.output.alignment_bytes = AlignmentOf(shape, &BatchDim::c_stride, call.output.data_type);
   const auto longest =
       std::max_element(shape.batch.begin(), shape.batch.end(),
                        [](const BatchDim& x, const BatchDim& y) { return x.size < y.size; });

@@ -13,6 +13,7 @@ namespace warpcall::matmul {
 
 // A column-major matrix as it lies in memory, before the transposition that is asked for.
 struct CublasLtMatrix {
+  DataType data_type;  // of c may be float32 where that of a and b is not
   int64_t rows;
   int64_t columns;
   int64_t leading_dimension;  // elements between columns
@@ -23,7 +24,6 @@ struct CublasLtMatrix {
 
 // One cublasLtMatmul, of `batch_count` multiplications.
 struct CublasLtCall {
-  DataType data_type;
   bool tf32;
   int64_t batch_count;
   CublasLtMatrix first;   // b

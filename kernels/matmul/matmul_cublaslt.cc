@@ -23,8 +23,6 @@ namespace {
 
 using cuda::CublasLtApi;
 
-// What NVIDIA recommends for Hopper (cuBLAS documentation, cublasSetWorkspace).
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int kAlgorithmsMax = 16;
 constexpr int64_t kSizeMax = std::numeric_limits<int32_t>::max();
 // Each call costs the CPU some 3 us: beyond this the lane would be blocked for tens of ms.
@@ -65,11 +63,12 @@ struct Addresses {
 // Of the inputs, where there is one.
 constexpr size_t kBias = 2;
 
-Addresses AddressesOf(const Operands& operands, const Offsets& offsets, DataType type) {
-  const auto bytes = static_cast<int64_t>(ElementBytes(type));
+Addresses AddressesOf(const Operands& operands, const Offsets& offsets, const CublasLtCall& call) {
+  const auto bytes = static_cast<int64_t>(ElementBytes(call.second.data_type));
+  const auto output_bytes = static_cast<int64_t>(ElementBytes(call.output.data_type));
   return {static_cast<const char*>(operands.inputs[0]) + offsets.a * bytes,
           static_cast<const char*>(operands.inputs[1]) + offsets.b * bytes,
-          static_cast<char*>(operands.outputs[0]) + offsets.c * bytes};
+          static_cast<char*>(operands.outputs[0]) + offsets.c * output_bytes};
 }
 
 cudaDataType_t ToCuda(DataType type) {
@@ -88,7 +87,7 @@ absl::StatusOr<Layout> MakeLayout(const CublasLtApi& api, const CublasLtCall& ca
                                   const CublasLtMatrix& matrix) {
   cublasLtMatrixLayout_t created = nullptr;
   RETURN_IF_ERROR(api.ToStatus(
-      api.MatrixLayoutCreate(&created, ToCuda(call.data_type), static_cast<uint64_t>(matrix.rows),
+      api.MatrixLayoutCreate(&created, ToCuda(matrix.data_type), static_cast<uint64_t>(matrix.rows),
                              static_cast<uint64_t>(matrix.columns), matrix.leading_dimension),
       "describing a matrix"));
   Layout layout(created);
@@ -134,11 +133,11 @@ absl::StatusOr<Preference> MakePreference(const CublasLtApi& api, const CublasLt
     return api.ToStatus(api.MatmulPreferenceSetAttribute(created, attribute, &value, sizeof(value)),
                         "describing what is preferred");
   };
-  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kCublasltWorkspaceBytes}));
   // Sums that are split have their parts added in float32: the other schemes round every part to
   // the type of the output.
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                      static_cast<uint32_t>(call.data_type == DataType::kFloat32
+                      static_cast<uint32_t>(call.output.data_type == DataType::kFloat32
                                                 ? CUBLASLT_REDUCTION_SCHEME_MASK
                                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
   const auto alignment = [](const CublasLtMatrix& matrix) {
@@ -165,7 +164,7 @@ absl::Status Multiply(const Multiplication& call, const cublasLtMatmulAlgo_t& al
   return call.api->ToStatus(
       call.api->Matmul(call.handle, site.description, &kAlpha, at.b, call.first.get(), at.a,
                        call.second.get(), &kBeta, at.c, call.output.get(), at.c, call.output.get(),
-                       &algorithm, site.workspace, kWorkspaceBytes, site.stream),
+                       &algorithm, site.workspace, kCublasltWorkspaceBytes, site.stream),
       "cublasLtMatmul");
 }
 
@@ -186,9 +185,9 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Propose(const Multiplication& 
   }
   if (!algorithms.empty()) return algorithms;
   return absl::UnimplementedError(absl::StrCat(
-      "cuBLASLt has no ", DataTypeName(call.data_type), " matmul of ", call.second.rows, "x",
+      "cuBLASLt has no ", DataTypeName(call.second.data_type), " matmul of ", call.second.rows, "x",
       call.second.columns, " by ", call.first.rows, "x", call.first.columns, ", ", call.batch_count,
-      " times, within ", kWorkspaceBytes >> 20, " MiB of workspace"));
+      " times, within ", kCublasltWorkspaceBytes >> 20, " MiB of workspace"));
 }
 
 absl::StatusOr<Multiplication> Describe(const CublasLtCall& call, cuda::Libraries* libraries,
@@ -238,7 +237,7 @@ class CublasltPlan final : public Plan {
   };
 
   CublasltPlan(CublasLtCalls calls, Multiplication described, const Way& way)
-      : Plan({.workspace_bytes = kWorkspaceBytes}),
+      : Plan({.workspace_bytes = kCublasltWorkspaceBytes}),
         calls_(std::move(calls)),
         described_(std::move(described)),
         way_(way) {}
@@ -253,9 +252,9 @@ class CublasltPlan final : public Plan {
     const Site site = {cuda::StreamOf(context), context.workspace,
                        way_.has_bias ? with_bias.get() : described_.description.get()};
     for (int64_t i = 0, batches = calls_.outer.batches(); i < batches; ++i)
-      RETURN_IF_ERROR(Multiply(
-          described_, way_.algorithm,
-          AddressesOf(operands, calls_.outer.BatchOffsets(i), calls_.call.data_type), site));
+      RETURN_IF_ERROR(Multiply(described_, way_.algorithm,
+                               AddressesOf(operands, calls_.outer.BatchOffsets(i), calls_.call),
+                               site));
     return absl::OkStatus();
   }
 
@@ -284,11 +283,10 @@ absl::StatusOr<PlanPtr> PlanProduct(const Problem& problem, const PlanContext& c
                    Propose(described, calls.call));
   int fastest = 0;
   if (const Tryout* const tryout = context.tryout; tryout != nullptr) {
-    ASSIGN_OR_RETURN(void* const workspace, tryout->workspace(kWorkspaceBytes));
+    ASSIGN_OR_RETURN(void* const workspace, tryout->workspace(kCublasltWorkspaceBytes));
     const Site site = {static_cast<cudaStream_t>(tryout->stream), workspace,
                        described.description.get()};
-    const Addresses at =
-        AddressesOf(*tryout->operands, calls.outer.BatchOffsets(0), calls.call.data_type);
+    const Addresses at = AddressesOf(*tryout->operands, calls.outer.BatchOffsets(0), calls.call);
     ASSIGN_OR_RETURN(
         fastest, cuda::FindFastest(static_cast<int>(algorithms.size()), site.stream, [&](int i) {
           return Multiply(described, algorithms[i], at, site);
@@ -304,6 +302,10 @@ absl::StatusOr<PlanPtr> MakeCublasltPlan(const Problem& problem, const PlanConte
 }
 
 }  // namespace
+
+absl::StatusOr<PlanPtr> PlanCublasltSums(const Problem& problem, const PlanContext& context) {
+  return PlanProduct(problem, context, /*has_bias=*/false);
+}
 
 absl::StatusOr<PlanPtr> PlanCublasltWithBias(const Problem& problem, const PlanContext& context) {
   return PlanProduct(problem, context, /*has_bias=*/true);

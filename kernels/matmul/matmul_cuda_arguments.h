@@ -34,4 +34,9 @@ struct Arguments {
   BatchWalk batch;
 };
 
+// What is done to sums before they are rounded: nothing. linear's kernels have in its place what
+// knows, from a column of c on (From), the Bias of the kCount columns there and how it is applied
+// to as many sums of a row (Apply).
+struct NoFinish {};
+
 }  // namespace warpcall::matmul

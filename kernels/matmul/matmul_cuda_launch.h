@@ -23,15 +23,21 @@ inline cuda::Grid GridOf(const Tiling& tiling) {
           .shared_bytes = tiling.shared_bytes};
 }
 
-// Enqueues `kernel`, which writes either c or, with splits, what SumSplits then makes c of.
-template <typename T>
-absl::Status LaunchTiles(TiledKernel kernel, const Tiling& tiling, const Operands& operands,
-                         const LaunchContext& context) {
+inline Arguments ArgumentsOf(const Tiling& tiling, const Operands& operands,
+                             const LaunchContext& context) {
   Arguments arguments = tiling.arrangement.arguments;
   arguments.a = operands.inputs[0];
   arguments.b = operands.inputs[1];
   arguments.c = operands.outputs[0];
   arguments.partial = static_cast<float*>(context.workspace);
+  return arguments;
+}
+
+// Enqueues `kernel`, which writes either c or, with splits, what SumSplits then makes c of.
+template <typename T>
+absl::Status LaunchTiles(TiledKernel kernel, const Tiling& tiling, const Operands& operands,
+                         const LaunchContext& context) {
+  const Arguments arguments = ArgumentsOf(tiling, operands, context);
   RETURN_IF_ERROR(cuda::Launch(kernel, GridOf(tiling), context, arguments));
   if (tiling.choice.splits == 1) return absl::OkStatus();
   const int64_t count = arguments.m * arguments.n * arguments.batches;

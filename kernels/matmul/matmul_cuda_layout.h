@@ -86,6 +86,19 @@ constexpr uint32_t FragmentOffset(const LaneAddress& lane, uint32_t index, uint3
          (lane.chunk_bytes ^ (along_chunks * 2 * kChunkBytes));
 }
 
+// Where a sum waits in float32 to be finished, in bytes from the start of a warp's piece, whose
+// rows have kColumns. Lanes store two neighbours of a row of mma's result and load 8 neighbours, 4
+// at a time: halves of eights lie apart, and are exclusive-ored with the row, so that what half a
+// warp stores touches all banks once, and what a quarter loads does where a row has 64.
+template <int kColumns>
+constexpr uint32_t FloatOffset(uint32_t row, uint32_t column) {
+  static_assert(kColumns == 32 || kColumns == 64);
+  const uint32_t half = column / 4 % 2;
+  const uint32_t place = column / 8 ^ half * 4 ^ (row & 7);
+  const uint32_t chunk = kColumns == 64 ? half * 8 + place : place;
+  return row * kColumns * sizeof(float) + chunk * kChunkBytes + column % 4 * sizeof(float);
+}
+
 constexpr bool IsPowerOfTwo(int value) { return value > 0 && (value & (value - 1)) == 0; }
 
 }  // namespace warpcall::matmul

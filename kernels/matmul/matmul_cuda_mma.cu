@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
 #include "kernels/matmul/matmul_cuda_mma.cuh"
@@ -13,27 +12,16 @@
 namespace warpcall::matmul {
 namespace {
 
-// The first architecture with mma.sync for bfloat16 and with cp.async.
-constexpr int32_t kArchitectureMin = 80;
-constexpr int32_t kArchitectureHopper = 90;
-
-size_t SharedBytes(const Tile& tile) {
-  return static_cast<size_t>(tile.m + tile.n) * tile.depth * sizeof(uint16_t) * tile.stages;
-}
-
-// The peak rate is 2048 products a cycle on Hopper (989 TFLOP/s over 132 multiprocessors and
-// 1.83 GHz), half of that on A100 (312, 108, 1.41).
 absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& device,
                                 int variant) {
   const Arrangement arrangement = ArrangementOf(problem);
-  return MakeTiling(
-      {.arrangement = arrangement,
-       .in_vectors = arrangement.a_in_vectors && arrangement.b_in_vectors,
-       .variant = variant},
-      {.variants = kMmaVariants,
-       .shared_bytes = SharedBytes,
-       .products_per_cycle = device.architecture >= kArchitectureHopper ? 2048 : 1024},
-      device);
+  return MakeTiling({.arrangement = arrangement,
+                     .in_vectors = arrangement.a_in_vectors && arrangement.b_in_vectors,
+                     .variant = variant},
+                    {.variants = kMmaVariants,
+                     .shared_bytes = MmaRingBytes,
+                     .products_per_cycle = TensorProductsPerCycle(device)},
+                    device);
 }
 
 template <int kKernel>
@@ -56,9 +44,7 @@ TiledKernel KernelOf(const Tiling& tiling) {
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
-  if (device.architecture < kArchitectureMin)
-    return absl::UnimplementedError(absl::StrCat("mma_tiled needs compute capability 8.0, ",
-                                                 device.name, " has ", device.compute_capability));
+  RETURN_IF_ERROR(CheckTiledArchitecture("mma_tiled", device));
   if (!HasSums(problem)) return absl::OkStatus();
   return TilingOf(problem, device, kRowsChoice).status();
 }

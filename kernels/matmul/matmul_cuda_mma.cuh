@@ -4,6 +4,7 @@
 // stage. Per tile (m + n) x k elements are read, through L2, and m x n written once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -16,6 +17,11 @@
 #include "kernels/matmul/matmul_cuda_walk.cuh"
 
 namespace warpcall::matmul {
+
+// Shared memory of a block, for the stages of both operands.
+inline size_t MmaRingBytes(const Tile& tile) {
+  return static_cast<size_t>(tile.m + tile.n) * tile.depth * sizeof(uint16_t) * tile.stages;
+}
 
 // What a kernel is compiled for, as a type: nvcc 13.0 takes no values of class type as parameters
 // of kernels. `kByChunks`: the rows of a and b begin at multiples of 16 bytes.
@@ -41,7 +47,8 @@ struct MmaKernel {
   using LayoutB = OperandTile<Variant::kB, kTile.n, kTile.depth>;
   static constexpr uint32_t kStageBytes = LayoutA::kBytes + LayoutB::kBytes;
   static constexpr uint32_t kRingBytes = kStageBytes * kTile.stages;
-  static constexpr uint32_t kWarpOutputBytes = kWarpM * kWarpN * sizeof(T);
+  static constexpr uint32_t kWarpOutputs = kWarpM * kWarpN;
+  static constexpr uint32_t kWarpOutputBytes = kWarpOutputs * sizeof(T);
 
   static_assert(sizeof(T) == 2);
   static_assert(IsPowerOfTwo(kWarpM) && IsPowerOfTwo(kWarpN) && IsPowerOfTwo(kTile.depth));
@@ -231,6 +238,52 @@ struct MmaKernel {
     }
   }
 
+  // As StoreRounded, but in float32 as far as the warp's piece, where a lane then has 8 neighbours
+  // of columns that stay: it reads their bias once, and an activation's code is there once.
+  template <typename Finish>
+  __device__ static void StoreFinished(uint32_t piece, const Sums& sums, const Corner<T>& corner,
+                                       const Finish& finish) {
+    constexpr int kAcross = kWarpN / kChunkElements;  // lanes on a row
+    static_assert(32 % kAcross == 0);
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kFragmentsM; ++i)
+#pragma unroll
+      for (int j = 0; j < kFragmentsN * 2; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          StoreShared64(piece + FloatOffset<kWarpN>(i * kFragmentOuter + half * 8 + lane / 4,
+                                                    j * 8 + lane % 4 * 2),
+                        sums[i][j][half * 2], sums[i][j][half * 2 + 1]);
+    __syncwarp();
+    const int column = lane % kAcross * kChunkElements;
+    if (column >= corner.columns) return;
+    const auto bias = finish.From(column).template BiasOf<kChunkElements>(corner.columns - column);
+    const bool in_vectors = corner.stride % kChunkElements == 0;
+#pragma unroll 2
+    for (int row = lane / kAcross; row < kWarpM; row += 32 / kAcross) {
+      if (row >= corner.rows) return;
+      float values[kChunkElements];
+#pragma unroll
+      for (int e = 0; e < kChunkElements; e += 4) {
+        const uint4 four = LoadShared128(piece + FloatOffset<kWarpN>(row, column + e));
+        values[e] = __uint_as_float(four.x);
+        values[e + 1] = __uint_as_float(four.y);
+        values[e + 2] = __uint_as_float(four.z);
+        values[e + 3] = __uint_as_float(four.w);
+      }
+      finish.Apply(bias, values);
+      T* const at = corner.at + row * corner.stride + column;
+      if (in_vectors) {
+        cuda::Vector<T, kChunkElements>::Pack(values).Store(at);
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < kChunkElements; ++e)
+        if (column + e < corner.columns) at[e] = cuda::Narrow<T>(values[e]);
+    }
+  }
+
   // As they are, for SumSplits.
   __device__ static void StorePartial(const Sums& sums, const Corner<float>& corner) {
     const int lane = threadIdx.x % 32;
@@ -247,21 +300,37 @@ struct MmaKernel {
         }
   }
 
-  __device__ static void Store(uint32_t ring, const Sums& sums, const Arguments& arguments,
-                               const BlockShare& share) {
+  // Where the block's outputs go, and what becomes of them on the way.
+  template <typename Finish>
+  struct Target {
+    const Arguments& arguments;
+    const BlockShare& share;
+    const Finish& finish;
+  };
+
+  template <typename Finish>
+  __device__ static void Store(uint32_t ring, const Sums& sums, const Target<Finish>& target) {
+    const Arguments& arguments = target.arguments;
     const int warp = threadIdx.x / 32;
-    const int64_t m = share.m + warp % kTile.warps_m * kWarpM;
-    const int64_t n = share.n + warp / kTile.warps_m * kWarpN;
-    const int64_t offset = share.c + m * arguments.n + n;
+    const int64_t m = target.share.m + warp % kTile.warps_m * kWarpM;
+    const int64_t n = target.share.n + warp / kTile.warps_m * kWarpN;
+    const int64_t offset = target.share.c + m * arguments.n + n;
     const int64_t rows = arguments.m - m;
     const int64_t columns = arguments.n - n;
     if (arguments.splits > 1)
       return StorePartial(sums, {arguments.partial + offset, arguments.n, rows, columns});
-    StoreRounded(ring + warp * kWarpOutputBytes, sums,
-                 {static_cast<T*>(arguments.c) + offset, arguments.n, rows, columns});
+    const Corner<T> corner = {static_cast<T*>(arguments.c) + offset, arguments.n, rows, columns};
+    if constexpr (std::is_same_v<Finish, NoFinish>) {
+      StoreRounded(ring + warp * kWarpOutputBytes, sums, corner);
+    } else {
+      StoreFinished(ring + warp * kWarpOutputs * sizeof(float), sums, corner,
+                    target.finish.From(n));
+    }
   }
 
-  __device__ static void Run(uint32_t ring, const Arguments& arguments) {
+  // REQUIRES: with a finish the ring has a float for every output of the tile.
+  template <typename Finish>
+  __device__ static void Run(uint32_t ring, const Arguments& arguments, const Finish& finish) {
     const BlockShare share = ShareOfBlock<kTile.m, kTile.n>(arguments);
     Sums sums = {};
     const Source<T> a{.data = static_cast<const T*>(arguments.a) + share.a,
@@ -278,7 +347,7 @@ struct MmaKernel {
     // under way, and no warp still reading.
     WaitForCopies<0>();
     __syncthreads();
-    Store(ring, sums, arguments, share);
+    Store<Finish>(ring, sums, {arguments, share, finish});
   }
 };
 
@@ -286,7 +355,7 @@ template <typename T, typename Variant>
 __global__ void __launch_bounds__(Variant::kTile.threads(), Variant::kTile.resident)
     MmaTiled(const __grid_constant__ Arguments arguments) {
   extern __shared__ __align__(128) unsigned char ring[];
-  MmaKernel<T, Variant>::Run(SharedAddress(ring), arguments);
+  MmaKernel<T, Variant>::Run(SharedAddress(ring), arguments, NoFinish{});
 }
 
 }  // namespace warpcall::matmul

@@ -46,6 +46,10 @@ __device__ inline void StoreShared32(uint32_t to, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to), "r"(value) : "memory");
 }
 
+__device__ inline void StoreShared64(uint32_t to, float first, float second) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(first), "f"(second) : "memory");
+}
+
 __device__ inline uint16_t LoadShared16(uint32_t from) {
   uint16_t value;
   asm volatile("ld.shared.u16 %0, [%1];\n" : "=h"(value) : "r"(from) : "memory");

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
@@ -15,14 +14,6 @@
 
 namespace warpcall::matmul {
 namespace {
-
-// The first architecture with cp.async.
-constexpr int32_t kArchitectureMin = 80;
-
-// What FloatTile lays out: rows of m + 4 and n + 4 floats.
-size_t SharedBytes(const Tile& tile) {
-  return static_cast<size_t>(tile.m + 4 + tile.n + 4) * tile.depth * sizeof(float) * tile.stages;
-}
 
 constexpr const TiledVariants& VariantsFor(DataType type) {
   return type == DataType::kFloat32 ? kRegisterVariants : kRegisterNarrowVariants;
@@ -34,7 +25,6 @@ bool InVectors(const Arrangement& arrangement) {
          (arrangement.b == Adjacent::kDepth || arrangement.b_in_vectors);
 }
 
-// 128 multiply-adds a cycle on architectures 86 and later, half of that on 80.
 absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& device,
                                 int variant) {
   const DataType type = problem.outputs[0].data_type;
@@ -43,8 +33,8 @@ absl::StatusOr<Tiling> TilingOf(const Problem& problem, const DeviceProperties& 
                      .in_vectors = type != DataType::kFloat32 || InVectors(arrangement),
                      .variant = variant},
                     {.variants = VariantsFor(type),
-                     .shared_bytes = SharedBytes,
-                     .products_per_cycle = device.architecture > kArchitectureMin ? 128 : 64},
+                     .shared_bytes = RegisterRingBytes,
+                     .products_per_cycle = FloatProductsPerCycle(device)},
                     device);
 }
 
@@ -72,9 +62,7 @@ TiledKernel KernelOf(const Tiling& tiling) {
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
-  if (device.architecture < kArchitectureMin)
-    return absl::UnimplementedError(absl::StrCat("register_tiled needs compute capability 8.0, ",
-                                                 device.name, " has ", device.compute_capability));
+  RETURN_IF_ERROR(CheckTiledArchitecture("register_tiled", device));
   if (!HasSums(problem)) return absl::OkStatus();
   return TilingOf(problem, device, kRowsChoice).status();
 }

@@ -5,6 +5,7 @@
 // multiplied. Per tile (m + n) x k elements are read, through L2, and m x n written once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -38,6 +39,11 @@ struct FloatTile {
     return kAdjacent == Adjacent::kDepth ? column * kPitch + row : row * kPitch + column;
   }
 };
+
+// Shared memory of a block, for the stages of both operands.
+inline size_t RegisterRingBytes(const Tile& tile) {
+  return static_cast<size_t>(tile.m + 4 + tile.n + 4) * tile.depth * sizeof(float) * tile.stages;
+}
 
 // Terms that a warp's lanes take side by side where k is adjacent: 32 bytes of float32, a sector.
 inline constexpr int kTermsAcross = 8;
@@ -110,6 +116,7 @@ struct RegisterVariant {
 template <typename T, typename Variant>
 struct RegisterKernel {
   static constexpr Tile kTile = Variant::kTile;
+  static constexpr bool kWide = Variant::kWide;
   static constexpr int kThreadM = kTile.warp_m() / kLanesM;
   static constexpr int kThreadN = kTile.warp_n() / kLanesN;
   using LayoutA = typename Variant::LayoutA;
@@ -269,7 +276,41 @@ struct RegisterKernel {
     }
   }
 
-  __device__ static void Run(float* ring, const Arguments& arguments) {
+  // What this thread stored, in place: a loop over memory that the caches still hold, whose code
+  // is there once, where sums in registers would have it unrolled.
+  template <typename Finish>
+  __device__ static void FinishStored(const Corner<T>& corner, const Finish& finish) {
+    static_assert(kWide, "sums are stored without being rounded");
+    const bool in_vectors = corner.stride % kSquare == 0;
+#pragma unroll 1
+    for (int column = 0; column < kTile.warp_n(); column += kLanesN * kSquare) {
+      if (column >= corner.columns) return;
+      const auto bias = finish.From(column).template BiasOf<kSquare>(corner.columns - column);
+#pragma unroll 4
+      for (int i = 0; i < kThreadM; ++i) {
+        const int row = i / kSquare * kLanesM * kSquare + i % kSquare;
+        if (row >= corner.rows) break;
+        T* const at = corner.at + row * corner.stride + column;
+        float four[kSquare] = {};
+        if (in_vectors) {
+          cuda::Vector<T, kSquare>::Load(at).Unpack(four);
+          finish.Apply(bias, four);
+          cuda::Vector<T, kSquare>::Pack(four).Store(at);
+          continue;
+        }
+#pragma unroll
+        for (int e = 0; e < kSquare; ++e)
+          if (column + e < corner.columns) four[e] = at[e];
+        finish.Apply(bias, four);
+#pragma unroll
+        for (int e = 0; e < kSquare; ++e)
+          if (column + e < corner.columns) at[e] = four[e];
+      }
+    }
+  }
+
+  template <typename Finish>
+  __device__ static void Run(float* ring, const Arguments& arguments, const Finish& finish) {
     const BlockShare share = ShareOfBlock<kTile.m, kTile.n>(arguments);
     const Source<T> a{.data = static_cast<const T*>(arguments.a) + share.a,
                       .stride = arguments.a_stride,
@@ -290,8 +331,10 @@ struct RegisterKernel {
     if (arguments.splits > 1)
       return Store<float>(
           sums, {arguments.partial + offset, arguments.n, arguments.m - m, arguments.n - n});
-    Store<T>(sums, {static_cast<T*>(arguments.c) + offset, arguments.n, arguments.m - m,
-                    arguments.n - n});
+    const Corner<T> corner = {static_cast<T*>(arguments.c) + offset, arguments.n, arguments.m - m,
+                              arguments.n - n};
+    Store<T>(sums, corner);
+    if constexpr (!std::is_same_v<Finish, NoFinish>) FinishStored(corner, finish.From(n));
   }
 };
 
@@ -299,7 +342,7 @@ template <typename T, typename Variant>
 __global__ void __launch_bounds__(Variant::kTile.threads(), Variant::kTile.resident)
     RegisterTiled(const __grid_constant__ Arguments arguments) {
   extern __shared__ __align__(16) float float_ring[];
-  RegisterKernel<T, Variant>::Run(float_ring, arguments);
+  RegisterKernel<T, Variant>::Run(float_ring, arguments, NoFinish{});
 }
 
 }  // namespace warpcall::matmul

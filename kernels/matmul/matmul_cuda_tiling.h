@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_select.h"
@@ -65,6 +66,14 @@ absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
                                   const DeviceProperties& device);
 
 std::vector<std::string> NamesOf(const TiledVariants& variants);
+
+// UNIMPLEMENTED before compute capability 8.0, the first with cp.async and, for bfloat16, mma.sync.
+absl::Status CheckTiledArchitecture(absl::string_view row, const DeviceProperties& device);
+
+// What a multiprocessor multiplies in a cycle at its peak rate: elements of 16 bits on tensor
+// cores, and float32.
+int32_t TensorProductsPerCycle(const DeviceProperties& device);
+int32_t FloatProductsPerCycle(const DeviceProperties& device);
 
 inline Size SizeOf(const Arguments& arguments) {
   return {arguments.m, arguments.n, arguments.k, arguments.batches};

@@ -28,10 +28,17 @@ struct TiledVariants {
   std::span<const Tile> element_tiles;
   // Layouts that kernels of element_tiles are compiled for: the first so many.
   int element_layouts;
+  // Kernels are there for the last layout alone, k adjacent in both, as linear has them.
+  bool along_k = false;
 
-  constexpr int VectorKernels() const { return static_cast<int>(vector_tiles.size()) * kLayouts; }
+  constexpr int LayoutsFor(bool in_vectors) const {
+    return along_k ? 1 : in_vectors ? kLayouts : element_layouts;
+  }
+  constexpr int VectorKernels() const {
+    return static_cast<int>(vector_tiles.size()) * LayoutsFor(true);
+  }
   constexpr int Kernels() const {
-    return VectorKernels() + static_cast<int>(element_tiles.size()) * element_layouts;
+    return VectorKernels() + static_cast<int>(element_tiles.size()) * LayoutsFor(false);
   }
   constexpr int Count() const { return 2 * Kernels(); }
 
@@ -39,8 +46,8 @@ struct TiledVariants {
     int kernel = number / 2;
     const bool in_vectors = kernel < VectorKernels();
     if (!in_vectors) kernel -= VectorKernels();
-    const int layouts = in_vectors ? kLayouts : element_layouts;
-    const int layout = kernel % layouts;
+    const int layouts = LayoutsFor(in_vectors);
+    const int layout = along_k ? kLayouts - 1 : kernel % layouts;
     return {.in_vectors = in_vectors,
             .tile = kernel / layouts,
             .a = layout / 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
@@ -50,10 +57,10 @@ struct TiledVariants {
 
   constexpr int NumberOf(const TiledVariant& variant) const {
     const int layout =
-        (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
-    const int kernel = variant.in_vectors
-                           ? variant.tile * kLayouts + layout
-                           : VectorKernels() + variant.tile * element_layouts + layout;
+        along_k ? 0
+                : (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
+    const int kernel = (variant.in_vectors ? 0 : VectorKernels()) +
+                       variant.tile * LayoutsFor(variant.in_vectors) + layout;
     return 2 * kernel + (variant.cut ? 1 : 0);
   }
 

@@ -73,6 +73,17 @@ void AddMatmul(std::vector<Setup>* setups) {
       {"matmul", kFloat32, {{4096, 4096}, {4096, 4096}}, {{"precision", std::string("tf32")}}});
 }
 
+// Beside the product alone, as linear has its operands.
+void AddLinear(std::vector<Setup>* setups) {
+  const Dims square = {4096, 4096};
+  for (const DataType type : {kFloat32, kBFloat16}) {
+    setups->push_back({"matmul", type, {square, square}, {{"transpose_b", true}}});
+    for (const char* const activation : {"none", "relu", "gelu", "gelu_erf"})
+      setups->push_back(
+          {"linear", type, {square, square, {4096}}, {{"activation", std::string(activation)}}});
+  }
+}
+
 std::string Describe(const Setup& setup) {
   std::string text = absl::StrCat(setup.kernel, " ", DataTypeName(setup.data_type));
   for (const Dims& dims : setup.shapes) absl::StrAppend(&text, " ", absl::StrJoin(dims, "x"));
@@ -278,6 +289,7 @@ absl::Status Main(int argc, char** argv) {
   AddElementwise(&setups);
   AddSoftmax(&setups);
   AddMatmul(&setups);
+  AddLinear(&setups);
   Bench bench(device.get(), std::set<std::string>(argv + std::min(argc, 2), argv + argc));
   for (const Setup& setup : setups) {
     if (argc > 1 && std::string(setup.kernel) != argv[1]) continue;

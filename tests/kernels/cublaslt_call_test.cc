@@ -166,5 +166,17 @@ TEST(CublasLtCallTest, AlignmentIsThatOfEveryBatch) {
   EXPECT_EQ(single.call.output.alignment_bytes, 256);
 }
 
+// As linear asks for sums that are not rounded.
+TEST(CublasLtCallTest, OutputsMayBeWiderThanOperands) {
+  Problem problem = ProblemOf({{3, 2, 12}, {3, 12, 6}, false, false}, DataType::kFloat16);
+  problem.outputs[0].data_type = DataType::kFloat32;
+  const CublasLtCall call = MakeCublasLtCalls(problem).call;
+  EXPECT_EQ(call.first.data_type, DataType::kFloat16);
+  EXPECT_EQ(call.second.data_type, DataType::kFloat16);
+  EXPECT_EQ(call.output.data_type, DataType::kFloat32);
+  EXPECT_EQ(call.second.alignment_bytes, 16);
+  EXPECT_EQ(call.output.alignment_bytes, 16);  // of 12 elements of 4 bytes
+}
+
 }  // namespace
 }  // namespace warpcall::matmul

@@ -121,5 +121,45 @@ TEST(ChunkOffset, SpreadsNeighboursInARowOverAllBanks) {
   CheckRows<32>();
 }
 
+// Accesses of `bytes` each touch so many different groups of banks.
+void CheckBanks(const std::vector<uint32_t>& offsets, uint32_t bytes, size_t distinct) {
+  std::set<uint32_t> banks;
+  for (const uint32_t offset : offsets) banks.insert(offset % 128 / bytes);
+  EXPECT_EQ(banks.size(), distinct) << offsets[0];
+}
+
+// 16 lanes store 8 bytes at a time, 8 lanes load 16.
+template <int kColumns>
+void CheckFloats(uint32_t rows, size_t distinct_loads) {
+  std::set<uint32_t> offsets;
+  for (uint32_t row = 0; row < rows; ++row)
+    for (uint32_t column = 0; column < kColumns; ++column)
+      offsets.insert(FloatOffset<kColumns>(row, column));
+  EXPECT_EQ(offsets.size(), rows * kColumns);
+  EXPECT_EQ(*offsets.rbegin(), rows * kColumns * 4 - 4);
+  for (uint32_t row = 0; row < rows; row += 4) {
+    for (uint32_t first = 0; first < kColumns; first += 8) {
+      std::vector<uint32_t> stored;
+      for (uint32_t lane = 0; lane < 16; ++lane)
+        stored.push_back(FloatOffset<kColumns>(row + lane / 4, first + lane % 4 * 2));
+      CheckBanks(stored, 8, 16);
+    }
+  }
+  constexpr uint32_t kAcross = kColumns / 8;
+  for (uint32_t row = 0; row < rows; row += 8 / kAcross) {
+    for (const uint32_t half : {0, 4}) {
+      std::vector<uint32_t> loaded;
+      for (uint32_t lane = 0; lane < 8; ++lane)
+        loaded.push_back(FloatOffset<kColumns>(row + lane / kAcross, lane % kAcross * 8 + half));
+      CheckBanks(loaded, 16, distinct_loads);
+    }
+  }
+}
+
+TEST(FloatOffset, GivesEachSumItsPlaceAndSpreadsWhatLanesTouch) {
+  CheckFloats<64>(64, 8);
+  CheckFloats<32>(32, 4);
+}
+
 }  // namespace
 }  // namespace warpcall::matmul

@@ -142,7 +142,10 @@ TEST(CutTile, GivesTwoRunsOrMoreWhereKMakesTwoSteps) {
 }
 
 TEST(TiledVariants, NumbersAndVariantsAreOneToOne) {
-  for (const TiledVariants& variants : {kMmaVariants, kRegisterVariants, kRegisterNarrowVariants}) {
+  // As linear has them.
+  constexpr TiledVariants kAlongK{kMmaTiles, kMmaElementTiles, 1, /*along_k=*/true};
+  for (const TiledVariants& variants :
+       {kMmaVariants, kRegisterVariants, kRegisterNarrowVariants, kAlongK}) {
     std::set<std::string> names;
     for (int number = 0; number < variants.Count(); ++number) {
       const TiledVariant variant = variants.At(number);
@@ -154,6 +157,11 @@ TEST(TiledVariants, NumbersAndVariantsAreOneToOne) {
   EXPECT_EQ(kMmaVariants.Count(), (4 + 2) * 4 * 2);
   EXPECT_EQ(kRegisterVariants.Count(), (3 * 4 + 3 * 3) * 2);
   EXPECT_EQ(kRegisterNarrowVariants.Count(), 2 * 4 * 2);
+  EXPECT_EQ(kAlongK.Count(), (4 + 2) * 2);
+  for (int number = 0; number < kAlongK.Count(); ++number) {
+    EXPECT_EQ(kAlongK.At(number).a, Adjacent::kDepth);
+    EXPECT_EQ(kAlongK.At(number).b, Adjacent::kDepth);
+  }
 }
 
 TEST(DotVariants, NumbersAndVariantsAreOneToOne) {

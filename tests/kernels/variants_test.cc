@@ -11,7 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/matmul/matmul.h"
+#include "kernels/linear/linear.h"
 #include "kernels/plan.h"
 #include "tests/kernels/run_row.h"
 #include "tests/kernels/variant_problems.h"
@@ -51,12 +51,8 @@ TEST(VariantsTest, NamesAreDistinctAndNotEmpty) {
 // their variants. Triton's may be none in this build.
 TEST(VariantsTest, RowsWithSeveralKernelsNameThem) {
   const std::set<std::string> single = {
-      "identity element_per_thread",
-      "identity vector_copy",
-      "identity device_memcpy",
-      "layernorm chain_of_kernels",
-      "linear chain_of_kernels",
-      "matmul thread_per_output",
+      "identity element_per_thread", "identity vector_copy",    "identity device_memcpy",
+      "layernorm chain_of_kernels",  "linear chain_of_kernels", "matmul thread_per_output",
       "rmsnorm chain_of_kernels",
   };
   for (const Kernel& kernel : FullRegistry().kernels()) {
@@ -127,8 +123,9 @@ TEST(VariantsTest, LargeProductsTakeTheLargestTile) {
     const bool is_tiled = absl::EndsWith(row.row->name, "_tiled");
     if (!is_tiled || row.row->device_kind == DeviceKind::kCpu) continue;
     for (const int64_t n : {4096, 8192}) {
-      const TensorSpec square{row.type, {n, n}};
-      const VariantProblem problem = NameProblem(MatmulOp(), {square, square}, {});
+      std::vector<TensorSpec> inputs(2, {row.type, {n, n}});
+      if (row.kernel->op == &LinearOp()) inputs.push_back({row.type, {n}});
+      const VariantProblem problem = NameProblem(*row.kernel->op, inputs, {});
       const int chosen = row.Chosen(problem.problem);
       const std::string name = row.Names()[chosen];
       const bool is_narrow =

@@ -1,0 +1,34 @@
+// Sums that lie in the memory of a GPU, and the kernel that makes linear's outputs of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/linear/linear.h"
+#include "kernels/plan.h"
+
+namespace warpcall::linear {
+
+// What a plan keeps of it.
+struct SumsFinish {
+  DataType data_type;  // of bias and outputs
+  matmul::Activation activation;
+  int64_t rows;
+  int64_t n;
+  uint32_t splits;  // parts of every sum
+
+  // Enqueues the kernel: each output is its parts' sum, added up in their order so that results
+  // repeat bit by bit, with bias and activation, rounded once. `partial` is float32
+  // [splits][rows][n]; a single part may lie where the outputs will. REQUIRES: there are outputs.
+  absl::Status Enqueue(const float* partial, const Operands& operands,
+                       const LaunchContext& context) const;
+};
+
+// For the sums of a problem, each in so many parts.
+SumsFinish FinishOfSums(const Problem& problem, uint32_t splits);
+
+// Of a problem without sums: writes activation(bias), if there is an output.
+PlanPtr PlanWithoutSums(const Problem& problem, const PlanContext& context);
+
+}  // namespace warpcall::linear
