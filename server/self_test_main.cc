@@ -206,7 +206,8 @@ int CheckRows(const Config& config, const DeviceOptions& devices) {
               static_cast<double>(MonotonicNs() - start_ns) / 1e9);
   const bool failed = absl::c_any_of(verdicts, [](const Verdict& verdict) {
     return !verdict.unavailable.reason.empty() &&
-           verdict.unavailable.cause == Unavailability::Cause::kSelfTest;
+           (verdict.unavailable.cause == Unavailability::Cause::kSelfTest ||
+            verdict.unavailable.cause == Unavailability::Cause::kCompile);
   });
   return failed ? 1 : 0;
 }

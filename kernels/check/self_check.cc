@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/check/compare.h"
@@ -77,8 +78,12 @@ size_t BytesOf(const Problem& problem) {
 }
 
 absl::Status About(const absl::Status& status, const Case& tried, DataType type) {
-  return absl::Status(status.code(), absl::StrCat(status.message(), " (", DataTypeName(type),
-                                                  ", case ", tried.name, ")"));
+  absl::Status about(status.code(), absl::StrCat(status.message(), " (", DataTypeName(type),
+                                                 ", case ", tried.name, ")"));
+  status.ForEachPayload([&about](absl::string_view url, const absl::Cord& payload) {
+    about.SetPayload(url, payload);
+  });
+  return about;
 }
 
 }  // namespace

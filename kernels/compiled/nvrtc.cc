@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/compiled/program.h"
 #include "kernels/cuda/shared_library.h"
 
 namespace warpcall::compiled {
@@ -30,6 +31,7 @@ constexpr char kNeededBy[] = "the rows of family compiled need it";
 constexpr NvrtcApi::Result kSuccess = 0;
 constexpr NvrtcApi::Result kOutOfMemory = 1;
 constexpr NvrtcApi::Result kInvalidOption = 5;
+constexpr NvrtcApi::Result kCompilation = 6;
 constexpr NvrtcApi::Result kBuiltinFailure = 7;
 
 // From here on a GPU runs all of its instructions only when it is named with an "a".
@@ -151,8 +153,10 @@ absl::StatusOr<std::string> Nvrtc::Compile(const std::string& source,
       log.resize(bytes + 1);
       if (api_.GetProgramLog(program, log.data()) != kSuccess) log.clear();
     }
-    return to_status(compiled, absl::StrCat("compiling with ", absl::StrJoin(options, " "), ": ",
-                                            Clipped(std::move(log))));
+    absl::Status status =
+        to_status(compiled, absl::StrCat("compiling with ", absl::StrJoin(options, " "), ": ",
+                                         Clipped(std::move(log))));
+    return compiled == kCompilation ? AsCompileError(std::move(status)) : status;
   }
   size_t bytes = 0;
   RETURN_IF_ERROR(to_status(api_.GetCUBINSize(program, &bytes), "asking for the code's size"));

@@ -51,8 +51,9 @@ class Nvrtc {
   absl::StatusOr<std::string> TargetOf(int architecture) const;
   absl::Status CheckTarget(int architecture) const;
 
-  // A cubin. INTERNAL when the source is wrong, with the log, cut to fit; UNIMPLEMENTED when the
-  // compiler can't do what the options want; RESOURCE_EXHAUSTED when it ran out of memory.
+  // A cubin. INTERNAL when the source is wrong, a CompileError with the log, cut to fit;
+  // UNIMPLEMENTED when the compiler can't do what the options want; RESOURCE_EXHAUSTED when it ran
+  // out of memory.
   absl::StatusOr<std::string> Compile(const std::string& source,
                                       absl::Span<const std::string> options) const;
 

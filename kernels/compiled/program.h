@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+
 namespace warpcall::compiled {
 
 // CUDA C++ that includes nothing. Nothing of a client's text is in it.
@@ -19,6 +21,10 @@ struct Program {
     return Hash::combine(std::move(state), program.source, program.entry);
   }
 };
+
+// The compiler's refusal of a source, as it is known wherever its status gets to.
+absl::Status AsCompileError(absl::Status status);
+bool IsCompileError(const absl::Status& status);
 
 // A program's machine code. What a device needs beside it is added by who derives from it.
 class Cubin {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/check/cases.h"
+#include "kernels/compiled/program.h"
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
 
@@ -49,10 +50,18 @@ absl::Status Refuse(const Problem&, const DeviceProperties&) {
   return absl::UnimplementedError("its kernels were not compiled");
 }
 
-// As a row whose build lacked what it needs.
-Implementation AbsentRow() {
-  Implementation row = Row("absent", Family::kTriton, Copy);
+// As a row whose build, or machine, lacks what it needs.
+Implementation AbsentRow(const char* name, Family family) {
+  Implementation row = Row(name, family, Copy);
   row.supports = Refuse;
+  return row;
+}
+
+Implementation UncompilableRow() {
+  Implementation row = Row("uncompilable", Family::kCompiled, Copy);
+  row.plan = [](const Problem&, const PlanContext&) -> absl::StatusOr<PlanPtr> {
+    return compiled::AsCompileError(absl::InternalError("error: expected a kernel"));
+  };
   return row;
 }
 
@@ -88,8 +97,12 @@ const Op& BrokenOp() {
 
 std::vector<Implementation> BrokenCpuRows() {
   return {Row("illegal_instruction", Family::kCpu, ExecuteIllegalInstruction),
-          Row("endless", Family::kLibrary, NeverEnd), Row("wrong", Family::kManual, CopyWrongly),
-          AbsentRow(), Row("plain_copy", Family::kReference, Copy)};
+          Row("endless", Family::kLibrary, NeverEnd),
+          Row("wrong", Family::kManual, CopyWrongly),
+          AbsentRow("absent", Family::kTriton),
+          AbsentRow("no_compiler", Family::kCompiled),
+          UncompilableRow(),
+          Row("plain_copy", Family::kReference, Copy)};
 }
 
 }  // namespace warpcall

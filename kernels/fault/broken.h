@@ -11,8 +11,8 @@ namespace warpcall {
 // Copies x to y.
 const Op& BrokenOp();
 
-// The rows of the CPU device, in order of preference: illegal_instruction, endless, wrong, and the
-// one that works, plain_copy.
+// The rows of the CPU device, in order of preference: illegal_instruction, endless, wrong; absent,
+// no_compiler and uncompilable, which refuse; and the one that works, plain_copy.
 std::vector<Implementation> BrokenCpuRows();
 
 }  // namespace warpcall

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/common/status_macros.h"
+#include "kernels/compiled/program.h"
 #include "kernels/cpu/thread_pool.h"
 #include "server/engine/clock.h"
 #include "server/inspect/operand_sets.h"
@@ -96,7 +97,8 @@ class Child {
     if (result.status.ok())
       AddRate(row, result.data_types.front(), &report);
     else
-      AddFailure(row, result.status, &report);
+      report.cause = CauseOf(row, result.status);
+    SetText(result.status.message(), &report);
     report.ns = MonotonicNs() - start_ns;
     RETURN_IF_ERROR(Send(socket_, report));
     crash.report.row = -1;
@@ -105,15 +107,15 @@ class Child {
   }
 
  private:
-  static void AddFailure(const Row& row, const absl::Status& status, Report* report) {
+  static Unavailability::Cause CauseOf(const Row& row, const absl::Status& status) {
+    if (compiled::IsCompileError(status)) return Unavailability::Cause::kCompile;
     // A library that takes nothing is not there, or has nothing for this machine; so it is with
-    // kernels that were not compiled, or for other machines.
+    // kernels that were not compiled, or for other machines, and with the compiler at run time.
     const Family family = row.implementation.family;
     const bool library =
         absl::IsUnimplemented(status) &&
         (family == Family::kLibrary || family == Family::kTriton || family == Family::kCompiled);
-    report->cause = library ? Unavailability::Cause::kLibrary : Unavailability::Cause::kSelfTest;
-    SetText(status.message(), report);
+    return library ? Unavailability::Cause::kLibrary : Unavailability::Cause::kSelfTest;
   }
 
   // Rows that do not take such a problem have none.

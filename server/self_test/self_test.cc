@@ -48,14 +48,15 @@ Verdict ToVerdict(const Report& report, const std::string& device) {
     return Failed(report.row, device,
                   absl::StrCat("crashed with SIG", name == nullptr ? "?" : name));
   }
-  if (report.kind == Report::Kind::kFailed && report.cause != Unavailability::Cause::kLibrary) {
+  const bool is_known = report.cause == Unavailability::Cause::kLibrary ||
+                        report.cause == Unavailability::Cause::kCompile;
+  if (report.kind == Report::Kind::kFailed && !is_known) {
     Verdict verdict = Failed(report.row, device, report.text);
     verdict.ns = report.ns;
     return verdict;
   }
   Verdict verdict = {.row = report.row, .device = device};
-  if (report.kind == Report::Kind::kFailed)
-    verdict.unavailable = {Unavailability::Cause::kLibrary, report.text};
+  if (report.kind == Report::Kind::kFailed) verdict.unavailable = {report.cause, report.text};
   verdict.ns = report.ns;
   verdict.has_rate = report.has_rate != 0 && IsPlausible(report.rate);
   if (verdict.has_rate) verdict.rate = report.rate;

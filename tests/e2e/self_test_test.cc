@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Three rows of the kernel "broken" go wrong, and a fourth, "absent", lacks what it needs. Two
+// Three rows of the kernel "broken" go wrong, two lack what they need, and one is not compiled. Two
 // seconds of the processor's time are far more than any other row takes.
 const std::vector<std::string> kFlags = {"--test_fault_injection", "--self_test_row_seconds=2"};
 
@@ -46,8 +47,10 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
       if (kernel.name() == "broken" && reason != Reasons().end()) {
         EXPECT_THAT(row.unavailable(), StartsWith(reason->second)) << row.name();
         ++unavailable;
-      } else if (row.name() == "absent") {
+      } else if (row.name() == "absent" || row.name() == "no_compiler") {
         EXPECT_EQ(row.unavailable(), "its kernels were not compiled");
+      } else if (row.name() == "uncompilable") {
+        EXPECT_EQ(row.unavailable(), "error: expected a kernel (float32, case quick)");
       } else {
         EXPECT_EQ(row.unavailable(), "") << kernel.name() << " " << row.name();
       }
@@ -70,10 +73,15 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
         AllOf(HasSubstr("msg=\"a row is not offered\" kernel=broken implementation=" + name),
               HasSubstr(reason)));
   }
-  EXPECT_EQ(
-      server.Sum("warpcall_rows_unavailable", {"implementation=\"absent\"", "reason=\"library\""}),
-      1);
-  EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {"device_kind=\"cpu\""}), 4);
+  for (const auto& [name, reason] :
+       {std::pair("absent", "library"), std::pair("no_compiler", "library"),
+        std::pair("uncompilable", "compile")})
+    EXPECT_EQ(
+        server.Sum("warpcall_rows_unavailable", {absl::StrCat("implementation=\"", name, "\""),
+                                                 absl::StrCat("reason=\"", reason, "\"")}),
+        1)
+        << name;
+  EXPECT_EQ(server.Sum("warpcall_rows_unavailable", {"device_kind=\"cpu\""}), 6);
   for (const char* const implementation : {"", "auto", "reference"}) {
     v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
     request.set_implementation(implementation);

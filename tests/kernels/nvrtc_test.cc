@@ -61,6 +61,7 @@ TEST_F(NvrtcTest, TellsWhatIsWrongWithASource) {
           ->Compile("__global__ void f() { x = 1; }", {"--gpu-architecture=sm_90a"})
           .status();
   EXPECT_EQ(wrong.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(IsCompileError(wrong));
   EXPECT_THAT(std::string(wrong.message()),
               AllOf(HasSubstr("--gpu-architecture=sm_90a"),
                     HasSubstr("program.cu(1): error: identifier \"x\" is undefined"),

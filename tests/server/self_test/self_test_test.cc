@@ -184,6 +184,24 @@ TEST_F(SelfTestTest, WhatIsNoReportIsNoPass) {
   EXPECT_THAT(ReasonsOf(verdicts), ElementsAre("", nonsense, nonsense, "", nonsense, "", "", ""));
 }
 
+TEST_F(SelfTestTest, WhatARowLacksIsItsReasonAndNoFailure) {
+  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) {
+      Tell(socket, Kind::kStarted, row);
+      Report report;
+      report.row = row;
+      report.kind = row < 2 ? Kind::kFailed : Kind::kPassed;
+      report.cause = row == 0 ? Unavailability::Cause::kLibrary : Unavailability::Cause::kCompile;
+      SetText("there is none", &report);
+      Send(socket, report).IgnoreError();
+    }
+  });
+  EXPECT_THAT(ReasonsOf(verdicts),
+              ElementsAre("there is none", "there is none", "", "", "", "", "", ""));
+  EXPECT_EQ(verdicts[0].unavailable.cause, Unavailability::Cause::kLibrary);
+  EXPECT_EQ(verdicts[1].unavailable.cause, Unavailability::Cause::kCompile);
+}
+
 TEST_F(SelfTestTest, ARowThatStartsAgainAndAgainIsLeftBehind) {
   const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
     Report report;
