@@ -1,5 +1,6 @@
 // What GPUs serve: one line per op.
 #include "kernels/fault/fault.h"
+#include "kernels/fused/fused.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/layernorm/layernorm.h"
@@ -19,6 +20,7 @@ void AddCudaKernels(Registry* registry) {
   registry->Add(LinearOp(), LinearCudaRows());
   registry->Add(LayernormOp(), LayernormCudaRows());
   registry->Add(RmsnormOp(), RmsnormCudaRows());
+  registry->Add(FusedOp(), FusedCudaRows());
 }
 
 void AddFaultKernels(Registry* registry) { registry->Add(FaultOp(), FaultCudaRows()); }

@@ -19,6 +19,9 @@ const Op& FusedOp();
 // The rows of the CPU device, in order of preference.
 std::vector<Implementation> FusedCpuRows();
 
+// The rows of CUDA devices, in order of preference.
+std::vector<Implementation> FusedCudaRows();
+
 namespace fused {
 
 // Indices into Problem::attributes.
@@ -47,6 +50,8 @@ OpCases Cases();
 Implementation BlocksInCacheRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();
+Implementation CompiledExpressionRow();
+Implementation ChainOfKernelsRow();
 
 }  // namespace fused
 }  // namespace warpcall

@@ -44,6 +44,7 @@ Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();
 Implementation VectorizedRow();
 Implementation TritonGeluRow();
+Implementation CompiledGeluRow();
 Implementation CudnnPointwiseRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();

@@ -3,8 +3,8 @@
 namespace warpcall {
 
 std::vector<Implementation> GeluCudaRows() {
-  return {gelu::VectorizedRow(), gelu::TritonGeluRow(), gelu::CudnnPointwiseRow(),
-          gelu::ChainOfKernelsRow()};
+  return {gelu::VectorizedRow(), gelu::TritonGeluRow(), gelu::CompiledGeluRow(),
+          gelu::CudnnPointwiseRow(), gelu::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

@@ -4,8 +4,8 @@
 namespace warpcall {
 
 std::vector<Implementation> LayernormCudaRows() {
-  return {norm::WarpPerRowRow(), norm::BlockPerRowRow(), norm::TwoPassRow(),
-          norm::TritonLayernormRow(), norm::ChainOfKernelsRow()};
+  return {norm::WarpPerRowRow(),      norm::BlockPerRowRow(),  norm::TwoPassRow(),
+          norm::TritonLayernormRow(), norm::CompiledNormRow(), norm::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

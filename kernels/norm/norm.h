@@ -42,6 +42,7 @@ Implementation SimdRowsRow();
 Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();
 Implementation TwoPassRow();
+Implementation CompiledNormRow();
 Implementation TritonLayernormRow();
 Implementation TritonRmsnormRow();
 Implementation ChainOfKernelsRow();

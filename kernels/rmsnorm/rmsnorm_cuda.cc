@@ -4,8 +4,8 @@
 namespace warpcall {
 
 std::vector<Implementation> RmsnormCudaRows() {
-  return {norm::WarpPerRowRow(), norm::BlockPerRowRow(), norm::TwoPassRow(),
-          norm::TritonRmsnormRow(), norm::ChainOfKernelsRow()};
+  return {norm::WarpPerRowRow(),    norm::BlockPerRowRow(),  norm::TwoPassRow(),
+          norm::TritonRmsnormRow(), norm::CompiledNormRow(), norm::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

@@ -53,6 +53,7 @@ Implementation BlockPerRowRow();
 Implementation TwoPassRow();
 Implementation ThreadPerColumnRow();
 Implementation TritonSoftmaxRow();
+Implementation CompiledSoftmaxRow();
 Implementation CudnnSoftmaxRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();

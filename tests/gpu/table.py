@@ -24,6 +24,7 @@ PROBLEMS = [
 ]
 LIBRARY = {"cudnn_pointwise", "cudnn_softmax", "cublaslt", "device_memcpy"}
 MANUAL = {"chain_of_kernels", "thread_per_output", "element_per_thread"}
+COMPILED = {"compiled_gelu", "compiled_softmax", "compiled_norm", "compiled_expression"}
 TRITON = {"triton_gelu", "triton_softmax", "triton_layernorm", "triton_rmsnorm", "triton_matmul"}
 
 
@@ -43,20 +44,21 @@ def read(path):
 
 def main():
     results = read(sys.argv[1])
-    print("| problem | cuda | us | of its ceiling | library | us | manual | us | triton | us |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| problem | cuda | us | of its ceiling | library | us | manual | us | triton | us | compiled | us |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for problem, name in PROBLEMS:
         rows = results[problem]
         fastest = lambda names: min((rows[n][0], n) for n in names) if names else None
-        own = fastest([n for n in rows if n not in LIBRARY | MANUAL | TRITON and n[0] != "("])
-        library, manual, triton = (fastest([n for n in rows if n in group])
-                                   for group in (LIBRARY, MANUAL, TRITON))
+        own = fastest([n for n in rows if n not in LIBRARY | MANUAL | TRITON | COMPILED and n[0] != "("])
+        library, manual, triton, compiled = (fastest([n for n in rows if n in group])
+                                             for group in (LIBRARY, MANUAL, TRITON, COMPILED))
         if name.startswith("matmul") and "1×" not in name:
             share = f"{rows[own[1]][2]:.0f} TFLOP/s"
         else:
             share = f"{rows[own[1]][1]:.1f} % of copy"
         cell = lambda pair: f"{pair[1]} | {pair[0]:.1f}" if pair else "– | –"
-        print(f"| {name} | {cell(own)} | {share} | {cell(library)} | {cell(manual)} | {cell(triton)} |")
+        print(f"| {name} | {cell(own)} | {share} | {cell(library)} | {cell(manual)} | {cell(triton)} "
+              f"| {cell(compiled)} |")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,11 @@ TEST(VariantsTest, NamesAreDistinctAndNotEmpty) {
 // their variants. Triton's may be none in this build.
 TEST(VariantsTest, RowsWithSeveralKernelsNameThem) {
   const std::set<std::string> single = {
-      "identity element_per_thread", "identity vector_copy",    "identity device_memcpy",
-      "layernorm chain_of_kernels",  "linear chain_of_kernels", "matmul thread_per_output",
-      "rmsnorm chain_of_kernels",
+      "fused chain_of_kernels",      "fused compiled_expression", "gelu compiled_gelu",
+      "identity element_per_thread", "identity vector_copy",      "identity device_memcpy",
+      "layernorm chain_of_kernels",  "layernorm compiled_norm",   "linear chain_of_kernels",
+      "matmul thread_per_output",    "rmsnorm chain_of_kernels",  "rmsnorm compiled_norm",
+      "softmax compiled_softmax",
   };
   for (const Kernel& kernel : FullRegistry().kernels()) {
     for (const int id : kernel.rows) {

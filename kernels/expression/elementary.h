@@ -1,0 +1,30 @@
+// An expression as the chain of elementary operations that it stands for, one after the other: what
+// a program without fusion runs.
+#pragma once
+
+#include <vector>
+
+#include "kernels/expression/graph.h"
+#include "kernels/op.h"
+
+namespace warpcall::expression {
+
+// The same graph with gelu, silu and sigmoid written out in sums, products, exp, tanh and erf.
+Graph ElementaryGraph(const Graph& graph);
+
+// One operation of a chain: a graph of its own over tensors that are there.
+struct ChainStep {
+  int node = 0;  // of the elementary graph, which it computes
+  Graph graph;
+  std::vector<int> operands;  // nodes: the graph's inputs
+};
+
+// Steps for all nodes but inputs and constants, in order. What is computed from constants alone
+// stands in the steps that need it.
+std::vector<ChainStep> ChainOf(const Graph& graph);
+
+// The shape of each node's tensor, as broadcasting and reductions make it; of constants {1}.
+// REQUIRES: the inputs can be broadcast, and are as many as the graph's.
+std::vector<Dims> NodeDims(const Graph& graph, absl::Span<const TensorSpec> inputs);
+
+}  // namespace warpcall::expression

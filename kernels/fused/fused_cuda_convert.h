@@ -1,0 +1,23 @@
+// What the chain on a GPU begins and ends with where the type has 16 bits: float32 from it, and
+// back to it.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/common/data_type.h"
+#include "kernels/op.h"
+
+namespace warpcall::fused {
+
+struct Conversion {
+  const void* from = nullptr;
+  void* to = nullptr;
+  int64_t elements = 0;  // at least one
+};
+
+// To float32 from `type`, and from float32 to it. Memory is aligned as operands are.
+absl::Status WidenOnGpu(const Conversion& conversion, DataType type, const LaunchContext& context);
+absl::Status RoundOnGpu(const Conversion& conversion, DataType type, const LaunchContext& context);
+
+}  // namespace warpcall::fused
