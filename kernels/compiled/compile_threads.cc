@@ -1,8 +1,17 @@
 #include "kernels/compiled/compile_threads.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/time.h"
+
 namespace warpcall::compiled {
+namespace {
+
+// How often who waits looks whether it should go on.
+constexpr absl::Duration kStopLooks = absl::Milliseconds(10);
+
+}  // namespace
 
 CompileThreads::~CompileThreads() {
   std::vector<std::thread> threads;
@@ -14,13 +23,20 @@ CompileThreads::~CompileThreads() {
   for (std::thread& thread : threads) thread.join();
 }
 
-void CompileThreads::Run(absl::FunctionRef<void()> work) {
-  Task task = {work};
+bool CompileThreads::Run(std::function<void()> work, const StopFlag* stop) {
+  const auto task = std::make_shared<Task>(Task{std::move(work)});
   absl::MutexLock lock(&mutex_);
-  tasks_.push_back(&task);
+  tasks_.push_back(task);
   if (idle_ < tasks_.size() && threads_.size() < threads_max_)
     threads_.emplace_back([this] { Serve(); });
-  mutex_.Await(absl::Condition(&task.done));
+  const absl::Condition is_done(&task->done);
+  while (!mutex_.AwaitWithTimeout(is_done, kStopLooks)) {
+    if (!IsSet(stop)) continue;
+    // Unless a thread has it already.
+    tasks_.erase(std::remove(tasks_.begin(), tasks_.end(), task), tasks_.end());
+    return false;
+  }
+  return true;
 }
 
 void CompileThreads::Serve() {
@@ -30,7 +46,7 @@ void CompileThreads::Serve() {
     mutex_.Await(absl::Condition(this, &CompileThreads::HasNews));
     --idle_;
     if (stopping_) return;
-    Task* const task = tasks_.front();
+    const std::shared_ptr<Task> task = std::move(tasks_.front());
     tasks_.pop_front();
     mutex_.Unlock();
     task->work();

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/op.h"
 
 namespace warpcall::compiled {
 
@@ -17,17 +19,18 @@ class CompileThreads {
  public:
   // REQUIRES: threads_max > 0.
   explicit CompileThreads(size_t threads_max) : threads_max_(threads_max) {}
-  // REQUIRES: no Run is under way.
+  // REQUIRES: no Run is under way. What waits to run never does.
   ~CompileThreads();
   CompileThreads(const CompileThreads&) = delete;
   CompileThreads& operator=(const CompileThreads&) = delete;
 
-  // Returns when `work` has run on one of the threads. First come, first served.
-  void Run(absl::FunctionRef<void()> work);
+  // Returns true when `work` has run on one of the threads, or false when `stop` was set before;
+  // `work` then may run later. First come, first served.
+  bool Run(std::function<void()> work, const StopFlag* stop);
 
  private:
   struct Task {
-    absl::FunctionRef<void()> work;
+    const std::function<void()> work;
     bool done = false;
   };
 
@@ -36,7 +39,7 @@ class CompileThreads {
 
   const size_t threads_max_;
   absl::Mutex mutex_;
-  std::deque<Task*> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<Task>> tasks_ ABSL_GUARDED_BY(mutex_);
   size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);

@@ -67,9 +67,10 @@ Compiler::Compiler(const std::string& cache_folder)
 
 Compiler::~Compiler() = default;
 
-absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compiler::Get(const Program& program) {
+absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compiler::Get(const Program& program,
+                                                                    const StopFlag* stop) {
   if (cubins_ == nullptr) return target_.status();
-  ASSIGN_OR_RETURN(CubinPtr cubin, cubins_->Get(program));
+  ASSIGN_OR_RETURN(CubinPtr cubin, cubins_->Get(program, stop));
   return std::static_pointer_cast<const CompiledKernel>(std::move(cubin));
 }
 

@@ -42,10 +42,12 @@ class Compiler {
   explicit Compiler(const std::string& cache_folder = "");
   ~Compiler();
 
-  // Waits while the program is compiled, on a thread for that, once however many ask. The compiler
+  // Waits while the program is compiled, on a thread for that, once however many ask, or until
+  // `stop` is set, when it is CANCELLED. The compiler
   // is told --fmad=false and the device's architecture. As Available otherwise, and INTERNAL with
   // the compiler's log, cut to fit, when it refuses the source.
-  absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(const Program& program);
+  absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(const Program& program,
+                                                            const StopFlag* stop = nullptr);
 
   // OK, or the reason why nothing can be compiled: UNIMPLEMENTED when the compiler is not there.
   absl::Status Available() const { return target_.status(); }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/compiled/sha256.h"
 
@@ -13,6 +14,13 @@ namespace {
 
 // Each with its source.
 constexpr size_t kRefusalsMax = 32;
+
+// How often who waits looks whether it should go on.
+constexpr absl::Duration kStopLooks = absl::Milliseconds(10);
+
+absl::Status GivenUp() {
+  return absl::CancelledError("nobody waits any more for what is being compiled");
+}
 
 int64_t SteadyNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -49,30 +57,37 @@ Cubins::Cubins(Options options)
 
 Cubins::~Cubins() = default;
 
-absl::StatusOr<CubinPtr> Cubins::Get(const Program& program) {
+absl::StatusOr<CubinPtr> Cubins::Get(const Program& program, const StopFlag* stop) {
   if (program.source.size() > kSourceBytesMax)
     return absl::InvalidArgumentError(absl::StrCat("the source of ", program.entry, " has ",
                                                    program.source.size(), " bytes; the limit is ",
                                                    kSourceBytesMax));
-  std::shared_ptr<Flight> flight;
-  bool leads = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (std::optional<absl::StatusOr<CubinPtr>> found = Find(program); found.has_value()) {
-      ++counts_[Counts::kMemoryHits];
-      return *std::move(found);
+  for (bool is_first = true;; is_first = false) {
+    std::shared_ptr<Flight> flight;
+    bool leads = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (std::optional<absl::StatusOr<CubinPtr>> found = Find(program); found.has_value()) {
+        if (is_first) ++counts_[Counts::kMemoryHits];
+        return *std::move(found);
+      }
+      if (is_first) ++counts_[Counts::kMemoryMisses];
+      std::shared_ptr<Flight>& known = flights_[program];
+      leads = known == nullptr;
+      if (leads) known = std::make_shared<Flight>();
+      flight = known;
     }
-    ++counts_[Counts::kMemoryMisses];
-    std::shared_ptr<Flight>& known = flights_[program];
-    leads = known == nullptr;
-    if (leads) known = std::make_shared<Flight>();
-    flight = known;
+    if (leads) return Lead(flight.get(), program, stop);
+    while (!flight->done.WaitForNotificationWithTimeout(kStopLooks))
+      if (IsSet(stop)) return GivenUp();
+    // Who led may have been stopped, which is no reason for others.
+    if (!absl::IsCancelled(flight->made.status())) return flight->made;
   }
-  if (!leads) {
-    flight->done.WaitForNotification();
-    return flight->made;
-  }
-  flight->made = Make(program);
+}
+
+absl::StatusOr<CubinPtr> Cubins::Lead(Flight* flight, const Program& program,
+                                      const StopFlag* stop) {
+  flight->made = Make(program, stop);
   List gone;  // destroyed when the lock is given back
   {
     absl::MutexLock lock(&mutex_);
@@ -93,7 +108,7 @@ std::optional<absl::StatusOr<CubinPtr>> Cubins::Find(const Program& program) {
   return refusal->status;
 }
 
-absl::StatusOr<CubinPtr> Cubins::Make(const Program& program) {
+absl::StatusOr<CubinPtr> Cubins::Make(const Program& program, const StopFlag* stop) {
   Sha256 key = {};
   if (options_.disk.has_value()) {
     key = KeyOf(options_.compiler, program);
@@ -105,24 +120,25 @@ absl::StatusOr<CubinPtr> Cubins::Make(const Program& program) {
       if (!absl::IsInternal(loaded.status())) return loaded;
     }
   }
-  ASSIGN_OR_RETURN(const std::string image, Compile(program));
+  ASSIGN_OR_RETURN(const std::string image, Compile(program, stop));
   ASSIGN_OR_RETURN(CubinPtr loaded, Load(program, image));
   if (options_.disk.has_value()) options_.disk->Put(key, image);
   return loaded;
 }
 
-absl::StatusOr<std::string> Cubins::Compile(const Program& program) {
-  absl::StatusOr<std::string> image;
-  int64_t ns = 0;
-  threads_.Run([&] {
+absl::StatusOr<std::string> Cubins::Compile(const Program& program, const StopFlag* stop) {
+  // Its own: the thread may be at it when nobody waits any more.
+  const auto image = std::make_shared<absl::StatusOr<std::string>>();
+  const auto compile = [this, image, source = program.source] {
     const int64_t start_ns = options_.now_ns();
-    image = options_.compile(program.source);
-    ns = options_.now_ns() - start_ns;
-  });
-  absl::MutexLock lock(&mutex_);
-  ++counts_.compilations[static_cast<size_t>(BucketOf(ns))];
-  counts_[Counts::kCompileNs] += ns;
-  return image;
+    *image = options_.compile(source);
+    const int64_t ns = options_.now_ns() - start_ns;
+    absl::MutexLock lock(&mutex_);
+    ++counts_.compilations[static_cast<size_t>(BucketOf(ns))];
+    counts_[Counts::kCompileNs] += ns;
+  };
+  if (!threads_.Run(compile, stop)) return GivenUp();
+  return *image;
 }
 
 absl::StatusOr<CubinPtr> Cubins::Load(const Program& program, const std::string& image) const {

@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +20,7 @@
 #include "kernels/compiled/counts.h"
 #include "kernels/compiled/disk_cache.h"
 #include "kernels/compiled/program.h"
+#include "kernels/op.h"
 
 namespace warpcall::compiled {
 
@@ -53,8 +53,9 @@ class Cubins {
   explicit Cubins(Options options);
   ~Cubins();
 
-  // Waits while it is made, once however many ask. INVALID_ARGUMENT for a source over the limit.
-  absl::StatusOr<CubinPtr> Get(const Program& program);
+  // Waits while it is made, once however many ask, or until `stop` is set (null: never), when it
+  // is CANCELLED. INVALID_ARGUMENT for a source over the limit.
+  absl::StatusOr<CubinPtr> Get(const Program& program, const StopFlag* stop = nullptr);
 
   Counts counts() const;
 
@@ -76,8 +77,10 @@ class Cubins {
   // A cubin, a refusal, or nothing.
   std::optional<absl::StatusOr<CubinPtr>> Find(const Program& program)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<CubinPtr> Make(const Program& program);
-  absl::StatusOr<std::string> Compile(const Program& program);
+  // The flight's leader: makes it, keeps it and tells those who wait.
+  absl::StatusOr<CubinPtr> Lead(Flight* flight, const Program& program, const StopFlag* stop);
+  absl::StatusOr<CubinPtr> Make(const Program& program, const StopFlag* stop);
+  absl::StatusOr<std::string> Compile(const Program& program, const StopFlag* stop);
   absl::StatusOr<CubinPtr> Load(const Program& program, const std::string& image) const;
   // `gone` gets what had to make room.
   void Keep(const Program& program, const absl::StatusOr<CubinPtr>& made, List* gone)

@@ -53,6 +53,48 @@ class CubinsTest : public ::testing::Test {
   std::atomic<int64_t> now_ns_{1'000'000'000};
 };
 
+struct Stop final : StopFlag {
+  bool IsSet() const override { return set; }
+  std::atomic<bool> set{false};
+};
+
+// While a compiler is at it, one whose job ended leaves at once, and who waits for him tries
+// itself.
+TEST_F(CubinsTest, WhoIsToStopWaitsNoLongerAndOthersGoOn) {
+  absl::Notification is_compiling;
+  absl::Notification go;
+  std::atomic<int> compiled{0};
+  Cubins::Options options = Options();
+  options.threads = 1;
+  options.compile = [&](const std::string& source) -> absl::StatusOr<std::string> {
+    if (++compiled == 1) {
+      is_compiling.Notify();
+      go.WaitForNotification();
+    }
+    return absl::StrCat("code of ", source);
+  };
+  Cubins cubins(options);
+  Stop first_stop, second_stop, third_stop;
+  absl::Status first, second, third, fourth;
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { first = cubins.Get({"source", "entry"}, &first_stop).status(); });
+  is_compiling.WaitForNotification();
+  // For the same, for another that waits for the thread, and for the same to the end.
+  threads.emplace_back([&] { second = cubins.Get({"source", "entry"}, &second_stop).status(); });
+  threads.emplace_back([&] { third = cubins.Get({"another", "entry"}, &third_stop).status(); });
+  std::thread last([&] { fourth = cubins.Get({"source", "entry"}).status(); });
+  while (cubins.counts()[Counts::kMemoryMisses] < 4) std::this_thread::yield();
+  for (Stop* const stop : {&first_stop, &second_stop, &third_stop}) stop->set = true;
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status* const status : {&first, &second, &third})
+    EXPECT_EQ(status->code(), absl::StatusCode::kCancelled) << *status;
+  go.Notify();
+  last.join();
+  EXPECT_TRUE(fourth.ok()) << fourth;
+  EXPECT_EQ(compiled, 2) << "what nobody waits for and was not begun is not";
+  EXPECT_TRUE(cubins.Get({"another", "entry"}).ok());
+}
+
 TEST_F(CubinsTest, AProgramIsCompiledOnceAndItsCodeKept) {
   Cubins cubins(Options());
   const CubinPtr first = *cubins.Get({"source", "entry"});
