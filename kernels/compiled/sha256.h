@@ -10,7 +10,6 @@ namespace warpcall::compiled {
 
 using Sha256 = std::array<uint8_t, 32>;
 
-// Some 200 MB/s.
 Sha256 Sha256Of(absl::string_view data);
 
 }  // namespace warpcall::compiled
