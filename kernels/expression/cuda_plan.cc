@@ -22,8 +22,9 @@ absl::StatusOr<CudaLaunch> CompileLaunch(const CudaProblem& problem, const PlanC
   CudaKernel generated = CudaKernelFor(problem);
   CudaLaunch launch = {.kernel = nullptr,
                        .grid = cuda::GridOf(generated.shape.blocks, generated.shape.block_threads)};
-  ASSIGN_OR_RETURN(launch.kernel, context.libraries->compiler().Get(
-                                      {std::move(generated.source), kCudaKernelName}));
+  ASSIGN_OR_RETURN(launch.kernel,
+                   context.libraries->compiler().Get({std::move(generated.source), kCudaKernelName},
+                                                     context.stop));
   return launch;
 }
 
