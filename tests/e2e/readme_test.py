@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """README's commands, run as they stand there, against a server of their own; what they print and
 write is compared with what README shows, but for measured figures. Commands of CONTRIBUTING that
-build or test are not run; what they name must exist: presets, targets, tests, scripts' options.
+build or test are not run; what they name must exist: presets, targets, tests, scripts' options. So
+must the implementations that kernels/README.md names.
 
     readme_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -254,6 +255,39 @@ def check_contributing(session, command):
         check_command(session, command, None)
 
 
+# ---- kernels/README ---------------------------------------------------------------------------------
+
+def named_implementations(text):
+    """{(kernel, family, "cpu" or "cuda"): names} of the tables."""
+    found = {}
+    columns = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if cells[:1] == ["kernel"]:
+            columns = cells[1:]
+            device = "cuda" if "cuda" in columns else "cpu"
+        elif len(cells) > 1 and not set(line) <= set("|-"):
+            for column, cell in zip(columns, cells[1:]):
+                names = re.findall(r"([a-z]\w*)(?: \([^)]*\))?(?:, |$)", cell)
+                found[cells[0], column.split()[0], device] = set(names)
+    return found
+
+
+def check_kernels(session, text):
+    """The tables name what the server has, and for its devices nothing else."""
+    named = named_implementations(text)
+    kernels = json.loads("\n".join(session.run("warpcall --json kernels", None)))["kernels"]
+    listed = {key: set() for key in named}
+    for kernel in kernels:
+        for row in kernel["implementations"]:
+            listed.setdefault((kernel["name"], row["family"], row["device_kind"]), set()).add(row["name"])
+    devices = {device for (_, _, device), names in listed.items() if names}
+    for key, names in listed.items():
+        expected = named.get(key, set())
+        check(names == expected or key[2] not in devices,
+              f"kernels/README.md has {sorted(expected)} as {key}, the server {sorted(names)}")
+
+
 # ---- both ------------------------------------------------------------------------------------------
 
 def run_readme(session, readme):
@@ -282,6 +316,8 @@ def run_all(source, build, folder):
     session = Session(source, build, folder)
     try:
         run_readme(session, readme)
+        check_kernels(session, (source / "kernels/README.md").read_text(encoding="utf-8"))
+        print("ok: the tables of kernels/README.md")
         for block in blocks(contributing, ""):
             for command, _ in commands(block):
                 check_contributing(session, command)
