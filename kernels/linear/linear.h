@@ -46,6 +46,7 @@ void FinishWithoutSums(const Problem& problem, const Operands& operands);
 
 // The rows, one per file.
 Implementation SimdTiledRow();
+Implementation OnednnRow();
 Implementation CublasltRow();
 Implementation MmaTiledRow();
 Implementation RegisterTiledRow();

@@ -3,7 +3,8 @@
 namespace warpcall {
 
 std::vector<Implementation> LinearCpuRows() {
-  return {linear::SimdTiledRow(), linear::ChainOfLoopsRow(), linear::Float64Row()};
+  return {linear::OnednnRow(), linear::SimdTiledRow(), linear::ChainOfLoopsRow(),
+          linear::Float64Row()};
 }
 
 }  // namespace warpcall

@@ -1,7 +1,10 @@
 // oneDNN's matmul primitive, executed once per batch that it cannot walk by itself, and in pieces
 // where the whole would take long.
+#include "kernels/matmul/matmul_onednn.h"
+
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +20,8 @@ namespace warpcall::matmul {
 namespace {
 
 using dnnl::memory;
+
+constexpr size_t kBias = 2;  // of the inputs, where there is one
 
 // oneDNN 2.6 gets batches of bfloat16 with b transposed and n from 49 to 63 wrong on processors
 // with AMX (seen on a Xeon of the Sapphire Rapids kind, every time); single products it gets right.
@@ -64,9 +69,26 @@ absl::InlinedVector<Piece, 3> PiecesOf(const Shape& shape, const Piece& largest)
   return pieces;
 }
 
-// REQUIRES: c has elements and k > 0. Throws dnnl::error.
+// What is asked for beside its size: nothing, or bias and activation.
+using Ending = std::optional<Epilogue>;
+
+dnnl::primitive_attr AttributesOf(const Ending& ending) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (!ending.has_value() || ending->activation == Activation::kNone) return attributes;
+  const dnnl::algorithm algorithm =
+      ending->activation == Activation::kRelu   ? dnnl::algorithm::eltwise_relu
+      : ending->activation == Activation::kGelu ? dnnl::algorithm::eltwise_gelu_tanh
+                                                : dnnl::algorithm::eltwise_gelu_erf;
+  dnnl::post_ops operations;
+  operations.append_eltwise(/*scale=*/1, algorithm, /*alpha=*/0, /*beta=*/0);
+  attributes.set_post_ops(operations);
+  return attributes;
+}
+
+// REQUIRES: c has elements and k > 0; with an ending there are no batches. Throws dnnl::error.
 absl::StatusOr<dnnl::matmul::primitive_desc> Describe(const Shape& shape, DataType data_type,
-                                                      const Piece& piece) {
+                                                      const Piece& piece, const Ending& ending) {
   const memory::data_type type = onednn::ToOnednn(data_type);
   memory::dims a_dims = {piece.rows, shape.k};
   memory::dims b_dims = {shape.k, shape.n};
@@ -83,12 +105,13 @@ absl::StatusOr<dnnl::matmul::primitive_desc> Describe(const Shape& shape, DataTy
     b_strides.insert(b_strides.begin(), shape.k * shape.n);
     c_strides.insert(c_strides.begin(), inner.c_stride);
   }
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  dnnl::matmul::primitive_desc descriptor(dnnl::matmul::desc(memory::desc(a_dims, type, a_strides),
-                                                             memory::desc(b_dims, type, b_strides),
-                                                             memory::desc(c_dims, type, c_strides)),
-                                          attributes, onednn::CpuEngine(), /*allow_empty=*/true);
+  const memory::desc a(a_dims, type, a_strides);
+  const memory::desc b(b_dims, type, b_strides);
+  const memory::desc c(c_dims, type, c_strides);
+  const memory::desc bias({1, shape.n}, type, memory::dims{shape.n, 1});
+  dnnl::matmul::primitive_desc descriptor(
+      ending.has_value() ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c),
+      AttributesOf(ending), onednn::CpuEngine(), /*allow_empty=*/true);
   if (!descriptor)
     return absl::UnimplementedError(
         absl::StrCat("oneDNN ", dnnl::version()->major, ".", dnnl::version()->minor, " has no ",
@@ -105,25 +128,29 @@ struct Product {
 
 // Of every size of piece. Throws dnnl::error.
 absl::StatusOr<std::vector<Product>> ProductsOf(const Shape& shape, DataType type,
-                                                const Piece& largest) {
+                                                const Piece& largest, const Ending& ending) {
   std::vector<Product> products;
   for (const Piece& piece : PiecesOf(shape, largest)) {
-    ASSIGN_OR_RETURN(const auto descriptor, Describe(shape, type, piece));
+    ASSIGN_OR_RETURN(const auto descriptor, Describe(shape, type, piece, ending));
     products.push_back({piece, descriptor, dnnl::matmul(descriptor)});
   }
   return products;
 }
 
-absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
+absl::Status Check(const Problem& problem, const DeviceProperties& device, const Ending& ending) {
   if (NothingToSum(problem)) return absl::OkStatus();
   const Shape shape = DecodeShape(problem);
   const DataType type = problem.outputs[0].data_type;
   absl::Status status;
   RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "matmul", [&] {
     for (const Piece& piece : PiecesOf(shape, PieceOf(shape, type, device)))
-      status.Update(Describe(shape, type, piece).status());
+      status.Update(Describe(shape, type, piece, ending).status());
   }));
   return status;
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
+  return Check(problem, device, std::nullopt);
 }
 
 bool IsNan(BFloat16 value) { return (value.bits & 0x7FFF) > 0x7F80; }
@@ -173,23 +200,29 @@ void RestoreInfinities(const Problem& problem, const Operands& operands,
 // Multiplies pieces of one size.
 class Multiplier {
  public:
-  Multiplier(const Product& product, void* scratchpad)
+  // `bias` is null where none is added.
+  Multiplier(const Product& product, const void* bias, void* scratchpad)
       : engine_(onednn::CpuEngine()),
         stream_(engine_),
         primitive_(product.primitive),
         a_(product.descriptor.src_desc(), engine_, nullptr),
         b_(product.descriptor.weights_desc(), engine_, nullptr),
         c_(product.descriptor.dst_desc(), engine_, nullptr),
-        scratchpad_(product.descriptor.scratchpad_desc(), engine_, scratchpad) {}
+        arguments_({{DNNL_ARG_SRC, a_},
+                    {DNNL_ARG_WEIGHTS, b_},
+                    {DNNL_ARG_DST, c_},
+                    {DNNL_ARG_SCRATCHPAD,
+                     memory(product.descriptor.scratchpad_desc(), engine_, scratchpad)}}) {
+    if (bias == nullptr) return;
+    arguments_.emplace(DNNL_ARG_BIAS,
+                       memory(product.descriptor.bias_desc(), engine_, const_cast<void*>(bias)));
+  }
 
   void Run(const void* a, const void* b, void* c) {
     a_.set_data_handle(const_cast<void*>(a));
     b_.set_data_handle(const_cast<void*>(b));
     c_.set_data_handle(c);
-    primitive_.execute(stream_, {{DNNL_ARG_SRC, a_},
-                                 {DNNL_ARG_WEIGHTS, b_},
-                                 {DNNL_ARG_DST, c_},
-                                 {DNNL_ARG_SCRATCHPAD, scratchpad_}});
+    primitive_.execute(stream_, arguments_);
     stream_.wait();
   }
 
@@ -200,7 +233,7 @@ class Multiplier {
   memory a_;
   memory b_;
   memory c_;
-  memory scratchpad_;
+  std::unordered_map<int, memory> arguments_;  // which share the handles above
 };
 
 // Calls body(piece, offsets in elements) on one piece after the other, until `stop` is set.
@@ -228,16 +261,17 @@ void ForEachPiece(const Shape& shape, const Piece& largest, const StopFlag* stop
 
 class OnednnPlan final : public warpcall::Plan {
  public:
-  OnednnPlan(const Traits& traits, Problem problem, std::vector<Product> products)
+  OnednnPlan(const Traits& traits, Problem problem, std::vector<Product> products, bool has_ending)
       : warpcall::Plan(traits),
         problem_(std::move(problem)),
         shape_(DecodeShape(problem_)),
-        products_(std::move(products)) {}
+        products_(std::move(products)),
+        has_ending_(has_ending) {}
 
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
     RETURN_IF_ERROR(
         onednn::Guard(absl::StatusCode::kInternal, "matmul", [&] { Multiply(operands, context); }));
-    if (problem_.outputs[0].data_type == DataType::kBFloat16)
+    if (problem_.outputs[0].data_type == DataType::kBFloat16 && !has_ending_)
       RestoreInfinities(problem_, operands, cpu::WorkersOf(context));
     return absl::OkStatus();
   }
@@ -246,6 +280,7 @@ class OnednnPlan final : public warpcall::Plan {
   // Throws dnnl::error.
   void Multiply(const Operands& operands, const LaunchContext& context) const {
     const auto element_bytes = static_cast<int64_t>(ElementBytes(problem_.outputs[0].data_type));
+    const void* const bias = has_ending_ ? operands.inputs[kBias] : nullptr;
     const Product* prepared = nullptr;
     std::optional<Multiplier> multiplier;
     ForEachPiece(
@@ -254,7 +289,7 @@ class OnednnPlan final : public warpcall::Plan {
             prepared =
                 &*std::find_if(products_.begin(), products_.end(),
                                [&](const Product& product) { return product.piece == piece; });
-            multiplier.emplace(*prepared, context.workspace);
+            multiplier.emplace(*prepared, bias, context.workspace);
           }
           multiplier->Run(static_cast<const char*>(operands.inputs[0]) + at.a * element_bytes,
                           static_cast<const char*>(operands.inputs[1]) + at.b * element_bytes,
@@ -265,19 +300,16 @@ class OnednnPlan final : public warpcall::Plan {
   const Problem problem_;
   const Shape shape_;
   const std::vector<Product> products_;  // the largest piece's first
+  const bool has_ending_;
 };
 
-absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext& context) {
-  if (NothingToSum(problem))
-    return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
-      FinishIfNothingToSum(problem, operands);
-      return absl::OkStatus();
-    });
+absl::StatusOr<PlanPtr> PlanProducts(const Problem& problem, const PlanContext& context,
+                                     const Ending& ending) {
   const Shape shape = DecodeShape(problem);
   const DataType type = problem.outputs[0].data_type;
   absl::StatusOr<std::vector<Product>> products;
   RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "matmul", [&] {
-    products = ProductsOf(shape, type, PieceOf(shape, type, *context.device));
+    products = ProductsOf(shape, type, PieceOf(shape, type, *context.device), ending);
   }));
   if (!products.ok()) return std::move(products).status();
   size_t scratchpad_bytes = 0;
@@ -285,10 +317,28 @@ absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext
     scratchpad_bytes = std::max(scratchpad_bytes, product.descriptor.scratchpad_desc().get_size());
   return std::make_shared<const OnednnPlan>(
       warpcall::Plan::Traits{.workspace_bytes = scratchpad_bytes, .is_compiled = true}, problem,
-      *std::move(products));
+      *std::move(products), ending.has_value());
+}
+
+absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext& context) {
+  if (!NothingToSum(problem)) return PlanProducts(problem, context, std::nullopt);
+  return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
+    FinishIfNothingToSum(problem, operands);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace
+
+absl::Status CheckOnednn(const Problem& problem, const DeviceProperties& device,
+                         const Epilogue& epilogue) {
+  return Check(problem, device, epilogue);
+}
+
+absl::StatusOr<PlanPtr> PlanOnednn(const Problem& problem, const PlanContext& context,
+                                   const Epilogue& epilogue) {
+  return PlanProducts(problem, context, epilogue);
+}
 
 Implementation OnednnRow() {
   return {.name = "onednn_matmul",

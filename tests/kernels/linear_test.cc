@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernels/common/half.h"
+#include "absl/algorithm/container.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall {
@@ -53,31 +52,33 @@ TEST(LinearTest, RefusesWhatDoesNotFit) {
             std::string::npos);
 }
 
-// 2048 + 1 + 1 in float16: rounded to 2048 before the bias came, it would stay 2048.
+// 2048 + 1 + 1 in float16, 256 + 1 + 1 in bfloat16: rounded before the bias came, they would lose
+// both ones.
 TEST(LinearTest, TheSumIsRoundedOnceAfterTheBias) {
-  const DataType type = DataType::kFloat16;
-  const auto problem = MakeProblem(LinearOp(), {{type, {3, 2}}, {type, {5, 2}}, {type, {5}}}, {});
-  ASSERT_TRUE(problem.ok()) << problem.status();
-  std::vector<Memory> inputs;
-  for (const TensorSpec& spec : problem->inputs) inputs.emplace_back(spec.bytes());
-  const auto fill = [&](size_t input, std::initializer_list<float> values) {
-    auto* const to = static_cast<Float16*>(inputs[input].data());
-    const int64_t count = problem->inputs[input].elements();
-    for (int64_t i = 0; i < count; ++i)
-      to[i] = FromFloat<Float16>(values.begin()[i % static_cast<int64_t>(values.size())]);
-  };
-  fill(0, {2048, 1});
-  fill(1, {1, 1});
-  fill(2, {1});
   const auto kernel = testing::CpuKernels().Find("linear");
   ASSERT_TRUE(kernel.ok()) << kernel.status();
-  for (const int id : (*kernel)->rows) {
-    const Implementation& row = testing::CpuKernels().rows()[id].implementation;
-    const auto outputs = testing::RunRow(row, *problem, inputs, 0xFF);
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    for (int i = 0; i < 15; ++i)
-      EXPECT_EQ(ToFloat(static_cast<const Float16*>((*outputs)[0].data())[i]), 2050.0f)
-          << row.name << " " << i;
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    const float large = type == DataType::kFloat16 ? 2048 : 256;
+    const auto problem = MakeProblem(LinearOp(), {{type, {3, 2}}, {type, {5, 2}}, {type, {5}}}, {});
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    std::vector<Memory> inputs;
+    for (const TensorSpec& spec : problem->inputs) inputs.emplace_back(spec.bytes());
+    for (size_t input = 0; input < inputs.size(); ++input)
+      for (int64_t i = 0; i < problem->inputs[input].elements(); ++i)
+        testing::SetValue(inputs[input].data(), type, i, input == 0 && i % 2 == 0 ? large : 1);
+    int rows = 0;
+    for (const int id : (*kernel)->rows) {
+      const Implementation& row = testing::CpuKernels().rows()[id].implementation;
+      if (!absl::c_linear_search(row.data_types, type)) continue;
+      if (!row.supports(*problem, testing::TestDeviceProperties()).ok()) continue;
+      const auto outputs = testing::RunRow(row, *problem, inputs, 0xFF);
+      ASSERT_TRUE(outputs.ok()) << row.name << ": " << outputs.status();
+      for (int64_t i = 0; i < 15; ++i)
+        EXPECT_EQ(testing::ValueAt((*outputs)[0].data(), type, i), large + 2)
+            << row.name << " " << i;
+      ++rows;
+    }
+    EXPECT_GE(rows, 3);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check/fill.h"
 #include "kernels/identity/identity.h"
+#include "kernels/linear/linear.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
@@ -115,6 +116,53 @@ TEST_P(SpecialValuesTest, SoftmaxRowsAreNanThroughoutAndLeaveOthersAlone) {
             ASSERT_EQ(std::isnan(truth.values[static_cast<size_t>(between.Index(1, j))]), is_nan);
           ExpectTruth(SoftmaxOp(), problem, inputs, truth);
           if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// A sum with one infinite or NaN term has no bound of its own, so conformance passes over it.
+float LinearOf(const std::string& activation, float sum) {
+  if (activation == "none" || std::isnan(sum) || sum > 0) return sum;
+  return 0;  // of -infinity, and of what is not above 0 here
+}
+
+// Column j of every row sums up to kTerms[j % 5]: by its weight, or by its bias. Sizes are such
+// that tiled rows take vectors and elements.
+TEST_P(SpecialValuesTest, LinearKeepsNanAndInfinityAsItsActivationHasThem) {
+  constexpr float kTerms[] = {kInfinity, -kInfinity, kNan, 0, 64};
+  const auto terms_of = [&](int64_t i) { return kTerms[i % 5]; };
+  constexpr float kNear = 1e-3f;  // of 64
+  constexpr int64_t kRows = 70;
+  constexpr int64_t kColumns = 72;
+  for (const int64_t k : {1, 5, 40}) {
+    for (const bool by_bias : {false, true}) {
+      for (const char* const activation : {"none", "relu", "gelu", "gelu_erf"}) {
+        const Problem problem = *MakeProblem(
+            LinearOp(),
+            {{GetParam(), {kRows, k}}, {GetParam(), {kColumns, k}}, {GetParam(), {kColumns}}},
+            {{"activation", std::string(activation)}});
+        std::vector<Memory> inputs;
+        for (const TensorSpec& spec : problem.inputs) inputs.emplace_back(spec.bytes()).Poison(0);
+        for (int64_t i = 0; i < kRows * k; ++i)
+          testing::SetValue(inputs[0].data(), GetParam(), i, 1);
+        for (int64_t j = 0; j < kColumns; ++j)
+          testing::SetValue(inputs[by_bias ? 2 : 1].data(), GetParam(), by_bias ? j : j * k + k / 2,
+                            terms_of(j));
+        for (const TestedRow& row : testing::TestedRows(LinearOp())) {
+          if (!Supports(row, problem).ok()) continue;
+          SCOPED_TRACE(
+              absl::StrCat(row.name, " ", activation, " k ", k, by_bias ? " by bias" : ""));
+          const auto outputs = testing::RunTested(row, problem, inputs, kPoison);
+          ASSERT_TRUE(outputs.ok()) << outputs.status();
+          for (int64_t i = 0; i < kRows * kColumns; ++i) {
+            const float got = testing::ValueAt((*outputs)[0].data(), GetParam(), i);
+            const float expected = LinearOf(activation, terms_of(i % kColumns));
+            ASSERT_TRUE(got == expected || std::fabs(got - expected) < kNear ||
+                        (std::isnan(got) && std::isnan(expected)))
+                << got << " for " << expected << " at " << i;
+          }
         }
       }
     }
