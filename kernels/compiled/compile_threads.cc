@@ -19,19 +19,23 @@ CompileThreads::~CompileThreads() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     threads.swap(threads_);
+    news_.SignalAll();
   }
   for (std::thread& thread : threads) thread.join();
 }
 
 bool CompileThreads::Run(std::function<void()> work, const StopFlag* stop) {
-  const auto task = std::make_shared<Task>(Task{std::move(work)});
-  absl::MutexLock lock(&mutex_);
-  tasks_.push_back(task);
-  if (idle_ < tasks_.size() && threads_.size() < threads_max_)
-    threads_.emplace_back([this] { Serve(); });
-  const absl::Condition is_done(&task->done);
-  while (!mutex_.AwaitWithTimeout(is_done, kStopLooks)) {
+  const auto task = std::make_shared<Task>(std::move(work));
+  {
+    absl::MutexLock lock(&mutex_);
+    tasks_.push_back(task);
+    if (idle_ < tasks_.size() && threads_.size() < threads_max_)
+      threads_.emplace_back([this] { Serve(); });
+    news_.Signal();
+  }
+  while (!task->done.WaitForNotificationWithTimeout(kStopLooks)) {
     if (!IsSet(stop)) continue;
+    absl::MutexLock lock(&mutex_);
     // Unless a thread has it already.
     tasks_.erase(std::remove(tasks_.begin(), tasks_.end(), task), tasks_.end());
     return false;
@@ -43,15 +47,15 @@ void CompileThreads::Serve() {
   absl::MutexLock lock(&mutex_);
   for (;;) {
     ++idle_;
-    mutex_.Await(absl::Condition(this, &CompileThreads::HasNews));
+    while (!stopping_ && tasks_.empty()) news_.Wait(&mutex_);
     --idle_;
     if (stopping_) return;
     const std::shared_ptr<Task> task = std::move(tasks_.front());
     tasks_.pop_front();
     mutex_.Unlock();
     task->work();
+    task->done.Notify();
     mutex_.Lock();
-    task->done = true;
   }
 }
 

@@ -6,10 +6,12 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "kernels/op.h"
 
 namespace warpcall::compiled {
@@ -30,15 +32,16 @@ class CompileThreads {
 
  private:
   struct Task {
+    explicit Task(std::function<void()> work_in) : work(std::move(work_in)) {}
     const std::function<void()> work;
-    bool done = false;
+    absl::Notification done;
   };
 
   void Serve();
-  bool HasNews() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !tasks_.empty(); }
 
   const size_t threads_max_;
   absl::Mutex mutex_;
+  absl::CondVar news_;  // a task, or the end
   std::deque<std::shared_ptr<Task>> tasks_ ABSL_GUARDED_BY(mutex_);
   size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

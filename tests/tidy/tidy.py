@@ -178,7 +178,7 @@ ROOMS = {
     "kernels/catalog_": ("kernels/", ""),
     "kernels/common/": ("@ kernels/*", "cuda"),
     "kernels/fault/": ("@ kernels/", "cuda"),
-    "kernels/compiled/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda"),
+    "kernels/compiled/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda openssl"),
     "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda json"),
     # Ops that are others' kernels with more at their ends.
     "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),
@@ -215,6 +215,7 @@ LIBRARIES = {
     "cuda": "cuda cublas cudnn nvrtc nvml nvJitLink nvtx3/ cupti cooperative_groups mma.h cub/ cute/ cutlass/",
     "onednn": "dnnl oneapi/dnnl/",
     "highway": "hwy/",
+    "openssl": "openssl/",
     "cli11": "CLI/",
     "json": "nlohmann/",
     "test": "gtest/ gmock/ benchmark/ sanitizer/",

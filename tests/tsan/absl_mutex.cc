@@ -80,6 +80,14 @@ void Mutex::LockWhen(const Condition& condition) {
   Acquired(this);
 }
 
+bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
+  static const auto real = Real<bool(Mutex*, const Condition&, Duration)>(
+      "_ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE");
+  const bool met = real(this, condition, timeout);
+  Acquired(this);
+  return met;
+}
+
 void CondVar::Wait(Mutex* mutex) {
   static const auto real =
       Real<void(CondVar*, Mutex*)>("_ZN4absl7debian37CondVar4WaitEPNS0_5MutexE");
@@ -113,6 +121,14 @@ void Notification::WaitForNotification() const {
       Real<void(const Notification*)>("_ZNK4absl7debian312Notification19WaitForNotificationEv");
   real(this);
   __tsan_acquire(const_cast<Notification*>(this));
+}
+
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  static const auto real = Real<bool(const Notification*, Duration)>(
+      "_ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE");
+  const bool notified = real(this, timeout);
+  if (notified) __tsan_acquire(const_cast<Notification*>(this));
+  return notified;
 }
 
 ABSL_NAMESPACE_END
