@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/compiled/program.h"
 
 namespace warpcall::compiled {
 namespace {
