@@ -43,9 +43,9 @@ class Compiler {
   ~Compiler();
 
   // Waits while the program is compiled, on a thread for that, once however many ask, or until
-  // `stop` is set, when it is CANCELLED. The compiler
-  // is told --fmad=false and the device's architecture. As Available otherwise, and INTERNAL with
-  // the compiler's log, cut to fit, when it refuses the source.
+  // `stop` is set, when it is CANCELLED. The compiler is told --fmad=false and the device's
+  // architecture. As Available otherwise, and INTERNAL with the compiler's log, cut to fit, when it
+  // refuses the source.
   absl::StatusOr<std::shared_ptr<const CompiledKernel>> Get(const Program& program,
                                                             const StopFlag* stop = nullptr);
 

@@ -27,7 +27,7 @@ namespace warpcall::compiled {
 // Thread-safe.
 class Cubins {
  public:
-  // Sources of the longest expressions that are taken have some 60 KiB.
+  // Sources of the longest expressions that are taken have some 30 KiB, and take a second.
   static constexpr size_t kSourceBytesMax = size_t{256} << 10;
 
   struct Options {
