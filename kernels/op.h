@@ -217,6 +217,9 @@ struct LaunchShape {
   double theoretical_occupancy = 0;
   double waves = 0;
   int32_t gpu_kernels = 0;
+  int32_t registers_per_thread = 0;
+  int64_t shared_memory_bytes = 0;  // per block, static and dynamic
+  int64_t local_memory_bytes = 0;   // per thread: what does not fit into its registers
 };
 
 enum class Family : uint8_t { kReference, kCpu, kManual, kCuda, kTriton, kCompiled, kLibrary };
@@ -247,6 +250,8 @@ struct Implementation {  // one row of an op's menu; order in the list is prefer
   // after all, which `supports` could not tell; INVALID_ARGUMENT when context.variant cannot.
   std::function<absl::StatusOr<std::shared_ptr<const Plan>>(const Problem&, const PlanContext&)>
       plan = nullptr;
+  // Where the row is written, as its compiler calls the file. Nobody sets it.
+  const char* file = __builtin_FILE();
 };
 
 // A `supports` for rows that take every valid problem.

@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/call_once.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/op.h"
 
 namespace warpcall {
@@ -16,6 +19,19 @@ namespace warpcall {
 namespace cuda {
 class Libraries;  // kernels/cuda/libraries.h
 }
+
+// What people can read of a plan.
+struct SourceFile {
+  std::string name;      // "kernels/gelu/gelu_triton.py"
+  std::string language;  // "cuda", "triton", "cpp", "ptx", "sass", "expression"
+  std::string text;      // UTF-8
+};
+
+// The code of a kernel that a plan launches, of several the one that counts.
+struct MachineCode {
+  std::string entry;        // its name in the code; empty: there is none to show
+  absl::string_view image;  // a cubin, which the plan keeps; empty: it is linked into this program
+};
 
 class Plan {
  public:
@@ -49,6 +65,11 @@ class Plan {
     absl::call_once(asked_, [this] { launch_shape_ = AskShape(); });
     return launch_shape_;
   }
+
+  // What the plan was made from, beside the files of its row, and what became of it.
+  virtual std::vector<SourceFile> Sources() const { return {}; }
+  // REQUIRES: the plan's device is current.
+  virtual MachineCode Code() const { return {}; }
 
  private:
   virtual absl::StatusOr<LaunchShape> AskShape() const { return LaunchShape(); }

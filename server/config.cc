@@ -81,8 +81,8 @@ void AddInternal(CLI::App* app, Config* config) {
       ->group("");
   app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
       ->group("");
-  app->add_option("--inspect", config->inspect, "Answer one benchmark or profile")
-      ->check(CLI::IsMember({"benchmark", "profile"}))
+  app->add_option("--inspect", config->inspect, "Answer one benchmark, profile or describe")
+      ->check(CLI::IsMember({"benchmark", "profile", "describe"}))
       ->group("");
   app->add_option("--inspect_device", config->inspect_device, "The device that it is about")
       ->group("");

@@ -53,6 +53,8 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
   std::unique_ptr<Device> device = std::move(devices.front());
   if (config.inspect == InspectionName(Inspection::kBenchmark))
     return AnswerBenchmark(registry, device.get(), request);
+  if (config.inspect == InspectionName(Inspection::kDescribe))
+    return AnswerDescribe(registry, device.get(), request);
   return AnswerProfile(registry, std::move(device), request, config.inspect_traceparent);
 }
 

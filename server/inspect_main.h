@@ -1,4 +1,5 @@
-// The process that a server starts to answer one Benchmark or Profile: this program again.
+// The process that a server starts to answer one Benchmark, Profile or Describe: this program
+// again.
 #pragma once
 
 #include <memory>

@@ -18,10 +18,11 @@ int Main(int argc, char** argv) {
   arguments.SetFooter("Exit status: 0 done, 1 refused by the server or not reached, 2 usage.");
 
   const Command commands[] = {
-      AddKernelsCommand(arguments, globals), AddDevicesCommand(arguments, globals),
-      AddRunCommand(arguments, globals),     AddFusedCommand(arguments, globals),
-      AddBenchCommand(arguments, globals),   AddProfileCommand(arguments, globals),
-      AddHealthCommand(arguments, globals),  AddLoadCommand(arguments, globals),
+      AddKernelsCommand(arguments, globals),  AddDevicesCommand(arguments, globals),
+      AddRunCommand(arguments, globals),      AddFusedCommand(arguments, globals),
+      AddBenchCommand(arguments, globals),    AddProfileCommand(arguments, globals),
+      AddDescribeCommand(arguments, globals), AddHealthCommand(arguments, globals),
+      AddLoadCommand(arguments, globals),
   };
   if (int status = kExitOk; !command_line.Parse(argc, argv, &status)) return status;
   for (const Command& command : commands)

@@ -174,6 +174,14 @@ absl::StatusOr<ProfileReport> Client::Profile(const ProfileCall& call) {
   return DecodeProfile(reply->fragments);
 }
 
+absl::StatusOr<Description> Client::Describe(const DescribeCall& call) {
+  const std::string request = EncodeDescribe(call);
+  const Piece piece{{request.data(), request.size()}, nullptr};
+  ASSIGN_OR_RETURN(const Reply reply,
+                   impl_->Ask(kDescribe, absl::MakeConstSpan(&piece, 1), call.timeout));
+  return DecodeDescribe(reply.fragments);
+}
+
 absl::StatusOr<ServingStatus> Client::Health(absl::string_view service, absl::Duration timeout) {
   RETURN_IF_ERROR(impl_->options_status());
   const std::string request = EncodeHealthRequest(service);

@@ -210,6 +210,8 @@ class Client {
   // Runs one call under the server's profiler: what the device did, and a trace if asked for. The
   // outputs are not returned, and the call is never cut into stripes.
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);
+  // What would run for a problem, how and why, without running it.
+  absl::StatusOr<Description> Describe(const DescribeCall& call);
   // What grpc.health.v1 says of `service`, "" being the whole server; never tried twice. NOT_FOUND:
   // no such service.
   absl::StatusOr<ServingStatus> Health(absl::string_view service = "", absl::Duration timeout = {});

@@ -1,4 +1,4 @@
-// Calls that say how fast kernels are and what the device does for them, and their answers.
+// Calls that say what runs, how fast it is and what the device does for it, and their answers.
 #pragma once
 
 #include <cstdint>
@@ -91,6 +91,42 @@ struct ProfileReport {
   std::string device;
   int32_t iterations = 0;
   std::string counters_unavailable;  // why there are none; empty when they could be read
+};
+
+struct DescribeCall {
+  std::string kernel;
+  std::string implementation = {};  // a row or a family; empty: the server chooses
+  std::vector<TensorSpec> inputs = {};
+  std::map<std::string, AttributeValue> attributes = {};
+  // A name from ListDevices; empty: the server chooses.
+  std::string device = {};
+  // For the whole call, retries included; zero: ClientOptions::timeout.
+  absl::Duration timeout = absl::ZeroDuration();
+};
+
+// What people can read of an implementation.
+struct SourceFile {
+  std::string name;
+  std::string language;  // "cuda", "triton", "cpp", "ptx", "sass", "expression"
+  std::string text;      // or a comment that says why there is none
+};
+
+// What runs for a problem. Of several GPU kernels, registers, memory, grid and block are those of
+// the one that counts; 0 or empty where there is no grid.
+struct Description {
+  std::string implementation;
+  std::string family;
+  std::string device;
+  LaunchInfo launch;
+  int32_t registers_per_thread = 0;
+  int64_t shared_memory_bytes = 0;  // per block
+  int64_t local_memory_bytes = 0;   // per thread: spills
+  int64_t workspace_bytes = 0;      // of device memory, beside the operands
+  std::vector<SourceFile> files;
+  std::string tolerance;       // the bound that the row's results are checked against
+  std::string chosen_because;  // "order of preference", "named by the request"
+  std::string grid;            // "132x1x1"
+  std::string block;
 };
 
 }  // namespace warpcall::client

@@ -22,6 +22,9 @@ absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched,
       ToStatus(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
                    &blocks_per_multiprocessor, launched.kernel, threads, grid.shared_bytes),
                "asking for the occupancy"));
+  cudaFuncAttributes attributes;
+  RETURN_IF_ERROR(ToStatus(cudaFuncGetAttributes(&attributes, launched.kernel),
+                           "asking for a kernel's attributes"));
   const double blocks = 1.0 * grid.blocks.x * grid.blocks.y * grid.blocks.z;
   LaunchShape shape = {.grid = {grid.blocks.x, grid.blocks.y, grid.blocks.z},
                        .block = {grid.threads.x, grid.threads.y, grid.threads.z}};
@@ -31,7 +34,17 @@ absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched,
       1.0 * blocks_per_multiprocessor * rounded / std::max(1, device.threads_per_multiprocessor);
   shape.waves = blocks / std::max(1.0, 1.0 * blocks_per_multiprocessor * device.multiprocessors);
   shape.gpu_kernels = launched.gpu_kernels;
+  shape.registers_per_thread = attributes.numRegs;
+  shape.shared_memory_bytes =
+      static_cast<int64_t>(attributes.sharedSizeBytes) + static_cast<int64_t>(grid.shared_bytes);
+  shape.local_memory_bytes = static_cast<int64_t>(attributes.localSizeBytes);
   return shape;
+}
+
+MachineCode LinkedCodeOf(const LaunchedKernel& launched) {
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, launched.kernel) != cudaSuccess || name == nullptr) return {};
+  return {.entry = name, .image = {}};
 }
 
 }  // namespace warpcall::cuda

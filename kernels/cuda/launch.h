@@ -84,9 +84,12 @@ struct LaunchedKernel {
         gpu_kernels(gpu_kernels_in) {}
 };
 
-// On the current device, by the occupancy API. Waves are blocks over the blocks that the device
-// holds at once.
+// On the current device, by the occupancy API and the kernel's attributes. Waves are blocks over
+// the blocks that the device holds at once.
 absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched, const DeviceProperties& device);
+
+// Of a kernel that is linked into this program. Empty when the runtime does not tell.
+MachineCode LinkedCodeOf(const LaunchedKernel& launched);
 
 // A plan that calls `enqueue(operands, context)`, which is thread-safe and keeps what it needs.
 template <typename Function>
@@ -100,6 +103,7 @@ PlanPtr NewKernelPlan(const Plan::Traits& traits, const LaunchedKernel& launched
     absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
       return enqueue_(operands, context);
     }
+    MachineCode Code() const override { return LinkedCodeOf(launched_); }
 
    private:
     absl::StatusOr<LaunchShape> AskShape() const override { return ShapeOf(launched_, *device_); }

@@ -5,13 +5,16 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/source/files.h"
 #include "kernels/triton/embedded.h"
 #include "kernels/triton/loader.h"
 
@@ -58,6 +61,7 @@ absl::StatusOr<Parameters> ParametersFor(const CompiledKernel& kernel, const Ima
 class KernelPlan final : public Plan {
  public:
   struct Launch {
+    std::string op;
     const CompiledKernel* kernel;
     const Image* image;
     Blocks blocks;
@@ -85,6 +89,12 @@ class KernelPlan final : public Plan {
     config.stream = cuda::StreamOf(context);
     return cuda::ToStatus(cudaLaunchKernelExC(&config, kernel, addresses), "launching a kernel");
   }
+
+  // The text that makes the op's kernels, beside what the row's file brings.
+  std::vector<SourceFile> Sources() const override {
+    return FilesOf(absl::StrCat("kernels/", launch_.op, "/", launch_.op, "_triton.py"));
+  }
+  MachineCode Code() const override { return {launch_.image->entry, launch_.image->cubin}; }
 
   // The kernel on the current device, which is the plan's. Thread-safe.
   const absl::StatusOr<cudaKernel_t>& Loaded() const {
@@ -169,7 +179,8 @@ absl::StatusOr<PlanPtr> PlanKernel(absl::string_view op, const Problem& problem,
     return absl::InternalError(absl::StrCat("variant \"", kernel.variant, "\" takes ",
                                             parameters.pointers.size(), " operands of ", operands));
   auto plan = std::make_shared<const KernelPlan>(
-      variant, KernelPlan::Launch{&kernel, &image, blocks, std::move(parameters), context.device});
+      variant, KernelPlan::Launch{std::string(op), &kernel, &image, blocks, std::move(parameters),
+                                  context.device});
   if (context.libraries != nullptr) RETURN_IF_ERROR(plan->Loaded().status());
   return plan;
 }

@@ -33,7 +33,15 @@ const char* RejectReasonName(RejectReason reason) {
 }
 
 const char* InspectionName(Inspection kind) {
-  return kind == Inspection::kBenchmark ? "benchmark" : "profile";
+  switch (kind) {
+    case Inspection::kBenchmark:
+      return "benchmark";
+    case Inspection::kProfile:
+      return "profile";
+    case Inspection::kDescribe:
+      return "describe";
+  }
+  return "unknown";
 }
 
 }  // namespace warpcall

@@ -58,9 +58,9 @@ struct RequestTrace {
 
 // Calls that measure devices instead of using them: the label `method` of
 // warpcall_inspections_total.
-enum class Inspection : uint8_t { kBenchmark, kProfile };
-inline constexpr int kInspectionCount = 2;
-// "benchmark", "profile".
+enum class Inspection : uint8_t { kBenchmark, kProfile, kDescribe };
+inline constexpr int kInspectionCount = 3;
+// "benchmark", "profile", "describe".
 const char* InspectionName(Inspection kind);
 
 class MetricsSink {
@@ -69,7 +69,7 @@ class MetricsSink {
   // Called exactly once for every Execute call that reached the server, on any thread; must not
   // block.
   virtual void Record(const RequestTrace& trace) = 0;
-  // The same for every Benchmark and Profile; `reason` as in RequestTrace.
+  // The same for every Benchmark, Profile and Describe; `reason` as in RequestTrace.
   virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
   // The share of the warps that fit which a row's kernels were counted to keep resident, when they
   // were profiled on a device; 0 to 1. Rows and devices that have no such share are ignored.

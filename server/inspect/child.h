@@ -1,5 +1,5 @@
-// A process for one Benchmark or Profile: it gets one request and gives one answer, over a
-// local socket. Ends by itself when the other end of its socket is closed, whatever it is doing.
+// A process for one Benchmark, Profile or Describe: it gets one request and gives one answer, over
+// a local socket. Ends by itself when the other end of its socket is closed, whatever it is doing.
 #pragma once
 
 #include <cstddef>

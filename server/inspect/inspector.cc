@@ -45,10 +45,10 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
     theirs += waiting->connection == task.connection;
   }
   if (clients >= options_.waiting_max || 2 * theirs >= options_.waiting_max)
-    return absl::ResourceExhaustedError(
-        absl::StrCat(clients, " Benchmark and Profile calls wait, which run one at a time, ",
-                     theirs, " of them of this connection; the limits are ", options_.waiting_max,
-                     " and ", CeilDivide(options_.waiting_max, 2)));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        clients, " Benchmark, Profile and Describe calls wait, which run one at a time, ", theirs,
+        " of them of this connection; the limits are ", options_.waiting_max, " and ",
+        CeilDivide(options_.waiting_max, 2)));
   if (clients > 0 && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
     return absl::ResourceExhaustedError(
         absl::StrCat("with this call's ", task.bytes, " bytes, ", waiting_bytes_ + task.bytes,

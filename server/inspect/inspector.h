@@ -1,6 +1,6 @@
-// Benchmark and Profile, one at a time, each in a process of its own: what it allocates is gone
-// with it, it can be ended at any moment, and neither a crash nor a profiler's hold on a process
-// reaches the server.
+// Benchmark, Profile and Describe, one at a time, each in a process of its own: what it allocates
+// is gone with it, it can be ended at any moment, and neither a crash nor a profiler's hold on a
+// process reaches the server.
 #pragma once
 
 #include <atomic>
@@ -24,16 +24,15 @@
 
 namespace warpcall::inspect {
 
-// A Benchmark or Profile to run.
+// A Benchmark, Profile or Describe to run.
 struct Inquiry {
   Inspection kind = Inspection::kBenchmark;
   std::string device;
   int device_index = 0;     // in the engine's list
   std::string request;      // for the child
   std::string traceparent;  // may be empty
-  // A profile only.
-  std::string request_id;
-  int row = -1;  // Row::id
+  std::string request_id;   // a profile only
+  int row = -1;             // Row::id; of a benchmark none
 };
 
 struct Task {

@@ -9,10 +9,6 @@
 namespace warpcall::inspect {
 namespace {
 
-std::string Extent(const uint32_t (&extent)[3]) {
-  return extent[0] == 0 ? "" : absl::StrCat(extent[0], "x", extent[1], "x", extent[2]);
-}
-
 ProfileRow::Kind KindOf(DeviceActivity::Kind kind) {
   switch (kind) {
     case DeviceActivity::Kind::kKernel:
@@ -123,6 +119,10 @@ void AddHostRows(const Watched& watched, std::vector<ProfileRow>* rows) {
 }
 
 }  // namespace
+
+std::string Extent(const uint32_t (&extent)[3]) {
+  return extent[0] == 0 ? "" : absl::StrCat(extent[0], "x", extent[1], "x", extent[2]);
+}
 
 const char* KindName(ProfileRow::Kind kind) {
   constexpr const char* kNames[] = {"kernel", "copy", "set", "gap", "host"};

@@ -1,6 +1,7 @@
 // From what was watched to the rows and the trace that people read.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct Watched {
   std::vector<RecordedPhase> phases;
   std::vector<KernelCounters> counters;  // of one run; empty: not known
 };
+
+// "132x1x1"; empty where there is none.
+std::string Extent(const uint32_t (&extent)[3]);
 
 std::vector<ProfileRow> RowsOf(const Watched& watched);
 

@@ -194,7 +194,8 @@ void PrometheusSink::AddOtherSeries() {
     if (reason == 1) rejected_ = cell;
   }
   series_->BeginFamily(Kind::kCounter, "warpcall_inspections_total",
-                       "Benchmark and Profile requests answered, by canonical status code.");
+                       "Benchmark, Profile and Describe requests answered, by canonical status "
+                       "code.");
   for (int kind = 0; kind < kInspectionCount; ++kind) {
     for (int code = 0; code < kCodeCount; ++code) {
       const Cell cell =

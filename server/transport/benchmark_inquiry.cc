@@ -137,23 +137,11 @@ v1::BenchmarkResponse ToResponse(const std::vector<Candidate>& candidates, const
   return response;
 }
 
-absl::StatusOr<v1::BenchmarkRequest> Parse(const std::string& bytes) {
-  // It holds no tensor data, and whatever is repeated in it costs more to parse than to send.
-  if (bytes.size() > wire::kHeaderBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat("the BenchmarkRequest has ", bytes.size(),
-                                                   " bytes; the limit is ", wire::kHeaderBytesMax));
-  v1::BenchmarkRequest request;
-  if (!request.ParseFromString(bytes))
-    return absl::InvalidArgumentError(
-        "the message is not a valid BenchmarkRequest: protobuf cannot parse it");
-  return request;
-}
-
 }  // namespace
 
 absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes) {
   v1::BenchmarkRequest request;
-  ASSIGN_OR_RETURN(request, Parse(bytes));
+  RETURN_IF_ERROR(ParseSmall(bytes, &request));
   RETURN_IF_ERROR(CheckCount("warmup_iterations", request.warmup_iterations(), kIterationsMax));
   RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kIterationsMax));
   CheckedBenchmark checked;
@@ -192,7 +180,7 @@ void NoteBandwidthOf(const std::string& response, int device, Engine* engine) {
 absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* device,
                                             const std::string& bytes) {
   v1::BenchmarkRequest request;
-  ASSIGN_OR_RETURN(request, Parse(bytes));
+  RETURN_IF_ERROR(ParseSmall(bytes, &request));
   CheckedBenchmark checked;
   ASSIGN_OR_RETURN(checked, Check(registry, request));
   const std::vector<Candidate> candidates =

@@ -1,6 +1,8 @@
-// Benchmark and Profile between gRPC's bytes and the inspector: the server checks what is asked and
-// chooses the device; the child process reads the same bytes again and answers.
+// Benchmark, Profile and Describe between gRPC's bytes and the inspector: the server checks what is
+// asked and chooses the device; the child process reads the same bytes again and answers.
 #pragma once
+
+#include <google/protobuf/message.h>
 
 #include <cstdint>
 #include <memory>
@@ -19,6 +21,11 @@ namespace warpcall {
 absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes);
 absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
                                                   const std::string& id);
+absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes);
+
+// Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse or
+// what is larger than a header may be.
+absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request);
 
 // Refuses what takes more memory for its operands than the flag or half the device's memory allows:
 // RESOURCE_EXHAUSTED names value and limit. Waiting changes neither.
@@ -39,5 +46,7 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
                                             const std::string& bytes);
 absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_ptr<Device> device,
                                           const std::string& bytes, absl::string_view traceparent);
+absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* device,
+                                           const std::string& bytes);
 
 }  // namespace warpcall

@@ -76,13 +76,8 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
 }
 
 absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
-  std::string bytes = Flat(message);
   inspect::Inquiry inquiry;
-  if (kind_ == Inspection::kBenchmark) {
-    ASSIGN_OR_RETURN(inquiry, ToBenchmarkInquiry(*deps_, std::move(bytes)));
-  } else {
-    ASSIGN_OR_RETURN(inquiry, ToProfileInquiry(*deps_, std::move(bytes), request_id_));
-  }
+  ASSIGN_OR_RETURN(inquiry, Check(Flat(message)));
   if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
   if (const auto trace = FindTraceContext(*context_); trace.has_value())
     inquiry.traceparent = ToTraceparent(*trace);
@@ -90,6 +85,18 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
   device_index_ = inquiry.device_index;
   row_ = inquiry.row;
   return inquiry;
+}
+
+absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
+  switch (kind_) {
+    case Inspection::kBenchmark:
+      return ToBenchmarkInquiry(*deps_, std::move(bytes));
+    case Inspection::kProfile:
+      return ToProfileInquiry(*deps_, std::move(bytes), request_id_);
+    case Inspection::kDescribe:
+      break;
+  }
+  return ToDescribeInquiry(*deps_, std::move(bytes));
 }
 
 void InspectCall::OnCancel() {
@@ -118,6 +125,7 @@ void InspectCall::NoteFindings(const std::string& bytes) {
     NoteBandwidthOf(bytes, device_index_, deps_->engine);
     return;
   }
+  if (kind_ != Inspection::kProfile) return;
   const double occupancy = AchievedOccupancy(bytes);
   if (occupancy >= 0) deps_->metrics->NoteAchievedOccupancy(row_, device_index_, occupancy);
 }

@@ -1,5 +1,5 @@
-// One Benchmark or Profile call: checked, queued with the inspector, answered with what its child
-// process said.
+// One Benchmark, Profile or Describe call: checked, queued with the inspector, answered with what
+// its child process said.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -35,6 +35,7 @@ class InspectCall final : public grpc::ServerUnaryReactor {
 
   absl::Status Submit(grpc::ByteBuffer* message);
   absl::StatusOr<inspect::Inquiry> Read(grpc::ByteBuffer* message);
+  absl::StatusOr<inspect::Inquiry> Check(std::string bytes) const;
   void Answer(absl::StatusOr<std::string> bytes);
   void NoteFindings(const std::string& bytes);
   void Finish(const absl::Status& status);

@@ -16,7 +16,7 @@ v1::Attribute ToProto(const AttributeValue& value) {
   return attribute;
 }
 
-void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
+void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
   info->set_name(kernel.op->name);
   info->set_summary(kernel.op->summary);
   info->set_independence(static_cast<v1::Independence>(kernel.op->independence));
@@ -46,7 +46,7 @@ void Describe(const Registry& registry, const Kernel& kernel, v1::KernelInfo* in
   }
 }
 
-void Describe(const Engine& engine, int index, v1::DeviceInfo* info) {
+void Tell(const Engine& engine, int index, v1::DeviceInfo* info) {
   const Device& device = engine.device(index);
   const DeviceProperties& properties = device.properties();
   info->set_name(properties.name);
@@ -84,7 +84,7 @@ grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext
                                                      const v1::ListKernelsRequest*,
                                                      v1::ListKernelsResponse* response) {
   for (const Kernel& kernel : deps_->registry->kernels())
-    Describe(*deps_->registry, kernel, response->add_kernels());
+    Tell(*deps_->registry, kernel, response->add_kernels());
   return FinishOk(context);
 }
 
@@ -92,7 +92,7 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
   for (int i = 0; i < deps_->engine->device_count(); ++i)
-    Describe(*deps_->engine, i, response->add_devices());
+    Tell(*deps_->engine, i, response->add_devices());
   return FinishOk(context);
 }
 
@@ -106,6 +106,12 @@ grpc::ServerUnaryReactor* KernelService::Profile(grpc::CallbackServerContext* co
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
   return InspectCall::Start(deps_, Inspection::kProfile, {context, request, response});
+}
+
+grpc::ServerUnaryReactor* KernelService::Describe(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return InspectCall::Start(deps_, Inspection::kDescribe, {context, request, response});
 }
 
 }  // namespace warpcall

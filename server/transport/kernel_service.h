@@ -8,15 +8,16 @@
 
 namespace warpcall {
 
-// Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor, Benchmark and
-// Profile because a child process reads them; everything else is generated.
+// Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor, Benchmark,
+// Profile and Describe because a child process reads them; everything else is generated.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
         v1::KernelService::WithCallbackMethod_ListKernels<
             v1::KernelService::WithCallbackMethod_ListDevices<
                 v1::KernelService::WithRawCallbackMethod_Benchmark<
                     v1::KernelService::WithRawCallbackMethod_Profile<
-                        v1::KernelService::Service>>>>>>;
+                        v1::KernelService::WithRawCallbackMethod_Describe<
+                            v1::KernelService::Service>>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -39,6 +40,9 @@ class KernelService final : public KernelServiceBase {
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
 
  private:
   ExecuteDeps* const deps_;

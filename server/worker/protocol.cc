@@ -216,7 +216,9 @@ absl::Status CheckReply(const RunReply& reply) {
     return InvalidField("a reason", static_cast<int>(reply.reject_reason));
   for (const int64_t value :
        {reply.h2d_ns, reply.kernel_ns, reply.d2h_ns, reply.device_ns, reply.memory.total_bytes,
-        reply.memory.used_bytes, reply.memory.reserved_bytes, int64_t{reply.launch.gpu_kernels}})
+        reply.memory.used_bytes, reply.memory.reserved_bytes, int64_t{reply.launch.gpu_kernels},
+        int64_t{reply.launch.registers_per_thread}, reply.launch.shared_memory_bytes,
+        reply.launch.local_memory_bytes})
     if (value < 0) return InvalidField("a time or a size", value);
   for (const int64_t count : reply.errors)
     if (count < 0) return InvalidField("a number of errors", count);

@@ -79,6 +79,12 @@ class Service final : public v1::KernelService::Service {
     return Finish(profile_handler_(*request, response), context);
   }
 
+  grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
+                        v1::DescribeResponse* response) override {
+    if (describe_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Describe"};
+    return Finish(describe_handler_(*request, response), context);
+  }
+
   grpc::Status ExecuteStream(grpc::ServerContext*, ServerStream* stream) override {
     execute_streams_.fetch_add(1);
     return stream_handler_ == nullptr ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no streams")
@@ -103,6 +109,7 @@ class Service final : public v1::KernelService::Service {
   void set_stream_handler(StreamHandler handler) { stream_handler_ = std::move(handler); }
   void set_benchmark_handler(BenchmarkHandler handler) { benchmark_handler_ = std::move(handler); }
   void set_profile_handler(ProfileHandler handler) { profile_handler_ = std::move(handler); }
+  void set_describe_handler(DescribeHandler handler) { describe_handler_ = std::move(handler); }
   int executes() const { return executes_.load(); }
   int list_kernels() const { return list_kernels_.load(); }
   int execute_streams() const { return execute_streams_.load(); }
@@ -117,6 +124,7 @@ class Service final : public v1::KernelService::Service {
   StreamHandler stream_handler_;
   BenchmarkHandler benchmark_handler_;
   ProfileHandler profile_handler_;
+  DescribeHandler describe_handler_;
   std::atomic<int> executes_{0};
   std::atomic<int> list_kernels_{0};
   std::atomic<int> execute_streams_{0};
@@ -167,6 +175,10 @@ void FakeServer::AnswerBenchmark(BenchmarkHandler handler) {
 
 void FakeServer::AnswerProfile(ProfileHandler handler) {
   impl_->service.set_profile_handler(std::move(handler));
+}
+
+void FakeServer::AnswerDescribe(DescribeHandler handler) {
+  impl_->service.set_describe_handler(std::move(handler));
 }
 
 int FakeServer::executes() const { return impl_->service.executes(); }

@@ -28,9 +28,12 @@ using StreamHandler = std::function<absl::Status(ServerStream*)>;
 using BenchmarkHandler =
     std::function<FakeAnswer(const v1::BenchmarkRequest&, v1::BenchmarkResponse*)>;
 using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::ProfileResponse*)>;
+using DescribeHandler =
+    std::function<FakeAnswer(const v1::DescribeRequest&, v1::DescribeResponse*)>;
 
-// Unless told otherwise, ExecuteStream, Benchmark and Profile answer UNIMPLEMENTED; ListKernels and
-// ListDevices answer with a "gelu" of every attribute type and a device "cpu"; health is SERVING.
+// Unless told otherwise, ExecuteStream, Benchmark, Profile and Describe answer UNIMPLEMENTED;
+// ListKernels and ListDevices answer with a "gelu" of every attribute type and a device "cpu";
+// health is SERVING.
 class FakeServer {
  public:
   // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
@@ -44,6 +47,7 @@ class FakeServer {
   void AnswerExecuteStream(StreamHandler handler);
   void AnswerBenchmark(BenchmarkHandler handler);
   void AnswerProfile(ProfileHandler handler);
+  void AnswerDescribe(DescribeHandler handler);
   // Calls that arrived.
   int executes() const;
   int list_kernels() const;

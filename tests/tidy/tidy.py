@@ -179,7 +179,7 @@ ROOMS = {
     "kernels/common/": ("@ kernels/*", "cuda"),
     "kernels/fault/": ("@ kernels/", "cuda"),
     "kernels/compiled/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda openssl"),
-    "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/", "cuda json"),
+    "kernels/triton/": ("@ kernels/* kernels/common/ kernels/cuda/ kernels/source/", "cuda json"),
     # Ops that are others' kernels with more at their ends.
     "kernels/layernorm/": (f"{_KERNELS} kernels/norm/", "onednn"),
     "kernels/rmsnorm/": (f"{_KERNELS} kernels/norm/", ""),
@@ -201,6 +201,7 @@ ROOMS = {
     "client/cpp/": ("client/cpp/ proto/ kernels/common/", "grpc"),
     "client/cli/common/": ("@ client/cpp/* kernels/common/", "cli11 json"),
     "client/cli/bench/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
+    "client/cli/describe/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
     "client/cli/load/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
     "client/cli/profile/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
     "client/cli/": ("client/cli/ client/cpp/* kernels/common/", "cli11 json"),

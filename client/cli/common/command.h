@@ -33,6 +33,7 @@ Command AddRunCommand(const Arguments& root, const Globals& globals);
 Command AddFusedCommand(const Arguments& root, const Globals& globals);
 Command AddBenchCommand(const Arguments& root, const Globals& globals);
 Command AddProfileCommand(const Arguments& root, const Globals& globals);
+Command AddDescribeCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);
 Command AddLoadCommand(const Arguments& root, const Globals& globals);
 

@@ -203,4 +203,18 @@ absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& k
                    "a shape for each, with commas between them"));
 }
 
+absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
+    const ProblemText& text, const AttributeMap& attributes,
+    absl::Span<const client::KernelInfo> kernels) {
+  ASSIGN_OR_RETURN(const std::vector<ShapePoint> points, ParseShapeSweep(text.shape));
+  if (points.size() != 1)
+    return Invalid(absl::StrCat("--shape ", text.shape),
+                   absl::StrCat("has ", points.size(), " points; only one is taken here"));
+  ASSIGN_OR_RETURN(const Shapes shapes, InputShapes(points[0], text.kernel, attributes, kernels));
+  ASSIGN_OR_RETURN(const DataType type, ParseDataType(text.type.empty() ? "f32" : text.type));
+  std::vector<client::TensorSpec> inputs;
+  for (const Shape& shape : shapes) inputs.push_back({type, shape});
+  return inputs;
+}
+
 }  // namespace warpcall::cli

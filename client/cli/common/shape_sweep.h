@@ -1,4 +1,4 @@
-// --shape of `warpcall bench` and `warpcall profile`: one text for many problems.
+// --shape of `warpcall bench`, `profile` and `describe`: one text for many problems.
 //
 //   SHAPE     = INPUT,INPUT,...         one for each input; one alone: see InputShapes
 //   INPUT     = DIMENSIONxDIMENSIONx...
@@ -40,5 +40,18 @@ absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text);
 absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& kernel,
                                    const AttributeMap& attributes,
                                    absl::Span<const client::KernelInfo> kernels);
+
+// A problem as the command line says it.
+struct ProblemText {
+  std::string kernel;
+  std::string shape;
+  std::string type;  // empty: f32
+};
+
+// The inputs of the one problem that `text` is of. INVALID_ARGUMENT as above, and for a shape with
+// braces.
+absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
+    const ProblemText& text, const AttributeMap& attributes,
+    absl::Span<const client::KernelInfo> kernels);
 
 }  // namespace warpcall::cli

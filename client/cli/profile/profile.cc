@@ -17,7 +17,6 @@
 #include "client/cli/common/progress.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
-#include "client/cli/common/tensor_text.h"
 #include "client/cli/profile/report.h"
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
@@ -81,21 +80,6 @@ struct ProfileOptions {
   client::ProfileCall profile;  // but for what depends on the kernel
 };
 
-absl::StatusOr<std::vector<client::TensorSpec>> RandomInputs(
-    const ProfileOptions& options, const AttributeMap& attributes,
-    const std::vector<client::KernelInfo>& kernels) {
-  ASSIGN_OR_RETURN(const std::vector<ShapePoint> points, ParseShapeSweep(options.shape));
-  if (points.size() != 1)
-    return absl::InvalidArgumentError(absl::StrCat("'--shape ", options.shape, "': has ",
-                                                   points.size(), " points; profile takes one"));
-  ASSIGN_OR_RETURN(const Shapes shapes,
-                   InputShapes(points[0], options.kernel, attributes, kernels));
-  ASSIGN_OR_RETURN(const DataType type, ParseDataType(options.type.empty() ? "f32" : options.type));
-  std::vector<client::TensorSpec> inputs;
-  for (const Shape& shape : shapes) inputs.push_back({type, shape});
-  return inputs;
-}
-
 absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
                                              const std::vector<client::KernelInfo>& kernels) {
   client::ProfileCall profile = options.profile;
@@ -107,7 +91,8 @@ absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
   if (options.shape.empty()) {
     ASSIGN_OR_RETURN(call.inputs, ReadInputs(options.inputs, options.type));
   } else {
-    ASSIGN_OR_RETURN(profile.input_specs, RandomInputs(options, call.attributes, kernels));
+    ASSIGN_OR_RETURN(profile.input_specs, OneProblem({options.kernel, options.shape, options.type},
+                                                     call.attributes, kernels));
   }
   return profile;
 }

@@ -119,4 +119,37 @@ absl::StatusOr<ProfileReport> DecodeProfile(Fragments message) {
   return report;
 }
 
+std::string EncodeDescribe(const DescribeCall& call) {
+  v1::DescribeRequest request;
+  request.set_kernel(call.kernel);
+  request.set_implementation(call.implementation);
+  for (const TensorSpec& spec : call.inputs) AddSpec(spec, request.mutable_inputs());
+  ToProto(call.attributes, request.mutable_attributes());
+  request.set_device(call.device);
+  return request.SerializeAsString();
+}
+
+absl::StatusOr<Description> DecodeDescribe(Fragments message) {
+  v1::DescribeResponse response;
+  if (!response.ParseFromString(Join(message))) return BadResponse("not a DescribeResponse");
+  Description description{.implementation = response.implementation(),
+                          .family = response.family(),
+                          .device = response.device(),
+                          .launch = FromProto(response.launch()),
+                          .registers_per_thread = response.registers_per_thread(),
+                          .shared_memory_bytes = response.shared_memory_bytes(),
+                          .local_memory_bytes = response.local_memory_bytes(),
+                          .workspace_bytes = response.workspace_bytes(),
+                          .files = {},
+                          .tolerance = response.tolerance(),
+                          .chosen_because = response.chosen_because(),
+                          .grid = response.grid(),
+                          .block = response.block()};
+  for (v1::SourceFile& file : *response.mutable_files())
+    description.files.push_back({std::move(*file.mutable_name()),
+                                 std::move(*file.mutable_language()),
+                                 std::move(*file.mutable_text())});
+  return description;
+}
+
 }  // namespace warpcall::client

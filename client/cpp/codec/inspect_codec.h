@@ -1,4 +1,4 @@
-// Benchmark's and Profile's messages as bytes of the protocol. Internal to the library.
+// Benchmark's, Profile's and Describe's messages as bytes of the protocol. Internal to the library.
 #pragma once
 
 #include <memory>
@@ -20,5 +20,9 @@ absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message);
 std::vector<Piece> EncodeProfile(const ProfileCall& call,
                                  const std::shared_ptr<const void>& borrowed_owner);
 absl::StatusOr<ProfileReport> DecodeProfile(Fragments message);
+
+// A DescribeRequest.
+std::string EncodeDescribe(const DescribeCall& call);
+absl::StatusOr<Description> DecodeDescribe(Fragments message);
 
 }  // namespace warpcall::client

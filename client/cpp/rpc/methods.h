@@ -9,6 +9,7 @@ inline constexpr char kListKernels[] = "/warpcall.v1.KernelService/ListKernels";
 inline constexpr char kListDevices[] = "/warpcall.v1.KernelService/ListDevices";
 inline constexpr char kBenchmark[] = "/warpcall.v1.KernelService/Benchmark";
 inline constexpr char kProfile[] = "/warpcall.v1.KernelService/Profile";
+inline constexpr char kDescribe[] = "/warpcall.v1.KernelService/Describe";
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
 }  // namespace warpcall::client

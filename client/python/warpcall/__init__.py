@@ -11,6 +11,7 @@ from . import aio
 from ._arrays import BFloat16Bits
 from ._channel import TLS
 from ._client import Client, connect
+from ._inspect import SourceFile
 from ._messages import (
     AttributeInfo,
     DeviceInfo,
@@ -20,7 +21,7 @@ from ._messages import (
     TensorSpec,
     Timing,
 )
-from ._reports import Benchmark, Comparison, Profile, compare, plot
+from ._reports import Benchmark, BenchmarkRow, Comparison, Description, Profile, compare, plot
 from ._request import Blocks
 from ._result import Result
 from ._retry import Retry
@@ -48,11 +49,13 @@ __all__ = [
     "AttributeInfo",
     "BFloat16Bits",
     "Benchmark",
+    "BenchmarkRow",
     "Blocks",
     "Cancelled",
     "Client",
     "Comparison",
     "DeadlineExceeded",
+    "Description",
     "DeviceInfo",
     "Error",
     "ImplementationInfo",
@@ -66,6 +69,7 @@ __all__ = [
     "ResourceExhausted",
     "Result",
     "Retry",
+    "SourceFile",
     "TensorSpec",
     "Timing",
     "Unauthenticated",

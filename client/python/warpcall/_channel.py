@@ -25,6 +25,7 @@ LIST_KERNELS = _SERVICE + "ListKernels"
 LIST_DEVICES = _SERVICE + "ListDevices"
 BENCHMARK = _SERVICE + "Benchmark"
 PROFILE = _SERVICE + "Profile"
+DESCRIBE = _SERVICE + "Describe"
 
 # The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
 _FRAME_BYTES = 4 << 20
@@ -126,7 +127,7 @@ def methods_of(channels: list[Any]) -> Methods:
             EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
             **{
                 name: channel.unary_unary(name)
-                for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES, BENCHMARK, PROFILE)
+                for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES, BENCHMARK, PROFILE, DESCRIBE)
             },
         }
         for channel in channels

@@ -13,7 +13,13 @@ from ._arrays import Array
 from ._calls import Calls
 from ._channel import TLS, Target
 from ._execute import Call, encode_extras, encode_ready
-from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
+from ._inspect import (
+    BenchmarkResponse,
+    ProfileOptions,
+    encode_describe,
+    encode_profile,
+    parse_problem,
+)
 from ._kernels import KernelMethods
 from ._messages import (
     AttributeValue,
@@ -23,7 +29,15 @@ from ._messages import (
     ListKernelsResponse,
 )
 from ._progress import Progress, counting, length_of
-from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
+from ._reports import (
+    Benchmark,
+    BenchmarkCalls,
+    Description,
+    Profile,
+    decoded,
+    take_description,
+    take_profile,
+)
 from ._request import Options, Request
 from ._result import Result, ready_result
 from ._retry import Retry
@@ -228,6 +242,28 @@ class Client(KernelMethods):
         message = encode_profile(problem, call, options)
         data = self._calls.unary(_channel.PROFILE, message, self._calls.deadline(timeout))
         return take_profile(kernel, problem.label, data, trace)
+
+    def describe(
+        self,
+        kernel: str,
+        shape: Any,
+        *,
+        dtype: Any = "float32",
+        implementation: str = "",
+        device: str = "",
+        timeout: float | None = None,
+        **attributes: AttributeValue,
+    ) -> Description:
+        """What would run for a problem, how and why, without running it; and its source.
+
+        `shape`: as for benchmark, of one problem. Refuses as `run` does.
+        """
+        problem = parse_problem(kernel, shape, dtype)
+        message = encode_describe(
+            problem, Call(kernel, implementation, device, attributes=attributes)
+        )
+        data = self._calls.unary(_channel.DESCRIBE, message, self._calls.deadline(timeout))
+        return take_description(kernel, problem.label, data)
 
     # ---- life ----
 

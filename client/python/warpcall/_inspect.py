@@ -1,4 +1,4 @@
-"""Messages of Benchmark and Profile, and the problems that they are asked about."""
+"""Messages of Benchmark, Profile and Describe, and the problems that they are asked about."""
 
 from __future__ import annotations
 
@@ -89,6 +89,52 @@ class ProfileResponse:
     counters_unavailable: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """What people can read of an implementation."""
+
+    name: str = ""
+    language: str = ""
+    """"cuda", "triton", "cpp", "ptx", "sass" or "expression"."""
+    text: str = ""
+    """Or a comment that says why there is none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribeResponse:
+    """Of several GPU kernels, registers, memory, grid and block are those of the one that counts; 0
+    or empty where there is no grid."""
+
+    implementation: str = ""
+    family: str = ""
+    device: str = ""
+    launch: LaunchInfo = dataclasses.field(default_factory=LaunchInfo)
+    registers_per_thread: int = 0
+    shared_memory_bytes: int = 0
+    """Per block."""
+    local_memory_bytes: int = 0
+    """Per thread: spills."""
+    workspace_bytes: int = 0
+    """Of device memory, beside the operands."""
+    files: tuple[SourceFile, ...] = ()
+    tolerance: str = ""
+    """The bound that the row's results are checked against, of each element."""
+    chosen_because: str = ""
+    """"order of preference", "named by the request"."""
+    grid: str = ""
+    """"132x1x1"."""
+    block: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribeRequest:
+    kernel: str = ""
+    implementation: str = ""
+    inputs: tuple[TensorSpec, ...] = ()
+    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    device: str = ""
+
+
 def _fields(*fields: tuple[int, str, Any]) -> list[Field]:
     return [Field(*field) for field in fields]
 
@@ -146,6 +192,22 @@ TABLE[ProfileResponse] = [
     Field(2, "trace_json", "bytes"),
     *_fields((3, "implementation", "text"), (4, "device", "text"), (5, "iterations", "int32")),
     Field(6, "counters_unavailable", "text"),
+]
+
+TABLE[SourceFile] = _fields((1, "name", "text"), (2, "language", "text"), (3, "text", "text"))
+TABLE[DescribeResponse] = [
+    *_fields((1, "implementation", "text"), (2, "family", "text"), (3, "device", "text")),
+    *_fields((4, "launch", LaunchInfo), (5, "registers_per_thread", "int32")),
+    *_fields((6, "shared_memory_bytes", "int"), (7, "local_memory_bytes", "int")),
+    Field(8, "workspace_bytes", "int"),
+    Field(9, "files", SourceFile, True),
+    *_fields((10, "tolerance", "text"), (11, "chosen_because", "text")),
+    *_fields((12, "grid", "text"), (13, "block", "text")),
+]
+TABLE[DescribeRequest] = [
+    *_fields((1, "kernel", "text"), (2, "implementation", "text")),
+    Field(3, "inputs", TensorSpec, True),
+    *_fields((4, "attributes", "attributes"), (5, "device", "text")),
 ]
 
 # What a caller can say for a problem: "4096x1024", "64x32*32x16", (4096, 1024), ((64, 32),
@@ -235,3 +297,12 @@ def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> byt
     for spec in problem.inputs:
         out += wire.bytes_field(4, encode(spec))
     return out + wire.varint_field(5, options.seed) + wire.varint_field(6, options.request_path)
+
+
+def encode_describe(problem: Problem, call: Call) -> bytes:
+    """A DescribeRequest."""
+    return encode(
+        DescribeRequest(
+            call.kernel, call.implementation, problem.inputs, call.attributes, call.device
+        )
+    )

@@ -1,4 +1,4 @@
-"""What Benchmark and Profile said, as tables and pictures."""
+"""What Benchmark, Profile and Describe said, as tables and pictures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ._format import bytes_per_second, flops_per_second, nanoseconds, table
 from ._inspect import (
     BenchmarkResponse,
     BenchmarkResult,
+    DescribeResponse,
     ProfileResponse,
     ProfileRow,
     encode_benchmark,
@@ -253,6 +254,50 @@ class Profile(_Table):
         return bars(self._title(), [row.name for row in device], values, texts).saved(path)
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class Description(_Table, DescribeResponse):
+    """What would run for a problem, how and why."""
+
+    kernel: str = ""
+    problem: str = ""
+
+    def source(self, language: str) -> str:
+        """The text of the files in a language, one after the other; empty when there is none."""
+        return "\n".join(file.text for file in self.files if file.language == language)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return dataclasses.asdict(self)
+
+    def __repr__(self) -> str:
+        _, rows = self._cells()
+        return "\n".join([self._title(), "", *(f"{fact:20}  {value}" for fact, value in rows)])
+
+    def _title(self) -> str:
+        return f"{self.kernel} {self.problem} by {self.implementation} on {self.device}"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        launch = self.launch
+        rows = [["family", self.family], ["chosen because", self.chosen_because]]
+        if self.grid:
+            rows += [
+                ["grid", f"{self.grid} blocks of {self.block} threads"],
+                ["waves", f"{launch.waves:.2f}"],
+                ["occupancy", f"{100 * launch.theoretical_occupancy:.1f} %"],
+                ["registers a thread", str(self.registers_per_thread)],
+                ["shared bytes a block", str(self.shared_memory_bytes)],
+                ["local bytes a thread", str(self.local_memory_bytes)],
+            ]
+        rows += [
+            ["workspace bytes", str(self.workspace_bytes)],
+            ["bytes moved", str(launch.bytes_moved)],
+            ["FLOP", str(launch.flops)],
+            ["tolerance", self.tolerance],
+            ["files", " ".join(file.name for file in self.files)],
+        ]
+        return ["fact", "value"], rows
+
+
 # ---- calls --------------------------------------------------------------------------------------
 
 
@@ -292,6 +337,13 @@ def take_profile(kernel: str, label: str, data: bytes, trace: bool | str) -> Pro
         with open(trace, "wb") as file:
             file.write(report.trace_json)
     return report
+
+
+def take_description(kernel: str, label: str, data: bytes) -> Description:
+    """The Description in an answer."""
+    response = decoded(DescribeResponse, data)
+    values = {f.name: getattr(response, f.name) for f in dataclasses.fields(response)}
+    return Description(**values, kernel=kernel, problem=label)
 
 
 def decoded(cls: type[Message], data: bytes) -> Message:

@@ -22,7 +22,13 @@ from ._calls import CLOSED, Calls, check_timeout, small_bytes, time_left
 from ._channel import TLS, Methods, Target, call_metadata, methods_of, refusal
 from ._client import DEFAULT_ADDRESS, known_ceilings
 from ._execute import Call, encode_extras, encode_ready
-from ._inspect import BenchmarkResponse, ProfileOptions, encode_profile, parse_problem
+from ._inspect import (
+    BenchmarkResponse,
+    ProfileOptions,
+    encode_describe,
+    encode_profile,
+    parse_problem,
+)
 from ._kernels import AsyncKernelMethods
 from ._messages import (
     AttributeValue,
@@ -32,7 +38,15 @@ from ._messages import (
     ListKernelsResponse,
 )
 from ._progress import Progress, counting, length_of
-from ._reports import Benchmark, BenchmarkCalls, Profile, decoded, take_profile
+from ._reports import (
+    Benchmark,
+    BenchmarkCalls,
+    Description,
+    Profile,
+    decoded,
+    take_description,
+    take_profile,
+)
 from ._request import Options, Request
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
@@ -199,6 +213,25 @@ class Client(AsyncKernelMethods):
         message = encode_profile(problem, call, options)
         data = await self._unary(_channel.PROFILE, message, self._deadline(timeout))
         return take_profile(kernel, problem.label, data, trace)
+
+    async def describe(
+        self,
+        kernel: str,
+        shape: Any,
+        *,
+        dtype: Any = "float32",
+        implementation: str = "",
+        device: str = "",
+        timeout: float | None = None,
+        **attributes: AttributeValue,
+    ) -> Description:
+        """As `warpcall.Client.describe`."""
+        problem = parse_problem(kernel, shape, dtype)
+        message = encode_describe(
+            problem, Call(kernel, implementation, device, attributes=attributes)
+        )
+        data = await self._unary(_channel.DESCRIBE, message, self._deadline(timeout))
+        return take_description(kernel, problem.label, data)
 
     # ---- life ----
 

@@ -1,4 +1,4 @@
-"""Benchmark, Profile, their tables and pictures, and the package's command, on the real server."""
+"""Benchmark, Profile, Describe, their tables and pictures, and the package's command, on the real server."""
 
 import asyncio
 import json
@@ -151,16 +151,42 @@ class InspectTest(unittest.TestCase):
                          sum(row.kind != "host" for row in report.rows))
         self.assertEqual(self.gpu.profile("softmax", "64x32").trace_json, b"")
 
-    def test_both_from_asyncio(self):
-        async def both():
+    # ---- describe ----
+
+    def test_a_description_and_its_source(self):
+        plan = self.gpu.describe("gelu", "64x32", dtype="float16", implementation="cpu",
+                                 approximate="none")
+        self.assertEqual((plan.implementation, plan.family, plan.device, plan.chosen_because),
+                         ("simd_fused", "cpu", "cpu",
+                          "order of preference in family cpu, which is named by the request"))
+        self.assertEqual((plan.launch.bytes_moved, plan.launch.gpu_kernels, plan.grid),
+                         (2 * 2 * 64 * 32, 0, ""))
+        with open(os.path.join(ROOT, "kernels", "gelu", "gelu_simd.cc"), encoding="utf-8") as file:
+            self.assertEqual(plan.files[0],
+                             warpcall.SourceFile("kernels/gelu/gelu_simd.cc", "cpp", file.read()))
+        self.assertTrue(plan.source("cpp").startswith(plan.files[0].text))
+        self.assertEqual(plan.source("sass"), "")
+        self.assertIn("gelu 64x32 by simd_fused on cpu", repr(plan))
+        self.assertIn(plan.tolerance, plan._repr_html_().replace("&lt;", "<").replace("&gt;", ">"))
+        data = json.loads(json.dumps(plan.to_dict()))
+        self.assertEqual(data["files"][0]["language"], "cpp")
+        with self.assertRaises(warpcall.NotFound):
+            self.gpu.describe("glue", "4")
+        with self.assertRaises(warpcall.NotFound):
+            self.gpu.describe("gelu", "4", device="nowhere")
+
+    def test_all_from_asyncio(self):
+        async def all_of_them():
             async with warpcall.aio.connect(self.server.address, timeout=60) as client:
                 report = await client.benchmark("identity", "16", implementations="cpu", **QUICK)
                 profile = await client.profile("identity", "16", trace=True)
-                return report, profile
+                plan = await client.describe("identity", "16", implementation="parallel_copy")
+                return report, profile, plan
 
-        report, profile = asyncio.run(both())
+        report, profile, plan = asyncio.run(all_of_them())
         self.assertEqual([row.implementation for row in report.rows], ["parallel_copy"])
         self.assertTrue(json.loads(profile.trace_json))
+        self.assertEqual(plan.chosen_because, "named by the request")
 
     # ---- the command ----
 

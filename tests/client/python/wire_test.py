@@ -17,7 +17,8 @@ DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
 OURS = [_messages.Timing, _messages.LaunchInfo, _messages.TensorSpec, _messages.AttributeInfo,
         _messages.ImplementationInfo, _messages.KernelInfo, _messages.DeviceInfo,
         _messages.ListKernelsResponse, _messages.ListDevicesResponse, _inspect.BenchmarkResponse,
-        _inspect.BenchmarkResult, _inspect.ProfileRow, _inspect.ProfileResponse]
+        _inspect.BenchmarkResult, _inspect.ProfileRow, _inspect.ProfileResponse,
+        _inspect.SourceFile, _inspect.DescribeResponse]
 THEIRS = Messages()
 
 
@@ -280,6 +281,15 @@ class WireTest(unittest.TestCase):
                 request=dict(kernel="matmul", implementation="cpu", device="cpu",
                              attributes=attributes), iterations=5, trace=trace,
                 input_specs=inputs, seed=9, request_path=not trace))
+
+    def test_a_description_is_asked_for(self):
+        problem = _inspect.parse_problem("softmax", "64x32", "float16")
+        call = _execute.Call("softmax", "manual", "cpu", "", {"axis": 0})
+        self.assertEqual(
+            THEIRS.DescribeRequest.FromString(_inspect.encode_describe(problem, call)),
+            THEIRS.DescribeRequest(kernel="softmax", implementation="manual", device="cpu",
+                                   inputs=[dict(data_type=2, shape=[64, 32])],
+                                   attributes={"axis": THEIRS.Attribute(int_value=0)}))
 
     # ---- bytes that are no message ----
 

@@ -200,7 +200,8 @@ TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
   Asked refused;
   const absl::Status status = Ask("one more", &refused);
   EXPECT_TRUE(absl::IsResourceExhausted(status));
-  EXPECT_TRUE(absl::StrContains(status.message(), "2 Benchmark and Profile calls wait")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "2 Benchmark, Profile and Describe calls wait"))
+      << status;
   EXPECT_TRUE(RetryPushbackMs(status).has_value());
   release_.Notify();
   for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());

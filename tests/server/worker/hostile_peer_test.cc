@@ -129,7 +129,7 @@ TEST(HostilePeerTest, AMessageWithoutAnEndIsCutAtItsRoom) {
 
 TEST(HostilePeerTest, AReplyOfNonsenseIsALostDevice) {
   const Hello hello = GoodHello();
-  std::vector<RunReply> replies(8, GoodReply());
+  std::vector<RunReply> replies(11, GoodReply());
   replies[0].reject_reason = static_cast<RejectReason>(kRejectReasonCount);
   replies[1].kernel_ns = -1;
   replies[2].memory.used_bytes = std::numeric_limits<int64_t>::min();
@@ -138,6 +138,9 @@ TEST(HostilePeerTest, AReplyOfNonsenseIsALostDevice) {
   replies[5].launch.theoretical_occupancy = std::numeric_limits<double>::infinity();
   replies[6].pushback_ms = -2;
   replies[7].launch.gpu_kernels = -1;
+  replies[8].launch.registers_per_thread = -1;
+  replies[9].launch.shared_memory_bytes = -1;
+  replies[10].launch.local_memory_bytes = -1;
   for (const RunReply& reply : replies) {
     MadWorker worker;
     ASSERT_TRUE(worker.Greet(&hello, sizeof(hello)).ok());

@@ -179,7 +179,7 @@ TEST_F(ProfileCliTest, UsageErrorsAreStatusTwo) {
       {"profile", "required"},
       {"profile gelu", "--input or --shape is required"},
       {absl::StrCat("profile gelu --shape 8", in), "--shape"},
-      {"profile gelu --shape '{8,9}'", "has 2 points; profile takes one"},
+      {"profile gelu --shape '{8,9}'", "has 2 points; only one is taken here"},
       {"profile gelu --shape 8x", "a dimension is"},
       {"profile gelu --shape 8,9", "gelu takes 1 inputs"},
       {"profile gelu --shape 8 --type f8", "--type"},

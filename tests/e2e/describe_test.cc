@@ -1,0 +1,158 @@
+// Describe through the real server, which answers it from a process of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::DescribeRequest DescribeOf(const std::string& kernel,
+                               const std::vector<std::vector<int64_t>>& shapes) {
+  v1::DescribeRequest request;
+  request.set_kernel(kernel);
+  for (const std::vector<int64_t>& shape : shapes) {
+    v1::TensorSpec* input = request.add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->mutable_shape()->Assign(shape.begin(), shape.end());
+  }
+  return request;
+}
+
+struct DescribeReply {
+  grpc::Status status;
+  v1::DescribeResponse response;
+};
+
+class DescribeTest : public ::testing::Test {
+ protected:
+  DescribeReply Describe(const v1::DescribeRequest& request) {
+    DescribeReply reply;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(50));
+    reply.status = stub_->Describe(&context, request, &reply.response);
+    return reply;
+  }
+  // Execute's answer to the same request, without tensor data.
+  grpc::Status Execute(const v1::DescribeRequest& request) {
+    v1::ExecuteRequest execute;
+    execute.set_kernel(request.kernel());
+    execute.set_implementation(request.implementation());
+    execute.set_device(request.device());
+    *execute.mutable_attributes() = request.attributes();
+    for (const v1::TensorSpec& input : request.inputs()) {
+      v1::Tensor* const tensor = execute.add_inputs();
+      tensor->set_data_type(input.data_type());
+      *tensor->mutable_shape() = input.shape();
+      int64_t bytes = 4;
+      for (const int64_t size : input.shape()) bytes *= std::max<int64_t>(size, 0);
+      tensor->set_data(std::string(static_cast<size_t>(bytes), '\0'));
+    }
+    grpc::ClientContext context;
+    v1::ExecuteResponse response;
+    return stub_->Execute(&context, execute, &response);
+  }
+
+  ServerProcess server_;
+  std::unique_ptr<v1::KernelService::Stub> stub_ =
+      v1::KernelService::NewStub(Connect(server_.address()));
+};
+
+TEST_F(DescribeTest, TellsTheRowThatExecuteRuns) {
+  const DescribeReply reply = Describe(DescribeOf("softmax", {{512, 1000}}));
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  const v1::DescribeResponse& told = reply.response;
+  EXPECT_EQ(told.device(), "cpu");
+  EXPECT_EQ(told.chosen_because(), "order of preference");
+  EXPECT_EQ(told.launch().bytes_moved(), 2 * 4 * 512'000);
+  EXPECT_GT(told.launch().flops(), 0);
+  EXPECT_THAT(told.tolerance(), HasSubstr("unit in the last place"));
+  ASSERT_GE(told.files_size(), 1);
+  EXPECT_THAT(told.files(0).name(), HasSubstr("kernels/softmax/"));
+  EXPECT_EQ(told.files(0).language(), "cpp");
+  EXPECT_THAT(told.files(0).text(), HasSubstr("\"" + told.implementation() + "\""));
+  grpc::ClientContext context;
+  v1::ExecuteResponse ran;
+  const v1::Tensor x = FloatTensor({512, 1000}, std::vector<float>(512'000));
+  ASSERT_TRUE(stub_->Execute(&context, Request("softmax", {x}), &ran).ok());
+  EXPECT_EQ(told.implementation(), ran.implementation());
+}
+
+TEST_F(DescribeTest, EachRowOfTheServersListIsToldByItsName) {
+  grpc::ClientContext context;
+  v1::ListKernelsResponse list;
+  ASSERT_TRUE(stub_->ListKernels(&context, {}, &list).ok());
+  int described = 0;
+  for (const v1::KernelInfo& kernel : list.kernels()) {
+    if (kernel.name() != "gelu" && kernel.name() != "matmul") continue;
+    for (const v1::ImplementationInfo& row : kernel.implementations()) {
+      if (row.device_kind() != "cpu" || !row.unavailable().empty()) continue;
+      SCOPED_TRACE(kernel.name() + " " + row.name());
+      v1::DescribeRequest request = kernel.name() == "gelu"
+                                        ? DescribeOf("gelu", {{64}})
+                                        : DescribeOf("matmul", {{64, 32}, {32, 16}});
+      request.set_implementation(row.name());
+      const DescribeReply reply = Describe(request);
+      ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+      EXPECT_EQ(reply.response.implementation(), row.name());
+      EXPECT_EQ(reply.response.family(), row.family());
+      EXPECT_EQ(reply.response.chosen_because(), "named by the request");
+      EXPECT_EQ(reply.response.grid(), "");
+      EXPECT_EQ(reply.response.registers_per_thread(), 0);
+      EXPECT_GE(reply.response.files_size(), 1);
+      ++described;
+    }
+  }
+  EXPECT_GE(described, 6);
+}
+
+TEST_F(DescribeTest, AFamilyIsAPreferenceWithinIt) {
+  v1::DescribeRequest request = DescribeOf("gelu", {{64}});
+  request.set_implementation("manual");
+  const DescribeReply reply = Describe(request);
+  EXPECT_EQ(reply.response.family(), "manual");
+  EXPECT_EQ(reply.response.chosen_because(),
+            "order of preference in family manual, which is named by the request");
+}
+
+TEST_F(DescribeTest, RefusesAsExecuteDoes) {
+  std::vector<v1::DescribeRequest> requests = {
+      DescribeOf("glue", {{4}}), DescribeOf("gelu", {{4, -1}}), DescribeOf("matmul", {{4, 4}}),
+      DescribeOf("gelu", {{4}}), DescribeOf("gelu", {{4}}),     DescribeOf("gelu", {{4}})};
+  requests[3].set_implementation("nothing");
+  requests[4].set_device("cuda:7");
+  (*requests[5].mutable_attributes())["approximate"].set_string_value("roughly");
+  for (const v1::DescribeRequest& request : requests) {
+    const grpc::Status status = Describe(request).status;
+    const grpc::Status execute = Execute(request);
+    EXPECT_FALSE(status.ok()) << request.ShortDebugString();
+    EXPECT_EQ(status.error_code(), execute.error_code()) << request.ShortDebugString();
+    EXPECT_EQ(status.error_message(), execute.error_message());
+  }
+  EXPECT_EQ(server_.Sum("warpcall_inspections_total", {"method=\"describe\""}), requests.size());
+}
+
+TEST_F(DescribeTest, ARowThatDoesNotTakeTheProblemSaysWhy) {
+  v1::DescribeRequest request = DescribeOf("linear", {{4, 8}, {6, 8}, {6}});
+  request.set_implementation("reference");
+  EXPECT_TRUE(Describe(request).status.ok());
+  (*request.mutable_attributes())["precision"].set_string_value("tf32");
+  const grpc::Status status = Describe(request).status;
+  const grpc::Status execute = Execute(request);
+  EXPECT_EQ(status.error_code(), execute.error_code());
+  EXPECT_EQ(status.error_message(), execute.error_message());
+}
+
+}  // namespace
+}  // namespace warpcall::testing
