@@ -13,6 +13,7 @@
 #include "client/cli/bench/report.h"
 #include "client/cli/common/attributes.h"
 #include "client/cli/common/command.h"
+#include "client/cli/common/csv.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
@@ -26,7 +27,6 @@ namespace warpcall::cli {
 namespace {
 
 constexpr int kCountMax = std::numeric_limits<int32_t>::max();
-constexpr char kStdout[] = "-";
 
 constexpr char kFooter[] =
     R"(SHAPE is dimensions with x between them; braces stand for several:
@@ -153,7 +153,7 @@ bool Measure(client::Client* client, BenchReport* report) {
 }
 
 bool CsvIsFile(const BenchOptions& options) {
-  return !options.csv.empty() && options.csv != kStdout;
+  return !options.csv.empty() && options.csv != kCsvToStdout;
 }
 
 absl::Status CheckFiles(const BenchOptions& options) {
@@ -165,7 +165,7 @@ absl::Status Print(const Globals& globals, const BenchOptions& options, const Be
   if (globals.json) {
     PrintJson(ToJson(report));
   } else {
-    std::fputs((options.csv == kStdout ? ToCsv(report) : ToText(report)).c_str(), stdout);
+    std::fputs((options.csv == kCsvToStdout ? ToCsv(report) : ToText(report)).c_str(), stdout);
   }
   if (CsvIsFile(options)) RETURN_IF_ERROR(WriteOutput(options.csv, ToCsv(report)));
   if (!options.plot.empty()) RETURN_IF_ERROR(WriteOutput(options.plot, BenchPlot(report)));
@@ -173,7 +173,7 @@ absl::Status Print(const Globals& globals, const BenchOptions& options, const Be
 }
 
 int Run(const Globals& globals, const BenchOptions& options) {
-  if (globals.json && options.csv == kStdout)
+  if (globals.json && options.csv == kCsvToStdout)
     return UsageError(absl::InvalidArgumentError("--json and --csv - both want stdout"));
   const auto shapes = AllShapes(options);
   if (!shapes.ok()) return UsageError(shapes.status());

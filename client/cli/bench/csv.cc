@@ -1,13 +1,10 @@
-#include <charconv>
-#include <cmath>
+#include "client/cli/common/csv.h"
+
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
 #include "client/cli/bench/report.h"
 #include "client/cli/common/tensor_text.h"
 
@@ -41,42 +38,28 @@ constexpr const char* kColumns[] = {"kernel",
                                     "waves",
                                     "gpu_kernels"};
 
-// The fewest digits that read back as the same number; nothing for what is none.
-std::string Exact(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
-}
-
-std::string Quoted(absl::string_view field) {
-  if (field.find_first_of(",\"\r\n") == absl::string_view::npos) return std::string(field);
-  return absl::StrCat("\"", absl::StrReplaceAll(field, {{"\"", "\"\""}}), "\"");
-}
-
 // Fields that `row` lacks stay empty.
 void AppendLine(std::vector<std::string> row, std::string* csv) {
   row.resize(std::size(kColumns));
-  for (std::string& field : row) field = Quoted(field);
-  absl::StrAppend(csv, absl::StrJoin(row, ","), "\n");
+  absl::StrAppend(csv, CsvLine(row));
 }
 
 std::vector<std::string> Figures(const BenchmarkResult& result) {
-  return {Exact(result.mean_ns),
-          Exact(result.median_ns),
-          Exact(result.min_ns),
-          Exact(result.p90_ns),
-          Exact(result.bytes_per_second),
-          Exact(result.flops_per_second),
-          Exact(result.fraction_of_ceiling),
-          result.checked_elements > 0 ? Exact(result.relative_error) : "",
+  return {ExactNumber(result.mean_ns),
+          ExactNumber(result.median_ns),
+          ExactNumber(result.min_ns),
+          ExactNumber(result.p90_ns),
+          ExactNumber(result.bytes_per_second),
+          ExactNumber(result.flops_per_second),
+          ExactNumber(result.fraction_of_ceiling),
+          result.checked_elements > 0 ? ExactNumber(result.relative_error) : "",
           absl::StrCat(result.checked_elements),
           absl::StrCat(result.iterations),
           absl::StrCat(result.launches_per_iteration),
           absl::StrCat(result.launch.bytes_moved),
           absl::StrCat(result.launch.flops),
-          Exact(result.launch.theoretical_occupancy),
-          Exact(result.launch.waves),
+          ExactNumber(result.launch.theoretical_occupancy),
+          ExactNumber(result.launch.waves),
           absl::StrCat(result.launch.gpu_kernels)};
 }
 
@@ -93,8 +76,8 @@ void AppendPoint(const BenchReport& report, const BenchPoint& point, std::string
   }
   for (const BenchmarkResult& result : Ranked(*point.report)) {
     std::vector<std::string> line = place;
-    line.insert(line.end(), {Exact(point.report->ceiling_bytes_per_second), result.implementation,
-                             result.family, result.error});
+    line.insert(line.end(), {ExactNumber(point.report->ceiling_bytes_per_second),
+                             result.implementation, result.family, result.error});
     if (result.error.empty()) {
       const std::vector<std::string> figures = Figures(result);
       line.insert(line.end(), figures.begin(), figures.end());

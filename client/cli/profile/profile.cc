@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/common/attributes.h"
 #include "client/cli/common/command.h"
+#include "client/cli/common/csv.h"
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
@@ -67,6 +68,8 @@ struct ProfileOptions {
              "How often the call runs; none: the server's default, 3")
         .Between(1, kIterationsMax);
     arguments.Add("--trace", &trace, "Write a trace for ui.perfetto.dev").TypeName("FILE.json");
+    arguments.Add("--csv", &csv, "Write a line for each row; - is stdout, without the table")
+        .TypeName("FILE");
     arguments.SetFooter(kFooter);
   }
 
@@ -77,6 +80,7 @@ struct ProfileOptions {
   std::string type;
   std::vector<std::string> attributes;
   std::string trace;
+  std::string csv;
   client::ProfileCall profile;  // but for what depends on the kernel
 };
 
@@ -106,16 +110,40 @@ absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileRepo
   return absl::OkStatus();
 }
 
+bool CsvIsFile(const ProfileOptions& options) {
+  return !options.csv.empty() && options.csv != kCsvToStdout;
+}
+
+absl::Status CheckFiles(const ProfileOptions& options) {
+  if (CsvIsFile(options)) RETURN_IF_ERROR(CheckOutput(options.csv));
+  return CheckOutput(options.trace);
+}
+
+absl::Status Print(const Globals& globals, const ProfileOptions& options,
+                   const client::ProfileReport& report) {
+  if (globals.json) {
+    PrintJson(ToJson(options.kernel, report));
+  } else {
+    std::fputs((options.csv == kCsvToStdout ? ToCsv(options.kernel, report)
+                                            : ToText(options.kernel, report))
+                   .c_str(),
+               stdout);
+  }
+  if (!CsvIsFile(options)) return absl::OkStatus();
+  return WriteOutput(options.csv, ToCsv(options.kernel, report));
+}
+
 int Run(const Globals& globals, const ProfileOptions& options) {
   if (options.inputs.empty() == options.shape.empty())
     return UsageError(absl::InvalidArgumentError("--input or --shape is required"));
+  if (globals.json && options.csv == kCsvToStdout)
+    return UsageError(absl::InvalidArgumentError("--json and --csv - both want stdout"));
   client::Client client(globals.server);
   const auto kernels = client.ListKernels(options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
   if (!call.ok()) return UsageError(call.status());
-  if (const absl::Status status = CheckOutput(options.trace); !status.ok())
-    return UsageError(status);
+  if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
 
   absl::StatusOr<client::ProfileReport> report = absl::UnknownError("not called");
   {
@@ -123,11 +151,8 @@ int Run(const Globals& globals, const ProfileOptions& options) {
     report = client.Profile(*call);
   }
   if (!report.ok()) return Refused(report.status());
-  if (globals.json) {
-    PrintJson(ToJson(options.kernel, *report));
-  } else {
-    std::fputs(ToText(options.kernel, *report).c_str(), stdout);
-  }
+  if (const absl::Status status = Print(globals, options, *report); !status.ok())
+    return UsageError(status);
   if (options.trace.empty()) return kExitOk;
   if (report->trace_json.empty())
     return Refused(absl::InternalError("the server sent no trace, though one was asked for"));

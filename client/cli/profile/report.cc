@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/common/csv.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
@@ -113,6 +114,24 @@ json ToJson(const std::string& kernel, const client::ProfileReport& report) {
           {"iterations", report.iterations},
           {"counters_unavailable", report.counters_unavailable},
           {"rows", std::move(rows)}};
+}
+
+std::string ToCsv(const std::string& kernel, const client::ProfileReport& report) {
+  std::string csv =
+      CsvLine({"kernel", "implementation", "device", "name", "kind", "calls", "total_ns", "mean_ns",
+               "fraction", "registers_per_thread", "shared_memory_bytes", "grid", "block",
+               "achieved_occupancy", "sm_throughput", "dram_throughput", "bytes"});
+  const auto known = [](double share) { return share < 0 ? "" : ExactNumber(share); };
+  for (const ProfileRow& row : report.rows)
+    absl::StrAppend(
+        &csv,
+        CsvLine({kernel, report.implementation, report.device, row.name, row.kind,
+                 absl::StrCat(row.calls), absl::StrCat(row.total_ns), ExactNumber(row.mean_ns),
+                 row.kind == kHost ? "" : ExactNumber(row.fraction),
+                 absl::StrCat(row.registers_per_thread), absl::StrCat(row.shared_memory_bytes),
+                 row.grid, row.block, known(row.achieved_occupancy), known(row.sm_throughput),
+                 known(row.dram_throughput), absl::StrCat(row.bytes)}));
+  return csv;
 }
 
 }  // namespace warpcall::cli

@@ -102,6 +102,27 @@ TEST_F(ProfileCliTest, SaysWhyThereAreNoCounters) {
                                  "to administrators only\n"));
 }
 
+TEST_F(ProfileCliTest, CsvHasALineForEachRow) {
+  const std::string path = folder_.Path("profile.csv");
+  const auto run = Warpcall("profile gelu --shape 8 --csv -");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  const std::vector<std::string> lines = Lines(run.out);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0],
+            "kernel,implementation,device,name,kind,calls,total_ns,mean_ns,fraction,"
+            "registers_per_thread,shared_memory_bytes,grid,block,achieved_occupancy,sm_throughput,"
+            "dram_throughput,bytes");
+  EXPECT_EQ(lines[1], "gelu,subwarp_per_row,cuda:0,parse,host,3,90000,30000,,0,0,,,,,,0");
+  EXPECT_EQ(lines[2], absl::StrCat("gelu,subwarp_per_row,cuda:0,\"", kLongName,
+                                   "\",kernel,3,60000,20000,0.6,40,2048,\"128,1,1\",\"256,2,1\","
+                                   "0.5,0.25,0.925,0"));
+  const auto table = Warpcall("profile gelu --shape 8 --csv " + path);
+  EXPECT_THAT(table.out, HasSubstr("HOST PHASE"));
+  EXPECT_EQ(ReadFile(path), run.out);
+  ExpectUsageErrors({{"profile gelu --shape 8 --json --csv -", "both want stdout"},
+                     {"profile gelu --shape 8 --csv /nowhere/at/all.csv", "/nowhere/at/all.csv"}});
+}
+
 TEST_F(ProfileCliTest, JsonHasEveryRowInFull) {
   json value = WarpcallJson("profile gelu --shape 8");
   const json rows = std::exchange(value["rows"], nullptr);

@@ -1,0 +1,34 @@
+#include "client/cli/common/csv.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+namespace warpcall::cli {
+namespace {
+
+std::string Quoted(absl::string_view field) {
+  if (field.find_first_of(",\"\r\n") == absl::string_view::npos) return std::string(field);
+  return absl::StrCat("\"", absl::StrReplaceAll(field, {{"\"", "\"\""}}), "\"");
+}
+
+}  // namespace
+
+std::string ExactNumber(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
+}
+
+std::string CsvLine(const std::vector<std::string>& fields) {
+  const auto append = [](std::string* out, const std::string& field) {
+    absl::StrAppend(out, Quoted(field));
+  };
+  return absl::StrCat(absl::StrJoin(fields, ",", append), "\n");
+}
+
+}  // namespace warpcall::cli

@@ -1,0 +1,19 @@
+// Comma-separated values, as RFC 4180 has them but for the ends of lines.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace warpcall::cli {
+
+// In place of a file's name: --csv - is stdout, without the table.
+inline constexpr absl::string_view kCsvToStdout = "-";
+
+// The fewest digits that read back as the same number; "nan", "inf" and "-inf" for what is none.
+std::string ExactNumber(double value);
+// With its newline; fields are quoted where they must be.
+std::string CsvLine(const std::vector<std::string>& fields);
+
+}  // namespace warpcall::cli
