@@ -1,4 +1,5 @@
 // What a build without a GPU serves: one line per op.
+#include "kernels/catalog_folders.h"
 #include "kernels/fault/broken.h"
 #include "kernels/fault/held.h"
 #include "kernels/fused/fused.h"
@@ -22,6 +23,7 @@ void AddCpuKernels(Registry* registry) {
   registry->Add(LinearOp(), LinearCpuRows());
   registry->Add(LayernormOp(), LayernormCpuRows());
   registry->Add(RmsnormOp(), RmsnormCpuRows());
+  AddKernelsOfFolders(registry);
 }
 
 void AddBrokenKernels(Registry* registry) {
