@@ -99,7 +99,7 @@ build_binaries
 start_server
 step "warpcalld serves $server_address; what it offers:"
 "$build/bin/warpcall" --server "$server_address" kernels
-step 'classifying handwritten digits: matmul, gelu, matmul, softmax'
+step 'classifying handwritten digits: linear, linear, softmax; and as fused chains'
 "$build/bin/digits" --server "$server_address" --data client/examples/digits/data
 step "from http://$metrics_address/metrics:"
 print_metrics

@@ -1,5 +1,6 @@
 // Reads handwritten digits with a small neural network that runs, layer by layer, on a Warpcall
-// server: matmul, gelu, matmul, softmax. README.md says where the images and the network come from.
+// server, in two ways: each layer in one call, and as products and fused expressions. README.md
+// says where the images and the network come from.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -28,10 +29,12 @@ using client::Tensor;
 constexpr double kAccuracyMin = 0.95;
 
 struct Data {
-  Tensor images;         // n x 65: 8 x 8 pixels from 0 to 1, and a one
+  Tensor images;         // n x 64: 8 x 8 pixels from 0 to 1
   Tensor labels;         // n
-  Tensor weights_1;      // 65 x h
-  Tensor weights_2;      // h x 10
+  Tensor weights_1;      // h x 64
+  Tensor bias_1;         // h
+  Tensor weights_2;      // 10 x h
+  Tensor bias_2;         // 10
   Tensor probabilities;  // n x 10, by NumPy
 };
 
@@ -47,7 +50,9 @@ absl::StatusOr<Data> ReadData(const std::string& folder) {
       {"images", &data.images},
       {"labels", &data.labels},
       {"weights_1", &data.weights_1},
+      {"bias_1", &data.bias_1},
       {"weights_2", &data.weights_2},
+      {"bias_2", &data.bias_2},
       {"probabilities", &data.probabilities},
   };
   for (const auto& [name, tensor] : files) {
@@ -68,13 +73,40 @@ absl::StatusOr<Tensor> Take(const char* what, absl::StatusOr<Result> result,
   return steps->back().result.outputs[0];
 }
 
-absl::StatusOr<Tensor> Classify(Client& client, const Data& data, std::vector<Step>* steps) {
-  ASSIGN_OR_RETURN(const Tensor before,
-                   Take("layer 1", client.Matmul(data.images, data.weights_1), steps));
-  ASSIGN_OR_RETURN(const Tensor hidden, Take("activation", client.Gelu(before), steps));
+// linear, linear, softmax: product, bias and activation of a layer in one pass.
+absl::StatusOr<Tensor> ClassifyByLayers(Client& client, const Data& data,
+                                        std::vector<Step>* steps) {
+  const auto linear = [&](const Tensor& x, const Tensor& weights, const Tensor& bias,
+                          const char* activation) {
+    return client.Execute({.kernel = "linear",
+                           .inputs = {x, weights, bias},
+                           .attributes = {{"activation", std::string(activation)}}});
+  };
+  ASSIGN_OR_RETURN(
+      const Tensor hidden,
+      Take("layer 1", linear(data.images, data.weights_1, data.bias_1, "gelu"), steps));
   ASSIGN_OR_RETURN(const Tensor logits,
-                   Take("layer 2", client.Matmul(hidden, data.weights_2), steps));
+                   Take("layer 2", linear(hidden, data.weights_2, data.bias_2, "none"), steps));
   return Take("classes", client.Softmax(logits), steps);
+}
+
+// matmul, fused, matmul, fused: what follows a product is one expression.
+absl::StatusOr<Tensor> ClassifyByChains(Client& client, const Data& data,
+                                        std::vector<Step>* steps) {
+  client::MatmulAttributes stored;
+  stored.transpose_b = true;
+  const auto fused = [&](const char* expression, const Tensor& x, const Tensor& bias) {
+    return client.Execute({.kernel = "fused",
+                           .inputs = {x, bias},
+                           .attributes = {{"expression", std::string(expression)}}});
+  };
+  ASSIGN_OR_RETURN(const Tensor before,
+                   Take("product 1", client.Matmul(data.images, data.weights_1, stored), steps));
+  ASSIGN_OR_RETURN(const Tensor hidden,
+                   Take("gelu chain", fused("gelu(x0 + x1)", before, data.bias_1), steps));
+  ASSIGN_OR_RETURN(const Tensor logits,
+                   Take("product 2", client.Matmul(hidden, data.weights_2, stored), steps));
+  return Take("class chain", fused("softmax(x0 + x1)", logits, data.bias_2), steps);
 }
 
 size_t MostLikely(absl::Span<const float> probabilities) {
@@ -126,23 +158,35 @@ void PrintTimes(const std::vector<Step>& steps) {
   }
 }
 
-absl::StatusOr<bool> Run(const std::string& server, const std::string& folder) {
-  ASSIGN_OR_RETURN(const Data data, ReadData(folder));
-  Client client(server, {.timeout = absl::Seconds(30)});
-  std::vector<Step> steps;
-  ASSIGN_OR_RETURN(const Tensor classes, Classify(client, data, &steps));
-  ASSIGN_OR_RETURN(const Score score, Compare(classes, data));
+using Classify = absl::StatusOr<Tensor> (*)(Client& client, const Data& data,
+                                            std::vector<Step>* steps);
 
+// Reads the images in one way: false when too few were read right.
+absl::StatusOr<bool> Read(const char* way, Classify classify, Client& client, const Data& data) {
+  std::vector<Step> steps;
+  ASSIGN_OR_RETURN(const Tensor classes, classify(client, data, &steps));
+  ASSIGN_OR_RETURN(const Score score, Compare(classes, data));
   const double accuracy = static_cast<double>(score.right) / static_cast<double>(score.images);
-  std::printf("%zu of %zu held-out digits read correctly: %.1f %%\n", score.right, score.images,
-              100 * accuracy);
+  std::printf("%s: %zu of %zu held-out digits read correctly: %.1f %%\n", way, score.right,
+              score.images, 100 * accuracy);
   std::printf("same digit as NumPy: %zu of %zu; largest difference of a probability: %.1e\n\n",
               score.agree, score.images, score.largest_difference);
   PrintTimes(steps);
   if (accuracy >= kAccuracyMin) return true;
-  std::fprintf(stderr, "digits: accuracy %.1f %% is under %.0f %%\n", 100 * accuracy,
+  std::fprintf(stderr, "digits: %s: accuracy %.1f %% is under %.0f %%\n", way, 100 * accuracy,
                100 * kAccuracyMin);
   return false;
+}
+
+absl::StatusOr<bool> Run(const std::string& server, const std::string& folder) {
+  ASSIGN_OR_RETURN(const Data data, ReadData(folder));
+  Client client(server, {.timeout = absl::Seconds(30)});
+  ASSIGN_OR_RETURN(const bool layers,
+                   Read("linear, linear, softmax", ClassifyByLayers, client, data));
+  std::printf("\n");
+  ASSIGN_OR_RETURN(const bool chains,
+                   Read("matmul, fused, matmul, fused", ClassifyByChains, client, data));
+  return layers && chains;
 }
 
 int Main(int argc, char** argv) {

@@ -4,9 +4,7 @@ Needs NumPy and scikit-learn (only for its copy of the data set):
     python3 -m venv venv && venv/bin/pip install numpy scikit-learn
     venv/bin/python train.py
 
-Both layers are plain matrix products, because that is what the service computes; the biases are folded in. Images
-carry a 65th column of ones, so the last row of weights_1 is the first bias. The last column of weights_1 passes
-that one through, gelu makes gelu(1) of it, and the last row of weights_2 is the second bias over gelu(1).
+A layer's weights are stored as the kernel linear takes them, a row for each of its outputs.
 """
 
 import pathlib
@@ -70,42 +68,36 @@ def train(images, labels, rng):
     return params
 
 
-def fold(w1, b1, w2, b2):
-    """The two matrices described above, in float32."""
-    weights_1 = np.zeros((w1.shape[0] + 1, HIDDEN + 1))
-    weights_1[:-1, :-1] = w1
-    weights_1[-1, :-1] = b1
-    weights_1[-1, -1] = 1
-    weights_2 = np.vstack([w2, b2 / gelu(1.0)])
-    return weights_1.astype(np.float32), weights_2.astype(np.float32)
-
-
 def main():
     rng = np.random.default_rng(SEED)
     data = load_digits()
     images = data.data / PIXEL_MAX
     order = rng.permutation(len(images))
     held_out, training = order[:HELD_OUT], order[HELD_OUT:]
-    weights_1, weights_2 = fold(*train(images[training], data.target[training], rng))
+    w1, bias_1, w2, bias_2 = train(images[training], data.target[training], rng)
+    arrays = {
+        "images": images[held_out],
+        "labels": data.target[held_out],
+        "weights_1": w1.T,
+        "bias_1": bias_1,
+        "weights_2": w2.T,
+        "bias_2": bias_2,
+    }
+    arrays = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}
 
-    test_images = np.hstack([images[held_out], np.ones((HELD_OUT, 1))]).astype(np.float32)
-    labels = data.target[held_out]
     # From the float32 files' values, in float64: the truth that the service is compared with.
-    hidden = gelu(test_images.astype(np.float64) @ weights_1.astype(np.float64))
-    probabilities = softmax(hidden @ weights_2.astype(np.float64))
+    x, labels, *network = (array.astype(np.float64) for array in arrays.values())
+    weights_1, bias_1, weights_2, bias_2 = network
+    hidden = gelu(x @ weights_1.T + bias_1)
+    probabilities = softmax(hidden @ weights_2.T + bias_2)
+    arrays["probabilities"] = probabilities.astype(np.float32)
     accuracy = np.mean(probabilities.argmax(axis=1) == labels)
     print(f"{len(training)} images to train on, {HELD_OUT} held out, accuracy {accuracy:.4f}")
 
     folder = pathlib.Path(__file__).parent / "data"
     folder.mkdir(exist_ok=True)
-    for name, array in {
-        "images": test_images,
-        "labels": labels,
-        "weights_1": weights_1,
-        "weights_2": weights_2,
-        "probabilities": probabilities,
-    }.items():
-        np.save(folder / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32))
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
 
 
 if __name__ == "__main__":
