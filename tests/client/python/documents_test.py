@@ -87,6 +87,30 @@ class DocumentsTest(unittest.TestCase):
             for name, array in arrays.items():
                 np.testing.assert_array_equal(np.load(os.path.join(folder, "out", name)), array)
 
+    def test_the_lesson(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "lesson.svg")
+            done = self.python(os.path.join(EXAMPLES, "lesson.py"), "--server", self.server.address,
+                               "--shape", "640x480", "--iterations", "3", "--plot", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path, encoding="utf-8") as file:
+                svg = file.read()
+        lines = [line.split() for line in done.stdout.splitlines()]
+        for kernel in ("gelu", "softmax"):
+            rows = {line[1]: line for line in lines if line[:1] == [kernel]}
+            self.assertEqual(list(rows), ["manual", "library", "cpu"], done.stdout)
+            for family, row in rows.items():
+                self.assertIn(f">{kernel} 640x480 {row[2]}<", svg)
+                median, speed, faster, least, copied = map(float, row[3:])
+                expected = 8 * 640 * 480 / median / 1e3
+                self.assertAlmostEqual(speed, expected, delta=0.006 + 0.02 * expected)
+                self.assertEqual(least, 8)  # a float32 read and one written
+                self.assertGreater(copied, 0)
+                expected = float(rows["manual"][3]) / median
+                self.assertAlmostEqual(faster, expected, delta=0.06 + 0.02 * expected)
+        self.assertIn("not on this server, or not for this problem: cuda, triton, compiled",
+                      done.stdout)
+
     def test_jax(self):
         try:
             import jax  # noqa: F401
