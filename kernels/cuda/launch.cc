@@ -41,7 +41,8 @@ absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched,
   return shape;
 }
 
-MachineCode LinkedCodeOf(const LaunchedKernel& launched) {
+MachineCode CodeOf(const LaunchedKernel& launched) {
+  if (!launched.code.entry.empty()) return launched.code;
   const char* name = nullptr;
   if (cudaFuncGetName(&name, launched.kernel) != cudaSuccess || name == nullptr) return {};
   return {.entry = name, .image = {}};

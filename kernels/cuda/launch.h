@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -76,6 +77,10 @@ struct LaunchedKernel {
   const void* kernel;
   Grid grid;
   int gpu_kernels;  // all that the plan launches
+  // Of a kernel that is not linked into this program: its code, which the plan keeps, and what it
+  // was compiled from.
+  MachineCode code = {};
+  std::vector<SourceFile> sources = {};
 
   template <typename... Parameters>
   LaunchedKernel(void (*kernel_in)(Parameters...), const Grid& grid_in, int gpu_kernels_in = 1)
@@ -88,8 +93,8 @@ struct LaunchedKernel {
 // the blocks that the device holds at once.
 absl::StatusOr<LaunchShape> ShapeOf(const LaunchedKernel& launched, const DeviceProperties& device);
 
-// Of a kernel that is linked into this program. Empty when the runtime does not tell.
-MachineCode LinkedCodeOf(const LaunchedKernel& launched);
+// launched.code; of a kernel that is linked into this program its name, if the runtime tells it.
+MachineCode CodeOf(const LaunchedKernel& launched);
 
 // A plan that calls `enqueue(operands, context)`, which is thread-safe and keeps what it needs.
 template <typename Function>
@@ -103,7 +108,8 @@ PlanPtr NewKernelPlan(const Plan::Traits& traits, const LaunchedKernel& launched
     absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
       return enqueue_(operands, context);
     }
-    MachineCode Code() const override { return LinkedCodeOf(launched_); }
+    std::vector<SourceFile> Sources() const override { return launched_.sources; }
+    MachineCode Code() const override { return CodeOf(launched_); }
 
    private:
     absl::StatusOr<LaunchShape> AskShape() const override { return ShapeOf(launched_, *device_); }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/cuda/cuda_status.h"
@@ -50,7 +51,11 @@ absl::Status Enqueue(const CudaLaunch& launch, absl::Span<const void* const> inp
 
 cuda::LaunchedKernel LaunchedBy(const CudaLaunch& launch, int gpu_kernels) {
   // The runtime takes a cudaKernel_t wherever it takes a function.
-  return {reinterpret_cast<void (*)()>(launch.kernel->kernel()), launch.grid, gpu_kernels};
+  cuda::LaunchedKernel launched(reinterpret_cast<void (*)()>(launch.kernel->kernel()), launch.grid,
+                                gpu_kernels);
+  launched.code = {launch.kernel->entry(), launch.kernel->image()};
+  launched.sources = {{"generated.cu", "cuda", launch.kernel->source()}};
+  return launched;
 }
 
 absl::StatusOr<PlanPtr> PlanCompiled(const CudaTask& task, const PlanContext& context) {
@@ -61,8 +66,10 @@ absl::StatusOr<PlanPtr> PlanCompiled(const CudaTask& task, const PlanContext& co
                                                      .seed = task.seed,
                                                      .arithmetic = task.arithmetic},
                                                     context));
-  return cuda::NewKernelPlan({.may_be_replayed = true, .is_compiled = true}, LaunchedBy(launch, 1),
-                             context,
+  cuda::LaunchedKernel launched = LaunchedBy(launch, 1);
+  if (!task.text.empty())
+    launched.sources.push_back({"expression", "expression", absl::StrCat(task.text, "\n")});
+  return cuda::NewKernelPlan({.may_be_replayed = true, .is_compiled = true}, launched, context,
                              [launch](const Operands& operands, const LaunchContext& where) {
                                return Enqueue(launch, operands.inputs, operands.outputs[0], where);
                              });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/container/inlined_vector.h"
 #include "kernels/expression/cuda_source.h"
@@ -16,6 +17,7 @@ struct CudaTask {
   absl::InlinedVector<TensorSpec, 2> inputs;  // of the operands' elements, maybe in other shapes
   int64_t seed = 0;
   CudaArithmetic arithmetic = CudaArithmetic::kStepwise;
+  std::string text = {};  // as a client wrote it; empty: the op's own formula
 };
 
 }  // namespace warpcall::expression

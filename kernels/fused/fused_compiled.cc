@@ -1,5 +1,7 @@
 // The whole expression in one kernel, generated for the problem and compiled at run time.
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "kernels/compiled/compiler.h"
 #include "kernels/expression/cuda_plan.h"
@@ -15,8 +17,11 @@ absl::Status Supports(const Problem&, const DeviceProperties& device) {
 absl::StatusOr<PlanPtr> MakeCompiledPlan(const Problem& problem, const PlanContext& context) {
   if (problem.outputs[0].elements() == 0) return PlanNothing();
   Program program = ProgramOf(problem);
-  return expression::PlanCompiled(
-      {.graph = std::move(program.graph), .inputs = problem.inputs, .seed = program.seed}, context);
+  return expression::PlanCompiled({.graph = std::move(program.graph),
+                                   .inputs = problem.inputs,
+                                   .seed = program.seed,
+                                   .text = std::get<std::string>(problem.attributes[kExpression])},
+                                  context);
 }
 
 }  // namespace
