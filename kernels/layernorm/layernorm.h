@@ -18,4 +18,11 @@ std::vector<Implementation> LayernormCpuRows();
 // The rows of CUDA devices, in order of preference.
 std::vector<Implementation> LayernormCudaRows();
 
+namespace layernorm {
+
+// The row that is layernorm's alone.
+Implementation OnednnRow();
+
+}  // namespace layernorm
+
 }  // namespace warpcall

@@ -13,7 +13,8 @@ absl::Status LaunchDefinition(const Problem& problem, const Operands& operands,
 }  // namespace
 
 std::vector<Implementation> LayernormCpuRows() {
-  return {norm::SimdRowsRow(), norm::ChainOfLoopsRow(), norm::Float64Row(LaunchDefinition)};
+  return {norm::SimdRowsRow(), layernorm::OnednnRow(), norm::ChainOfLoopsRow(),
+          norm::Float64Row(LaunchDefinition)};
 }
 
 }  // namespace warpcall

@@ -156,6 +156,8 @@ absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& 
 
 }  // namespace
 
+void NormalizeRows(const RowRange& rows) { HWY_DYNAMIC_DISPATCH(Rows)(rows); }
+
 Implementation SimdRowsRow() {
   return {.name = "simd_rows",
           .family = Family::kCpu,

@@ -59,6 +59,9 @@ struct RowRange {
   int64_t last;
 };
 
+// Whole rows, one after the other, on this thread.
+void NormalizeRows(const RowRange& rows);
+
 // Elements [first, last), up to kBlock, of row `row`; what ReducePiece leaves or WritePiece takes.
 struct RowPiece {
   const Tensors& tensors;
