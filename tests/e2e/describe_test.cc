@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -64,7 +65,7 @@ class DescribeTest : public ::testing::Test {
     return stub_->Execute(&context, execute, &response);
   }
 
-  ServerProcess server_;
+  ServerProcess server_{FlagsForHeld()};
   std::unique_ptr<v1::KernelService::Stub> stub_ =
       v1::KernelService::NewStub(Connect(server_.address()));
 };
@@ -144,14 +145,12 @@ TEST_F(DescribeTest, RefusesAsExecuteDoes) {
 }
 
 TEST_F(DescribeTest, ARowThatDoesNotTakeTheProblemSaysWhy) {
-  v1::DescribeRequest request = DescribeOf("linear", {{4, 8}, {6, 8}, {6}});
-  request.set_implementation("reference");
-  EXPECT_TRUE(Describe(request).status.ok());
-  (*request.mutable_attributes())["precision"].set_string_value("tf32");
+  v1::DescribeRequest request = DescribeOf("broken", {{4}});
+  request.set_implementation("triton");
   const grpc::Status status = Describe(request).status;
-  const grpc::Status execute = Execute(request);
-  EXPECT_EQ(status.error_code(), execute.error_code());
-  EXPECT_EQ(status.error_message(), execute.error_message());
+  EXPECT_EQ(status.error_code(), grpc::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("its kernels were not compiled"));
+  EXPECT_EQ(status.error_message(), Execute(request).error_message());
 }
 
 }  // namespace
