@@ -1,4 +1,4 @@
-"""Benchmark, Profile and the metrics of a GPU, through the real server and the command line.
+"""Benchmark, Profile, Describe and the metrics of a GPU, through the real server and the command line.
 
     inspect_check.py PACK [OUT]
 
@@ -178,6 +178,56 @@ def check_whole_kernel(client, out):
     check(done.returncode == 0 and os.path.getsize(trace) > 0, "README's profile writes its trace")
 
 
+# Of each kernel, a problem that most of its rows take.
+DESCRIBED = {"identity": ["1048576"], "gelu": ["1048576"], "softmax": ["4096x1024"], "matmul": ["1024x1024x1024"],
+             "fused": ["1024x4096,4096", "--attribute", "expression=gelu(x0 + x1)"],
+             "linear": ["256x512,128x512,128"], "layernorm": ["1024x4096,4096,4096"], "rmsnorm": ["1024x4096,4096"]}
+# What a row of a family is written in; a vendor's library tells nothing of its kernels.
+LANGUAGES = {"cuda": "cuda", "manual": "cpp", "triton": "triton", "compiled": "cuda"}
+
+
+def check_description(kernel, row, told, seconds):
+    """That the launch of a kernel of ours, or of Triton's or the compiler's, is told in full."""
+    languages = [file["language"] for file in told["files"]]
+    shown = {file["language"]: file["text"] for file in told["files"]}
+    sass = shown.get("sass", "")
+    print(f"{kernel} {row['name']}: grid {told['grid']} block {told['block']} registers {told['registers_per_thread']} "
+          f"shared {told['shared_memory_bytes']} local {told['local_memory_bytes']} waves {told['launch']['waves']:.2f} "
+          f"occupancy {told['launch']['theoretical_occupancy']:.2f}, {sorted(set(languages))}, {seconds:.1f} s, "
+          f"sass {len(sass)} bytes {sass[:100] if sass.startswith('//') else ''}")
+    if row["family"] == "library" or "memcpy" in row["name"]:
+        return
+    check(told["grid"] and told["block"] and told["registers_per_thread"] > 0 and told["launch"]["waves"] > 0,
+          f"{kernel} {row['name']}: its launch")
+    check(LANGUAGES[row["family"]] in languages or "cuda" in languages, f"{kernel} {row['name']}: its source")
+    check(sass != "", f"{kernel} {row['name']}: its SASS, or why there is none")
+
+
+def check_descriptions(client):
+    """Every row that runs a GPU's kernel, and registers, shared memory, grid and block against Profile's."""
+    described = 0
+    for kernel in client.json("kernels")["kernels"]:
+        problem = DESCRIBED.get(kernel["name"])
+        for row in kernel["implementations"] if problem else []:
+            if row["device_kind"] != "cuda" or row["unavailable"]:
+                continue
+            words = [kernel["name"], "--shape", *problem, "--implementation", row["name"], "--device", "cuda:0"]
+            start = time.monotonic()
+            done = client.run("--json", "describe", *words)
+            if done.returncode != 0:
+                print(f"{kernel['name']} {row['name']} does not take it: {done.stderr.strip()[:200]}")
+                continue
+            described += 1
+            check_description(kernel["name"], row, json.loads(done.stdout), time.monotonic() - start)
+    check(described > 20, f"{described} rows are described")
+    words = ["softmax", "--shape", "16384x4096", "--device", "cuda:0", "--implementation", "cuda"]
+    told = client.json("describe", *words)
+    (ran,) = [row for row in client.json("profile", *words)["rows"] if row["kind"] == "kernel"]
+    for name in ("registers_per_thread", "shared_memory_bytes", "grid", "block"):
+        check(told[name] == ran[name], f"{name}: {told[name]} told, {ran[name]} by CUPTI")
+    print(client.run("describe", *words).stdout)
+
+
 def load(client, seconds, report):
     words = ["load", "gelu", "--shape", "1024", "--device", "cuda:0", "--duration", str(seconds)]
     report.append(client.run("--json", *words))
@@ -235,6 +285,7 @@ def main():
         check_durations(server, client, folder)
     check_profiles(server, client, out)
     check_whole_kernel(client, out)
+    check_descriptions(client)
     check_budget(client)
     check_gpu_metrics(server, client)
     check(server.stop() == 0, "the server drained")
