@@ -50,6 +50,7 @@ Implementation OnednnRow();
 Implementation CublasltRow();
 Implementation MmaTiledRow();
 Implementation RegisterTiledRow();
+Implementation TritonLinearRow();
 Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();

@@ -4,7 +4,7 @@ namespace warpcall {
 
 std::vector<Implementation> LinearCudaRows() {
   return {linear::CublasltRow(), linear::MmaTiledRow(), linear::RegisterTiledRow(),
-          linear::ChainOfKernelsRow()};
+          linear::TritonLinearRow(), linear::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

@@ -17,7 +17,7 @@ import re
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-OPS = ("gelu", "softmax", "layernorm", "rmsnorm", "matmul")
+OPS = ("gelu", "softmax", "layernorm", "rmsnorm", "matmul", "linear")
 FORMAT = 1
 # What Triton appends to a kernel's parameters, in this order: memory of the launch for the kernel, and for
 # Triton's profiler.

@@ -16,6 +16,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/layernorm/layernorm.h"
+#include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/norm/norm.h"
 #include "kernels/plan.h"
@@ -34,9 +35,10 @@ using testing::DeviceArray;
 constexpr char kHeader[] =
     "# Which tile a problem takes: that of the nearest line that fits it, sizes compared by their "
     "ratios.\n"
-    "#   gelu TYPE elements TILE; softmax, layernorm and rmsnorm TYPE columns TILE; matmul TYPE m "
-    "n k "
-    "TILE\n"
+    "#   gelu TYPE elements TILE; softmax, layernorm and rmsnorm TYPE columns TILE; matmul and "
+    "linear "
+    "TYPE m n k\n"
+    "#   TILE\n"
     "# Written by tests/bench/triton_choices.cc from what it measured on %s.\n";
 
 // Rows are as many as make a tensor of this many elements.
@@ -66,6 +68,11 @@ std::vector<Setup> SetupsFor(const triton::KernelSet& set, const std::vector<int
              {}}};
   if (set.op == "rmsnorm")
     return {{&RmsnormOp(), norm::TritonRmsnormRow(), {{type, RowsOf(sizes[0])}, vector}, {}}};
+  if (set.op == "linear")
+    return {{&LinearOp(),
+             linear::TritonLinearRow(),
+             {{type, {sizes[0], sizes[2]}}, {type, {sizes[1], sizes[2]}}, {type, {sizes[1]}}},
+             {{"activation", std::string("gelu")}}}};
   std::vector<Setup> setups;
   for (const char* const precision : {"ieee", "tf32"}) {
     if (type != DataType::kFloat32 && std::string(precision) == "tf32") continue;
@@ -193,7 +200,7 @@ absl::Status Main() {
   ASSIGN_OR_RETURN(const std::unique_ptr<CudaDevice> device, CudaDevice::Open(0));
   Chooser chooser(device.get());
   std::printf(kHeader, device->properties().description.c_str());
-  for (const char* const op : {"gelu", "softmax", "layernorm", "rmsnorm", "matmul"}) {
+  for (const char* const op : {"gelu", "softmax", "layernorm", "rmsnorm", "matmul", "linear"}) {
     for (const DataType type : kDataTypes) {
       ASSIGN_OR_RETURN(const triton::KernelSet* const set, triton::KernelsOf(op, type));
       RETURN_IF_ERROR(PrintChoices(*set, &chooser));

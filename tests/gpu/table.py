@@ -25,7 +25,8 @@ PROBLEMS = [
 LIBRARY = {"cudnn_pointwise", "cudnn_softmax", "cublaslt", "device_memcpy"}
 MANUAL = {"chain_of_kernels", "thread_per_output", "element_per_thread"}
 COMPILED = {"compiled_gelu", "compiled_softmax", "compiled_norm", "compiled_expression"}
-TRITON = {"triton_gelu", "triton_softmax", "triton_layernorm", "triton_rmsnorm", "triton_matmul"}
+TRITON = {"triton_gelu", "triton_softmax", "triton_layernorm", "triton_rmsnorm", "triton_matmul",
+          "triton_linear"}
 
 
 def read(path):

@@ -312,6 +312,45 @@ class KernelsTest(unittest.TestCase):
         self.matmul("float32", variant, (groups * variant.constants["TILE_M"], 2 * variant.constants["TILE_N"],
                                          16, 1))
 
+    # ---- linear
+
+    def linear(self, data_type, variant, size, activation):
+        m, n, k = size
+        x = narrow(self.random.normal(size=(m, k)), data_type)
+        weight = narrow(self.random.normal(size=(n, k)), data_type)
+        bias = narrow(self.random.normal(size=n), data_type)
+        y = Memory(data_type, narrow(np.full((m, n), np.nan), data_type))
+        integers = {"m": m, "n": n, "k": k, "activation": ("none", "relu", "gelu", "gelu_erf").index(activation)}
+        self.assertTrue(takes(variant, integers), f"{variant.name} does not take {size}")
+        run(variant, {"x": Memory(data_type, x), "weight": Memory(data_type, weight),
+                      "bias": Memory(data_type, bias), "y": y}, integers)
+        x, weight, bias = (widen(each, data_type) for each in (x, weight, bias))
+        sums = x @ weight.T + bias
+        error = min(k, 6 * math.sqrt(k)) * UNIT * (np.abs(x) @ np.abs(weight).T) + 2 * UNIT * np.abs(sums)
+        if activation == "gelu":
+            truth = sums / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (sums + 0.044715 * sums ** 3)))
+        elif activation == "gelu_erf":
+            truth = sums * np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(sums)
+        else:
+            truth = np.maximum(sums, 0) if activation == "relu" else sums
+        # linear_cases.cc: gelu is steep by 1.13, and off by 4 units of its argument.
+        error = 1.13 * error + (4 * UNIT * np.abs(sums) if activation.startswith("gelu") else 0)
+        self.check(data_type, widen(y.array, data_type), truth, error)
+
+    def test_linear_meets_its_definition_around_its_tiles(self):
+        def check(data_type, variant):
+            step = variant.arguments["k"].divisible_by
+            m, n, k = (variant.constants["TILE_" + letter] for letter in "MNK")
+            for activation in ("none", "relu", "gelu", "gelu_erf"):
+                self.linear(data_type, variant, (step, step, step), activation)
+                self.linear(data_type, variant, (m + 1, n + step, k + step), activation)
+        self.for_each_variant("linear", check)
+        # More than a group of tiles below each other, the last group a smaller one.
+        variant = generator.variants_of("linear", "float32")[0]
+        groups = variant.constants["GROUP_M"] + 3
+        self.linear("float32", variant, (groups * variant.constants["TILE_M"], 2 * variant.constants["TILE_N"], 16),
+                    "none")
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

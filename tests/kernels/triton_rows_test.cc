@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/layernorm/layernorm.h"
+#include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/norm/norm.h"
 #include "kernels/plan.h"
@@ -30,6 +31,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -75,7 +77,7 @@ TEST(TritonBuildTest, WhatIsEmbeddedIsSound) {
   const auto manifest = triton::ReadManifest(triton::EmbeddedManifest(), triton::EmbeddedCubins());
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   if (manifest->unavailable.empty()) {
-    EXPECT_THAT(manifest->sets, SizeIs(15));  // five ops, three types
+    EXPECT_THAT(manifest->sets, SizeIs(18));  // six ops, three types
     return;
   }
   // A build without them has the rows all the same, and they say why.
@@ -108,6 +110,11 @@ std::string ChosenForLayernorm(DataType type, int64_t n) {
 
 std::string ChosenForRmsnorm(DataType type, int64_t n) {
   return ChosenOf(norm::TritonRmsnormRow(), ProblemOf(RmsnormOp(), {{type, {64, n}}, {type, {n}}}));
+}
+
+std::string ChosenForLinear(DataType type, const Dims& x, int64_t n) {
+  return ChosenOf(linear::TritonLinearRow(),
+                  ProblemOf(LinearOp(), {{type, x}, {type, {n, x.back()}}, {type, {n}}}));
 }
 
 struct RowsCase {
@@ -154,6 +161,10 @@ TEST_F(TritonRowsTest, ProblemsOfTheSizesOfAChoiceTakeItsTile) {
         EXPECT_TRUE(is_taken(choice, rows.chosen(type, choice.sizes[0])))
             << rows.op << " " << choice.tile;
     }
+    for (const triton::Choice& choice : (*triton::KernelsOf("linear", type))->choices)
+      EXPECT_TRUE(is_taken(
+          choice, ChosenForLinear(type, {choice.sizes[0], choice.sizes[2]}, choice.sizes[1])))
+          << choice.tile;
     for (const triton::Choice& choice : (*triton::KernelsOf("matmul", type))->choices) {
       const Dims a = {choice.sizes[0], choice.sizes[2]};
       const Dims b = {choice.sizes[2], choice.sizes[1]};
@@ -196,6 +207,15 @@ TEST_F(TritonRowsTest, MatmulTakesKernelsByLayoutAndPrecision) {
               EndsWith(" nn tf32 by 16"));
   EXPECT_THAT(ChosenForMatmul(DataType::kFloat32, {31, 33}, {33, 17}, {tf32}),
               EndsWith(" nn tf32"));
+}
+
+TEST_F(TritonRowsTest, LinearTakesRowsOfAnyRankAndSizesThat16DoesNotDivide) {
+  for (const DataType type : kTypes) {
+    EXPECT_THAT(ChosenForLinear(type, {3, 5, 64}, 32), EndsWith(" by 16"));
+    for (const Dims& x : {Dims{3, 5, 63}, Dims{1}, Dims{1, 1}})
+      EXPECT_THAT(ChosenForLinear(type, x, 32), StartsWith("64x64x")) << x.back();
+    EXPECT_THAT(ChosenForLinear(type, {64, 64}, 33), Not(EndsWith(" by 16")));
+  }
 }
 
 TEST_F(TritonRowsTest, MatmulTakesBatchesThatAreEvenlyApart) {
