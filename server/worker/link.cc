@@ -85,14 +85,12 @@ absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const
   const int socket = ends_.lanes[lane];
   absl::Status sent = mail.requests.Put(request, socket);
   ++sent_[lane];
-  absl::StatusOr<RunReply> reply = sent.ok()
-                                       ? mail.replies.Take(sent_[lane], socket, &places_, watch)
-                                       : absl::StatusOr<RunReply>(sent);
-  if (!reply.ok()) {
-    Break();
-    AwaitEnd();
-  }
-  return reply;
+  RunReply reply;
+  if (sent.ok()) sent = mail.replies.Take(sent_[lane], {socket, &places_, watch}, &reply);
+  if (sent.ok()) return reply;
+  Break();
+  AwaitEnd();
+  return sent;
 }
 
 void Link::Break() {

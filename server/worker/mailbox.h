@@ -9,7 +9,6 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "server/engine/run_watch.h"
 
 namespace warpcall::worker {
@@ -62,7 +61,8 @@ struct MailWait {
 // gone, or rang for nothing; DEADLINE_EXCEEDED when the watch says that the work must end.
 absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait);
 
-// Messages of one kind in one direction. The writer REQUIRES that the reader has taken the one
+// Messages of one kind in one direction. CopyMessage(from, &to) copies one, as much of it as it
+// uses; `from` may be in this memory. The writer REQUIRES that the reader has taken the one
 // before: each waits for the other's answer.
 template <typename T>
 struct Mailbox {
@@ -71,15 +71,15 @@ struct Mailbox {
   T message;
 
   absl::Status Put(const T& to_send, int socket) {
-    message = to_send;
+    CopyMessage(to_send, &message);
     return RingFor(&signal, socket);
   }
-  // The `nth` message, from 1 on: a copy, which the other process cannot change any more.
-  absl::StatusOr<T> Take(uint32_t nth, int socket, SpinPlaces* places,
-                         const RunWatch* watch = nullptr) {
-    absl::Status status = AwaitMail(&signal, nth, {socket, places, watch});
-    if (!status.ok()) return status;
-    return message;
+  // The `nth` message, from 1 on, to `taken`: a copy, which the other process cannot change any
+  // more.
+  absl::Status Take(uint32_t nth, const MailWait& wait, T* taken) {
+    absl::Status status = AwaitMail(&signal, nth, wait);
+    if (status.ok()) CopyMessage(message, taken);
+    return status;
   }
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
@@ -43,20 +44,25 @@ absl::Status TooLarge(absl::string_view what, size_t value, size_t limit) {
       absl::StrCat("a worker takes ", limit, " ", what, " at most, got ", value));
 }
 
-absl::Status AddAttribute(const AttributeValue& value, WireAttribute* wire) {
-  wire->kind = static_cast<int32_t>(value.index());
-  if (const bool* as_bool = std::get_if<bool>(&value)) wire->as_bool = *as_bool;
-  if (const int64_t* as_int = std::get_if<int64_t>(&value)) wire->as_int = *as_int;
-  if (const double* as_double = std::get_if<double>(&value)) wire->as_double = *as_double;
+absl::Status AddAttribute(const AttributeValue& value, RunRequest* request) {
+  WireAttribute& wire = request->attributes[request->attribute_count++];
+  wire = {};
+  wire.kind = static_cast<int32_t>(value.index());
+  if (const bool* as_bool = std::get_if<bool>(&value)) wire.as_bool = *as_bool;
+  if (const int64_t* as_int = std::get_if<int64_t>(&value)) wire.as_int = *as_int;
+  if (const double* as_double = std::get_if<double>(&value)) wire.as_double = *as_double;
   if (const std::string* text = std::get_if<std::string>(&value)) {
-    if (text->size() >= kTextBytes)
-      return TooLarge("bytes of an attribute", text->size(), kTextBytes - 1);
-    SetText(wire->as_text, *text);
+    const size_t bytes = request->text_bytes + text->size();
+    if (bytes > kTextsBytesMax) return TooLarge("bytes of attributes", bytes, kTextsBytesMax);
+    text->copy(request->texts + request->text_bytes, text->size());
+    wire.text_bytes = static_cast<uint32_t>(text->size());
+    request->text_bytes += wire.text_bytes;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<AttributeValue> AttributeOf(const WireAttribute& wire) {
+// `text` is its part of the request's.
+absl::StatusOr<AttributeValue> AttributeOf(const WireAttribute& wire, absl::string_view text) {
   switch (wire.kind) {
     case 0:
       return AttributeValue(wire.as_bool != 0);
@@ -65,7 +71,7 @@ absl::StatusOr<AttributeValue> AttributeOf(const WireAttribute& wire) {
     case 2:
       return AttributeValue(wire.as_double);
     case 3:
-      return AttributeValue(TextOf(wire.as_text));
+      return AttributeValue(std::string(text));
     default:
       return InvalidField("an attribute's type", wire.kind);
   }
@@ -138,26 +144,40 @@ absl::StatusOr<DeviceProperties> FromWire(const Hello& hello) {
   return properties;
 }
 
-absl::StatusOr<RunRequest> ToWire(const Job& job) {
-  RunRequest request = {};
+// The counts are read once, however often the compiler would like to.
+void CopyMessage(const RunRequest& from, RunRequest* to) {
+  to->row = from.row;
+  to->input_count = static_cast<const volatile int32_t&>(from.input_count);
+  to->attribute_count = from.attribute_count;
+  to->text_bytes = static_cast<const volatile uint32_t&>(from.text_bytes);
+  absl::c_copy(from.offsets, to->offsets);
+  absl::c_copy(from.attributes, to->attributes);
+  std::copy_n(from.inputs, std::clamp(to->input_count, 0, kInputsMax), to->inputs);
+  std::copy_n(from.texts, std::min<uint32_t>(to->text_bytes, kTextsBytesMax), to->texts);
+}
+
+absl::Status ToWire(const Job& job, RunRequest* request) {
   const Problem& problem = job.problem;
-  if (std::max(problem.inputs.size(), problem.outputs.size()) > kTensorsMax)
-    return TooLarge("inputs or outputs", problem.inputs.size(), kTensorsMax);
+  if (problem.inputs.size() > kInputsMax)
+    return TooLarge("inputs", problem.inputs.size(), kInputsMax);
+  if (problem.outputs.size() > kOutputsMax)
+    return TooLarge("outputs", problem.outputs.size(), kOutputsMax);
   if (problem.attributes.size() > kAttributesMax)
     return TooLarge("attributes", problem.attributes.size(), kAttributesMax);
-  request.row = job.row->id;
-  request.input_count = static_cast<int32_t>(problem.inputs.size());
-  request.attribute_count = static_cast<int32_t>(problem.attributes.size());
+  request->row = job.row->id;
+  request->input_count = static_cast<int32_t>(problem.inputs.size());
+  request->attribute_count = 0;
+  request->text_bytes = 0;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
-    WireTensor& wire = request.inputs[i];
+    WireTensor& wire = request->inputs[i];
     wire.data_type = static_cast<int32_t>(spec.data_type);
     wire.rank = static_cast<int32_t>(spec.dims.size());
     for (size_t k = 0; k < spec.dims.size(); ++k) wire.dims[k] = spec.dims[k];
   }
-  for (size_t i = 0; i < problem.attributes.size(); ++i)
-    RETURN_IF_ERROR(AddAttribute(problem.attributes[i], &request.attributes[i]));
-  return request;
+  for (const AttributeValue& value : problem.attributes)
+    RETURN_IF_ERROR(AddAttribute(value, request));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry) {
@@ -167,19 +187,26 @@ absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& regi
 }
 
 absl::StatusOr<Problem> ProblemOf(const RunRequest& request, const Op& op) {
-  if (request.input_count < 0 || request.input_count > kTensorsMax)
+  if (request.input_count < 0 || request.input_count > kInputsMax)
     return InvalidField("a number of inputs", request.input_count);
   if (request.attribute_count < 0 || request.attribute_count > kAttributesMax ||
       static_cast<size_t>(request.attribute_count) != op.attributes.size())
     return InvalidField("a number of attributes", request.attribute_count);
+  if (request.text_bytes > kTextsBytesMax)
+    return InvalidField("a number of bytes", request.text_bytes);
   absl::InlinedVector<TensorSpec, 2> inputs;
   for (int i = 0; i < request.input_count; ++i) {
     ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(request.inputs[i]));
     inputs.push_back(std::move(spec));
   }
   absl::InlinedVector<NamedAttribute, 3> attributes;
+  absl::string_view texts(request.texts, request.text_bytes);
   for (size_t i = 0; i < op.attributes.size(); ++i) {
-    ASSIGN_OR_RETURN(AttributeValue value, AttributeOf(request.attributes[i]));
+    const WireAttribute& wire = request.attributes[i];
+    if (wire.text_bytes > texts.size())
+      return InvalidField("a number of an attribute's bytes", wire.text_bytes);
+    ASSIGN_OR_RETURN(AttributeValue value, AttributeOf(wire, texts.substr(0, wire.text_bytes)));
+    texts.remove_prefix(wire.text_bytes);
     attributes.push_back({op.attributes[i].name, std::move(value)});
   }
   return MakeProblem(op, inputs, attributes);

@@ -21,8 +21,11 @@
 
 namespace warpcall::worker {
 
-inline constexpr int kTensorsMax = 4;
+inline constexpr int kInputsMax = 8;
+inline constexpr int kOutputsMax = 2;
 inline constexpr int kAttributesMax = 4;
+// Of all attributes of a job together: an expression of fused, and other attributes' names.
+inline constexpr int kTextsBytesMax = 4096 + 256;
 inline constexpr int kTextBytes = 32;
 inline constexpr int kMessageBytes = 1024;
 inline constexpr int kErrorCodesMax = 32;
@@ -65,20 +68,27 @@ struct WireTensor {
 struct WireAttribute {
   int32_t kind;  // index of AttributeValue's alternative
   uint8_t as_bool;
+  uint32_t text_bytes;  // of RunRequest::texts, behind those of the attributes before
   int64_t as_int;
   double as_double;
-  char as_text[kTextBytes];
 };
 
-// server -> worker in a lane's mailbox.
+// server -> worker in a lane's mailbox. What a job does not use of `inputs` and `texts` is not
+// written there: the message of a small one stays small.
 struct RunRequest {
   int32_t row;  // Row::id, the same in both
   int32_t input_count;
   int32_t attribute_count;
-  WireTensor inputs[kTensorsMax];
+  uint32_t text_bytes;                         // of all attributes
+  uint64_t offsets[kInputsMax + kOutputsMax];  // of the operands in staging, inputs first
   WireAttribute attributes[kAttributesMax];
-  uint64_t offsets[2 * kTensorsMax];  // of the operands in staging, inputs first
+  WireTensor inputs[kInputsMax];
+  char texts[kTextsBytesMax];
 };
+
+// Copies what the message uses. `from` may lie where another process writes: no more than fits is
+// copied, whatever it says.
+void CopyMessage(const RunRequest& from, RunRequest* to);
 
 // The answer.
 struct RunReply {
@@ -97,14 +107,16 @@ struct RunReply {
   int64_t errors[kErrorCodesMax];  // DeviceErrorCount::count, in its order
 };
 
+inline void CopyMessage(const RunReply& from, RunReply* to) { *to = from; }
+
 WireStatus ToWire(const absl::Status& status);
 // INTERNAL for a code that there is not.
 absl::Status FromWire(const WireStatus& status);
 Hello ToWire(const DeviceProperties& properties);
 // INTERNAL when they cannot be a device's.
 absl::StatusOr<DeviceProperties> FromWire(const Hello& hello);
-// INTERNAL for a problem that does not fit the structs.
-absl::StatusOr<RunRequest> ToWire(const Job& job);
+// All but the operands' offsets. INTERNAL for a problem that does not fit the structs.
+absl::Status ToWire(const Job& job, RunRequest* request);
 // INTERNAL when there is no such row.
 absl::StatusOr<const Row*> RowOf(const RunRequest& request, const Registry& registry);
 // INVALID_ARGUMENT or INTERNAL for what is no problem of `op`.

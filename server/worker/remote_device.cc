@@ -42,12 +42,12 @@ class RemoteExecutor final : public Executor {
     if (link == nullptr)
       return Unavailable(job,
                          device_->lost() ? "it was lost" : "its worker is being started again");
-    ASSIGN_OR_RETURN(RunRequest request, ToWire(job));
+    RETURN_IF_ERROR(ToWire(job, &request_));
     for (size_t i = 0; i < staging.size(); ++i)
-      request.offsets[i] = staging[i].bytes == 0
-                               ? 0
-                               : static_cast<uint64_t>(staging[i].data - device_->staging_memory_);
-    const absl::StatusOr<RunReply> reply = link->Run(lane_, request, job.watch);
+      request_.offsets[i] = staging[i].bytes == 0
+                                ? 0
+                                : static_cast<uint64_t>(staging[i].data - device_->staging_memory_);
+    const absl::StatusOr<RunReply> reply = link->Run(lane_, request_, job.watch);
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
       device_->NoteBroken(link.get());
@@ -79,6 +79,7 @@ class RemoteExecutor final : public Executor {
 
   RemoteDevice* const device_;
   const size_t lane_;
+  RunRequest request_ = {};  // the last
 };
 
 absl::StatusOr<std::unique_ptr<RemoteDevice>> RemoteDevice::Create(RemoteOptions options) {

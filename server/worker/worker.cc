@@ -38,9 +38,8 @@ class LaneServer {
   void Serve() {
     execution_.BindThread().IgnoreError();
     for (uint32_t nth = 1;; ++nth) {
-      const auto request = mail_->requests.Take(nth, socket_, &shared_->places);
-      if (!request.ok()) return;
-      const RunReply reply = Answer(*request);
+      if (!mail_->requests.Take(nth, {socket_, &shared_->places}, &request_).ok()) return;
+      const RunReply reply = Answer(request_);
       if (!mail_->replies.Put(reply, socket_).ok()) return;
       // Nothing more to serve: ends ServeDevice, and with it the process.
       if (reply.healthy == 0) shutdown(shared_->control, SHUT_RDWR);
@@ -90,6 +89,7 @@ class LaneServer {
   Shared* const shared_;
   const Served& served_;
   Execution execution_;
+  RunRequest request_ = {};  // the last
 };
 
 absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& served,

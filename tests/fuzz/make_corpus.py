@@ -146,11 +146,14 @@ def workers():
     for kind, name in enumerate(["hello", "status", "request"]):
         yield name, bytes([kind]) + edits()
         yield f"{name}_changed", bytes([kind]) + edits((0, b"\x03"), (40, b"\xff\xff\xff\xff"))
-    # Of a RunRequest: its row, the rank and the first dimension of its input, its output's offset.
-    for name, at, value in [("row", 0, 8 * b"\xff"), ("rank", 20, b"\x09"),
-                            ("large", 24, struct.pack("<Q", 1 << 40)),
-                            ("beyond", 536, struct.pack("<Q", (1 << 20) - 256)),
-                            ("askew", 536, struct.pack("<Q", 8193))]:
+    # Of a RunRequest: its row, the rank and the first dimension of its input, the bytes of all
+    # texts and of its attribute's, its output's offset.
+    for name, at, value in [("row", 0, 8 * b"\xff"), ("rank", 228, b"\x09"),
+                            ("large", 232, struct.pack("<Q", 1 << 40)),
+                            ("texts", 12, struct.pack("<I", 1 << 31)),
+                            ("text", 104, struct.pack("<I", 4097)),
+                            ("beyond", 24, struct.pack("<Q", (1 << 20) - 256)),
+                            ("askew", 24, struct.pack("<Q", 8193))]:
         yield f"request_{name}", bytes([2]) + edits((at, value))
         yield f"at_work_{name}", bytes([5]) + edits((at, value)) + edits()
     yield "reply", bytes([3]) + edits() + bytes([0])

@@ -166,10 +166,10 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   HostileServer server;
   ASSERT_TRUE(server.ShareStaging(kStagingBytes).ok());
   ASSERT_TRUE(server.Run(GoodRunRequest()).ok());
-  std::vector<RunRequest> requests(15, GoodRunRequest());
+  std::vector<RunRequest> requests(17, GoodRunRequest());
   requests[0].row = -1;
   requests[1].row = static_cast<int32_t>(CpuKernels().rows().size());
-  requests[2].input_count = kTensorsMax + 1;
+  requests[2].input_count = kInputsMax + 1;
   requests[3].input_count = -1;
   requests[4].attribute_count = 1000;
   requests[5].inputs[0].rank = kRankMax + 1;
@@ -178,10 +178,12 @@ TEST(HostilePeerTest, AWorkerRefusesWhatIsNoProblemAndServesOn) {
   requests[8].inputs[0].dims[0] = -10;
   requests[9].inputs[0].dims[0] = int64_t{1} << 40;  // more than staging holds
   requests[10].attributes[0].kind = 9;
-  std::memset(requests[11].attributes[0].as_text, 'x', kTextBytes);
+  std::memset(requests[11].texts, 'x', requests[11].text_bytes);
   requests[12].offsets[1] = kStagingBytes - 100;
   requests[13].offsets[0] = std::numeric_limits<uint64_t>::max() - 255;
   requests[14].offsets[1] = 3840;  // where the input still is
+  requests[15].text_bytes = kTextsBytesMax + 1;
+  requests[16].attributes[0].text_bytes = requests[16].text_bytes + 1;
   for (const RunRequest& request : requests) {
     EXPECT_FALSE(server.Run(request).ok()) << &request - requests.data();
     ASSERT_TRUE(server.Run(GoodRunRequest()).ok()) << &request - requests.data();

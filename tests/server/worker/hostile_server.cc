@@ -26,7 +26,8 @@ worker::RunRequest GoodRunRequest() {
   job.op = kernel->op;
   job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
   job.problem = *MakeProblem(*kernel->op, {TensorSpec{DataType::kFloat32, {10, 100}}}, {});
-  worker::RunRequest request = *worker::ToWire(job);
+  worker::RunRequest request = {};
+  Require(worker::ToWire(job, &request).ok());
   request.offsets[1] = 8192;
   return request;
 }
@@ -65,7 +66,8 @@ absl::Status HostileServer::ShareStaging(uint64_t bytes) {
 absl::Status HostileServer::Run(const worker::RunRequest& request) {
   worker::LaneMail& mail = mail_.lane(0);
   RETURN_IF_ERROR(mail.requests.Put(request, lane_[0]));
-  ASSIGN_OR_RETURN(const worker::RunReply reply, mail.replies.Take(++sent_, lane_[0], &places_));
+  worker::RunReply reply;
+  RETURN_IF_ERROR(mail.replies.Take(++sent_, {lane_[0], &places_}, &reply));
   return worker::FromWire(reply.status);
 }
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "kernels/expression/parser.h"
 #include "kernels/registry.h"
 #include "server/engine/retry_pushback.h"
 #include "server/runtime/cpu/cpu_device.h"
@@ -212,6 +214,65 @@ TEST(WorkerTest, RunsKernelsWithTheirAttributesOnSharedStaging) {
   for (int i = 0; i < 100; ++i) sum += static_cast<double>(y[i]);
   EXPECT_NEAR(sum, 1, 1e-6);
   EXPECT_EQ(pair.remote().error_counts()[1], 7);
+}
+
+// A job of as many inputs, and with as long a text, as any op has.
+TEST(WorkerTest, AnExpressionOfEveryInputAndTheLongestTextTravels) {
+  CpuDevice device(2);
+  Pair pair(&device);
+  auto executor = pair.remote().CreateExecutor();
+  ASSERT_TRUE(executor.ok());
+  const Kernel* const kernel = *CpuKernels().Find("fused");
+  std::string text = "x0+x1+x2+x3+x4+x5+x6+x7";
+  text += std::string(expression::kCharactersMax - text.size(), ' ');
+  RequestTrace trace;
+  Job job;
+  job.op = kernel->op;
+  job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
+  job.problem = *MakeProblem(*kernel->op, std::vector<TensorSpec>(8, {DataType::kFloat32, {64}}),
+                             {{"expression", text}, {"seed", int64_t{-1}}});
+  job.trace = &trace;
+  std::vector<StagingRange> ranges;
+  for (size_t i = 0; i < 9; ++i) ranges.push_back({pair.staging() + 4096 * i, 256});
+  for (size_t i = 0; i < 8; ++i)
+    for (size_t j = 0; j < 64; ++j)
+      reinterpret_cast<float*>(ranges[i].data)[j] = static_cast<float>((j + 1) << i);
+  const absl::Status status = (*executor)->Run(job, ranges);
+  ASSERT_TRUE(status.ok()) << status;
+  for (size_t j = 0; j < 64; ++j)
+    ASSERT_EQ(reinterpret_cast<const float*>(ranges[8].data)[j], static_cast<float>((j + 1) * 255));
+}
+
+TEST(WorkerTest, EachTextIsItsOwnAttributes) {
+  const Kernel* const kernel = *CpuKernels().Find("linear");
+  Job job;
+  job.row = &CpuKernels().rows()[static_cast<size_t>(kernel->rows[0])];
+  const DataType type = DataType::kFloat32;
+  job.problem =
+      *MakeProblem(*kernel->op, {{type, {2, 3}}, {type, {4, 3}}, {type, {4}}},
+                   {{"activation", std::string("gelu_erf")}, {"precision", std::string("tf32")}});
+  RunRequest request = {};
+  ASSERT_TRUE(ToWire(job, &request).ok());
+  const absl::StatusOr<Problem> problem = ProblemOf(request, *kernel->op);
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  EXPECT_TRUE(*problem == job.problem);
+}
+
+// What a small message does not use is not copied, and a count of too much copies what there is.
+TEST(WorkerTest, ARequestIsCopiedAsFarAsItIsUsed) {
+  RunRequest from = testing::GoodRunRequest();
+  std::memset(from.texts + from.text_bytes, 'x', sizeof(from.texts) - from.text_bytes);
+  from.inputs[1].rank = 5;
+  RunRequest to = {};
+  CopyMessage(from, &to);
+  EXPECT_EQ(to.inputs[0].dims[1], 100);
+  EXPECT_EQ(to.inputs[1].rank, 0);
+  EXPECT_EQ(std::string(to.texts), "tanh");
+  from.input_count = 1 << 30;
+  from.text_bytes = 1u << 31;
+  CopyMessage(from, &to);
+  EXPECT_EQ(to.inputs[1].rank, 5);
+  EXPECT_EQ(to.texts[kTextsBytesMax - 1], 'x');
 }
 
 TEST(WorkerTest, LanesWorkSideBySideAndNoMoreThanThereAre) {
