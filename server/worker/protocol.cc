@@ -12,7 +12,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
@@ -150,10 +149,12 @@ void CopyMessage(const RunRequest& from, RunRequest* to) {
   to->input_count = static_cast<const volatile int32_t&>(from.input_count);
   to->attribute_count = from.attribute_count;
   to->text_bytes = static_cast<const volatile uint32_t&>(from.text_bytes);
-  absl::c_copy(from.offsets, to->offsets);
-  absl::c_copy(from.attributes, to->attributes);
-  std::copy_n(from.inputs, std::clamp(to->input_count, 0, kInputsMax), to->inputs);
-  std::copy_n(from.texts, std::min<uint32_t>(to->text_bytes, kTextsBytesMax), to->texts);
+  for (size_t i = 0; i < std::size(from.offsets); ++i) to->offsets[i] = from.offsets[i];
+  for (int i = 0; i < kAttributesMax; ++i) to->attributes[i] = from.attributes[i];
+  const int inputs = std::clamp(to->input_count, 0, kInputsMax);
+  for (int i = 0; i < inputs; ++i) to->inputs[i] = from.inputs[i];
+  const size_t bytes = std::min<uint32_t>(to->text_bytes, kTextsBytesMax);
+  absl::string_view(from.texts, bytes).copy(to->texts, bytes);
 }
 
 absl::Status ToWire(const Job& job, RunRequest* request) {
