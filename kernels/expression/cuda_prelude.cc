@@ -33,7 +33,7 @@ __device__ __forceinline__ float Rcp(float a) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(a));
   return result;
 }
-// NaN when an operand is.
+// NaN when an operand is; +0 is above -0.
 __device__ __forceinline__ float Max(float a, float b) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -50,6 +50,9 @@ $1$2#endif
 // Gelu and GeluErf are those of kernels/gelu/gelu_cuda_vector.cu, which says where the numbers are
 // from: off by 3.1 and 2.3 x 2^-24 |a|.
 constexpr char kFunctions[] = R"(
+// Of zeros the second, as the definition has it.
+__device__ __forceinline__ float Greater(float a, float b) { return a > b || a != a ? a : b; }
+__device__ __forceinline__ float Lesser(float a, float b) { return a < b || a != a ? a : b; }
 __device__ __forceinline__ bool IsLowest(float a) { return a < -3.402823466e38f; }
 __device__ __forceinline__ float Gelu(float a) {
   const float x = Max(a, -32.0f);
@@ -339,9 +342,9 @@ const char* CudaTemplateOf(Operator op) {
     case Operator::kDivide:
       return "$0 / $1";
     case Operator::kMin:
-      return "Min($0, $1)";
+      return "Lesser($0, $1)";
     case Operator::kMax:
-      return "Max($0, $1)";
+      return "Greater($0, $1)";
     case Operator::kLess:
       return "$0 < $1 ? 1.0f : 0.0f";
     case Operator::kLessEqual:

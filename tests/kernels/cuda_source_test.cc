@@ -164,6 +164,14 @@ TEST(CudaSourceTest, CompiledForTheHostItMeetsTheDefinition) {
   ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
 }
 
+// Of zeros the second counts, whatever the GPU's own maximum and minimum do.
+TEST(CudaSourceTest, ZerosKeepTheirSignInMaximumAndMinimum) {
+  std::vector<Sample> samples;
+  for (const char* const text : {"max(relu(x0), -relu(x0))", "min(-relu(x0), relu(x0))"})
+    samples.push_back(SampleOf(text, FusedProblem(text, {{1009}}, DataType::kFloat32)));
+  ExpectTruthsOnHost(samples, {Fill::kNormal, Fill::kSpecial});
+}
+
 // Vectors and what is left of a single row, whatever its length.
 TEST(CudaSourceTest, ElementsBehindTheLastVectorAreComputedToo) {
   std::vector<Sample> samples;

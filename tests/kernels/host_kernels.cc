@@ -82,8 +82,12 @@ unsigned short (*narrow_bits)(float value, int type);
 #define WARPCALL_INSTRUCTIONS(type)                                   \
   inline float Ex2(float a) { return exp2f(a); }                      \
   inline float Rcp(float a) { return 1 / a; }                         \
-  inline float Max(float a, float b) { return a != a || a > b ? a : b; } \
-  inline float Min(float a, float b) { return a != a || a < b ? a : b; } \
+  inline float Max(float a, float b) { /* +0 is above -0 */ \
+    return a != a || a > b || (a == b && !std::signbit(a)) ? a : b; \
+  } \
+  inline float Min(float a, float b) { \
+    return a != a || a < b || (a == b && std::signbit(a)) ? a : b; \
+  } \
   CONVERSIONS_##type                                                  \
   inline Vector LoadOnce(const T* at) { return *(const Vector*)at; }  \
   inline Vector Load(const T* at) { return *(const Vector*)at; }      \
