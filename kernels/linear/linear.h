@@ -48,6 +48,7 @@ void FinishWithoutSums(const Problem& problem, const Operands& operands);
 Implementation SimdTiledRow();
 Implementation OnednnRow();
 Implementation CublasltRow();
+Implementation DotPerOutputRow();
 Implementation MmaTiledRow();
 Implementation RegisterTiledRow();
 Implementation TritonLinearRow();

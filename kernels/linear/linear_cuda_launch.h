@@ -30,11 +30,11 @@ inline matmul::Arrangement ArrangementAlongK(const Problem& product) {
   return arrangement;
 }
 
-// The plan of a problem without sums.
+// The plan of a problem without sums, by a row of so many variants.
 inline absl::StatusOr<PlanPtr> PlanOfBias(const Problem& problem, const PlanContext& context,
-                                          const matmul::TiledVariants& variants) {
+                                          int variants) {
   if (context.variant != kRowsChoice)
-    RETURN_IF_ERROR(CheckVariantNumber(context.variant, variants.Count()));
+    RETURN_IF_ERROR(CheckVariantNumber(context.variant, variants));
   return PlanWithoutSums(problem, context);
 }
 

@@ -70,7 +70,7 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
 
 absl::StatusOr<PlanPtr> MakeTiledPlan(const Problem& problem, const PlanContext& context) {
   const Problem product = ProductOf(problem);
-  if (!matmul::HasSums(product)) return PlanOfBias(problem, context, kVariants);
+  if (!matmul::HasSums(product)) return PlanOfBias(problem, context, kVariants.Count());
   ASSIGN_OR_RETURN(const matmul::Tiling tiling,
                    TilingOf(product, *context.device, context.variant));
   const SumsFinish finish = FinishOfSums(problem, static_cast<uint32_t>(tiling.choice.splits));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_arguments.h"
@@ -39,18 +40,21 @@ __device__ float SumOfProducts(const float (&a)[kWidth], const float (&b)[kWidth
 }
 
 // Writes one output, or the part that this block has of it.
-template <typename T>
-__device__ void StoreDot(const Arguments& arguments, int64_t offset, float sum) {
+template <typename T, typename Finish>
+__device__ void StoreDot(const Arguments& arguments, int64_t offset, float sum,
+                         const Finish& finish) {
   if (arguments.splits > 1) {
     arguments.partial[offset] = sum;
-  } else {
-    static_cast<T*>(arguments.c)[offset] = cuda::Narrow<T>(sum);
+    return;
   }
+  if constexpr (!std::is_same_v<Finish, NoFinish>) sum = finish.OfOutput(offset, sum);
+  static_cast<T*>(arguments.c)[offset] = cuda::Narrow<T>(sum);
 }
 
 // k adjacent: a warp per output. REQUIRES: with kWidth > 1, k and all splits are multiples of it.
-template <typename T, int kWidth>
-__device__ void DotAlongRows(const Arguments& arguments, const BlockShare& share) {
+template <typename T, int kWidth, typename Finish>
+__device__ void DotAlongRows(const Arguments& arguments, const BlockShare& share,
+                             const Finish& finish) {
   using Vector = cuda::Vector<T, kWidth>;
   const int lane = threadIdx.x % 32;
   const int64_t output = share.m + threadIdx.x / 32;
@@ -83,7 +87,7 @@ __device__ void DotAlongRows(const Arguments& arguments, const BlockShare& share
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
-  if (lane == 0) StoreDot<T>(arguments, share.c + output, sum);
+  if (lane == 0) StoreDot<T>(arguments, share.c + output, sum, finish);
 }
 
 // The outer index adjacent: a thread keeps kWidth outputs, the block's rows take turns along k and
@@ -130,7 +134,7 @@ __device__ void DotAcrossRows(const Arguments& arguments, const BlockShare& shar
   float sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kDotWarps; ++warp) sum += meeting[warp * Walk::kOutputs + output];
-  StoreDot<T>(arguments, share.c + share.m + output, sum);
+  StoreDot<T>(arguments, share.c + share.m + output, sum, NoFinish{});
 }
 
 template <typename T, Adjacent kAdjacent, int kWidth>
@@ -139,7 +143,7 @@ __global__ void __launch_bounds__(kDotThreads)
   using Walk = DotWalk<kAdjacent, kWidth>;
   const BlockShare share = ShareOfBlock<Walk::kOutputs, 1>(arguments);
   if constexpr (kAdjacent == Adjacent::kDepth) {
-    DotAlongRows<T, kWidth>(arguments, share);
+    DotAlongRows<T, kWidth>(arguments, share, NoFinish{});
   } else {
     __shared__ float meeting[kDotWarps * Walk::kOutputs];
     DotAcrossRows<T, kWidth>(arguments, share, meeting);
