@@ -84,6 +84,24 @@ void AddLinear(std::vector<Setup>* setups) {
   }
 }
 
+void AddNorms(std::vector<Setup>* setups) {
+  for (const DataType type : {kFloat32, kBFloat16})
+    for (const Dims& dims : {Dims{262144, 64}, Dims{65536, 256}, Dims{65536, 1024},
+                             Dims{32768, 4096}, Dims{16384, 8192}, Dims{16384, 16384}}) {
+      const Dims row = {dims[1]};
+      setups->push_back({"layernorm", type, {dims, row, row}, {}});
+      setups->push_back({"rmsnorm", type, {dims, row}, {}});
+    }
+}
+
+// Of as many elements as gelu's, with a row that is added to each.
+void AddFused(std::vector<Setup>* setups) {
+  for (const DataType type : {kFloat32, kBFloat16})
+    for (const char* const text : {"gelu(x0 + x1)", "softmax(x0 + x1)"})
+      setups->push_back(
+          {"fused", type, {{65536, 4096}, {4096}}, {{"expression", std::string(text)}}});
+}
+
 std::string Describe(const Setup& setup) {
   std::string text = absl::StrCat(setup.kernel, " ", DataTypeName(setup.data_type));
   for (const Dims& dims : setup.shapes) absl::StrAppend(&text, " ", absl::StrJoin(dims, "x"));
@@ -290,6 +308,8 @@ absl::Status Main(int argc, char** argv) {
   AddSoftmax(&setups);
   AddMatmul(&setups);
   AddLinear(&setups);
+  AddNorms(&setups);
+  AddFused(&setups);
   Bench bench(device.get(), std::set<std::string>(argv + std::min(argc, 2), argv + argc));
   for (const Setup& setup : setups) {
     if (argc > 1 && std::string(setup.kernel) != argv[1]) continue;

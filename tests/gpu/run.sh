@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
-#   bash run.sh [STEP...]      steps: device check conformance variants observe sanitizer service
+#   bash run.sh [STEP...]      steps: device check conformance expressions variants observe sanitizer service
 # spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
@@ -33,7 +33,13 @@ device() { step device "$here/bin/device_test"; }
 check() { TAIL_LINES=60 step check "$here/bin/warpcalld" --check; }
 
 conformance() {
-  WARPCALL_TEST_DEVICE_KIND=cuda step conformance "$here/bin/kernels_conformance_test"
+  WARPCALL_TEST_DEVICE_KIND=cuda step conformance "$here/bin/kernels_conformance_test" \
+    --gtest_filter=-FusedGpuTest.*
+}
+
+# A thousand random expressions, compiled and run; what that takes, and what the cache then holds.
+expressions() {
+  step expressions "$here/bin/kernels_conformance_test" --gtest_filter='FusedGpuTest.*'
 }
 
 # Every variant of every row, forced; a line a row and type: "N of N variants ran".
@@ -101,7 +107,7 @@ choices() {
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-for name in ${@:-device check conformance variants observe sanitizer service spread fault inspect torch scrape path transport stream soak bench}; do
+for name in ${@:-device check conformance expressions variants observe sanitizer service spread fault inspect torch scrape path transport stream soak bench}; do
   "$name"
 done
 printf '\n%s\n' "${results[@]}"
