@@ -166,7 +166,7 @@ class Writer {
 
   void WriteFetch() {
     BeginRow();
-    BeginColumns();
+    BeginChunks();
     for (int i = 0; i <= Result(); ++i)
       if (IsFetched(i)) Line(absl::StrCat("    l", i, "[r][chunk] = ", LoadOf(i, true), ";"));
     Line("  }\n  }");
@@ -236,12 +236,22 @@ class Writer {
       Line(absl::StrCat("  if (lane == 0) y[row] = Narrow(", Name(Result()), ");"));
   }
 
-  void BeginColumns() {
-    if (shape_.form == Form::kReadAgain) {
-      Line(absl::StrCat("  for (i64 column = lane * ", shape_.vector, "; column < ",
-                        layout().columns, "ll; column += ", shape_.threads * shape_.vector, ") {"));
+  // Every other pass goes from the row's end, where the one before stopped: the second-level cache
+  // may still hold that.
+  void BeginReading(bool backwards) {
+    const int64_t step = int64_t{shape_.threads} * shape_.vector;
+    const int64_t columns = layout().columns;
+    if (!backwards) {
+      Line(absl::StrCat("  for (i64 column = lane * ", shape_.vector, "; column < ", columns,
+                        "ll; column += ", step, ") {"));
       return;
     }
+    Line(absl::StrCat("  for (i64 column = ", (CeilDivide(columns, step) - 1) * step,
+                      "ll + lane * ", shape_.vector, "; column >= 0; column -= ", step, ") {"));
+    if (columns % step != 0) Line(absl::StrCat("    if (column >= ", columns, "ll) continue;"));
+  }
+
+  void BeginChunks() {
     Line("#pragma unroll");
     Line(absl::StrCat("  for (int chunk = 0; chunk < ", shape_.chunks, "; ++chunk) {"));
     Line(absl::StrCat("    const int column = (chunk * ", shape_.threads, " + lane) * ",
@@ -255,8 +265,10 @@ class Writer {
       Line("  {");
       if (shape_.has_tail)
         Line(absl::StrCat("    const i64 left = ", layout().columns, "ll - column;"));
+    } else if (shape_.form == Form::kKeptRows) {
+      BeginChunks();
     } else {
-      BeginColumns();
+      BeginReading(/*backwards=*/(&pass - schedule_.passes.data()) % 2 == 1);
     }
     // What is kept is read by no later pass; what is not may be.
     const bool once = shape_.form != Form::kReadAgain || &pass == &schedule_.passes.back();

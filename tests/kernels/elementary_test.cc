@@ -42,7 +42,7 @@ struct Sample {
 // A chain whose steps are compiled for the host.
 class HostChain {
  public:
-  HostChain(const Problem& problem, HostKernels* host) : problem_(problem), host_(host) {
+  HostChain(const Problem& problem, HostKernels* host) : host_(host) {
     const fused::Program program = fused::ProgramOf(problem);
     graph_ = expression::ElementaryGraph(program.graph);
     steps_ = expression::ChainOf(graph_);
@@ -88,7 +88,6 @@ class HostChain {
  private:
   TensorSpec SpecOf(int node) const { return {kType, dims_[static_cast<size_t>(node)]}; }
 
-  const Problem& problem_;
   HostKernels* const host_;
   Graph graph_;
   std::vector<ChainStep> steps_;
