@@ -37,6 +37,15 @@ def calls(kernel):
         yield ((3, 5),), {"expression": "gelu(x0)"}
         yield ((2, 1, 4), (3, 1)), {"expression": "dropout(x0, 0.5) + sum(x1)", "seed": 3}
         return
+    if kernel == "linear":
+        yield ((3, 5), (4, 5), (4,)), {}
+        yield ((2, 3, 5), (4, 5), (4,)), {"activation": "gelu", "precision": "ieee"}
+        return
+    if kernel in ("layernorm", "rmsnorm"):
+        parameters = 2 if kernel == "layernorm" else 1
+        yield ((3, 5), *[(5,)] * parameters), {}
+        yield ((2, 3, 4), *[(4,)] * parameters), {"epsilon": 1e-3}
+        return
     yield ((3, 5),), {}
     yield ((2, 3, 4),), {"gelu": {"approximate": "none"}, "softmax": {"axis": 1}}.get(kernel, {})
     yield ((0, 3),), {"device": "cpu", "implementation": "cpu"}
