@@ -11,15 +11,15 @@
 namespace warpcall::testing {
 namespace {
 
-// In place of what CUDA C++ has beside C++: threads of a block are threads, and meet where they
-// must.
+// In place of what CUDA C++ has beside C++: threads of a block take turns on one thread, each with
+// a stack of its own, and give way to the next where they meet.
 constexpr char kHost[] = R"(
-#include <barrier>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
+#include <ucontext.h>
 #define __device__
 #define __global__
 #define __forceinline__ inline
@@ -27,24 +27,56 @@ constexpr char kHost[] = R"(
 #define __shared__ static
 #define __align__(n) alignas(n)
 struct Index { unsigned x; };
-thread_local Index threadIdx, blockIdx;
-struct Block {
-  explicit Block(int threads) : all(threads) {
-    for (int i = 0; i < threads; i += 32) warps.push_back(std::make_unique<std::barrier<>>(32));
+Index threadIdx, blockIdx;
+constexpr size_t kStackBytes = 128 << 10;
+struct Turns {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  bool done = false;
+};
+std::vector<Turns> turns;
+ucontext_t home;
+const std::function<void()>* body;
+void GiveWay() {
+  const unsigned from = threadIdx.x;
+  unsigned to = from;
+  do to = (to + 1) % turns.size(); while (turns[to].done && to != from);
+  if (turns[to].done) swapcontext(&turns[from].context, &home);
+  threadIdx.x = to;
+  if (to != from) swapcontext(&turns[from].context, &turns[to].context);
+}
+void TakeTurns() {
+  (*body)();
+  turns[threadIdx.x].done = true;
+  GiveWay();
+}
+struct Meeting {
+  int threads;
+  int arrived = 0;
+  unsigned times = 0;
+  void Await() {
+    const unsigned before = times;
+    if (++arrived == threads) {
+      arrived = 0;
+      ++times;
+    }
+    while (times == before) GiveWay();
   }
-  std::barrier<> all;
-  std::vector<std::unique_ptr<std::barrier<>>> warps;
+};
+struct Block {
+  Meeting all;
+  std::vector<Meeting> warps;
   double values[1024];
 };
 Block* block = nullptr;
-inline void __syncthreads() { block->all.arrive_and_wait(); }
+inline void __syncthreads() { block->all.Await(); }
 template <typename V>
 V __shfl_xor_sync(unsigned, V value, int lanes) {
-  std::barrier<>& warp = *block->warps[threadIdx.x / 32];
+  Meeting& warp = block->warps[threadIdx.x / 32];
   block->values[threadIdx.x] = value;
-  warp.arrive_and_wait();
+  warp.Await();
   const V other = static_cast<V>(block->values[threadIdx.x ^ lanes]);
-  warp.arrive_and_wait();
+  warp.Await();
   return other;
 }
 inline float __uint_as_float(unsigned bits) {
@@ -99,18 +131,25 @@ void Launch(const Kernel& kernel, long long blocks, int threads, bool meet) {
       for (threadIdx.x = 0; threadIdx.x < (unsigned)threads; ++threadIdx.x) kernel();
     return;
   }
-  Block one(threads);
+  Block one{{threads}, std::vector<Meeting>((threads + 31) / 32, Meeting{32}), {}};
   block = &one;
-  std::vector<std::thread> all;
-  for (int i = 0; i < threads; ++i)
-    all.emplace_back([&, i] {
-      threadIdx.x = i;
-      for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        kernel();
-        one.all.arrive_and_wait();
-      }
-    });
-  for (std::thread& thread : all) thread.join();
+  const std::function<void()> blocks_in_turn = [&] {
+    for (long long i = 0; i < blocks; ++i) {
+      blockIdx.x = i;
+      kernel();
+      one.all.Await();
+    }
+  };
+  body = &blocks_in_turn;
+  turns = std::vector<Turns>(threads);
+  for (Turns& its : turns) {
+    getcontext(&its.context);
+    its.context.uc_stack.ss_sp = its.stack.get();
+    its.context.uc_stack.ss_size = kStackBytes;
+    makecontext(&its.context, TakeTurns, 0);
+  }
+  threadIdx.x = 0;
+  swapcontext(&home, &turns[0].context);
 }
 )";
 
@@ -152,7 +191,7 @@ bool HostKernels::Compile() {
   std::ofstream(folder_.Path("kernels.cc")) << source_;
   const std::string command =
       absl::StrCat("c++ -std=c++20 -O1 -w -ffp-contract=off -fno-strict-aliasing -fPIC -shared ",
-                   "-pthread -o ", library, " ", folder_.Path("kernels.cc"));
+                   "-o ", library, " ", folder_.Path("kernels.cc"));
   if (std::system(command.c_str()) == 0) loaded_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (loaded_ == nullptr) std::abort();
   *static_cast<float (**)(unsigned short, int)>(dlsym(loaded_, "widen_bits")) = Widen;

@@ -100,7 +100,8 @@ OpCases SomeCases() {
 }
 
 TEST(DescribeTest, ToleranceIsTheOpsAndWhatTheRowIsAllowedBeyond) {
-  Op op = testing::NewSmallOp("small", "");
+  static const Op& small = testing::NewSmallOp("small", "");
+  Op op = small;
   const Implementation row = RowThatPlans(nullptr);
   EXPECT_THAT(ToleranceOf(op, row, DataType::kFloat32), HasSubstr("none"));
   op.cases = SomeCases;
