@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 namespace warpcall::self_test {
 namespace {
@@ -29,7 +28,7 @@ bool IsSound(const Report& report) {
 
 void SetText(absl::string_view text, Report* report) {
   const size_t bytes = std::min(text.size(), sizeof(report->text) - 1);
-  std::memcpy(report->text, text.data(), bytes);
+  text.copy(report->text, bytes);
   report->text[bytes] = '\0';
 }
 
