@@ -39,6 +39,12 @@ class RawClient {
   RawClient(const std::string& address, int64_t window_bytes)
       : message_(LargeAnswerRequest().SerializeAsString()), http2_(address, window_bytes) {}
 
+  // Until the server has read all that it was asked: what lies in its socket when the connection
+  // ends it never sees.
+  void AwaitRead() {
+    EXPECT_TRUE(Eventually([&] { return http2_.UnreadBytes() == 0; }));
+  }
+
   void Ask() {
     http2_.Send(RawHttp2::CallFrames(stream_, message_));
     stream_ += 2;
@@ -65,6 +71,7 @@ class Asker {
   ~Asker() {
     over_ = true;
     thread_.join();
+    client_.AwaitRead();
   }
 
  private:

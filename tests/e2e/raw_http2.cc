@@ -6,6 +6,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace warpcall::testing {
 namespace {
@@ -181,6 +187,24 @@ std::string RawHttp2::Receive(size_t bytes) {
     have += static_cast<size_t>(got);
   text.resize(have);
   return text;
+}
+
+int64_t RawHttp2::UnreadBytes() const {
+  sockaddr_in own = {};
+  socklen_t bytes = sizeof(own);
+  if (fd_ < 0 || getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &bytes) != 0) return 0;
+  // "sl local_address rem_address st tx_queue:rx_queue ...", all in hexadecimal.
+  const std::string remote = absl::StrFormat(":%04X", ntohs(own.sin_port));
+  // The server's socket may be one of IPv6 that takes IPv4, too.
+  for (const char* const name : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream table(name);
+    for (std::string line; std::getline(table, line);) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+      if (words.size() < 5 || !absl::EndsWith(words[2], remote)) continue;
+      return std::stoll(words[4].substr(words[4].find(':') + 1), nullptr, 16);
+    }
+  }
+  return 0;
 }
 
 void RawHttp2::Close() {

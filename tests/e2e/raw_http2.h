@@ -53,6 +53,10 @@ class RawHttp2 {
   // the first time that a connection uses them: "\x0bgrpc-status\x01" "4".
   const std::string& headers() const { return headers_; }
 
+  // Of what was sent, what the server's end of the connection has not taken from its socket yet, as
+  // this machine's kernel says; 0 when it knows of no such connection.
+  int64_t UnreadBytes() const;
+
   void Close();
   void Abort();         // RST
   void CloseOrderly();  // FIN, and waits for the server's
