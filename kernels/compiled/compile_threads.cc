@@ -13,6 +13,12 @@ constexpr absl::Duration kStopLooks = absl::Milliseconds(10);
 
 }  // namespace
 
+bool AwaitUnlessStopped(const absl::Notification& done, const StopFlag* stop) {
+  while (!done.WaitForNotificationWithTimeout(kStopLooks))
+    if (IsSet(stop)) return false;
+  return true;
+}
+
 CompileThreads::~CompileThreads() {
   std::vector<std::thread> threads;
   {
@@ -33,14 +39,11 @@ bool CompileThreads::Run(std::function<void()> work, const StopFlag* stop) {
       threads_.emplace_back([this] { Serve(); });
     news_.Signal();
   }
-  while (!task->done.WaitForNotificationWithTimeout(kStopLooks)) {
-    if (!IsSet(stop)) continue;
-    absl::MutexLock lock(&mutex_);
-    // Unless a thread has it already.
-    tasks_.erase(std::remove(tasks_.begin(), tasks_.end(), task), tasks_.end());
-    return false;
-  }
-  return true;
+  if (AwaitUnlessStopped(task->done, stop)) return true;
+  absl::MutexLock lock(&mutex_);
+  // Unless a thread has it already.
+  tasks_.erase(std::remove(tasks_.begin(), tasks_.end(), task), tasks_.end());
+  return false;
 }
 
 void CompileThreads::Serve() {

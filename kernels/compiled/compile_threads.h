@@ -16,6 +16,9 @@
 
 namespace warpcall::compiled {
 
+// Waits for `done`, or until `stop` is set (null: never), when it is false.
+bool AwaitUnlessStopped(const absl::Notification& done, const StopFlag* stop);
+
 // Thread-safe. Threads are started when there is work for them, and stay.
 class CompileThreads {
  public:

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/compiled/sha256.h"
 
@@ -14,9 +13,6 @@ namespace {
 
 // Each with its source.
 constexpr size_t kRefusalsMax = 32;
-
-// How often who waits looks whether it should go on.
-constexpr absl::Duration kStopLooks = absl::Milliseconds(10);
 
 absl::Status GivenUp() {
   return absl::CancelledError("nobody waits any more for what is being compiled");
@@ -78,8 +74,7 @@ absl::StatusOr<CubinPtr> Cubins::Get(const Program& program, const StopFlag* sto
       flight = known;
     }
     if (leads) return Lead(flight.get(), program, stop);
-    while (!flight->done.WaitForNotificationWithTimeout(kStopLooks))
-      if (IsSet(stop)) return GivenUp();
+    if (!AwaitUnlessStopped(flight->done, stop)) return GivenUp();
     // Who led may have been stopped, which is no reason for others.
     if (!absl::IsCancelled(flight->made.status())) return flight->made;
   }
