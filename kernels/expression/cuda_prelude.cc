@@ -47,7 +47,7 @@ __device__ __forceinline__ float Min(float a, float b) {
 $1$2#endif
 )";
 
-// Gelu and GeluErf are those of kernels/gelu/gelu_cuda_vector.cu, which says where the numbers are
+// Gelu and GeluErf are those of kernels/gelu/gelu_cuda_forms.cuh, which says where the numbers are
 // from: off by 3.1 and 2.3 x 2^-24 |a|.
 constexpr char kFunctions[] = R"(
 // Of zeros the second, as the definition has it.
