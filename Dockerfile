@@ -20,6 +20,7 @@ COPY proto/ proto/
 COPY kernels/ kernels/
 COPY server/ server/
 COPY client/ client/
+COPY deploy/CMakeLists.txt deploy/
 RUN cmake --preset release -DWARPCALL_BUILD_TESTS=OFF \
     && cmake --build --preset release --target warpcalld warpcall \
     && install --strip -D --target-directory=/out \
@@ -34,6 +35,7 @@ COPY proto/ proto/
 COPY kernels/ kernels/
 COPY server/ server/
 COPY client/ client/
+COPY deploy/CMakeLists.txt deploy/
 RUN cmake --preset cuda-all -DWARPCALL_BUILD_TESTS=OFF \
     && cmake --build --preset cuda-all --target warpcalld warpcall \
     && install --strip -D --target-directory=/out \

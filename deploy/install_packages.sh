@@ -15,11 +15,16 @@ build_packages=(
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
 # brings promtool, and python3 for the tests of what deploy/ holds to watch the server, and cpp-httplib to
-# ask it; grpcio, NumPy and protobuf for an independent client, mypy and flake8 for the Python client's
-# code; ccache saves tests/run.sh some minutes.
+# ask it; grpcio, NumPy and protobuf for an independent client, Python's headers for the module warpcall_fast,
+# mypy and flake8 for the Python client's code; jsonschema and yaml for what deploy/ holds for others' schemas,
+# seccomp for its systemd unit, Slurm for its batch script, HAProxy for several servers; ccache saves
+# tests/run.sh some minutes.
 test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev
-  clang libclang-rt-dev prometheus python3 python3-grpcio python3-numpy python3-protobuf mypy flake8
-  ccache)
+  clang libclang-rt-dev prometheus python3 python3-dev python3-grpcio python3-jsonschema python3-numpy
+  python3-protobuf python3-seccomp python3-yaml haproxy munge slurm-client slurmctld slurmd mypy
+  flake8 ccache)
+# Those that bring a service, which would start now and at every boot. The tests start what they need.
+services=(haproxy munge prometheus slurmctld slurmd)
 
 # Shared libraries carry a version in their package names, which differ between releases. The
 # development package depends on the right one; the pattern picks it from the dependencies.
@@ -68,9 +73,8 @@ clean_up() {
   [[ -z $policy_is_ours ]] || "${become_root[@]}" rm -f "$service_policy"
 }
 
-# The tests start Prometheus themselves; its package would start one on port 9090, now and at every
-# boot. A policy that is there already is the administrator's (container images have one that forbids
-# all) and stays.
+# A policy that is there already is the administrator's (container images have one that forbids all) and
+# stays.
 forbid_services() {
   [[ ! -e $service_policy ]] || return 0
   policy_is_ours=1
@@ -78,10 +82,13 @@ forbid_services() {
   "${become_root[@]}" chmod 755 "$service_policy"
 }
 
-forbid_prometheus_at_boot() {
+forbid_at_boot() {
+  local service
   [[ -d /run/systemd/system ]] || return 0
-  "${become_root[@]}" systemctl disable --now prometheus.service >>"$log" 2>&1 ||
-    echo 'warning: Prometheus may start with this machine: systemctl disable prometheus' >&2
+  for service in "$@"; do
+    "${become_root[@]}" systemctl disable --now "$service.service" >>"$log" 2>&1 ||
+      echo "warning: $service may start with this machine: systemctl disable $service" >&2
+  done
 }
 
 # The name that this release gives to the library of a development package.
@@ -107,19 +114,23 @@ find_missing() {
 }
 
 install() {
-  local started=$SECONDS package
+  local started=$SECONDS package service
+  local -a brought=()
+  for service in "${services[@]}"; do
+    [[ " $* " != *" $service "* ]] || brought+=("$service")
+  done
   echo "installing packages: $*"
   for package in "$@"; do
     apt-cache show "$package" >/dev/null 2>&1 ||
       fail "this release has no package $package." \
         'Debian 12, Ubuntu 24.04 and later have what Warpcall needs.'
   done
-  [[ " $* " != *' prometheus '* ]] || forbid_services
+  ((${#brought[@]} == 0)) || forbid_services
   if ! apt_get install --yes --no-install-recommends "$@"; then
     tail -n 40 "$log" >&2
     fail "apt-get install failed (its output is above): $*"
   fi
-  [[ " $* " != *' prometheus '* ]] || forbid_prometheus_at_boot
+  forbid_at_boot "${brought[@]}"
   echo "installed $# packages in $((SECONDS - started)) s"
 }
 

@@ -110,7 +110,7 @@ cat <<END
 Next:
   $build/bin/warpcalld &         serves on 127.0.0.1:8470, metrics on 127.0.0.1:9470; then
   $build/bin/warpcall devices    what it found in this machine
-  $build/bin/warpcall run softmax --input x.npy --output y.npy
+  $build/bin/warpcall run softmax --shape 4096x1024 --output y.npy
   client/examples/digits/README.md     the example just run; its source is beside it
   bash tests/run.sh                    every test that this machine can run
 END

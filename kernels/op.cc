@@ -58,20 +58,6 @@ absl::Status CheckInputCount(const Op& op, size_t given) {
       most == 1 ? " input (" : " inputs (", absl::StrJoin(op.input_names, ", "), "), got ", given));
 }
 
-// The attribute "axis" of a problem of `op`, counted from the front.
-struct Axis {
-  size_t attribute;
-  size_t dimension;
-};
-
-Axis AxisOf(const Op& op, const Problem& problem) {
-  size_t attribute = 0;
-  while (absl::string_view(op.attributes[attribute].name) != "axis") ++attribute;
-  const int64_t given = std::get<int64_t>(problem.attributes[attribute]);
-  const auto rank = static_cast<int64_t>(problem.inputs[0].dims.size());
-  return {attribute, static_cast<size_t>(given < 0 ? given + rank : given)};
-}
-
 absl::Status ApplyAttribute(const Op& op, const NamedAttribute& given, Problem* problem) {
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     if (given.name != op.attributes[i].name) continue;
@@ -152,61 +138,6 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
     RETURN_IF_ERROR(CheckTensorSpec(problem.outputs[i], absl::StrCat("output ", i)));
   }
   return problem;
-}
-
-int64_t PartsOf(const Op& op, const Problem& problem) {
-  if (op.independence == Independence::kNone) return 1;
-  const int64_t elements = problem.outputs[0].elements();
-  if (op.independence == Independence::kElements || elements == 0) return elements;
-  const Dims& dims = problem.inputs[0].dims;
-  const size_t outer =
-      op.independence == Independence::kRows ? dims.size() - 1 : AxisOf(op, problem).dimension;
-  int64_t parts = 1;
-  for (size_t i = 0; i < outer; ++i) parts *= dims[i];
-  return parts;
-}
-
-OperandRole RoleOf(const Op& op, const Problem& problem, size_t operand) {
-  const size_t named = std::min(op.input_roles.size(), problem.inputs.size());
-  return operand < named ? op.input_roles[operand] : OperandRole::kSplit;
-}
-
-size_t BytesOf(const Op& op, const Problem& problem, OperandRole role) {
-  size_t bytes = 0;
-  size_t operand = 0;
-  const auto add = [&](const TensorSpec& spec) {
-    if (RoleOf(op, problem, operand++) == role) bytes += spec.bytes();
-  };
-  absl::c_for_each(problem.inputs, add);
-  absl::c_for_each(problem.outputs, add);
-  return bytes;
-}
-
-Problem TakeParts(const Op& op, const Problem& problem, int64_t count) {
-  if (op.independence == Independence::kNone) return problem;
-  Problem part = problem;
-  Dims dims = {count};
-  if (op.independence == Independence::kBeforeAxis) {
-    const Axis axis = AxisOf(op, problem);
-    const Dims& whole = problem.inputs[0].dims;
-    dims.push_back(whole[axis.dimension]);
-    int64_t inner = 1;
-    for (size_t i = axis.dimension + 1; i < whole.size(); ++i) inner *= whole[i];
-    if (inner > 1) dims.push_back(inner);
-    part.attributes[axis.attribute] = int64_t{1};
-  }
-  size_t operand = 0;
-  const auto take = [&](TensorSpec& spec) {
-    if (RoleOf(op, problem, operand++) == OperandRole::kShared) return;
-    if (op.independence == Independence::kRows) {
-      spec.dims = {count, spec.dims.back()};
-    } else {
-      spec.dims = dims;
-    }
-  };
-  absl::c_for_each(part.inputs, take);
-  absl::c_for_each(part.outputs, take);
-  return part;
 }
 
 const char* FamilyName(Family family) {

@@ -97,6 +97,10 @@ enum class Independence : uint8_t {
                 // above
   kRows,  // what lies behind each index of all dimensions of input 0 but the last; every split
           // operand has these dimensions, and a last one of its own
+  kBroadcastRows,  // as kRows, of the output: inputs with its dimensions but the last are split,
+                   // those of one row are shared; with any other the problem is one piece
+  kProductRows,  // of matrices, a and b: rows of a where b is one matrix, which they share, and
+                 // "transpose_a" is false; products of a batch that both have; else one piece
 };
 
 // What a part of a problem has of an operand.
@@ -167,9 +171,11 @@ struct Op {
   absl::Status (*infer_outputs)(Problem* problem);
   Work (*work)(const Problem& problem);
   Independence independence = Independence::kNone;
-  // Of the inputs, in their order, in problems that fall into parts; those beyond the list are
-  // split, as outputs are.
+  // Of the inputs, in their order, in problems that fall into parts, where the kind of independence
+  // does not say; those beyond the list are split, as outputs are.
   std::vector<OperandRole> input_roles = {};
+  // Which problems of kBroadcastRows are one piece, whatever their inputs. Null: none.
+  bool (*is_one_piece)(const Problem& problem) = nullptr;
   // Null: there is nothing to compare outputs with.
   const Definition* definition = nullptr;
   // What its rows are checked on. Null: on nothing.

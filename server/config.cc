@@ -1,14 +1,35 @@
 #include "server/config.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <iostream>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "kernels/common/status_macros.h"
+#include "server/flag_sources.h"
+#include "server/listen.h"
 #include "server/version.h"
 
 namespace warpcall {
 namespace {
 
 constexpr int kUsageError = 2;
+
+constexpr char kFlagFile[] = "--flagfile";
+constexpr char kLogLevel[] = "log_level";
+
+// Flags that Config has as numbers.
+struct Names {
+  std::string log_level = "info";
+  std::string log_format = "logfmt";
+};
 
 // The longest message that protobuf's own parsers, and so most clients, can hold is 2 GiB - 1.
 constexpr int64_t kMessageMibMax = 2047;
@@ -19,14 +40,14 @@ std::string CheckLogLevel(const std::string& name) {
   return "\"" + name + "\" is unknown; known: " + std::string(LogLevelNames());
 }
 
+std::string CheckHttpAddress(const std::string& address) {
+  return std::string(ParseHostPort(address).status().message());
+}
+
 std::string CheckAddress(const std::string& address) {
-  if (address.rfind("unix:", 0) == 0 && address.size() > 5) return "";
-  const size_t colon = address.rfind(':');
-  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (colon != 0 && digits && std::stoi(port) <= 65535) return "";
-  return "\"" + address + "\" is not HOST:PORT with a port of 0 to 65535, nor unix:/path";
+  if (absl::StartsWith(address, kUnixPrefix) && address.size() > strlen(kUnixPrefix)) return "";
+  const std::string error = CheckHttpAddress(address);
+  return error.empty() ? "" : error + ", nor unix:/path";
 }
 
 void AddLimits(CLI::App* app, Config* config) {
@@ -70,6 +91,19 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(CLI::Range(0.1, 86400.0));
 }
 
+void AddInspectFlags(CLI::App* app, Config* config) {
+  app->add_option("--inspect", config->inspect,
+                  "Who may call Benchmark, Profile and Describe: everybody (on), callers on this "
+                  "machine (local: from a loopback address or a Unix socket), nobody (off)")
+      ->check(CLI::IsMember({"on", "local", "off"}));
+  app->add_option("--inspect_seconds", config->inspect_seconds,
+                  "The longest that one of these calls may run; they run one at a time")
+      ->check(CLI::Range(1.0, 86400.0));
+  app->add_option("--inspect_queue", config->inspect_queue,
+                  "Such calls that may wait, half of them of one connection")
+      ->check(CLI::Range(1, 1024));
+}
+
 // Not in --help: for tests, and for the processes that a server starts.
 void AddInternal(CLI::App* app, Config* config) {
   app->add_flag("--test_fault_injection", config->fault_injection,
@@ -81,12 +115,17 @@ void AddInternal(CLI::App* app, Config* config) {
       ->group("");
   app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
       ->group("");
-  app->add_option("--inspect", config->inspect, "Answer one benchmark, profile or describe")
+  app->add_option("--inspect_method", config->inspect_method,
+                  "Answer one benchmark, profile or describe")
       ->check(CLI::IsMember({"benchmark", "profile", "describe"}))
       ->group("");
   app->add_option("--inspect_device", config->inspect_device, "The device that it is about")
       ->group("");
   app->add_option("--inspect_traceparent", config->inspect_traceparent, "The trace it belongs to")
+      ->group("");
+  app->add_flag("--inspect_in_parts", config->inspect_in_parts, "Tell of it as it goes")->group("");
+  app->add_option("--inspect_deadline_ns", config->inspect_deadline_ns,
+                  "When it ends, by the monotonic clock")
       ->group("");
   app->add_option("--self_test_row_seconds", config->self_test_row_seconds,
                   "When a row's trials count as hanging")
@@ -101,6 +140,196 @@ void AddInternal(CLI::App* app, Config* config) {
       ->group("");
 }
 
+// Logs, and where flags come from.
+void AddSourceFlags(CLI::App* app, Config* config, Names* names) {
+  app->add_option(
+         "--log_level", names->log_level,
+         "debug, info, warning or error; changed while it runs by PUT /log_level, from this "
+         "machine, on the address of --metrics_listen, and by SIGHUP where --flagfile has it")
+      ->check(CheckLogLevel);
+  app->add_option("--log_format", names->log_format,
+                  "Lines of the log as key=value (logfmt) or as an object each (json)")
+      ->check(CLI::IsMember({"logfmt", "json"}));
+  app->add_option(
+      kFlagFile, config->flagfile,
+      "A file with a flag a line, NAME=VALUE, and comments that begin with #. Flags may "
+      "also come as WARPCALLD_NAME in the environment, which go before the file's; the "
+      "command line goes before both");
+}
+
+void AddMainFlags(CLI::App* app, Config* config) {
+  app->add_option("--listen", config->listen,
+                  "Addresses for gRPC, comma-separated: HOST:PORT (port 0: any free) or unix:/path")
+      ->delimiter(',')
+      ->check(CheckAddress);
+  app->add_option("--metrics_listen", config->metrics_listen,
+                  "HOST:PORT for /metrics, /healthz, /readyz and /log_level over HTTP")
+      ->check(CheckHttpAddress);
+  app->add_option("--devices", config->devices,
+                  "Devices to serve, comma-separated, or auto for all");
+  app->add_option("--self_test", config->self_test,
+                  "Which rows are tried before they are offered: quick (on small problems of each "
+                  "type), full (on every case that the tests have; minutes), off (none are tried)")
+      ->check(CLI::IsMember({"quick", "full", "off"}));
+  app->add_option(
+      "--compile_cache", config->compile_cache,
+      "A folder that keeps what is compiled for GPUs at run time, for the next start and "
+      "for other servers; it is made if need be");
+  app->add_flag("--check", config->check,
+                "Try the rows, print a table of what came of it, and end: status 0 when all that "
+                "this machine can run are right, 1 otherwise");
+}
+
+// The flag of that name which anybody may give, or null.
+const CLI::Option* FindPublic(const CLI::App& app, const std::string& name) {
+  const CLI::Option* const option = app.get_option_no_throw(absl::StrCat("--", name));
+  const bool tells_only = name == "help" || name == "version";
+  return option == nullptr || tells_only || option->get_group().empty() ? nullptr : option;
+}
+
+// Whether no value is one, as it is the default.
+bool TakesNothing(const CLI::Option& option) {
+  return option.get_expected_min() > 0 && option.get_default_str().empty();
+}
+
+std::string NameOf(absl::string_view word) {
+  if (!absl::ConsumePrefix(&word, "--")) return "";
+  return std::string(word.substr(0, word.find('=')));
+}
+
+// What is parsed: the words of the command line, and for flags that are not among them those of the
+// environment or else of the file.
+class Sources {
+ public:
+  explicit Sources(const CLI::App& app) : app_(app) {}
+
+  absl::Status AddCommandLine(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+      given_.insert(NameOf(argv[i]));
+      RETURN_IF_ERROR(AddWord(argv[i]));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddEnvironment(Config* config) {
+    for (const FlagSetting& setting : FlagsOfEnvironment(environ)) {
+      if (FindPublic(app_, setting.name) == nullptr)
+        config->warnings.push_back(absl::StrCat(setting.where, " names no flag of this server"));
+      else
+        RETURN_IF_ERROR(Add(setting));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddFile(Config* config) {
+    const std::string path = FilePath();
+    if (path.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<FlagSetting> settings, ReadFlagFile(path));
+    for (const FlagSetting& setting : settings) {
+      if (FindPublic(app_, setting.name) == nullptr ||
+          absl::StrCat("--", setting.name) == kFlagFile)
+        return absl::InvalidArgumentError(absl::StrCat(setting.where, ": ", setting.name,
+                                                       " is no flag that may stand in a file"));
+      config->file_flags[setting.name] = setting.value;
+      RETURN_IF_ERROR(Add(setting));
+    }
+    return absl::OkStatus();
+  }
+
+  bool Given(const std::string& name) const { return given_.count(name) > 0; }
+
+  // As CLI::App::parse wants them: the last one first.
+  std::vector<std::string> Reversed() const { return {words_.rbegin(), words_.rend()}; }
+
+  // Where the flag that an error is about was given, when that is not to be seen.
+  std::string WhereIn(absl::string_view error) const {
+    for (const FlagSetting& setting : added_)
+      if (absl::StrContains(error, absl::StrCat("--", setting.name, ":")))
+        return absl::StrCat("it stands in ", setting.where, "\n");
+    return "";
+  }
+
+ private:
+  absl::Status Add(const FlagSetting& setting) {
+    if (!given_.insert(setting.name).second) return absl::OkStatus();
+    added_.push_back(setting);
+    const absl::Status status = AddWord(absl::StrCat("--", setting.name, "=", setting.value));
+    if (status.ok()) return status;
+    return absl::InvalidArgumentError(absl::StrCat(setting.where, ": ", status.message()));
+  }
+
+  // INVALID_ARGUMENT for --NAME= of a flag that needs a value.
+  absl::Status AddWord(const std::string& word) {
+    const CLI::Option* const option =
+        word.find('=') == word.size() - 1 ? FindPublic(app_, NameOf(word)) : nullptr;
+    if (option == nullptr) {
+      words_.push_back(word);
+      return absl::OkStatus();
+    }
+    if (!TakesNothing(*option))
+      return absl::InvalidArgumentError(absl::StrCat(word, " lacks a value"));
+    // CLI11 would take the next word for it.
+    words_.insert(words_.end(), {word.substr(0, word.size() - 1), ""});
+    return absl::OkStatus();
+  }
+
+  std::string FilePath() const {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      absl::string_view word = words_[i];
+      if (word == kFlagFile) return i + 1 < words_.size() ? words_[i + 1] : "";
+      if (absl::ConsumePrefix(&word, absl::StrCat(kFlagFile, "="))) return std::string(word);
+    }
+    return "";
+  }
+
+  const CLI::App& app_;
+  std::vector<std::string> words_;
+  std::set<std::string> given_;
+  std::vector<FlagSetting> added_;
+};
+
+bool SameValue(const std::string& a, const std::string& b) {
+  double number_a, number_b;
+  return a == b ||
+         (absl::SimpleAtod(a, &number_a) && absl::SimpleAtod(b, &number_b) && number_a == number_b);
+}
+
+// REQUIRES: all flags name files of secrets rather than hold them, so that each may be shown.
+std::map<std::string, std::string> ChangedFlags(const CLI::App& app) {
+  std::map<std::string, std::string> changed;
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames().front();
+    const std::string value = absl::StrJoin(option->results(), ",");
+    // CLI11 shows the default of a list in brackets.
+    const std::string initial = option->get_default_str();
+    const bool is_list = absl::StartsWith(initial, "[") && absl::EndsWith(initial, "]");
+    if (FindPublic(app, name) != nullptr &&
+        !SameValue(value, is_list ? initial.substr(1, initial.size() - 2) : initial))
+      changed[name] = value;
+  }
+  return changed;
+}
+
+// What no flag shows by itself.
+absl::Status CheckTogether(const Config& config) {
+  if (config.reception_mib < config.max_message_mib)
+    return absl::InvalidArgumentError(absl::StrCat("--reception_mib: ", config.reception_mib,
+                                                   " is less than max_message_mib, which is ",
+                                                   config.max_message_mib));
+  if (config.staging_mib < config.max_message_mib)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--staging_mib: ", config.staging_mib,
+                     " has no room for one message: max_message_mib is ", config.max_message_mib));
+  return absl::OkStatus();
+}
+
+bool Fail(const absl::Status& status, int* exit_code) {
+  std::cerr << status.message() << "\n";
+  *exit_code = kUsageError;
+  return false;
+}
+
 }  // namespace
 
 bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
@@ -108,48 +337,58 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
                "warpcalld");
   app.set_version_flag("--version", kVersion);
   app.option_defaults()->always_capture_default();
-  std::string log_level = "info";
-  app.add_option("--listen", config->listen,
-                 "Addresses for gRPC, comma-separated: HOST:PORT (port 0: any free) or unix:/path")
-      ->delimiter(',')
-      ->check(CheckAddress);
-  app.add_option("--metrics_listen", config->metrics_listen,
-                 "HOST:PORT for /metrics, /healthz, /readyz and /log_level over HTTP")
-      ->check(CheckAddress);
-  app.add_option("--devices", config->devices,
-                 "Devices to serve, comma-separated, or auto for all");
-  app.add_option("--self_test", config->self_test,
-                 "Which rows are tried before they are offered: quick (on small problems of each "
-                 "type), full (on every case that the tests have; minutes), off (none are tried)")
-      ->check(CLI::IsMember({"quick", "full", "off"}));
-  app.add_option(
-      "--compile_cache", config->compile_cache,
-      "A folder that keeps what is compiled for GPUs at run time, for the next start and "
-      "for other servers; it is made if need be");
-  app.add_flag("--check", config->check,
-               "Try the rows, print a table of what came of it, and end: status 0 when all that "
-               "this machine can run are right, 1 otherwise");
+  Names names;
+  AddMainFlags(&app, config);
   AddLimits(&app, config);
+  AddInspectFlags(&app, config);
   AddInternal(&app, config);
-  app.add_option(
-         "--log_level", log_level,
-         "debug, info, warning or error; changed while it runs by PUT /log_level, from this "
-         "machine, on the address of --metrics_listen")
-      ->check(CheckLogLevel);
+  AddSourceFlags(&app, config, &names);
+  Sources sources(app);
+  absl::Status added = sources.AddCommandLine(argc, argv);
+  if (added.ok()) added = sources.AddEnvironment(config);
+  config->log_level_is_fixed = sources.Given(kLogLevel);
+  if (added.ok()) added = sources.AddFile(config);
+  if (!added.ok()) return Fail(added, exit_code);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = sources.Reversed();
+    app.parse(words);
   } catch (const CLI::ParseError& error) {
     *exit_code = app.exit(error, std::cout, std::cerr) == 0 ? 0 : kUsageError;
+    std::cerr << sources.WhereIn(error.what());
     return false;
   }
-  if (config->reception_mib < config->max_message_mib) {
-    std::cerr << "--reception_mib: " << config->reception_mib
-              << " is less than max_message_mib, which is " << config->max_message_mib << "\n";
-    *exit_code = kUsageError;
-    return false;
-  }
-  ParseLogLevel(log_level, &config->log_level);
+  if (const absl::Status status = CheckTogether(*config); !status.ok())
+    return Fail(status, exit_code);
+  ParseLogLevel(names.log_level, &config->log_level);
+  ParseLogFormat(names.log_format, &config->log_format);
+  config->changed_flags = ChangedFlags(app);
   return true;
+}
+
+absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config) {
+  ASSIGN_OR_RETURN(const std::vector<FlagSetting> settings, ReadFlagFile(config.flagfile));
+  std::map<std::string, std::string> flags;
+  for (const FlagSetting& setting : settings) flags[setting.name] = setting.value;
+  std::vector<std::string> waiting;
+  for (const auto& [name, value] : flags)
+    if (const auto at_start = config.file_flags.find(name);
+        name != kLogLevel && (at_start == config.file_flags.end() || at_start->second != value))
+      waiting.push_back(name);
+  for (const auto& [name, value] : config.file_flags)
+    if (name != kLogLevel && flags.count(name) == 0) waiting.push_back(name);
+  LogLevel level = LogLevel::kInfo;
+  if (const auto named = flags.find(kLogLevel);
+      named != flags.end() && !ParseLogLevel(named->second, &level))
+    return absl::InvalidArgumentError(absl::StrCat("log_level: ", CheckLogLevel(named->second)));
+  const std::string rest = waiting.empty() ? ""
+                                           : absl::StrCat("; changed, but read at start only: ",
+                                                          absl::StrJoin(waiting, ", "));
+  if (config.log_level_is_fixed)
+    return absl::StrCat("log_level stays ", LogLevelName(CurrentLogLevel()),
+                        ", as the command line or the environment has it", rest);
+  const LogLevel before = CurrentLogLevel();
+  SetLogLevel(level);
+  return absl::StrCat("log_level is ", LogLevelName(level), ", was ", LogLevelName(before), rest);
 }
 
 }  // namespace warpcall

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "server/engine/clock.h"
 #include "server/log.h"
 
 namespace warpcall {
@@ -27,22 +30,42 @@ struct Config {
   std::string self_test = "quick";  // "off", "full"
   bool check = false;               // try the rows, print what came of it, and end
   bool fault_injection = false;
-  int cpu_workers = 0;        // 0: none; see DeviceOptions
-  std::string worker_device;  // not empty: this is a worker process for it
-  std::string inspect;  // "benchmark" or "profile": this is a process that answers one such call
+  int cpu_workers = 0;         // 0: none; see DeviceOptions
+  std::string worker_device;   // not empty: this is a worker process for it
+  std::string inspect = "on";  // "local", "off"
+  double inspect_seconds = 600;
+  int inspect_queue = 8;
+  std::string inspect_method;  // "benchmark", ...: this is a process that answers one such call
   std::string inspect_device;
   std::string inspect_traceparent;
-  std::string compile_cache;  // empty: what is compiled at run time is not kept
+  bool inspect_in_parts = false;              // and tells its parts as they come
+  int64_t inspect_deadline_ns = kNoDeadline;  // by MonotonicNs
+  std::string compile_cache;                  // empty: what is compiled at run time is not kept
   double self_test_row_seconds = 10;
   std::string self_test_device;               // not empty: this process tries rows on it
   std::vector<int> self_test_rows;            // these
   std::vector<std::string> unavailable_rows;  // "id:reason", as the server found them
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kLogfmt;
+
+  std::string flagfile;                           // empty: none
+  std::map<std::string, std::string> file_flags;  // what it said, by name
+  bool log_level_is_fixed =
+      false;  // by the command line or the environment, whatever the file says
+  // Flags whose values are not their defaults, wherever they were given, but for internal ones.
+  std::map<std::string, std::string> changed_flags;
+  std::vector<std::string> warnings;  // to be logged: the log is not set up yet
 };
 
 // Fills `config`. Returns false when the process should end at once with `*exit_code`: after --help
 // or --version (0), or a flag that is unknown or out of range (2), which stderr names with its
-// limits.
+// limits. A flag of the command line comes before one of the environment (WARPCALLD_NAME), and that
+// before one of --flagfile.
 bool ParseConfig(int argc, char** argv, Config* config, int* exit_code);
+
+// Reads --flagfile again, while serving, and sets the log level that it says now, unless that is
+// fixed. Returns in words what came of it, and which flags wait for the next start; on an error
+// everything stays as it was. REQUIRES: there is a flag file.
+absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config);
 
 }  // namespace warpcall

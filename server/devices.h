@@ -10,6 +10,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
+#include "server/runtime/conditions.h"
 #include "server/runtime/device.h"
 
 namespace warpcall {
@@ -25,6 +26,9 @@ struct DeviceOptions {
   int lanes_per_device = 1;
   bool fault_injection = false;
   std::string compile_cache = {};  // a folder; empty: what is compiled at run time is not kept
+  // The CPU's threads are as urgent as any, so that what they take is what kernels take and not
+  // what the scheduler makes of it.
+  bool measures = false;
   // For tests: so many workers that serve the CPU, as each of several GPUs has one, in place of the
   // devices there are: cpu:0, cpu:1, ...
   int cpu_workers = 0;
@@ -66,6 +70,9 @@ class GpuMonitor {
 // Watches the engine's GPUs from a thread of its own, once a second. Null when there are none, or
 // no library that knows of them, which is logged.
 std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine& engine);
+
+// Of a device that this process opened itself. Null where nothing tells of them.
+std::unique_ptr<ConditionReader> OpenConditions(const Device& device);
 
 // Tells NVIDIA's tools of this process's phases, if one is attached; nothing in a build without
 // CUDA.

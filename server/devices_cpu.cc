@@ -23,7 +23,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOpt
   if (options.cpu_workers > 0) return StartCpuWorkers(options);
   RETURN_IF_ERROR(ModelsOf(options).status());
   std::vector<std::unique_ptr<Device>> devices;
-  devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads()));
+  devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads(), "cpu",
+                                                options.measures ? 0 : CpuDevice::kServingNice));
   return devices;
 }
 
@@ -41,6 +42,8 @@ absl::Status RunWorker(const DeviceOptions& options) {
 std::vector<DeviceErrorCount> DeviceErrorCounts(const Engine&) { return {}; }
 
 std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine&) { return nullptr; }
+
+std::unique_ptr<ConditionReader> OpenConditions(const Device&) { return nullptr; }
 
 void InstallPhaseWatcher() {}
 

@@ -13,6 +13,7 @@
 #include "server/log.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/runtime/cuda/cuda_device.h"
+#include "server/runtime/cuda/nvml_conditions.h"
 #include "server/runtime/cuda/nvml_monitor.h"
 #include "server/runtime/cuda/nvtx_phases.h"
 #include "server/spawn.h"
@@ -147,7 +148,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOpt
       Log(LogLevel::kWarning, "a GPU is left out",
           {{"device", name}, {"error", device.status().message()}});
   }
-  devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads()));
+  devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads(), "cpu",
+                                                options.measures ? 0 : CpuDevice::kServingNice));
   return devices;
 }
 
@@ -190,6 +192,14 @@ std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine& engine) {
   if (api.ok()) return std::make_unique<NvmlGpuMonitor>(*api, gpus);
   Log(LogLevel::kInfo, "GPUs are not monitored", {{"error", api.status().message()}});
   return nullptr;
+}
+
+std::unique_ptr<ConditionReader> OpenConditions(const Device& device) {
+  if (device.properties().kind != DeviceKind::kCuda) return nullptr;
+  const absl::StatusOr<nvml::Api> api = nvml::Open(nvml::kFile);
+  if (!api.ok()) return nullptr;
+  auto conditions = nvml::GpuConditions::Open(*api, device.properties().pci_bus_id);
+  return conditions.ok() ? *std::move(conditions) : nullptr;
 }
 
 void InstallPhaseWatcher() {

@@ -5,23 +5,30 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/registry.h"
 #include "server/devices.h"
 #include "server/self_test_main.h"
 #include "server/spawn.h"
 #include "server/transport/inquiry.h"
+#include "server/version.h"
 
 namespace warpcall {
 namespace {
 
-// Below everything that serves requests: see CpuDevice's threads.
+// Of what measures nothing: below everything that serves requests, as CpuDevice's threads are.
 constexpr int kNice = 19;
+
+bool Measures(const Config& config) {
+  return config.inspect_method == InspectionName(Inspection::kBenchmark);
+}
 
 // The codes of the contract: what libraries answer beyond them is our own defect.
 absl::Status ToContract(absl::Status status) {
@@ -38,6 +45,14 @@ absl::Status ToContract(absl::Status status) {
   }
 }
 
+std::function<void(const std::string&)> TellsParts(const Config& config) {
+  if (!config.inspect_in_parts) return nullptr;
+  return [](const std::string& part) {
+    // Should nobody read it, this process ends.
+    inspect::SendPart(inspect::InheritedSocket(), part).IgnoreError();
+  };
+}
+
 absl::StatusOr<std::string> Answer(const Config& config, const std::string& request) {
   Registry registry;
   AddKernels(&registry);
@@ -47,13 +62,23 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
   options.selection = config.inspect_device;
   options.fault_injection = config.fault_injection;
   options.compile_cache = config.compile_cache;
+  options.measures = Measures(config);
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(options));
   // The device selected comes before the CPU, which is always there.
   std::unique_ptr<Device> device = std::move(devices.front());
-  if (config.inspect == InspectionName(Inspection::kBenchmark))
-    return AnswerBenchmark(registry, device.get(), request);
-  if (config.inspect == InspectionName(Inspection::kDescribe))
+  if (Measures(config)) {
+    const auto conditions = OpenConditions(*device);
+    const bool is_gpu = device->properties().kind == DeviceKind::kCuda;
+    return AnswerBenchmark(registry, device.get(),
+                           {.bytes = request,
+                            .deadline_ns = config.inspect_deadline_ns,
+                            .server_version = kVersion,
+                            .cuda_version = is_gpu ? CudaVersion() : "",
+                            .conditions = conditions.get(),
+                            .tell = TellsParts(config)});
+  }
+  if (config.inspect_method == InspectionName(Inspection::kDescribe))
     return AnswerDescribe(registry, device.get(), request);
   return AnswerProfile(registry, std::move(device), request, config.inspect_traceparent);
 }
@@ -71,10 +96,14 @@ void PreferForOomKill() {
 absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
                                                                 const Config& config) {
-  std::vector<std::string> arguments = {absl::StrCat("--inspect=", InspectionName(inquiry.kind)),
-                                        absl::StrCat("--inspect_device=", inquiry.device)};
+  std::vector<std::string> arguments = {
+      absl::StrCat("--inspect_method=", InspectionName(inquiry.kind)),
+      absl::StrCat("--inspect_device=", inquiry.device)};
   if (!inquiry.traceparent.empty())
     arguments.push_back(absl::StrCat("--inspect_traceparent=", inquiry.traceparent));
+  if (inquiry.in_parts) arguments.push_back("--inspect_in_parts");
+  if (inquiry.deadline_ns != kNoDeadline)
+    arguments.push_back(absl::StrCat("--inspect_deadline_ns=", inquiry.deadline_ns));
   if (config.fault_injection) arguments.push_back("--test_fault_injection");
   if (!config.compile_cache.empty())
     arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
@@ -85,8 +114,10 @@ absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::I
 int RunInspection(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CloseUnexpectedDescriptors();
+  // So that the server sees this process end, whatever tools of it run on.
+  fcntl(inspect::InheritedSocket(), F_SETFD, FD_CLOEXEC);
   PreferForOomKill();
-  [[maybe_unused]] const int niceness = nice(kNice);
+  if (!Measures(config)) cpu::LowerPriority(kNice);
   const absl::Status served = inspect::ServeParent(
       inspect::InheritedSocket(),
       [&](const std::string& request) -> absl::StatusOr<std::string> {
@@ -95,6 +126,7 @@ int RunInspection(const Config& config) {
         return answer;
       },
       [] { _exit(1); });
+  inspect::AwaitParent(inspect::InheritedSocket());
   return served.ok() ? 0 : 1;
 }
 

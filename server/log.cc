@@ -14,8 +14,10 @@ namespace warpcall {
 namespace {
 
 constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
+constexpr const char* kFormatNames[] = {"logfmt", "json"};
 
 std::atomic<int> minimum{static_cast<int>(LogLevel::kInfo)};
+std::atomic<LogFormat> format_now{LogFormat::kLogfmt};
 
 bool IsPlain(absl::string_view value) {
   return !value.empty() && std::all_of(value.begin(), value.end(), [](unsigned char c) {
@@ -28,6 +30,77 @@ void AppendField(absl::string_view key, absl::string_view value, std::string* li
     absl::StrAppend(line, " ", key, "=", value);
   else
     absl::StrAppend(line, " ", key, "=\"", absl::CHexEscape(value), "\"");
+}
+
+std::string LogfmtLine(absl::string_view time, absl::string_view level, absl::string_view message,
+                       absl::Span<const LogField> fields) {
+  std::string line = absl::StrCat("ts=", time, " level=", level);
+  AppendField("msg", message, &line);
+  for (const LogField& field : fields) AppendField(field.key, field.value, &line);
+  return line;
+}
+
+// Length of the UTF-8 sequence of several bytes that `text` begins with, 0 where there is none:
+// table 3-7 of the Unicode standard.
+size_t SequenceBytes(absl::string_view text) {
+  struct Form {
+    unsigned char first_min, first_max, second_min, second_max;
+    size_t bytes;
+  };
+  constexpr Form kForms[] = {{0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
+                             {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3},
+                             {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
+                             {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
+  const auto in = [&](size_t at, unsigned char low, unsigned char high) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    return byte >= low && byte <= high;
+  };
+  for (const Form& form : kForms) {
+    if (!in(0, form.first_min, form.first_max)) continue;
+    if (text.size() < form.bytes || !in(1, form.second_min, form.second_max)) return 0;
+    for (size_t i = 2; i < form.bytes; ++i)
+      if (!in(i, 0x80, 0xBF)) return 0;
+    return form.bytes;
+  }
+  return 0;
+}
+
+void AppendJsonString(absl::string_view text, std::string* line) {
+  line->push_back('"');
+  while (!text.empty()) {
+    const auto byte = static_cast<unsigned char>(text.front());
+    size_t bytes = byte < 0x80 ? 1 : SequenceBytes(text);
+    if (bytes == 0) {
+      line->append("\\ufffd");
+      bytes = 1;
+    } else if (byte == '"' || byte == '\\') {
+      line->append({'\\', text.front()});
+    } else if (byte < 0x20 || byte == 0x7F) {
+      absl::StrAppend(line, "\\u", absl::Hex(byte, absl::kZeroPad4));
+    } else {
+      line->append(text.data(), bytes);
+    }
+    text.remove_prefix(bytes);
+  }
+  line->push_back('"');
+}
+
+std::string JsonLine(absl::string_view time, absl::string_view level, absl::string_view message,
+                     absl::Span<const LogField> fields) {
+  std::string line = absl::StrCat("{\"ts\":\"", time, "\",\"level\":\"", level, "\",\"msg\":");
+  AppendJsonString(message, &line);
+  for (const LogField& field : fields) {
+    line.push_back(',');
+    AppendJsonString(field.key, &line);
+    line.push_back(':');
+    // JSON has no word for what is not finite.
+    if (field.is_number && std::isdigit(static_cast<unsigned char>(field.value.back())))
+      line.append(field.value);
+    else
+      AppendJsonString(field.value, &line);
+  }
+  line.push_back('}');
+  return line;
 }
 
 }  // namespace
@@ -55,16 +128,30 @@ bool LogEnabled(LogLevel level) {
   return static_cast<int>(level) >= minimum.load(std::memory_order_relaxed);
 }
 
+bool ParseLogFormat(absl::string_view name, LogFormat* format) {
+  for (int i = 0; i < 2; ++i) {
+    if (name != kFormatNames[i]) continue;
+    *format = static_cast<LogFormat>(i);
+    return true;
+  }
+  return false;
+}
+
+absl::string_view LogFormatName(LogFormat format) { return kFormatNames[static_cast<int>(format)]; }
+
+void SetLogFormat(LogFormat format) { format_now.store(format); }
+
+LogFormat CurrentLogFormat() { return format_now.load(std::memory_order_relaxed); }
+
 void Log(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
   if (LogEnabled(level)) LogAlways(level, message, fields);
 }
 
 void LogAlways(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
-  std::string line = absl::StrCat(
-      "ts=", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone()),
-      " level=", LogLevelName(level));
-  AppendField("msg", message, &line);
-  for (const LogField& field : fields) AppendField(field.key, field.value, &line);
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+  const auto make_line = CurrentLogFormat() == LogFormat::kJson ? JsonLine : LogfmtLine;
+  std::string line = make_line(time, LogLevelName(level), message, fields);
   line.push_back('\n');
   // One write per line: lines of several threads do not mix. Nothing helps when stderr is gone.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());

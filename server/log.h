@@ -1,7 +1,9 @@
-// Structured log lines on stderr, one per event: ts=… level=… msg="…" key=value …
+// Structured log lines on stderr, one per event: ts=… level=… msg="…" key=value …, or the same as
+// JSON.
 #pragma once
 
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -21,12 +23,28 @@ void SetLogLevel(LogLevel level);
 LogLevel CurrentLogLevel();
 bool LogEnabled(LogLevel level);
 
+// kJson: an object a line, with the keys of the other; numbers are numbers, all else strings, in
+// which U+FFFD stands for bytes that are no UTF-8.
+enum class LogFormat : int { kLogfmt, kJson };
+
+// Accepts "logfmt" and "json".
+bool ParseLogFormat(absl::string_view name, LogFormat* format);
+absl::string_view LogFormatName(LogFormat format);
+void SetLogFormat(LogFormat format);
+LogFormat CurrentLogFormat();
+
 struct LogField {
   LogField(absl::string_view field_key, const absl::AlphaNum& field_value)
       : key(field_key), value(field_value.Piece()) {}
+  template <typename Number, std::enable_if_t<std::is_arithmetic_v<Number>, int> = 0>
+  LogField(absl::string_view field_key, Number field_value)
+      : LogField(field_key, absl::AlphaNum(field_value)) {
+    is_number = true;
+  }
 
   absl::string_view key;
   std::string value;
+  bool is_number = false;
 };
 
 // Values are quoted and escaped where needed: a client's text cannot forge a line.

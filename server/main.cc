@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -27,6 +28,9 @@
 #include "server/log.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
+#include "server/reload.h"
+#include "server/revision.h"
+#include "server/runtime/cpu/memory_limit.h"
 #include "server/self_test_main.h"
 #include "server/spawn.h"
 #include "server/transport/bandwidths.h"
@@ -79,15 +83,32 @@ constexpr int64_t kWindowsInStaging = 8;
 // Sent by a lane to this process: what it is there for is gone.
 constexpr int kDevicesLost = SIGUSR1;
 
-// Blocked in every thread (they inherit it), so that the main thread can wait for them.
-sigset_t BlockStopSignals() {
+// Blocked in every thread (they inherit it), so that the main thread can wait for them: those that
+// stop the server are returned, SIGHUP is blocked as well.
+sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, kDevicesLost);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  sigset_t blocked = signals;
+  sigaddset(&blocked, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  // nohup has it ignored, and then nobody could wait for it.
+  signal(SIGHUP, SIG_DFL);
   return signals;
+}
+
+// The first of `signals` that comes. Until then SIGHUP has files read again.
+int AwaitSignal(const sigset_t& signals, const Reloader& reloader) {
+  sigset_t awaited = signals;
+  sigaddset(&awaited, SIGHUP);
+  for (;;) {
+    int number;
+    sigwait(&awaited, &number);
+    if (number != SIGHUP) return number;
+    reloader.ReadAgain();
+  }
 }
 
 // Waits `seconds`; a second signal ends the wait early.
@@ -152,6 +173,8 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* mo
 
 inspect::Inspector::Options ToInspectorOptions(const Config& config, const Registry& registry) {
   inspect::Inspector::Options options;
+  options.waiting_max = config.inspect_queue;
+  options.task_ns_max = static_cast<int64_t>(config.inspect_seconds * 1e9);
   options.answer_bytes_max = static_cast<size_t>(config.max_message_mib * kMib);
   options.start = [&config, &registry](const inspect::Inquiry& inquiry) {
     return StartInspection(inquiry, registry, config);
@@ -211,17 +234,63 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
 }
 
 // What the flags let the server hold on the host, beside some 100 MiB of its own and 64 KiB a
-// connection: README tells how it adds up. Returns what may be held of messages, in MiB.
-int64_t LogMemoryLimits(const Config& config, int devices) {
-  const int64_t staging_mib = config.staging_mib * devices;
-  const int64_t received_mib = config.queue_mib * devices + config.reception_mib;
-  const int64_t inspection_mib = 2 * config.max_message_mib;
+// connection: README tells how it adds up.
+struct MemorySum {
+  MemorySum(const Config& config, int devices)
+      : staging_mib(config.staging_mib * devices),
+        received_mib(config.queue_mib * devices + config.reception_mib),
+        inspection_mib(2 * config.max_message_mib) {}
+  int64_t sum_mib() const { return staging_mib + received_mib + inspection_mib; }
+
+  int64_t staging_mib;
+  int64_t received_mib;
+  int64_t inspection_mib;
+};
+
+// Staging is used up to its last byte under load: where there is less memory than that, the system
+// would end the server then. The rest is filled by few, and only warned of.
+absl::Status CheckMemory(const Config& config, int devices) {
+  const MemorySum allowed(config, devices);
+  const int64_t memory_mib = MemoryLimitBytes() / kMib;
+  if (allowed.staging_mib > memory_mib)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--staging_mib: ", config.staging_mib, " MiB for each of ", devices,
+        devices == 1 ? " device" : " devices", " is more than this machine's memory, or what its ",
+        "control group leaves of it: ", memory_mib, " MiB; the flags allow ", allowed.sum_mib(),
+        " MiB in all: staging ", allowed.staging_mib, ", received messages ", allowed.received_mib,
+        ", one inspection ", allowed.inspection_mib));
   Log(LogLevel::kInfo, "memory limits",
-      {{"staging_mib", staging_mib},
-       {"received_mib", received_mib},
-       {"inspection_mib", inspection_mib},
-       {"sum_mib", staging_mib + received_mib + inspection_mib}});
-  return received_mib;
+      {{"staging_mib", allowed.staging_mib},
+       {"received_mib", allowed.received_mib},
+       {"inspection_mib", allowed.inspection_mib},
+       {"sum_mib", allowed.sum_mib()},
+       {"memory_mib", memory_mib}});
+  if (allowed.sum_mib() > memory_mib)
+    Log(LogLevel::kWarning, "the flags allow more memory than there is",
+        {{"sum_mib", allowed.sum_mib()}, {"memory_mib", memory_mib}});
+  return absl::OkStatus();
+}
+
+InspectAccess ToInspectAccess(const std::string& name) {
+  if (name == "local") return InspectAccess::kLocal;
+  return name == "off" ? InspectAccess::kOff : InspectAccess::kOn;
+}
+
+ServerFacts FactsOf(const Config& config) {
+  char hostname[HOST_NAME_MAX + 1] = "";
+  gethostname(hostname, HOST_NAME_MAX);
+  return {.version = kVersion,
+          .revision = kRevision,
+          .started_unix_ns = absl::ToUnixNanos(absl::Now()),
+          .changed_flags = config.changed_flags,
+          .hostname = hostname};
+}
+
+Reloader MakeReloader(const Config& config) {
+  Reloader reloader;
+  if (!config.flagfile.empty())
+    reloader.Add(config.flagfile, [&config] { return ReadFlagFileAgain(config); });
+  return reloader;
 }
 
 // Null without --compile_cache.
@@ -246,6 +315,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::vector<self_test::Verdict> verdicts;
   ASSIGN_OR_RETURN(verdicts, FinishSelfTest(self_test.get(), &registry));
   LeaveOutUnserved(devices, &registry);
+  RETURN_IF_ERROR(CheckMemory(config, static_cast<int>(devices.size())));
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
   for (const self_test::Verdict& verdict : verdicts)
@@ -267,7 +337,9 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   deps.stream_window_bytes =
       std::min({deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
                 config.max_message_mib * kMib});
-  deps.received_bytes_max = LogMemoryLimits(config, engine->device_count()) * kMib;
+  deps.received_bytes_max = MemorySum(config, engine->device_count()).received_mib * kMib;
+  deps.inspect_access = ToInspectAccess(config.inspect);
+  deps.facts = FactsOf(config);
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
 
@@ -276,8 +348,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::printf("warpcalld: serving on %s, metrics on %s\n",
               absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());
   std::fflush(stdout);
-  int signal;
-  sigwait(&signals, &signal);
+  const int signal = AwaitSignal(signals, MakeReloader(config));
   ready = false;
   server->SetServing(false);
   if (signal == kDevicesLost) {
@@ -300,14 +371,17 @@ int main(int argc, char** argv) {
   int exit_code;
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
   warpcall::SetLogLevel(config.log_level);
+  warpcall::SetLogFormat(config.log_format);
+  for (const std::string& warning : config.warnings)
+    warpcall::Log(warpcall::LogLevel::kWarning, warning);
   mallopt(M_ARENA_MAX, warpcall::kArenas);
   // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   warpcall::RaiseDescriptorLimit();  // before anything starts a process or listens
-  if (!config.inspect.empty()) return warpcall::RunInspection(config);
+  if (!config.inspect_method.empty()) return warpcall::RunInspection(config);
   if (!config.self_test_device.empty()) return warpcall::TryRows(config);
   if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));
-  const sigset_t signals = warpcall::BlockStopSignals();
+  const sigset_t signals = warpcall::BlockSignals();
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
                                                                        : warpcall::kFailed;

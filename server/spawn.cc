@@ -8,10 +8,23 @@
 #include <csignal>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
 
 namespace warpcall {
+namespace {
+
+// A server's flags are not its processes': those get what they need as arguments.
+std::vector<char*> EnvironmentWithoutFlags() {
+  std::vector<char*> kept;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!absl::StartsWith(*variable, kFlagVariablePrefix)) kept.push_back(*variable);
+  kept.push_back(nullptr);
+  return kept;
+}
+
+}  // namespace
 
 void RaiseDescriptorLimit() {
   rlimit limit = {};
@@ -43,14 +56,17 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
   posix_spawn_file_actions_addclosefrom_np(&actions,
                                            kInheritedFirst + static_cast<int>(inherited.size()));
   const std::string level = absl::StrCat("--log_level=", LogLevelName(CurrentLogLevel()));
+  const std::string format = absl::StrCat("--log_format=", LogFormatName(CurrentLogFormat()));
   std::vector<char*> pointers = {const_cast<char*>("warpcalld")};
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(const_cast<char*>(level.c_str()));
+  pointers.push_back(const_cast<char*>(format.c_str()));
   pointers.push_back(nullptr);
+  std::vector<char*> environment = EnvironmentWithoutFlags();
   pid_t pid;
-  const int error =
-      posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, pointers.data(), environ);
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, pointers.data(),
+                                environment.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error == 0) return pid;

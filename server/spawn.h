@@ -26,10 +26,14 @@ inline constexpr int kBeyondInherited = 512;
 // there is none.
 int MoveBeyondInherited(int fd);
 
-// `arguments` without the program's name and --log_level; `inherited` at kBeyondInherited or above,
-// at most kBeyondInherited - kInheritedFirst of them. SIGTERM and what else this process blocks
-// stays blocked: this process decides when the other ends. Nobody waits for it, and its id, which
-// is returned, may be another's once it has ended: sockets say when that is.
+// What the environment's variables with flags begin with: WARPCALLD_LISTEN.
+inline constexpr char kFlagVariablePrefix[] = "WARPCALLD_";
+
+// `arguments` without the program's name, --log_level and --log_format; `inherited` at
+// kBeyondInherited or above, at most kBeyondInherited - kInheritedFirst of them. SIGTERM and what
+// else this process blocks stays blocked: this process decides when the other ends. Nobody waits
+// for it, and its id, which is returned, may be another's once it has ended: sockets say when that
+// is.
 absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
                                 const std::vector<int>& inherited);
 

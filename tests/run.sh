@@ -7,7 +7,7 @@
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
-#                           latencies again and again, mutants, and a soak
+#                           latencies again and again, mutants, a soak, and packages in a clean root
 # A build beside the release one that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -184,6 +184,8 @@ check_threads() {
   step 'tsan: building the server, and the tests of its threads, with ThreadSanitizer'
   configure tsan --preset tsan
   build tsan tsan_tests warpcalld
+  # The server is what is looked at; tests that start a client have the release's.
+  ln -sf ../../release/bin/warpcall build/tsan/bin/warpcall
   beside test_threads
 }
 
@@ -206,10 +208,18 @@ run_at_night() {
   step 'release: wrong programs, each of which a test must tell from the right one'
   run_logged "$logs/mutants.log" python3 tests/mutants/mutants.py build/release
   step "$(tail -n 1 "$logs/mutants.log")"
+  step 'release: wheels for Python, as pip and auditwheel make them'
+  run_logged "$logs/wheel.log" bash tests/client/python/wheel.sh build/release
   step "release: comparisons of latencies, $latency_repetitions times, and a soak of $soak_seconds s"
   WARPCALL_TEST_LATENCIES=1 run_ctest release latencies -L '^latency$' --parallel 1 \
     --repeat "until-fail:$latency_repetitions"
   run_logged "$logs/soak.log" build/release/tests/bin/warpcall_soak_bench --seconds "$soak_seconds"
+  if ((EUID != 0)) || ! command -v debootstrap >/dev/null; then
+    skip 'packages in a clean root' 'it needs root and debootstrap'
+  else
+    step 'release: its packages in a clean root'
+    run_logged "$logs/clean-root.log" python3 tests/deploy/clean_root_test.py build/release
+  fi
 }
 
 run_all() {

@@ -1,5 +1,4 @@
 // warpcall devices: what the server computes on.
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +28,7 @@ json ToJson(const client::DeviceInfo& device) {
 }
 
 int Run(const Globals& globals, const TimeoutOption& timeout) {
-  client::Client client(globals.server);
+  client::Client client(globals.server, OptionsOf(globals));
   const auto devices = client.ListDevices(timeout.duration());
   if (!devices.ok()) return Refused(devices.status());
   if (globals.json) {
@@ -54,7 +53,7 @@ int Run(const Globals& globals, const TimeoutOption& timeout) {
          HumanBytes(static_cast<double>(device.l2_bytes)),
          HumanRate(device.measured_bandwidth_bytes_per_second, "B/s"), device.description});
   }
-  std::fputs(table.ToString().c_str(), stdout);
+  PrintText(table.ToString());
   return kExitOk;
 }
 

@@ -1,10 +1,10 @@
 // warpcall health: exit status 0 when the server says SERVING, 1 in every other case, for use as a
 // health check.
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
@@ -25,16 +25,17 @@ struct HealthOptions {
 };
 
 int Run(const Globals& globals, const HealthOptions& options) {
-  client::Client client(globals.server);
+  client::Client client(globals.server, OptionsOf(globals));
   const auto status = client.Health(options.service, options.timeout.duration());
   if (!status.ok()) return Refused(status.status());
   const char* name = client::ServingStatusName(*status);
   if (globals.json) {
     PrintJson({{"status", name}});
   } else {
-    std::printf("%s\n", name);
+    PrintText(absl::StrCat(name, "\n"));
   }
-  return *status == client::ServingStatus::kServing ? kExitOk : kExitRefused;
+  if (*status == client::ServingStatus::kServing) return kExitOk;
+  return FailTold(absl::UnavailableError(absl::StrCat("the server is ", name)), kExitRefused);
 }
 
 }  // namespace

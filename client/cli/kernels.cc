@@ -1,14 +1,15 @@
 // warpcall kernels: what the server can compute, and how.
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/common/attributes.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
+#include "client/cli/common/screen.h"
 #include "client/cli/common/table.h"
 #include "client/cpp/client.h"
 
@@ -21,6 +22,12 @@ std::vector<std::string> TypeNames(const client::ImplementationInfo& implementat
   std::vector<std::string> names;
   for (const DataType type : implementation.data_types) names.push_back(DataTypeName(type));
   return names;
+}
+
+// Most take every type; their names would take the summary's place.
+std::string TypesText(const client::ImplementationInfo& implementation) {
+  if (implementation.data_types.size() == static_cast<size_t>(kDataTypeCount)) return "all";
+  return absl::StrJoin(TypeNames(implementation), ",");
 }
 
 json ToJson(const client::KernelInfo& kernel) {
@@ -50,26 +57,28 @@ json ToJson(const client::KernelInfo& kernel) {
 }
 
 std::string Describe(const client::KernelInfo& kernel) {
-  std::string text = absl::StrCat(kernel.name, "(", absl::StrJoin(kernel.input_names, ", "),
-                                  "): ", kernel.summary, "\n");
+  std::string text = Fitted("",
+                            absl::StrCat(kernel.name, "(", absl::StrJoin(kernel.input_names, ", "),
+                                         "): ", kernel.summary),
+                            0);
   if (kernel.inputs_min > 0)
     absl::StrAppend(&text, "  takes ", kernel.inputs_min, " to ", kernel.input_names.size(),
                     " inputs, as its attributes say\n");
   for (const client::AttributeInfo& attribute : kernel.attributes) {
-    const json default_value = cli::ToJson(attribute.default_value);
-    const std::string shown = attribute.required          ? "... (required)"
-                              : default_value.is_string() ? default_value.get<std::string>()
-                                                          : default_value.dump();
-    absl::StrAppend(&text, "  --attribute ", attribute.name, "=", shown, "  ", attribute.summary);
-    if (!attribute.allowed_values.empty())
-      absl::StrAppend(&text, " (", absl::StrJoin(attribute.allowed_values, ", "), ")");
-    text.push_back('\n');
+    const std::string shown =
+        attribute.required ? "... (required)" : AttributeText(attribute.default_value);
+    const std::string allowed =
+        attribute.allowed_values.empty()
+            ? ""
+            : absl::StrCat(" (", absl::StrJoin(attribute.allowed_values, ", "), ")");
+    const std::string before = absl::StrCat("  --attribute ", attribute.name, "=", shown, "  ");
+    absl::StrAppend(&text, Fitted(before, attribute.summary + allowed, before.size()));
   }
   return text;
 }
 
 int Run(const Globals& globals, const TimeoutOption& timeout) {
-  client::Client client(globals.server);
+  client::Client client(globals.server, OptionsOf(globals));
   const auto kernels = client.ListKernels(timeout.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   if (globals.json) {
@@ -78,18 +87,18 @@ int Run(const Globals& globals, const TimeoutOption& timeout) {
     PrintJson({{"kernels", std::move(list)}});
     return kExitOk;
   }
-  for (const client::KernelInfo& kernel : *kernels) std::fputs(Describe(kernel).c_str(), stdout);
+  for (const client::KernelInfo& kernel : *kernels) PrintText(Describe(kernel));
   Table table({{"KERNEL"}, {"IMPLEMENTATION"}, {"FAMILY"}, {"DEVICE"}, {"TYPES"}, {"SUMMARY"}});
   for (const client::KernelInfo& kernel : *kernels) {
     for (const client::ImplementationInfo& implementation : kernel.implementations) {
       table.AddRow({kernel.name, implementation.name, implementation.family,
-                    implementation.device_kind, absl::StrJoin(TypeNames(implementation), ","),
+                    implementation.device_kind, TypesText(implementation),
                     implementation.unavailable.empty()
                         ? implementation.summary
                         : absl::StrCat("UNAVAILABLE: ", implementation.unavailable)});
     }
   }
-  std::printf("\n%s", table.ToString().c_str());
+  PrintText(absl::StrCat("\n", table.ToString()));
   return kExitOk;
 }
 

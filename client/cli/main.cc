@@ -1,33 +1,84 @@
 // warpcall: the command line of a Warpcall server.
+#include <unistd.h>
 
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/screen.h"
+#include "client/cli/completion.h"
 
 namespace warpcall::cli {
 namespace {
 
-int Main(int argc, char** argv) {
-  Globals globals{.server = "127.0.0.1:8470"};
+constexpr char kServer[] = "127.0.0.1:8470";
+constexpr char kServerVariable[] = "WARPCALL_SERVER";
+
+// Before the command line is read: what is wrong with it is said in the form that it asks for.
+bool AsksForJson(absl::Span<const std::string> words) {
+  for (const std::string& word : words)
+    if (word == "--json") return true;
+  return false;
+}
+
+int RunCommand(int argc, char** argv) {
+  Globals globals{.server = kServer};
   CommandLine command_line("warpcall", "Runs compute kernels on a Warpcall server.",
                            WARPCALL_VERSION);
   const Arguments arguments = command_line.arguments();
-  arguments.Add("--server", &globals.server, "host:port or unix:/path")
-      .FromEnvironment("WARPCALL_SERVER")
+  arguments
+      .Add("--server", &globals.server,
+           "host, host:port (8470) or unix:/path; of several servers in turns ipv4:A:PORT,B:PORT")
+      .FromEnvironment(kServerVariable)
       .ShowDefault();
-  arguments.AddFlag("--json", &globals.json, "Print JSON instead of tables");
-  arguments.SetFooter("Exit status: 0 done, 1 refused by the server or not reached, 2 usage.");
+  arguments.AddFlag("--json", &globals.json, "Print JSON instead of tables, and errors as JSON");
+  arguments.AddFlag("--verbose", &globals.verbose,
+                    "Say on stderr what is sent, and what comes back");
+  arguments.SetFooter(
+      "Exit status: 0 done, 1 refused by the server or not reached, 2 usage.\n"
+      "warpcall help COMMAND says what a command takes.");
 
   const Command commands[] = {
-      AddKernelsCommand(arguments, globals),  AddDevicesCommand(arguments, globals),
-      AddRunCommand(arguments, globals),      AddFusedCommand(arguments, globals),
-      AddBenchCommand(arguments, globals),    AddProfileCommand(arguments, globals),
-      AddDescribeCommand(arguments, globals), AddHealthCommand(arguments, globals),
+      AddKernelsCommand(arguments, globals),
+      AddDevicesCommand(arguments, globals),
+      AddRunCommand(arguments, globals),
+      AddFusedCommand(arguments, globals),
+      AddBenchCommand(arguments, globals),
+      AddProfileCommand(arguments, globals),
+      AddDescribeCommand(arguments, globals),
+      AddHealthCommand(arguments, globals),
       AddLoadCommand(arguments, globals),
+      AddCompareCommand(arguments, globals),
+      AddVersionCommand(arguments, globals, WARPCALL_VERSION),
+      AddHelpCommand(arguments, command_line),
+      AddCompletionCommand(arguments),
   };
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == kCompleteWord) {
+    const char* const server = std::getenv(kServerVariable);
+    return PrintCompletions(command_line.Model(), absl::MakeConstSpan(words).subspan(1),
+                            server == nullptr ? kServer : server);
+  }
+  if (AsksForJson(words)) PrintErrorsAsJson();
   if (int status = kExitOk; !command_line.Parse(argc, argv, &status)) return status;
-  for (const Command& command : commands)
-    if (command.arguments.named()) return command.run();
+  for (const Command& command : commands) {
+    if (!command.arguments.named()) continue;
+    const absl::Status address = client::CheckAddress(globals.server);
+    return command.asks_server && !address.ok() ? UsageError(address) : command.run();
+  }
   return kExitUsage;
+}
+
+int Main(int argc, char** argv) {
+  HoldClosedStreams();
+  SetOutScreen(FindScreen(STDOUT_FILENO));
+  // What is wrong is said once, by us; gRPC's own lines would come before that.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  return FinishOutput(RunCommand(argc, argv));
 }
 
 }  // namespace

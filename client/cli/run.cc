@@ -1,19 +1,27 @@
-// warpcall run: one kernel on tensors from .npy files. warpcall fused: the same for an expression.
-#include <cstdio>
+// warpcall run: one kernel on tensors from .npy files, or on random ones. warpcall fused: the same
+// for an expression.
+#include <unistd.h>
+
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/common/attributes.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
+#include "client/cli/common/output_file.h"
 #include "client/cli/common/progress.h"
+#include "client/cli/common/screen.h"
+#include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cpp/client.h"
 #include "client/cpp/npy.h"
@@ -35,23 +43,34 @@ struct RunOptions {
                "Of x0, x1 and so on, the inputs in order, as 'gelu(x0 + x1)'; in parentheses if it "
                "begins with a minus")
           .Required();
-      arguments.Add("--seed", &seed, "Of the elements that dropout keeps").ShowDefault();
+      arguments
+          .Add("--seed", &dropout_seed, "Of the elements that dropout keeps, and of random inputs")
+          .ShowDefault();
     } else {
       arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
       arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
           .TypeName("NAME=VALUE");
+      arguments.Add("--seed", &seed, "Of random inputs").ShowDefault();
     }
-    AddCommon(arguments);
+    AddTensors(arguments);
+    AddCall(arguments);
+  }
+
+  uint64_t InputSeed() const {
+    return expression.empty() ? seed : static_cast<uint64_t>(dropout_seed);
   }
 
   TimeoutOption timeout;
   std::string kernel;
   std::string expression;
-  int64_t seed = 0;
+  uint64_t seed = 1;
+  int64_t dropout_seed = 0;
+  std::vector<std::string> files;  // without --input before them
   std::vector<std::string> inputs;
+  std::string shape;
   std::vector<std::string> outputs;
   std::vector<std::string> attributes;
-  std::string type;
+  InputReading reading{.can_cast = true};
   client::CallOptions call;
   int connections = kConnectionsMin;
   bool stream = false;
@@ -60,20 +79,44 @@ struct RunOptions {
   static constexpr int kConnectionsMin = 1;
   static constexpr int kConnectionsMax = 64;
 
-  void AddCommon(const Arguments& arguments) {
-    arguments.AddRepeated("--input", &inputs, "A .npy file; once per input, in order")
-        .Required()
+  void AddTensors(const Arguments& arguments) {
+    const Option input =
+        arguments
+            .AddRepeated("--input", &inputs, "A .npy file, - for stdin; once per input, in order")
+            .TypeName("FILE");
+    arguments.AddRepeated("inputs", &files, "The same as --input")
+        .TakesAll()
+        .Excludes(input)
         .TypeName("FILE");
-    arguments.AddRepeated("--output", &outputs, "Where to write the result; none: only report")
+    const Option random =
+        arguments
+            .Add("--shape", &shape,
+                 "Instead of files: random inputs, N(0, 1), of this shape, as 64x1024; MxNxK of a "
+                 "kernel of two (matmul), or one for each with commas")
+            .Excludes(input)
+            .TypeName("SHAPE");
+    arguments
+        .AddRepeated("--output", &outputs,
+                     "Where to write the result, - for stdout; none: only report")
         .TypeName("FILE");
+    arguments
+        .Add("--type", &reading.type,
+             "Of random elements, default float32, or that files must have; bfloat16 takes uint16 "
+             "files for its bits")
+        .IsDataType();
+    arguments
+        .Add(
+            "--cast", &reading.cast,
+            "Convert files' elements of another type, float64 and integers among them, to this one")
+        .IsDataType()
+        .Excludes(random);
+  }
+
+  void AddCall(const Arguments& arguments) {
     arguments.Add("--implementation", &call.implementation,
                   "An implementation or a family; none: the server chooses");
     arguments.Add("--device", &call.device,
                   "A name from `warpcall devices`; none: the server chooses");
-    arguments
-        .Add("--type", &type,
-             "The element type that the inputs must have; bf16 takes uint16 files for bfloat16")
-        .IsDataType();
     arguments.Add("--request_id", &call.request_id, "Stands in the server's log");
     const Option over =
         arguments
@@ -90,6 +133,31 @@ struct RunOptions {
   }
 };
 
+bool WritesToStdout(const RunOptions& options) {
+  return std::count(options.outputs.begin(), options.outputs.end(), kStandardStream) > 0;
+}
+
+// What is wrong whatever the server has.
+absl::Status CheckOptions(const Globals& globals, const RunOptions& options) {
+  const bool has_files = !options.inputs.empty() || !options.files.empty();
+  if (!has_files && options.shape.empty())
+    return absl::InvalidArgumentError(
+        "inputs are required: files (--input FILE, or just FILE) or random ones (--shape SHAPE)");
+  if (has_files && !options.shape.empty())
+    return absl::InvalidArgumentError("inputs come from files or from --shape, not from both");
+  for (auto output = options.outputs.begin(); output != options.outputs.end(); ++output) {
+    if (std::find(options.outputs.begin(), output, *output) != output)
+      return absl::InvalidArgumentError(absl::StrCat("--output ", *output, " is given twice"));
+    if (*output != kStandardStream) RETURN_IF_ERROR(CheckOutput(*output));
+  }
+  if (!WritesToStdout(options)) return absl::OkStatus();
+  if (globals.json) return absl::InvalidArgumentError("--json and --output - both want stdout");
+  if (isatty(STDOUT_FILENO) != 0)
+    return absl::InvalidArgumentError(
+        "--output - writes bytes to stdout, which is a terminal: send it to a file or a program");
+  return absl::OkStatus();
+}
+
 absl::Status WriteOutputs(const RunOptions& options, const client::Result& result) {
   if (options.outputs.empty()) return absl::OkStatus();
   if (options.outputs.size() != result.outputs.size())
@@ -97,8 +165,11 @@ absl::Status WriteOutputs(const RunOptions& options, const client::Result& resul
                                                    result.outputs.size(), " outputs of ",
                                                    options.kernel));
   for (size_t i = 0; i < result.outputs.size(); ++i) {
-    const Progress progress(absl::StrCat("writing ", options.outputs[i]));
-    RETURN_IF_ERROR(client::WriteNpy(options.outputs[i], result.outputs[i]));
+    const std::string& path = options.outputs[i];
+    const Progress progress(absl::StrCat("writing ", path));
+    RETURN_IF_ERROR(path == kStandardStream
+                        ? client::WriteNpy(STDOUT_FILENO, "stdout", result.outputs[i])
+                        : client::WriteNpy(path, result.outputs[i]));
   }
   return absl::OkStatus();
 }
@@ -135,8 +206,10 @@ void PrintResultJson(const RunOptions& options, const client::Result& result) {
 
 void PrintResultTables(const RunOptions& options, const client::Result& result) {
   constexpr auto kRight = Table::Align::kRight;
-  std::printf("%s on %s by %s, request %s\n", options.kernel.c_str(), result.device.c_str(),
-              result.implementation.c_str(), result.request_id.c_str());
+  PrintText(Fitted("",
+                   absl::StrCat(options.kernel, " on ", result.device, " by ",
+                                result.implementation, ", request ", result.request_id),
+                   0));
   Table outputs({{"OUTPUT"}, {"TYPE"}, {"SHAPE"}, {"BYTES", kRight}});
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const client::Tensor& output = result.outputs[i];
@@ -163,37 +236,92 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
   row.push_back(HumanRate(PerSecond(result.launch.flops, timing.kernel_ns), "FLOP/s"));
   row.push_back(absl::StrCat(result.stripes));
   times.AddRow(std::move(row));
-  std::printf("\n%s\n%s", outputs.ToString().c_str(), times.ToString().c_str());
+  PrintText(absl::StrCat("\n", outputs.ToString(), "\n", times.ToString()));
 }
 
-int Run(const Globals& globals, const RunOptions& options) {
-  client::Call call{.kernel = options.kernel, .options = options.call};
-  call.options.timeout = options.timeout.duration();
-  auto inputs = ReadInputs(options.inputs, options.type);
-  if (!inputs.ok()) return UsageError(inputs.status());
-  call.inputs = *std::move(inputs);
+// For --verbose.
+void PrintCall(const Globals& globals, const client::Call& call) {
+  PrintNote(
+      absl::StrCat("asking ", globals.server, " for ", call.kernel, ", implementation ",
+                   call.options.implementation.empty() ? "auto" : call.options.implementation,
+                   call.options.device.empty() ? "" : absl::StrCat(" on ", call.options.device),
+                   ", within ", absl::FormatDuration(call.options.timeout)));
+  for (const client::Tensor& input : call.inputs)
+    PrintNote(absl::StrCat("  input ", DataTypeName(input.data_type()), " ",
+                           absl::StrJoin(input.shape(), "x"), ", ",
+                           HumanBytes(static_cast<double>(input.data().size()))));
+  for (const auto& [name, value] : call.attributes)
+    PrintNote(absl::StrCat("  attribute ", name, "=", AttributeText(value)));
+}
 
-  if (!options.expression.empty())
-    call.attributes = {{"expression", options.expression}, {"seed", options.seed}};
-  client::Client client(globals.server, {.connections = options.connections});
+// What only the server can say of the options: attributes' types, and shapes of random inputs.
+absl::Status AskAndFillIn(const RunOptions& options, const std::vector<client::KernelInfo>& kernels,
+                          client::Call* call) {
   if (!options.attributes.empty()) {
-    const auto kernels = client.ListKernels(call.options.timeout);
-    if (!kernels.ok()) return Refused(kernels.status());
-    auto attributes = ParseAttributes(options.attributes, options.kernel, *kernels);
-    if (!attributes.ok()) return UsageError(attributes.status());
-    call.attributes = *std::move(attributes);
+    ASSIGN_OR_RETURN(call->attributes,
+                     ParseAttributes(options.attributes, options.kernel, kernels));
   }
+  if (options.shape.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      const std::vector<client::TensorSpec> specs,
+      OneProblem({options.kernel, options.shape, options.reading.type}, call->attributes, kernels));
+  ASSIGN_OR_RETURN(call->inputs, RandomInputs(specs, options.InputSeed()));
+  return absl::OkStatus();
+}
+
+// A refusal for its size says what takes any.
+absl::Status WithAdvice(const absl::Status& refusal, const RunOptions& options) {
+  const absl::string_view message = refusal.message();
+  const bool too_large = absl::StrContains(message, "max_message_mib") ||
+                         absl::StrContains(message, "a gRPC message has at most") ||
+                         absl::StrContains(message, "message larger than max");
+  if (options.stream || !too_large) return refusal;
+  return absl::Status(refusal.code(),
+                      absl::StrCat(message, "; --stream takes tensors of any size"));
+}
+
+absl::StatusOr<client::Result> Execute(const Globals& globals, const RunOptions& options,
+                                       const client::Call& call, client::Client* client) {
+  if (globals.verbose) PrintCall(globals, call);
   absl::StatusOr<client::Result> result = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat(options.kernel, " on ", globals.server));
-    result = options.stream ? client.ExecuteStream(call) : client.Execute(call);
+    result = options.stream ? client->ExecuteStream(call) : client->Execute(call);
   }
+  if (result.ok()) return result;
+  const Choice choice{options.kernel, {options.call.implementation}};
+  return WithAdvice(Explained(result.status(), choice, client), options);
+}
+
+int Run(const Globals& globals, const RunOptions& options) {
+  if (const absl::Status status = CheckOptions(globals, options); !status.ok())
+    return UsageError(status);
+  client::Call call{.kernel = options.kernel, .options = options.call};
+  call.options.timeout = options.timeout.duration();
+  auto inputs =
+      ReadInputs(options.inputs.empty() ? options.files : options.inputs, options.reading);
+  if (!inputs.ok()) return UsageError(inputs.status());
+  call.inputs = *std::move(inputs);
+  if (!options.expression.empty())
+    call.attributes = {{"expression", options.expression}, {"seed", options.dropout_seed}};
+
+  client::ClientOptions client_options = OptionsOf(globals);
+  client_options.connections = options.connections;
+  client::Client client(globals.server, std::move(client_options));
+  if (!options.attributes.empty() || !options.shape.empty()) {
+    const auto kernels = ListKernelsWith({options.kernel, {options.call.implementation}}, &client,
+                                         call.options.timeout);
+    if (!kernels.ok()) return Refused(kernels.status());
+    if (const absl::Status status = AskAndFillIn(options, *kernels, &call); !status.ok())
+      return UsageError(status);
+  }
+  const auto result = Execute(globals, options, call, &client);
   if (!result.ok()) return Refused(result.status());
   if (const absl::Status status = WriteOutputs(options, *result); !status.ok())
-    return UsageError(status);
+    return WritesToStdout(options) ? Refused(status) : UsageError(status);
   if (globals.json) {
     PrintResultJson(options, *result);
-  } else {
+  } else if (!WritesToStdout(options)) {
     PrintResultTables(options, *result);
   }
   return kExitOk;
@@ -202,14 +330,15 @@ int Run(const Globals& globals, const RunOptions& options) {
 }  // namespace
 
 Command AddRunCommand(const Arguments& root, const Globals& globals) {
-  const Arguments arguments = root.AddSubcommand("run", "Run a kernel on tensors from .npy files");
+  const Arguments arguments =
+      root.AddSubcommand("run", "Run a kernel on tensors from .npy files, or on random ones");
   const auto options = std::make_shared<RunOptions>(arguments, What::kKernel);
   return {arguments, [&globals, options] { return Run(globals, *options); }};
 }
 
 Command AddFusedCommand(const Arguments& root, const Globals& globals) {
-  const Arguments arguments = root.AddSubcommand(
-      "fused", "Compute an expression on tensors from .npy files, in one pass over them");
+  const Arguments arguments =
+      root.AddSubcommand("fused", "Compute an expression on tensors, in one pass over them");
   const auto options = std::make_shared<RunOptions>(arguments, What::kExpression);
   return {arguments, [&globals, options] { return Run(globals, *options); }};
 }

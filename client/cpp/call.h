@@ -7,7 +7,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/cpp/cancellation.h"
 #include "client/cpp/tensor.h"
 
 namespace warpcall::client {
@@ -23,6 +26,17 @@ struct CallOptions {
   std::string request_id = {};
   // For the whole call, retries included; zero: ClientOptions::timeout.
   absl::Duration timeout = absl::ZeroDuration();
+  // The caller's place in a trace, by W3C's rules: 00-, 32 digits, -, 16 digits, -, 2 digits, all
+  // hexadecimal and lower-case. Empty: there is none.
+  std::string traceparent = {};
+  // Ends the call from another thread. May be null; of Execute and ExecuteStream.
+  Cancellation* cancellation = nullptr;
+};
+
+// Memory of the caller's for an output of this type and shape.
+struct Destination {
+  TensorSpec spec;
+  absl::Span<char> data;
 };
 
 struct Call {
@@ -30,6 +44,21 @@ struct Call {
   std::vector<Tensor> inputs = {};
   std::map<std::string, AttributeValue> attributes = {};
   CallOptions options = {};
+  // Where the first outputs are written, in order; the others get memory of their own. A result
+  // that does not fit ends the call with INVALID_ARGUMENT; of one that fails parts may have been
+  // written. The caller keeps it alive for as long as the result's outputs, which refer to it.
+  std::vector<Destination> destinations = {};
+};
+
+// One attempt of a call, as it went over a connection.
+struct Attempt {
+  std::string server;  // the address
+  std::string method;  // "Execute"
+  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;
+  bool stream = false;  // then neither is counted
+  absl::Duration time;
+  absl::Status status;
 };
 
 struct LaunchInfo {

@@ -2,12 +2,17 @@
 
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/cpp/calls/benchmark.h"
 #include "client/cpp/calls/borrowed.h"
 #include "client/cpp/calls/execute.h"
 #include "client/cpp/calls/stream.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/codec/inspect_codec.h"
+#include "client/cpp/rpc/address.h"
 #include "client/cpp/rpc/channel.h"
 #include "client/cpp/rpc/connections.h"
 #include "client/cpp/rpc/methods.h"
@@ -18,6 +23,19 @@ namespace {
 
 // As a server's pushback: this call is not to be tried again.
 constexpr int64_t kNeverAgain = -1;
+
+// OK for "" too. gRPC ends the process over a header's value that is none.
+absl::Status CheckTrace(const std::string& traceparent) {
+  constexpr char kForm[] = "00-00000000000000000000000000000000-0000000000000000-00";
+  bool fits = traceparent.empty() || traceparent.size() == sizeof(kForm) - 1;
+  for (size_t i = 0; fits && i < traceparent.size(); ++i) {
+    const char c = traceparent[i];
+    fits = kForm[i] == '-' ? c == '-' : absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("traceparent is \"", absl::CEscape(traceparent),
+                                                 "\"; it must be of the form ", kForm));
+}
 
 }  // namespace
 
@@ -35,6 +53,8 @@ const char* ServingStatusName(ServingStatus status) {
   return "UNKNOWN";
 }
 
+absl::Status CheckAddress(absl::string_view address) { return ParseAddress(address).status(); }
+
 class Client::Impl {
  public:
   Impl(absl::string_view address, ClientOptions options)
@@ -45,6 +65,7 @@ class Client::Impl {
 
   absl::StatusOr<Result> Execute(const Call& call) {
     RETURN_IF_ERROR(options_status());
+    RETURN_IF_ERROR(CheckTrace(call.options.traceparent));
     const absl::Time start = absl::Now();
     absl::StatusOr<Result> result =
         executor_.Execute(call, connections_.Deadline(start, call.options.timeout));
@@ -55,22 +76,51 @@ class Client::Impl {
   // Leaves outputs to `ends`.
   absl::StatusOr<Result> Stream(const StreamCall& call, StreamEnds* ends) {
     RETURN_IF_ERROR(options_status());
+    RETURN_IF_ERROR(CheckTrace(call.options.traceparent));
     const absl::Time start = absl::Now();
-    const absl::Time deadline = connections_.Deadline(start, call.options.timeout);
+    const CallTerms terms =
+        TermsOf(call.options, connections_.Deadline(start, call.options.timeout));
     ASSIGN_OR_RETURN(const auto session,
                      ExecuteStreamSession::Make(call, connections_.options().chunk_bytes, ends));
     const Channel& channel = connections_.channel(connections_.Next());
     const auto attempt = [&] {
-      Reply reply = channel.Stream(kExecuteStream, deadline, session.get());
+      Reply reply = channel.Stream(kExecuteStream, session.get(), terms);
       if (session->begun()) reply.pushback_ms = kNeverAgain;
       return reply;
     };
     int attempts = 0;
-    RETURN_IF_ERROR(connections_.Retry(attempt, deadline, nullptr, &attempts).status);
+    RETURN_IF_ERROR(connections_.Retry(attempt, terms, &attempts).status);
     ASSIGN_OR_RETURN(Result result, session->TakeResult());
     result.attempts = attempts;
     result.wall = absl::Now() - start;
     return result;
+  }
+
+  absl::Status Benchmark(const BenchmarkCall& call, const BenchmarkWatch& watch,
+                         BenchmarkReport* report) {
+    RETURN_IF_ERROR(options_status());
+    const CallTerms terms = {connections_.Deadline(absl::Now(), call.timeout), watch.cancellation};
+    const std::string request = EncodeBenchmark(call);
+    const Channel& channel = connections_.channel(connections_.Next());
+    bool begun = false;
+    const auto attempt = [&] {
+      BenchmarkSession session(request, watch, report);
+      Reply reply = channel.Stream(kBenchmarkStream, &session, terms);
+      begun = session.begun();
+      if (begun) reply.pushback_ms = kNeverAgain;
+      return reply;
+    };
+    int attempts = 0;
+    const absl::Status status = connections_.Retry(attempt, terms, &attempts).status;
+    if (begun || !(status.ok() || absl::IsUnimplemented(status))) return status;
+    if (status.ok()) return BadResponse("the stream ended before the answer did");
+    // No such method, or no implementation that takes the problem: then this says so, too.
+    const Piece piece{{request.data(), request.size()}, nullptr};
+    const Reply reply = connections_.Call(
+        connections_.Next(), {kBenchmark, absl::MakeConstSpan(&piece, 1), terms}, &attempts);
+    RETURN_IF_ERROR(reply.status);
+    ASSIGN_OR_RETURN(*report, DecodeBenchmark(reply.fragments));
+    return watch.progress == nullptr ? absl::OkStatus() : watch.progress(*report);
   }
 
   // A call that is never cut, on any connection, with retries.
@@ -78,11 +128,8 @@ class Client::Impl {
                             absl::Duration timeout) {
     RETURN_IF_ERROR(options_status());
     int attempts = 0;
-    Reply reply = connections_.Call(connections_.Next(),
-                                    {.method = method,
-                                     .message = message,
-                                     .deadline = connections_.Deadline(absl::Now(), timeout)},
-                                    &attempts);
+    const CallTerms terms = {connections_.Deadline(absl::Now(), timeout)};
+    Reply reply = connections_.Call(connections_.Next(), {method, message, terms}, &attempts);
     RETURN_IF_ERROR(reply.status);
     return reply;
   }
@@ -156,12 +203,22 @@ absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices(absl::Duration timeo
   return DecodeDevices(reply.fragments);
 }
 
+absl::StatusOr<ServerDescription> Client::ServerInfo(absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const Reply reply, impl_->Ask(kServerInfo, {}, timeout));
+  return DecodeServerInfo(reply.fragments);
+}
+
 absl::StatusOr<BenchmarkReport> Client::Benchmark(const BenchmarkCall& call) {
   const std::string request = EncodeBenchmark(call);
   const Piece piece{{request.data(), request.size()}, nullptr};
   ASSIGN_OR_RETURN(const Reply reply,
                    impl_->Ask(kBenchmark, absl::MakeConstSpan(&piece, 1), call.timeout));
   return DecodeBenchmark(reply.fragments);
+}
+
+absl::Status Client::BenchmarkStream(const BenchmarkCall& call, const BenchmarkWatch& watch,
+                                     BenchmarkReport* report) {
+  return impl_->Benchmark(call, watch, report);
 }
 
 absl::StatusOr<ProfileReport> Client::Profile(const ProfileCall& call) {
@@ -189,7 +246,7 @@ absl::StatusOr<ServingStatus> Client::Health(absl::string_view service, absl::Du
   Connections& connections = impl_->connections();
   const Reply reply = connections.channel(connections.Next())
                           .Unary(kHealthCheck, absl::MakeConstSpan(&piece, 1),
-                                 connections.Deadline(absl::Now(), timeout));
+                                 {connections.Deadline(absl::Now(), timeout)});
   RETURN_IF_ERROR(reply.status);
   return DecodeHealthResponse(reply.fragments);
 }

@@ -3,7 +3,7 @@
 //   warpcall::client::Client client("127.0.0.1:8470");
 //   auto result = client.Gelu(Tensor::FromFloats({2, 3}, values));
 //   if (!result.ok()) ...   // the server's code and message
-//   result->outputs[0], result->timing.kernel_ns
+//   result->outputs[0].ToFloats(), result->timing.kernel_ns
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,12 @@ struct ClientOptions {
   int64_t chunk_bytes = int64_t{1} << 20;
   // How a call waits between attempts; by default absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
+  // Told of each attempt of a call when it has ended, by the thread that made it.
+  std::function<void(const Attempt&)> observe = nullptr;
+  // Told, while a Benchmark, Profile or Describe waits for its turn at the server, how many calls
+  // go before it, which is 1 or more; by a thread of the call. Servers that do not say so tell
+  // nothing.
+  std::function<void(int ahead)> queued = nullptr;
 };
 
 // A call whose tensors need not be in memory, for ExecuteStream. `read` and the other two are
@@ -116,6 +122,12 @@ enum class Independence : uint8_t {
                     // above
   kRows = 3,  // what lies behind each index of all dimensions of the first input but the last;
               // other split inputs, and outputs, have these and a last one of their own
+  kBroadcastRows = 4,  // as above, of the output: inputs with its dimensions but the last are
+                       // split, those of one row shared; with any other input, or "dropout" in the
+                       // attribute "expression", the problem is one piece
+  kProductRows =
+      5,  // of matrices: rows of the first, which share the second if that is one matrix
+          // and "transpose_a" is false; products of a batch that both have; else one piece
 };
 
 // What a part of a problem has of an input.
@@ -149,6 +161,16 @@ struct DeviceInfo {
   double measured_bandwidth_bytes_per_second = 0;  // 0 until measured
 };
 
+// Which server this is, since when, and what it was told.
+struct ServerDescription {
+  std::string version;
+  std::string revision;  // of the source that it was built from; empty when that was no checkout
+  std::string grpc_version;
+  absl::Time started;
+  std::map<std::string, std::string> changed_flags;  // whose values differ from their defaults
+  std::string hostname;
+};
+
 struct MatmulAttributes {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -165,14 +187,21 @@ enum class ServingStatus : uint8_t {
 // "SERVING", ...
 const char* ServingStatusName(ServingStatus status);
 
+// Whether a Client can be made with this address: INVALID_ARGUMENT, before anything is called, for
+// what is none and for a port out of range.
+absl::Status CheckAddress(absl::string_view address);
+
 // The connections to one server. Thread-safe; calls block the thread that makes them, and that
 // thread itself waits on the socket; calls cut into stripes get threads of the client to help.
 // Errors are the server's, code and message unchanged; UNAVAILABLE and DEADLINE_EXCEEDED also come
 // from the connection, INTERNAL from here when a response contradicts itself, and INVALID_ARGUMENT
-// when a ClientOptions is out of its range.
+// when the address is none or a ClientOptions is out of its range.
 class Client {
  public:
-  // `address` is what gRPC takes: host:port, unix:/path. Returns at once: the first call connects.
+  // `address` is host, host:port (8470 unless it says so), unix:/path, or what else gRPC takes that
+  // begins with a scheme. Of several servers, ipv4:ADDRESS:PORT,ADDRESS:PORT or dns:///NAME:PORT,
+  // each has its turn, for as long as it says that it serves. Returns at once: the first call
+  // connects.
   explicit Client(absl::string_view address, ClientOptions options = {});
   // No call is running. Up to 10 s, gRPC's own polling cycle, when a connection has just stalled.
   ~Client();
@@ -204,9 +233,15 @@ class Client {
   // `timeout` zero: ClientOptions::timeout.
   absl::StatusOr<std::vector<KernelInfo>> ListKernels(absl::Duration timeout = {});
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices(absl::Duration timeout = {});
+  absl::StatusOr<ServerDescription> ServerInfo(absl::Duration timeout = {});
   // Times implementations of one problem on a device, without transfers: for comparing them. A row
   // that did not run says why in its result; an error is of the whole call.
   absl::StatusOr<BenchmarkReport> Benchmark(const BenchmarkCall& call);
+  // Benchmark, as it goes. `report` gets what comes, and keeps it when the call does not end well.
+  // A call is tried again only while nothing has come of it. Of a server without BenchmarkStream it
+  // asks Benchmark, so that everything comes at once.
+  absl::Status BenchmarkStream(const BenchmarkCall& call, const BenchmarkWatch& watch,
+                               BenchmarkReport* report);
   // Runs one call under the server's profiler: what the device did, and a trace if asked for. The
   // outputs are not returned, and the call is never cut into stripes.
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);

@@ -43,6 +43,13 @@ absl::StatusOr<std::unique_ptr<CompleteFile>> CompleteFile::Create(const std::st
   return file;
 }
 
+absl::StatusOr<std::unique_ptr<CompleteFile>> CompleteFile::Borrow(int descriptor,
+                                                                   const std::string& name) {
+  std::unique_ptr<CompleteFile> file(new CompleteFile(name, fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
+  if (file->descriptor_ < 0) return file->Failed();
+  return file;
+}
+
 absl::Status CompleteFile::Check(const std::string& path) {
   CompleteFile file(path);
   // To open a pipe is to be heard at its other end.
@@ -55,6 +62,9 @@ CompleteFile::CompleteFile(const std::string& path)
       exists_(stat(path.c_str(), &facts_) == 0),
       in_place_(exists_ && !S_ISDIR(facts_.st_mode) &&
                 (!S_ISREG(facts_.st_mode) || NamesADescriptor(path))) {}
+
+CompleteFile::CompleteFile(const std::string& name, int descriptor)
+    : path_(name), exists_(true), in_place_(true), descriptor_(descriptor) {}
 
 CompleteFile::~CompleteFile() {
   if (descriptor_ >= 0) close(descriptor_);

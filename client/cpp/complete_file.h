@@ -18,6 +18,10 @@ class CompleteFile {
   // What is at `path` stays until Commit. What is no regular file (a pipe, /dev/null) is opened,
   // and gets bytes as they are written. Errors say the path and the system's reason.
   static absl::StatusOr<std::unique_ptr<CompleteFile>> Create(const std::string& path);
+  // What is open already, a pipe or stdout, gets bytes as they are written; `name` is what errors
+  // call it.
+  static absl::StatusOr<std::unique_ptr<CompleteFile>> Borrow(int descriptor,
+                                                              const std::string& name);
   // Whether `path` can be written now. Leaves nothing behind.
   static absl::Status Check(const std::string& path);
 
@@ -32,6 +36,7 @@ class CompleteFile {
 
  private:
   explicit CompleteFile(const std::string& path);
+  CompleteFile(const std::string& name, int descriptor);
 
   absl::Status Open();
   absl::Status OpenTemporary();

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/complete_file.h"
+#include "client/cpp/npy_cast.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::client {
@@ -31,6 +32,8 @@ constexpr size_t kHeaderBytesMax = 10000;
 constexpr size_t kAlignmentBytes = 64;
 // Below read(2)'s limit of 2^31 - 4096 a call.
 constexpr size_t kTransferBytesMax = size_t{1} << 30;
+// Elements that are converted on their way, in pieces that stay in the cache.
+constexpr int64_t kCastElements = 1 << 15;
 
 class File {
  public:
@@ -42,6 +45,7 @@ class File {
   }
 
   bool is_open() const { return descriptor_ >= 0; }
+  const std::string& path() const { return path_; }
 
   absl::Status Error(absl::string_view doing) const {
     return absl::ErrnoToStatus(errno, absl::StrCat(doing, " ", path_));
@@ -50,11 +54,14 @@ class File {
     return absl::InvalidArgumentError(absl::StrCat(path_, ": ", what));
   }
 
-  absl::StatusOr<int64_t> Size() const {
+  // From here to its end; nothing for a pipe and the like, which do not know.
+  absl::StatusOr<std::optional<int64_t>> BytesLeft() const {
     struct stat facts;
     if (fstat(descriptor_, &facts) != 0) return Error("reading");
-    if (!S_ISREG(facts.st_mode)) return Invalid("not a regular file");
-    return facts.st_size;
+    if (S_ISDIR(facts.st_mode)) return Invalid("a folder, not a file");
+    const off_t place = S_ISREG(facts.st_mode) ? lseek(descriptor_, 0, SEEK_CUR) : -1;
+    if (place < 0) return std::optional<int64_t>();
+    return std::optional<int64_t>(std::max<int64_t>(facts.st_size - place, 0));
   }
 
   absl::Status Read(char* data, size_t bytes) const {
@@ -67,6 +74,15 @@ class File {
       bytes -= static_cast<size_t>(got);
     }
     return absl::OkStatus();
+  }
+
+  absl::Status ExpectEnd() const {
+    char more;
+    ssize_t got;
+    do got = read(descriptor_, &more, 1);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) return Error("reading");
+    return got == 0 ? absl::OkStatus() : Invalid("there is more than its header says");
   }
 
  private:
@@ -82,20 +98,43 @@ absl::StatusOr<DataType> TypeOf(const NpyHeader& header, const NpyReadOptions& o
   if (descr == "<V2" || descr == "|V2" || descr == "V2" || descr == "bfloat16")
     return DataType::kBFloat16;
   if (descr == "<u2" && options.uint16_is_bfloat16) return DataType::kBFloat16;
-  std::string message = absl::StrCat("elements are '", descr,
-                                     "'; taken are '<f4' (float32), "
-                                     "'<f2' (float16), '<V2' (bfloat16 of ml_dtypes) and '<u2' "
-                                     "(uint16) where it is declared to be bfloat16");
+  const NpyElement* const element = FindNpyElement(descr);
+  std::string message = absl::StrCat(
+      "elements are '", descr, "'",
+      element == nullptr ? "" : absl::StrCat(" (", element->name, ")"),
+      "; taken are '<f4' (float32), '<f2' (float16), '<V2' (bfloat16 of ml_dtypes) and '<u2' "
+      "(uint16) where it is declared to be bfloat16");
   if (!descr.empty() && descr.front() == '>')
     absl::StrAppend(&message, "; big-endian files are not taken");
+  if (element != nullptr) absl::StrAppend(&message, "; ", options.cast_advice);
   return absl::InvalidArgumentError(message);
 }
 
+// How the elements of a file become those of a tensor.
+struct Elements {
+  DataType data_type = DataType::kFloat32;
+  size_t file_bytes = 0;                // of one
+  const NpyElement* convert = nullptr;  // null: as they are
+};
+
+absl::StatusOr<Elements> ElementsOf(const NpyHeader& header, const NpyReadOptions& options) {
+  const absl::StatusOr<DataType> type = TypeOf(header, options);
+  if (!options.cast.has_value() || (type.ok() && *type == *options.cast)) {
+    RETURN_IF_ERROR(type.status());
+    return Elements{*type, ElementBytes(*type), nullptr};
+  }
+  const bool bits = type.ok() && *type == DataType::kBFloat16;  // '<u2' may be declared to be that
+  const NpyElement* const element = FindNpyElement(bits ? "<V2" : header.descr);
+  if (element == nullptr) return type.status();
+  return Elements{*options.cast, element->bytes, element};
+}
+
 // Reads up to where the data begin; *data_offset is that place.
-absl::StatusOr<NpyHeader> ReadHeader(const File& file, int64_t file_bytes, int64_t* data_offset) {
+absl::StatusOr<NpyHeader> ReadHeader(const File& file, std::optional<int64_t> file_bytes,
+                                     int64_t* data_offset) {
   char start[kMagic.size() + kVersionBytes];
-  if (file_bytes < static_cast<int64_t>(sizeof start))
-    return file.Invalid(absl::StrCat(file_bytes, " bytes are too few for a .npy file"));
+  if (file_bytes.has_value() && *file_bytes < static_cast<int64_t>(sizeof start))
+    return file.Invalid(absl::StrCat(*file_bytes, " bytes are too few for a .npy file"));
   RETURN_IF_ERROR(file.Read(start, sizeof start));
   if (absl::string_view(start, kMagic.size()) != kMagic) return file.Invalid("not a .npy file");
   const int major = static_cast<unsigned char>(start[kMagic.size()]);
@@ -123,7 +162,7 @@ absl::StatusOr<NpyHeader> ReadHeader(const File& file, int64_t file_bytes, int64
 std::string MakeHeader(const Tensor& tensor) {
   const char* descr = tensor.data_type() == DataType::kFloat32   ? "<f4"
                       : tensor.data_type() == DataType::kFloat16 ? "<f2"
-                                                                 : "<u2";
+                                                                 : "<V2";
   std::string text = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
                                   absl::StrJoin(tensor.shape(), ", "),
                                   tensor.shape().size() == 1 ? ",), }" : "), }");
@@ -137,37 +176,93 @@ std::string MakeHeader(const Tensor& tensor) {
   return header.append(text);
 }
 
-}  // namespace
+// The bytes of `count` elements, converted into `into`.
+absl::Status ReadConverted(const File& file, const Elements& elements, int64_t count, char* into) {
+  std::vector<char> piece(elements.file_bytes *
+                          static_cast<size_t>(std::min(count, kCastElements)));
+  const CastElements cast = elements.convert->To(elements.data_type);
+  for (int64_t done = 0; done < count; done += kCastElements) {
+    const int64_t now = std::min(count - done, kCastElements);
+    RETURN_IF_ERROR(file.Read(piece.data(), elements.file_bytes * static_cast<size_t>(now)));
+    cast(piece.data(), now, into + static_cast<size_t>(done) * ElementBytes(elements.data_type));
+  }
+  return absl::OkStatus();
+}
 
-absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options) {
-  const File file(path, open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return file.Error("opening");
-  ASSIGN_OR_RETURN(const int64_t file_bytes, file.Size());
+// The elements of an array of this shape. INVALID_ARGUMENT when their bytes, in the file or in the
+// tensor, overflow an int64.
+absl::StatusOr<int64_t> CountElements(const Elements& elements, absl::Span<const int64_t> shape) {
+  RETURN_IF_ERROR(ByteCount(elements.data_type, shape).status());
+  constexpr DataType kTwoBytes = DataType::kFloat16;
+  ASSIGN_OR_RETURN(const int64_t twice, ByteCount(kTwoBytes, shape));
+  const int64_t count = twice / static_cast<int64_t>(ElementBytes(kTwoBytes));
+  int64_t bytes;
+  if (__builtin_mul_overflow(count, static_cast<int64_t>(elements.file_bytes), &bytes))
+    return absl::InvalidArgumentError(absl::StrCat("shape (", absl::StrJoin(shape, ", "),
+                                                   ") has more bytes than an int64 counts"));
+  return count;
+}
+
+absl::StatusOr<Tensor> ReadTensor(const File& file, const NpyReadOptions& options,
+                                  std::string* converted_from) {
+  ASSIGN_OR_RETURN(const std::optional<int64_t> file_bytes, file.BytesLeft());
   int64_t data_offset = 0;
   ASSIGN_OR_RETURN(NpyHeader header, ReadHeader(file, file_bytes, &data_offset));
-  const absl::StatusOr<DataType> data_type = TypeOf(header, options);
-  if (!data_type.ok()) return file.Invalid(data_type.status().message());
+  const absl::StatusOr<Elements> elements = ElementsOf(header, options);
+  if (!elements.ok()) return file.Invalid(elements.status().message());
   if (header.fortran_order)
     return file.Invalid(
         "the array is in Fortran order; C order is taken "
         "(numpy.ascontiguousarray)");
-  const absl::StatusOr<int64_t> bytes = ByteCount(*data_type, header.shape);
-  if (!bytes.ok()) return file.Invalid(bytes.status().message());
-  if (*bytes != file_bytes - data_offset)
-    return file.Invalid(absl::StrCat(DataTypeName(*data_type), " of shape (",
-                                     absl::StrJoin(header.shape, ", "), ") needs ", *bytes,
-                                     " bytes of data; the file has ", file_bytes - data_offset));
-  std::shared_ptr<char[]> memory = AllocateBytes(static_cast<size_t>(*bytes));
+  const absl::StatusOr<int64_t> count = CountElements(*elements, header.shape);
+  if (!count.ok()) return file.Invalid(count.status().message());
+  const int64_t data_bytes = *count * static_cast<int64_t>(elements->file_bytes);
+  const char* const name =
+      elements->convert == nullptr ? DataTypeName(elements->data_type) : elements->convert->name;
+  if (file_bytes.has_value() && data_bytes != *file_bytes - data_offset)
+    return file.Invalid(absl::StrCat(name, " of shape (", absl::StrJoin(header.shape, ", "),
+                                     ") needs ", data_bytes, " bytes of data; the file has ",
+                                     *file_bytes - data_offset));
+  const size_t bytes = static_cast<size_t>(*count) * ElementBytes(elements->data_type);
+  std::shared_ptr<char[]> memory = AllocateBytes(bytes);
   if (memory == nullptr)
     return absl::ResourceExhaustedError(
-        absl::StrCat(path, ": no memory for ", *bytes, " bytes of data"));
-  RETURN_IF_ERROR(file.Read(memory.get(), static_cast<size_t>(*bytes)));
-  const absl::Span<const char> data(memory.get(), static_cast<size_t>(*bytes));
-  return Tensor(*data_type, std::move(header.shape), data, std::move(memory));
+        absl::StrCat(file.path(), ": no memory for ", bytes, " bytes of data"));
+  RETURN_IF_ERROR(elements->convert == nullptr
+                      ? file.Read(memory.get(), bytes)
+                      : ReadConverted(file, *elements, *count, memory.get()));
+  RETURN_IF_ERROR(file.ExpectEnd());
+  if (converted_from != nullptr) *converted_from = elements->convert == nullptr ? "" : name;
+  const absl::Span<const char> data(memory.get(), bytes);
+  return Tensor(elements->data_type, std::move(header.shape), data, std::move(memory));
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options,
+                               std::string* converted_from) {
+  const File file(path, open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return file.Error("opening");
+  return ReadTensor(file, options, converted_from);
+}
+
+absl::StatusOr<Tensor> ReadNpy(int descriptor, const std::string& name,
+                               const NpyReadOptions& options, std::string* converted_from) {
+  const File file(name, fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!file.is_open()) return file.Error("reading");
+  return ReadTensor(file, options, converted_from);
 }
 
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CompleteFile> file, CompleteFile::Create(path));
+  RETURN_IF_ERROR(file->Write(MakeHeader(tensor)));
+  RETURN_IF_ERROR(file->Write(tensor.data()));
+  return file->Commit();
+}
+
+absl::Status WriteNpy(int descriptor, const std::string& name, const Tensor& tensor) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CompleteFile> file,
+                   CompleteFile::Borrow(descriptor, name));
   RETURN_IF_ERROR(file->Write(MakeHeader(tensor)));
   RETURN_IF_ERROR(file->Write(tensor.data()));
   return file->Commit();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,18 +17,32 @@ namespace warpcall::client {
 struct NpyReadOptions {
   // Take unsigned 16-bit integers for the bits of bfloat16 values.
   bool uint16_is_bfloat16 = false;
+  // Convert what is of another type, float64, integers and bool among them, each element rounded
+  // once.
+  std::optional<DataType> cast = std::nullopt;
+  // What a refusal of such elements says would convert them.
+  absl::string_view cast_advice = "NpyReadOptions::cast converts them";
 };
 
 // Reads float32 ('<f4'), float16 ('<f2') or bfloat16 ('<V2', as ml_dtypes writes it, or '<u2' when
 // asked), little-endian and in C order. INVALID_ARGUMENT says what was found and what is taken,
 // also for a file that is shorter or longer than its header says; NOT_FOUND, PERMISSION_DENIED and
-// the like come from opening it; RESOURCE_EXHAUSTED when there is no memory for it. The file's size
-// is checked before memory is taken.
-absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options = {});
+// the like come from opening it; RESOURCE_EXHAUSTED when there is no memory for it. The size of a
+// regular file is checked before memory is taken. `converted_from`, unless null, gets the name of
+// the type that was converted, empty when none was.
+absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options = {},
+                               std::string* converted_from = nullptr);
+// The same from an open file or pipe, up to its end; `name` is what messages call it.
+absl::StatusOr<Tensor> ReadNpy(int descriptor, const std::string& name,
+                               const NpyReadOptions& options = {},
+                               std::string* converted_from = nullptr);
 
-// Writes version 1.0; bfloat16 as uint16 ('<u2'), which every NumPy reads. The file appears, or
-// replaces what was there, when it is complete.
+// Writes version 1.0; bfloat16 as '<V2', which ReadNpy and ml_dtypes know for what it is, and which
+// NumPy alone reads as two bytes, for .view(numpy.uint16). The file appears, or replaces what was
+// there, when it is complete.
 absl::Status WriteNpy(const std::string& path, const Tensor& tensor);
+// The same to an open file or pipe, as it goes.
+absl::Status WriteNpy(int descriptor, const std::string& name, const Tensor& tensor);
 
 // What a file's header says. Exposed for tests and tools.
 struct NpyHeader {

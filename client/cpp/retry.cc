@@ -1,9 +1,12 @@
 #include "client/cpp/retry.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/random/random.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace warpcall::client {
 namespace {
@@ -11,6 +14,8 @@ namespace {
 constexpr double kBackoffGrowth = 2;
 // Spreads clients that were refused at the same moment; the width is gRFC A6's.
 constexpr double kJitter = 0.2;
+// A payload's name is a URL by Abseil's convention; the trailer's says whose this is.
+constexpr char kPushbackPayload[] = "warpcall/grpc-retry-pushback-ms";
 
 }  // namespace
 
@@ -34,10 +39,21 @@ int64_t ParsePushbackMs(absl::string_view text) {
   return absl::SimpleAtoi(text, &milliseconds) ? milliseconds : -1;
 }
 
-absl::Duration RetrySchedule::Backoff() {
+absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms) {
+  status.SetPayload(kPushbackPayload, absl::Cord(absl::StrCat(pushback_ms)));
+  return status;
+}
+
+std::optional<int64_t> RetryPushbackMs(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPushbackPayload);
+  if (!payload.has_value()) return std::nullopt;
+  return ParsePushbackMs(std::string(*payload));
+}
+
+absl::Duration Backoff::Next() {
   absl::Duration pause = options_.backoff_initial;
-  for (int i = 0; i < backoffs_ && pause < options_.backoff_max; ++i) pause *= kBackoffGrowth;
-  ++backoffs_;
+  for (int i = 0; i < pauses_ && pause < options_.backoff_max; ++i) pause *= kBackoffGrowth;
+  ++pauses_;
   absl::BitGen random;
   return std::min(pause, options_.backoff_max) *
          absl::Uniform(absl::IntervalClosed, random, 1 - kJitter, 1 + kJitter);
@@ -55,9 +71,9 @@ std::optional<absl::Duration> RetrySchedule::Next(const Refusal& refusal, absl::
   if (pushed_back) {
     pause = absl::Milliseconds(*refusal.pushback_ms);
     if (pause > options_.pushback_max) return std::nullopt;
-    backoffs_ = 0;  // the server is in charge: a later failure without its advice starts afresh
+    backoff_.Reset();  // the server is in charge: a later failure without its advice starts afresh
   } else {
-    pause = Backoff();
+    pause = backoff_.Next();
   }
   if (now + pause >= deadline || !budget_->TakeRetry()) return std::nullopt;
   ++attempts_;

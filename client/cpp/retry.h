@@ -56,12 +56,32 @@ struct Refusal {
 // The value of the trailer; what is not an integer counts as -1.
 int64_t ParsePushbackMs(absl::string_view text);
 
+// The advice of the server that refused, kept with the status that a call ends with: how long to
+// leave it alone, negative: what was asked will never fit. Nothing when it gave none.
+absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms);
+std::optional<int64_t> RetryPushbackMs(const absl::Status& status);
+
+// Pauses that grow, as RetryOptions says of the one before attempt n + 1. For one thread.
+class Backoff {
+ public:
+  // `options` outlive it.
+  explicit Backoff(const RetryOptions& options) : options_(options) {}
+
+  absl::Duration Next();
+  // The next pause is a first one.
+  void Reset() { pauses_ = 0; }
+
+ private:
+  const RetryOptions& options_;
+  int pauses_ = 0;
+};
+
 // The retries of one call.
 class RetrySchedule {
  public:
   // Both outlive the schedule.
   RetrySchedule(const RetryOptions& options, RetryBudget* budget)
-      : options_(options), budget_(budget) {}
+      : options_(options), budget_(budget), backoff_(options) {}
 
   // How long to wait before the next attempt, or nothing when the refusal stands: the code is not
   // one to retry (UNAVAILABLE is; RESOURCE_EXHAUSTED is when the server pushed back, for without
@@ -72,12 +92,10 @@ class RetrySchedule {
   int attempts() const { return attempts_; }
 
  private:
-  absl::Duration Backoff();
-
   const RetryOptions& options_;
   RetryBudget* const budget_;
+  Backoff backoff_;
   int attempts_ = 1;
-  int backoffs_ = 0;
 };
 
 }  // namespace warpcall::client

@@ -2,11 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/common/dispatch.h"
 
 namespace warpcall::client {
 namespace {
@@ -52,19 +54,28 @@ Tensor Tensor::Borrow(DataType data_type, std::vector<int64_t> shape, absl::Span
   return Tensor(data_type, std::move(shape), data, nullptr);
 }
 
-Tensor Tensor::FromFloats(std::vector<int64_t> shape, std::vector<float> values) {
-  auto owner = std::make_shared<const std::vector<float>>(std::move(values));
-  const absl::Span<const char> data(reinterpret_cast<const char*>(owner->data()),
-                                    owner->size() * sizeof(float));
-  return Tensor(DataType::kFloat32, std::move(shape), data, std::move(owner));
+Tensor Tensor::FromFloats(DataType data_type, std::vector<int64_t> shape,
+                          absl::Span<const float> values) {
+  return DispatchDataType(data_type, [&]<typename T>(T) {
+    std::vector<T> rounded(values.size());
+    std::transform(values.begin(), values.end(), rounded.begin(), FromFloat<T>);
+    return From(std::move(shape), std::move(rounded));
+  });
 }
 
-absl::StatusOr<absl::Span<const float>> Tensor::Floats() const {
-  if (data_type_ != DataType::kFloat32)
-    return absl::InvalidArgumentError(
-        absl::StrCat("the tensor is ", DataTypeName(data_type_), ", not float32"));
-  return absl::Span<const float>(reinterpret_cast<const float*>(data_.data()),
-                                 data_.size() / sizeof(float));
+std::vector<float> Tensor::ToFloats() const {
+  return DispatchDataType(data_type_, [&]<typename T>(T) {
+    const TensorView<T> elements(data_);
+    std::vector<float> floats(elements.size());
+    std::transform(elements.begin(), elements.end(), floats.begin(),
+                   [](T element) { return ToFloat(element); });
+    return floats;
+  });
+}
+
+absl::Status Tensor::OtherType(DataType wanted) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the tensor is ", DataTypeName(data_type_), ", not ", DataTypeName(wanted)));
 }
 
 std::shared_ptr<char[]> AllocateBytes(size_t bytes) {

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client/cpp/tensor_view.h"
 #include "kernels/common/data_type.h"
 
 namespace warpcall::client {
@@ -40,8 +42,15 @@ class Tensor {
   // it has returned; no call returns before the transport has let go of them.
   static Tensor Borrow(DataType data_type, std::vector<int64_t> shape, absl::Span<const char> data);
 
-  // A float32 tensor that owns `values`.
-  static Tensor FromFloats(std::vector<int64_t> shape, std::vector<float> values);
+  // A tensor that owns `values`: of float, Float16 or BFloat16.
+  template <typename T>
+  static Tensor From(std::vector<int64_t> shape, std::vector<T> values);
+  static Tensor FromFloats(std::vector<int64_t> shape, std::vector<float> values) {
+    return From(std::move(shape), std::move(values));
+  }
+  // Each of `values` rounded to `data_type`, to nearest with ties to even.
+  static Tensor FromFloats(DataType data_type, std::vector<int64_t> shape,
+                           absl::Span<const float> values);
 
   DataType data_type() const { return data_type_; }
   absl::Span<const int64_t> shape() const { return shape_; }
@@ -49,15 +58,32 @@ class Tensor {
   // Null when the bytes are borrowed.
   const std::shared_ptr<const void>& owner() const { return owner_; }
 
-  // INVALID_ARGUMENT unless the type is float32. Valid for as long as this tensor or a copy lives.
-  absl::StatusOr<absl::Span<const float>> Floats() const;
+  // The elements as float, exactly, whatever their type: a copy.
+  std::vector<float> ToFloats() const;
+  // The elements as they are, without a copy: T is float, Float16 or BFloat16. INVALID_ARGUMENT
+  // unless that is the tensor's type. Valid for as long as this tensor or a copy lives.
+  template <typename T>
+  absl::StatusOr<TensorView<T>> View() const {
+    if (data_type_ != DataTypeOf<T>()) return OtherType(DataTypeOf<T>());
+    return TensorView<T>(data_);
+  }
 
  private:
+  absl::Status OtherType(DataType wanted) const;
+
   DataType data_type_ = DataType::kFloat32;
   std::vector<int64_t> shape_;
   absl::Span<const char> data_;
   std::shared_ptr<const void> owner_;
 };
+
+template <typename T>
+Tensor Tensor::From(std::vector<int64_t> shape, std::vector<T> values) {
+  auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+  const absl::Span<const char> data(reinterpret_cast<const char*>(owner->data()),
+                                    owner->size() * sizeof(T));
+  return Tensor(DataTypeOf<T>(), std::move(shape), data, std::move(owner));
+}
 
 // Memory for a tensor to be filled in; not cleared, aligned for every data type. Null when there is
 // none. From 4 MiB on it asks for huge pages: touching memory for the first time in pages of 4 KiB

@@ -53,7 +53,8 @@ def attribute_line(attribute: AttributeInfo) -> str:
 
 
 def repr_of(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """As ruff's format has it: in double quotes unless that takes more backslashes."""
+    return repr(text) if '"' in text else '"' + text.replace("\\", "\\\\") + '"'
 
 
 def default_of(attribute: AttributeInfo) -> str:

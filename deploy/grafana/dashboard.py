@@ -13,7 +13,6 @@ import sys
 import panels
 
 GRID_COLUMNS = 24
-PANEL_HEIGHT = 8
 ROW_HEIGHT = 1
 # The schema of Grafana 10.0; later ones migrate it when they load it.
 SCHEMA_VERSION = 38
@@ -52,6 +51,19 @@ def variables():
     return [datasource] + [variable(*entry) for entry in panels.VARIABLES]
 
 
+def annotations():
+    expression, text = panels.RESTARTS
+    return [{
+        "name": "restarts",
+        "datasource": DATASOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": "red",
+        "expr": expression,
+        "titleFormat": text,
+    }]
+
+
 def target(index, query):
     expression, legend = query
     return {
@@ -74,7 +86,7 @@ def field_config(panel):
         "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"},
         "scaleDistribution": {"type": "log", "log": 2} if panel.log else {"type": "linear"},
     }
-    defaults = {"unit": panel.unit, "custom": custom}
+    defaults = {"custom": custom}
     if not panel.log:
         defaults["min"] = 0
     if panel.most is not None:
@@ -97,7 +109,7 @@ def time_series(panel):
 def heatmap(panel):
     return {
         "type": "heatmap",
-        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
+        "fieldConfig": {"defaults": {}, "overrides": []},
         "options": {
             "calculate": False,
             "color": {"mode": "scheme", "scheme": "Blues", "scale": "exponential", "exponent": 0.5,
@@ -110,12 +122,49 @@ def heatmap(panel):
     }
 
 
+def stat(panel):
+    """The last value, and its course behind it."""
+    steps = [{"value": None, "color": "text"}]
+    steps += [{"value": value, "color": colour} for value, colour in panel.steps]
+    return {
+        "type": "stat",
+        "fieldConfig": {"defaults": {"thresholds": {"mode": "absolute", "steps": steps}},
+                        "overrides": []},
+        "options": {
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "colorMode": "value",
+            "graphMode": "area" if panel.unit != "dateTimeFromNow" else "none",
+            "textMode": "value",
+        },
+    }
+
+
+def table(panel):
+    """A line for each series, of its labels."""
+    return {
+        "type": "table",
+        "fieldConfig": {"defaults": {}, "overrides": []},
+        "options": {"showHeader": True, "cellHeight": "sm"},
+        "transformations": [{
+            "id": "organize",
+            "options": {"excludeByName": {"Time": True, "Value": True, "__name__": True},
+                        "indexByName": {"alertname": 0, "alertstate": 1, "severity": 2}},
+        }],
+    }
+
+
+KINDS = {"timeseries": time_series, "heatmap": heatmap, "stat": stat, "table": table}
+
+
 def graph(panel, identifier, position):
-    result = heatmap(panel) if panel.heatmap else time_series(panel)
+    result = KINDS[panel.kind](panel)
+    result["fieldConfig"]["defaults"] |= {"unit": panel.unit, "noValue": panel.absent}
     targets = [target(index, query) for index, query in enumerate(panel.queries)]
-    if panel.heatmap:
-        for entry in targets:
+    for entry in targets:
+        if panel.kind == "heatmap":
             entry["format"] = "heatmap"
+        elif panel.kind == "table":
+            entry |= {"format": "table", "instant": True, "range": False}
     result.update({
         "id": identifier,
         "title": panel.title,
@@ -133,18 +182,18 @@ def row(title, identifier, y):
 
 
 def place():
-    """Panels from left to right, a new line where one does not fit."""
+    """Panels from left to right, a new line, as high as the highest in it, where one does not fit."""
     placed, y = [], 0
     for title, members in panels.ROWS:
         placed.append(row(title, len(placed) + 1, y))
-        x, y = 0, y + ROW_HEIGHT
+        x, y, height = 0, y + ROW_HEIGHT, 0
         for panel in members:
             if x + panel.width > GRID_COLUMNS:
-                x, y = 0, y + PANEL_HEIGHT
-            position = {"x": x, "y": y, "w": panel.width, "h": PANEL_HEIGHT}
+                x, y, height = 0, y + height, 0
+            position = {"x": x, "y": y, "w": panel.width, "h": panel.height}
             placed.append(graph(panel, len(placed) + 1, position))
-            x += panel.width
-        y += PANEL_HEIGHT
+            x, height = x + panel.width, max(height, panel.height)
+        y += height
     return placed
 
 
@@ -162,7 +211,7 @@ def dashboard():
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": variables()},
-        "annotations": {"list": []},
+        "annotations": {"list": annotations()},
         "links": [],
         "panels": place(),
     }

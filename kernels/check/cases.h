@@ -34,7 +34,8 @@ struct Case {
 // value. Half a unit in the last place of that type comes on top.
 struct ElementError {
   double arithmetic = 0;  // of float32, in any row; infinite: anything is right, NaN too
-  // What terms with a subnormal input contribute at most: for rows that take those as 0.
+  // What terms that are subnormal, or have a subnormal input, contribute at most: for rows that
+  // take those as 0.
   double subnormal_inputs = 0;
 };
 
@@ -47,7 +48,7 @@ struct Allowance {
   double arithmetic = 1;                  // counts so many times
   int roundings = 1;                      // of the result to its type
   double zero_below = 0;                  // a smaller |value| may be given as 0
-  bool flushes_subnormal_inputs = false;
+  bool flushes_subnormal_inputs = false;  // and such terms
 };
 
 struct OpCases {

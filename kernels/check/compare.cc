@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/dispatch.h"
@@ -99,6 +100,21 @@ Allowance AllowanceFor(const OpCases& cases, absl::string_view row, DataType dat
 }
 
 double HalfUnit(DataType type, double value) { return HalfUnitOf(FormatOf(type), value); }
+
+double OfBound(double actual, double truth, const ElementError& error, const Tolerance& tolerance) {
+  if (std::isinf(error.arithmetic)) return 0;
+  const Judge judge(tolerance.data_type, tolerance.allowance);
+  const double arithmetic = judge.Arithmetic(truth, error);
+  switch (judge.Special(actual, truth, arithmetic)) {
+    case Judge::Verdict::kRight:
+      return 0;
+    case Judge::Verdict::kWrong:
+      return std::numeric_limits<double>::infinity();
+    case Judge::Verdict::kByBound:
+      break;
+  }
+  return std::fabs(actual - truth) / judge.Bound(truth, arithmetic);
+}
 
 Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance) {
   Disagreement result;

@@ -21,6 +21,16 @@ struct Disagreement {
 // anything is right. `actual` holds a tensor of truth.spec.
 Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance = {});
 
+// By what an element is judged beside its own values.
+struct Tolerance {
+  DataType data_type;
+  const Allowance& allowance;
+};
+
+// The error of one element in units of its bound, as Compare sees it: 0 or infinite where a special
+// value decides.
+double OfBound(double actual, double truth, const ElementError& error, const Tolerance& tolerance);
+
 // Half the distance between neighbours of `type` around `value`: what rounding to it may cost.
 double HalfUnit(DataType type, double value);
 

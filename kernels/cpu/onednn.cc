@@ -1,5 +1,8 @@
 #include "kernels/cpu/onednn.h"
 
+#include <dlfcn.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
@@ -19,7 +22,32 @@ absl::string_view AskedIsa() {
   return "";
 }
 
+// OpenMP's own names, which oneDNN brings where it runs on it. Built on another runtime it has
+// neither, and divides its work itself.
+struct OpenMp {
+  using SetThreads = void (*)(int);
+  using MaxThreads = int (*)();
+
+  SetThreads set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  int threads_max = Max();  // as the environment and the processor say, before anybody sets it
+
+  static int Max() {
+    const auto max = reinterpret_cast<MaxThreads>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+    return max == nullptr ? 1 : max();
+  }
+};
+
 }  // namespace
+
+int ThreadsFor(int64_t work, int64_t work_per_thread, int threads_max) {
+  return static_cast<int>(std::clamp<int64_t>(work / work_per_thread, 1, threads_max));
+}
+
+void UseThreads(int64_t work, int64_t work_per_thread) {
+  static const OpenMp open_mp;
+  if (open_mp.set_threads != nullptr)
+    open_mp.set_threads(ThreadsFor(work, work_per_thread, open_mp.threads_max));
+}
 
 dnnl::engine CpuEngine() {
   static const dnnl::engine engine = [] {

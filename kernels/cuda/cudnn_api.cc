@@ -33,8 +33,8 @@ absl::Status CudnnApi::ToStatus(cudnnStatus_t status, absl::string_view what) co
 absl::StatusOr<CudnnApi> OpenCudnn(const char* file) {
   ASSIGN_OR_RETURN(const SharedLibrary library,
                    SharedLibrary::Open(file,
-                                       "the rows cudnn_pointwise of gelu and cudnn_softmax "
-                                       "of softmax need it"));
+                                       "the rows cudnn_pointwise of gelu, cudnn_softmax of "
+                                       "softmax and cudnn_norm of the norms need it"));
   CudnnApi api;
   RETURN_IF_ERROR(library.Resolve("cudnnCreate", &api.Create));
   RETURN_IF_ERROR(library.Resolve("cudnnDestroy", &api.Destroy));

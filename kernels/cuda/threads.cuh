@@ -21,4 +21,14 @@ __device__ float MaxOfLanes(float x) {
   return x;
 }
 
+// As MaxOfLanes.
+template <int kLanes>
+__device__ float SumOfLanes(float x) {
+  static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2)
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+  return x;
+}
+
 }  // namespace warpcall::cuda

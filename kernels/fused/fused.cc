@@ -71,6 +71,11 @@ Work WorkOf(const Problem& problem) {
   return work;
 }
 
+// Which elements dropout keeps depends on where they lie in the whole.
+bool CountsElements(const Problem& problem) {
+  return TextOf(problem).find("dropout") != std::string::npos;
+}
+
 }  // namespace
 
 const Op& FusedOp() {
@@ -89,6 +94,8 @@ const Op& FusedOp() {
                       .allowed_values = {}}},
       .infer_outputs = InferOutputs,
       .work = WorkOf,
+      .independence = Independence::kBroadcastRows,
+      .is_one_piece = CountsElements,
       .definition = &fused::kDefinition,
       .cases = fused::Cases,
       .inputs_min = 1};

@@ -17,8 +17,7 @@
 namespace warpcall::gelu {
 namespace {
 
-using Pointwise = CudnnPointwisePlan;
-using Candidates = std::vector<std::shared_ptr<const Pointwise>>;
+using Candidates = cuda::CudnnGraphPlans;
 
 // A pointwise node needs none; plans that want more than this are left aside.
 constexpr size_t kWorkspaceBytes = size_t{1} << 20;
@@ -39,23 +38,23 @@ std::vector<std::array<int64_t, 3>> ViewsOf(int64_t elements) {
   return views;
 }
 
-Pointwise::Memory MemoryOf(const Operands& operands, void* workspace) {
+PointwiseMemory MemoryOf(const Operands& operands, void* workspace) {
   return {.x = operands.inputs[0], .y = operands.outputs[0], .workspace = workspace};
 }
 
 absl::StatusOr<Candidates> MakeCandidates(const Problem& problem, cudnnHandle_t handle) {
   const TensorSpec& x = problem.inputs[0];
-  const CudnnPlanLimits limits{.plans_max = kPlansPerView,
-                               .workspace_bytes_max = static_cast<int64_t>(kWorkspaceBytes)};
+  const cuda::CudnnPlanLimits limits{.plans_max = kPlansPerView,
+                                     .workspace_bytes_max = static_cast<int64_t>(kWorkspaceBytes)};
   Candidates plans;
   absl::Status failure;
   for (const std::array<int64_t, 3>& dims : ViewsOf(x.elements())) {
-    absl::StatusOr<CudnnPointwiseGraph> graph =
+    absl::StatusOr<cuda::CudnnGraph> graph =
         MakeCudnnGraph({.data_type = x.data_type, .dims = dims}, handle);
     failure.Update(graph.status());
     if (!graph.ok()) continue;
-    absl::StatusOr<Candidates> made = MakeCudnnPlans(
-        std::make_shared<const CudnnPointwiseGraph>(*std::move(graph)), handle, limits);
+    absl::StatusOr<Candidates> made = cuda::MakeCudnnPlans(
+        std::make_shared<const cuda::CudnnGraph>(*std::move(graph)), handle, limits);
     failure.Update(made.status());
     if (made.ok()) plans.insert(plans.end(), made->begin(), made->end());
   }
@@ -76,7 +75,7 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 
 class CudnnPlan final : public Plan {
  public:
-  CudnnPlan(std::shared_ptr<const Pointwise> pointwise, cuda::Libraries* libraries)
+  CudnnPlan(std::shared_ptr<const cuda::CudnnGraphPlan> pointwise, cuda::Libraries* libraries)
       : Plan({.workspace_bytes = kWorkspaceBytes, .is_compiled = true}),
         pointwise_(std::move(pointwise)),
         libraries_(libraries) {}
@@ -84,14 +83,14 @@ class CudnnPlan final : public Plan {
   absl::Status Enqueue(const Operands& operands, const LaunchContext& context) const override {
     ASSIGN_OR_RETURN(const cuda::CudnnLease lease,
                      libraries_->cudnn().Acquire(cuda::StreamOf(context)));
-    return pointwise_->Execute(lease.get(), MemoryOf(operands, context.workspace));
+    return ExecutePointwise(*pointwise_, lease.get(), MemoryOf(operands, context.workspace));
   }
 
  private:
   // cuDNN tells neither grid nor block; pointwise nodes are fused into one kernel.
   absl::StatusOr<LaunchShape> AskShape() const override { return LaunchShape{.gpu_kernels = 1}; }
 
-  const std::shared_ptr<const Pointwise> pointwise_;
+  const std::shared_ptr<const cuda::CudnnGraphPlan> pointwise_;
   cuda::Libraries* const libraries_;
 };
 
@@ -107,7 +106,7 @@ absl::StatusOr<PlanPtr> MakeCudnnPlan(const Problem& problem, const PlanContext&
   if (tryout != nullptr) {
     ASSIGN_OR_RETURN(void* const workspace, tryout->workspace(kWorkspaceBytes));
     const auto enqueue = [&](int i) {
-      return candidates[i]->Execute(lease.get(), MemoryOf(*tryout->operands, workspace));
+      return ExecutePointwise(*candidates[i], lease.get(), MemoryOf(*tryout->operands, workspace));
     };
     ASSIGN_OR_RETURN(fastest,
                      cuda::FindFastest(static_cast<int>(candidates.size()), stream, enqueue));

@@ -5,7 +5,8 @@ namespace warpcall {
 
 std::vector<Implementation> LayernormCudaRows() {
   return {norm::WarpPerRowRow(),      norm::BlockPerRowRow(),  norm::TwoPassRow(),
-          norm::TritonLayernormRow(), norm::CompiledNormRow(), norm::ChainOfKernelsRow()};
+          norm::TritonLayernormRow(), norm::CompiledNormRow(), norm::CudnnNormRow(),
+          norm::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

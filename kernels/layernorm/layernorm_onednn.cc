@@ -74,6 +74,10 @@ Places PlacesIn(void* workspace, const View& view) {
   return {means, variances, weight, bias, bias + InLines(view.n)};
 }
 
+void UseThreads(const View& view) {
+  onednn::UseThreads(view.rows * view.n, onednn::kElementsWorthAThread);
+}
+
 class OnednnPlan final : public Plan {
  public:
   OnednnPlan(const Problem& problem, const Primitive::primitive_desc& descriptor)
@@ -105,6 +109,7 @@ class OnednnPlan final : public Plan {
   // Throws dnnl::error.
   void Execute(const Operands& operands, const Places& places) const {
     const dnnl::engine engine = onednn::CpuEngine();
+    UseThreads(view_);
     const memory::desc vector({view_.n}, memory::data_type::f32, memory::format_tag::a);
     dnnl::stream stream(engine);
     Primitive(primitive_)
@@ -150,6 +155,7 @@ absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext
   if (problem.inputs[norm::kX].elements() == 0) return PlanNothing();
   PlanPtr plan;
   RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "layer_normalization", [&] {
+    UseThreads(norm::ViewOf(problem));
     plan = std::make_shared<const OnednnPlan>(problem, Describe(problem));
   }));
   return plan;

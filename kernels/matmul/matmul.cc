@@ -210,6 +210,7 @@ const Op& MatmulOp() {
                       .allowed_values = {"ieee", "tf32"}}},
       .infer_outputs = matmul::InferOutputs,
       .work = matmul::MatmulWork,
+      .independence = Independence::kProductRows,
       .definition = &matmul::kDefinition,
       .cases = matmul::Cases,
   };

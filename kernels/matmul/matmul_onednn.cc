@@ -86,6 +86,12 @@ dnnl::primitive_attr AttributesOf(const Ending& ending) {
   return attributes;
 }
 
+void UseThreads(const Shape& shape, const Piece& piece) {
+  const int64_t rows = SaturatingMultiply(piece.batches, piece.rows);
+  onednn::UseThreads(SaturatingMultiply(rows, SaturatingMultiply(shape.n, shape.k)),
+                     onednn::kProductsWorthAThread);
+}
+
 // REQUIRES: c has elements and k > 0; with an ending there are no batches. Throws dnnl::error.
 absl::StatusOr<dnnl::matmul::primitive_desc> Describe(const Shape& shape, DataType data_type,
                                                       const Piece& piece, const Ending& ending) {
@@ -131,6 +137,7 @@ absl::StatusOr<std::vector<Product>> ProductsOf(const Shape& shape, DataType typ
                                                 const Piece& largest, const Ending& ending) {
   std::vector<Product> products;
   for (const Piece& piece : PiecesOf(shape, largest)) {
+    UseThreads(shape, piece);
     ASSIGN_OR_RETURN(const auto descriptor, Describe(shape, type, piece, ending));
     products.push_back({piece, descriptor, dnnl::matmul(descriptor)});
   }
@@ -290,6 +297,7 @@ class OnednnPlan final : public warpcall::Plan {
                 &*std::find_if(products_.begin(), products_.end(),
                                [&](const Product& product) { return product.piece == piece; });
             multiplier.emplace(*prepared, bias, context.workspace);
+            UseThreads(shape_, piece);
           }
           multiplier->Run(static_cast<const char*>(operands.inputs[0]) + at.a * element_bytes,
                           static_cast<const char*>(operands.inputs[1]) + at.b * element_bytes,

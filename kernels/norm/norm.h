@@ -43,6 +43,7 @@ Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();
 Implementation TwoPassRow();
 Implementation CompiledNormRow();
+Implementation CudnnNormRow();
 Implementation TritonLayernormRow();
 Implementation TritonRmsnormRow();
 Implementation ChainOfKernelsRow();

@@ -1,6 +1,6 @@
 // A row in the registers of 4 to 32 warps, 32 elements a thread; memory is read once and written
-// once. Every thread has a mean and squares around it, so that one exchange through shared memory,
-// one barrier, is all that the block waits for.
+// once. The block meets for the mean and for the squares around it. Means and squares of parts
+// would be one exchange, but merging two of them takes a division, ten times a row.
 #include <iterator>
 #include <string>
 #include <vector>
@@ -22,31 +22,46 @@ struct BlockTiling {
   using HeldRow = Held<T, kWidth, kBlockShapes[kShape].elements / kWidth, kThreads>;
 };
 
+template <int kThreads>
+struct Shared {
+  float sums[kThreads / 32];
+  Sums around[kThreads / 32];
+  float largest[kThreads / 32];
+};
+
+template <int kThreads, typename HeldRow>
+__device__ Moments MomentsOf(const HeldRow& held, const Extent& row, Shared<kThreads>* shared) {
+  if (!row.centered) return {0, SumOfBlock<kThreads>(held.Squares(), shared->sums)};
+  const float mean = SumOfBlock<kThreads>(held.Sum(), shared->sums) / row.n;
+  const Sums own = held.SumsAround(mean, static_cast<int>(threadIdx.x), row.vectors);
+  return Corrected(mean, SumOfBlock<kThreads>(own, shared->around), row.n);
+}
+
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::kThreads)
     BlockPerRow(RowTensors<T> tensors) {
   using HeldRow = typename Tiling::HeldRow;
   constexpr int kThreads = Tiling::kThreads;
-  __shared__ Part shared[kThreads / 32];
+  __shared__ Shared<kThreads> shared;
   const int64_t row = BlockIndex();
   if (row >= tensors.rows) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int vectors = static_cast<int>(tensors.n) / Tiling::kWidth;
+  const auto n = static_cast<float>(tensors.n);
   const bool centered = tensors.bias != nullptr;
   HeldRow held;
   held.Take(
       HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + row * tensors.n, thread, vectors),
       thread, vectors);
-  Part part = MergeOfBlock<kThreads>(held.PartOf(thread, vectors, centered), shared);
+  Moments moments = MomentsOf(held, {vectors, n, centered}, &shared);
   Scale scale{1, static_cast<float>(tensors.epsilon)};
-  if (!IsInRange(part.squares, scale.epsilon)) {  // of all threads or of none
-    __shared__ float largest[kThreads / 32];
-    scale = ScaleFor(MaxOfBlock<kThreads>(held.Largest(), largest), tensors.epsilon);
+  if (!IsInRange(moments.squares, scale.epsilon)) {  // of all threads or of none
+    scale = ScaleFor(MaxOfBlock<kThreads>(held.Largest(), shared.largest), tensors.epsilon);
     held.Multiply(scale.factor);
-    part = MergeOfBlock<kThreads>(held.PartOf(thread, vectors, centered), shared);
+    moments = MomentsOf(held, {vectors, n, centered}, &shared);
   }
   held.Store({tensors.weight, tensors.bias, tensors.y + row * tensors.n, thread, vectors},
-             part.mean, ReciprocalOf(part, scale.epsilon));
+             {moments.mean, ReciprocalOf(moments.squares, n, scale.epsilon)});
 }
 
 constexpr int kVariantCount = 2 * std::size(kBlockShapes);

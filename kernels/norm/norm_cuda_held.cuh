@@ -11,7 +11,8 @@
 namespace warpcall::norm {
 
 template <typename T, int kWidthIn, int kVectors, int kThreads>
-struct Held {
+class Held {
+ public:
   static constexpr int kWidth = kWidthIn;
   using VectorOf = cuda::Vector<T, kWidth>;
 
@@ -68,6 +69,41 @@ struct Held {
     return largest;
   }
 
+  __device__ float Sum() const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) sum += values[i][e];
+    }
+    return sum;
+  }
+
+  __device__ Sums SumsAround(float mean, int first, int vectors) const {
+    Sums sums = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (first + i * kThreads >= vectors) continue;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        const float distance = values[i][e] - mean;
+        sums.distances += distance;
+        sums.squares = fmaf(distance, distance, sums.squares);
+      }
+    }
+    return sums;
+  }
+
+  __device__ float Squares() const {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) squares = fmaf(values[i][e], values[i][e], squares);
+    }
+    return squares;
+  }
+
   __device__ Part PartOf(int first, int vectors, bool centered) const {
     Part part = {0, 0, 0};
     float sum = 0;
@@ -90,7 +126,7 @@ struct Held {
     return part;
   }
 
-  // Where results go and what weighs them, from the first vector that the threads hold on.
+  // Where results go, and what weighs them, from the first vector that the threads hold on.
   struct Target {
     const T* weight;
     const T* bias;  // null: none
@@ -99,19 +135,42 @@ struct Held {
     int vectors;
   };
 
+  // What weighs a vector is loaded when that is stored: registers hold one row, and not three.
+  __device__ void Store(const Target& to, const Normalizer& normalizer) const {
+    StoreWith(
+        to, normalizer, [&](int i) { return At(to.weight, to.first, i); },
+        [&](int i) { return At(to.bias, to.first, i); });
+  }
+
+  // Where several rows are weighed by the same.
+  __device__ void Store(const Target& to, const Normalizer& normalizer, const Fetched& weight,
+                        const Fetched& bias) const {
+    StoreWith(
+        to, normalizer, [&](int i) { return weight.vectors[i]; },
+        [&](int i) { return bias.vectors[i]; });
+  }
+
+ private:
+  static __device__ VectorOf At(const T* x, int first, int i) {
+    return VectorOf::Load(x + (first + i * kThreads) * kWidth);
+  }
+
   // y = (value - mean) x reciprocal x weight + bias. The last two in one instruction: the product
   // alone may overflow where the sum does not.
-  __device__ void Store(const Target& to, float mean, float reciprocal) const {
+  template <typename Weight, typename Bias>
+  __device__ void StoreWith(const Target& to, const Normalizer& normalizer, const Weight& weight_of,
+                            const Bias& bias_of) const {
+    const auto [mean, reciprocal] = normalizer;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int v = to.first + i * kThreads;
       if (v >= to.vectors) continue;
       float weight[kWidth];
-      VectorOf::Load(to.weight + v * kWidth).Unpack(weight);
+      weight_of(i).Unpack(weight);
       float result[kWidth];
       if (to.bias != nullptr) {
         float bias[kWidth];
-        VectorOf::Load(to.bias + v * kWidth).Unpack(bias);
+        bias_of(i).Unpack(bias);
 #pragma unroll
         for (int e = 0; e < kWidth; ++e)
           result[e] = fmaf((values[i][e] - mean) * reciprocal, weight[e], bias[e]);

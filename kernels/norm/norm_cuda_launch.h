@@ -92,4 +92,9 @@ PlanPtr NewRowPlan(void (*kernel)(RowTensors<T>), const Way& way, const View& vi
       });
 }
 
+// Normalises those rows, of float32, again that are out of range by what a library told of each:
+// 1 / sqrt(mean square + epsilon). Takes some microseconds where there are none.
+absl::Status EnqueueRowsOutOfRange(const View& view, const Operands& operands,
+                                   const float* reciprocals, const LaunchContext& context);
+
 }  // namespace warpcall::norm

@@ -11,6 +11,7 @@ namespace warpcall::norm {
 
 using cuda::BlockIndex;
 using cuda::MaxOfLanes;
+using cuda::SumOfLanes;
 
 // Elements of a part, their mean (0 where rows are not centred) and the sum of squares around it.
 struct Part {
@@ -64,10 +65,62 @@ __device__ float MaxOfBlock(float x, float* shared) {
   return MaxOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
 }
 
+// Of a row, or of what a thread holds of it: the sum of distances from some mean, and of their
+// squares.
+struct Sums {
+  float distances;
+  float squares;
+};
+
+// Over groups of kLanes lanes, as SumOfLanes.
+template <int kLanes>
+__device__ Sums SumOfLanes(const Sums& x) {
+  return {SumOfLanes<kLanes>(x.distances), SumOfLanes<kLanes>(x.squares)};
+}
+
+// Over a block of kThreads; every thread gets the same. `shared` holds one value a warp and is free
+// again after the next barrier.
+template <int kThreads, typename Value>
+__device__ Value SumOfBlock(const Value& x, Value* shared) {
+  constexpr int kWarps = kThreads / 32;
+  const Value warp = SumOfLanes<32>(x);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = warp;
+  __syncthreads();
+  return SumOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
+}
+
+// What a thread has of a row in vectors, the row's elements, and whether they are taken around
+// their mean.
+struct Extent {
+  int vectors;
+  float n;
+  bool centered;
+};
+
+// What makes a row normal: (x - mean) x reciprocal.
+struct Normalizer {
+  float mean;
+  float reciprocal;
+};
+
+// A row's mean (0 where rows are not centred) and the sum of squares around it.
+struct Moments {
+  float mean;
+  float squares;
+};
+
+// `sums` of n elements are taken around a mean that was rounded, and so tell how far it is off
+// (Chan, Golub and LeVeque, 1983).
+__device__ inline Moments Corrected(float mean, const Sums& sums, float n) {
+  const float off = sums.distances / n;
+  const float squares = sums.squares - sums.distances * off;
+  return {mean + off, squares < 0 ? 0 : squares};  // and NaN stays
+}
+
 // 1 / sqrt(mean square + epsilon). The division and the root are rounded as IEEE says: there is one
 // of each in a row.
-__device__ inline float ReciprocalOf(const Part& row, float epsilon) {
-  return __frcp_rn(__fsqrt_rn(__fdiv_rn(row.squares, row.count) + epsilon));
+__device__ inline float ReciprocalOf(float squares, float count, float epsilon) {
+  return __frcp_rn(__fsqrt_rn(__fdiv_rn(squares, count) + epsilon));
 }
 
 }  // namespace warpcall::norm

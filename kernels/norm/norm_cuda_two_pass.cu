@@ -80,17 +80,15 @@ struct Pass {
       const T* const bias = tensors.bias == nullptr ? nullptr : tensors.bias + begin;
       held.Store({tensors.weight + begin, bias, tensors.y + row * tensors.n + begin,
                   static_cast<int>(threadIdx.x), vectors},
-                 mean, reciprocal);
+                 {mean, reciprocal});
     }
   }
 };
 
+// By all threads of a block.
 template <typename T, typename Tiling>
-__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
-    BlockPerLongRow(RowTensors<T> tensors) {
+__device__ void NormalizeRow(const RowTensors<T>& tensors, int64_t row) {
   __shared__ Part shared[kTwoPassThreads / 32];
-  const int64_t row = BlockIndex();
-  if (row >= tensors.rows) return;
   const Pass<T, Tiling> pass{tensors, row};
   Scale scale{1, static_cast<float>(tensors.epsilon)};
   Part part = MergeOfBlock<kTwoPassThreads>(pass.Reduce(scale.factor), shared);
@@ -99,7 +97,33 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
     scale = ScaleFor(MaxOfBlock<kTwoPassThreads>(pass.Largest(), largest), tensors.epsilon);
     part = MergeOfBlock<kTwoPassThreads>(pass.Reduce(scale.factor), shared);
   }
-  pass.Write(scale.factor, part.mean, ReciprocalOf(part, scale.epsilon));
+  pass.Write(scale.factor, part.mean, ReciprocalOf(part.squares, part.count, scale.epsilon));
+}
+
+template <typename T, typename Tiling>
+__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
+    BlockPerLongRow(RowTensors<T> tensors) {
+  const int64_t row = BlockIndex();
+  if (row < tensors.rows) NormalizeRow<T, Tiling>(tensors, row);
+}
+
+// Each block looks at as many rows as it has threads.
+template <typename T, typename Tiling>
+__global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
+    RowsOutOfRange(RowTensors<T> tensors, const float* reciprocals) {
+  __shared__ bool wrong[kTwoPassThreads];
+  const int64_t first = BlockIndex() * kTwoPassThreads;
+  const int64_t mine = first + threadIdx.x;
+  const bool is_wrong =
+      mine < tensors.rows && !IsReciprocalInRange(reciprocals[mine], static_cast<float>(tensors.n),
+                                                  static_cast<float>(tensors.epsilon));
+  wrong[threadIdx.x] = is_wrong;
+  if (__syncthreads_or(is_wrong) == 0) return;
+  for (int i = 0; i < kTwoPassThreads; ++i) {
+    if (!wrong[i]) continue;
+    NormalizeRow<T, Tiling>(tensors, first + i);
+    __syncthreads();  // what it exchanged in shared memory is free again
+  }
 }
 
 constexpr int kVariantCount = 2;  // by element, and by vectors
@@ -133,6 +157,13 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
 }
 
 }  // namespace
+
+absl::Status EnqueueRowsOutOfRange(const View& view, const Operands& operands,
+                                   const float* reciprocals, const LaunchContext& context) {
+  const cuda::Grid grid = GridOf(CeilDivide(view.rows, kTwoPassThreads), kTwoPassThreads);
+  return cuda::Launch(RowsOutOfRange<float, Tiling<float, false>>, grid, context,
+                      TensorsOf<float>(view, operands), reciprocals);
+}
 
 Implementation TwoPassRow() {
   return {.name = "two_pass",

@@ -26,6 +26,13 @@ struct WarpTiling {
   using HeldRow = Held<T, kWidth, kRow.elements / kWidth, kLanes>;
 };
 
+template <int kLanes, typename HeldRow>
+__device__ Moments MomentsOf(const HeldRow& held, int lane, const Extent& row) {
+  if (!row.centered) return {0, SumOfLanes<kLanes>(held.Squares())};
+  const float mean = SumOfLanes<kLanes>(held.Sum()) / row.n;
+  return Corrected(mean, SumOfLanes<kLanes>(held.SumsAround(mean, lane, row.vectors)), row.n);
+}
+
 // Rows whose squares leave float32's range are scaled; the others of the warp stay as they are. All
 // lanes take part, as shuffles want.
 template <int kLanes, typename HeldRow>
@@ -36,39 +43,57 @@ __device__ Scale Rescale(HeldRow& held, bool in_range, double epsilon) {
   return scale;
 }
 
+// Each step for all rows of a warp before the next, so that none waits for another's shuffles.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(kWarpsPerBlock * 32) WarpPerRow(RowTensors<T> tensors) {
   using HeldRow = typename Tiling::HeldRow;
   constexpr int kLanes = Tiling::kLanes;
+  constexpr int kRows = Tiling::kRows;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t warp = BlockIndex() * kWarpsPerBlock + threadIdx.x / 32;
   if (warp * Tiling::kRowsPerWarp >= tensors.rows) return;
   const int64_t first = warp * Tiling::kRowsPerWarp + threadIdx.x % 32 / kLanes;
   const int vectors = static_cast<int>(tensors.n) / Tiling::kWidth;
-  typename HeldRow::Fetched fetched[Tiling::kRows];
-  int present[Tiling::kRows];  // vectors of the row, 0 beyond the last
-#pragma unroll
-  for (int i = 0; i < Tiling::kRows; ++i) {
-    const int64_t row = first + i * Tiling::kRowsPerStep;
-    present[i] = row < tensors.rows ? vectors : 0;
-    const int64_t at = row < tensors.rows ? row * tensors.n : 0;
-    fetched[i] = HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + at, lane, present[i]);
-  }
+  const auto n = static_cast<float>(tensors.n);
   const bool centered = tensors.bias != nullptr;
+  const auto row_of = [&](int i) { return first + i * Tiling::kRowsPerStep; };
+  // Vectors of the row, 0 beyond the last row.
+  const auto present = [&](int i) { return row_of(i) < tensors.rows ? vectors : 0; };
+  typename HeldRow::Fetched fetched[kRows];
 #pragma unroll
-  for (int i = 0; i < Tiling::kRows; ++i) {
-    HeldRow held;
-    held.Take(fetched[i], lane, present[i]);
-    Part part = MergeOfLanes<kLanes>(held.PartOf(lane, present[i], centered));
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t at = row_of(i) < tensors.rows ? row_of(i) * tensors.n : 0;
+    fetched[i] = HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + at, lane, present(i));
+  }
+  typename HeldRow::Fetched weight;
+  typename HeldRow::Fetched bias;
+  if constexpr (kRows > 1) {
+    weight = HeldRow::template Fetch</*kReadOnce=*/false>(tensors.weight, lane, vectors);
+    if (centered) bias = HeldRow::template Fetch</*kReadOnce=*/false>(tensors.bias, lane, vectors);
+  }
+  HeldRow held[kRows];
+  Moments moments[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) held[i].Take(fetched[i], lane, present(i));
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+    moments[i] = MomentsOf<kLanes>(held[i], lane, {present(i), n, centered});
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
     Scale scale{1, static_cast<float>(tensors.epsilon)};
-    const bool in_range = IsInRange(part.squares, scale.epsilon);
+    const bool in_range = IsInRange(moments[i].squares, scale.epsilon);
     if (__any_sync(0xFFFFFFFFu, !in_range)) {
-      scale = Rescale<kLanes>(held, in_range, tensors.epsilon);
-      part = MergeOfLanes<kLanes>(held.PartOf(lane, present[i], centered));
+      scale = Rescale<kLanes>(held[i], in_range, tensors.epsilon);
+      moments[i] = MomentsOf<kLanes>(held[i], lane, {present(i), n, centered});
     }
-    const int64_t row = first + i * Tiling::kRowsPerStep;
-    held.Store({tensors.weight, tensors.bias, tensors.y + row * tensors.n, lane, present[i]},
-               part.mean, ReciprocalOf(part, scale.epsilon));
+    const typename HeldRow::Target to = {tensors.weight, tensors.bias,
+                                         tensors.y + row_of(i) * tensors.n, lane, present(i)};
+    const Normalizer normalizer = {moments[i].mean,
+                                   ReciprocalOf(moments[i].squares, n, scale.epsilon)};
+    if constexpr (kRows > 1)
+      held[i].Store(to, normalizer, weight, bias);
+    else
+      held[i].Store(to, normalizer);
   }
 }
 

@@ -27,6 +27,13 @@ WARPCALL_NORM_INLINE bool IsInRange(float sum_of_squares, float epsilon) {
          (sum_of_squares >= 0x1p-100f || epsilon >= 0x1p-60f);
 }
 
+// The same of a row of n elements of which only `reciprocal` is known, 1 / sqrt(mean square +
+// epsilon) as float32 has it; false as well for some rows that are right, all of them very small.
+WARPCALL_NORM_INLINE bool IsReciprocalInRange(float reciprocal, float n, float epsilon) {
+  const float total = 1 / (reciprocal * reciprocal);
+  return reciprocal > 0 && total * n <= 0x1p127f && epsilon <= 0x1p100f && total >= 0x1p-60f;
+}
+
 // For a row whose largest finite |x| is `largest`. `largest` infinite: as it is, for the result is
 // NaN or 0 then.
 WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {

@@ -5,7 +5,8 @@ namespace warpcall {
 
 std::vector<Implementation> RmsnormCudaRows() {
   return {norm::WarpPerRowRow(),    norm::BlockPerRowRow(),  norm::TwoPassRow(),
-          norm::TritonRmsnormRow(), norm::CompiledNormRow(), norm::ChainOfKernelsRow()};
+          norm::TritonRmsnormRow(), norm::CompiledNormRow(), norm::CudnnNormRow(),
+          norm::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

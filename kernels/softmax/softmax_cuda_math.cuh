@@ -12,6 +12,7 @@ namespace warpcall::softmax {
 
 using cuda::BlockIndex;
 using cuda::MaxOfLanes;
+using cuda::SumOfLanes;
 
 // Starting a maximum at a finite value makes rows of -infinity alone come out right without a
 // branch: their sum is 0, and 0 x (1 / 0) is NaN. NaN may be lost in a maximum, never in the sum.
@@ -32,17 +33,6 @@ __device__ inline float Reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
-}
-
-// Over groups of kLanes neighbouring lanes, a power of two; every lane gets the result. All 32
-// lanes of the warp must call.
-template <int kLanes>
-__device__ float SumOfLanes(float x) {
-  static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0);
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2)
-    x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
-  return x;
 }
 
 // What is known of a part of a row: its maximum, at least kLowest, and sum(exp(x - max)). For no

@@ -69,6 +69,10 @@ class Engine {
 
   int device_count() const { return static_cast<int>(runners_.size()); }
   const Device& device(int index) const { return *runners_[static_cast<size_t>(index)]->device; }
+  // Of each device.
+  int64_t staging_bytes() const {
+    return static_cast<int64_t>(runners_.front()->staging.total_bytes());
+  }
 
   struct Choice {
     int device = 0;

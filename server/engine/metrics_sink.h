@@ -63,6 +63,14 @@ inline constexpr int kInspectionCount = 3;
 // "benchmark", "profile", "describe".
 const char* InspectionName(Inspection kind);
 
+// What such a call took since this was last told of it.
+struct InspectionUse {
+  Inspection kind = Inspection::kBenchmark;
+  int kernel = -1;        // Kernel::id
+  int64_t cpu_ns = 0;     // of its process, all threads together
+  int64_t device_ns = 0;  // of what it timed: launches and copies, not what it warmed up or checked
+};
+
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
@@ -71,6 +79,9 @@ class MetricsSink {
   virtual void Record(const RequestTrace& trace) = 0;
   // The same for every Benchmark, Profile and Describe; `reason` as in RequestTrace.
   virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
+  // May be called any number of times while such a call goes on. A kernel outside the registry is
+  // ignored.
+  virtual void RecordInspectionUse(const InspectionUse& use) = 0;
   // The share of the warps that fit which a row's kernels were counted to keep resident, when they
   // were profiled on a device; 0 to 1. Rows and devices that have no such share are ignored.
   virtual void NoteAchievedOccupancy(int row, int device, double ratio) = 0;

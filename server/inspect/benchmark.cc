@@ -1,6 +1,7 @@
 #include "server/inspect/benchmark.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -8,20 +9,46 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
+#include "server/inspect/candidate.h"
+#include "server/inspect/copy_ceiling.h"
+#include "server/inspect/flops_ceiling.h"
+#include "server/inspect/foresight.h"
 #include "server/inspect/operand_sets.h"
+#include "server/inspect/ranking.h"
 #include "server/inspect/reference.h"
 #include "server/inspect/row_timer.h"
-#include "server/inspect/summary.h"
 #include "server/log.h"
 #include "server/runtime/plan_site.h"
 
 namespace warpcall::inspect {
 namespace {
+
+// What takes longer is warm after its first launch, as far as its place in the order goes.
+constexpr double kShortLaunchNs = 10e6;
+// Measuring goes on for so long before it is seen whether others want the machine.
+constexpr int64_t kSliceNs = 10'000'000;
+// Copies take this share of the time that rows take, and are so many at least if they are short.
+constexpr int64_t kCopyShare = 8;
+constexpr int kCopiesPerRound = 2;
+constexpr int64_t kCopiesMin = 3;
+constexpr int64_t kCopiesWanted = 10;
+constexpr int64_t kCopiesNsMax = 100'000'000;
+constexpr int64_t kFlopsSamples = 20;
+// Of the threads that help to fill operands and to compute the reference: below everything that
+// serves requests.
+constexpr int kHelpersNice = 19;
+// What else a machine does, and its clock, often stay as they are for some 100 ms: rows whose
+// samples would all be taken within that are measured in blocks, which begin so far apart.
+constexpr int64_t kBlockNs = 100'000'000;
+// A check and a sample.
+constexpr int64_t kLaunchesMin = 2;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 absl::Status CheckPlan(const BenchmarkPlan& plan) {
   if (plan.warmup_iterations < 0)
@@ -33,79 +60,132 @@ absl::Status CheckPlan(const BenchmarkPlan& plan) {
   return absl::OkStatus();
 }
 
+absl::Status TooSlow(double predicted_ns, int64_t row_ns_max) {
+  const double needed_ns = static_cast<double>(kLaunchesMin) * predicted_ns;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "skipped: a launch is predicted to take %.3g s, and there are %.3g s for %d of them at "
+      "least; name it and raise timeout_ns (--timeout) to %.3g s or more",
+      predicted_ns * 1e-9, static_cast<double>(row_ns_max) * 1e-9, kLaunchesMin,
+      1.25 * needed_ns * 1e-9));
+}
+
 // One run on a stream of its own.
 class Run {
  public:
-  Run(const Registry& registry, Device* device, const BenchmarkPlan& plan,
-      const BenchmarkLimits& limits)
-      : registry_(registry),
-        device_(device),
+  Run(const BenchmarkSite& site, const BenchmarkPlan& plan, const BenchmarkLimits& limits)
+      : site_(site),
+        device_(site.device),
         plan_(plan),
         limits_(limits),
+        row_ns_max_(plan.timeout_ns > 0 ? plan.timeout_ns : limits.row_ns_max),
         candidates_(plan.rows.size()) {
     for (size_t i = 0; i < candidates_.size(); ++i) candidates_[i].result.row = plan.rows[i];
+    report_.started_unix_ns = absl::ToUnixNanos(absl::Now());
   }
 
-  absl::StatusOr<std::vector<BenchmarkResult>> Results() {
-    ASSIGN_OR_RETURN(stream_, device_->CreateStream());
-    RETURN_IF_ERROR(stream_->BindThread());
-    const int64_t set_bytes = OperandLayout(plan_.problem).bytes;
-    ASSIGN_OR_RETURN(sets_, OperandSets::Create({.problem = &plan_.problem,
-                                                 .seed = plan_.seed,
-                                                 .sets = SetsFor(set_bytes, device_->properties())},
-                                                device_->properties(), stream_.get(), &pool_));
-    const Reference reference({plan_.kernel->op, &plan_.problem, &sets_->host()},
-                              limits_.reference_ns_max, &pool_);
+  absl::StatusOr<BenchmarkReport> Report() {
+    RETURN_IF_ERROR(SetUp());
+    const Op& op = *plan_.kernel->op;
+    if (op.cases != nullptr) cases_ = op.cases();
+    const Reference reference(
+        {&op, &plan_.problem, &sets_->host(), cases_.has_value() ? &*cases_ : nullptr},
+        limits_.reference_ns_max, &pool_);
+    reference_ = &reference;
     RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Admit(candidate); }));
-    RETURN_IF_ERROR(ForEach([&](Candidate& candidate) { return Check(reference, candidate); }));
-    RETURN_IF_ERROR(ForEach([](Candidate& candidate) {
-      return candidate.timer->done() ? absl::OkStatus() : candidate.timer->WarmUp();
-    }));
-    for (int i = 0; i < plan_.iterations; ++i)
-      RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Sample(candidate); }));
-    return TakeResults();
+    Tell();
+    RETURN_IF_ERROR(ForEach([this](Candidate& candidate) { return Foresee(candidate); }));
+    foresight_.reset();
+    Tell();
+    RETURN_IF_ERROR(MeasureGroups(GroupsOf(candidates_)));
+    while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
+           copies_->spent_ns() < kCopiesNsMax && !PastDeadline())
+      RETURN_IF_ERROR(CopyOnce());
+    return TakeReport();
   }
 
  private:
-  struct Candidate {
-    BenchmarkResult result;
-    PlanPtr plan;
-    std::unique_ptr<RowTimer> timer;
-  };
-
-  // Calls `step` for every row that has not failed. Its failure is the row's unless the device is
-  // lost.
-  absl::Status ForEach(absl::FunctionRef<absl::Status(Candidate&)> step) {
-    for (Candidate& candidate : candidates_) {
-      if (!candidate.result.status.ok()) continue;
-      absl::Status status = step(candidate);
-      if (status.ok()) continue;
-      stream_->Synchronize().IgnoreError();
-      if (!device_->healthy()) return status;
-      candidate.timer.reset();
-      candidate.result = {.row = candidate.result.row, .status = std::move(status), .shape = {}};
-    }
+  absl::Status SetUp() {
+    ASSIGN_OR_RETURN(stream_, device_->CreateStream());
+    RETURN_IF_ERROR(stream_->BindThread());
+    const DeviceProperties& properties = device_->properties();
+    const int64_t set_bytes = OperandLayout(plan_.problem).bytes;
+    ASSIGN_OR_RETURN(sets_, OperandSets::Create({.problem = &plan_.problem,
+                                                 .seed = plan_.seed,
+                                                 .sets = SetsFor(set_bytes, properties)},
+                                                properties, stream_.get(), &pool_));
+    foresight_.emplace(Foresight::Site{site_.registry, &properties, stream_.get(), &pool_,
+                                       plan_.deadline_ns, site_.clock},
+                       plan_.kernel, &plan_.problem, &(*sets_)[0]);
+    absl::StatusOr<std::unique_ptr<CopyCeiling>> copies =
+        CopyCeiling::Create({site_.registry, &properties, stream_.get(), &pool_, site_.clock},
+                            plan_.kernel->op->work(plan_.problem).bytes);
+    if (OnCpu() && plan_.problem.inputs[0].data_type == DataType::kFloat32)
+      flops_.emplace(std::max(1, properties.multiprocessors));
+    if (!copies.ok()) return NoCopies(copies.status());
+    copies_ = *std::move(copies);
     return absl::OkStatus();
   }
 
-  // A GPU's time is cut into slices of milliseconds between processes, so whoever else uses it gets
-  // as much as the sample took. On a CPU the process's priority sees to that.
-  absl::Status Sample(Candidate& candidate) {
-    const absl::Time start = absl::Now();
-    RETURN_IF_ERROR(candidate.timer->Sample());
-    if (device_->properties().kind != DeviceKind::kCpu) absl::SleepFor(absl::Now() - start);
+  // Without copies the run goes on, if the device does.
+  absl::Status NoCopies(const absl::Status& status) {
+    stream_->Synchronize().IgnoreError();
+    if (!device_->healthy()) return status;
+    Log(LogLevel::kWarning, "copy bandwidth not measured",
+        {{"device", device_->properties().name}, {"error", status.message()}});
+    copies_.reset();
     return absl::OkStatus();
+  }
+
+  bool PastDeadline() const { return site_.clock() >= plan_.deadline_ns; }
+
+  bool OnCpu() const { return device_->properties().kind == DeviceKind::kCpu; }
+
+  // Not beyond the deadline.
+  void Rest(int64_t ns) const {
+    const int64_t rest_ns = std::min(ns, plan_.deadline_ns - site_.clock());
+    if (rest_ns > 0) site_.sleep(rest_ns);
+  }
+
+  // Calls `step` for every row that is not done. Its failure is the row's unless the device is
+  // lost.
+  absl::Status ForEach(absl::FunctionRef<absl::Status(Candidate&)> step) {
+    for (Candidate& candidate : candidates_) RETURN_IF_ERROR(Do(candidate, step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Do(Candidate& candidate, absl::FunctionRef<absl::Status(Candidate&)> step) {
+    if (candidate.done) return absl::OkStatus();
+    absl::Status status = step(candidate);
+    if (status.ok()) return absl::OkStatus();
+    stream_->Synchronize().IgnoreError();
+    if (!device_->healthy()) return status;
+    if (!absl::IsDeadlineExceeded(status))
+      Fail(candidate, std::move(status));
+    else if (PastDeadline())
+      Finish(candidate);
+    else
+      Skip(candidate);
+    return absl::OkStatus();
+  }
+
+  // A launch that was stopped would have taken longer than it did.
+  void Skip(Candidate& candidate) {
+    const double took_ns =
+        candidate.timer == nullptr ? 0 : static_cast<double>(candidate.timer->spent_ns());
+    candidate.result.predicted_ns = std::max(candidate.expected_ns, took_ns);
+    Fail(candidate, TooSlow(candidate.result.predicted_ns, row_ns_max_));
   }
 
   // Nothing is timed yet, so the one workspace that all rows share may still grow.
   absl::Status Admit(Candidate& candidate) {
     const Implementation& row = candidate.result.row->implementation;
+    const DeviceProperties& properties = device_->properties();
     RETURN_IF_ERROR(
-        registry_.Select(*plan_.kernel, row.name, plan_.problem, device_->properties()).status());
+        site_.registry->Select(*plan_.kernel, row.name, plan_.problem, properties).status());
     const auto workspace = [this](size_t bytes) { return Workspace(bytes); };
-    ASSIGN_OR_RETURN(candidate.plan,
-                     MakePlanOn({stream_.get(), &device_->properties(), &(*sets_)[0], workspace},
-                                row, plan_.problem));
+    ASSIGN_OR_RETURN(
+        candidate.plan,
+        MakePlanOn({stream_.get(), &properties, &(*sets_)[0], workspace}, row, plan_.problem));
     return Workspace(candidate.plan->traits().workspace_bytes).status();
   }
 
@@ -118,68 +198,268 @@ class Run {
     return workspace_.data();
   }
 
-  absl::Status Check(const Reference& reference, Candidate& candidate) {
+  absl::Status Foresee(Candidate& candidate) {
+    if (PastDeadline()) return absl::DeadlineExceededError("no time");
+    const Implementation& row = candidate.result.row->implementation;
+    const double launch_ns_max =
+        static_cast<double>(row_ns_max_) / static_cast<double>(kLaunchesMin);
+    if (!row.slow_to_plan)
+      candidate.expected_ns = foresight_->Predict(row, launch_ns_max).value_or(0);
+    if (candidate.expected_ns > launch_ns_max) Skip(candidate);
+    if (candidate.expected_ns > 0) return absl::OkStatus();
+    RETURN_IF_ERROR(Check(candidate));
+    if (candidate.timer->launch_ns() < kShortLaunchNs) RETURN_IF_ERROR(WarmUp(candidate));
+    candidate.expected_ns = candidate.timer->launch_ns();
+    return absl::OkStatus();
+  }
+
+  absl::Status Check(Candidate& candidate) {
+    if (candidate.timer != nullptr) return absl::OkStatus();
+    if (PastDeadline()) return absl::DeadlineExceededError("no time");
     candidate.timer = std::make_unique<RowTimer>(
-        candidate.plan, RowTimer::Shared{stream_.get(), &*sets_},
-        TimingPlan{plan_.warmup_iterations, plan_.iterations, limits_.row_ns_max},
+        candidate.plan, RowTimer::Shared{stream_.get(), &*sets_, site_.clock}, Timing(),
         workspace_.data());
     RETURN_IF_ERROR(sets_->Poison());
     RETURN_IF_ERROR(candidate.timer->First());
     RETURN_IF_ERROR(sets_->ReadOutputs());
-    const OutputError error = reference.Compare(sets_->host().outputs[0]);
+    const OutputError error = reference_->Compare(
+        sets_->host().outputs[0], AllowanceOf(candidate.result.row->implementation));
     candidate.result.relative_error = error.relative;
     candidate.result.checked_elements = error.elements;
+    candidate.result.max_error = error.max;
     ASSIGN_OR_RETURN(candidate.result.shape, candidate.plan->shape());
     return absl::OkStatus();
   }
 
-  std::vector<BenchmarkResult> TakeResults() {
-    std::vector<BenchmarkResult> results;
-    for (Candidate& candidate : candidates_) {
-      BenchmarkResult& result = results.emplace_back(std::move(candidate.result));
-      if (!result.status.ok()) continue;
-      const Summary summary = Summarize(candidate.timer->samples_ns());
-      result.iterations = static_cast<int64_t>(candidate.timer->samples_ns().size());
-      result.launches_per_iteration = candidate.timer->launches_per_sample();
-      result.mean_ns = summary.mean;
-      result.median_ns = summary.median;
-      result.min_ns = summary.min;
-      result.p90_ns = summary.p90;
-    }
-    return results;
+  Allowance AllowanceOf(const Implementation& row) const {
+    if (!cases_.has_value()) return {};
+    return AllowanceFor(*cases_, row.name, plan_.problem.outputs[0].data_type);
   }
 
-  const Registry& registry_;
+  TimingPlan Timing() const {
+    return {.warmup_launches = plan_.warmup_iterations,
+            .samples = plan_.iterations,
+            .ns_max = row_ns_max_,
+            .ns_enough = plan_.timeout_ns > 0 ? row_ns_max_ : limits_.row_ns_enough,
+            .max_noise = plan_.max_noise,
+            .deadline_ns = plan_.deadline_ns};
+  }
+
+  absl::Status WarmUp(Candidate& candidate) {
+    if (std::exchange(candidate.warm, true) || candidate.timer->done()) return absl::OkStatus();
+    return candidate.timer->WarmUp();
+  }
+
+  // The short ones of them, which come first, together: while one rests the others are measured.
+  absl::Status MeasureGroups(const std::vector<Group>& groups) {
+    const auto first_long = std::find_if(groups.begin(), groups.end(),
+                                         [this](const Group& group) { return !IsShort(group); });
+    RETURN_IF_ERROR(MeasureInBlocks({groups.begin(), first_long}));
+    for (auto group = first_long; group != groups.end(); ++group) {
+      RETURN_IF_ERROR(Prepare(*group));
+      RETURN_IF_ERROR(TakeSamples(*group));
+      Conclude(*group);
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether its samples may all fall into one state of the machine. A GPU's are taken as they come:
+  // its clocks are looked at instead.
+  bool IsShort(const Group& group) const {
+    double ns = 0;
+    for (const Candidate* candidate : group)
+      ns += plan_.iterations * std::max<double>(candidate->expected_ns, kLaunchedSampleNs);
+    return OnCpu() && ns < double{kBlocks} * kBlockNs;
+  }
+
+  absl::Status MeasureInBlocks(const std::vector<Group>& groups) {
+    for (const Group& group : groups) RETURN_IF_ERROR(Prepare(group));
+    int64_t next_ns = 0;
+    for (int block = 1; block <= kBlocks; ++block) {
+      bool wanted = false;
+      for (const Group& group : groups) {
+        PlanSamples(group, CeilDivide(int64_t{plan_.iterations} * block, kBlocks));
+        wanted |= Wants(group);
+      }
+      if (wanted) Rest(next_ns - site_.clock());
+      next_ns = site_.clock() + kBlockNs;
+      for (const Group& group : groups) {
+        RETURN_IF_ERROR(TakeSamples(group));
+        if (block == kBlocks) Conclude(group);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static void PlanSamples(const Group& group, int64_t samples) {
+    for (Candidate* candidate : group)
+      if (!candidate->done) candidate->timer->PlanSamples(samples);
+  }
+
+  // Whether one of its rows lacks samples that are planned.
+  static bool Wants(const Group& group) {
+    return std::any_of(group.begin(), group.end(), [](const Candidate* candidate) {
+      return !candidate->done && !candidate->timer->done();
+    });
+  }
+
+  absl::Status Prepare(const Group& group) {
+    for (Candidate* candidate : group)
+      RETURN_IF_ERROR(Do(*candidate, [this](Candidate& row) { return Check(row); }));
+    for (Candidate* candidate : group)
+      RETURN_IF_ERROR(Do(*candidate, [this](Candidate& row) { return WarmUp(row); }));
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeSamples(const Group& group) {
+    if (!Wants(group)) return absl::OkStatus();
+    RETURN_IF_ERROR(AwaitTurn());
+    for (size_t round = 0; Wants(group) && !PastDeadline(); ++round) {
+      // Who comes after whom changes, as the one before leaves its traces in the caches.
+      for (size_t i = 0; i < group.size(); ++i) {
+        Candidate& candidate = *group[(i + round) % group.size()];
+        if (candidate.done || candidate.timer->done()) continue;
+        RETURN_IF_ERROR(Do(candidate, [this](Candidate& row) { return Sample(row); }));
+      }
+      RETURN_IF_ERROR(Copy());
+    }
+    return absl::OkStatus();
+  }
+
+  void Conclude(const Group& group) {
+    for (Candidate* candidate : group) Finish(*candidate);
+    Rank();
+    Tell();
+  }
+
+  // A GPU's time is cut into slices of milliseconds between processes, so whoever else uses it gets
+  // as much as the sample took.
+  absl::Status Sample(Candidate& candidate) {
+    const int64_t start_ns = site_.clock();
+    if (site_.surroundings != nullptr) site_.surroundings->Begin();
+    RETURN_IF_ERROR(candidate.timer->Sample());
+    Judge(candidate);
+    if (!OnCpu()) Rest(site_.clock() - start_ns);
+    if (site_.clock() - slice_start_ns_ >= kSliceNs) RETURN_IF_ERROR(AwaitTurn());
+    return absl::OkStatus();
+  }
+
+  // A sample that does not tell of the row alone is taken again.
+  void Judge(Candidate& candidate) {
+    RowTimer& timer = *candidate.timer;
+    const auto sample_ns = static_cast<int64_t>(timer.samples_ns().back() *
+                                                static_cast<double>(timer.launches_per_sample()));
+    const bool disturbed =
+        site_.surroundings != nullptr && site_.surroundings->Disturbed(sample_ns);
+    const bool slow = IsSeenSlow();
+    if (!disturbed && !slow) return;
+    const bool retaken = timer.Retake();
+    if (slow && retaken) ++report_.samples_dropped;
+    if (disturbed && !retaken) ++candidate.disturbed;
+  }
+
+  // By the device's conditions, where it is time to look at them.
+  bool IsSeenSlow() {
+    if (site_.conditions == nullptr || site_.clock() - looked_ns_ < kSliceNs) return false;
+    looked_ns_ = site_.clock();
+    const DeviceConditions now = site_.conditions->Read();
+    report_.conditions.Note(now);
+    return RunsSlowly(now);
+  }
+
+  // Between slices: whoever serves requests meanwhile gets as much time as is measured for.
+  absl::Status AwaitTurn() {
+    const int64_t slice_ns = site_.clock() - slice_start_ns_;
+    if (site_.surroundings != nullptr && !site_.surroundings->AwaitQuiet())
+      Rest(std::min(slice_ns, kSliceNs));
+    slice_start_ns_ = site_.clock();
+    return absl::OkStatus();
+  }
+
+  // Between two rounds, until copies have their share of the time.
+  absl::Status Copy() {
+    if (flops_.has_value() && flops_->samples() < kFlopsSamples) flops_->Sample();
+    for (int i = 0; i < kCopiesPerRound && copies_ != nullptr; ++i) {
+      if (copies_->samples() >= kCopiesMin && copies_->spent_ns() * kCopyShare >= RowsNs()) break;
+      RETURN_IF_ERROR(CopyOnce());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyOnce() {
+    const absl::Status status = copies_->Sample();
+    return status.ok() ? absl::OkStatus() : NoCopies(status);
+  }
+
+  int64_t RowsNs() const {
+    int64_t sum = 0;
+    for (const Candidate& candidate : candidates_)
+      if (candidate.timer != nullptr) sum += candidate.timer->spent_ns();
+    return sum;
+  }
+
+  void Finish(Candidate& candidate) {
+    if (!candidate.done) FinishWithSamples(candidate, OnCpu() ? kSpreadMax : kInfinity);
+  }
+
+  // Those that are done.
+  void Rank() {
+    std::vector<BenchmarkResult*> results;
+    for (Candidate& candidate : candidates_)
+      if (candidate.done) results.push_back(&candidate.result);
+    inspect::Rank(results);
+  }
+
+  void Tell() {
+    if (site_.tell == nullptr) return;
+    BenchmarkReport news = report_;
+    TakeCeilings(&news);
+    for (Candidate& candidate : candidates_)
+      if (candidate.done && !std::exchange(candidate.told, true))
+        news.results.push_back(candidate.result);
+    if (!news.results.empty()) site_.tell(news);
+  }
+
+  void TakeCeilings(BenchmarkReport* report) const {
+    if (copies_ != nullptr) report->ceiling_bytes_per_second = copies_->bytes_per_second();
+    if (flops_.has_value()) report->flops_ceiling = flops_->flops_per_second();
+  }
+
+  BenchmarkReport TakeReport() {
+    TakeCeilings(&report_);
+    for (Candidate& candidate : candidates_) report_.results.push_back(std::move(candidate.result));
+    return std::move(report_);
+  }
+
+  const BenchmarkSite& site_;
   Device* const device_;
   const BenchmarkPlan& plan_;
   const BenchmarkLimits& limits_;
+  const int64_t row_ns_max_;
   // The host's cores, for inputs and the reference; idle while rows are timed.
-  cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+  cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                        kHelpersNice};
   std::unique_ptr<Stream> stream_;
   // Below: given back before the stream goes.
   std::optional<OperandSets> sets_;
+  std::optional<Foresight> foresight_;
+  std::unique_ptr<CopyCeiling> copies_;
+  std::optional<FlopsCeiling> flops_;
   Buffer workspace_;
+  std::optional<OpCases> cases_;
+  const Reference* reference_ = nullptr;  // while Report runs
   std::vector<Candidate> candidates_;
+  int64_t slice_start_ns_ = 0;
+  int64_t looked_ns_ = 0;
+  BenchmarkReport report_;
 };
 
 }  // namespace
 
-absl::StatusOr<BenchmarkReport> RunBenchmark(const Registry& registry, Device* device,
-                                             const BenchmarkPlan& plan,
+absl::StatusOr<BenchmarkReport> RunBenchmark(const BenchmarkSite& site, const BenchmarkPlan& plan,
                                              const BenchmarkLimits& limits) {
   RETURN_IF_ERROR(CheckPlan(plan));
-  BenchmarkReport report;
-  const absl::StatusOr<double> ceiling = MeasureCopyBandwidth(registry, device);
-  if (ceiling.ok()) {
-    report.ceiling_bytes_per_second = *ceiling;
-  } else if (!device->healthy()) {
-    return ceiling.status();
-  } else {
-    Log(LogLevel::kWarning, "copy bandwidth not measured",
-        {{"device", device->properties().name}, {"error", ceiling.status().message()}});
-  }
-  ASSIGN_OR_RETURN(report.results, Run(registry, device, plan, limits).Results());
-  return report;
+  return Run(site, plan, limits).Report();
 }
 
 int64_t BenchmarkBytes(const Problem& problem) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -72,6 +73,15 @@ absl::StatusOr<std::string> ReadString(int socket, uint64_t bytes, size_t bytes_
   return text;
 }
 
+absl::Status WriteAnswer(int socket, AnswerHeader header, absl::string_view message,
+                         absl::string_view payload) {
+  header.message_bytes = message.size();
+  header.payload_bytes = payload.size();
+  RETURN_IF_ERROR(WriteAll(socket, &header, sizeof(header)));
+  RETURN_IF_ERROR(WriteAll(socket, message.data(), message.size()));
+  return WriteAll(socket, payload.data(), payload.size());
+}
+
 // Calls `gone` when the socket's other end is closed, until `stop` is readable.
 void WatchSocket(int socket, int stop, const std::function<void()>& gone) {
   pollfd watched[] = {{socket, POLLRDHUP, 0}, {stop, POLLIN, 0}};
@@ -86,16 +96,17 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(const std::vector<std::strin
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
-  auto child = std::make_unique<Child>(pair[0]);
   const int theirs = MoveBeyondInherited(pair[1]);
-  if (theirs < 0) return absl::ResourceExhaustedError("no descriptors for another process");
-  const absl::Status spawned = SpawnSelf(arguments, {theirs}).status();
-  close(theirs);  // so that the child's end is seen
-  RETURN_IF_ERROR(spawned);
+  const absl::StatusOr<pid_t> spawned =
+      theirs < 0 ? absl::ResourceExhaustedError("no descriptors for another process")
+                 : SpawnSelf(arguments, {theirs});
+  if (theirs >= 0) close(theirs);  // so that the child's end is seen
+  auto child = std::make_unique<Child>(pair[0], spawned.value_or(0));
+  RETURN_IF_ERROR(spawned.status());
   return child;
 }
 
-Child::Child(int socket) : socket_(socket) {
+Child::Child(int socket, pid_t pid) : socket_(socket), pid_(pid) {
   // Without these limits a child that stops in the middle of an answer would be waited for.
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kPauseMax, sizeof(kPauseMax));
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &kPauseMax, sizeof(kPauseMax));
@@ -109,7 +120,7 @@ absl::Status Child::Send(absl::string_view request) {
   return WriteAll(socket_, request.data(), request.size());
 }
 
-absl::StatusOr<std::string> Child::Receive(size_t bytes_max) {
+absl::StatusOr<Answer> Child::Receive(size_t bytes_max) {
   AnswerHeader header;
   RETURN_IF_ERROR(ReadAll(socket_, &header, sizeof(header)));
   if (header.code < 0 || header.code > static_cast<int32_t>(absl::StatusCode::kUnauthenticated))
@@ -124,10 +135,21 @@ absl::StatusOr<std::string> Child::Receive(size_t bytes_max) {
                              kNeverRetry);
   std::string payload;
   ASSIGN_OR_RETURN(payload, ReadString(socket_, header.payload_bytes, bytes_max));
-  if (header.code == 0) return payload;
+  if (header.code == 0) return Answer{std::move(payload), header.more != 0};
   absl::Status status(static_cast<absl::StatusCode>(header.code), message);
   if (header.has_pushback == 0) return status;
   return WithRetryPushback(std::move(status), std::max(header.pushback_ms, kNeverRetry));
+}
+
+int64_t Child::CpuNs() const {
+  clockid_t clock;
+  timespec time = {};
+  if (pid_ <= 0 || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &time) != 0)
+    return 0;
+  // A process closes its sockets before its id is free: until then what was read was its own.
+  pollfd end = {socket_, 0, 0};
+  if (poll(&end, 1, 0) < 0 || (end.revents & POLLHUP) != 0) return 0;
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 int InheritedSocket() { return kInheritedFirst; }
@@ -152,12 +174,25 @@ absl::Status ServeParent(int socket,
   const std::string empty;
   const std::string& payload = result.ok() ? *result : empty;
   const auto pushback_ms = RetryPushbackMs(result.status());
-  const AnswerHeader header = {static_cast<int32_t>(result.status().code()),
-                               pushback_ms.has_value(), pushback_ms.value_or(0), message.size(),
-                               payload.size()};
-  RETURN_IF_ERROR(WriteAll(socket, &header, sizeof(header)));
-  RETURN_IF_ERROR(WriteAll(socket, message.data(), message.size()));
-  return WriteAll(socket, payload.data(), payload.size());
+  AnswerHeader header;
+  header.code = static_cast<int32_t>(result.status().code());
+  header.has_pushback = pushback_ms.has_value() ? 1 : 0;
+  header.pushback_ms = pushback_ms.value_or(0);
+  return WriteAnswer(socket, header, message, payload);
+}
+
+absl::Status SendPart(int socket, absl::string_view payload) {
+  AnswerHeader header;
+  header.more = 1;
+  return WriteAnswer(socket, header, "", payload);
+}
+
+void AwaitParent(int socket) {
+  char byte;
+  ssize_t got;
+  do {
+    got = recv(socket, &byte, 1, 0);
+  } while (got > 0 || (got < 0 && errno == EINTR));
 }
 
 }  // namespace warpcall::inspect

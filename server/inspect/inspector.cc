@@ -22,6 +22,8 @@ constexpr int64_t kPushbackMs = 2'000;
 // How often tasks that wait are looked at, for deadlines that have passed.
 constexpr int64_t kLookMs = 200;
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
+// What holding a part costs beside its bytes: a child gone wild sends no end of empty ones.
+constexpr size_t kPartBytes = 256;
 
 }  // namespace
 
@@ -47,8 +49,8 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
   if (clients >= options_.waiting_max || 2 * theirs >= options_.waiting_max)
     return absl::ResourceExhaustedError(absl::StrCat(
         clients, " Benchmark, Profile and Describe calls wait, which run one at a time, ", theirs,
-        " of them of this connection; the limits are ", options_.waiting_max, " and ",
-        CeilDivide(options_.waiting_max, 2)));
+        " of them of this connection; the limits are ", options_.waiting_max,
+        " (inspect_queue) and ", CeilDivide(options_.waiting_max, 2)));
   if (clients > 0 && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
     return absl::ResourceExhaustedError(
         absl::StrCat("with this call's ", task.bytes, " bytes, ", waiting_bytes_ + task.bytes,
@@ -61,6 +63,10 @@ absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   if (refusing_) return absl::UnavailableError("the server is draining");
   if (absl::Status room = CheckRoom(**task); !room.ok())
     return WithRetryPushback(std::move(room), kPushbackMs);
+  const auto ahead = std::count_if(waiting_.begin(), waiting_.end(), [](const auto& waiting) {
+    return waiting->connection != 0;  // the server's own give way to them
+  });
+  if ((*task)->queued) (*task)->queued(static_cast<int>(ahead) + (runs_ ? 1 : 0));
   waiting_bytes_ += (*task)->bytes;
   waiting_.push_back(std::move(*task));
   changed_.Signal();
@@ -108,7 +114,7 @@ absl::Duration Inspector::UntilNext() const {
 
 std::unique_ptr<Task> Inspector::Next() {
   absl::MutexLock lock(&mutex_);
-  runs_call_ = false;
+  runs_ = runs_call_ = false;
   while (!stopping_.load() && UntilNext() > absl::ZeroDuration())
     changed_.WaitWithTimeout(&mutex_, UntilNext());
   const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& task) {
@@ -118,6 +124,7 @@ std::unique_ptr<Task> Inspector::Next() {
   std::unique_ptr<Task> task = std::move(*first);
   waiting_.erase(first);
   waiting_bytes_ -= task->bytes;
+  runs_ = true;
   runs_call_ = task->connection != 0;
   return task;
 }
@@ -132,10 +139,11 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
   if (task.cancelled->load()) return absl::CancelledError("the client went away");
   if (stopping_.load()) return absl::UnavailableError("the server is draining");
   if (now_ns >= give_up_ns)
-    return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
-                                 "the call took longer than the limit of ",
-                                 options_.task_ns_max / 1'000'000'000, " s: ask for less")),
-                             kNeverRetry);
+    return WithRetryPushback(
+        absl::ResourceExhaustedError(absl::StrCat("the call took longer than the limit of ",
+                                                  static_cast<double>(options_.task_ns_max) / 1e9,
+                                                  " s (inspect_seconds): ask for less")),
+        kNeverRetry);
   return absl::OkStatus();
 }
 
@@ -144,20 +152,37 @@ absl::StatusOr<std::string> Inspector::Perform(Task& task) {
   RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
   Inquiry inquiry;
   ASSIGN_OR_RETURN(inquiry, task.prepare());
+  inquiry.deadline_ns = std::min(task.deadline_ns, give_up_ns);
   std::unique_ptr<Child> child;
   ASSIGN_OR_RETURN(child, options_.start(inquiry));
   RETURN_IF_ERROR(child->Send(inquiry.request));
   inquiry.request = std::string();  // may be large, and the child may take long
-  return Await(*child, task, give_up_ns);
+  absl::StatusOr<std::string> answer = Await(*child, task, give_up_ns);
+  if (task.used) task.used(child->CpuNs());
+  return answer;
 }
 
-absl::StatusOr<std::string> Inspector::Await(Child& child, const Task& task, int64_t give_up_ns) {
+absl::StatusOr<std::string> Inspector::Await(Child& child, Task& task, int64_t give_up_ns) {
   pollfd watched[] = {{child.socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
+  size_t bytes_left = options_.answer_bytes_max;
   for (;;) {
     RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
     DropUnwanted();
     poll(watched, 2, static_cast<int>(kLookMs));
-    if (watched[0].revents != 0) return child.Receive(options_.answer_bytes_max);
+    if (watched[0].revents != 0) {
+      Answer answer;
+      ASSIGN_OR_RETURN(answer, child.Receive(bytes_left));
+      if (!answer.more) return std::move(answer.payload);
+      const size_t held_bytes = answer.payload.size() + kPartBytes;
+      if (held_bytes > bytes_left)
+        return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                                     "the answer's parts have more bytes than the limit of ",
+                                     options_.answer_bytes_max, " (max_message_mib)")),
+                                 kNeverRetry);
+      bytes_left -= held_bytes;
+      if (task.part != nullptr) task.part(std::move(answer.payload));
+    }
+    if (task.used) task.used(child.CpuNs());
     eventfd_t count;
     eventfd_read(wake_, &count);
   }

@@ -32,7 +32,14 @@ struct Inquiry {
   std::string request;      // for the child
   std::string traceparent;  // may be empty
   std::string request_id;   // a profile only
+  int kernel = -1;          // Kernel::id
   int row = -1;             // Row::id; of a benchmark none
+  std::string inputs;       // "float32[37,1023], float32[1023]", for the log
+  bool in_parts = false;    // the child answers as it goes
+  // A benchmark that tells what the device's memory can do, not its caches.
+  bool of_whole_memory = false;
+  // By the inspector's clock: when the child ends, with its answer or without. Perform sets it.
+  int64_t deadline_ns = kNoDeadline;
 };
 
 struct Task {
@@ -42,8 +49,17 @@ struct Task {
   int64_t deadline_ns = kNoDeadline;
   // Set by whoever lost interest; outlives the task.
   const std::atomic<bool>* cancelled = nullptr;
+  // Called when it is taken, before anything else happens to it, with the number of tasks that go
+  // before it. Must be quick. May be null, as the next.
+  absl::AnyInvocable<void(int ahead)> queued;
+  // Called now and then while it runs, and at its end, with the CPU time that its process has taken
+  // so far.
+  absl::AnyInvocable<void(int64_t cpu_ns)> used;
   // Called when its turn has come, on the inspector's thread.
   absl::AnyInvocable<absl::StatusOr<Inquiry>()> prepare;
+  // Called with each part of an answer before the last, on the inspector's thread. Null: there are
+  // none.
+  absl::AnyInvocable<void(std::string)> part = nullptr;
   // Called exactly once for a task that was taken, as the last thing.
   absl::AnyInvocable<void(absl::StatusOr<std::string>)> done;
 };
@@ -52,9 +68,9 @@ struct Task {
 class Inspector {
  public:
   struct Options {
-    int waiting_max = 8;
+    int waiting_max = 8;  // inspect_queue
     int64_t waiting_bytes_max = int64_t{1} << 30;
-    int64_t task_ns_max = 600'000'000'000;
+    int64_t task_ns_max = 600'000'000'000;  // inspect_seconds
     size_t answer_bytes_max = size_t{512} << 20;
     Clock clock = MonotonicNs;
     std::function<absl::StatusOr<std::unique_ptr<Child>>(const Inquiry&)> start = nullptr;
@@ -81,7 +97,7 @@ class Inspector {
   // How long from now until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Perform(Task& task);
-  absl::StatusOr<std::string> Await(Child& child, const Task& task, int64_t give_up_ns);
+  absl::StatusOr<std::string> Await(Child& child, Task& task, int64_t give_up_ns);
   // The error of a task that nobody waits for any more, or that has no more time.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;
   void DropUnwanted();
@@ -92,6 +108,7 @@ class Inspector {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool runs_ ABSL_GUARDED_BY(mutex_) = false;
   bool runs_call_ ABSL_GUARDED_BY(mutex_) = false;  // not a task of the server's own
   std::deque<std::unique_ptr<Task>> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

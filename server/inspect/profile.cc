@@ -1,13 +1,16 @@
 #include "server/inspect/profile.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
+#include "server/engine/clock.h"
 #include "server/engine/retry_pushback.h"
 #include "server/inspect/benchmark.h"
+#include "server/inspect/host_meter.h"
 #include "server/inspect/operand_sets.h"
 #include "server/inspect/phase_recorder.h"
 #include "server/inspect/profile_rows.h"
@@ -19,6 +22,9 @@ namespace {
 // Before the runs that are watched: launches that repeat are recorded when they come the fourth
 // time and replayed from then on, as they are in a server that is busy.
 constexpr int kRunsBefore = 5;
+
+constexpr char kCpuHasNoShares[] =
+    "a CPU tells no occupancy and no shares of a peak; what it counts are rows of their own";
 
 // On a device without a profiler, the CPU, the launch of a row is its work.
 void MoveLaunchesToDevice(const Row& row, Watched* watched) {
@@ -36,23 +42,39 @@ void MoveLaunchesToDevice(const Row& row, Watched* watched) {
   watched->phases = std::move(rest);
 }
 
-absl::Status Watch(ProfileRunner* runner, DeviceProfiler* profiler, int iterations,
+// At least one run, and more until there are `runs` or the plan's time is up.
+absl::Status RunFor(const ProfilePlan& plan, int runs, ProfileRunner* runner,
+                    std::vector<ProfiledRun>* done) {
+  const int64_t end_ns = SaturatingAdd(MonotonicNs(), plan.runs_ns_max);
+  for (int run = 0; run < runs && (run == 0 || MonotonicNs() < end_ns); ++run) {
+    RETURN_IF_ERROR(runner->Run());
+    done->push_back(runner->last());
+  }
+  return absl::OkStatus();
+}
+
+// Where the host's threads do the work.
+bool RunsOnCpu(const ProfilePlan& plan) {
+  return plan.row->implementation.device_kind == DeviceKind::kCpu;
+}
+
+// `profiler` is null on a device without one.
+absl::Status Watch(const ProfilePlan& plan, ProfileRunner* runner, DeviceProfiler* profiler,
                    Watched* watched) {
   if (profiler != nullptr) RETURN_IF_ERROR(profiler->StartTrace());
+  std::optional<HostMeter> meter;
+  if (RunsOnCpu(plan)) meter.emplace();
   StartRecordingPhases();
-  absl::Status status;
-  for (int i = 0; i < iterations && status.ok(); ++i) {
-    status = runner->Run();
-    watched->runs.push_back(runner->last());
-  }
+  const absl::Status status = RunFor(plan, plan.iterations, runner, &watched->runs);
   watched->phases = StopRecordingPhases();
+  if (meter.has_value()) watched->host = meter->Stop();
   RETURN_IF_ERROR(status);
   if (profiler == nullptr) return absl::OkStatus();
   absl::StatusOr<std::vector<DeviceActivity>> activities = profiler->StopTrace();
   if (absl::IsDataLoss(activities.status()))
     return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(activities.status().message(),
-                                                  ": ask for fewer iterations than ", iterations)),
+        absl::ResourceExhaustedError(absl::StrCat(
+            activities.status().message(), ": ask for fewer iterations than ", plan.iterations)),
         kNeverRetry);
   ASSIGN_OR_RETURN(watched->activities, std::move(activities));
   return absl::OkStatus();
@@ -75,7 +97,6 @@ absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_p
   std::unique_ptr<ProfileRunner> runner;  // owns the device, which the profiler goes before
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> profiler = device->CreateProfiler();
   const bool traces = profiler.ok();
-  const bool is_cpu = device->properties().kind == DeviceKind::kCpu;
   ProfileReport report;
   Watched watched;
   ASSIGN_OR_RETURN(runner, plan.request_path ? NewRequestRunner(registry, std::move(device), plan)
@@ -90,10 +111,16 @@ absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_p
   } else {
     report.counters_unavailable = std::string(profiler.status().message());
   }
-  for (int run = 0; run < kRunsBefore - 2; ++run) RETURN_IF_ERROR(runner->Run());
-  RETURN_IF_ERROR(
-      Watch(runner.get(), traces ? profiler->get() : nullptr, plan.iterations, &watched));
-  if (is_cpu) MoveLaunchesToDevice(*plan.row, &watched);
+  std::vector<ProfiledRun> unwatched;
+  RETURN_IF_ERROR(RunFor(plan, kRunsBefore - 2, runner.get(), &unwatched));
+  RETURN_IF_ERROR(Watch(plan, runner.get(), traces ? profiler->get() : nullptr, &watched));
+  if (RunsOnCpu(plan)) {
+    MoveLaunchesToDevice(*plan.row, &watched);
+    report.counters_unavailable = watched.host.counters_unavailable.empty()
+                                      ? kCpuHasNoShares
+                                      : watched.host.counters_unavailable;
+  }
+  report.iterations = static_cast<int>(watched.runs.size());
   report.rows = RowsOf(watched);
   if (plan.trace)
     report.trace_json =

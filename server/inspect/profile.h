@@ -27,6 +27,9 @@ struct ProfilePlan {
   // operands.
   bool request_path = true;
   int iterations = 3;
+  // For the runs before those that are watched, and for those again; of the latter there is always
+  // one.
+  int64_t runs_ns_max = 10'000'000'000;
   bool trace = false;
   // Say in the trace which request this was.
   std::string request_id;
@@ -34,13 +37,17 @@ struct ProfilePlan {
 };
 
 struct ProfileRow {
-  enum class Kind : uint8_t { kKernel, kCopy, kSet, kGap, kHost };
+  // Of the host: phases; threads of the CPU device, how long each ran and waited; counters, whose
+  // `calls` are how often what they count happened.
+  enum class Kind : uint8_t { kKernel, kCopy, kSet, kGap, kHost, kThread, kCounter };
 
   Kind kind = Kind::kKernel;
   std::string name;
   int64_t calls = 0;
   int64_t total_ns = 0;
-  double fraction = 0;  // of the device's time, from its first to its last activity, of all runs
+  // Of the device's time, from its first to its last activity, of all runs; of a thread, of the
+  // runs' whole time.
+  double fraction = 0;
   int32_t registers_per_thread = 0;
   int64_t shared_memory_bytes = 0;
   std::string grid;   // "132x1x1"; empty where there is none
@@ -53,10 +60,17 @@ struct ProfileRow {
 };
 const char* KindName(ProfileRow::Kind kind);  // "kernel", "copy", ...
 
+// The host's row of whole runs, each from when it was submitted until it was done.
+inline constexpr char kRunRow[] = "run";
+// What the CPU device's threads waited together until a core was free.
+inline constexpr char kWaitingRow[] = "waiting for a core";
+
 struct ProfileReport {
   std::vector<ProfileRow> rows;  // longest total first
   std::string trace_json;        // Chrome's trace event format
-  // Why; where not even the device's activities could be watched there are only the host's rows.
+  int iterations = 0;            // that were watched: fewer than the plan's when time was up
+  // Why there are no shares of a peak, and of the CPU which counters are missing. Where not even
+  // the device's activities could be watched there are only the host's rows.
   std::string counters_unavailable;
 };
 
@@ -66,7 +80,7 @@ int64_t ProfileBytes(const Problem& problem, bool request_path);
 
 // Runs the request, or the kernel, a few times to warm up, once for the counters (of a large
 // request its first round, since counting runs a kernel many times and restores all memory between)
-// and `iterations` times for the rest.
+// and `iterations` times for the rest, or as often as there is time for.
 absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_ptr<Device> device,
                                          const ProfilePlan& plan);
 

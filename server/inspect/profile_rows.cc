@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -112,10 +113,44 @@ void AddHostRows(const Watched& watched, std::vector<ProfileRow>* rows) {
     ++row.calls;
     row.total_ns += ns;
   };
-  for (const ProfiledRun& run : watched.runs)
+  for (const ProfiledRun& run : watched.runs) {
+    add(kRunRow, run.done_ns - run.submitted_ns);
     if (run.queue_ns >= 0) add("queue", run.queue_ns);
+  }
   for (const RecordedPhase& phase : watched.phases) add(phase.name, phase.end_ns - phase.start_ns);
   for (auto& [name, row] : found) rows->push_back(std::move(row));
+}
+
+void AddThreadRows(const Watched& watched, std::vector<ProfileRow>* rows) {
+  const auto add = [&](std::string name, int64_t ns) -> ProfileRow& {
+    ProfileRow& row = rows->emplace_back();
+    row.kind = ProfileRow::Kind::kThread;
+    row.name = std::move(name);
+    row.calls = static_cast<int64_t>(watched.runs.size());
+    row.total_ns = ns;
+    return row;
+  };
+  int64_t runs_ns = 0;
+  for (const ProfiledRun& run : watched.runs) runs_ns += run.done_ns - run.submitted_ns;
+  int64_t waiting_ns = 0;
+  int number = 0;
+  for (const ThreadTime& thread : watched.host.threads) {
+    ProfileRow& row = add(absl::StrCat("cpu thread ", number++), thread.running_ns);
+    if (runs_ns > 0)
+      row.fraction = static_cast<double>(thread.running_ns) / static_cast<double>(runs_ns);
+    waiting_ns += thread.waiting_ns;
+  }
+  if (waiting_ns > 0) add(kWaitingRow, waiting_ns);
+}
+
+void AddCounterRows(const Watched& watched, std::vector<ProfileRow>* rows) {
+  for (const HostCount& count : watched.host.counts) {
+    ProfileRow& row = rows->emplace_back();
+    row.kind = ProfileRow::Kind::kCounter;
+    row.name = count.name;
+    row.calls = count.count;
+    row.bytes = count.bytes;
+  }
 }
 
 }  // namespace
@@ -125,7 +160,7 @@ std::string Extent(const uint32_t (&extent)[3]) {
 }
 
 const char* KindName(ProfileRow::Kind kind) {
-  constexpr const char* kNames[] = {"kernel", "copy", "set", "gap", "host"};
+  constexpr const char* kNames[] = {"kernel", "copy", "set", "gap", "host", "thread", "counter"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -133,6 +168,8 @@ std::vector<ProfileRow> RowsOf(const Watched& watched) {
   std::vector<ProfileRow> rows;
   AddDeviceRows(watched, &rows);
   AddHostRows(watched, &rows);
+  AddThreadRows(watched, &rows);
+  AddCounterRows(watched, &rows);
   std::stable_sort(rows.begin(), rows.end(), [](const ProfileRow& a, const ProfileRow& b) {
     return a.total_ns > b.total_ns;
   });

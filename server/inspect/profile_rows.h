@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "server/inspect/host_meter.h"
 #include "server/inspect/phase_recorder.h"
 #include "server/inspect/profile.h"
 #include "server/runtime/device.h"
@@ -24,6 +25,7 @@ struct Watched {
   std::vector<DeviceActivity> activities;  // by start
   std::vector<RecordedPhase> phases;
   std::vector<KernelCounters> counters;  // of one run; empty: not known
+  HostActivity host;                     // of the CPU device, whose threads do the work
 };
 
 // "132x1x1"; empty where there is none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/check/compare.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
 #include "kernels/common/saturate.h"
@@ -28,12 +29,18 @@ int64_t Spread(int64_t i, int64_t count, int64_t total) {
 int64_t Affordable(const Reference::Source& source, int64_t slices, int64_t ns_max, int threads) {
   const Definition& definition = *source.op->definition;
   const int64_t trials = std::min(slices, kTrialSlices);
+  const bool bounds = source.cases != nullptr &&
+                      definition.slice(*source.problem, 0).count <= Reference::kElementsMax;
   const int64_t start_ns = MonotonicNs();
   int64_t spent_ns = 0;
   int64_t done = 0;
   while (done < trials && spent_ns < ns_max / kTrialShare) {
-    definition.evaluate(*source.problem, *source.inputs, Spread(done, trials, slices),
-                        [](absl::Span<const double>) {});
+    const int64_t index = Spread(done, trials, slices);
+    std::vector<double> values;
+    definition.evaluate(*source.problem, *source.inputs, index, [&](absl::Span<const double> more) {
+      if (bounds) values.insert(values.end(), more.begin(), more.end());
+    });
+    if (bounds) source.cases->errors(*source.problem, *source.inputs, index, values);
     ++done;
     spent_ns = MonotonicNs() - start_ns;
   }
@@ -41,10 +48,11 @@ int64_t Affordable(const Reference::Source& source, int64_t slices, int64_t ns_m
   return SaturatingMultiply(std::max<int64_t>(0, ns_max - spent_ns) / slice_ns, threads);
 }
 
-// Sums of squares.
+// Sums of squares, and the largest error.
 struct Sums {
   double difference = 0;
   double reference = 0;
+  double max = 0;
 };
 
 template <typename T>
@@ -90,6 +98,9 @@ void Reference::Choose(const Source& source, int64_t slices, int64_t count) {
     values += static_cast<size_t>(kept.count);
   }
   values_.resize(values);
+  const bool whole =
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.step == 1; });
+  if (source.cases != nullptr && whole) bounds_.resize(values);
 }
 
 void Reference::Evaluate(const Source& source, const Part& part) {
@@ -101,10 +112,18 @@ void Reference::Evaluate(const Source& source, const Part& part) {
                                     for (; next < count; next += part.step) *out++ = values[next];
                                     next -= count;
                                   });
+  if (bounds_.empty()) return;
+  const absl::Span<const double> values(values_.data() + part.at,
+                                        static_cast<size_t>(part.kept.count));
+  Bound* bound = bounds_.data() + part.at;
+  for (const ElementError& error :
+       source.cases->errors(*source.problem, *source.inputs, part.index, values))
+    *bound++ = {static_cast<float>(error.arithmetic), static_cast<float>(error.subnormal_inputs)};
 }
 
-OutputError Reference::Compare(const void* output) const {
+OutputError Reference::Compare(const void* output, const Allowance& allowance) const {
   if (parts_.empty()) return {};
+  const Tolerance tolerance = {data_type_, allowance};
   std::vector<Sums> sums(
       parts_.size());  // added up in order, so that equal outputs are equally off
   const int64_t grain = CeilDivide(kGrainElements, parts_[0].kept.count);
@@ -113,8 +132,14 @@ OutputError Reference::Compare(const void* output) const {
       for (int64_t i = begin; i < end; ++i) {
         const Part& part = parts_[i];
         const T* const out = static_cast<const T*>(output) + part.kept.first;
-        for (int64_t j = 0; j < part.kept.count; ++j)
-          Add(values_[part.at + static_cast<size_t>(j)], out[j * part.kept.stride], &sums[i]);
+        for (int64_t j = 0; j < part.kept.count; ++j) {
+          const size_t at = part.at + static_cast<size_t>(j);
+          Add(values_[at], out[j * part.kept.stride], &sums[i]);
+          if (bounds_.empty()) continue;
+          const ElementError error = {bounds_[at].arithmetic, bounds_[at].subnormal_inputs};
+          sums[i].max = std::max(sums[i].max, OfBound(ToFloat(out[j * part.kept.stride]),
+                                                      values_[at], error, tolerance));
+        }
       }
     });
   });
@@ -122,10 +147,12 @@ OutputError Reference::Compare(const void* output) const {
   for (const Sums& part : sums) {
     total.difference += part.difference;
     total.reference += part.reference;
+    total.max = std::max(total.max, part.max);
   }
   const double difference = std::sqrt(total.difference);
   return {.relative = total.reference > 0 ? difference / std::sqrt(total.reference) : difference,
-          .elements = static_cast<int64_t>(values_.size())};
+          .elements = static_cast<int64_t>(values_.size()),
+          .max = total.max};
 }
 
 }  // namespace warpcall::inspect

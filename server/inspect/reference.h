@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/check/cases.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
 
@@ -17,6 +18,10 @@ struct OutputError {
   // otherwise the error is infinite or NaN.
   double relative = 0;
   int64_t elements = 0;  // compared
+  // The largest error of an element in units of its bound, as conformance has it: of a right output
+  // at most 1; infinite where a special value is wrong. 0 where the op has no bounds, or only for
+  // slices that are too long to be kept whole.
+  double max = 0;
 };
 
 class Reference {
@@ -25,6 +30,7 @@ class Reference {
     const Op* op = nullptr;
     const Problem* problem = nullptr;
     const Operands* inputs = nullptr;  // in host memory, during the constructor
+    const OpCases* cases = nullptr;    // the op's, during the constructor; null: no bounds
   };
   static constexpr int64_t kSlicesMax = int64_t{1} << 20;
   static constexpr int64_t kElementsMax = int64_t{1} << 24;  // 128 MiB of values
@@ -34,7 +40,8 @@ class Reference {
   // third, ...). None where the op has no definition.
   Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool);
 
-  OutputError Compare(const void* output) const;
+  // `allowance` is that of the row that computed it.
+  OutputError Compare(const void* output, const Allowance& allowance = {}) const;
 
  private:
   struct Part {
@@ -44,6 +51,12 @@ class Reference {
     size_t at;      // where their values begin
   };
 
+  // An ElementError, in half the memory.
+  struct Bound {
+    float arithmetic = 0;
+    float subnormal_inputs = 0;
+  };
+
   void Choose(const Source& source, int64_t slices, int64_t count);
   void Evaluate(const Source& source, const Part& part);
 
@@ -51,6 +64,7 @@ class Reference {
   const DataType data_type_;
   std::vector<Part> parts_;
   std::vector<double> values_;
+  std::vector<Bound> bounds_;  // of the values, where there are any
 };
 
 }  // namespace warpcall::inspect

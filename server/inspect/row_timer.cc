@@ -6,13 +6,12 @@
 
 #include "kernels/common/saturate.h"
 #include "kernels/common/status_macros.h"
-#include "server/engine/clock.h"
+#include "server/inspect/summary.h"
 
 namespace warpcall::inspect {
 namespace {
 
 constexpr int64_t kRecordedSampleNs = 1'000'000;
-constexpr int64_t kLaunchedSampleNs = 200'000;
 constexpr int64_t kLaunchesMax = 1000;
 // Trial launches take this part of a sample at least, and of the time at most.
 constexpr int64_t kTrialShare = 4;
@@ -20,6 +19,12 @@ constexpr int64_t kTrialShare = 4;
 constexpr double kRecordingNsMax = 20e6;
 // A recording is kept unless it is slower by more than the two measurements' noise.
 constexpr double kRecordingSlower = 1.05;
+// However little time a row has: it is known what it computes.
+constexpr int64_t kFirstNsMin = 1'000'000'000;
+// Fewer samples tell nothing of their noise.
+constexpr size_t kSamplesEnough = 3;
+// By chance few samples are close to each other.
+constexpr size_t kNoiseSamplesMin = 10;
 
 }  // namespace
 
@@ -27,9 +32,13 @@ RowTimer::RowTimer(PlanPtr row, const Shared& shared, const TimingPlan& plan, vo
     : row_(std::move(row)),
       shared_(shared),
       plan_(plan),
-      sample_ns_(shared.stream->records() ? kRecordedSampleNs : kLaunchedSampleNs) {
+      sample_ns_(shared.stream->records() ? kRecordedSampleNs : kLaunchedSampleNs),
+      limit_(shared.clock),
+      samples_planned_(plan.samples),
+      next_look_(kNoiseSamplesMin) {
   context_.stream = shared.stream->native_handle();
   context_.workspace = workspace;
+  context_.stop = &limit_;
 }
 
 RowTimer::~RowTimer() { Forget(); }
@@ -41,51 +50,66 @@ void RowTimer::Forget() {
 
 absl::Status RowTimer::LaunchOn(const Operands& set) const { return row_->Enqueue(set, context_); }
 
+void RowTimer::Limit(int64_t ns) {
+  limit_.Set(std::min(plan_.deadline_ns, SaturatingAdd(shared_.clock(), ns)));
+}
+
+absl::Status RowTimer::CheckNotStopped() const {
+  if (!limit_.IsSet()) return absl::OkStatus();
+  return absl::DeadlineExceededError("a launch was stopped for lack of time");
+}
+
 absl::Status RowTimer::First() {
-  const int64_t start_ns = MonotonicNs();
-  RETURN_IF_ERROR(RunPhase(shared_.stream, Milestone::kKernelDone,
-                           [&] { return LaunchOn((*shared_.sets)[0]); }));
-  spent_ns_ += MonotonicNs() - start_ns;
-  if (spent_ns_ >= plan_.ns_max)
-    samples_ns_.push_back(static_cast<double>(shared_.stream->Times().kernel_ns));
+  const int64_t start_ns = shared_.clock();
+  Limit(std::max(plan_.ns_max, kFirstNsMin));
+  const absl::Status status = RunPhase(shared_.stream, Milestone::kKernelDone,
+                                       [&] { return LaunchOn((*shared_.sets)[0]); });
+  spent_ns_ += shared_.clock() - start_ns;
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(CheckNotStopped());
+  launch_ns_ = static_cast<double>(shared_.stream->Times().kernel_ns);
+  if (spent_ns_ >= plan_.ns_max / 2) samples_ns_.push_back(launch_ns_);
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> RowTimer::Launch(int64_t count) {
-  const int64_t start_ns = MonotonicNs();
+  const int64_t start_ns = shared_.clock();
+  Limit(kNoDeadline);
   const auto enqueue = [&] {
     absl::Status status;
     for (int64_t i = 0; i < count && status.ok(); ++i) status = LaunchOn(shared_.sets->Next());
     return status;
   };
   RETURN_IF_ERROR(RunPhase(shared_.stream, Milestone::kKernelDone, enqueue));
-  spent_ns_ += MonotonicNs() - start_ns;
+  spent_ns_ += shared_.clock() - start_ns;
+  RETURN_IF_ERROR(CheckNotStopped());
   return shared_.stream->Times().kernel_ns;
 }
 
 absl::StatusOr<int64_t> RowTimer::Replay() {
-  const int64_t start_ns = MonotonicNs();
+  const int64_t start_ns = shared_.clock();
   RETURN_IF_ERROR(shared_.stream->Replay(recording_));
   RETURN_IF_ERROR(shared_.stream->Synchronize());
-  spent_ns_ += MonotonicNs() - start_ns;
+  spent_ns_ += shared_.clock() - start_ns;
   return shared_.stream->Times().kernel_ns;
 }
 
 absl::Status RowTimer::WarmUp() {
-  double launch_ns = 0;
+  const int64_t ns_max = std::min(plan_.ns_max, plan_.ns_enough) / kTrialShare;
+  if (spent_ns_ >= ns_max && launch_ns_ >= static_cast<double>(sample_ns_)) return absl::OkStatus();
   int64_t launched = 1;
   for (int64_t count = 1;; count = std::min(2 * count, kLaunchesMax)) {
     int64_t batch_ns;
     ASSIGN_OR_RETURN(batch_ns, Launch(count));
-    launch_ns = static_cast<double>(batch_ns) / static_cast<double>(count);
+    // The best of them, since whatever held one up would put the row into a wrong place.
+    launch_ns_ = std::min(launch_ns_, static_cast<double>(batch_ns) / static_cast<double>(count));
     launched += count;
     const bool known = batch_ns >= sample_ns_ / kTrialShare || count == kLaunchesMax;
-    if ((known && launched >= plan_.warmup_launches) || spent_ns_ >= plan_.ns_max / kTrialShare)
-      break;
+    if ((known && launched >= plan_.warmup_launches) || spent_ns_ >= ns_max) break;
   }
-  const double wanted = std::ceil(static_cast<double>(sample_ns_) / std::max(launch_ns, 1.0));
+  const double wanted = std::ceil(static_cast<double>(sample_ns_) / std::max(launch_ns_, 1.0));
   launches_ = static_cast<int64_t>(std::clamp(wanted, 1.0, static_cast<double>(kLaunchesMax)));
-  return shared_.stream->records() ? TryRecording(launch_ns) : absl::OkStatus();
+  return shared_.stream->records() ? TryRecording(launch_ns_) : absl::OkStatus();
 }
 
 // A recording is not always faster: one of copies reached 2766 GB/s on an H200, and the same copies
@@ -125,16 +149,38 @@ absl::Status RowTimer::Record() {
 }
 
 bool RowTimer::done() const {
-  return static_cast<int>(samples_ns_.size()) >= plan_.samples ||
-         (!samples_ns_.empty() && spent_ns_ >= plan_.ns_max);
+  const size_t samples = samples_ns_.size();
+  return static_cast<int64_t>(samples) >= samples_planned_ ||
+         (samples > 0 && spent_ns_ >= plan_.ns_max) ||
+         (samples >= kSamplesEnough && spent_ns_ >= plan_.ns_enough) || noise_ <= plan_.max_noise;
+}
+
+void RowTimer::PlanSamples(int64_t samples) {
+  samples_planned_ = samples;
+  noise_ = std::numeric_limits<double>::infinity();
+  next_look_ = std::max(kNoiseSamplesMin, samples_ns_.size() + kSamplesEnough);
 }
 
 absl::Status RowTimer::Sample() {
-  if (done()) return absl::OkStatus();
   int64_t sample_ns;
   ASSIGN_OR_RETURN(sample_ns, recording_ >= 0 ? Replay() : Launch(launches_));
   samples_ns_.push_back(static_cast<double>(sample_ns) / static_cast<double>(launches_));
+  // Not after each one, as that sorts them all.
+  if (plan_.max_noise > 0 && samples_ns_.size() >= next_look_) {
+    noise_ = Summarize(samples_ns_).noise;
+    next_look_ += std::max<size_t>(1, next_look_ / 8);
+  }
   return absl::OkStatus();
+}
+
+bool RowTimer::Retake() {
+  if (samples_ns_.empty() || retaken_ >= plan_.samples ||
+      spent_ns_ >= std::min(plan_.ns_max, plan_.ns_enough))
+    return false;
+  ++retaken_;
+  samples_ns_.pop_back();
+  noise_ = std::numeric_limits<double>::infinity();  // it was of that sample, too
+  return true;
 }
 
 }  // namespace warpcall::inspect

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/clock.h"
+#include "server/listen.h"
 #include "server/metrics/http_connection.h"
 #include "server/metrics/log_level_route.h"
 
@@ -48,25 +48,6 @@ constexpr int kScrapeNice = 5;
 // Never raises the priority, which root could. Where lowering is refused it stays as it is.
 void LowerPriority() {
   if (getpriority(PRIO_PROCESS, 0) < kScrapeNice) setpriority(PRIO_PROCESS, 0, kScrapeNice);
-}
-
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> ParseHostPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  HostPort parsed;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &parsed.port) || parsed.port < 0 ||
-      parsed.port > 65535)
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", address, "\" is not HOST:PORT with a port of 0 to 65535"));
-  parsed.host = address.substr(0, colon);
-  if (parsed.host.front() == '[' && parsed.host.back() == ']')
-    parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
-  return parsed;
 }
 
 // A socket that listens, or -1.
@@ -167,10 +148,13 @@ class HttpServer::Impl {
   absl::Status Listen() {
     HostPort wanted;
     ASSIGN_OR_RETURN(wanted, ParseHostPort(options_.listen));
-    listener_ = ListenOn(wanted);
-    if (listener_ < 0 || wake_ < 0)
+    listener_ = ListenOn(ForThisMachine(std::move(wanted)));
+    if (listener_ < 0) {
+      RETURN_IF_ERROR(CheckHostPort(options_.listen));
       return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.listen, ": the address is invalid or in use"));
+          absl::StrCat("cannot listen on ", options_.listen, ": it was in use a moment ago"));
+    }
+    if (wake_ < 0) return absl::ResourceExhaustedError("no descriptors for the metrics port");
     address_ =
         absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", PortOf(listener_));
     thread_ = std::thread([this] {

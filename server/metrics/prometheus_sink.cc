@@ -26,6 +26,7 @@ constexpr absl::StatusCode kCodes[] = {
     absl::StatusCode::kDeadlineExceeded,
     absl::StatusCode::kCancelled,
     absl::StatusCode::kUnavailable,
+    absl::StatusCode::kPermissionDenied,
     absl::StatusCode::kInternal,
 };
 constexpr int kCodeCount = std::size(kCodes);
@@ -88,6 +89,7 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
   AddRunSeries(registry);
   AddLaunchSeries(registry);
   AddOtherSeries();
+  AddInspectionSeries(registry);
   const std::vector<uint32_t> unavailable = AddAvailabilitySeries(registry);
   series_->Close();
   for (const Cell cell : unavailable) series_->Set(cell, 1);
@@ -193,6 +195,13 @@ void PrometheusSink::AddOtherSeries() {
         series_->AddSeries({{"reason", RejectReasonName(static_cast<RejectReason>(reason))}});
     if (reason == 1) rejected_ = cell;
   }
+  series_->BeginFamily(Kind::kCounter, "warpcall_host_copy_bytes_total",
+                       "Tensor bytes that the host copied between requests and staging.");
+  copied_in_ = series_->AddSeries({{"where", "copy_in"}});
+  copied_out_ = series_->AddSeries({{"where", "copy_out"}});
+}
+
+void PrometheusSink::AddInspectionSeries(const Registry& registry) {
   series_->BeginFamily(Kind::kCounter, "warpcall_inspections_total",
                        "Benchmark, Profile and Describe requests answered, by canonical status "
                        "code.");
@@ -204,10 +213,25 @@ void PrometheusSink::AddOtherSeries() {
       if (kind == 0 && code == 0) inspections_ = cell;
     }
   }
-  series_->BeginFamily(Kind::kCounter, "warpcall_host_copy_bytes_total",
-                       "Tensor bytes that the host copied between requests and staging.");
-  copied_in_ = series_->AddSeries({{"where", "copy_in"}});
-  copied_out_ = series_->AddSeries({{"where", "copy_out"}});
+  const auto add_seconds = [&](const char* name, const char* help) {
+    series_->BeginFamily(Kind::kRealCounter, name, help);
+    Cell first = kNoCell;
+    for (int kind = 0; kind < kInspectionCount; ++kind) {
+      for (const Kernel& kernel : registry.kernels()) {
+        const Cell cell =
+            series_->AddSeries({{"method", InspectionName(static_cast<Inspection>(kind))},
+                                {"kernel", kernel.op->name}});
+        if (first == kNoCell) first = cell;
+      }
+    }
+    return first;
+  };
+  inspection_cpu_ = add_seconds("warpcall_inspection_cpu_seconds_total",
+                                "CPU time of the processes of Benchmark, Profile and Describe, "
+                                "counted while they run.");
+  inspection_device_ = add_seconds("warpcall_inspection_device_seconds_total",
+                                   "Time of the launches and copies that Benchmark and Profile "
+                                   "timed on their devices, counted when they are done.");
 }
 
 // Those that are 1 for good.
@@ -257,6 +281,14 @@ void PrometheusSink::CountRejection(RejectReason reason) {
 void PrometheusSink::RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) {
   series_->Add(inspections_ + static_cast<uint32_t>(kind) * kCodeCount + CodeIndex(code), 1);
   CountRejection(reason);
+}
+
+void PrometheusSink::RecordInspectionUse(const InspectionUse& use) {
+  if (!InRange(use.kernel, kernel_count_)) return;
+  const auto offset =
+      static_cast<uint32_t>(static_cast<int>(use.kind) * kernel_count_ + use.kernel);
+  if (use.cpu_ns > 0) series_->AddReal(inspection_cpu_ + offset, use.cpu_ns * 1e-9);
+  if (use.device_ns > 0) series_->AddReal(inspection_device_ + offset, use.device_ns * 1e-9);
 }
 
 void PrometheusSink::RecordRun(const RequestTrace& trace) {

@@ -67,6 +67,7 @@ class PrometheusSink final : public MetricsSink {
   // no use for counts as INTERNAL.
   void Record(const RequestTrace& trace) override;
   void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) override;
+  void RecordInspectionUse(const InspectionUse& use) override;
   void NoteAchievedOccupancy(int row, int device, double ratio) override;
 
   // Text exposition format 0.0.4.
@@ -89,6 +90,7 @@ class PrometheusSink final : public MetricsSink {
   void AddRunSeries(const Registry& registry);
   void AddLaunchSeries(const Registry& registry);
   void AddOtherSeries();
+  void AddInspectionSeries(const Registry& registry);
   std::vector<uint32_t> AddAvailabilitySeries(const Registry& registry);
 
   void CountRejection(RejectReason reason);
@@ -105,6 +107,8 @@ class PrometheusSink final : public MetricsSink {
   uint32_t phase_durations_ = 0;    // per kernel, per phase
   uint32_t rejected_ = 0;           // per reason but kNone
   uint32_t inspections_ = 0;        // per kind, per code
+  uint32_t inspection_cpu_ = 0;     // per kind, per kernel
+  uint32_t inspection_device_ = 0;  // per kind, per kernel
   uint32_t copied_in_ = 0;
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device

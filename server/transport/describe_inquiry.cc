@@ -43,6 +43,8 @@ absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std:
                                        checked.request.device(), checked.problem));
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kDescribe;
+  inquiry.kernel = checked.kernel->id;
+  inquiry.inputs = InputsOf(checked.problem);
   inquiry.device = deps.engine->device(choice.device).properties().name;
   inquiry.device_index = choice.device;
   inquiry.row = choice.row->id;

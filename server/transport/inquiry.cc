@@ -1,10 +1,38 @@
 #include "server/transport/inquiry.h"
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/wire/tensor_split.h"
 #include "server/engine/retry_pushback.h"
 
 namespace warpcall {
+namespace {
+
+// Days, where a call may take minutes.
+constexpr double kDeviceNsMax = 1e15;
+
+// gRPC 1.51 shows an IPv4 peer of a socket for both families as ipv4.
+bool IsOnThisMachine(absl::string_view peer) {
+  for (const absl::string_view prefix : {"unix:", "ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:"})
+    if (absl::StartsWith(peer, prefix)) return true;
+  return false;
+}
+
+}  // namespace
+
+absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer) {
+  if (access == InspectAccess::kOn || (access == InspectAccess::kLocal && IsOnThisMachine(peer)))
+    return absl::OkStatus();
+  if (access == InspectAccess::kLocal)
+    return absl::PermissionDeniedError(absl::StrCat(
+        "Benchmark, Profile and Describe are for callers on this server's machine, which ", peer,
+        " is not (inspect is local)"));
+  return absl::PermissionDeniedError(
+      "Benchmark, Profile and Describe are off on this server (inspect is off)");
+}
 
 absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request) {
   const std::string& name = request->GetDescriptor()->name();
@@ -15,6 +43,30 @@ absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* req
   if (request->ParseFromString(bytes)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the message is not a valid ", name, ": protobuf cannot parse it"));
+}
+
+std::string InputsOf(const Problem& problem) {
+  return absl::StrJoin(problem.inputs, ", ", [](std::string* text, const TensorSpec& input) {
+    absl::StrAppend(text, ToString(input));
+  });
+}
+
+int64_t DeviceNsOf(Inspection kind, const std::string& response) {
+  double ns = 0;
+  v1::BenchmarkResponse benchmark;
+  if (kind == Inspection::kBenchmark && benchmark.ParseFromString(response)) {
+    for (const v1::BenchmarkResult& result : benchmark.results())
+      ns += result.mean_ns() * static_cast<double>(result.iterations()) *
+            static_cast<double>(result.launches_per_iteration());
+  }
+  v1::ProfileResponse profile;
+  if (kind == Inspection::kProfile && profile.ParseFromString(response)) {
+    for (const v1::ProfileRow& row : profile.rows())
+      if (row.kind() == "kernel" || row.kind() == "copy" || row.kind() == "set")
+        ns += static_cast<double>(row.total_ns());
+  }
+  // What is profiled may have written anywhere in the process that says so.
+  return ns > 0 ? static_cast<int64_t>(std::min(ns, kDeviceNsMax)) : 0;
 }
 
 absl::Status CheckOperandBytes(const ExecuteDeps& deps, absl::string_view doing, int64_t bytes,

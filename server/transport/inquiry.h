@@ -5,6 +5,7 @@
 #include <google/protobuf/message.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/inspect/inspector.h"
+#include "server/runtime/conditions.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
@@ -23,9 +25,15 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
                                                   const std::string& id);
 absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes);
 
+// PERMISSION_DENIED, which names the flag, for a caller that may not ask; `peer` as gRPC names it.
+absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer);
+
 // Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse or
 // what is larger than a header may be.
 absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request);
+
+// The inputs of what is asked, for the log.
+std::string InputsOf(const Problem& problem);
 
 // Refuses what takes more memory for its operands than the flag or half the device's memory allows:
 // RESOURCE_EXHAUSTED names value and limit. Waiting changes neither.
@@ -37,13 +45,28 @@ inspect::Inquiry BandwidthInquiry(const std::string& device);
 
 // In the server: what a Benchmark's serialised response says of its device's ceiling.
 void NoteBandwidthOf(const std::string& response, int device, Engine* engine);
+// The device's time in what it measured: the launches that a Benchmark timed, the kernels and
+// copies of a Profile.
+int64_t DeviceNsOf(Inspection kind, const std::string& response);
 // What a Profile's says of the kernels' achieved occupancy, weighted by their time; -1: nothing.
 double AchievedOccupancy(const std::string& response);
+
+// What a child answers a benchmark by.
+struct BenchmarkToAnswer {
+  const std::string& bytes;           // of the request
+  int64_t deadline_ns = kNoDeadline;  // by MonotonicNs: the answer is there shortly before
+  std::string server_version = {};
+  std::string cuda_version = {};          // empty on the CPU
+  ConditionReader* conditions = nullptr;  // the device's; null: not known
+  // Called with responses that hold results as they come, each once; the answer then holds none.
+  // Null: the answer holds all of them.
+  std::function<void(const std::string&)> tell = nullptr;
+};
 
 // In the child: the serialised response to bytes that passed the checks above. `device` is the one
 // that the server chose.
 absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* device,
-                                            const std::string& bytes);
+                                            const BenchmarkToAnswer& benchmark);
 absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_ptr<Device> device,
                                           const std::string& bytes, absl::string_view traceparent);
 absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* device,

@@ -9,6 +9,7 @@
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
 #include "server/transport/inquiry.h"
+#include "server/transport/kernel_service.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -30,26 +31,24 @@ std::string Flat(grpc::ByteBuffer* message) {
 
 }  // namespace
 
-InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary)
+InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context)
     : deps_(deps),
       kind_(kind),
-      context_(unary.context),
-      response_(unary.response),
+      context_(context),
       start_ns_(deps->clock()),
       id_(deps->next_id.fetch_add(1, std::memory_order_relaxed)),
       request_id_(MadeUpRequestId(id_)) {
   deps->open_calls.fetch_add(1);
 }
 
-InspectCall* InspectCall::Start(ExecuteDeps* deps, Inspection kind, const Unary& unary) {
-  auto* call = new InspectCall(deps, kind, unary);
-  absl::Status status = call->Submit(const_cast<grpc::ByteBuffer*>(unary.request));
-  if (!status.ok()) call->Finish(status);
-  return call;
+void InspectCall::Begin(grpc::ByteBuffer* message) {
+  const absl::Status status = Submit(message);
+  if (!status.ok()) Answer(status);
 }
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
+  RETURN_IF_ERROR(CheckInspectAccess(deps_->inspect_access, context_->peer()));
   const auto bytes = static_cast<int64_t>(message->Length());
   if (absl::Status status = CheckMessageLength(*deps_, bytes); !status.ok()) {
     reject_reason_ = RejectReason::kMessageBytes;
@@ -68,6 +67,12 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
     message_.Swap(message);
     task->prepare = [this] { return Read(&message_); };
   }
+  task->queued = [this](int ahead) {
+    context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
+    SendInitialMetadata();
+  };
+  task->used = [this](int64_t cpu_ns) { NoteUse(cpu_ns); };
+  if (in_parts_) task->part = [this](std::string part) { AnswerPart(std::move(part)); };
   task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
   absl::Status status = deps_->inspector->Submit(&task);
   if (absl::IsResourceExhausted(status)) reject_reason_ = RejectReason::kQueueRequests;
@@ -81,9 +86,14 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
   if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
   if (const auto trace = FindTraceContext(*context_); trace.has_value())
     inquiry.traceparent = ToTraceparent(*trace);
+  kernel_ = inquiry.kernel;
+  kernel_name_ = deps_->registry->kernels()[static_cast<size_t>(kernel_)].op->name;
+  inputs_ = inquiry.inputs;
   device_ = inquiry.device;
   device_index_ = inquiry.device_index;
   row_ = inquiry.row;
+  of_whole_memory_ = inquiry.of_whole_memory;
+  inquiry.in_parts = in_parts_;
   return inquiry;
 }
 
@@ -99,30 +109,32 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
   return ToDescribeInquiry(*deps_, std::move(bytes));
 }
 
-void InspectCall::OnCancel() {
+void InspectCall::Cancel() {
   cancelled_.store(true);
   deps_->inspector->Wake();
 }
 
-void InspectCall::Answer(absl::StatusOr<std::string> bytes) {
-  absl::Status status = bytes.status();
-  if (status.ok()) {
-    NoteFindings(*bytes);
-    status = CheckMessageBytes(*deps_, "the answer", static_cast<int64_t>(bytes->size()));
-  }
-  if (status.ok()) {
-    auto* owner = new std::string(*std::move(bytes));
-    const grpc::Slice slice(
-        owner->data(), owner->size(), [](void* p) { delete static_cast<std::string*>(p); }, owner);
-    grpc::ByteBuffer answer(&slice, 1);
-    response_->Swap(&answer);
-  }
-  Finish(status);
+absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
+  NoteFindings(bytes);
+  RETURN_IF_ERROR(CheckMessageBytes(*deps_, "the answer", static_cast<int64_t>(bytes.size())));
+  auto* owner = new std::string(std::move(bytes));
+  const grpc::Slice slice(
+      owner->data(), owner->size(), [](void* p) { delete static_cast<std::string*>(p); }, owner);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+void InspectCall::NoteUse(int64_t cpu_ns) {
+  if (cpu_ns <= cpu_ns_) return;
+  deps_->metrics->RecordInspectionUse(
+      {.kind = kind_, .kernel = kernel_, .cpu_ns = cpu_ns - cpu_ns_});
+  cpu_ns_ = cpu_ns;
 }
 
 void InspectCall::NoteFindings(const std::string& bytes) {
+  deps_->metrics->RecordInspectionUse(
+      {.kind = kind_, .kernel = kernel_, .device_ns = DeviceNsOf(kind_, bytes)});
   if (kind_ == Inspection::kBenchmark) {
-    NoteBandwidthOf(bytes, device_index_, deps_->engine);
+    if (of_whole_memory_) NoteBandwidthOf(bytes, device_index_, deps_->engine);
     return;
   }
   if (kind_ != Inspection::kProfile) return;
@@ -130,20 +142,45 @@ void InspectCall::NoteFindings(const std::string& bytes) {
   if (occupancy >= 0) deps_->metrics->NoteAchievedOccupancy(row_, device_index_, occupancy);
 }
 
-void InspectCall::Finish(const absl::Status& status) {
+grpc::Status InspectCall::End(const absl::Status& status) {
   deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
+  LogEnd(status);
+  AddPushback(status, context_);
+  ended_.store(true, std::memory_order_release);
+  return ToGrpcStatus(status);
+}
+
+UnaryInspectCall* UnaryInspectCall::Start(ExecuteDeps* deps, Inspection kind, const Unary& unary) {
+  auto* call = new UnaryInspectCall(deps, kind, unary);
+  call->Begin(const_cast<grpc::ByteBuffer*>(unary.request));
+  return call;
+}
+
+void UnaryInspectCall::Answer(absl::StatusOr<std::string> bytes) {
+  absl::Status status = bytes.status();
+  if (status.ok()) {
+    absl::StatusOr<grpc::ByteBuffer> message = ToMessage(*std::move(bytes));
+    if (message.ok()) response_->Swap(&*message);
+    status = message.status();
+  }
+  Finish(End(status));
+}
+
+void InspectCall::LogEnd(const absl::Status& status) const {
+  // Rare and costly: each is worth a line.
+  const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
+  if (!HasLogLine(*deps_, status.code(), reject_reason_, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id_},
                                   {"peer", context_->peer()},
+                                  {"kernel", kernel_name_},
+                                  {"inputs", inputs_},
                                   {"device", device_},
                                   {"code", CodeName(status.code())},
+                                  {"cpu_ns", cpu_ns_},
                                   {"total_ns", deps_->clock() - start_ns_},
                                   {"error", absl::string_view(status.message())}};
   AppendTraceFields(*context_, &fields);
-  // Rare and costly: each is worth a line.
-  Log(std::max(LogLevelFor(status), LogLevel::kInfo),
-      absl::StrCat(InspectionName(kind_), status.ok() ? " done" : " failed"), fields);
-  AddPushback(status, context_);
-  grpc::ServerUnaryReactor::Finish(ToGrpcStatus(status));
+  Log(level, absl::StrCat(InspectionName(kind_), status.ok() ? " done" : " failed"), fields);
 }
 
 }  // namespace warpcall

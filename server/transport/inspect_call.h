@@ -1,5 +1,5 @@
-// One Benchmark, Profile or Describe call: checked, queued with the inspector, answered with what
-// its child process said.
+// What Benchmark, Profile and Describe calls have in common: checked, queued with the inspector,
+// answered with what its child process said.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,8 +15,72 @@
 
 namespace warpcall {
 
-// Owned by gRPC: deletes itself when the call is over.
-class InspectCall final : public grpc::ServerUnaryReactor {
+class InspectCall {
+ public:
+  InspectCall(const InspectCall&) = delete;
+  InspectCall& operator=(const InspectCall&) = delete;
+
+ protected:
+  InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context);
+  virtual ~InspectCall() { deps_->open_calls.fetch_sub(1); }
+
+  // Takes a place in the inspector's queue, or answers with the reason why there is none. `message`
+  // is the call's.
+  void Begin(grpc::ByteBuffer* message);
+  // The client has gone.
+  void Cancel();
+
+  // Called once, when the call has its place in the queue.
+  virtual void SendInitialMetadata() = 0;
+  // Called once, as the last: of a call that got no place by Begin, otherwise on the inspector's
+  // thread.
+  virtual void Answer(absl::StatusOr<std::string> bytes) = 0;
+  // Of a call that is answered in parts: called with those before the answer, on the inspector's
+  // thread.
+  virtual void AnswerPart([[maybe_unused]] std::string bytes) {}
+
+  // Notes what `bytes` say of the device, and makes a message of them that holds them. Leaves them
+  // when they have too many for one.
+  absl::StatusOr<grpc::ByteBuffer> ToMessage(std::string bytes);
+  // Counts and logs the call, once. Returns what the client gets.
+  grpc::Status End(const absl::Status& status);
+  // For OnDone: what came before End has been done. gRPC's library sees to that, into which race
+  // detectors do not look.
+  void SeeEnd() const { ended_.load(std::memory_order_acquire); }
+
+  bool in_parts_ = false;  // set before Begin
+
+ private:
+  absl::Status Submit(grpc::ByteBuffer* message);
+  absl::StatusOr<inspect::Inquiry> Read(grpc::ByteBuffer* message);
+  absl::StatusOr<inspect::Inquiry> Check(std::string bytes) const;
+  void NoteUse(int64_t cpu_ns);
+  void NoteFindings(const std::string& bytes);
+  void LogEnd(const absl::Status& status) const;
+
+  ExecuteDeps* const deps_;
+  const Inspection kind_;
+  grpc::CallbackServerContext* const context_;
+  const int64_t start_ns_;
+  const uint64_t id_;
+  grpc::ByteBuffer message_;  // of a call that is read when its turn comes
+  // What the inquiry was about, for the log and the metrics.
+  std::string request_id_;
+  std::string kernel_name_;
+  std::string inputs_;
+  std::string device_;
+  int device_index_ = -1;
+  int kernel_ = -1;
+  int row_ = -1;
+  int64_t cpu_ns_ = 0;  // of its process, as it was last told
+  bool of_whole_memory_ = false;
+  RejectReason reject_reason_ = RejectReason::kNone;
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> ended_{false};
+};
+
+// Answered once. Owned by gRPC: deletes itself when the call is over.
+class UnaryInspectCall final : public grpc::ServerUnaryReactor, private InspectCall {
  public:
   // What gRPC hands to a unary method.
   struct Unary {
@@ -24,36 +88,22 @@ class InspectCall final : public grpc::ServerUnaryReactor {
     const grpc::ByteBuffer* request;
     grpc::ByteBuffer* response;
   };
-  static InspectCall* Start(ExecuteDeps* deps, Inspection kind, const Unary& unary);
+  static UnaryInspectCall* Start(ExecuteDeps* deps, Inspection kind, const Unary& unary);
 
-  void OnCancel() override;
-  void OnDone() override { delete this; }
+  void OnCancel() override { Cancel(); }
+  void OnDone() override {
+    SeeEnd();
+    delete this;
+  }
 
  private:
-  InspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary);
-  ~InspectCall() override { deps_->open_calls.fetch_sub(1); }
+  UnaryInspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary)
+      : InspectCall(deps, kind, unary.context), response_(unary.response) {}
 
-  absl::Status Submit(grpc::ByteBuffer* message);
-  absl::StatusOr<inspect::Inquiry> Read(grpc::ByteBuffer* message);
-  absl::StatusOr<inspect::Inquiry> Check(std::string bytes) const;
-  void Answer(absl::StatusOr<std::string> bytes);
-  void NoteFindings(const std::string& bytes);
-  void Finish(const absl::Status& status);
+  void SendInitialMetadata() override { StartSendInitialMetadata(); }
+  void Answer(absl::StatusOr<std::string> bytes) override;
 
-  ExecuteDeps* const deps_;
-  const Inspection kind_;
-  grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
-  const int64_t start_ns_;
-  const uint64_t id_;
-  grpc::ByteBuffer message_;  // of a call that is read when its turn comes
-  // What the inquiry was about, for the log and the metrics.
-  std::string request_id_;
-  std::string device_;
-  int device_index_ = -1;
-  int row_ = -1;
-  RejectReason reject_reason_ = RejectReason::kNone;
-  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace warpcall

@@ -1,5 +1,6 @@
 #include "server/transport/kernel_service.h"
 
+#include "server/transport/benchmark_stream_call.h"
 #include "server/transport/execute_call.h"
 #include "server/transport/execute_stream_call.h"
 #include "server/transport/inspect_call.h"
@@ -96,22 +97,40 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
   return FinishOk(context);
 }
 
+grpc::ServerUnaryReactor* KernelService::ServerInfo(grpc::CallbackServerContext* context,
+                                                    const v1::ServerInfoRequest*,
+                                                    v1::ServerInfoResponse* response) {
+  const ServerFacts& facts = deps_->facts;
+  response->set_version(facts.version);
+  response->set_revision(facts.revision);
+  response->set_grpc_version(grpc::Version());
+  response->set_started_unix_ns(facts.started_unix_ns);
+  response->mutable_changed_flags()->insert(facts.changed_flags.begin(), facts.changed_flags.end());
+  response->set_hostname(facts.hostname);
+  return FinishOk(context);
+}
+
 grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request,
                                                    grpc::ByteBuffer* response) {
-  return InspectCall::Start(deps_, Inspection::kBenchmark, {context, request, response});
+  return UnaryInspectCall::Start(deps_, Inspection::kBenchmark, {context, request, response});
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KernelService::BenchmarkStream(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return BenchmarkStreamCall::Start(deps_, context, request);
 }
 
 grpc::ServerUnaryReactor* KernelService::Profile(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
-  return InspectCall::Start(deps_, Inspection::kProfile, {context, request, response});
+  return UnaryInspectCall::Start(deps_, Inspection::kProfile, {context, request, response});
 }
 
 grpc::ServerUnaryReactor* KernelService::Describe(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
-  return InspectCall::Start(deps_, Inspection::kDescribe, {context, request, response});
+  return UnaryInspectCall::Start(deps_, Inspection::kDescribe, {context, request, response});
 }
 
 }  // namespace warpcall

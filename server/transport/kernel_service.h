@@ -8,16 +8,23 @@
 
 namespace warpcall {
 
+// Initial metadata of Benchmark, BenchmarkStream, Profile and Describe, sent when the call is
+// queued: how many such calls go before it, "0" where it begins at once.
+inline constexpr char kQueuePositionKey[] = "warpcall-queue-position";
+
 // Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor, Benchmark,
-// Profile and Describe because a child process reads them; everything else is generated.
+// BenchmarkStream, Profile and Describe because a child process reads them; everything else is
+// generated.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
         v1::KernelService::WithCallbackMethod_ListKernels<
             v1::KernelService::WithCallbackMethod_ListDevices<
-                v1::KernelService::WithRawCallbackMethod_Benchmark<
-                    v1::KernelService::WithRawCallbackMethod_Profile<
-                        v1::KernelService::WithRawCallbackMethod_Describe<
-                            v1::KernelService::Service>>>>>>>;
+                v1::KernelService::WithCallbackMethod_ServerInfo<
+                    v1::KernelService::WithRawCallbackMethod_Benchmark<
+                        v1::KernelService::WithRawCallbackMethod_BenchmarkStream<
+                            v1::KernelService::WithRawCallbackMethod_Profile<
+                                v1::KernelService::WithRawCallbackMethod_Describe<
+                                    v1::KernelService::Service>>>>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -34,9 +41,14 @@ class KernelService final : public KernelServiceBase {
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
                                         const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override;
+  grpc::ServerUnaryReactor* ServerInfo(grpc::CallbackServerContext* context,
+                                       const v1::ServerInfoRequest* request,
+                                       v1::ServerInfoResponse* response) override;
   grpc::ServerUnaryReactor* Benchmark(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* BenchmarkStream(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;

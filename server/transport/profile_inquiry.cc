@@ -148,6 +148,8 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
   }
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kProfile;
+  inquiry.kernel = checked.kernel->id;
+  inquiry.inputs = InputsOf(checked.problem);
   inquiry.device = device.properties().name;
   inquiry.device_index = choice.device;
   inquiry.row = choice.row->id;
@@ -200,9 +202,9 @@ absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_
   v1::ProfileResponse response;
   response.set_device(device->properties().name);
   response.set_implementation(plan.row->implementation.name);
-  response.set_iterations(plan.iterations);
   inspect::ProfileReport report;
   ASSIGN_OR_RETURN(report, inspect::RunProfile(registry, std::move(device), plan));
+  response.set_iterations(report.iterations);
   for (const inspect::ProfileRow& row : report.rows) *response.add_rows() = ToProto(row);
   response.set_trace_json(std::move(report.trace_json));
   response.set_counters_unavailable(report.counters_unavailable);

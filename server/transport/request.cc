@@ -10,6 +10,7 @@
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
 #include "server/transport/codec.h"
+#include "server/transport/failure_log.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -40,6 +41,14 @@ LogLevel LogLevelFor(const absl::Status& status) {
   if (status.ok()) return LogLevel::kDebug;
   return absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError
                                                                  : LogLevel::kInfo;
+}
+
+bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason reason,
+                LogLevel level) {
+  if (!LogEnabled(level)) return false;
+  if (LogEnabled(LogLevel::kDebug)) return true;
+  return code == absl::StatusCode::kOk || deps.failures == nullptr ||
+         deps.failures->Admit({code, reason, level});
 }
 
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
@@ -187,7 +196,7 @@ std::string Request::request_id() const {
 
 void Request::LogEnd(const absl::Status& status) const {
   const LogLevel level = LogLevelFor(status);
-  if (!LogEnabled(level)) return;
+  if (!HasLogLine(*deps_, trace_.code, trace_.reject_reason, level)) return;
   std::vector<LogField> fields = {
       {"request_id", request_id()},
       {"peer", context_->peer()},

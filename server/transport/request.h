@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +25,20 @@
 
 namespace warpcall {
 
+class FailureLog;
 class Refusals;
+
+// What ServerInfo answers, beside gRPC's version.
+struct ServerFacts {
+  std::string version;
+  std::string revision;  // empty: not known
+  int64_t started_unix_ns = 0;
+  std::map<std::string, std::string> changed_flags;
+  std::string hostname;
+};
+
+// Who may call Benchmark, Profile and Describe.
+enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
 
 // What all calls use; outlives them.
 struct ExecuteDeps {
@@ -35,12 +49,15 @@ struct ExecuteDeps {
   int64_t message_bytes_max;
   inspect::Inspector* inspector = nullptr;
   int64_t benchmark_bytes_max = 0;  // operands of one Benchmark
+  InspectAccess inspect_access = InspectAccess::kOn;
+  ServerFacts facts = {};
   // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
   // beside its transfer, small enough that results start early and a stream holds little.
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
-  Refusals* refusals = nullptr;  // null: calls are refused where they arrive
+  Refusals* refusals = nullptr;    // null: calls are refused where they arrive
+  FailureLog* failures = nullptr;  // null: each has its line
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
   OpenStreams streams{};
@@ -77,6 +94,9 @@ std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& 
 
 // The level at which a call that ended with `status` is logged.
 LogLevel LogLevelFor(const absl::Status& status);
+// Whether a call that ended so has a line of its own: each has where the log has debug.
+bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason reason,
+                LogLevel level);
 // Adds trace_id and parent_id, where the call has them.
 void AppendTraceFields(const grpc::CallbackServerContext& context, std::vector<LogField>* fields);
 

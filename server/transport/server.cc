@@ -6,9 +6,13 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include <cstring>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/common/status_macros.h"
 #include "server/transport/kernel_service.h"
 
 namespace warpcall {
@@ -42,7 +46,7 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
 }
 
 std::string WithPort(const std::string& address, int port) {
-  if (absl::StartsWith(address, "unix:")) return address;
+  if (absl::StartsWith(address, kUnixPrefix)) return address;
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
@@ -50,12 +54,14 @@ std::string WithPort(const std::string& address, int port) {
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps), service_(std::make_unique<KernelService>(deps)) {
+  deps->failures = &failures_;
   deps->refusals = &refusals_;
 }
 
 GrpcServer::~GrpcServer() {
   if (server_ != nullptr) server_->Shutdown();
   deps_->refusals = nullptr;
+  deps_->failures = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
@@ -74,6 +80,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   grpc::ResourceQuota quota("received messages");
   builder.SetResourceQuota(quota.Resize(static_cast<size_t>(deps->received_bytes_max)));
   builder.RegisterService(server->service_.get());
+  RETURN_IF_ERROR(server->CheckAddresses(addresses));
   std::vector<int> ports(addresses.size(), 0);
   for (size_t i = 0; i < addresses.size(); ++i)
     builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
@@ -81,11 +88,25 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (server->server_ == nullptr || ports[i] == 0)
       return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", addresses[i], ": the address is invalid or in use"));
+          absl::StrCat("cannot listen on ", addresses[i],
+                       ": it is named twice, or another process has just taken it"));
     server->addresses_.push_back(WithPort(addresses[i], ports[i]));
   }
   server->SetServing(true);
   return server;
+}
+
+// gRPC says of any address only that it did not get it.
+absl::Status GrpcServer::CheckAddresses(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
+    if (!absl::StartsWith(address, kUnixPrefix)) {
+      RETURN_IF_ERROR(CheckHostPort(address));
+      continue;
+    }
+    ASSIGN_OR_RETURN(SocketLock lock, SocketLock::Take(address.substr(strlen(kUnixPrefix))));
+    locks_.push_back(std::move(lock));
+  }
+  return absl::OkStatus();
 }
 
 void GrpcServer::SetServing(bool serving) {

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/listen.h"
+#include "server/transport/failure_log.h"
 #include "server/transport/refusals.h"
 #include "server/transport/request.h"
 
@@ -22,7 +24,8 @@ class KernelService;
 class GrpcServer {
  public:
   // Listens on each of `addresses` ("HOST:PORT", port 0 for any; "unix:/path"). `deps` outlives the
-  // server. UNAVAILABLE names the address that could not be bound.
+  // server. UNAVAILABLE names the address that could not be bound, and why; a Unix socket where
+  // another server listens is left to it.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       const std::vector<std::string>& addresses, ExecuteDeps* deps);
   ~GrpcServer();
@@ -47,10 +50,15 @@ class GrpcServer {
  private:
   explicit GrpcServer(ExecuteDeps* deps);
 
+  // Takes the locks of Unix sockets.
+  absl::Status CheckAddresses(const std::vector<std::string>& addresses);
+
   ExecuteDeps* const deps_;
+  FailureLog failures_;
   Refusals refusals_;
   std::unique_ptr<KernelService> service_;
   std::vector<std::string> addresses_;
+  std::vector<SocketLock> locks_;  // until server_ has removed its sockets
   std::unique_ptr<grpc::Server> server_;
 };
 

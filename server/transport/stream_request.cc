@@ -23,6 +23,8 @@ constexpr int64_t kHeldPieceBytesMin = 256;
 // Every window brings what all share to the device once more: it has so many times as much of its
 // own at least.
 constexpr int64_t kWindowPerSharedBytes = 4;
+// But not more than this part of the staging that there is beside it, which others need, too.
+constexpr int64_t kStagingShare = 2;
 
 int64_t BytesOf(const Problem& problem) {
   int64_t bytes = 0;
@@ -68,20 +70,38 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   return absl::OkStatus();
 }
 
+int64_t StreamRequest::PartsPerWindow() const {
+  const Op& op = *request_.kernel().op;
+  const Problem& problem = request_.problem();
+  const auto shared = static_cast<int64_t>(BytesOf(op, problem, OperandRole::kShared));
+  const int64_t part_bytes = (BytesOf(problem) - shared) / parts_;
+  if (part_bytes == 0) return parts_;
+  // However much is shared, a window is a request like any other, which has to fit.
+  const int64_t window_bytes = std::min(
+      std::max(deps_->stream_window_bytes, SaturatingMultiply(shared, kWindowPerSharedBytes)),
+      (deps_->engine->staging_bytes() - shared) / kStagingShare);
+  int64_t parts = window_bytes / part_bytes;
+  size_t operand = 0;
+  const auto fit = [&](const TensorSpec& spec) {
+    const bool split = RoleOf(op, problem, operand++) == OperandRole::kSplit;
+    const int64_t bytes = split ? static_cast<int64_t>(spec.bytes()) / parts_ : 0;
+    if (bytes > 0) parts = std::min(parts, deps_->message_bytes_max / bytes);
+  };
+  for (const TensorSpec& spec : problem.inputs) fit(spec);
+  for (const TensorSpec& spec : problem.outputs) fit(spec);
+  return std::clamp<int64_t>(parts, 1, parts_);
+}
+
 absl::Status StreamRequest::Plan() {
   const Op& op = *request_.kernel().op;
   const Problem& problem = request_.problem();
-  parts_ = PartsOf(op, problem);
   // Nothing to divide: one window of nothing.
-  parts_per_window_ = parts_ = std::max<int64_t>(parts_, 1);
-  windows_ = 1;
+  parts_ = std::max<int64_t>(PartsOf(op, problem), 1);
+  parts_per_window_ = PartsPerWindow();
+  windows_ = CeilDivide(parts_, parts_per_window_);
   full_ = last_ = problem;
   const auto shared = static_cast<int64_t>(BytesOf(op, problem, OperandRole::kShared));
-  const int64_t window_bytes =
-      std::max(deps_->stream_window_bytes, SaturatingMultiply(shared, kWindowPerSharedBytes));
-  if (const int64_t bytes = BytesOf(problem) - shared; bytes > window_bytes && parts_ > 1) {
-    parts_per_window_ = std::max<int64_t>(1, window_bytes / CeilDivide(bytes, parts_));
-    windows_ = CeilDivide(parts_, parts_per_window_);
+  if (windows_ > 1) {
     full_ = TakeParts(op, problem, parts_per_window_);
     last_ = TakeParts(op, problem, parts_ - (windows_ - 1) * parts_per_window_);
   }

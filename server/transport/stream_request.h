@@ -69,6 +69,8 @@ class StreamRequest {
 
  private:
   absl::Status Plan();
+  // At least one; see stream_window_bytes.
+  int64_t PartsPerWindow() const;
   bool IsShared(size_t input) const;
   // What the next window has of an input. REQUIRES: it has come.
   std::vector<grpc::Slice> TakeInput(size_t input, int64_t bytes);

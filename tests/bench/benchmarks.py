@@ -5,7 +5,7 @@
     benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
     benchmarks.py check                exit status 1 where `draw` would change something
 
-TABLE is transport, cpu-kernels or gpu-kernels; BENCHMARKS.md says which program's output each takes.
+TABLE is transport, python, cpu-kernels or gpu-kernels; BENCHMARKS.md says which program's output each takes.
 """
 
 import json

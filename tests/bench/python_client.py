@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""The Python client beside a bare grpcio call with ready-made bytes and beside protobuf's messages,
-on identity of float32, all in one run against one server and in turns: ratios count, not times.
+"""The Python client, without and with the module warpcall_fast, beside a bare grpcio call with
+ready-made bytes, beside protobuf's messages and what tritonclient does for a call, and beside the C++
+client; on identity of float32, all in one run against one server and in turns: ratios count, not
+times. BENCHMARKS.md says how to have all of them; what is not there is left out.
 
-    python_client.py BUILD_FOLDER [SECONDS]      SECONDS: for each size, 10 by default
+    python_client.py BUILD_FOLDER [SECONDS] [--sizes BYTES,...] [--benchmarks_md]
 
-Bars: 4 KiB p50 at most 1.1 times bare; 1 and 16 MiB at least 0.85 of bare's speed and twice
-protobuf's; asyncio with 64 calls of 4 KiB under way at least 0.9 of grpcio.aio's alone.
+SECONDS: for each size, 10 by default.
+
+Bars: without the module 4 KiB at most 1.1 times bare's time, 1 and 16 MiB at least 0.85 of bare's speed
+and twice protobuf's, 64 and 256 MiB at least 0.7 of the C++ client's stream; with it 4 KiB at most 1.35
+times the C++ client's time, 16 MiB at least 0.85 of its speed; asyncio with 64 calls of 4 KiB under way
+at least 0.9 of grpcio.aio's alone.
 """
 
+import argparse
 import asyncio
 import os
 import statistics
@@ -17,50 +24,38 @@ import time
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path[:0] = [os.path.join(ROOT, "client", "python"), os.path.join(ROOT, "tests", "differential")]
 sys.dont_write_bytecode = True
+if len(sys.argv) > 1:
+    sys.path.append(os.path.join(os.path.abspath(sys.argv[1]), "fast", "module"))
 
 import grpc
 import grpc.aio
 import numpy as np
 
+import python_ways
 import warpcall
 from differential import SERVICE, Server, load_messages
 
 KIB, MIB = 1 << 10, 1 << 20
-SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
+SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 IN_FLIGHT = 64
 SAMPLES_MIN = 5
+# The C++ client takes its turns after so many parts of the time.
+ROUNDS = 3
 # As many calls of one kind follow each other: the first ones after another kind find cold caches.
 RUN_SECONDS = 0.05
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+COLUMNS = ["bare", "warpcall", "fast", "stream", "protobuf", "tritonclient", "C++"]
+# Speeds that are compared: (column, whose time stands beside whose).
+RATIOS = [("warpcall of bare", "bare", "warpcall"), ("of protobuf", "protobuf", "warpcall"),
+          ("of stream", "stream", "warpcall"), ("fast of C++", "C++", "fast")]
 
 
 def text_of(count):
     return f"{count // MIB} MiB" if count >= MIB else f"{count // KIB} KiB"
 
 
-def contenders(client, channel, messages, x):
-    """Calls to be timed, by name; the first makes the request's bytes beforehand."""
-    method = channel.unary_unary(SERVICE + "Execute")
-
-    def request():
-        message = messages.ExecuteRequest(kernel="identity")
-        message.inputs.add(data_type=1, shape=x.shape, data=x.tobytes())
-        return message.SerializeToString()
-
-    ready = request()
-
-    def protobuf():
-        response = messages.ExecuteResponse.FromString(method(request()))
-        output = response.outputs[0]
-        return np.frombuffer(output.data, np.float32).reshape(output.shape)
-
-    return {"bare": lambda: method(ready), "warpcall": lambda: client.identity(x),
-            "protobuf": protobuf}
-
-
-def measure(calls, seconds):
-    """Median seconds of each call, in turns and in an order that changes."""
-    samples = {name: [] for name in calls}
+def measure(calls, seconds, samples):
+    """Adds seconds of each call, in turns and in an order that changes."""
     for call in calls.values():
         call()
     end = time.perf_counter() + seconds
@@ -76,7 +71,16 @@ def measure(calls, seconds):
                 samples[name].append(now - begin)
                 if now >= until:
                     break
-    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def times_of(build, address, calls, size, seconds):
+    """Median seconds by name, the C++ client's among them."""
+    samples, cpp = {name: [] for name in calls}, []
+    for _ in range(ROUNDS):
+        measure(calls, seconds / ROUNDS, samples)
+        cpp.append(python_ways.cpp_seconds(build, address, size, seconds / ROUNDS / len(calls)))
+    times = {name: statistics.median(taken) for name, taken in samples.items()}
+    return {**times, "C++": statistics.median(cpp)}
 
 
 async def in_flight(call, seconds):
@@ -97,9 +101,7 @@ async def in_flight(call, seconds):
 async def measure_asyncio(address, messages, seconds):
     """Medians of calls per second, of grpcio.aio alone and of the client, in turns."""
     x = np.zeros(KIB, np.float32)
-    message = messages.ExecuteRequest(kernel="identity")
-    message.inputs.add(data_type=1, shape=x.shape, data=x.tobytes())
-    ready = message.SerializeToString()
+    ready = python_ways.request_of(messages, x)
     rates = {"bare": [], "warpcall": []}
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel, \
             warpcall.aio.connect(address) as client:
@@ -110,26 +112,48 @@ async def measure_asyncio(address, messages, seconds):
     return {name: statistics.median(taken) for name, taken in rates.items()}
 
 
+def cells_of(size, times):
+    yield text_of(size)
+    for name in COLUMNS:
+        yield f"{times[name] * 1e6:.0f}" if name in times else "–"
+    for _, whose, ours in RATIOS:
+        yield f"{times[whose] / times[ours]:.2f}" if whose in times and ours in times else "–"
+
+
+def print_row(cells, benchmarks_md):
+    if benchmarks_md:
+        print("| " + " | ".join(cells) + " |", flush=True)
+    else:
+        print("  ".join(f"{cell:>12}" for cell in cells), flush=True)
+
+
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    seconds = float(sys.argv[2]) if len(sys.argv) == 3 else 10
-    messages = load_messages(sys.argv[1])
-    print(f"grpcio {grpc.__version__}, NumPy {np.__version__}, Python {sys.version.split()[0]},"
-          f" {os.cpu_count()} cores; medians")
-    print(f"{'':>8}  {'bare':>10}  {'warpcall':>10}  {'protobuf':>10}  {'of bare':>8}  of protobuf")
-    with Server(sys.argv[1], "--devices=cpu") as server, \
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("seconds", type=float, nargs="?", default=10)
+    parser.add_argument("--sizes", type=lambda text: list(map(int, text.split(","))), default=SIZES)
+    parser.add_argument("--benchmarks_md", action="store_true")
+    options = parser.parse_args()
+    messages = load_messages(options.build)
+    names = ["bytes", *(f"{name}, us" for name in COLUMNS), *(title for title, _, _ in RATIOS)]
+    print_row(names, options.benchmarks_md)
+    if options.benchmarks_md:
+        print("|" + "---|" * len(names))
+    with Server(options.build, "--devices=cpu") as server, \
             grpc.insecure_channel(server.address, options=OPTIONS) as channel, \
-            warpcall.connect(server.address) as client:
-        for size in SIZES:
+            python_ways.pure_client(server.address) as pure, \
+            warpcall.connect(server.address) as fast:
+        for size in options.sizes:
             x = np.random.default_rng(0).standard_normal(size // 4, np.float32)
-            times = measure(contenders(client, channel, messages, x), seconds)
-            cells = "  ".join(f"{times[name] * 1e6:>7.0f} µs" for name in times)
-            print(f"{text_of(size):>8}  {cells}  {times['bare'] / times['warpcall']:>8.2f}"
-                  f"  {times['protobuf'] / times['warpcall']:>8.2f}", flush=True)
-        rates = asyncio.run(measure_asyncio(server.address, messages, seconds))
-        print(f"asyncio, {IN_FLIGHT} of 4 KiB under way: bare {rates['bare']:.0f}/s, warpcall"
-              f" {rates['warpcall']:.0f}/s, {rates['warpcall'] / rates['bare']:.2f} of bare")
+            calls = python_ways.ways(server.address, channel, (pure, fast), messages, x)
+            times = times_of(options.build, server.address, calls, size, options.seconds)
+            print_row(list(cells_of(size, times)), options.benchmarks_md)
+        rates = asyncio.run(measure_asyncio(server.address, messages, options.seconds))
+    print(f"\nasyncio, {IN_FLIGHT} of 4 KiB under way: grpcio.aio alone {rates['bare']:.0f}/s, warpcall"
+          f" {rates['warpcall']:.0f}/s, {rates['warpcall'] / rates['bare']:.2f} of it."
+          f" grpcio {grpc.__version__}, NumPy {np.__version__}, Python {sys.version.split()[0]},"
+          f" {os.cpu_count()} cores; medians.")
 
 
 if __name__ == "__main__":

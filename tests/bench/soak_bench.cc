@@ -29,7 +29,7 @@
 #include "absl/time/time.h"
 #include "client/cli/load/calls.h"
 #include "client/cli/load/mix.h"
-#include "client/cli/load/random_tensor.h"
+#include "client/cli/common/random_tensor.h"
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
 #include "tests/bench/soak_growth.h"

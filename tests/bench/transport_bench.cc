@@ -26,7 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/load/random_tensor.h"
+#include "client/cli/common/random_tensor.h"
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
 #include "tests/bench/transport_echo.h"
@@ -41,6 +41,7 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr double kMib = 1 << 20;
+constexpr int64_t kMessageMib = 512;  // the server's default
 // What may be resident for a byte on its way: around the protobuf echo four copies of request and
 // response, two at each end, and as much again that malloc keeps in the servers whose turn is over.
 // With half of this, 8 x 256 MiB ran a machine of 23 GiB out of memory.
@@ -148,10 +149,11 @@ absl::Status TransportBench::StartServers() {
       return absl::UnavailableError(absl::StrCat("the server of ", name, " did not start"));
   }
   // Room for all that may be on its way, so that no request is refused.
-  std::vector<std::string> flags = {absl::StrCat("--listen=", ListenAddresses("warpcalld")),
-                                    absl::StrCat("--staging_mib=", options_.in_flight_mib),
-                                    absl::StrCat("--queue_mib=", options_.in_flight_mib),
-                                    "--log_level=warning"};
+  std::vector<std::string> flags = {
+      absl::StrCat("--listen=", ListenAddresses("warpcalld")),
+      absl::StrCat("--staging_mib=", options_.in_flight_mib),
+      absl::StrCat("--max_message_mib=", std::min(kMessageMib, options_.in_flight_mib)),
+      absl::StrCat("--queue_mib=", options_.in_flight_mib), "--log_level=warning"};
   for (absl::string_view flag : absl::StrSplit(options_.server_flags, ' ', absl::SkipEmpty()))
     flags.emplace_back(flag);
   warpcalld_ = std::make_unique<testing::ServerProcess>(flags);

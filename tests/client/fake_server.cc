@@ -60,10 +60,7 @@ class Service final : public v1::KernelService::Service {
   grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
                        v1::ExecuteResponse* response) override {
     executes_.fetch_add(1);
-    {
-      absl::MutexLock lock(&mutex_);
-      peers_.insert(context->peer());
-    }
+    Note(*context);
     return Finish(handler_(*request, response), context);
   }
 
@@ -71,6 +68,18 @@ class Service final : public v1::KernelService::Service {
                          v1::BenchmarkResponse* response) override {
     if (benchmark_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Benchmark"};
     return Finish(benchmark_handler_(*request, response), context);
+  }
+
+  grpc::Status BenchmarkStream(grpc::ServerContext* context, const v1::BenchmarkRequest* request,
+                               BenchmarkWriter* writer) override {
+    if (benchmark_stream_handler_ == nullptr)
+      return {grpc::StatusCode::UNIMPLEMENTED, "no BenchmarkStream"};
+    const auto cancelled = [context] { return context->IsCancelled(); };
+    const auto queued = [context, writer](int ahead) {
+      context->AddInitialMetadata("warpcall-queue-position", absl::StrCat(ahead));
+      writer->SendInitialMetadata();
+    };
+    return Finish(benchmark_stream_handler_({*request, writer, cancelled, queued}), context);
   }
 
   grpc::Status Profile(grpc::ServerContext* context, const v1::ProfileRequest* request,
@@ -85,8 +94,9 @@ class Service final : public v1::KernelService::Service {
     return Finish(describe_handler_(*request, response), context);
   }
 
-  grpc::Status ExecuteStream(grpc::ServerContext*, ServerStream* stream) override {
+  grpc::Status ExecuteStream(grpc::ServerContext* context, ServerStream* stream) override {
     execute_streams_.fetch_add(1);
+    NoteTrace(*context);
     return stream_handler_ == nullptr ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no streams")
                                       : ToGrpc(stream_handler_(stream));
   }
@@ -105,9 +115,19 @@ class Service final : public v1::KernelService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ServerInfo(grpc::ServerContext*, const v1::ServerInfoRequest*,
+                          v1::ServerInfoResponse* response) override {
+    return info_handler_ == nullptr ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no ServerInfo")
+                                    : ToGrpc(info_handler_(response));
+  }
+
+  void set_info_handler(ServerInfoHandler handler) { info_handler_ = std::move(handler); }
   void set_kernels_handler(ListKernelsHandler handler) { kernels_handler_ = std::move(handler); }
   void set_stream_handler(StreamHandler handler) { stream_handler_ = std::move(handler); }
   void set_benchmark_handler(BenchmarkHandler handler) { benchmark_handler_ = std::move(handler); }
+  void set_benchmark_stream_handler(BenchmarkStreamHandler handler) {
+    benchmark_stream_handler_ = std::move(handler);
+  }
   void set_profile_handler(ProfileHandler handler) { profile_handler_ = std::move(handler); }
   void set_describe_handler(DescribeHandler handler) { describe_handler_ = std::move(handler); }
   int executes() const { return executes_.load(); }
@@ -117,12 +137,31 @@ class Service final : public v1::KernelService::Service {
     absl::MutexLock lock(&mutex_);
     return peers_;
   }
+  std::multiset<std::string> traces() const {
+    absl::MutexLock lock(&mutex_);
+    return traces_;
+  }
 
  private:
+  void Note(const grpc::ServerContext& context) {
+    NoteTrace(context);
+    absl::MutexLock lock(&mutex_);
+    peers_.insert(context.peer());
+  }
+
+  void NoteTrace(const grpc::ServerContext& context) {
+    const auto found = context.client_metadata().find("traceparent");
+    if (found == context.client_metadata().end()) return;
+    absl::MutexLock lock(&mutex_);
+    traces_.emplace(found->second.data(), found->second.size());
+  }
+
   const ExecuteHandler handler_;
   ListKernelsHandler kernels_handler_;
+  ServerInfoHandler info_handler_;
   StreamHandler stream_handler_;
   BenchmarkHandler benchmark_handler_;
+  BenchmarkStreamHandler benchmark_stream_handler_;
   ProfileHandler profile_handler_;
   DescribeHandler describe_handler_;
   std::atomic<int> executes_{0};
@@ -130,6 +169,7 @@ class Service final : public v1::KernelService::Service {
   std::atomic<int> execute_streams_{0};
   mutable absl::Mutex mutex_;
   std::set<std::string> peers_ ABSL_GUARDED_BY(mutex_);
+  std::multiset<std::string> traces_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -165,12 +205,20 @@ void FakeServer::AnswerListKernels(ListKernelsHandler handler) {
   impl_->service.set_kernels_handler(std::move(handler));
 }
 
+void FakeServer::AnswerServerInfo(ServerInfoHandler handler) {
+  impl_->service.set_info_handler(std::move(handler));
+}
+
 void FakeServer::AnswerExecuteStream(StreamHandler handler) {
   impl_->service.set_stream_handler(std::move(handler));
 }
 
 void FakeServer::AnswerBenchmark(BenchmarkHandler handler) {
   impl_->service.set_benchmark_handler(std::move(handler));
+}
+
+void FakeServer::AnswerBenchmarkStream(BenchmarkStreamHandler handler) {
+  impl_->service.set_benchmark_stream_handler(std::move(handler));
 }
 
 void FakeServer::AnswerProfile(ProfileHandler handler) {
@@ -188,6 +236,8 @@ int FakeServer::list_kernels() const { return impl_->service.list_kernels(); }
 int FakeServer::execute_streams() const { return impl_->service.execute_streams(); }
 
 std::set<std::string> FakeServer::peers() const { return impl_->service.peers(); }
+
+std::multiset<std::string> FakeServer::traces() const { return impl_->service.traces(); }
 
 void FakeServer::Stop() { impl_->server->Shutdown(); }
 

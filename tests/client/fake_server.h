@@ -23,17 +23,28 @@ struct FakeAnswer {
 using ExecuteHandler = std::function<FakeAnswer(const v1::ExecuteRequest&, v1::ExecuteResponse*)>;
 
 using ListKernelsHandler = std::function<absl::Status(v1::ListKernelsResponse*)>;
+using ServerInfoHandler = std::function<absl::Status(v1::ServerInfoResponse*)>;
 using ServerStream = grpc::ServerReaderWriter<v1::ExecuteStreamResponse, v1::ExecuteStreamRequest>;
 using StreamHandler = std::function<absl::Status(ServerStream*)>;
 using BenchmarkHandler =
     std::function<FakeAnswer(const v1::BenchmarkRequest&, v1::BenchmarkResponse*)>;
+using BenchmarkWriter = grpc::ServerWriter<v1::BenchmarkResponse>;
+// `cancelled` says whether the client has gone. `queued` tells it, before anything is written, how
+// many calls go before this one.
+struct BenchmarkStreamCall {
+  const v1::BenchmarkRequest& request;
+  BenchmarkWriter* writer;
+  std::function<bool()> cancelled;
+  std::function<void(int ahead)> queued;
+};
+using BenchmarkStreamHandler = std::function<FakeAnswer(const BenchmarkStreamCall&)>;
 using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::ProfileResponse*)>;
 using DescribeHandler =
     std::function<FakeAnswer(const v1::DescribeRequest&, v1::DescribeResponse*)>;
 
-// Unless told otherwise, ExecuteStream, Benchmark, Profile and Describe answer UNIMPLEMENTED;
-// ListKernels and ListDevices answer with a "gelu" of every attribute type and a device "cpu";
-// health is SERVING.
+// Unless told otherwise, ExecuteStream, Benchmark, its stream, Profile and Describe answer
+// UNIMPLEMENTED; ListKernels and ListDevices answer with a "gelu" of every attribute type and a
+// device "cpu"; health is SERVING.
 class FakeServer {
  public:
   // Listens on a port of its own choice on 127.0.0.1, unless `address` says otherwise.
@@ -44,8 +55,10 @@ class FakeServer {
   void SetServing(bool serving);
   // All before the first call.
   void AnswerListKernels(ListKernelsHandler handler);
+  void AnswerServerInfo(ServerInfoHandler handler);
   void AnswerExecuteStream(StreamHandler handler);
   void AnswerBenchmark(BenchmarkHandler handler);
+  void AnswerBenchmarkStream(BenchmarkStreamHandler handler);
   void AnswerProfile(ProfileHandler handler);
   void AnswerDescribe(DescribeHandler handler);
   // Calls that arrived.
@@ -54,6 +67,8 @@ class FakeServer {
   int execute_streams() const;
   // The connections on which Execute calls arrived, by the client's addresses.
   std::set<std::string> peers() const;
+  // The header `traceparent` of each Execute and ExecuteStream that had one.
+  std::multiset<std::string> traces() const;
   // Nothing answers at address() any more.
   void Stop();
 

@@ -19,7 +19,8 @@ DEPLOY = processes.deployed_folder()
 GRAFANA = DEPLOY / "grafana"
 GRID_COLUMNS = 24
 # Those that the panels use. Grafana shows a misspelt one as a suffix and complains of none.
-GRAFANA_UNITS = {"Bps", "bytes", "celsius", "flops", "percentunit", "reqps", "s", "short", "watt"}
+GRAFANA_UNITS = {"Bps", "bytes", "celsius", "dateTimeFromNow", "flops", "percentunit", "reqps", "s",
+                 "short", "watt"}
 BUILT_IN_VARIABLES = {"__rate_interval"}
 
 
@@ -48,11 +49,37 @@ class DashboardTest(unittest.TestCase):
     def test_every_panel_says_what_it_shows_and_in_which_unit(self):
         for panel in self.graphs:
             with self.subTest(panel["title"]):
-                self.assertIn(panel["type"], ("timeseries", "heatmap"))
+                self.assertIn(panel["type"], ("timeseries", "heatmap", "stat", "table"))
                 self.assertTrue(panel["title"])
                 # What it shows and what to do take more than a phrase.
                 self.assertGreater(len(panel["description"]), 60)
-                self.assertIn(panel["fieldConfig"]["defaults"]["unit"], GRAFANA_UNITS)
+                defaults = panel["fieldConfig"]["defaults"]
+                self.assertIn(defaults["unit"], GRAFANA_UNITS)
+                # Why it is empty when it is, and not that it is.
+                self.assertGreater(len(defaults["noValue"]), 10)
+                self.assertNotIn("no data", defaults["noValue"].lower())
+
+    def test_the_overview_comes_first_and_lists_alerts(self):
+        self.assertEqual((self.panels[0]["type"], self.panels[0]["title"]), ("row", "Overview"))
+        following = itertools.takewhile(lambda panel: panel["type"] != "row", self.panels[1:])
+        overview = list(following)
+        self.assertGreater([panel["type"] for panel in overview].count("stat"), 5)
+        alerts = [panel for panel in overview if panel["type"] == "table"]
+        self.assertEqual(len(alerts), 1)
+        self.assertIn("ALERTS{", alerts[0]["targets"][0]["expr"])
+        self.assertTrue(alerts[0]["targets"][0]["instant"])
+
+    def test_starts_of_servers_are_marked(self):
+        marks = self.dashboard["annotations"]["list"]
+        self.assertEqual(len(marks), 1)
+        self.assertIn("changes(process_start_time_seconds", marks[0]["expr"])
+        self.assertEqual(marks[0]["datasource"], self.graphs[0]["datasource"])
+
+    def test_advice_names_what_people_have(self):
+        """Not what only a build with tests does."""
+        for panel in self.graphs:
+            words = re.findall(r"\bwarpcall\w*", panel["description"])
+            self.assertLessEqual(set(words), {"warpcall", "warpcalld"}, panel["title"])
 
     def test_every_panel_asks_the_chosen_data_source(self):
         for panel in self.graphs:

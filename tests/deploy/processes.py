@@ -55,12 +55,14 @@ def running(arguments, log):
             process.wait()
 
 
+FREE_PORTS = ("--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0")
+
+
 @contextlib.contextmanager
-def warpcalld(binary, folder, *flags):
+def warpcalld(binary, folder, *flags, ports=FREE_PORTS):
     """Yields its addresses: for gRPC, for metrics."""
     log = folder / "warpcalld.log"
-    arguments = [binary, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
-                 "--lame_duck_seconds=0", *flags]
+    arguments = [binary, *ports, "--lame_duck_seconds=0", *flags]
     with running(arguments, log) as process:
         def ready():
             if process.poll() is not None:
@@ -140,6 +142,8 @@ def configuration(text, folder, server, gpu):
         if text.count(old) != 1:
             raise Failure(f"prometheus.yml has {old!r} {text.count(old)} times; expected once")
         text = text.replace(old, new)
+    if gpu is None:
+        return text
     return text + f"""
   - job_name: simulated_gpu
     static_configs:
@@ -147,10 +151,15 @@ def configuration(text, folder, server, gpu):
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_addresses(count):
+    """On a loopback address that is this process's, by its id: no other test takes a port there."""
+    pid = os.getpid()
+    host = f"127.{1 + (pid >> 16) % 254}.{(pid >> 8) % 256}.{pid % 256}"
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((host, 0))
+        return ["{}:{}".format(*probe.getsockname()) for probe in probes]
 
 
 class Prometheus:
@@ -162,7 +171,7 @@ class Prometheus:
     def get(self, path, **parameters):
         url = f"http://{self.address}{path}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as response:
+            with urllib.request.urlopen(url, timeout=60) as response:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             raise Failure(f"{path} {parameters}: {error.read().decode()}") from error
@@ -181,17 +190,17 @@ class Prometheus:
         try:
             with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5):
                 return True
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # nobody listens yet, or it takes its time
             return False
 
 
 @contextlib.contextmanager
 def prometheus(binary, folder, deployed, targets):
-    """Yields a Prometheus that scrapes (server, gpu) with the configuration in `deployed`."""
+    """Yields a Prometheus that scrapes (server, gpu or None) with the configuration in `deployed`."""
     config = folder / "prometheus.yml"
     text = (deployed / "prometheus.yml").read_text(encoding="utf-8")
     config.write_text(configuration(text, deployed, *targets), encoding="utf-8")
-    api = Prometheus(f"127.0.0.1:{free_port()}")
+    api = Prometheus(*free_addresses(1))
     log = folder / "prometheus.log"
     arguments = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
                  f"--web.listen-address={api.address}", "--log.level=warn"]

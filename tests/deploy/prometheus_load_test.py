@@ -26,8 +26,8 @@ from processes import Failure  # noqa: E402
 
 SKIPPED = 77
 JOB = "warpcall"
-# Every entry that runs names its row, so that the series that count it are known. Two are refused:
-# for an attribute, and for a kernel that is not there.
+# Every entry that runs names its row, so that the series that count it are known. One is refused, for
+# an attribute.
 MIX = ",".join([
     "identity[implementation=parallel_copy]:65536=15",
     "gelu[implementation=simd_fused]:4096=20",
@@ -36,12 +36,11 @@ MIX = ",".join([
     "matmul[implementation=onednn_matmul]:64x128*128x64=20",
     "matmul[implementation=one_dot_per_output]:192x192*192x192=8",
     "gelu[approximate=wrong]:64=5",
-    "absent:64=5",
 ])
 LOAD = [MIX, "--duration", "20", "--warmup", "0", "--rate", "400", "--concurrency", "4"]
 # Whose requests take so long in the server that the client's clock sees little else.
 LONG = "one_dot_per_output"
-REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", ""), "NOT_FOUND": ("", "")}
+REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", "")}
 
 # No CPU has these; a rule that is made of one is named as well.
 GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_kernel_(occupancy|wave)|warpcall_cuda_errors|warpcall_compile_")
@@ -120,6 +119,10 @@ def check_panels_give_data(watch):
                for target in panel.get("targets", [])]
     check(len(targets) >= 30, f"{len(targets)} expressions in the dashboard, expected at least 30")
     for title, expression in targets:
+        if expression.startswith("ALERTS{"):
+            continue  # dashboard_page_test.py sees it
+        # What never came about is left out; its count must be there.
+        expression = expression.removesuffix(" > 0")
         variables = VARIABLES | {"$instance": re.escape(watch.address_of(expression))}
         for variable, value in variables.items():
             expression = expression.replace(variable, value.replace("\\", "\\\\"))

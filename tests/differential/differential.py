@@ -123,6 +123,8 @@ DEFAULTS = {"identity": {}, "gelu": {"approximate": "tanh"}, "softmax": {"axis":
             "fused": {"seed": 0},
             "layernorm": {"epsilon": 1e-5}, "rmsnorm": {"epsilon": 1e-6},
             "linear": {"activation": "none", "precision": "ieee"}}
+# So many different problems, of each kernel, go to what is compiled when it is asked for.
+COMPILED_PROBLEMS = 48
 # Of fused: an expression, the same in NumPy, and the shapes of its inputs beside that of x0.
 EXPRESSIONS = [
     ("gelu(x0 + x1)", lambda x0, x1: gelu(x0 + x1, "tanh"), lambda dims: [dims[-1:]]),
@@ -402,6 +404,16 @@ def wrong_in(response, request, problem, families):
     return problem.check(response)
 
 
+def rng_of_shapes(rng, kernel, rows, asked):
+    """What a problem's shapes, type and attributes are drawn by; `rows`: the kernel's, with families.
+
+    What the server compiles for each of them anew comes again, as real clients' problems do; else a
+    run would measure the compiler.
+    """
+    compiled = "compiled" in (rows.values() if kernel == "fused" else [rows[asked]])
+    return random.Random(f"{kernel} {rng.randrange(COMPILED_PROBLEMS)}") if compiled else rng
+
+
 def client_main(pack, address, mix, index):
     """One client's share of the mix."""
     seed = mix.seed + index
@@ -423,7 +435,8 @@ def client_main(pack, address, mix, index):
                 problem = Problem(kernel, rng, numpy_rng, mix.large_elements_max)
         else:
             kernel, row = rng.choice(menu)
-            problem = Problem(kernel, rng, numpy_rng, mix.large_elements_max)
+            problem = Problem(kernel, rng_of_shapes(rng, kernel, kernels[kernel], row), numpy_rng,
+                              mix.large_elements_max)
             asked = rng.choice([row, kernels[kernel][row], ""])
         request = problem.request(messages, asked)
         request.request_id = f"client-{index}-{number}"

@@ -82,7 +82,7 @@ class Asker {
 
 // `begin` makes a client that asks and adds how often to the only element of its second argument.
 void ExpectServedBeside(const std::function<Fault(const std::string&, std::vector<int>*)>& begin) {
-  ServerProcess server({kStagingFlag, "--log_level=error"});
+  ServerProcess server({kStagingFlag, "--max_message_mib=64", "--log_level=error"});
   const auto staging_used = [&] {
     return server.Sum("warpcall_staging_bytes", {"state=\"used\""});
   };

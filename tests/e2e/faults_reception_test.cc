@@ -65,7 +65,7 @@ TEST(FaultsReception, GiantMessagesAndChunksOfManyStayWithinTheBudgetAndOthersAr
     for (; served < kServedMin || absl::Now() < end || !pressed(); ++served) {
       const auto result = ask();
       ASSERT_TRUE(result.ok()) << result.status() << " after " << served;
-      EXPECT_THAT(*result->outputs[0].Floats(), ElementsAreArray(values));
+      EXPECT_THAT(result->outputs[0].ToFloats(), ElementsAreArray(values));
       repeated += result->attempts - 1;
     }
   }

@@ -26,6 +26,12 @@ refused --queue_limit=0 queue_limit 1
 refused --queue_mib=-1 queue_mib
 refused --reception_mib=63 reception_mib 64
 refused --reception_mib=511 511 max_message_mib 512
+refused --staging_mib=511 511 max_message_mib 512
+refused --inspect=maybe inspect on local off
+refused --inspect_seconds=0.5 inspect_seconds 1 86400
+refused --inspect_queue=0 inspect_queue 1 1024
+refused --log_format=xml log_format logfmt json
+refused --flagfile=/no/such/file /no/such/file cannot be read
 refused --lame_duck_seconds=-1 lame_duck_seconds 0 3600
 refused --drain_seconds=x drain_seconds
 refused --max_run_seconds=0 max_run_seconds 0.1 86400
@@ -42,7 +48,8 @@ output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_c
 [ $? = 1 ] && [[ $output == *compile_cache*'"/proc/self/task"'*made* ]] || { echo "--compile_cache: $output"; failures=1; }
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
 for flag in listen metrics_listen devices lanes_per_device staging_mib max_message_mib queue_limit \
-  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache check log_level; do
+  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache \
+  check log_level log_format flagfile inspect inspect_seconds inspect_queue; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done
 exit $failures

@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
@@ -14,6 +19,8 @@
 #include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/programs.h"
+#include "tests/temp_folder.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -92,6 +99,52 @@ TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
   for (PendingCall* call : {&running, &waiting, &small})
     EXPECT_TRUE(call->Wait().ok()) << call->Wait().error_message();
   EXPECT_EQ(server.process().Wait(), 0);
+}
+
+// Clients that are refused pause, whether a draining server tells them for how long or nobody is
+// there any more: without that each worker sends thousands of requests a second.
+TEST(Lifecycle, LoadLeavesADrainingServerAndAPlaceWithoutOneAlone) {
+  constexpr int kWorkers = 4;
+  ServerProcess server(FlagsForHeld({"--lanes_per_device=2", "--drain_seconds=600"}));
+  Gate gate;
+  PendingCall held(server, gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+  std::signal(SIGINT, SIG_DFL);  // shells start what runs in the background with it ignored
+  const TempFolder folder;
+  ProgramResult run;
+  std::thread load([&] {
+    run =
+        RunProgram(absl::StrCat("echo $$ >'", folder.Path("pid"), "'; exec '",
+                                ProgramPath("warpcall"), "' --json --server ", server.address(),
+                                " load gelu:64 --warmup 0 --duration 600 --concurrency ", kWorkers),
+                   folder.Path("err"));
+  });
+  const auto count = [&](const char* code) {
+    return server.Sum("warpcall_requests_total", {absl::StrCat("code=\"", code, "\"")});
+  };
+  EXPECT_TRUE(Eventually([&] { return count("OK") > kWorkers; }));
+  server.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return count("UNAVAILABLE") >= kWorkers; }));
+  gate.Open();
+  EXPECT_TRUE(held.Wait().ok());
+  EXPECT_EQ(server.Wait(), 0);
+  // Two seconds more: it prints a line in each.
+  const size_t printed = ReadFile(folder.Path("err")).size();
+  EXPECT_TRUE(Eventually([&] {
+    const std::string err = ReadFile(folder.Path("err"));
+    return std::count(err.begin() + static_cast<ptrdiff_t>(printed), err.end(), '\n') >= 2;
+  }));
+  EXPECT_EQ(kill(std::stoi(ReadFile(folder.Path("pid"))), SIGINT), 0);
+  load.join();
+  EXPECT_EQ(run.exit_status, 1) << run.err;
+  const auto result = nlohmann::json::parse(run.out);
+  const auto& statuses = result["all"]["statuses"];
+  // While it drains, one a second from each; without a server eight within the first three
+  // seconds, and one in each that follows.
+  const double most = kWorkers * (8 + 1 + result["elapsed_ns"].get<double>() * 1e-9);
+  EXPECT_GE(statuses["UNAVAILABLE"]["count"], kWorkers + 1) << statuses;
+  EXPECT_LE(statuses["UNAVAILABLE"]["count"], most) << statuses;
+  EXPECT_GE(result["backoff"]["pauses"], kWorkers);
 }
 
 TEST(Lifecycle, RequestIdsComeBackAndStandInTheLog) {

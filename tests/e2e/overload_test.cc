@@ -166,7 +166,7 @@ TEST(Overload, ADeadlineThatCannotBeMetIsRefused) {
 }
 
 TEST(Overload, StagingThatIsTooSmallRefusesOnlyWhatDoesNotFit) {
-  CountedServer server({"--staging_mib=1"});
+  CountedServer server({"--staging_mib=1", "--max_message_mib=1"});
   v1::ExecuteRequest request = Request("gelu", {FloatTensor(1 << 18)});
   request.set_implementation("reference");
   const Reply reply = server.Send(request, GeluEnds(StatusCode::RESOURCE_EXHAUSTED));

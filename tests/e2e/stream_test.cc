@@ -359,7 +359,7 @@ TEST(StreamTest, WhatIsHeldBackIsLimited) {
 }
 
 TEST(StreamTest, AGibibyteNeedsLittleMemoryEvenWhenTheClientReadsSlowly) {
-  ServerProcess server({"--staging_mib=256"});
+  ServerProcess server({"--staging_mib=256", "--max_message_mib=256"});
   const int64_t before = server.ResidentBytes();
   Stream stream(server);
   const std::string data = Data(2 * kMib);
@@ -392,7 +392,7 @@ TEST(StreamTest, AGibibyteNeedsLittleMemoryEvenWhenTheClientReadsSlowly) {
 }
 
 TEST(StreamTest, SmallStagingAndAFullQueueHoldStreamsBackAndLoseNothing) {
-  ServerProcess server({"--staging_mib=8", "--queue_limit=2"});
+  ServerProcess server({"--staging_mib=8", "--max_message_mib=8", "--queue_limit=2"});
   const std::string data = Data(24 * kMib);
   std::vector<std::thread> clients;
   for (int i = 0; i < 4; ++i)

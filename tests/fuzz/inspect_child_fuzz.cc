@@ -32,7 +32,7 @@ std::string CheckAnswer(const inspect::AnswerHeader& header, absl::string_view r
   absl::StrAppend(&bytes, rest);
   int other = -1;
   inspect::Child child(SocketWith(bytes, &other));
-  const absl::StatusOr<std::string> answer = child.Receive(kAnswerBytesMax);
+  const absl::StatusOr<inspect::Answer> answer = child.Receive(kAnswerBytesMax);
   close(other);
   const bool whole = header.message_bytes <= rest.size() &&
                      header.payload_bytes <= rest.size() - header.message_bytes;
@@ -42,16 +42,18 @@ std::string CheckAnswer(const inspect::AnswerHeader& header, absl::string_view r
     return answer.status().message().size() <= rest.size() + 200 ? "" : "a message out of nowhere";
   }
   if (header.code != 0 || !whole || header.payload_bytes > kAnswerBytesMax)
-    return absl::StrCat("an answer of ", answer->size(), " bytes");
-  return *answer == rest.substr(header.message_bytes, header.payload_bytes) ? "" : "other bytes";
+    return absl::StrCat("an answer of ", answer->payload.size(), " bytes");
+  if (answer->more != (header.more != 0)) return "a part that is none, or the other way round";
+  return answer->payload == rest.substr(header.message_bytes, header.payload_bytes) ? ""
+                                                                                    : "other bytes";
 }
 
 std::string CheckAnyAnswer(FuzzInput* decisions) {
   int other = -1;
   inspect::Child child(SocketWith(decisions->Rest(), &other));
-  const absl::StatusOr<std::string> answer = child.Receive(kAnswerBytesMax);
+  const absl::StatusOr<inspect::Answer> answer = child.Receive(kAnswerBytesMax);
   close(other);
-  return !answer.ok() || answer->size() <= kAnswerBytesMax ? "" : "more than was allowed";
+  return !answer.ok() || answer->payload.size() <= kAnswerBytesMax ? "" : "more than was allowed";
 }
 
 std::string CheckRequest(uint64_t bytes, absl::string_view rest) {
@@ -71,11 +73,12 @@ std::string CheckRequest(uint64_t bytes, absl::string_view rest) {
       [] {});
   close(socket);
   inspect::Child child(other);
-  const absl::StatusOr<std::string> answer = child.Receive(kAnswerBytesMax);
+  const absl::StatusOr<inspect::Answer> answer = child.Receive(kAnswerBytesMax);
   const bool whole = bytes <= rest.size();
   if (served.ok() != whole || answered != (whole ? 1 : 0) || answer.ok() != whole)
     return absl::StrCat(bytes, " of ", rest.size(), " bytes: ", served.ToString());
-  return !whole || (request == rest.substr(0, bytes) && *answer == "right") ? "" : "other bytes";
+  return !whole || (request == rest.substr(0, bytes) && answer->payload == "right") ? ""
+                                                                                    : "other bytes";
 }
 
 }  // namespace

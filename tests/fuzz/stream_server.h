@@ -35,6 +35,7 @@ class StreamServer {
   class NoMetrics final : public MetricsSink {
     void Record(const RequestTrace&) override {}
     void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
+    void RecordInspectionUse(const InspectionUse&) override {}
     void NoteAchievedOccupancy(int, int, double) override {}
   };
 

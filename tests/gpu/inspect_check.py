@@ -5,6 +5,7 @@
 Prints what it measured; writes a plot and a trace into OUT; exit status 1 when something is not as it must be.
 """
 
+import csv
 import json
 import os
 import re
@@ -57,7 +58,8 @@ class Client:
 
 def check_softmax_table(client, out):
     start = time.monotonic()
-    words = ["bench", "softmax", "--plot", os.path.join(out, "softmax.svg")]
+    table = os.path.join(out, "softmax.csv")
+    words = ["bench", "softmax", "--plot", os.path.join(out, "softmax.svg"), "--csv", table]
     for shape in SOFTMAX_SHAPES:
         words += ["--shape", shape]
     done = client.run(*words, "--device", "cuda:0,cpu")
@@ -65,8 +67,10 @@ def check_softmax_table(client, out):
     print(done.stdout, done.stderr)
     check(done.returncode == 0, "bench softmax over the peers' shapes")
     check(seconds < TABLE_SECONDS_MAX, f"the table took {seconds:.1f} s (at most {TABLE_SECONDS_MAX})")
+    with open(table, newline="") as file:
+        families = {line["family"] for line in csv.DictReader(file)}
     for family in ("cuda", "manual", "library", "cpu", "reference"):
-        check(re.search(rf"\b{family}\b", done.stdout) is not None, f"the table has family {family}")
+        check(family in families, f"the table has family {family}")
 
 
 def points(report):
@@ -178,6 +182,22 @@ def check_whole_kernel(client, out):
     check(done.returncode == 0 and os.path.getsize(trace) > 0, "README's profile writes its trace")
 
 
+def check_verdicts(client):
+    """What bounds kernels of which that is known."""
+    for words, bound in ((["gelu", "--shape", "8192x8192"], "memory"),
+                         (["matmul", "--shape", "4096x4096x4096", "--type", "bf16"], "compute"),
+                         (["gelu", "--shape", "1024"], "launch"),
+                         (["gelu", "--shape", "8192x8192", "--request"], "transfer")):
+        report = client.json("profile", *words, "--device", "cuda:0")
+        print(json.dumps(report["verdict"]), json.dumps(report["figures"]))
+        check(report["verdict"]["bound"] == bound,
+              f"{' '.join(words)} is bound by {bound}: {report['verdict']['bound']}, {report['verdict']['reason']}")
+    done = client.run("profile", "softmax", "--shape", "16384x4096", "--implementation", "cuda", "--implementation",
+                      "manual", "--device", "cuda:0")
+    print(f"-- two implementations\n{done.stdout}{done.stderr}")
+    check(done.returncode == 0 and "kernels a run, the other 1" in done.stdout, "the chain's passes are a reason")
+
+
 # Of each kernel, a problem that most of its rows take.
 DESCRIBED = {"identity": ["1048576"], "gelu": ["1048576"], "softmax": ["4096x1024"], "matmul": ["1024x1024x1024"],
              "fused": ["1024x4096,4096", "--attribute", "expression=gelu(x0 + x1)"],
@@ -285,6 +305,7 @@ def main():
         check_durations(server, client, folder)
     check_profiles(server, client, out)
     check_whole_kernel(client, out)
+    check_verdicts(client)
     check_descriptions(client)
     check_budget(client)
     check_gpu_metrics(server, client)

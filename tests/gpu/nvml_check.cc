@@ -21,6 +21,16 @@ static_assert(sizeof(GpmSample) == sizeof(nvmlGpmSample_t));
 static_assert(sizeof(nvmlTemperatureSensors_t) == sizeof(int));
 static_assert(kTemperatureGpu == NVML_TEMPERATURE_GPU);
 static_assert(kEventXidCriticalError == nvmlEventTypeXidCriticalError);
+static_assert(sizeof(nvmlClockType_t) == sizeof(int));
+static_assert(kClockSm == NVML_CLOCK_SM);
+static_assert(kClockMemory == NVML_CLOCK_MEM);
+static_assert(kDriverVersionBytes == NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
+static_assert(kThrottleSwPowerCap == nvmlClocksThrottleReasonSwPowerCap);
+static_assert(kThrottleHwSlowdown == nvmlClocksThrottleReasonHwSlowdown);
+static_assert(kThrottleSyncBoost == nvmlClocksThrottleReasonSyncBoost);
+static_assert(kThrottleSwThermal == nvmlClocksThrottleReasonSwThermalSlowdown);
+static_assert(kThrottleHwThermal == nvmlClocksThrottleReasonHwThermalSlowdown);
+static_assert(kThrottleHwPowerBrake == nvmlClocksThrottleReasonHwPowerBrakeSlowdown);
 
 static_assert(sizeof(EventData) == sizeof(nvmlEventData_t));
 static_assert(offsetof(EventData, device) == offsetof(nvmlEventData_t, device));

@@ -22,7 +22,7 @@ PROBLEMS = [
     ("matmul float32 4096x4096 4096x4096 precision=tf32", "matmul 4096³ tf32"),
     ("matmul bfloat16 1x8192 8192x8192", "matmul 1×8192×8192 bfloat16"),
 ]
-LIBRARY = {"cudnn_pointwise", "cudnn_softmax", "cublaslt", "device_memcpy"}
+LIBRARY = {"cudnn_norm", "cudnn_pointwise", "cudnn_softmax", "cublaslt", "device_memcpy"}
 MANUAL = {"chain_of_kernels", "thread_per_output", "element_per_thread"}
 COMPILED = {"compiled_gelu", "compiled_softmax", "compiled_norm", "compiled_expression"}
 TRITON = {"triton_gelu", "triton_softmax", "triton_layernorm", "triton_rmsnorm", "triton_matmul",

@@ -29,10 +29,11 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // One op's output for inputs of N(0, 1), as the reference row gives it, and the truth.
 class Checked {
  public:
-  Checked(const Op& op, std::vector<TensorSpec> specs, std::vector<NamedAttribute> attributes = {})
+  Checked(const Op& op, std::vector<TensorSpec> specs, std::vector<NamedAttribute> attributes = {},
+          Fill fill = Fill::kNormal)
       : problem_(*MakeProblem(op, specs, attributes)) {
     for (const TensorSpec& spec : specs)
-      inputs_.push_back(testing::FilledInput(spec, Fill::kNormal, std::to_string(inputs_.size())));
+      inputs_.push_back(testing::FilledInput(spec, fill, std::to_string(inputs_.size())));
     truth_ = TruthOf({op, op.cases(), problem_, testing::OperandsOf(inputs_)}, testing::TestPool());
     const auto kernel = testing::CpuKernels().Find(op.name);
     auto outputs = RunRow(testing::ReferenceOf(**kernel), problem_, inputs_, 0xFF);
@@ -116,6 +117,47 @@ TEST(BoundsTest, ALostElementOfANormIsSeenUpToAHundredThousand) {
     }
     EXPECT_GE(layer.Wrong(), n / 3) << n;
   }
+}
+
+float Flush(double value) {
+  const auto rounded = static_cast<float>(value);
+  return std::fabs(rounded) < 0x1p-126f ? std::copysign(0.0f, rounded) : rounded;
+}
+
+// layernorm of a row as a library does it that knows no subnormal numbers.
+void NormalizeWithoutSubnormals(Checked* rows, int64_t row, int64_t n) {
+  const auto x = [&](int64_t j) { return Flush(rows->input(0, row * n + j)); };
+  double sum = 0;
+  for (int64_t j = 0; j < n; ++j) sum += x(j);
+  const float mean = Flush(sum / static_cast<double>(n));
+  double squares = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    const double distance = Flush(double{x(j)} - mean);
+    squares += distance * distance;
+  }
+  const double reciprocal = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5);
+  for (int64_t j = 0; j < n; ++j) {
+    const float normalized = Flush(double{Flush(double{x(j)} - mean)} * reciprocal);
+    const float product = Flush(double{normalized} * Flush(rows->input(1, j)));
+    rows->Set(row * n + j, Flush(double{product} + Flush(rows->input(2, j))));
+  }
+}
+
+TEST(BoundsTest, ANormWithoutSubnormalsNeedsItsAllowance) {
+  constexpr int64_t kRows = 97;
+  const Allowance allowance =
+      AllowanceFor(LayernormOp().cases(), "cudnn_norm", DataType::kFloat32);
+  int64_t wrong_without = 0;
+  for (const int64_t n : {2, 9, 15, 129}) {
+    const TensorSpec row = Spec(DataType::kFloat32, {n});
+    Checked rows(LayernormOp(), {Spec(DataType::kFloat32, {kRows, n}), row, row}, {}, Fill::kWide);
+    for (int64_t i = 0; i < kRows; ++i) NormalizeWithoutSubnormals(&rows, i, n);
+    EXPECT_EQ(rows.Wrong(allowance), 0) << n;
+    wrong_without += rows.Wrong();
+    rows.Set(0, Flush(rows.Get(0) * (1 + 0x1p-10)) + 0x1p-120f);
+    EXPECT_EQ(rows.Wrong(allowance), 1) << n;
+  }
+  EXPECT_GT(wrong_without, 0);
 }
 
 // The last of 32 splits of a sum.

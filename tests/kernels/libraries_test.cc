@@ -20,7 +20,9 @@
 #include "kernels/common/lru_cache.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/norm/norm.h"
 #include "kernels/plan.h"
+#include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 
 namespace warpcall::cuda {
@@ -72,9 +74,11 @@ struct RowCase {
 
 std::vector<RowCase> RowCases() {
   const TensorSpec square{DataType::kFloat32, {4, 4}};
+  const TensorSpec weight{DataType::kFloat32, {4}};
   return {{&MatmulOp(), matmul::CublasltRow(), "libcublasLt.so.13", "cublaslt", {square, square}},
           {&GeluOp(), gelu::CudnnPointwiseRow(), "libcudnn.so.9", "cudnn_pointwise", {square}},
-          {&SoftmaxOp(), softmax::CudnnSoftmaxRow(), "libcudnn.so.9", "cudnn_softmax", {square}}};
+          {&SoftmaxOp(), softmax::CudnnSoftmaxRow(), "libcudnn.so.9", "cudnn_softmax", {square}},
+          {&RmsnormOp(), norm::CudnnNormRow(), "libcudnn.so.9", "cudnn_norm", {square, weight}}};
 }
 
 Problem ProblemOf(const RowCase& row_case) {
@@ -107,7 +111,7 @@ TEST(LibraryRowsDeathTest, RefuseWithTheLoadersReason) {
 TEST(LibraryRowsTest, TensorsWithoutElementsNeedNothing) {
   for (RowCase& row_case : RowCases()) {
     SCOPED_TRACE(row_case.row.name);
-    for (TensorSpec& input : row_case.inputs) input.dims = {0, 0};
+    for (TensorSpec& input : row_case.inputs) input.dims.assign(input.dims.size(), 0);
     const Problem problem = ProblemOf(row_case);
     Operands operands;
     operands.inputs.assign(row_case.inputs.size(), nullptr);
@@ -138,7 +142,11 @@ TEST(LibraryRowsTest, SizesBeyond32BitsAreRefusedWithValueAndLimit) {
        {{type, {large}}},
        "got 2147483648",
        {{"approximate", std::string("none")}}},
-      {&SoftmaxOp(), softmax::CudnnSoftmaxRow(), {{type, {large / 2, 2}}}, "got 2147483648"}};
+      {&SoftmaxOp(), softmax::CudnnSoftmaxRow(), {{type, {large / 2, 2}}}, "got 2147483648"},
+      {&RmsnormOp(),
+       norm::CudnnNormRow(),
+       {{type, {large / 2, 2}}, {type, {2}}},
+       "got 2147483648"}};
   for (const Oversized& oversized : all) {
     const absl::StatusOr<Problem> problem =
         MakeProblem(*oversized.op, oversized.inputs, oversized.attributes);

@@ -51,6 +51,21 @@ TEST(NormTest, EpsilonIsFiniteAndNotNegative) {
               std::string::npos);
 }
 
+TEST(NormTest, ARowIsKnownByItsReciprocal) {
+  const auto reciprocal = [](double mean_square, double epsilon) {
+    return static_cast<float>(1 / std::sqrt(mean_square + epsilon));
+  };
+  for (const double mean_square : {0.0, 1e-20, 1e-3, 1.0, 1e6, 1e35})
+    EXPECT_TRUE(norm::IsReciprocalInRange(reciprocal(mean_square, 1e-5), 1000, 1e-5F))
+        << mean_square;
+  EXPECT_TRUE(norm::IsReciprocalInRange(reciprocal(1e-17, 0), 1000, 0));
+  const float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float wrong : {0.0F, kInfinity, std::nanf(""), reciprocal(1e36, 1e-5)})
+    EXPECT_FALSE(norm::IsReciprocalInRange(wrong, 1000, 1e-5F)) << wrong;
+  EXPECT_FALSE(norm::IsReciprocalInRange(reciprocal(1e-30, 0), 1000, 0));  // squares may be lost
+  EXPECT_FALSE(norm::IsReciprocalInRange(reciprocal(1, 1e35), 1000, 1e35F));
+}
+
 struct Row {
   const char* name;
   std::vector<float> x;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <nlohmann/json.hpp>
+
 namespace warpcall {
 namespace {
 
@@ -26,6 +29,57 @@ TEST(Log, AValueCannotForgeALineOrAField) {
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
   EXPECT_NE(line.find("id=\"a\\nts=0 level=info\" q=\"\\\"b\\\" c=d\" e=\"\"\n"), std::string::npos)
       << line;
+}
+
+class JsonLog : public ::testing::Test {
+ protected:
+  JsonLog() { SetLogFormat(LogFormat::kJson); }
+  ~JsonLog() override { SetLogFormat(LogFormat::kLogfmt); }
+};
+
+TEST_F(JsonLog, WritesAnObjectALineWithTheSameKeys) {
+  const std::string line = Logged(LogLevel::kWarning, "request failed",
+                                  {{"request_id", "17"}, {"total_ns", 42}, {"share", -1.5e30}});
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+  nlohmann::json object = nlohmann::json::parse(line);
+  EXPECT_EQ(object["ts"].get<std::string>().size(), 27u);
+  object.erase("ts");
+  EXPECT_EQ(object, nlohmann::json({{"level", "warning"},
+                                    {"msg", "request failed"},
+                                    {"request_id", "17"},
+                                    {"total_ns", 42},
+                                    {"share", -1.5e30}}));
+}
+
+TEST_F(JsonLog, AnyBytesAreAString) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+  const std::string valid = "\u00e9 \u20ac \U0001f600 \ud7ff";
+  // Overlong, a surrogate, beyond the last code point, cut short.
+  const std::string wrong = "\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xe2\x82";
+  const double infinite = std::numeric_limits<double>::infinity();
+  const std::string line =
+      Logged(LogLevel::kError, "a\n\"}",
+             {{"all", all}, {"valid", valid}, {"wrong", wrong}, {"", ""}, {"inf", infinite}});
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+  const nlohmann::json object = nlohmann::json::parse(line);
+  EXPECT_EQ(object["msg"], "a\n\"}");
+  EXPECT_EQ(object["valid"], valid);
+  EXPECT_EQ(object["all"].get<std::string>().substr(0, 128), all.substr(0, 128));
+  const std::string unknown = "\ufffd";
+  const std::string wanted =
+      absl::StrCat(unknown, unknown, "|", unknown, unknown, unknown, "|", unknown, unknown, unknown,
+                   unknown, "|", unknown, unknown);
+  EXPECT_EQ(object["wrong"], wanted);
+  EXPECT_EQ(object["inf"], "inf");
+}
+
+TEST_F(JsonLog, ParsesItsFormats) {
+  LogFormat format;
+  EXPECT_TRUE(ParseLogFormat("json", &format));
+  EXPECT_EQ(format, LogFormat::kJson);
+  EXPECT_EQ(LogFormatName(CurrentLogFormat()), "json");
+  EXPECT_FALSE(ParseLogFormat("xml", &format));
 }
 
 TEST(Log, DropsLinesBelowTheLevel) {

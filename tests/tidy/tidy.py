@@ -193,8 +193,8 @@ ROOMS = {
     "server/inspect/": (f"@ server/log.h server/spawn.h {_ENGINE}", "json"),
     "server/self_test/": (f"@ server/inspect/ {_ENGINE}", ""),
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
-    "server/metrics/": ("@ server/log.h server/engine/ kernels/", "prometheus"),
-    "server/transport/": (f"@ server/log.h server/inspect/ {_ENGINE} proto/", "grpc"),
+    "server/metrics/": ("@ server/listen.h server/log.h server/engine/ kernels/", "prometheus"),
+    "server/transport/": (f"@ server/listen.h server/log.h server/inspect/ {_ENGINE} proto/", "grpc"),
     "server/": ("server/ kernels/", "cli11"),
     "client/cpp/rpc/": ("@ client/cpp/* proto/ kernels/common/", "grpc"),
     "client/cpp/codec/": ("@ client/cpp/* client/cpp/rpc/ proto/ kernels/common/", "grpc"),
@@ -206,6 +206,7 @@ ROOMS = {
     "client/cli/profile/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
     "client/cli/": ("client/cli/ client/cpp/* kernels/common/", "cli11 json"),
     "client/examples/": ("@ client/cpp/* kernels/common/", "cli11 json"),
+    "client/python/fast/": ("@ client/cpp/* kernels/common/", "nanobind"),
     "tests/": ("kernels/ server/ client/ proto/ tests/",
                "cuda onednn highway grpc prometheus httplib cli11 json test"),
 }
@@ -219,6 +220,7 @@ LIBRARIES = {
     "openssl": "openssl/",
     "cli11": "CLI/",
     "json": "nlohmann/",
+    "nanobind": "nanobind/",
     "test": "gtest/ gmock/ benchmark/ sanitizer/",
 }
 # Every room may use these, and headers without a folder.

@@ -122,6 +122,8 @@ std::string CountLabel(double value) {
 
 std::string PlainLabel(double value) { return absl::StrFormat("%g", value); }
 
+std::string SizeLabel(double value) { return absl::StrFormat("%.0f", value); }
+
 std::string PercentLabel(double share) { return absl::StrFormat("%.4g%%", share * 100); }
 
 }  // namespace warpcall::cli

@@ -39,6 +39,7 @@ std::string TimeLabel(double nanoseconds);
 std::string BytesLabel(double bytes);    // "64 KiB"
 std::string CountLabel(double value);    // "2 T", as before a unit
 std::string PlainLabel(double value);    // "0.25"
+std::string SizeLabel(double value);     // "1048576", of a whole number
 std::string PercentLabel(double share);  // "50%", of 0.5
 
 }  // namespace warpcall::cli

@@ -1,23 +1,25 @@
 // warpcall bench: how fast implementations are, side by side, over shapes, types and devices.
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/cli/bench/plot.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "client/cli/bench/measure.h"
+#include "client/cli/bench/outputs.h"
 #include "client/cli/bench/report.h"
 #include "client/cli/common/attributes.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
-#include "client/cli/common/csv.h"
+#include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
-#include "client/cli/common/output_file.h"
-#include "client/cli/common/progress.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/client.h"
@@ -27,6 +29,10 @@ namespace warpcall::cli {
 namespace {
 
 constexpr int kCountMax = std::numeric_limits<int32_t>::max();
+constexpr double kNoisePercentMin = 0.001;
+constexpr double kNoisePercentMax = 100;
+// An exit status of a program that a signal ended, as shells have it.
+constexpr int kExitSignal = 128;
 
 constexpr char kFooter[] =
     R"(SHAPE is dimensions with x between them; braces stand for several:
@@ -41,18 +47,32 @@ attributes transpose_a and transpose_b say, or both with a comma:
   warpcall bench softmax --shape '1024x{256..262144:x2}' --type bf16 --type f32
   warpcall bench matmul --shape '{1024,4096}x4096x4096' --plot matmul.svg
   warpcall bench matmul --shape 8x128x64,64x256 --implementation cuda
---deadline is for each point. %COPY is of the copy ceiling, what copying
-reaches on the device; ERROR is |out - ref| / |ref| against float64.
-Exit status: 0 all points were measured, 1 some were refused, 2 usage.)";
+--input takes types and shapes of .npy files instead, one for each input. The
+values are random, N(0, 1), all the same: the server makes them.
+Rows are measured in turns; what is predicted to take longer than a row may is
+skipped, and says how to ask for it. --deadline is for each point: what was
+measured until then is shown.
+MEDIAN and MIN are of N samples; NOISE is the standard error of the median in
+percent of it. %COPY is of the copy ceiling, what copying reaches on the
+device; ERROR is |out - ref| / |ref| against float64. VS BEST is the median
+over the fastest stable row's; ~ stands where the two can't be told apart.
+Ctrl-C ends it; what was measured is printed and written.
+Exit status: 0 all points were measured, 1 some were refused, ended early or
+have a row whose turn did not come, 2 usage, 130 Ctrl-C.)";
 
 struct BenchOptions {
   explicit BenchOptions(const Arguments& arguments) : deadline(arguments) {
     arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
+    const Option shape = arguments
+                             .AddRepeated("--shape", &shapes,
+                                          "Of the inputs, see below; several: one after the other")
+                             .TypeName("SHAPE");
     arguments
-        .AddRepeated("--shape", &shapes, "Of the inputs, see below; several: one after the other")
-        .Required()
-        .TypeName("SHAPE");
-    arguments.AddRepeated("--type", &types, "Of the elements, once per type; default f32")
+        .AddRepeated("--input", &inputs,
+                     "A .npy file whose type and shape an input has; once per input, in order")
+        .Excludes(shape)
+        .TypeName("FILE");
+    arguments.AddRepeated("--type", &types, "Of the elements, once per type; default float32")
         .IsDataType();
     arguments.AddRepeated("--implementation", &implementations,
                           "An implementation or a family, once each; none: all that fit");
@@ -68,27 +88,69 @@ struct BenchOptions {
         .Between(1, kCountMax);
     arguments.Add("--warmup", &warmup_iterations, "Before them; none: the server's default, 10")
         .Between(1, kCountMax);
+    arguments
+        .Add("--max-noise", &max_noise_percent,
+             "Stop a row when its noise is below this; none: by --iterations alone")
+        .Between(kNoisePercentMin, kNoisePercentMax)
+        .TypeName("PERCENT");
+    arguments
+        .Add("--timeout", &row_timeout,
+             "The longest time for one row, in seconds, or 500ms, 2m; none: the server's limit")
+        .TypeName("DURATION");
     arguments.Add("--seed", &seed, "Of the inputs, N(0, 1)").ShowDefault();
-    arguments.Add("--csv", &csv, "Write a line for each result; - is stdout, without the table")
+    arguments
+        .Add("--csv", &outputs.csv, "Write a line for each result; - is stdout, without the table")
         .TypeName("FILE");
-    arguments.Add("--plot", &plot, "Draw time, share of the copy ceiling, and roofline")
-        .TypeName("FILE.svg");
+    arguments
+        .Add("--plot", &outputs.plot,
+             "Draw time, share of the copy ceiling, and roofline; .png needs rsvg-convert; - is "
+             "stdout, without the table")
+        .TypeName("FILE.svg|FILE.png");
+    arguments
+        .Add("--baseline", &outputs.baseline,
+             "Compare with what `warpcall bench --json` printed before, as `warpcall compare` does")
+        .TypeName("FILE.json");
     arguments.SetFooter(kFooter);
   }
 
   TimeoutOption deadline;
   std::string kernel;
   std::vector<std::string> shapes;
+  std::vector<std::string> inputs;
   std::vector<std::string> types = {};
   std::vector<std::string> implementations;
   std::vector<std::string> attributes;
   std::vector<std::string> devices;
   int32_t iterations = 0;
   int32_t warmup_iterations = 0;
+  double max_noise_percent = 0;
+  std::string row_timeout;
   uint64_t seed = 1;
-  std::string csv;
-  std::string plot;
+  BenchOutputs outputs;
 };
+
+// What --timeout says; zero when it says nothing.
+absl::StatusOr<absl::Duration> RowTimeout(const std::string& text) {
+  absl::Duration timeout = absl::ZeroDuration();
+  if (text.empty()) return timeout;
+  double seconds = 0;
+  const bool parsed = absl::SimpleAtod(text, &seconds) ? (timeout = absl::Seconds(seconds), true)
+                                                       : absl::ParseDuration(text, &timeout);
+  constexpr absl::Duration kMin = absl::Milliseconds(1), kMax = absl::Hours(24);
+  if (parsed && timeout >= kMin && timeout <= kMax) return timeout;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--timeout ", text, ": it must be 0.001 to 86400 seconds, or a duration as 500ms or 2m"));
+}
+
+absl::Status CheckSources(const BenchOptions& options) {
+  if (options.shapes.empty() && options.inputs.empty())
+    return absl::InvalidArgumentError("--shape or --input is required");
+  if (!options.inputs.empty() && options.types.size() > 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--input: files have a type of their own; --type is there ",
+                     options.types.size(), " times, and may be once"));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<ShapePoint>> AllShapes(const BenchOptions& options) {
   std::vector<ShapePoint> points;
@@ -106,87 +168,126 @@ absl::StatusOr<std::vector<ShapePoint>> AllShapes(const BenchOptions& options) {
   return points;
 }
 
+// Of each input, as the files have them. They are read once, whatever there is to measure: one of
+// them may be stdin.
+absl::StatusOr<std::vector<client::TensorSpec>> ReadSpecs(const BenchOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<client::Tensor> tensors,
+                   ReadInputs(options.inputs, options.types.empty() ? "" : options.types[0]));
+  std::vector<client::TensorSpec> specs;
+  for (const client::Tensor& tensor : tensors)
+    specs.push_back({tensor.data_type(), {tensor.shape().begin(), tensor.shape().end()}});
+  return specs;
+}
+
+// One point, of these inputs.
+void AddFilePoint(const std::vector<client::TensorSpec>& specs, const BenchPoint& base,
+                  BenchReport* report) {
+  BenchPoint point = base;
+  point.data_type = specs[0].data_type;
+  point.call.inputs = specs;
+  point.shape = absl::StrJoin(specs, ",", [](std::string* out, const client::TensorSpec& spec) {
+    absl::StrAppend(out, absl::StrJoin(spec.shape, "x"));
+  });
+  report->points.push_back(std::move(point));
+}
+
+// One point for each type and shape; `shapes` has those of all inputs.
+absl::Status AddShapePoints(const BenchOptions& options, const std::vector<ShapePoint>& shapes,
+                            const BenchPoint& base, BenchReport* report) {
+  const std::vector<std::string> types =
+      options.types.empty() ? std::vector<std::string>{"float32"} : options.types;
+  for (const std::string& type : types) {
+    ASSIGN_OR_RETURN(const DataType data_type, ParseDataType(type));
+    for (const ShapePoint& shape : shapes) {
+      BenchPoint point = base;
+      point.shape = shape.text;
+      point.data_type = data_type;
+      for (const Shape& input : shape.shapes) point.call.inputs.push_back({data_type, input});
+      report->points.push_back(std::move(point));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Everything but the answers.
-absl::StatusOr<BenchReport> Plan(const BenchOptions& options, const std::vector<ShapePoint>& shapes,
+absl::StatusOr<BenchReport> Plan(const BenchOptions& options, std::vector<ShapePoint> shapes,
                                  const std::vector<client::KernelInfo>& kernels) {
   BenchReport report{.kernel = options.kernel};
   ASSIGN_OR_RETURN(report.attributes, ParseAttributes(options.attributes, options.kernel, kernels));
-  const auto or_default = [](std::vector<std::string> values, const char* only) {
-    return values.empty() ? std::vector<std::string>{only} : std::move(values);
-  };
-  for (const std::string& device : or_default(options.devices, "")) {
-    for (const std::string& type : or_default(options.types, "f32")) {
-      ASSIGN_OR_RETURN(const DataType data_type, ParseDataType(type));
-      for (const ShapePoint& shape : shapes) {
-        ASSIGN_OR_RETURN(const Shapes inputs,
-                         InputShapes(shape, options.kernel, report.attributes, kernels));
-        BenchPoint point{.shape = shape.text,
-                         .data_type = data_type,
-                         .call = {.kernel = options.kernel,
-                                  .implementations = options.implementations,
-                                  .attributes = report.attributes,
-                                  .device = device,
-                                  .warmup_iterations = options.warmup_iterations,
-                                  .iterations = options.iterations,
-                                  .seed = options.seed,
-                                  .timeout = options.deadline.duration()}};
-        for (const Shape& input : inputs) point.call.inputs.push_back({data_type, input});
-        report.points.push_back(std::move(point));
-      }
+  for (ShapePoint& shape : shapes) {
+    ASSIGN_OR_RETURN(shape.shapes, InputShapes(shape, options.kernel, report.attributes, kernels));
+  }
+  ASSIGN_OR_RETURN(const absl::Duration row_timeout, RowTimeout(options.row_timeout));
+  ASSIGN_OR_RETURN(const std::vector<client::TensorSpec> specs, ReadSpecs(options));
+  const std::vector<std::string> devices =
+      options.devices.empty() ? std::vector<std::string>{""} : options.devices;
+  for (const std::string& device : devices) {
+    const BenchPoint base{.call = {.kernel = options.kernel,
+                                   .implementations = options.implementations,
+                                   .attributes = report.attributes,
+                                   .device = device,
+                                   .warmup_iterations = options.warmup_iterations,
+                                   .iterations = options.iterations,
+                                   .seed = options.seed,
+                                   .max_noise = options.max_noise_percent / 100,
+                                   .row_timeout = row_timeout,
+                                   .timeout = options.deadline.duration()}};
+    if (specs.empty()) {
+      RETURN_IF_ERROR(AddShapePoints(options, shapes, base, &report));
+    } else {
+      AddFilePoint(specs, base, &report);
     }
   }
   return report;
 }
 
-// Fills in the answers; false when one was a refusal.
-bool Measure(client::Client* client, BenchReport* report) {
-  bool all = true;
-  for (size_t i = 0; i < report->points.size(); ++i) {
-    BenchPoint& point = report->points[i];
-    const Progress progress(absl::StrCat(report->kernel, " ", point.shape, " ",
-                                         DataTypeOption(point.data_type), ", point ", i + 1, " of ",
-                                         report->points.size()));
-    point.report = client->Benchmark(point.call);
-    all = all && point.report.ok();
-  }
-  return all;
+// What --baseline names, if it does, which must be of the same kernel.
+absl::StatusOr<std::optional<Measurements>> ReadBaseline(const BenchOptions& options) {
+  if (options.outputs.baseline.empty()) return std::optional<Measurements>();
+  ASSIGN_OR_RETURN(Measurements baseline, ReadMeasurements(options.outputs.baseline));
+  if (baseline.kernel != options.kernel)
+    return absl::InvalidArgumentError(absl::StrCat("--baseline ", options.outputs.baseline,
+                                                   " is of ", baseline.kernel, ", not ",
+                                                   options.kernel));
+  return std::optional(std::move(baseline));
 }
 
-bool CsvIsFile(const BenchOptions& options) {
-  return !options.csv.empty() && options.csv != kCsvToStdout;
-}
-
-absl::Status CheckFiles(const BenchOptions& options) {
-  if (CsvIsFile(options)) RETURN_IF_ERROR(CheckOutput(options.csv));
-  return CheckOutput(options.plot);
-}
-
-absl::Status Print(const Globals& globals, const BenchOptions& options, const BenchReport& report) {
-  if (globals.json) {
-    PrintJson(ToJson(report));
-  } else {
-    std::fputs((options.csv == kCsvToStdout ? ToCsv(report) : ToText(report)).c_str(), stdout);
-  }
-  if (CsvIsFile(options)) RETURN_IF_ERROR(WriteOutput(options.csv, ToCsv(report)));
-  if (!options.plot.empty()) RETURN_IF_ERROR(WriteOutput(options.plot, BenchPlot(report)));
-  return absl::OkStatus();
+int Measure(client::Client* client, const BenchOptions& options,
+            const std::optional<Measurements>& baseline, BenchReport* report) {
+  AskServer(client, options.deadline.duration(), &report->server);
+  BenchText text(report);
+  const bool prints = PrintsText(options.outputs);
+  if (prints) PrintText(text.Heading());
+  const int signal = MeasurePoints(client, report, [&](const BenchPoint& point) {
+    if (!prints) return;
+    PrintText(text.Point(point));
+    FlushOutput();
+  });
+  const absl::Status status = WriteOutputs(options.outputs, *report, baseline);
+  if (!status.ok()) return Fail(status, signal != 0 ? kExitSignal + signal : kExitUsage);
+  if (signal != 0)
+    return FailTold(absl::CancelledError(absl::StrCat("interrupted by signal ", signal)),
+                    kExitSignal + signal);
+  const absl::Status outcome = Outcome(*report);
+  return outcome.ok() ? kExitOk : FailTold(outcome, kExitRefused);
 }
 
 int Run(const Globals& globals, const BenchOptions& options) {
-  if (globals.json && options.csv == kCsvToStdout)
-    return UsageError(absl::InvalidArgumentError("--json and --csv - both want stdout"));
+  if (const absl::Status status = CheckSources(options); !status.ok()) return UsageError(status);
+  if (const absl::Status status = CheckOutputs(options.outputs); !status.ok())
+    return UsageError(status);
   const auto shapes = AllShapes(options);
   if (!shapes.ok()) return UsageError(shapes.status());
-  client::Client client(globals.server);
-  const auto kernels = client.ListKernels(options.deadline.duration());
+  const auto baseline = ReadBaseline(options);
+  if (!baseline.ok()) return UsageError(baseline.status());
+  client::Client client(globals.server, OptionsOf(globals));
+  const auto kernels = ListKernelsWith({options.kernel, options.implementations}, &client,
+                                       options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   auto report = Plan(options, *shapes, *kernels);
   if (!report.ok()) return UsageError(report.status());
-  if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
-  const bool all = Measure(&client, &*report);
-  if (const absl::Status status = Print(globals, options, *report); !status.ok())
-    return UsageError(status);
-  return all ? kExitOk : kExitRefused;
+  report->server.address = globals.server;
+  return Measure(&client, options, *baseline, &*report);
 }
 
 }  // namespace
@@ -195,7 +296,10 @@ Command AddBenchCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments = root.AddSubcommand(
       "bench", "Time implementations of a kernel side by side on a device, without transfers");
   const auto options = std::make_shared<BenchOptions>(arguments);
-  return {arguments, [&globals, options] { return Run(globals, *options); }};
+  return {arguments, [&globals, options] {
+            options->outputs.json = globals.json;
+            return Run(globals, *options);
+          }};
 }
 
 }  // namespace warpcall::cli

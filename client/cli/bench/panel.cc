@@ -84,8 +84,27 @@ void DrawSeries(const Picture& picture, const Panel& panel, const Coordinates& o
     }
     if (of.lines && points.size() > 1)
       svg->Polyline(points, {look.color, 1.6, DashesOf(series.data_type)});
+    if (of.lines && !points.empty() && !series.line.empty())
+      svg->Text({points.back().x + 7, points.back().y + 3}, series.line,
+                {.size = 9, .color = "#555555", .outlined = true});
     for (size_t i = 0; i < points.size(); ++i)
       svg->Mark(look.marker, points[i], look.color, *tips[i]);
+  }
+}
+
+void DrawNoise(const Picture& picture, const Panel& panel, Svg* svg) {
+  for (const Series& series : picture.series) {
+    const std::string color = picture.LookOf(series).color;
+    std::vector<Point> low, high;
+    for (const SeriesPoint& point : series.points) {
+      if (point.time_low_ns <= 0 || point.time_high_ns < point.time_low_ns) continue;
+      low.push_back(panel.At(point.place, point.time_low_ns));
+      high.push_back(panel.At(point.place, point.time_high_ns));
+      svg->Line(low.back(), high.back(), {.color = color, .width = 1, .dashes = ""});
+    }
+    if (low.size() < 2) continue;
+    high.insert(high.end(), low.rbegin(), low.rend());
+    svg->Band(high, color);
   }
 }
 

@@ -22,6 +22,7 @@ const char* DashesOf(DataType type);
 
 // What all panels draw.
 struct Picture {
+  std::string axis;  // of what varies, under the panels over it; empty: bytes moved
   std::vector<Series> series;
   std::vector<std::string> implementations;  // their places give their looks
   // The largest of each device, in bytes per second; of what was measured.
@@ -63,5 +64,7 @@ struct Coordinates {
   bool lines = true;  // from point to point
 };
 void DrawSeries(const Picture& picture, const Panel& panel, const Coordinates& of, Svg* svg);
+// The confidence intervals of the times, behind the series of a panel of times.
+void DrawNoise(const Picture& picture, const Panel& panel, Svg* svg);
 
 }  // namespace warpcall::cli

@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "client/cli/bench/axis.h"
 #include "client/cli/bench/panel.h"
 #include "client/cli/bench/series.h"
 #include "client/cli/bench/svg.h"
 #include "client/cli/common/table.h"
-#include "client/cli/common/tensor_text.h"
 
 namespace warpcall::cli {
 namespace {
@@ -27,37 +27,51 @@ constexpr Point kStep = {610, 405};  // from a panel to its neighbour
 
 const Stroke kRoof = {.color = "#777777", .width = 1.5, .dashes = ""};
 
-double BytesOf(const SeriesPoint& point) { return point.bytes; }
+double PlaceOf(const SeriesPoint& point) { return point.place; }
+double TimeLowOf(const SeriesPoint& point) { return point.time_low_ns; }
+double TimeHighOf(const SeriesPoint& point) { return point.time_high_ns; }
 double TimeOf(const SeriesPoint& point) { return point.time_ns; }
 double ShareOf(const SeriesPoint& point) { return point.ceiling_share; }
 double RateOf(const SeriesPoint& point) { return point.flops_per_second; }
 double IntensityOf(const SeriesPoint& point) { return point.flops_per_byte; }
 
+std::string AxisTitle(const Picture& picture) {
+  return picture.axis.empty() ? "bytes moved at least" : picture.axis;
+}
+
+Axis PlacesAxis(const Picture& picture, absl::Span<const double> places) {
+  return BinaryAxis(places, picture.axis.empty() ? BytesLabel : SizeLabel);
+}
+
 void DrawTimes(const Picture& picture, Svg* svg) {
   Panel panel{.corner = kUpperLeft,
               .title = "Time",
-              .x_title = "bytes moved at least",
-              .y_title = "median time of a launch"};
-  const std::vector<double> sizes = ValuesOf(picture, BytesOf, TimeOf);
-  if (sizes.empty()) return DrawEmpty(panel, "nothing was measured", svg);
-  panel.x = BinaryAxis(sizes, BytesLabel);
-  panel.y = DecimalAxis(ValuesOf(picture, TimeOf, BytesOf), TimeLabel);
+              .x_title = AxisTitle(picture),
+              .y_title = "median time of a launch, with its 95 % interval"};
+  const std::vector<double> places = ValuesOf(picture, PlaceOf, TimeOf);
+  if (places.empty()) return DrawEmpty(panel, "nothing was measured", svg);
+  panel.x = PlacesAxis(picture, places);
+  std::vector<double> times = ValuesOf(picture, TimeOf, PlaceOf);
+  for (const Value value : {TimeLowOf, TimeHighOf})
+    for (const double end : ValuesOf(picture, value, PlaceOf)) times.push_back(end);
+  panel.y = DecimalAxis(times, TimeLabel);
   DrawFrame(panel, svg);
-  DrawSeries(picture, panel, {BytesOf, TimeOf}, svg);
+  DrawNoise(picture, panel, svg);
+  DrawSeries(picture, panel, {PlaceOf, TimeOf}, svg);
 }
 
 void DrawShares(const Picture& picture, Svg* svg) {
   Panel panel{.corner = {kUpperLeft.x + kStep.x, kUpperLeft.y},
               .title = "Share of the copy ceiling",
-              .x_title = "bytes moved at least",
+              .x_title = AxisTitle(picture),
               .y_title = "of the measured copy ceiling"};
-  const std::vector<double> sizes = ValuesOf(picture, BytesOf, ShareOf);
-  if (sizes.empty()) return DrawEmpty(panel, "no copy ceiling was measured", svg);
-  panel.x = BinaryAxis(sizes, BytesLabel);
-  panel.y = EvenAxis(ValuesOf(picture, ShareOf, BytesOf), 1.04, PercentLabel);
+  const std::vector<double> places = ValuesOf(picture, PlaceOf, ShareOf);
+  if (places.empty()) return DrawEmpty(panel, "no copy ceiling was measured", svg);
+  panel.x = PlacesAxis(picture, places);
+  panel.y = EvenAxis(ValuesOf(picture, ShareOf, PlaceOf), 1.04, PercentLabel);
   DrawFrame(panel, svg);
   svg->Line(panel.At(panel.x.low, 1), panel.At(panel.x.high, 1), kRoof);
-  DrawSeries(picture, panel, {BytesOf, ShareOf}, svg);
+  DrawSeries(picture, panel, {PlaceOf, ShareOf}, svg);
 }
 
 struct Ceiling {
@@ -154,8 +168,30 @@ void DrawLegend(const Picture& picture, Svg* svg) {
   }
 }
 
+// Machine, server and date, as far as the server said.
+std::string Conditions(const BenchReport& report) {
+  std::vector<std::string> facts;
+  if (!report.server.host.empty()) facts.push_back(absl::StrCat("host ", report.server.host));
+  std::set<std::string> told;
+  int64_t started_unix_ns = 0;
+  std::string version = report.server.version;
+  for (const BenchPoint& point : report.points) {
+    const client::RunStamp& stamp = point.report.stamp;
+    if (started_unix_ns == 0) started_unix_ns = stamp.started_unix_ns;
+    if (version.empty()) version = stamp.server_version;
+    if (!stamp.device_description.empty() && told.insert(point.device()).second)
+      facts.push_back(absl::StrCat(point.device(), ": ", stamp.device_description));
+  }
+  if (!version.empty()) facts.push_back(absl::StrCat("warpcalld ", version));
+  if (started_unix_ns > 0)
+    facts.push_back(absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::FromUnixNanos(started_unix_ns),
+                                     absl::UTCTimeZone()));
+  return absl::StrJoin(facts, "; ");
+}
+
 void DrawTitle(const BenchReport& report, Svg* svg) {
   constexpr size_t kTitleWidth = 88;  // characters
+  constexpr size_t kConditionsWidth = 170;
   std::set<std::string> devices, types;
   for (const BenchPoint& point : report.points) {
     if (!point.device().empty()) devices.insert(point.device());
@@ -172,19 +208,23 @@ void DrawTitle(const BenchReport& report, Svg* svg) {
                          "; device time without transfers; the copy ceiling is what copying "
                          "reached in the same run, read plus written"),
             {.color = "#555555"});
+  svg->Text({kUpperLeft.x, 78}, CutMiddle(Conditions(report), kConditionsWidth),
+            {.color = "#555555"});
 }
 
 }  // namespace
 
 std::string BenchPlot(const BenchReport& report) {
-  Picture picture{.series = SeriesOf(report), .implementations = {}};
+  const Variation variation = VariationOf(report);
+  Picture picture{
+      .axis = variation.axis, .series = SeriesOf(report, variation), .implementations = {}};
   for (const Series& series : picture.series) {
     std::vector<std::string>& names = picture.implementations;
     if (std::find(names.begin(), names.end(), series.implementation) == names.end())
       names.push_back(series.implementation);
   }
   for (const BenchPoint& point : report.points) {
-    const double ceiling = point.report.ok() ? point.report->ceiling_bytes_per_second : 0;
+    const double ceiling = point.report.ceiling_bytes_per_second;
     if (!std::isfinite(ceiling) || ceiling <= 0) continue;
     double& largest = picture.ceilings[point.device()];
     largest = std::max(largest, ceiling);

@@ -3,95 +3,164 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/common/output.h"
+#include "client/cli/common/attributes.h"
 #include "client/cli/common/table.h"
-#include "client/cli/common/tensor_text.h"
 
 namespace warpcall::cli {
 namespace {
 
 using client::BenchmarkResult;
-using nlohmann::json;
-
 constexpr auto kRight = Table::Align::kRight;
+// BenchmarkRequest.iterations where it is 0.
+constexpr int64_t kSamplesDefault = 100;
+// Shares of the copy ceiling up to here are the noise of both measurements.
+constexpr double kShareMax = 1.05;
+// So that a table fits 100 columns; onednn_layer_normalization has more.
+constexpr size_t kNameWidth = 22;
+// Of what follows the first line of a sentence.
+constexpr size_t kIndent = 2;
+// What the server says of rows whose turn did not come.
+constexpr char kUnreached[] = "not reached before the call's deadline";
+
+// Marks in the table of what a line below it explains.
+constexpr char kCutMark[] = "*";
+constexpr char kOverCeilingMark[] = "!";
 
 std::string Share(double share) { return share > 0 ? absl::StrFormat("%.0f%%", share * 100) : "-"; }
 
-std::string Time(double nanoseconds) {
-  return std::isfinite(nanoseconds) ? HumanTime(nanoseconds) : "-";
+// "4.10 G": the heading says of what.
+std::string Rate(double per_second) {
+  std::string text = HumanRate(per_second, "");
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
 }
 
-std::vector<std::string> Figures(const BenchmarkResult& result, double best_ns) {
-  return {Time(result.median_ns),
-          Time(result.p90_ns),
-          HumanRate(result.bytes_per_second, "B/s"),
-          Share(result.fraction_of_ceiling),
-          HumanRate(result.flops_per_second, "FLOP/s"),
-          Share(result.launch.theoretical_occupancy),
-          result.launch.waves > 0 ? absl::StrFormat("%.2f", result.launch.waves) : "-",
-          result.checked_elements > 0 ? absl::StrFormat("%.1e", result.relative_error) : "-",
-          best_ns > 0 ? absl::StrFormat("%.2f", result.median_ns / best_ns) : "-"};
+std::string Noise(const BenchmarkResult& result) {
+  return result.median_high_ns > 0 ? absl::StrFormat("%.1f%%", result.noise * 100) : "-";
 }
 
-// The rows of one point; only the first says which it is.
-void AddPoint(const BenchPoint& point, bool with_device, Table* table) {
-  std::vector<std::string> place = {point.shape, DataTypeOption(point.data_type)};
-  if (with_device) place.push_back(point.device());
-  const std::vector<std::string> same(place.size());
-  if (!point.report.ok()) {
-    const absl::Status& status = point.report.status();
-    table->AddNote(place, absl::StrCat("refused: ", absl::StatusCodeToString(status.code()), ": ",
-                                       status.message()));
-    return;
-  }
-  if (point.report->results.empty()) table->AddNote(place, "no implementation fits");
-  const std::vector<BenchmarkResult> ranked = Ranked(*point.report);
-  for (size_t i = 0; i < ranked.size(); ++i) {
-    std::vector<std::string> cells = i == 0 ? place : same;
-    cells.insert(cells.end(), {ranked[i].implementation, ranked[i].family});
-    if (!ranked[i].error.empty()) {
-      table->AddNote(std::move(cells), absl::StrCat("did not run: ", ranked[i].error));
-      continue;
+// Of a row that ran, in place of a rank where it has none.
+std::string VersusBest(const BenchmarkResult& result, double best_ns) {
+  if (result.unstable) return "unstable";
+  if (!(best_ns > 0)) return "-";
+  const bool alike = absl::StartsWith(result.verdict, "not distinguishable");
+  return absl::StrFormat("%s%.2f", alike ? "~" : "", result.median_ns / best_ns);
+}
+
+bool AnyHasOccupancy(const client::BenchmarkReport& report) {
+  return std::any_of(
+      report.results.begin(), report.results.end(),
+      [](const BenchmarkResult& result) { return result.launch.theoretical_occupancy > 0; });
+}
+
+std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& result,
+                               double best_ns) {
+  std::vector<std::string> cells = {
+      CutMiddle(result.implementation, kNameWidth),
+      HumanTime(result.median_ns),
+      HumanTime(result.min_ns),
+      Noise(result),
+      absl::StrCat(result.iterations, IsCut(point.call, result) ? kCutMark : ""),
+      Rate(result.bytes_per_second),
+      absl::StrCat(Share(result.fraction_of_ceiling),
+                   IsOverCeiling(result) ? kOverCeilingMark : ""),
+      Rate(result.flops_per_second),
+      result.checked_elements > 0 ? absl::StrFormat("%.1e", result.relative_error) : "-"};
+  if (AnyHasOccupancy(point.report)) cells.push_back(Share(result.launch.theoretical_occupancy));
+  cells.push_back(VersusBest(result, best_ns));
+  return cells;
+}
+
+Table PointTable(const BenchPoint& point) {
+  std::vector<Table::Column> columns = {{"IMPLEMENTATION"}};
+  for (const char* heading : {"MEDIAN", "MIN", "NOISE", "N", "B/s", "%COPY", "FLOP/s", "ERROR"})
+    columns.push_back({heading, kRight});
+  if (AnyHasOccupancy(point.report)) columns.push_back({"OCC", kRight});
+  columns.push_back({"VS BEST", kRight});
+  Table table(std::move(columns));
+  const std::vector<BenchmarkResult> ranked = Ranked(point.report);
+  for (const BenchmarkResult& result : ranked) {
+    if (result.error.empty()) {
+      table.AddRow(Cells(point, result, ranked[0].unstable ? 0 : ranked[0].median_ns));
+    } else {
+      table.AddNote({CutMiddle(result.implementation, kNameWidth)},
+                    // The server's sentence says of a row that it skipped that it did.
+                    absl::StrCat(result.predicted_ns > 0 ? "" : "did not run: ", result.error));
     }
-    for (std::string& figure : Figures(ranked[i], ranked[0].median_ns))
-      cells.push_back(std::move(figure));
-    table->AddRow(std::move(cells));
   }
+  return table;
 }
 
-// The copy ceilings of a device, which was measured with each of its points.
-struct Ceilings {
-  double least = 0;
-  double most = 0;
-};
+std::string CutNote(const BenchPoint& point) {
+  const std::vector<BenchmarkResult>& results = point.report.results;
+  const bool by_deadline = absl::IsDeadlineExceeded(point.status) ||
+                           std::any_of(results.begin(), results.end(), IsUnreached);
+  return absl::StrCat("fewer than the ", SamplesAsked(point.call), " samples asked for: ",
+                      by_deadline ? "the point's time was up; --deadline gives it longer"
+                                  : "its time was up; --timeout or --deadline gives it longer");
+}
 
-std::string Heading(const BenchReport& report) {
-  std::map<std::string, Ceilings> devices;
-  for (const BenchPoint& point : report.points) {
-    if (!point.report.ok()) continue;
-    const double ceiling = point.report->ceiling_bytes_per_second;
-    Ceilings& ceilings =
-        devices.try_emplace(point.device(), Ceilings{ceiling, ceiling}).first->second;
-    ceilings.least = std::min(ceilings.least, ceiling);
-    ceilings.most = std::max(ceilings.most, ceiling);
+std::string OverCeilingNote(const BenchPoint& point) {
+  return absl::StrCat("faster than the copy of this run (",
+                      HumanRate(point.report.ceiling_bytes_per_second, "B/s"),
+                      "): its data stay in caches, or the copy met more load");
+}
+
+constexpr char kUnstableNote[] =
+    "unstable: too noisy to be ranked; a quieter machine, or more --iterations and --timeout";
+
+// What explains the marks of the table.
+std::string Footnotes(const BenchPoint& point) {
+  bool cut = false, over = false, unstable = false;
+  for (const BenchmarkResult& result : point.report.results) {
+    cut |= IsCut(point.call, result);
+    over |= IsOverCeiling(result);
+    unstable |= result.unstable;
   }
-  std::string text = absl::StrCat(KernelTitle(report), "\n");
-  for (const auto& [device, ceilings] : devices) {
-    const std::string least = HumanRate(ceilings.least, "B/s");
-    const std::string most = HumanRate(ceilings.most, "B/s");
-    absl::StrAppend(&text, "on ", device, ": ",
-                    ceilings.most > 0 ? "measured copy ceiling " : "no copy ceiling was measured",
-                    ceilings.most > 0 ? least : "", least == most ? "" : " to ",
-                    least == most ? "" : most,
-                    ceilings.most > 0 ? ", read plus written (100% of %COPY)\n" : "\n");
-  }
+  const auto marked = [](const char* mark, const std::string& note) {
+    return Fitted(absl::StrCat(mark, " "), note, kIndent);
+  };
+  return absl::StrCat(cut ? marked(kCutMark, CutNote(point)) : "",
+                      over ? marked(kOverCeilingMark, OverCeilingNote(point)) : "",
+                      unstable ? Fitted("", kUnstableNote, kIndent) : "");
+}
+
+std::string StatusText(const absl::Status& status) {
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+}
+
+// "cpu: AMD EPYC 9334, host box, warpcalld 0.1.0".
+std::string DeviceLine(const BenchReport& report, const BenchPoint& point) {
+  constexpr size_t kDescriptionWidth = 52;
+  if (point.device().empty()) return "";  // the call ended before the server said which
+  const client::RunStamp& stamp = point.report.stamp;
+  const std::string& version =
+      stamp.server_version.empty() ? report.server.version : stamp.server_version;
+  std::vector<std::string> facts;
+  if (!stamp.device_description.empty())
+    facts.push_back(CutMiddle(stamp.device_description, kDescriptionWidth));
+  if (!stamp.driver.empty()) facts.push_back(absl::StrCat("driver ", stamp.driver));
+  if (!report.server.host.empty()) facts.push_back(absl::StrCat("host ", report.server.host));
+  if (!version.empty()) facts.push_back(absl::StrCat("warpcalld ", version));
+  std::string line;
+  for (const std::string& fact : facts)
+    absl::StrAppend(&line, line.empty() ? point.device() + ": " : ", ", fact);
+  return line.empty() ? "" : Fitted("", line, kIndent);
+}
+
+std::string Ceilings(const client::BenchmarkReport& report) {
+  std::string text =
+      report.ceiling_bytes_per_second > 0
+          ? absl::StrCat("%COPY of ", HumanRate(report.ceiling_bytes_per_second, "B/s"))
+          : "no copy ceiling was measured";
+  if (report.flops_ceiling > 0)
+    absl::StrAppend(&text, ", multiply-adds ", HumanRate(report.flops_ceiling, "FLOP/s"));
   return text;
 }
 
@@ -106,38 +175,106 @@ bool BenchReport::several_devices() const {
 
 std::string KernelTitle(const BenchReport& report) {
   std::string title = report.kernel;
-  for (const auto& [name, value] : report.attributes) {
-    const json text = ToJson(value);
-    absl::StrAppend(&title, " ", name, "=",
-                    text.is_string() ? text.get<std::string>() : text.dump());
-  }
+  for (const auto& [name, value] : report.attributes)
+    absl::StrAppend(&title, " ", name, "=", AttributeText(value));
   return title;
+}
+
+std::string ProblemTitle(const BenchPoint& point) {
+  return absl::StrCat(point.shape, " ", DataTypeName(point.data_type));
 }
 
 std::vector<BenchmarkResult> Ranked(const client::BenchmarkReport& report) {
   std::vector<BenchmarkResult> ranked = report.results;
-  const auto failed = std::stable_partition(ranked.begin(), ranked.end(),
-                                            [](const auto& row) { return row.error.empty(); });
   // NaN would be no order.
   const auto time = [](const BenchmarkResult& row) {
     return std::isnan(row.median_ns) ? std::numeric_limits<double>::infinity() : row.median_ns;
   };
-  std::stable_sort(ranked.begin(), failed,
-                   [&](const auto& a, const auto& b) { return time(a) < time(b); });
+  const auto order = [&](const BenchmarkResult& row) {
+    const bool failed = !row.error.empty();
+    return std::tuple(failed, !failed && row.unstable, failed ? 0 : time(row));
+  };
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return ranked;
 }
 
-std::string ToText(const BenchReport& report) {
-  const bool with_device = report.several_devices();
-  std::vector<Table::Column> columns = {{"SHAPE"}, {"TYPE"}};
-  if (with_device) columns.push_back({"DEVICE"});
-  columns.insert(columns.end(), {{"IMPLEMENTATION"}, {"FAMILY"}});
-  for (const char* heading :
-       {"MEDIAN", "P90", "B/s", "%COPY", "FLOP/s", "OCC", "WAVES", "ERROR", "VS BEST"})
-    columns.push_back({heading, kRight});
-  Table table(std::move(columns));
-  for (const BenchPoint& point : report.points) AddPoint(point, with_device, &table);
-  return absl::StrCat(Heading(report), "\n", table.ToString());
+int64_t SamplesAsked(const client::BenchmarkCall& call) {
+  return call.iterations > 0 ? call.iterations : kSamplesDefault;
+}
+
+bool IsCut(const client::BenchmarkCall& call, const BenchmarkResult& result) {
+  const bool exact_enough = call.max_noise > 0 && result.noise <= call.max_noise;
+  return result.error.empty() && !exact_enough && result.iterations < SamplesAsked(call);
+}
+
+bool IsUnreached(const BenchmarkResult& result) {
+  return absl::StartsWith(result.error, kUnreached);
+}
+
+absl::Status Outcome(const BenchPoint& point) {
+  if (!point.status.ok()) return point.status;
+  const std::vector<BenchmarkResult>& results = point.report.results;
+  const auto unreached = std::find_if(results.begin(), results.end(), IsUnreached);
+  if (unreached != results.end())
+    return absl::DeadlineExceededError(
+        absl::StrCat(unreached->implementation, ": ", unreached->error));
+  if (std::any_of(results.begin(), results.end(),
+                  [](const BenchmarkResult& result) { return result.error.empty(); }))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError("no implementation ran");
+}
+
+absl::Status Outcome(const BenchReport& report) {
+  int failed = 0;
+  absl::Status first;
+  for (const BenchPoint& point : report.points) {
+    const absl::Status status = Outcome(point);
+    if (status.ok() || ++failed > 1) continue;
+    first = absl::Status(status.code(), absl::StrCat(ProblemTitle(point), ": ", status.message()));
+  }
+  if (first.ok()) return first;
+  return absl::Status(
+      first.code(),
+      absl::StrCat(failed, " of ", report.points.size(),
+                   failed == 1 ? " points was" : " points were",
+                   " refused or ended early; the first is ", first.message()));
+}
+
+bool IsOverCeiling(const BenchmarkResult& result) {
+  return result.error.empty() && result.fraction_of_ceiling > kShareMax;
+}
+
+std::vector<std::string> Notes(const BenchPoint& point, const BenchmarkResult& result) {
+  std::vector<std::string> notes;
+  if (IsCut(point.call, result)) notes.push_back(CutNote(point));
+  if (IsOverCeiling(result)) notes.push_back(OverCeilingNote(point));
+  if (result.unstable) notes.push_back(kUnstableNote);
+  return notes;
+}
+
+std::string BenchText::Heading() const { return Fitted("", KernelTitle(report_), kIndent); }
+
+std::string BenchText::Point(const BenchPoint& point) {
+  const std::string title = ProblemTitle(point);
+  const std::string on = point.device().empty() ? "" : absl::StrCat(" on ", point.device());
+  if (!point.status.ok() && point.report.results.empty()) {
+    const std::string why = point.asked ? absl::StrCat("refused: ", StatusText(point.status))
+                                        : std::string(point.status.message());
+    return absl::StrCat("\n", Fitted("", absl::StrCat(title, on, ": ", why), kIndent));
+  }
+  std::string text = "\n";
+  if (const std::string line = DeviceLine(report_, point); devices_told_.insert(line).second)
+    absl::StrAppend(&text, line);
+  const bool none = point.report.results.empty();
+  const std::string what = none ? "no implementation fits" : Ceilings(point.report);
+  absl::StrAppend(&text, Fitted("", absl::StrCat(title, on, ": ", what), kIndent));
+  if (none) return text;
+  absl::StrAppend(&text, PointTable(point).ToString(), Footnotes(point));
+  if (!point.status.ok())
+    absl::StrAppend(&text,
+                    Fitted("", "not all rows were measured: " + StatusText(point.status), kIndent));
+  return text;
 }
 
 }  // namespace warpcall::cli

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace warpcall::cli {
 namespace {
@@ -40,6 +41,12 @@ std::string Attributes(const Stroke& stroke) {
   return absl::StrCat(
       " stroke=\"", stroke.color, "\" stroke-width=\"", Pixels(stroke.width), "\"",
       stroke.dashes.empty() ? "" : absl::StrCat(" stroke-dasharray=\"", stroke.dashes, "\""));
+}
+
+std::string Places(absl::Span<const Point> points) {
+  return absl::StrJoin(points, " ", [](std::string* out, const Point& point) {
+    absl::StrAppend(out, Pixels(point.x), ",", Pixels(point.y));
+  });
 }
 
 // Outlines around 0, 0, as path data.
@@ -85,10 +92,13 @@ void Svg::Line(Point from, Point to, const Stroke& stroke) {
 }
 
 void Svg::Polyline(absl::Span<const Point> points, const Stroke& stroke) {
-  absl::StrAppend(&text_, "<polyline fill=\"none\"", Attributes(stroke), " points=\"");
-  for (size_t i = 0; i < points.size(); ++i)
-    absl::StrAppend(&text_, i == 0 ? "" : " ", Pixels(points[i].x), ",", Pixels(points[i].y));
-  absl::StrAppend(&text_, "\"/>\n");
+  absl::StrAppend(&text_, "<polyline fill=\"none\"", Attributes(stroke), " points=\"",
+                  Places(points), "\"/>\n");
+}
+
+void Svg::Band(absl::Span<const Point> outline, const std::string& color) {
+  absl::StrAppend(&text_, "<polygon fill=\"", color, "\" fill-opacity=\"0.18\" points=\"",
+                  Places(outline), "\"/>\n");
 }
 
 void Svg::Mark(Marker marker, Point center, const std::string& color, absl::string_view tip) {

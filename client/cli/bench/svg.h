@@ -43,6 +43,8 @@ class Svg {
   void Rectangle(Point corner, Point opposite, const Stroke& stroke);
   void Line(Point from, Point to, const Stroke& stroke);
   void Polyline(absl::Span<const Point> points, const Stroke& stroke);
+  // Its inside alone, shimmering through.
+  void Band(absl::Span<const Point> outline, const std::string& color);
   // `tip` is shown where a viewer points at the mark.
   void Mark(Marker marker, Point center, const std::string& color, absl::string_view tip);
   void Text(Point at, absl::string_view text, const TextStyle& style);

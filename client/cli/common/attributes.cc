@@ -1,10 +1,14 @@
 #include "client/cli/common/attributes.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/suggest.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::cli {
@@ -36,12 +40,20 @@ struct ValueParser {
   }
 };
 
-const AttributeValue* FindDefault(const std::string& kernel, const std::string& attribute,
-                                  absl::Span<const client::KernelInfo> kernels) {
+// The value that says its type; null when the kernel is not listed.
+absl::StatusOr<const AttributeValue*> FindDefault(const std::string& kernel,
+                                                  const std::string& attribute,
+                                                  absl::Span<const client::KernelInfo> kernels) {
   for (const client::KernelInfo& info : kernels) {
     if (info.name != kernel) continue;
-    for (const client::AttributeInfo& known : info.attributes)
+    std::vector<std::string> names;
+    for (const client::AttributeInfo& known : info.attributes) {
       if (known.name == attribute) return &known.default_value;
+      names.push_back(known.name);
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attribute '", attribute, "' of ", kernel, " is unknown; there are: ",
+        names.empty() ? "none" : absl::StrJoin(names, ", "), DidYouMean(attribute, names)));
   }
   return nullptr;
 }
@@ -58,7 +70,7 @@ absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts
     if (name.empty() || name.size() == text.size())
       return absl::InvalidArgumentError(
           absl::StrCat("--attribute '", text, "' is not of the form name=value"));
-    const AttributeValue* type = FindDefault(kernel, name, kernels);
+    ASSIGN_OR_RETURN(const AttributeValue* type, FindDefault(kernel, name, kernels));
     const ValueParser parser{parts.second};
     absl::StatusOr<AttributeValue> value =
         type == nullptr ? parser(std::string()) : std::visit(parser, *type);
@@ -70,6 +82,11 @@ absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts
       return absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' is given twice"));
   }
   return attributes;
+}
+
+std::string AttributeText(const AttributeValue& value) {
+  const nlohmann::json text = ToJson(value);
+  return text.is_string() ? text.get<std::string>() : text.dump();
 }
 
 bool BoolAttribute(const AttributeMap& attributes, const std::string& name) {

@@ -6,24 +6,30 @@
 
 #include "absl/status/status.h"
 #include "client/cli/common/options.h"
+#include "client/cpp/client.h"
 
 namespace warpcall::cli {
 
 // Exit statuses of every subcommand.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitRefused = 1;  // by the server, or the server can't be reached
+inline constexpr int kExitRefused = 1;  // by the server, or it or stdout can't be reached
 inline constexpr int kExitUsage = 2;    // the command line, or a file that it names
 
 struct Globals {
   std::string server;
   bool json = false;
+  bool verbose = false;
 };
+
+// What a client is made with: --verbose says each of its calls on stderr.
+client::ClientOptions OptionsOf(const Globals& globals);
 
 // `run` does the work once the command line has been parsed and names the command; returns the exit
 // status.
 struct Command {
   Arguments arguments;
   std::function<int()> run;
+  bool asks_server = true;  // at Globals::server
 };
 
 // `globals` outlives the command and is filled in by the time it runs.
@@ -32,12 +38,17 @@ Command AddDevicesCommand(const Arguments& root, const Globals& globals);
 Command AddRunCommand(const Arguments& root, const Globals& globals);
 Command AddFusedCommand(const Arguments& root, const Globals& globals);
 Command AddBenchCommand(const Arguments& root, const Globals& globals);
+Command AddCompareCommand(const Arguments& root, const Globals& globals);
 Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddDescribeCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);
 Command AddLoadCommand(const Arguments& root, const Globals& globals);
+Command AddVersionCommand(const Arguments& root, const Globals& globals, const char* version);
+// `command_line` outlives the command, too.
+Command AddHelpCommand(const Arguments& root, const CommandLine& command_line);
+Command AddCompletionCommand(const Arguments& root);
 
-// Print `CODE: message` to stderr and return the exit status.
+// Print `CODE: message` to stderr, or JSON (output.h), and return the exit status.
 int Refused(const absl::Status& status);
 int UsageError(const absl::Status& status);
 

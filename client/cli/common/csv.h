@@ -4,12 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace warpcall::cli {
-
-// In place of a file's name: --csv - is stdout, without the table.
-inline constexpr absl::string_view kCsvToStdout = "-";
 
 // The fewest digits that read back as the same number; "nan", "inf" and "-inf" for what is none.
 std::string ExactNumber(double value);

@@ -1,10 +1,15 @@
 #include "client/cli/common/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/common/command.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/common/suggest.h"
+#include "client/cli/common/tensor_text.h"
 
 namespace warpcall::cli {
 
@@ -19,7 +24,13 @@ Option Option::FromEnvironment(const std::string& variable) const {
 }
 
 Option Option::OneOf(const std::vector<std::string>& values) const {
-  return Option(option_->check(CLI::IsMember(values)));
+  return Option(option_->check(CLI::Validator(
+      [values](std::string& text) {
+        if (std::find(values.begin(), values.end(), text) != values.end()) return std::string();
+        return absl::StrCat("'", text, "' is none of ", absl::StrJoin(values, ", "),
+                            DidYouMean(text, values));
+      },
+      absl::StrCat("{", absl::StrJoin(values, ","), "}"))));
 }
 
 Option Option::Between(double least, double most) const {  // CLI::Range lets NaN through
@@ -34,7 +45,16 @@ Option Option::Between(double least, double most) const {  // CLI::Range lets Na
       limits)));
 }
 
-Option Option::IsDataType() const { return OneOf({"f32", "f16", "bf16"}); }
+Option Option::IsDataType() const {
+  return Option(option_->check(CLI::Validator(
+      [](std::string& text) {
+        const absl::StatusOr<DataType> type = ParseDataType(text);
+        return type.ok() ? std::string() : std::string(type.status().message());
+      },
+      "{float32,float16,bfloat16}")));
+}
+
+Option Option::TakesAll() const { return Option(option_->expected(1, -1)->allow_extra_args()); }
 
 Option Option::SplitAt(char separator) const { return Option(option_->delimiter(separator)); }
 
@@ -57,7 +77,17 @@ Option Arguments::Add(const std::string& name, int64_t* value, const std::string
 }
 
 Option Arguments::Add(const std::string& name, uint64_t* value, const std::string& help) const {
-  return Option(app_->add_option(name, *value, help));
+  // CLI11 takes "-1" for the largest there is.
+  return Option(app_->add_option(name, *value, help)
+                    ->check(CLI::Validator(
+                        [](std::string& text) {
+                          uint64_t number;
+                          return absl::SimpleAtoi(text, &number)
+                                     ? std::string()
+                                     : absl::StrCat(text, " is no whole number from 0 to ",
+                                                    std::numeric_limits<uint64_t>::max());
+                        },
+                        "")));
 }
 
 Option Arguments::Add(const std::string& name, double* value, const std::string& help) const {
@@ -68,6 +98,7 @@ Option Arguments::AddRepeated(const std::string& name, std::vector<std::string>*
                               const std::string& help) const {
   return Option(app_->add_option(name, *values, help)
                     ->expected(1)
+                    ->allow_extra_args(false)  // what follows the value is another's
                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 
@@ -82,25 +113,5 @@ Arguments Arguments::AddSubcommand(const std::string& name, const std::string& h
 void Arguments::SetFooter(const std::string& text) const { app_->footer(text); }
 
 bool Arguments::named() const { return app_->parsed(); }
-
-CommandLine::CommandLine(const std::string& name, const std::string& help,
-                         const std::string& version)
-    : app_(std::make_unique<CLI::App>(help, name)) {
-  app_->set_version_flag("--version", version);
-  app_->require_subcommand(1);
-  app_->fallthrough();  // subcommands take the program's options too
-}
-
-CommandLine::~CommandLine() = default;
-
-bool CommandLine::Parse(int argc, char** argv, int* status) {
-  try {
-    app_->parse(argc, argv);
-    return true;
-  } catch (const CLI::ParseError& error) {
-    *status = app_->exit(error) == 0 ? kExitOk : kExitUsage;
-    return false;
-  }
-}
 
 }  // namespace warpcall::cli

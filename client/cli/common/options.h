@@ -1,4 +1,4 @@
-// What the command line takes, over CLI11, which one file includes: each that does takes four
+// What the command line takes, over CLI11, which two files include: each that does takes four
 // seconds more to compile.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace CLI {
@@ -15,6 +16,9 @@ class Option;
 }  // namespace CLI
 
 namespace warpcall::cli {
+
+// In place of a file's name: stdin for inputs, stdout for outputs.
+inline constexpr char kStandardStream[] = "-";
 
 // One option, described further by calls that chain.
 class Option {
@@ -33,6 +37,8 @@ class Option {
   Option Between(double least, double most) const;
   // A type as ParseDataType takes it.
   Option IsDataType() const;
+  // Where it has no name: every value that is left.
+  Option TakesAll() const;
   // Several values may stand with `separator` between them.
   Option SplitAt(char separator) const;
   Option Excludes(const Option& other) const;
@@ -68,6 +74,22 @@ class Arguments {
   CLI::App* app_;
 };
 
+// What a command line may say, for messages and for a shell's completion.
+struct OptionModel {
+  std::string name;  // "--type"; a value that has none: what --help calls it
+  bool named = true;
+  bool takes_value = false;
+  std::vector<std::string> values = {};  // where only these are taken
+};
+struct CommandModel {
+  std::string name;
+  std::vector<OptionModel> options = {};
+};
+struct ProgramModel {
+  std::vector<OptionModel> options = {};  // that stand before and behind every command
+  std::vector<CommandModel> commands = {};
+};
+
 // A program's command line: one subcommand, before or after which its own options may stand.
 class CommandLine {
  public:
@@ -76,8 +98,12 @@ class CommandLine {
 
   Arguments arguments() const { return Arguments(app_.get()); }
   // False when there is nothing to run: --help or --version was printed (*status 0), or what is
-  // wrong (*status 2).
+  // wrong, in one line (*status 2).
   bool Parse(int argc, char** argv, int* status);
+
+  ProgramModel Model() const;
+  // What --help prints, of the program or of one subcommand. NOT_FOUND says what there is.
+  absl::StatusOr<std::string> Help(const std::string& command) const;
 
  private:
   std::unique_ptr<CLI::App> app_;

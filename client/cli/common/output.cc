@@ -1,21 +1,66 @@
 #include "client/cli/common/output.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/common/command.h"
+#include "client/cli/common/screen.h"
 
 namespace warpcall::cli {
 
 using nlohmann::json;
 
+namespace {
+
+// Of the process; main sets it before anything can fail.
+bool errors_are_json = false;
+// The error of the first write to stdout that failed; 0: none has. Later ones, and a flush of what
+// is left, may fail in other ways, or in none.
+int output_error = 0;
+
+void NoteOutputError(bool failed) {
+  if (failed && output_error == 0) output_error = errno == 0 ? EIO : errno;
+}
+
+// One line, but on a terminal that is narrower: there it is broken at words.
+std::string FittedToStderr(const std::string& text) {
+  if (isatty(STDERR_FILENO) == 0) return text;
+  return absl::StrJoin(WrapText(text, FindScreen(STDERR_FILENO).columns), "\n");
+}
+
+std::string ErrorText(const absl::Status& status, int exit_status) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  if (!errors_are_json) {
+    const std::string text =
+        FittedToStderr(absl::StrCat(code, ": ", PrintableLines(status.message(), {})));
+    return absl::StrCat(Emphasised(code + ":", Emphasis::kError, FindScreen(STDERR_FILENO)),
+                        text.substr(code.size() + 1), "\n");
+  }
+  const json error = {
+      {"code", code}, {"message", std::string(status.message())}, {"exit_status", exit_status}};
+  return json({{"error", error}}).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void PrintText(absl::string_view text) { PrintData(PrintableLines(text, OutScreen())); }
+
+void PrintData(absl::string_view bytes) {
+  errno = 0;
+  NoteOutputError(std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size());
+}
+
 void PrintJson(const json& value) {
   constexpr int kIndent = 2;
-  const std::string text =
-      value.dump(kIndent, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
-  std::printf("%s\n", text.c_str());
+  PrintData(value.dump(kIndent, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) +
+            "\n");
 }
 
 json ToJson(const client::AttributeValue& value) {
@@ -36,19 +81,47 @@ json ToJson(const client::LaunchInfo& launch) {
           {"gpu_kernels", launch.gpu_kernels}};
 }
 
-namespace {
+void PrintErrorsAsJson() { errors_are_json = true; }
 
-int PrintError(const absl::Status& status, int exit_status) {
-  const std::string text =
-      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(), "\n");
-  std::fputs(text.c_str(), stderr);
+void PrintNote(absl::string_view text) {
+  const std::string line = FittedToStderr(absl::StrCat("warpcall: ", PrintableLines(text, {})));
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
+void HoldClosedStreams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+    // Opened the wrong way round: EBADF for who reads or writes.
+    const int flags = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (open("/dev/null", flags) != descriptor) return;  // the lowest that is free, or none is
+  }
+}
+
+int Fail(const absl::Status& status, int exit_status) {
+  std::fputs(ErrorText(status, exit_status).c_str(), stderr);
   return exit_status;
 }
 
-}  // namespace
+int FailTold(const absl::Status& status, int exit_status) {
+  return errors_are_json ? Fail(status, exit_status) : exit_status;
+}
 
-int Refused(const absl::Status& status) { return PrintError(status, kExitRefused); }
+void FlushOutput() {
+  errno = 0;
+  NoteOutputError(std::fflush(stdout) != 0);
+}
 
-int UsageError(const absl::Status& status) { return PrintError(status, kExitUsage); }
+int FinishOutput(int exit_status) {
+  FlushOutput();
+  if (output_error == 0) return exit_status;
+  const absl::Status status = absl::ErrnoToStatus(output_error, "can't write to stdout");
+  // The first error is the one that the exit status tells.
+  const int refused = Refused(status);
+  return exit_status == kExitOk ? refused : exit_status;
+}
+
+int Refused(const absl::Status& status) { return Fail(status, kExitRefused); }
+
+int UsageError(const absl::Status& status) { return Fail(status, kExitUsage); }
 
 }  // namespace warpcall::cli

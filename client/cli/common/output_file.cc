@@ -1,11 +1,46 @@
 #include "client/cli/common/output_file.h"
 
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/complete_file.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Without links and dots; empty where the system does not say.
+fs::path PlaceOf(const std::string& name) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(name, error);
+  if (error) return {};
+  const fs::path place = fs::weakly_canonical(absolute, error);
+  return error ? fs::path() : place;
+}
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  std::error_code none;  // where one does not exist
+  if (a == b || fs::equivalent(a, b, none)) return true;
+  const fs::path place = PlaceOf(a);
+  return !place.empty() && place == PlaceOf(b);
+}
+
+}  // namespace
+
+absl::Status CheckApart(const std::vector<NamedFile>& files) {
+  for (size_t i = 0; i < files.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (!files[i].name.empty() && !files[j].name.empty() &&
+          IsSameFile(files[i].name, files[j].name))
+        return absl::InvalidArgumentError(absl::StrCat(files[j].option, " and ", files[i].option,
+                                                       " name the same file: ", files[i].name));
+  return absl::OkStatus();
+}
 
 absl::Status CheckOutput(const std::string& path) {
   return path.empty() ? absl::OkStatus() : client::CompleteFile::Check(path);

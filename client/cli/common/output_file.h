@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -11,6 +12,15 @@ namespace warpcall::cli {
 // Whether WriteOutput would succeed; OK of an empty path, which asks for no file. The error says
 // the path and the system's reason.
 absl::Status CheckOutput(const std::string& path);
+
+// An option that names a file, and the name; empty: it names none.
+struct NamedFile {
+  const char* option;
+  std::string name;
+};
+
+// INVALID_ARGUMENT when two of them name the same file, whether it exists or not.
+absl::Status CheckApart(const std::vector<NamedFile>& files);
 
 // The file appears, or replaces what was there, with its last byte.
 absl::Status WriteOutput(const std::string& path, absl::string_view bytes);

@@ -1,16 +1,30 @@
 #include "client/cli/common/progress.h"
 
-#include <cstdio>
+#include <cstdint>
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "absl/strings/str_cat.h"
+#include "client/cli/common/output.h"
 
 namespace warpcall::cli {
 
-Progress::Progress(std::string what) : what_(std::move(what)), thread_([this] { Report(); }) {}
+namespace {
+
+absl::Mutex last_mutex(absl::kConstInit);
+Progress* last ABSL_GUARDED_BY(last_mutex) = nullptr;
+
+Progress* ExchangeLast(Progress* progress) {
+  absl::MutexLock lock(&last_mutex);
+  return std::exchange(last, progress);
+}
+
+}  // namespace
+
+Progress::Progress(std::string what)
+    : what_(std::move(what)), before_(ExchangeLast(this)), thread_([this] { Report(); }) {}
 
 Progress::~Progress() {
+  ExchangeLast(before_);
   {
     absl::MutexLock lock(&mutex_);
     done_ = true;
@@ -18,15 +32,34 @@ Progress::~Progress() {
   thread_.join();
 }
 
+void Progress::Tell(std::string news) {
+  absl::MutexLock lock(&mutex_);
+  news_.push_back(std::move(news));
+  if (told_) PrintNews();
+}
+
+void Progress::TellLast(std::string news) {
+  absl::MutexLock lock(&last_mutex);
+  if (last != nullptr) last->Tell(std::move(news));
+}
+
 void Progress::Report() {
-  const absl::Time start = absl::Now();
   absl::MutexLock lock(&mutex_);
   for (int64_t seconds = 1;; seconds *= 2) {
-    const absl::Time next = start + absl::Seconds(seconds);
+    const absl::Time next = start_ + absl::Seconds(seconds);
     if (mutex_.AwaitWithDeadline(absl::Condition(&done_), next)) return;
-    std::fprintf(stderr, "warpcall: %s: %lld s so far\n", what_.c_str(),
-                 static_cast<long long>(seconds));
+    told_ = true;
+    PrintNews();
+    Print(absl::StrCat(seconds, " s so far"));
   }
 }
+
+void Progress::PrintNews() {
+  const int64_t seconds = absl::ToInt64Seconds(absl::Now() - start_);
+  for (const std::string& news : news_) Print(absl::StrCat(news, ", ", seconds, " s so far"));
+  news_.clear();
+}
+
+void Progress::Print(const std::string& text) const { PrintNote(absl::StrCat(what_, ": ", text)); }
 
 }  // namespace warpcall::cli

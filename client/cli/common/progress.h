@@ -3,13 +3,17 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace warpcall::cli {
 
 // From its birth on, prints `what` and the time so far after 1, 2, 4, 8 ... seconds, until it dies.
+// Every line ends with " s so far".
 class Progress {
  public:
   explicit Progress(std::string what);
@@ -17,12 +21,24 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
+  // Something that the work has come to: is printed at once, or when the first second is over.
+  void Tell(std::string news);
+  // The same for who does not know whose work it is: of the last that was born and lives; or
+  // nothing.
+  static void TellLast(std::string news);
+
  private:
   void Report();
+  void PrintNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Print(const std::string& text) const;
 
   const std::string what_;
+  Progress* const before_;  // the last one that was born before it, which outlives it
+  const absl::Time start_ = absl::Now();
   absl::Mutex mutex_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;  // the first second is over
+  std::vector<std::string> news_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -211,7 +211,7 @@ absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
     return Invalid(absl::StrCat("--shape ", text.shape),
                    absl::StrCat("has ", points.size(), " points; only one is taken here"));
   ASSIGN_OR_RETURN(const Shapes shapes, InputShapes(points[0], text.kernel, attributes, kernels));
-  ASSIGN_OR_RETURN(const DataType type, ParseDataType(text.type.empty() ? "f32" : text.type));
+  ASSIGN_OR_RETURN(const DataType type, ParseDataType(text.type.empty() ? "float32" : text.type));
   std::vector<client::TensorSpec> inputs;
   for (const Shape& shape : shapes) inputs.push_back({type, shape});
   return inputs;

@@ -45,7 +45,7 @@ absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& k
 struct ProblemText {
   std::string kernel;
   std::string shape;
-  std::string type;  // empty: f32
+  std::string type;  // empty: float32
 };
 
 // The inputs of the one problem that `text` is of. INVALID_ARGUMENT as above, and for a shape with

@@ -1,6 +1,7 @@
 #include "client/cli/common/table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,19 +21,13 @@ std::string ThreeDigits(double value) {
 
 // `units` from small to large, each `step` of the one before.
 std::string Scaled(double value, double step, absl::Span<const char* const> units) {
+  if (!std::isfinite(value)) return "-";
   size_t unit = 0;
   for (; unit + 1 < units.size() && value >= std::max(kRoundsToThousand, step - 0.5); ++unit)
     value /= step;
-  const bool whole = unit == 0 && value == static_cast<double>(static_cast<int64_t>(value));
+  const bool whole = unit == 0 && value == std::trunc(value);
   return absl::StrCat(whole ? absl::StrFormat("%.0f", value) : ThreeDigits(value), " ",
                       units[unit]);
-}
-
-// UTF-8 characters, taking each for one column.
-size_t Width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
 }
 
 // Where the character with this number begins.
@@ -56,32 +51,12 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
 void Table::AddRow(std::vector<std::string> cells) { AddNote(std::move(cells), ""); }
 
 void Table::AddNote(std::vector<std::string> cells, std::string text) {
-  rows_.push_back({std::move(cells), std::move(text)});
-}
-
-std::string Table::ToString() const {
-  std::vector<size_t> widths(columns_.size(), 0);
-  for (const Row& row : rows_)
-    for (size_t i = 0; i < row.cells.size(); ++i)
-      widths[i] = std::max(widths[i], Width(row.cells[i]));
-  std::string text;
-  for (const auto& [cells, note] : rows_) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string padding(widths[i] - Width(cells[i]), ' ');
-      const bool right = columns_[i].align == Align::kRight;
-      absl::StrAppend(&line, i == 0 ? "" : "  ", right ? padding : "", cells[i],
-                      right ? "" : padding);
-    }
-    absl::StrAppend(&line, note.empty() ? "" : "  ", note);
-    line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&text, line, "\n");
-  }
-  return text;
+  for (std::string& cell : cells) cell = Printable(cell);
+  rows_.push_back({std::move(cells), Printable(text)});
 }
 
 std::string CutMiddle(const std::string& text, size_t width) {
-  const size_t characters = Width(text);
+  const size_t characters = Columns(text);
   if (characters <= width) return text;
   const size_t kept = width - 3;
   const size_t tail = kept / 2;

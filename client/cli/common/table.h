@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/common/screen.h"
+
 namespace warpcall::cli {
 
 // Rows of text in columns that are as wide as their widest cell, two spaces apart; the first row is
-// the heading.
+// the heading. A table that is wider than the screen loses nothing: its widest column of text is
+// broken into lines; or the last one, if it is text, stands below its row; or the columns that do
+// not fit follow in tables of their own, with what names the rows. Text is shown as Printable.
 class Table {
  public:
   enum class Align : uint8_t { kLeft, kRight };
@@ -26,9 +30,12 @@ class Table {
   // widens none.
   void AddNote(std::vector<std::string> cells, std::string text);
   // The table as text, with a newline after each line and no spaces at its end.
-  std::string ToString() const;
+  std::string ToString() const { return ToString(OutScreen()); }
+  std::string ToString(const Screen& screen) const;
 
  private:
+  friend class TableLayout;
+
   struct Row {
     std::vector<std::string> cells;
     std::string note;  // after the cells, of any width
@@ -38,7 +45,8 @@ class Table {
   std::vector<Row> rows_;
 };
 
-// Three significant digits and the unit that fits: "850 ns", "12.3 us", "1.20 s".
+// Three significant digits and the unit that fits: "850 ns", "12.3 us", "1.20 s". Here and below
+// "-" for what is no number or infinite.
 std::string HumanTime(double nanoseconds);
 // At most `width` characters, at least 5: what is longer loses its middle to "...".
 std::string CutMiddle(const std::string& text, size_t width);

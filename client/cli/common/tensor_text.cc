@@ -1,21 +1,40 @@
 #include "client/cli/common/tensor_text.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/common/suggest.h"
 
 namespace warpcall::cli {
+namespace {
+
+struct Spelling {
+  absl::string_view text;
+  DataType type;
+};
+
+constexpr Spelling kSpellings[] = {
+    {"float32", DataType::kFloat32}, {"f32", DataType::kFloat32},
+    {"fp32", DataType::kFloat32},    {"float16", DataType::kFloat16},
+    {"f16", DataType::kFloat16},     {"fp16", DataType::kFloat16},
+    {"half", DataType::kFloat16},    {"bfloat16", DataType::kBFloat16},
+    {"bf16", DataType::kBFloat16},
+};
+
+}  // namespace
 
 absl::StatusOr<DataType> ParseDataType(absl::string_view text) {
-  for (const DataType type : kDataTypes)
-    if (text == DataTypeOption(type)) return type;
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "': a type is f32, f16 or bf16"));
-}
-
-const char* DataTypeOption(DataType type) {
-  return type == DataType::kFloat32 ? "f32" : type == DataType::kFloat16 ? "f16" : "bf16";
+  std::vector<std::string> known;
+  for (const Spelling& spelling : kSpellings) {
+    if (absl::EqualsIgnoreCase(text, spelling.text)) return spelling.type;
+    known.emplace_back(spelling.text);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is none of the types ", kTypesText, DidYouMean(text, known)));
 }
 
 absl::StatusOr<int64_t> ParseDimension(absl::string_view text) {

@@ -14,9 +14,12 @@ namespace warpcall::cli {
 using Shape = std::vector<int64_t>;
 using Shapes = std::vector<Shape>;
 
-// f32, f16 or bf16.
+// The types, and in how many ways each may be spelt.
+inline constexpr absl::string_view kTypesText =
+    "float32 (f32, fp32), float16 (f16, fp16, half) and bfloat16 (bf16)";
+
+// The one parser of types: what kTypesText says, in either case. What is printed has DataTypeName.
 absl::StatusOr<DataType> ParseDataType(absl::string_view text);
-const char* DataTypeOption(DataType type);  // as ParseDataType takes it
 
 // 0 to INT64_MAX, in digits only. INVALID_ARGUMENT without a message of its own.
 absl::StatusOr<int64_t> ParseDimension(absl::string_view text);

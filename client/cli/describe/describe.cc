@@ -1,5 +1,4 @@
 // warpcall describe: what would run for a problem, without running it.
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,13 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/common/advice.h"
 #include "client/cli/common/attributes.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/shape_sweep.h"
-#include "client/cli/describe/advice.h"
 #include "client/cli/describe/report.h"
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
@@ -35,7 +35,7 @@ struct DescribeOptions {
     arguments.Add("--shape", &problem.shape, "Of the inputs, see below")
         .Required()
         .TypeName("SHAPE");
-    arguments.Add("--type", &problem.type, "Of the elements, default f32").IsDataType();
+    arguments.Add("--type", &problem.type, "Of the elements, default float32").IsDataType();
     arguments.Add("--implementation", &implementation,
                   "An implementation or a family; none: the one that the server would choose");
     arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
@@ -79,8 +79,9 @@ absl::StatusOr<DescribeReport> Ask(const client::DescribeCall& call, client::Cli
 int Run(const Globals& globals, const DescribeOptions& options) {
   if (globals.json && !options.source.empty())
     return UsageError(absl::InvalidArgumentError("--json and --source both want stdout"));
-  client::Client client(globals.server);
-  const auto kernels = client.ListKernels(options.deadline.duration());
+  client::Client client(globals.server, OptionsOf(globals));
+  const auto kernels = ListKernelsWith({options.problem.kernel, {options.implementation}}, &client,
+                                       options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
   if (!call.ok()) return UsageError(call.status());
@@ -95,12 +96,12 @@ int Run(const Globals& globals, const DescribeOptions& options) {
     return kExitOk;
   }
   if (options.source.empty()) {
-    std::fputs(ToText(*report).c_str(), stdout);
+    PrintText(ToText(*report));
     return kExitOk;
   }
   const absl::StatusOr<std::string> text = SourceText(report->description, options.source);
   if (!text.ok()) return Refused(text.status());
-  std::fputs(text->c_str(), stdout);
+  PrintText(*text);
   return kExitOk;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/common/output.h"
+#include "client/cli/common/screen.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
@@ -62,8 +63,8 @@ std::string ToText(const DescribeReport& report) {
   if (!description.files.empty())
     absl::StrAppend(&text, "\n", FileTable(description.files),
                     "to be read with --source LANGUAGE\n");
-  if (!report.advice.empty())
-    absl::StrAppend(&text, "\n", absl::StrJoin(report.advice, "\n"), "\n");
+  if (!report.advice.empty()) absl::StrAppend(&text, "\n");
+  for (const std::string& sentence : report.advice) absl::StrAppend(&text, Fitted("", sentence, 0));
   return text;
 }
 

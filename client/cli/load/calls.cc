@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/common/attributes.h"
-#include "client/cli/load/random_tensor.h"
+#include "client/cli/common/random_tensor.h"
 #include "client/cpp/tensor.h"
 #include "kernels/common/status_macros.h"
 

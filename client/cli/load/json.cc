@@ -101,6 +101,7 @@ json ToJson(const LoadReport& report) {
           {"unsent", result.unsent},
           {"late", result.late},
           {"kept_up", result.unsent == 0 && result.late == 0},
+          {"backoff", {{"pauses", result.pauses}, {"total_ns", result.paused_ns}}},
           {"lateness", open ? Distribution(result.all.lateness()) : json()},
           {"all", Group(result.all, result.elapsed_ns)},
           {"entries", std::move(entries)}};

@@ -1,6 +1,5 @@
 // warpcall load: many requests, and how long they took.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
@@ -44,7 +44,7 @@ to their weights (default 1).
   OPTION  implementation=NAME, device=NAME or an attribute of the kernel, such
           as axis=0; in square brackets
   SHAPES  64x1024; with * between those of several inputs, or one for all
-  TYPE    f32, f16 or bf16
+  TYPE    float32, float16 or bfloat16; f32, f16 and bf16 are taken as well
 --shape, --type, --implementation, --device and --attribute are for entries
 that do not say.
   warpcall load gelu --shape 1024 --concurrency 8
@@ -53,6 +53,9 @@ that do not say.
 Without --rate each worker always has one request in flight (closed loop).
 With it requests arrive by a plan, and latencies count from the planned times
 (open loop).
+A worker whose request was refused for now (UNAVAILABLE, RESOURCE_EXHAUSTED)
+pauses before its next one: as long as the server asks, or else 50 ms, then
+twice as long each time, up to 2 s.
 Exit status: 0 all were OK, 1 some were not, or there were none, 2 usage.)";
 
 struct LoadCommand {
@@ -145,7 +148,7 @@ struct LoadCommand {
   std::string kernels;
   std::string mix;
   std::vector<std::string> shapes;
-  std::string type = "f32";
+  std::string type = "float32";
   LoadEntry defaults;  // but for shapes and type
   int workers = 0;     // 0: the default
   int connections = 1;
@@ -172,6 +175,19 @@ absl::StatusOr<std::vector<LoadEntryCalls>> Prepare(std::vector<LoadEntry> entri
   return prepared;
 }
 
+// Of the whole run: that of the first kind of requests that failed.
+absl::Status Outcome(const LoadStats& all) {
+  if (all.Sent() == 0) return absl::FailedPreconditionError("no request was sent");
+  for (int i = 0; i < LoadStats::kCodeCount; ++i) {
+    const auto code = static_cast<absl::StatusCode>(i);
+    if (code != absl::StatusCode::kOk && all.Count(code) > 0)
+      return absl::Status(
+          code, absl::StrCat(all.Failed(), " of ", all.Sent(),
+                             " requests failed, the first with this code: ", all.Message(code)));
+  }
+  return absl::OkStatus();
+}
+
 int Run(const Globals& globals, const LoadCommand& command) {
   auto entries = command.Entries();
   if (!entries.ok()) return UsageError(entries.status());
@@ -187,6 +203,10 @@ int Run(const Globals& globals, const LoadCommand& command) {
                  .ListKernels(std::max(options.client.timeout, kListTimeout));
   }
   if (!listed.ok()) return Refused(listed.status());
+  for (const LoadEntry& entry : *entries)
+    if (const absl::Status status = CheckChoice(*listed, {entry.kernel, {entry.implementation}});
+        !status.ok())
+      return Refused(status);
   const auto prepared = Prepare(*std::move(entries), *listed, options.seed);
   if (!prepared.ok()) return UsageError(prepared.status());
 
@@ -198,9 +218,10 @@ int Run(const Globals& globals, const LoadCommand& command) {
   if (globals.json) {
     PrintJson(ToJson(report));
   } else {
-    std::fputs(ToText(report).c_str(), stdout);
+    PrintText(ToText(report));
   }
-  return result->all.Sent() > 0 && result->all.Failed() == 0 ? kExitOk : kExitRefused;
+  const absl::Status status = Outcome(result->all);
+  return status.ok() ? kExitOk : FailTold(status, kExitRefused);
 }
 
 }  // namespace

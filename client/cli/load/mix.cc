@@ -78,7 +78,8 @@ absl::Status ParseField(string_view field, LoadEntry* entry) {
   }
   const auto type = ParseDataType(field);
   if (!type.ok())
-    return Invalid(field, "is neither a shape, such as 64x1024, nor a type: f32, f16 or bf16");
+    return Invalid(field, absl::StrCat("is neither a shape, such as 64x1024, nor a type: ",
+                                       type.status().message()));
   entry->data_type = *type;
   return absl::OkStatus();
 }
@@ -171,7 +172,7 @@ std::string EntryName(const LoadEntry& entry) {
   };
   return absl::StrCat(entry.kernel, options.empty() ? "" : "[", absl::StrJoin(options, ","),
                       options.empty() ? ":" : "]:", absl::StrJoin(entry.shapes, "*", append_shape),
-                      ":", DataTypeOption(entry.data_type));
+                      ":", DataTypeName(entry.data_type));
 }
 
 absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry* entry) {

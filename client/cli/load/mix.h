@@ -5,7 +5,7 @@
 //   OPTION  = implementation=NAME | device=NAME | ATTRIBUTE=VALUE    in square brackets
 //   SHAPES  = SHAPE*SHAPE*...    one for each input, or one for all of them
 //   SHAPE   = 64x1024
-//   TYPE    = f32 | f16 | bf16
+//   TYPE    = float32 | float16 | bfloat16, or in another way that ParseDataType takes
 //
 //   gelu:4096=80,softmax:64x1024:bf16=15,matmul[transpose_b=true]:256x128*512x128=5
 #pragma once

@@ -12,6 +12,9 @@ namespace {
 
 constexpr auto kRight = Table::Align::kRight;
 
+// A sentence in lines that fit.
+std::string Sentence(absl::string_view text) { return Fitted("", text, /*indent=*/2); }
+
 std::string Time(const LatencyHistogram& times, double fraction) {
   return times.Count() == 0 ? "-" : HumanTime(static_cast<double>(times.Percentile(fraction)));
 }
@@ -48,9 +51,11 @@ std::string Heading(const LoadReport& report) {
   const std::string connections =
       options.connections > 1 ? absl::StrCat(" with ", options.connections, " connections each")
                               : "";
-  return absl::StrCat(options.server, ": ", loop, connections, "\n", report.result.all.Sent(),
-                      " requests in ", HumanTime(static_cast<double>(report.result.elapsed_ns)),
-                      ", after ", report.result.warmup_requests, " to warm up\n");
+  return absl::StrCat(
+      Sentence(absl::StrCat(options.server, ": ", loop, connections)),
+      Sentence(absl::StrCat(report.result.all.Sent(), " requests in ",
+                            HumanTime(static_cast<double>(report.result.elapsed_ns)), ", after ",
+                            report.result.warmup_requests, " to warm up")));
 }
 
 std::string Latencies(const LoadReport& report) {
@@ -113,27 +118,31 @@ std::string Failures(const LoadStats& stats) {
       table.AddRow(
           {absl::StatusCodeToString(code), absl::StrCat(stats.Count(code)), stats.Message(code)});
   }
-  return absl::StrCat("\n", table.ToString(), stats.Failed(), " failed, after ",
-                      Spread(stats.failed_latency()), "\n");
+  return absl::StrCat(
+      "\n", table.ToString(),
+      Sentence(absl::StrCat(stats.Failed(), " failed, after ", Spread(stats.failed_latency()))));
 }
 
 // Whether what was sent is what was planned.
 std::string Lateness(const LoadReport& report) {
   if (report.options.rate_per_second <= 0) return "";
   const LoadResult& result = report.result;
-  std::string text =
-      absl::StrCat("\nsent after the planned time by ", Spread(result.all.lateness()), "\n");
+  std::string text = absl::StrCat("\n", Sentence(absl::StrCat("sent after the planned time by ",
+                                                              Spread(result.all.lateness()))));
   const int64_t planned = result.all.Sent() + result.unsent;
   if (result.late == 0 && result.unsent == 0) return text;
-  absl::StrAppendFormat(
+  const double percent = 100 / static_cast<double>(planned);
+  absl::StrAppend(
       &text,
-      "COULD NOT KEEP UP: of %d planned requests %d (%.2f %%) were sent late and %d (%.2f %%) not "
-      "at all, because all %d workers (--concurrency) were busy.\n",
-      planned, result.late, 100.0 * static_cast<double>(result.late) / static_cast<double>(planned),
-      result.unsent, 100.0 * static_cast<double>(result.unsent) / static_cast<double>(planned),
-      report.options.workers);
+      Sentence(absl::StrFormat(
+          "COULD NOT KEEP UP: of %d planned requests %d (%.2f %%) were sent late and %d (%.2f %%) "
+          "not at all, because all %d workers (--concurrency) were busy%s.",
+          planned, result.late, percent * static_cast<double>(result.late), result.unsent,
+          percent * static_cast<double>(result.unsent), report.options.workers,
+          result.pauses > 0 ? ", or paused after refusals" : "")));
   if (result.unsent > 0)
-    absl::StrAppend(&text, "Latencies are those of what was sent; the rest would be higher.\n");
+    absl::StrAppend(&text,
+                    Sentence("Latencies are those of what was sent; the rest would be higher."));
   return text;
 }
 
@@ -145,6 +154,12 @@ std::string ToText(const LoadReport& report) {
                                   Failures(result.all), Lateness(report));
   if (result.all.retries() > 0)
     absl::StrAppend(&text, "\n", result.all.retries(), " retries of requests that were OK\n");
+  if (result.pauses > 0)
+    absl::StrAppend(
+        &text, "\n",
+        Sentence(absl::StrCat(result.pauses, result.pauses == 1 ? " pause" : " pauses",
+                              " after refusals, ", HumanTime(static_cast<double>(result.paused_ns)),
+                              " of all workers together")));
   if (result.warmup_failed > 0)
     absl::StrAppend(&text, "\n", result.warmup_failed, " requests failed during the warm-up\n");
   if (report.interrupted) absl::StrAppend(&text, "\ninterrupted\n");

@@ -12,8 +12,10 @@
 //   warmup               requests, failed: sent before, and not counted anywhere else
 //   planned              open loop, else null: arrivals that should have been sent
 //   unsent, late         those that were not, and those that were sent after their time, because
-//                        all workers were busy
+//                        all workers were busy, or paused
 //   kept_up              neither of these happened
+//   backoff              pauses of workers after requests that were refused for now (UNAVAILABLE,
+//                        RESOURCE_EXHAUSTED), and total_ns, what they took together
 //   lateness             open loop, else null: from the planned time to the sending; a DISTRIBUTION
 //   all                  a GROUP: of all requests
 //   entries              one GROUP each for the entries of the mix, with more keys: name (as

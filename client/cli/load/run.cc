@@ -7,7 +7,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/cpp/retry.h"
 
 namespace warpcall::cli {
 namespace {
@@ -36,11 +38,13 @@ std::vector<double> Weights(const std::vector<LoadEntryCalls>& entries) {
 struct LoadRun::Worker {
   Worker(const LoadOptions& options, const std::vector<LoadEntryCalls>& entries, uint64_t seed)
       : client(options.server, options.client),
+        backoff(options.client.retry),
         chooser(Weights(entries), seed),
         next_call(entries.size()),
         stats(entries.size()) {}
 
   client::Client client;
+  client::Backoff backoff;        // from refusals without advice
   EntryChooser chooser;           // of a closed loop
   std::vector<size_t> next_call;  // by entry
   std::vector<LoadStats> stats;   // by entry
@@ -49,6 +53,8 @@ struct LoadRun::Worker {
   int64_t warmup_failed = 0;
   int64_t late = 0;
   int64_t unsent = 0;
+  int64_t pauses = 0;
+  int64_t paused_ns = 0;
 };
 
 LoadRun::LoadRun(const LoadOptions& options, const std::vector<LoadEntryCalls>& entries,
@@ -117,6 +123,8 @@ std::unique_ptr<LoadResult> LoadRun::Finish() {
     result->warmup_failed += worker->warmup_failed;
     result->late += worker->late;
     result->unsent += worker->unsent;
+    result->pauses += worker->pauses;
+    result->paused_ns += worker->paused_ns;
     last_done_ns = std::max(last_done_ns, worker->last_done_ns);
   }
   if (options_.rate_per_second > 0)  // what nobody came to take
@@ -176,6 +184,12 @@ std::optional<LoadRun::Ticket> LoadRun::TakeArrival() {
   return Ticket{arrival, counted};
 }
 
+bool LoadRun::RequestsLeft() {
+  if (options_.rate_per_second <= 0) return requests_left_.load() > 0;
+  absl::MutexLock lock(&plan_mutex_);
+  return options_.requests == 0 || planned_ < options_.requests;
+}
+
 void LoadRun::AwaitTime(int64_t time_ns) const {
   const int64_t early_ns = time_ns - Now() - kExactWaitNs;
   if (early_ns > 0 && stopped_.WaitForNotificationWithTimeout(absl::Nanoseconds(early_ns))) return;
@@ -199,6 +213,30 @@ void LoadRun::Send(Worker* worker, size_t entry, std::optional<int64_t> planned_
     ++worker->warmup_requests;
     worker->warmup_failed += !result.ok();
   }
+  Pause(worker, result.status(), counted);
+}
+
+void LoadRun::Pause(Worker* worker, const absl::Status& answer, bool counted) {
+  if (!absl::IsUnavailable(answer) && !absl::IsResourceExhausted(answer)) {
+    worker->backoff.Reset();
+    return;
+  }
+  const std::optional<int64_t> advice_ms = client::RetryPushbackMs(answer);
+  // What will never fit says nothing of other requests.
+  if (advice_ms.has_value() && *advice_ms < 0) return;
+  absl::Duration pause;
+  if (advice_ms.has_value()) {
+    worker->backoff.Reset();
+    pause = std::min(absl::Milliseconds(*advice_ms), options_.client.retry.pushback_max);
+  } else {
+    pause = worker->backoff.Next();
+  }
+  if (pause <= absl::ZeroDuration() || !RequestsLeft()) return;
+  const int64_t from_ns = Now();
+  AwaitTime(std::min(from_ns + absl::ToInt64Nanoseconds(pause), end_ns_.load()));
+  if (!counted) return;
+  ++worker->pauses;
+  worker->paused_ns += Now() - from_ns;
 }
 
 }  // namespace warpcall::cli

@@ -5,6 +5,10 @@
 // its time and sends it, at once when the time has passed. As latency counts from the planned time,
 // a server that stalls is charged for all requests that should have come meanwhile, not only for
 // those that it kept waiting (no "coordinated omission").
+//
+// In both a worker whose request was refused for now leaves the server alone as it asks, and
+// without advice for pauses that grow (client::Backoff): a server that drains, or is gone, gets
+// some requests a second from each worker instead of all that fit into one.
 #pragma once
 
 #include <atomic>
@@ -53,6 +57,9 @@ struct LoadResult {
   // free, and not sent before the end of the run for that reason.
   int64_t late = 0;
   int64_t unsent = 0;
+  // After refusals of requests that were counted.
+  int64_t pauses = 0;
+  int64_t paused_ns = 0;
 };
 
 class LoadRun {
@@ -88,8 +95,12 @@ class LoadRun {
   void ClosedLoop(Worker* worker);
   void OpenLoop(Worker* worker);
   void Send(Worker* worker, size_t entry, std::optional<int64_t> planned_ns, bool counted);
+  // As the answer wants it, but not past the end of the run.
+  void Pause(Worker* worker, const absl::Status& answer, bool counted);
   // The next arrival before the end of the run.
   std::optional<Ticket> TakeArrival();
+  // Whether fewer have begun than were asked for.
+  bool RequestsLeft();
   // Or until the run is stopped.
   void AwaitTime(int64_t time_ns) const;
   void Join();

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/cli/common/output.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
@@ -74,8 +74,7 @@ class ProgressLine {
                               HumanTime(static_cast<double>(since->Percentile(0.5))),
                               HumanTime(static_cast<double>(since->Percentile(0.99))),
                               failed - last_failed_);
-    std::fprintf(stderr, "warpcall: load: %.0f s: %s\n", absl::ToDoubleSeconds(elapsed),
-                 line.c_str());
+    PrintNote(absl::StrFormat("load: %.0f s: %s", absl::ToDoubleSeconds(elapsed), line));
     last_latencies_ = std::move(latencies);
     last_failed_ = failed;
     last_elapsed_ = elapsed;
@@ -122,7 +121,7 @@ void WatchLoad(LoadRun* run, LoadWakeup* wakeup) {
     if (wakeup->interrupted() && !stopping) {
       stopping = true;
       run->Stop();
-      std::fputs("warpcall: load: interrupted; waiting for the requests in flight\n", stderr);
+      PrintNote("load: interrupted; waiting for the requests in flight");
     }
     if (absl::Now() < next || run->done()) continue;
     progress.Print(absl::Now() - start);

@@ -1,5 +1,5 @@
 // warpcall profile: what the device does for one call.
-#include <cstdio>
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/common/attributes.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
-#include "client/cli/common/csv.h"
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
@@ -18,6 +18,7 @@
 #include "client/cli/common/progress.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
+#include "client/cli/profile/figures.h"
 #include "client/cli/profile/report.h"
 #include "client/cpp/client.h"
 #include "kernels/common/status_macros.h"
@@ -33,9 +34,15 @@ constexpr char kFooter[] =
   16384x16384              of a kernel of one input
   4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
   8x128x64,64x256          one for each input
-The table has what took the device most time: kernels, copies, sets, and gaps,
-in which it had nothing to do. SHARE is of the time from the first to the last
-of them.)";
+First comes what bounds the kernel and why. AS A COPY is the time in which a
+copy moves as many bytes, LEAST BYTES has each read or written once, PASSES is
+how often they were moved: as counted, or at most. Then comes what took the
+device most time: kernels, copies, sets, and gaps, in which it had nothing to
+do. SHARE is of the time from the first to the last of them.
+With two implementations: why one is slower, and both side by side.)";
+
+// As many implementations as stand side by side.
+constexpr size_t kImplementationsMax = 2;
 
 struct ProfileOptions {
   explicit ProfileOptions(const Arguments& arguments) : deadline(arguments) {
@@ -48,8 +55,8 @@ struct ProfileOptions {
         .TypeName("SHAPE");
     arguments
         .Add("--type", &type,
-             "Of random elements, default f32, or that files must have; bf16 takes uint16 "
-             "files for bfloat16")
+             "Of random elements, default float32, or that files must have; bfloat16 takes uint16 "
+             "files for its bits")
         .IsDataType();
     profile.seed = kSeedDefault;
     arguments.Add("--seed", &profile.seed, "Of random inputs").ShowDefault();
@@ -57,8 +64,9 @@ struct ProfileOptions {
         "--request", &profile.request_path,
         "Of random inputs: take the path of a request, copies and rounds included, as "
         "files do; none: the kernel runs whole, on device memory");
-    arguments.Add("--implementation", &profile.call.options.implementation,
-                  "An implementation or a family; none: the server chooses");
+    arguments.AddRepeated("--implementation", &implementations,
+                          "An implementation or a family, or two to compare; none: the server "
+                          "chooses");
     arguments.AddRepeated("--attribute", &attributes, "name=value, once per attribute")
         .TypeName("NAME=VALUE");
     arguments.Add("--device", &profile.call.options.device,
@@ -78,6 +86,7 @@ struct ProfileOptions {
   std::vector<std::string> inputs;
   std::string shape;
   std::string type;
+  std::vector<std::string> implementations;
   std::vector<std::string> attributes;
   std::string trace;
   std::string csv;
@@ -101,62 +110,147 @@ absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
   return profile;
 }
 
+// The shapes and types of what is profiled.
+std::vector<client::TensorSpec> SpecsOf(const client::ProfileCall& profile) {
+  if (!profile.input_specs.empty()) return profile.input_specs;
+  std::vector<client::TensorSpec> specs;
+  for (const client::Tensor& input : profile.call.inputs)
+    specs.push_back({input.data_type(), {input.shape().begin(), input.shape().end()}});
+  return specs;
+}
+
+// By a benchmark of next to nothing, which measures a copy beside it; 0 where it does not.
+double MeasureCopy(const std::string& device, absl::Duration timeout, client::Client* client) {
+  const auto report = client->Benchmark({.kernel = "identity",
+                                         .inputs = {{DataType::kFloat32, {1}}},
+                                         .device = device,
+                                         .warmup_iterations = 1,
+                                         .iterations = 1,
+                                         .timeout = timeout});
+  return report.ok() ? report->ceiling_bytes_per_second : 0;
+}
+
+// What the server tells of the row and the device beside the profile. It may be an older one: what
+// it does not tell is missing from the figures, with the reason.
+void AddPlanAndDevice(const client::ProfileCall& call, client::Client* client, Profiled* profiled) {
+  const absl::Duration timeout = call.call.options.timeout;
+  absl::StatusOr<client::Description> plan =
+      client->Describe({.kernel = call.call.kernel,
+                        .implementation = profiled->report.implementation,
+                        .inputs = SpecsOf(call),
+                        .attributes = call.call.attributes,
+                        .device = profiled->report.device,
+                        .timeout = timeout});
+  if (plan.ok())
+    profiled->plan = *std::move(plan);
+  else
+    profiled->plan_missing = absl::StrCat("Describe: ", plan.status().message());
+  const auto devices = client->ListDevices(timeout);
+  if (!devices.ok()) return;
+  for (const client::DeviceInfo& device : *devices)
+    if (device.name == profiled->report.device) profiled->device = device;
+  // The server measures a copy when a device has been quiet for a while: not yet, or while the
+  // machine was not.
+  double& bandwidth = profiled->device.measured_bandwidth_bytes_per_second;
+  if (profiled->device.name.empty() ||
+      (bandwidth > 0 && FiguresOf(*profiled).fraction_of_ceiling <= kAboveMemory))
+    return;
+  bandwidth = std::max(bandwidth, MeasureCopy(profiled->device.name, timeout, client));
+}
+
+absl::StatusOr<Profiled> ProfileOne(const client::ProfileCall& call, client::Client* client) {
+  Profiled profiled{.kernel = call.call.kernel, .iterations_asked = call.iterations};
+  ASSIGN_OR_RETURN(profiled.report, client->Profile(call));
+  AddPlanAndDevice(call, client, &profiled);
+  return profiled;
+}
+
+absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
+                                                 client::ProfileCall call, client::Client* client) {
+  std::vector<std::string> implementations = options.implementations;
+  if (implementations.empty()) implementations.emplace_back();
+  std::vector<Profiled> profiled;
+  for (const std::string& implementation : implementations) {
+    call.call.options.implementation = implementation;
+    ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, client));
+    // Of two the server may choose the device of the first.
+    call.call.options.device = one.report.device;
+    profiled.push_back(std::move(one));
+  }
+  return profiled;
+}
+
 absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report) {
   RETURN_IF_ERROR(WriteOutput(options.trace, report.trace_json));
   // With --json stdout is the value's alone.
-  std::fprintf(stderr, "warpcall: trace of %s in %s: open it at https://ui.perfetto.dev\n",
-               HumanBytes(static_cast<double>(report.trace_json.size())).c_str(),
-               options.trace.c_str());
+  PrintNote(absl::StrCat("trace of ", HumanBytes(static_cast<double>(report.trace_json.size())),
+                         " in ", options.trace, ": open it at https://ui.perfetto.dev"));
   return absl::OkStatus();
 }
 
 bool CsvIsFile(const ProfileOptions& options) {
-  return !options.csv.empty() && options.csv != kCsvToStdout;
+  return !options.csv.empty() && options.csv != kStandardStream;
 }
 
 absl::Status CheckFiles(const ProfileOptions& options) {
-  if (CsvIsFile(options)) RETURN_IF_ERROR(CheckOutput(options.csv));
+  if (CsvIsFile(options)) {
+    RETURN_IF_ERROR(CheckApart({{"--csv", options.csv}, {"--trace", options.trace}}));
+    RETURN_IF_ERROR(CheckOutput(options.csv));
+  }
   return CheckOutput(options.trace);
 }
 
 absl::Status Print(const Globals& globals, const ProfileOptions& options,
-                   const client::ProfileReport& report) {
+                   const std::vector<Profiled>& profiled) {
   if (globals.json) {
-    PrintJson(ToJson(options.kernel, report));
+    PrintJson(ToJson(profiled));
+  } else if (options.csv == kStandardStream) {
+    PrintData(ToCsv(profiled));
   } else {
-    std::fputs((options.csv == kCsvToStdout ? ToCsv(options.kernel, report)
-                                            : ToText(options.kernel, report))
-                   .c_str(),
-               stdout);
+    PrintText(ToText(profiled));
   }
   if (!CsvIsFile(options)) return absl::OkStatus();
-  return WriteOutput(options.csv, ToCsv(options.kernel, report));
+  return WriteOutput(options.csv, ToCsv(profiled));
+}
+
+absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
+  if (options.inputs.empty() == options.shape.empty())
+    return absl::InvalidArgumentError("--input or --shape is required");
+  if (globals.json && options.csv == kStandardStream)
+    return absl::InvalidArgumentError("--json and --csv - both want stdout");
+  if (options.implementations.size() > kImplementationsMax)
+    return absl::InvalidArgumentError(absl::StrCat("--implementation is given ",
+                                                   options.implementations.size(), " times; ",
+                                                   kImplementationsMax, " can be compared"));
+  if (options.implementations.size() > 1 && !options.trace.empty())
+    return absl::InvalidArgumentError("--trace is of one implementation; two are named");
+  return absl::OkStatus();
 }
 
 int Run(const Globals& globals, const ProfileOptions& options) {
-  if (options.inputs.empty() == options.shape.empty())
-    return UsageError(absl::InvalidArgumentError("--input or --shape is required"));
-  if (globals.json && options.csv == kCsvToStdout)
-    return UsageError(absl::InvalidArgumentError("--json and --csv - both want stdout"));
-  client::Client client(globals.server);
-  const auto kernels = client.ListKernels(options.deadline.duration());
+  if (const absl::Status status = CheckUsage(globals, options); !status.ok())
+    return UsageError(status);
+  client::Client client(globals.server, OptionsOf(globals));
+  const auto kernels = ListKernelsWith({options.kernel, options.implementations}, &client,
+                                       options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
   if (!call.ok()) return UsageError(call.status());
   if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
 
-  absl::StatusOr<client::ProfileReport> report = absl::UnknownError("not called");
+  absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
-    report = client.Profile(*call);
+    profiled = ProfileAll(options, *call, &client);
   }
-  if (!report.ok()) return Refused(report.status());
-  if (const absl::Status status = Print(globals, options, *report); !status.ok())
+  if (!profiled.ok()) return Refused(profiled.status());
+  if (const absl::Status status = Print(globals, options, *profiled); !status.ok())
     return UsageError(status);
   if (options.trace.empty()) return kExitOk;
-  if (report->trace_json.empty())
+  const client::ProfileReport& report = profiled->front().report;
+  if (report.trace_json.empty())
     return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
-  if (const absl::Status status = WriteTrace(options, *report); !status.ok())
+  if (const absl::Status status = WriteTrace(options, report); !status.ok())
     return UsageError(status);
   return kExitOk;
 }

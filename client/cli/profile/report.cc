@@ -1,137 +1,260 @@
 #include "client/cli/profile/report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <functional>
+#include <iterator>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/common/csv.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/common/table.h"
+#include "client/cli/profile/comparison.h"
+#include "client/cli/profile/verdict.h"
 
 namespace warpcall::cli {
 namespace {
 
 using client::ProfileRow;
-using nlohmann::json;
 
 constexpr size_t kRowsShown = 10;
-// With the other columns at their usual widths, a line has some 140 characters.
+// With the other columns at their usual widths, a line has some 90 characters.
 constexpr size_t kNameWidth = 36;
-constexpr char kKernel[] = "kernel";
-constexpr char kHost[] = "host";
+constexpr size_t kLaunchNameWidth = 28;
+// Of what follows the first line of a sentence.
+constexpr size_t kIndent = 2;
 constexpr auto kRight = Table::Align::kRight;
 
-std::string Percent(double share) {
-  return share < 0 ? "-" : absl::StrFormat("%.1f%%", share * 100);
-}
-
-std::vector<ProfileRow> LongestFirst(const client::ProfileReport& report, bool host) {
+std::vector<ProfileRow> LongestFirst(const client::ProfileReport& report,
+                                     const std::function<bool(const ProfileRow&)>& wanted) {
   std::vector<ProfileRow> rows;
-  for (const ProfileRow& row : report.rows)
-    if ((row.kind == kHost) == host) rows.push_back(row);
+  std::copy_if(report.rows.begin(), report.rows.end(), std::back_inserter(rows), wanted);
   std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.total_ns > b.total_ns; });
   return rows;
 }
 
-std::string DeviceTable(const std::vector<ProfileRow>& rows) {
-  std::vector<Table::Column> columns = {{"NAME"}, {"KIND"}};
-  for (const char* heading : {"CALLS", "TOTAL", "MEAN", "SHARE", "REGS", "SMEM", "GRID", "BLOCK",
-                              "ACHIEVED OCC", "SM %", "DRAM %"})
-    columns.push_back({heading, kRight});
-  Table table(std::move(columns));
-  for (size_t i = 0; i < std::min(rows.size(), kRowsShown); ++i) {
-    const ProfileRow& row = rows[i];
-    const bool kernel = row.kind == kKernel;
-    const auto if_kernel = [kernel](std::string text) {
-      return kernel && !text.empty() ? std::move(text) : "-";
-    };
-    table.AddRow({CutMiddle(row.name, kNameWidth), row.kind, absl::StrCat(row.calls),
-                  HumanTime(static_cast<double>(row.total_ns)), HumanTime(row.mean_ns),
-                  Percent(row.fraction), if_kernel(absl::StrCat(row.registers_per_thread)),
-                  if_kernel(HumanBytes(static_cast<double>(row.shared_memory_bytes))),
-                  if_kernel(row.grid), if_kernel(row.block),
-                  if_kernel(Percent(row.achieved_occupancy)), if_kernel(Percent(row.sm_throughput)),
-                  if_kernel(Percent(row.dram_throughput))});
-  }
+std::vector<ProfileRow> OfKind(const client::ProfileReport& report, const char* kind) {
+  return LongestFirst(report, [kind](const ProfileRow& row) { return row.kind == kind; });
+}
+
+// The table of the first rows, and how many more there are.
+std::string Shown(Table table, const std::vector<ProfileRow>& rows,
+                  const std::function<std::vector<std::string>(const ProfileRow&)>& cells) {
+  for (size_t i = 0; i < std::min(rows.size(), kRowsShown); ++i) table.AddRow(cells(rows[i]));
   std::string text = table.ToString();
   if (rows.size() > kRowsShown)
     absl::StrAppend(&text, rows.size() - kRowsShown, " more (all: --json)\n");
   return text;
 }
 
-std::string HostTable(const std::vector<ProfileRow>& rows) {
+std::string DeviceTable(const client::ProfileReport& report) {
+  Table table({{"NAME"},
+               {"KIND"},
+               {"CALLS", kRight},
+               {"TOTAL", kRight},
+               {"MEAN", kRight},
+               {"SHARE", kRight},
+               {"B/s", kRight}});
+  return Shown(std::move(table), LongestFirst(report, IsOfDevice), [](const ProfileRow& row) {
+    const double total_ns = static_cast<double>(row.total_ns);
+    return std::vector<std::string>{
+        CutMiddle(row.name, kNameWidth),
+        row.kind,
+        absl::StrCat(row.calls),
+        HumanTime(total_ns),
+        HumanTime(row.mean_ns),
+        PercentOf(row.fraction),
+        HumanRate(row.total_ns > 0 ? static_cast<double>(row.bytes) * 1e9 / total_ns : 0, "B/s")};
+  });
+}
+
+// How kernels were launched and what their counters say: nothing where there is no grid.
+std::string LaunchTable(const client::ProfileReport& report) {
+  std::vector<ProfileRow> rows = OfKind(report, kKernelRow);
+  if (std::all_of(rows.begin(), rows.end(), [](const ProfileRow& row) { return row.grid.empty(); }))
+    return "";
+  std::vector<Table::Column> columns = {{"LAUNCH"}};
+  for (const char* heading : {"REGS", "SMEM", "GRID", "BLOCK", "OCC", "SM", "DRAM"})
+    columns.push_back({heading, kRight});
+  return Shown(Table(std::move(columns)), rows, [](const ProfileRow& row) {
+    const auto or_none = [](const std::string& text) { return text.empty() ? "-" : text; };
+    return std::vector<std::string>{CutMiddle(row.name, kLaunchNameWidth),
+                                    absl::StrCat(row.registers_per_thread),
+                                    HumanBytes(static_cast<double>(row.shared_memory_bytes)),
+                                    or_none(row.grid),
+                                    or_none(row.block),
+                                    PercentOf(row.achieved_occupancy),
+                                    PercentOf(row.sm_throughput),
+                                    PercentOf(row.dram_throughput)};
+  });
+}
+
+std::string HostTable(const client::ProfileReport& report) {
   Table table({{"HOST PHASE"}, {"CALLS", kRight}, {"TOTAL", kRight}, {"MEAN", kRight}});
+  const std::vector<ProfileRow> rows = OfKind(report, kHostRow);
   for (const ProfileRow& row : rows)
     table.AddRow({CutMiddle(row.name, kNameWidth), absl::StrCat(row.calls),
                   HumanTime(static_cast<double>(row.total_ns)), HumanTime(row.mean_ns)});
+  return rows.empty() ? "" : table.ToString();
+}
+
+std::string ThreadTable(const client::ProfileReport& report) {
+  const std::vector<ProfileRow> rows = OfKind(report, kThreadRow);
+  if (rows.empty()) return "";
+  return Shown(Table({{"THREAD"}, {"WORKED", kRight}, {"OF THE TIME", kRight}}), rows,
+               [](const ProfileRow& row) {
+                 return std::vector<std::string>{row.name,
+                                                 HumanTime(static_cast<double>(row.total_ns)),
+                                                 // None of what all waited together.
+                                                 row.fraction > 0 ? PercentOf(row.fraction) : "-"};
+               });
+}
+
+std::string CounterTable(const client::ProfileReport& report) {
+  const std::vector<ProfileRow> rows = OfKind(report, kCounterRow);
+  if (rows.empty()) return "";
+  return Shown(Table({{"COUNTER"}, {"TOTAL", kRight}, {"A RUN", kRight}, {"BYTES", kRight}}), rows,
+               [&report](const ProfileRow& row) {
+                 const double runs = std::max(report.iterations, 1);
+                 return std::vector<std::string>{
+                     row.name, absl::StrCat(row.calls),
+                     HumanRate(static_cast<double>(row.calls) / runs, ""),
+                     row.bytes > 0 ? HumanBytes(static_cast<double>(row.bytes)) : "-"};
+               });
+}
+
+std::string Passes(const Figures& figures) {
+  if (figures.passes >= 0) return absl::StrFormat("%.2f", figures.passes);
+  return figures.passes_max < 0 ? "-" : absl::StrFormat("<= %.2f", figures.passes_max);
+}
+
+// Of one run.
+std::string FigureTable(const Figures& figures) {
+  Table table({{"KERNELS", kRight},
+               {"TIME", kRight},
+               {"AS A COPY", kRight},
+               {"LEAST BYTES", kRight},
+               {"PASSES", kRight},
+               {"B/s", kRight},
+               {"% COPY", kRight},
+               {"FLOP/s", kRight}});
+  const auto if_known = [](double value, const std::string& text) {
+    return value < 0 ? "-" : text;
+  };
+  const double copy_ns = figures.kernel_ns * figures.fraction_of_ceiling;
+  table.AddRow({absl::StrFormat("%.4g", figures.kernels), HumanTime(figures.kernel_ns),
+                if_known(figures.fraction_of_ceiling, HumanTime(std::max(copy_ns, 0.0))),
+                if_known(figures.least_bytes, HumanBytes(std::max(figures.least_bytes, 0.0))),
+                Passes(figures), HumanRate(figures.bytes_per_second, "B/s"),
+                PercentOf(figures.fraction_of_ceiling),
+                HumanRate(figures.flops_per_second, "FLOP/s")});
   return table.ToString();
 }
 
-// -1: not known.
-json OrNull(double share) { return share < 0 ? json() : json(share); }
+std::string Iterations(const Profiled& profiled) {
+  const int32_t runs = profiled.report.iterations;
+  if (runs < profiled.iterations_asked)
+    return absl::StrCat(runs, " of ", profiled.iterations_asked,
+                        " iterations (the server's time for a profile was up)");
+  return absl::StrCat(runs, runs == 1 ? " iteration" : " iterations");
+}
 
-json ToJson(const ProfileRow& row) {
-  return {{"name", row.name},
-          {"kind", row.kind},
-          {"calls", row.calls},
-          {"total_ns", row.total_ns},
-          {"mean_ns", row.mean_ns},
-          {"fraction", row.kind == kHost ? json() : json(row.fraction)},
-          {"registers_per_thread", row.registers_per_thread},
-          {"shared_memory_bytes", row.shared_memory_bytes},
-          {"grid", row.grid},
-          {"block", row.block},
-          {"achieved_occupancy", OrNull(row.achieved_occupancy)},
-          {"sm_throughput", OrNull(row.sm_throughput)},
-          {"dram_throughput", OrNull(row.dram_throughput)},
-          {"bytes", row.bytes}};
+std::string Listed(absl::string_view before, const std::vector<std::string>& sentences) {
+  std::string text;
+  for (const std::string& sentence : sentences)
+    absl::StrAppend(&text, Fitted(before, sentence, kIndent));
+  return text;
+}
+
+// `before` comes on the same line.
+std::string Bounded(absl::string_view before, const Verdict& verdict) {
+  return Fitted("",
+                absl::StrCat(before,
+                             verdict.bound == Bound::kUnknown
+                                 ? "What bounds it is not known"
+                                 : absl::StrCat("Bound by ", BoundName(verdict.bound)),
+                             ": ", verdict.reason),
+                kIndent);
+}
+
+// Why something is missing.
+std::vector<std::string> Notes(const Profiled& profiled) {
+  std::vector<std::string> notes;
+  if (!profiled.report.counters_unavailable.empty() && profiled.device.kind != kCpuKind)
+    notes.push_back(
+        absl::StrCat("no counters (OCC, SM, DRAM): ", profiled.report.counters_unavailable));
+  const std::vector<ProfileRow> counters = OfKind(profiled.report, kCounterRow);
+  const bool counted = std::any_of(counters.begin(), counters.end(), [](const ProfileRow& row) {
+    return row.name == "cache misses";
+  });
+  if (profiled.device.kind == kCpuKind && !counted)
+    notes.push_back(absl::StrCat("hardware counters: ", profiled.report.counters_unavailable));
+  if (!profiled.plan_missing.empty())
+    notes.push_back(
+        absl::StrCat("the least bytes and FLOPs are not known: ", profiled.plan_missing));
+  return notes;
+}
+
+// Those of both, once where they are the same.
+std::string NotesOfTwo(const Profiled& first, const Profiled& second) {
+  if (Notes(first) == Notes(second)) return Listed("", Notes(first));
+  return absl::StrCat(Listed(first.report.implementation + ": ", Notes(first)),
+                      Listed(second.report.implementation + ": ", Notes(second)));
+}
+
+std::string TextOfOne(const Profiled& profiled) {
+  const client::ProfileReport& report = profiled.report;
+  const Figures figures = FiguresOf(profiled);
+  const Verdict verdict = Judge(profiled, figures);
+  const std::string title = absl::StrCat(profiled.kernel, " on ", report.device, " by ",
+                                         report.implementation, ", ", Iterations(profiled));
+  std::string text =
+      absl::StrCat(Fitted("", title, kIndent), Bounded("", verdict), Listed("- ", verdict.advice));
+  for (const std::string& table :
+       {FigureTable(figures), DeviceTable(report), LaunchTable(report), HostTable(report),
+        ThreadTable(report), CounterTable(report), Listed("", Notes(profiled))})
+    if (!table.empty()) absl::StrAppend(&text, "\n", table);
+  return text;
+}
+
+std::string TextOfTwo(const Profiled& first, const Profiled& second) {
+  const Comparison comparison = Compare(first, second);
+  const client::ProfileReport& a = first.report;
+  const client::ProfileReport& b = second.report;
+  const std::string title = absl::StrCat(first.kernel, " on ", a.device, " by ", a.implementation,
+                                         " (", Iterations(first), ") and by ", b.implementation,
+                                         b.device == a.device ? "" : absl::StrCat(" on ", b.device),
+                                         " (", Iterations(second), ")");
+  std::string text = Fitted("", title, kIndent);
+  if (comparison.time_ratio > 0) {
+    const bool second_slower = comparison.time_ratio >= 1;
+    const double times = second_slower ? comparison.time_ratio : 1 / comparison.time_ratio;
+    absl::StrAppend(&text, Fitted("",
+                                  absl::StrFormat("%s takes %.2f times as long as %s.",
+                                                  (second_slower ? b : a).implementation, times,
+                                                  (second_slower ? a : b).implementation),
+                                  kIndent));
+  }
+  absl::StrAppend(&text, Listed("- ", comparison.reasons), "\n");
+  for (const Profiled* const profiled : {&first, &second})
+    absl::StrAppend(&text, Bounded(profiled->report.implementation + ": ",
+                                   Judge(*profiled, FiguresOf(*profiled))));
+  Table table(
+      {{"OF A RUN"}, {a.implementation, kRight}, {b.implementation, kRight}, {"RATIO", kRight}});
+  for (const ComparedFigure& figure : comparison.figures)
+    table.AddRow({figure.name, figure.first, figure.second,
+                  figure.ratio < 0 ? "-" : absl::StrFormat("%.2f", figure.ratio)});
+  absl::StrAppend(&text, "\n", table.ToString());
+  const std::string notes = NotesOfTwo(first, second);
+  if (!notes.empty()) absl::StrAppend(&text, "\n", notes);
+  return text;
 }
 
 }  // namespace
 
-std::string ToText(const std::string& kernel, const client::ProfileReport& report) {
-  std::string text =
-      absl::StrCat(kernel, " on ", report.device, " by ", report.implementation, ", ",
-                   report.iterations, report.iterations == 1 ? " iteration" : " iterations", "\n\n",
-                   DeviceTable(LongestFirst(report, /*host=*/false)));
-  const std::vector<ProfileRow> host = LongestFirst(report, /*host=*/true);
-  if (!host.empty()) absl::StrAppend(&text, "\n", HostTable(host));
-  if (!report.counters_unavailable.empty())
-    absl::StrAppend(
-        &text, "\nno counters (ACHIEVED OCC, SM %, DRAM %): ", report.counters_unavailable, "\n");
-  return text;
-}
-
-json ToJson(const std::string& kernel, const client::ProfileReport& report) {
-  json rows = json::array();
-  for (const ProfileRow& row : report.rows) rows.push_back(ToJson(row));
-  return {{"kernel", kernel},
-          {"implementation", report.implementation},
-          {"device", report.device},
-          {"iterations", report.iterations},
-          {"counters_unavailable", report.counters_unavailable},
-          {"rows", std::move(rows)}};
-}
-
-std::string ToCsv(const std::string& kernel, const client::ProfileReport& report) {
-  std::string csv =
-      CsvLine({"kernel", "implementation", "device", "name", "kind", "calls", "total_ns", "mean_ns",
-               "fraction", "registers_per_thread", "shared_memory_bytes", "grid", "block",
-               "achieved_occupancy", "sm_throughput", "dram_throughput", "bytes"});
-  const auto known = [](double share) { return share < 0 ? "" : ExactNumber(share); };
-  for (const ProfileRow& row : report.rows)
-    absl::StrAppend(
-        &csv,
-        CsvLine({kernel, report.implementation, report.device, row.name, row.kind,
-                 absl::StrCat(row.calls), absl::StrCat(row.total_ns), ExactNumber(row.mean_ns),
-                 row.kind == kHost ? "" : ExactNumber(row.fraction),
-                 absl::StrCat(row.registers_per_thread), absl::StrCat(row.shared_memory_bytes),
-                 row.grid, row.block, known(row.achieved_occupancy), known(row.sm_throughput),
-                 known(row.dram_throughput), absl::StrCat(row.bytes)}));
-  return csv;
+std::string ToText(absl::Span<const Profiled> profiled) {
+  return profiled.size() == 1 ? TextOfOne(profiled[0]) : TextOfTwo(profiled[0], profiled[1]);
 }
 
 }  // namespace warpcall::cli

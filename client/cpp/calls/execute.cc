@@ -16,18 +16,18 @@ absl::StatusOr<Result> ExecuteOnce(Connections* connections, const ExecuteReques
   BorrowedBytes borrowed;
   std::vector<Piece> message = EncodeCall(request.call, borrowed.owner());
   int attempts = 0;
-  const Reply reply = connections->Call(request.connection,
-                                        {.method = kExecute,
-                                         .message = message,
-                                         .deadline = request.deadline,
-                                         .cancellation = request.cancellation},
-                                        &attempts);
+  const Reply reply =
+      connections->Call(request.connection, {kExecute, message, request.terms}, &attempts);
   message.clear();
   borrowed.WaitUntilReleased();
   RETURN_IF_ERROR(reply.status);
   absl::StatusOr<Result> result = decode(reply.fragments);
   if (result.ok()) result->attempts = attempts;
   return result;
+}
+
+CallTerms TermsOf(const CallOptions& options, absl::Time deadline) {
+  return {deadline, options.cancellation, options.traceparent};
 }
 
 absl::StatusOr<Result> Executor::Execute(const Call& call, absl::Time deadline) {
@@ -43,9 +43,9 @@ absl::StatusOr<Result> Executor::Execute(const Call& call, absl::Time deadline) 
       return striped.Finish();
     }
   }
-  return ExecuteOnce(connections_,
-                     {.call = call, .deadline = deadline, .connection = connections_->Next()},
-                     [](Fragments message) { return DecodeResult(message); });
+  return ExecuteOnce(
+      connections_, {call, TermsOf(call.options, deadline), connections_->Next()},
+      [&call](Fragments message) { return DecodeResult(message, call.destinations); });
 }
 
 }  // namespace warpcall::client

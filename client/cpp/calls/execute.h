@@ -15,10 +15,11 @@ namespace warpcall::client {
 
 struct ExecuteRequest {
   const Call& call;
-  absl::Time deadline;
+  CallTerms terms;
   size_t connection = 0;
-  Cancellation* cancellation = nullptr;  // or null
 };
+
+CallTerms TermsOf(const CallOptions& options, absl::Time deadline);
 
 // Makes one request, with retries, and gives `decode` the answer. The result's `attempts` is set.
 // Nobody reads borrowed bytes any more when it returns.

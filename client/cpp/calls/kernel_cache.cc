@@ -17,7 +17,7 @@ constexpr absl::Duration kAskingMax = absl::Seconds(10);
 absl::StatusOr<std::vector<KernelInfo>> Ask(const Channel& channel, absl::Time deadline) {
   const absl::Time now = absl::Now();
   const absl::Duration patience = std::min(kAskingMax, (deadline - now) / 2);
-  const Reply reply = channel.Unary(kListKernels, {}, now + patience);
+  const Reply reply = channel.Unary(kListKernels, {}, {.deadline = now + patience});
   if (!reply.status.ok()) return reply.status;
   return DecodeKernels(reply.fragments);
 }

@@ -41,7 +41,7 @@ absl::StatusOr<Piece> MemoryEnds::Read(size_t input, int64_t offset, int64_t byt
 }
 
 absl::Status MemoryEnds::Begin(const std::vector<TensorSpec>& outputs) {
-  ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(outputs));
+  ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(outputs, call_.destinations));
   return absl::OkStatus();
 }
 

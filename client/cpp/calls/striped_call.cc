@@ -31,6 +31,7 @@ StripedCall::StripedCall(Connections* connections, Plan plan, absl::Time deadlin
       plan_(std::move(plan)),
       deadline_(deadline),
       first_connection_(connections->Next(static_cast<int>(plan_.stripes.size()))),
+      cancellation_(plan_.call.options.cancellation),
       results_(plan_.stripes.size()) {}
 
 void StripedCall::Run(int stripe) {
@@ -49,11 +50,8 @@ void StripedCall::Run(int stripe) {
 absl::StatusOr<Result> StripedCall::RunStripe(const Stripe& stripe, size_t connection) {
   const Call call = StripeCall(plan_.call, plan_.kernel, stripe);
   const auto place = [&](const std::vector<TensorSpec>& outputs) { return Place(stripe, outputs); };
-  return ExecuteOnce(connections_,
-                     {.call = call,
-                      .deadline = deadline_,
-                      .connection = connection,
-                      .cancellation = &cancellation_},
+  const CallTerms terms = {deadline_, &cancellation_, call.options.traceparent};
+  return ExecuteOnce(connections_, {call, terms, connection},
                      [&](Fragments message) { return DecodeResultInto(message, place); });
 }
 
@@ -69,7 +67,7 @@ absl::StatusOr<std::vector<char*>> StripedCall::Place(const Stripe& stripe,
 
   absl::MutexLock lock(&mutex_);
   if (!outputs_.has_value()) {
-    ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(specs));
+    ASSIGN_OR_RETURN(outputs_, OutputBuffers::Allocate(specs, plan_.call.destinations));
   } else if (specs != outputs_->specs()) {
     return BadResponse("outputs that differ from stripe to stripe in number, data type or shape");
   }

@@ -47,7 +47,7 @@ class StripedCall {
   const Plan plan_;
   const absl::Time deadline_;
   const size_t first_connection_;
-  Cancellation cancellation_;
+  Cancellation cancellation_;  // of the stripes; the caller's ends them too
   absl::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<OutputBuffers> outputs_ ABSL_GUARDED_BY(mutex_);

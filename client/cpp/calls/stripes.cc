@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/codec/codec.h"
@@ -15,17 +16,12 @@ namespace warpcall::client {
 namespace {
 
 constexpr char kAxis[] = "axis";
+constexpr char kExpression[] = "expression";
+constexpr char kTransposeA[] = "transpose_a";
 // The contract's; a stripe of a tensor that the server refuses could be one that it takes.
 constexpr size_t kRankMax = 8;
 // Stripes begin on cache lines and vectors of every device when they can.
 constexpr int64_t kStripeAlignmentBytes = 256;
-
-// Any problem with independent parts: `count` parts, each the elements of one index of a tensor of
-// shape [count, part...].
-struct Parts {
-  int64_t count = 0;
-  std::vector<int64_t> part = {};
-};
 
 int64_t Product(absl::Span<const int64_t> shape) {
   int64_t product = 1;
@@ -33,40 +29,59 @@ int64_t Product(absl::Span<const int64_t> shape) {
   return product;
 }
 
-bool IsShared(const KernelInfo& kernel, size_t input) {
-  return input < kernel.input_roles.size() && kernel.input_roles[input] == OperandRole::kShared;
+// Those dimensions of a tensor before its last `kept`. REQUIRES: it has as many.
+absl::Span<const int64_t> Outer(const Tensor& tensor, size_t kept) {
+  const absl::Span<const int64_t> shape = tensor.shape();
+  return shape.first(shape.size() - kept);
 }
 
-// Those dimensions of a split input that it has in common with all others.
-absl::Span<const int64_t> CommonDimensions(const Tensor& input, const KernelInfo& kernel) {
-  const absl::Span<const int64_t> shape = input.shape();
-  return kernel.independence == Independence::kRows ? shape.first(shape.size() - 1) : shape;
-}
+bool IsOneRow(const Tensor& tensor) { return Product(Outer(tensor, 1)) == 1; }
 
-// True when every input has a rank that the contract allows and as many bytes as its shape, and
-// split ones fit the first.
-bool InputsFit(const Call& call, const KernelInfo& kernel) {
-  if (call.inputs.empty() || IsShared(kernel, 0)) return false;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& input = call.inputs[i];
-    const absl::Span<const int64_t> shape = input.shape();
-    if (shape.empty() || shape.size() > kRankMax) return false;
-    const absl::StatusOr<int64_t> bytes = ByteCount(input.data_type(), shape);
+// How a call falls into independent parts.
+struct Division {
+  // So many of the last dimensions of every split input stay; those before, the same for all of
+  // them, become one, of the parts.
+  size_t kept = 0;
+  size_t first = 0;  // of the split inputs
+  std::vector<bool> shared;
+};
+
+// True when every input has a rank that the contract allows and as many bytes as its shape.
+bool InputsAreWhole(const Call& call) {
+  for (const Tensor& input : call.inputs) {
+    if (input.shape().empty() || input.shape().size() > kRankMax) return false;
+    const absl::StatusOr<int64_t> bytes = ByteCount(input.data_type(), input.shape());
     if (!bytes.ok() || static_cast<size_t>(*bytes) != input.data().size()) return false;
-    if (IsShared(kernel, i)) continue;
-    if (CommonDimensions(input, kernel) != CommonDimensions(call.inputs.front(), kernel))
+  }
+  return !call.inputs.empty();
+}
+
+// Whether all split inputs have the dimensions of the first before those that are kept.
+bool SplitInputsFit(const Call& call, const KernelInfo& kernel, const Division& division) {
+  // What lies behind an axis has one shape as well.
+  const size_t kept = kernel.independence == Independence::kBeforeAxis ? 0 : division.kept;
+  for (size_t i = division.first; i < call.inputs.size(); ++i) {
+    if (division.shared[i]) continue;
+    if (call.inputs[i].shape().size() < kept ||
+        Outer(call.inputs[i], kept) != Outer(call.inputs[division.first], kept))
       return false;
   }
   return true;
 }
 
-// The dimension that the attribute names, given or by default; nothing when there is no such one.
-std::optional<size_t> AxisDimension(const Call& call, const KernelInfo& kernel, size_t rank) {
-  const AttributeValue* value = nullptr;
+// The attribute of the call, given or by default; null when there is none.
+const AttributeValue* AttributeOf(const Call& call, const KernelInfo& kernel,
+                                  absl::string_view name) {
+  if (const auto given = call.attributes.find(std::string(name)); given != call.attributes.end())
+    return &given->second;
   for (const AttributeInfo& attribute : kernel.attributes)
-    if (attribute.name == kAxis) value = &attribute.default_value;
-  if (const auto given = call.attributes.find(kAxis); given != call.attributes.end())
-    value = &given->second;
+    if (attribute.name == name) return &attribute.default_value;
+  return nullptr;
+}
+
+// The dimension that the attribute names; nothing when there is no such one.
+std::optional<size_t> AxisDimension(const Call& call, const KernelInfo& kernel, size_t rank) {
+  const AttributeValue* value = AttributeOf(call, kernel, kAxis);
   const int64_t* axis = value == nullptr ? nullptr : std::get_if<int64_t>(value);
   if (axis == nullptr) return std::nullopt;
   const auto signed_rank = static_cast<int64_t>(rank);
@@ -74,26 +89,79 @@ std::optional<size_t> AxisDimension(const Call& call, const KernelInfo& kernel, 
   return static_cast<size_t>(*axis < 0 ? *axis + signed_rank : *axis);
 }
 
-std::optional<Parts> PartsOf(const Call& call, const KernelInfo& kernel) {
-  if (!InputsFit(call, kernel)) return std::nullopt;
-  const absl::Span<const int64_t> shape = call.inputs.front().shape();
+// Of a kernel of kBroadcastRows.
+std::optional<Division> BroadcastRows(const Call& call, const KernelInfo& kernel) {
+  const AttributeValue* value = AttributeOf(call, kernel, kExpression);
+  const std::string* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
+  if (text == nullptr || absl::StrContains(*text, "dropout")) return std::nullopt;
+  Division division{.kept = 1};
+  size_t rank = 0;
+  for (const Tensor& input : call.inputs) {
+    division.shared.push_back(IsOneRow(input));
+    rank = std::max(rank, input.shape().size());
+  }
+  while (division.first < call.inputs.size() && division.shared[division.first]) ++division.first;
+  // With more dimensions than the split ones, one row gives the output as many.
+  if (division.first == call.inputs.size() || call.inputs[division.first].shape().size() != rank)
+    return std::nullopt;
+  return division;
+}
+
+// Of a kernel of kProductRows.
+std::optional<Division> ProductRows(const Call& call, const KernelInfo& kernel) {
+  const AttributeValue* value = AttributeOf(call, kernel, kTransposeA);
+  const bool* transposed = value == nullptr ? nullptr : std::get_if<bool>(value);
+  if (transposed == nullptr || call.inputs.size() != 2) return std::nullopt;
+  const size_t rank = call.inputs[1].shape().size();
+  if (rank == 2 && !*transposed) return Division{.kept = 1, .shared = {false, true}};
+  if (rank < 3) return std::nullopt;
+  return Division{.kept = 2, .shared = {false, false}};
+}
+
+// Nothing when the call is one piece, or not one that the kernel can mean.
+std::optional<Division> DivisionOf(const Call& call, const KernelInfo& kernel) {
+  if (!InputsAreWhole(call)) return std::nullopt;
+  const size_t rank = call.inputs.front().shape().size();
+  std::optional<Division> division = Division{.kept = 0};
   switch (kernel.independence) {
     case Independence::kNone:
       return std::nullopt;
     case Independence::kElements:
-      return Parts{.count = Product(shape)};
+      break;
     case Independence::kBeforeAxis: {
-      const std::optional<size_t> axis = AxisDimension(call, kernel, shape.size());
+      const std::optional<size_t> axis = AxisDimension(call, kernel, rank);
       if (!axis.has_value()) return std::nullopt;
-      Parts parts{.count = Product(shape.first(*axis)), .part = {shape[*axis]}};
-      if (const int64_t inner = Product(shape.subspan(*axis + 1)); inner > 1)
-        parts.part.push_back(inner);
-      return parts;
+      division->kept = rank - *axis;
+      break;
     }
     case Independence::kRows:
-      return Parts{.count = Product(shape.first(shape.size() - 1)), .part = {shape.back()}};
+      division->kept = 1;
+      break;
+    case Independence::kBroadcastRows:
+      division = BroadcastRows(call, kernel);
+      break;
+    case Independence::kProductRows:
+      division = ProductRows(call, kernel);
+      break;
   }
-  return std::nullopt;
+  if (!division.has_value()) return std::nullopt;
+  for (size_t i = division->shared.size(); i < call.inputs.size(); ++i)
+    division->shared.push_back(i < kernel.input_roles.size() &&
+                               kernel.input_roles[i] == OperandRole::kShared);
+  if (division->shared[division->first] || !SplitInputsFit(call, kernel, *division))
+    return std::nullopt;
+  return division;
+}
+
+// The dimensions of a part of the first split input.
+std::vector<int64_t> PartShape(const Call& call, const KernelInfo& kernel,
+                               const Division& division) {
+  const absl::Span<const int64_t> shape = call.inputs[division.first].shape();
+  const absl::Span<const int64_t> kept = shape.subspan(shape.size() - division.kept);
+  if (kernel.independence != Independence::kBeforeAxis) return {kept.begin(), kept.end()};
+  std::vector<int64_t> part = {kept[0]};
+  if (const int64_t inner = Product(kept.subspan(1)); inner > 1) part.push_back(inner);
+  return part;
 }
 
 int64_t InputBytes(const Call& call) {
@@ -102,23 +170,28 @@ int64_t InputBytes(const Call& call) {
   return bytes;
 }
 
-int64_t SharedBytes(const Call& call, const KernelInfo& kernel) {
+int64_t SharedBytes(const Call& call, const Division& division) {
   int64_t bytes = 0;
   for (size_t i = 0; i < call.inputs.size(); ++i)
-    if (IsShared(kernel, i)) bytes += static_cast<int64_t>(call.inputs[i].data().size());
+    if (division.shared[i]) bytes += static_cast<int64_t>(call.inputs[i].data().size());
   return bytes;
 }
 
 // The least number of parts, of `count`, that are a multiple of kStripeAlignmentBytes in every
 // split input.
-int64_t AlignedParts(const Call& call, const KernelInfo& kernel, int64_t count) {
+int64_t AlignedParts(const Call& call, const Division& division, int64_t count) {
   int64_t parts = 1;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (IsShared(kernel, i)) continue;
+    if (division.shared[i]) continue;
     const int64_t part_bytes = static_cast<int64_t>(call.inputs[i].data().size()) / count;
     parts = std::lcm(parts, kStripeAlignmentBytes / std::gcd(kStripeAlignmentBytes, part_bytes));
   }
   return parts;
+}
+
+// A tensor's last dimension by itself.
+Tensor RowOf(const Tensor& input) {
+  return Tensor(input.data_type(), {input.shape().back()}, input.data(), input.owner());
 }
 
 }  // namespace
@@ -126,30 +199,32 @@ int64_t AlignedParts(const Call& call, const KernelInfo& kernel, int64_t count) 
 bool LargeEnoughToStripe(const Call& call) { return InputBytes(call) >= 2 * kStripeBytesMin; }
 
 std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int stripes_max) {
-  const std::optional<Parts> parts = PartsOf(call, kernel);
-  if (!parts.has_value()) return {};
+  const std::optional<Division> division = DivisionOf(call, kernel);
+  if (!division.has_value()) return {};
+  const int64_t parts = Product(Outer(call.inputs[division->first], division->kept));
   // What is shared goes with every stripe.
-  const int64_t shared_bytes = SharedBytes(call, kernel);
+  const int64_t shared_bytes = SharedBytes(call, *division);
   const int64_t split_bytes = InputBytes(call) - shared_bytes;
   const int64_t stripes = std::min(
-      {int64_t{stripes_max}, split_bytes / std::max(kStripeBytesMin, shared_bytes), parts->count});
+      {int64_t{stripes_max}, split_bytes / std::max(kStripeBytesMin, shared_bytes), parts});
   if (stripes < 2) return {};
 
-  const int64_t part_elements = Product(parts->part);
-  int64_t unit = AlignedParts(call, kernel, parts->count);
-  if (parts->count / unit < stripes) unit = 1;
-  const int64_t units = parts->count / unit;
+  const std::vector<int64_t> part_shape = PartShape(call, kernel, *division);
+  const int64_t part_elements = Product(part_shape);
+  int64_t unit = AlignedParts(call, *division, parts);
+  if (parts / unit < stripes) unit = 1;
+  const int64_t units = parts / unit;
   std::vector<Stripe> plan;
   int64_t begin = 0;
   for (int64_t i = 1; i <= stripes; ++i) {
     // Whole units, spread evenly; the last stripe has what is left over as well. Products stay
     // below 64 connections x the elements in memory.
-    const int64_t end = i == stripes ? parts->count : units * i / stripes * unit;
+    const int64_t end = i == stripes ? parts : units * i / stripes * unit;
     Stripe stripe{.begin_part = begin,
                   .begin_element = begin * part_elements,
                   .elements = (end - begin) * part_elements,
                   .shape = {end - begin}};
-    stripe.shape.insert(stripe.shape.end(), parts->part.begin(), parts->part.end());
+    stripe.shape.insert(stripe.shape.end(), part_shape.begin(), part_shape.end());
     plan.push_back(std::move(stripe));
     begin = end;
   }
@@ -157,16 +232,20 @@ std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int 
 }
 
 Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe) {
+  const Division division = *DivisionOf(call, kernel);
   Call part{.kernel = call.kernel, .attributes = call.attributes, .options = call.options};
   if (kernel.independence == Independence::kBeforeAxis) part.attributes[kAxis] = int64_t{1};
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& input = call.inputs[i];
-    if (IsShared(kernel, i)) {
-      part.inputs.push_back(input);
+    if (division.shared[i]) {
+      // One row of more dimensions than the split inputs' two would give the output as many.
+      part.inputs.push_back(kernel.independence == Independence::kBroadcastRows ? RowOf(input)
+                                                                                : input);
       continue;
     }
     std::vector<int64_t> shape = stripe.shape;
-    if (kernel.independence == Independence::kRows) shape.back() = input.shape().back();
+    if (kernel.independence != Independence::kBeforeAxis)
+      std::copy_n(input.shape().end() - division.kept, division.kept, shape.begin() + 1);
     const auto parts = static_cast<size_t>(shape[0]);
     const size_t bytes = static_cast<size_t>(Product(shape)) * ElementBytes(input.data_type());
     const auto data =
@@ -178,22 +257,28 @@ Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe
 
 absl::StatusOr<OutputPlace> PlaceOutput(const Call& call, const KernelInfo& kernel,
                                         const Stripe& stripe, const std::vector<int64_t>& shape) {
-  const bool rows = kernel.independence == Independence::kRows;
-  if (rows ? shape.size() != 2 || shape[0] != stripe.shape[0] : shape != stripe.shape)
+  const Division division = *DivisionOf(call, kernel);
+  const bool same = kernel.independence == Independence::kElements ||
+                    kernel.independence == Independence::kBeforeAxis;
+  const bool fits =
+      same ? shape == stripe.shape
+           : shape.size() == stripe.shape.size() && shape.front() == stripe.shape.front();
+  if (!fits)
     return BadResponse(absl::StrCat("an output of shape (", absl::StrJoin(shape, ", "),
                                     ") for inputs of shape (", absl::StrJoin(stripe.shape, ", "),
                                     "), though ", call.kernel, " is said to keep ",
-                                    rows ? "its rows" : "it"));
-  const absl::Span<const int64_t> whole = call.inputs.front().shape();
-  OutputPlace place{.whole_shape = {whole.begin(), whole.end()},
-                    .begin_element = stripe.begin_element};
-  if (rows) {
-    place.whole_shape.back() = shape.back();
-    // So that no product of its dimensions overflows.
-    if (const auto bytes = ByteCount(DataType::kFloat32, place.whole_shape); !bytes.ok())
-      return BadResponse(bytes.status().message());
-    place.begin_element = stripe.begin_part * shape.back();
-  }
+                                    same ? "it" : "its rows"));
+  const Tensor& first = call.inputs[division.first];
+  if (same)
+    return OutputPlace{.whole_shape = {first.shape().begin(), first.shape().end()},
+                       .begin_element = stripe.begin_element};
+  const absl::Span<const int64_t> outer = Outer(first, division.kept);
+  OutputPlace place{.whole_shape = {outer.begin(), outer.end()}};
+  place.whole_shape.insert(place.whole_shape.end(), shape.begin() + 1, shape.end());
+  // So that no product of its dimensions overflows.
+  if (const auto bytes = ByteCount(DataType::kFloat32, place.whole_shape); !bytes.ok())
+    return BadResponse(bytes.status().message());
+  place.begin_element = stripe.begin_part * Product(absl::MakeConstSpan(shape).subspan(1));
   return place;
 }
 

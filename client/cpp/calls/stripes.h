@@ -16,7 +16,7 @@ inline constexpr int64_t kStripeBytesMin = int64_t{1} << 20;
 // Neighbouring parts of every split input and of every output, and all of the shared inputs.
 struct Stripe {
   int64_t begin_part = 0;
-  // Of the first input, of which it has shape[0] parts.
+  // Of the first split input, of which it has shape[0] parts.
   int64_t begin_element = 0;
   int64_t elements = 0;
   std::vector<int64_t> shape;
@@ -32,7 +32,8 @@ bool LargeEnoughToStripe(const Call& call);
 // says in its own words.
 std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int stripes_max);
 
-// The call for one stripe of `call`; its tensors share the bytes of the call's.
+// The call for one stripe of `call`; its tensors share the bytes of the call's. REQUIRES, as
+// PlaceOutput: the stripe was planned for this call.
 Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe);
 
 // What an output of `stripe`'s shape is a piece of, and how many of its elements lie before it.

@@ -69,6 +69,10 @@ Independence FromProto(v1::Independence independence) {
       return Independence::kBeforeAxis;
     case v1::INDEPENDENCE_ROWS:
       return Independence::kRows;
+    case v1::INDEPENDENCE_BROADCAST_ROWS:
+      return Independence::kBroadcastRows;
+    case v1::INDEPENDENCE_PRODUCT_ROWS:
+      return Independence::kProductRows;
     default:
       return Independence::kNone;  // kinds that this client does not know are one piece to it
   }
@@ -185,11 +189,11 @@ absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place) {
   return ToResult(response.header);
 }
 
-absl::StatusOr<Result> DecodeResult(Fragments message) {
+absl::StatusOr<Result> DecodeResult(Fragments message, absl::Span<const Destination> destinations) {
   OutputBuffers outputs;
   const auto allocate =
-      [&outputs](const std::vector<TensorSpec>& specs) -> absl::StatusOr<std::vector<char*>> {
-    ASSIGN_OR_RETURN(outputs, OutputBuffers::Allocate(specs));
+      [&](const std::vector<TensorSpec>& specs) -> absl::StatusOr<std::vector<char*>> {
+    ASSIGN_OR_RETURN(outputs, OutputBuffers::Allocate(specs, destinations));
     std::vector<char*> places;
     for (size_t i = 0; i < specs.size(); ++i) places.push_back(outputs.data(i));
     return places;
@@ -243,6 +247,18 @@ absl::StatusOr<std::vector<DeviceInfo>> DecodeDevices(Fragments message) {
   std::vector<DeviceInfo> devices;
   for (const v1::DeviceInfo& device : response.devices()) devices.push_back(FromProto(device));
   return devices;
+}
+
+absl::StatusOr<ServerDescription> DecodeServerInfo(Fragments message) {
+  v1::ServerInfoResponse response;
+  if (!response.ParseFromString(Join(message))) return BadResponse("not a ServerInfoResponse");
+  return ServerDescription{
+      .version = response.version(),
+      .revision = response.revision(),
+      .grpc_version = response.grpc_version(),
+      .started = absl::FromUnixNanos(response.started_unix_ns()),
+      .changed_flags = {response.changed_flags().begin(), response.changed_flags().end()},
+      .hostname = response.hostname()};
 }
 
 // HealthCheckRequest is { string service = 1 }.

@@ -23,9 +23,11 @@ absl::Status BadResponse(absl::string_view what);
 // the tensor's owner or else by `borrowed_owner`.
 std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void>& borrowed_owner);
 
-// An ExecuteResponse; tensor data are copied, once. INTERNAL when it is malformed or a tensor's
-// bytes do not fit its type and shape. Leaves `wall`, `attempts` and `stripes` alone.
-absl::StatusOr<Result> DecodeResult(Fragments message);
+// An ExecuteResponse; tensor data are copied, once, to where Call::destinations says. INTERNAL when
+// it is malformed or a tensor's bytes do not fit its type and shape. Leaves `wall`, `attempts` and
+// `stripes` alone.
+absl::StatusOr<Result> DecodeResult(Fragments message,
+                                    absl::Span<const Destination> destinations = {});
 
 // Says where the bytes of each output go, or why they don't.
 using PlaceOutputs =
@@ -43,6 +45,7 @@ absl::StatusOr<Result> DecodeStreamEnd(Fragments done);
 
 absl::StatusOr<std::vector<KernelInfo>> DecodeKernels(Fragments message);
 absl::StatusOr<std::vector<DeviceInfo>> DecodeDevices(Fragments message);
+absl::StatusOr<ServerDescription> DecodeServerInfo(Fragments message);
 
 // grpc.health.v1.HealthCheckRequest and -Response, for which Debian ships no generated C++.
 std::string EncodeHealthRequest(absl::string_view service);

@@ -30,7 +30,31 @@ BenchmarkResult FromProto(const v1::BenchmarkResult& result) {
           .error = result.error(),
           .iterations = result.iterations(),
           .launches_per_iteration = result.launches_per_iteration(),
-          .checked_elements = result.checked_elements()};
+          .checked_elements = result.checked_elements(),
+          .p10_ns = result.p10_ns(),
+          .median_low_ns = result.median_low_ns(),
+          .median_high_ns = result.median_high_ns(),
+          .verdict = result.verdict(),
+          .max_error = result.max_error(),
+          .noise = result.noise(),
+          .unstable = result.unstable(),
+          .predicted_ns = result.predicted_ns()};
+}
+
+RunStamp FromProto(const v1::RunStamp& stamp) {
+  return {.device_description = stamp.device_description(),
+          .driver = stamp.driver(),
+          .cuda = stamp.cuda(),
+          .server_version = stamp.server_version(),
+          .seed = stamp.seed(),
+          .sm_clock_mhz_min = stamp.sm_clock_mhz_min(),
+          .sm_clock_mhz_max = stamp.sm_clock_mhz_max(),
+          .memory_clock_mhz = stamp.memory_clock_mhz(),
+          .temperature_celsius = stamp.temperature_celsius(),
+          .power_watts = stamp.power_watts(),
+          .throttle_reasons = {stamp.throttle_reasons().begin(), stamp.throttle_reasons().end()},
+          .samples_dropped = stamp.samples_dropped(),
+          .started_unix_ns = stamp.started_unix_ns()};
 }
 
 ProfileRow FromProto(const v1::ProfileRow& row) {
@@ -68,6 +92,8 @@ std::string EncodeBenchmark(const BenchmarkCall& call) {
   request.set_warmup_iterations(call.warmup_iterations);
   request.set_iterations(call.iterations);
   request.set_seed(call.seed);
+  request.set_max_noise(call.max_noise);
+  request.set_timeout_ns(absl::ToInt64Nanoseconds(call.row_timeout));
   return request.SerializeAsString();
 }
 
@@ -79,6 +105,8 @@ absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message) {
     report.results.push_back(FromProto(result));
   report.device = response.device();
   report.ceiling_bytes_per_second = response.ceiling_bytes_per_second();
+  report.flops_ceiling = response.flops_ceiling();
+  report.stamp = FromProto(response.stamp());
   return report;
 }
 

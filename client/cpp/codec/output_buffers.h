@@ -5,15 +5,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/cpp/call.h"
 #include "client/cpp/tensor.h"
 
 namespace warpcall::client {
 
 class OutputBuffers {
  public:
-  // Memory for all of `specs`. INVALID_ARGUMENT when a shape is none; RESOURCE_EXHAUSTED when there
-  // is no memory.
-  static absl::StatusOr<OutputBuffers> Allocate(std::vector<TensorSpec> specs);
+  // Memory for all of `specs`, the first ones' as Call::destinations says. INVALID_ARGUMENT when a
+  // shape is none, or a destination not for its output; RESOURCE_EXHAUSTED when there is no memory.
+  static absl::StatusOr<OutputBuffers> Allocate(std::vector<TensorSpec> specs,
+                                                absl::Span<const Destination> destinations = {});
 
   const std::vector<TensorSpec>& specs() const { return specs_; }
   // Where the bytes of an output go. Threads may write to different bytes at once.

@@ -9,12 +9,14 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "absl/base/call_once.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/cpp/rpc/address.h"
 #include "client/cpp/rpc/message.h"
 #include "client/cpp/rpc/stream_loop.h"
 
@@ -37,7 +39,13 @@ constexpr int kReconnectMaxMs = 2000;
 // when they come more often than every 5 minutes.
 constexpr int kKeepaliveMs = 6 * 60 * 1000;
 
-grpc::ChannelArguments MakeArguments(absl::Duration stall_timeout) {
+// Of several servers each has its turn, if the health service of its own says that it serves: one
+// that is told to stop denies it before it refuses anything. By default gRPC stays with the first
+// that it reaches (its doc/service_config.md, and gRFC A17).
+constexpr char kTurns[] = R"({"loadBalancingConfig": [{"round_robin": {}}],
+                              "healthCheckConfig": {"serviceName": ""}})";
+
+grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration stall_timeout) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);  // the server limits what it sends
   arguments.SetMaxSendMessageSize(-1);
@@ -52,6 +60,7 @@ grpc::ChannelArguments MakeArguments(absl::Duration stall_timeout) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(stall_timeout)));
+  if (MayBeSeveral(address)) arguments.SetServiceConfigJSON(kTurns);
   return arguments;
 }
 
@@ -82,23 +91,43 @@ void WaitBehindAnotherThread() {
 }  // namespace
 
 struct Channel::Impl {
-  Impl(const std::string& address, absl::Duration stall_timeout)
-      : stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                       MakeArguments(stall_timeout))) {}
+  Impl(const std::string& address_in, ChannelOptions options_in)
+      : address(address_in),
+        options(std::move(options_in)),
+        stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                       MakeArguments(address, options.stall_timeout))) {}
+
+  // The end of a call that began at `start`.
+  Reply End(Reply reply, Attempt attempt, absl::Time start) const {
+    reply.status = ExplainConnection(reply.status, address);
+    if (options.observe == nullptr) return reply;
+    attempt.server = address;
+    attempt.method = attempt.method.substr(attempt.method.rfind('/') + 1);
+    for (const absl::Span<const char> fragment : reply.fragments)
+      attempt.received_bytes += static_cast<int64_t>(fragment.size());
+    attempt.time = absl::Now() - start;
+    attempt.status = reply.status;
+    options.observe(attempt);
+    return reply;
+  }
+
+  const std::string address;
+  const ChannelOptions options;
   // Const calls only start new calls on the channel, which is thread-safe.
   mutable grpc::GenericStub stub;
 };
 
-Channel::Channel(const std::string& address, absl::Duration stall_timeout)
-    : impl_(std::make_unique<Impl>(address, stall_timeout)) {
+Channel::Channel(const std::string& address, ChannelOptions options)
+    : impl_(std::make_unique<Impl>(address, std::move(options))) {
   static absl::once_flag waited;
   absl::call_once(waited, WaitBehindAnotherThread);
 }
 
 Channel::~Channel() = default;
 
-Reply Channel::Unary(const char* method, absl::Span<const Piece> message, absl::Time deadline,
-                     Cancellation* cancellation) const {
+Reply Channel::Unary(const char* method, absl::Span<const Piece> message,
+                     const CallTerms& terms) const {
+  const absl::Time start = absl::Now();
   Reply reply;
   absl::StatusOr<grpc::ByteBuffer> request = ToByteBuffer(message);
   if (!request.ok()) {
@@ -106,53 +135,42 @@ Reply Channel::Unary(const char* method, absl::Span<const Piece> message, absl::
     return reply;
   }
   grpc::ClientContext context;
-  if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+  SetTerms(terms, &context);
 
   // A queue of its own for each call: this thread polls the socket and wakes no other.
   grpc::CompletionQueue queue;
   grpc::ByteBuffer response;
   grpc::Status status;
   auto call = impl_->stub.PrepareUnaryCall(&context, method, *request, &queue);
-  if (cancellation != nullptr) cancellation->Add(&context);
+  if (terms.cancellation != nullptr) terms.cancellation->Add(&context);
   call->StartCall();
+  // Comes before the end only if it is asked for by itself.
+  if (impl_->options.queued != nullptr) call->ReadInitialMetadata(&context);
   call->Finish(&response, &status, nullptr);
   void* tag;
   bool ok;
-  queue.Next(&tag, &ok);
-  if (cancellation != nullptr) cancellation->Remove(&context);
+  const auto next = [&] {
+    return terms.cancellation == nullptr ? queue.Next(&tag, &ok)
+                                         : terms.cancellation->Next(&queue, &tag, &ok);
+  };
+  while (next() && tag != nullptr)
+    if (ok) TellPosition(context, impl_->options.queued);
+  if (terms.cancellation != nullptr) terms.cancellation->Remove(&context);
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) {
   }
 
   reply = EndOfCall(status, context);
   if (reply.status.ok()) reply.status = TakeFragments(response, &reply);
-  return reply;
+  const auto sent_bytes = static_cast<int64_t>(request->Length());
+  return impl_->End(std::move(reply), {.method = method, .sent_bytes = sent_bytes}, start);
 }
 
-Reply Channel::Stream(const char* method, absl::Time deadline, StreamHandler* handler) const {
-  return StreamLoop(&impl_->stub, method, deadline, handler).Run();
-}
-
-void Cancellation::Cancel() {
-  absl::MutexLock lock(&mutex_);
-  cancelled_ = true;
-  for (grpc::ClientContext* call : calls_) call->TryCancel();
-}
-
-void Cancellation::WaitFor(absl::Duration timeout) {
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), timeout);
-}
-
-void Cancellation::Add(grpc::ClientContext* call) {
-  absl::MutexLock lock(&mutex_);
-  calls_.push_back(call);
-  if (cancelled_) call->TryCancel();
-}
-
-void Cancellation::Remove(grpc::ClientContext* call) {
-  absl::MutexLock lock(&mutex_);
-  calls_.erase(std::remove(calls_.begin(), calls_.end(), call), calls_.end());
+Reply Channel::Stream(const char* method, StreamHandler* handler, const CallTerms& terms) const {
+  const absl::Time start = absl::Now();
+  StreamLoop loop(&impl_->stub, method, handler, terms);
+  loop.set_queued(impl_->options.queued);
+  return impl_->End(loop.Run(), {.method = method, .stream = true}, start);
 }
 
 }  // namespace warpcall::client

@@ -2,22 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-
-namespace grpc {
-class ClientContext;
-}
+#include "client/cpp/call.h"
+#include "client/cpp/cancellation.h"
 
 namespace warpcall::client {
 
@@ -40,25 +37,6 @@ struct Reply {
   std::shared_ptr<const void> owner;
 };
 
-// Ends calls from another thread. Thread-safe; outlives the calls that it is given to.
-class Cancellation {
- public:
-  // Calls under way end with CANCELLED unless they have just ended otherwise, and later ones at
-  // once.
-  void Cancel();
-  // Returns when cancelled, or after `timeout`.
-  void WaitFor(absl::Duration timeout);
-
- private:
-  friend class Channel;
-  void Add(grpc::ClientContext* call);
-  void Remove(grpc::ClientContext* call);
-
-  absl::Mutex mutex_;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
-};
-
 // What a stream carries. The two methods are called from two threads, possibly at the same time;
 // each in itself only one call after the other. One that does not return OK ends the call with its
 // status.
@@ -71,21 +49,35 @@ class StreamHandler {
   virtual absl::Status HandleMessage(absl::Span<const absl::Span<const char>> message) = 0;
 };
 
+// What calls of every kind say beside their messages.
+struct CallTerms {
+  absl::Time deadline;
+  Cancellation* cancellation = nullptr;  // or null
+  // As in CallOptions.
+  std::string traceparent = {};
+};
+
+// As in ClientOptions.
+struct ChannelOptions {
+  absl::Duration stall_timeout;
+  std::function<void(const Attempt&)> observe = nullptr;
+  std::function<void(int ahead)> queued = nullptr;
+};
+
 // One connection. Thread-safe.
 class Channel {
  public:
-  // `stall_timeout` as in ClientOptions.
-  Channel(const std::string& address, absl::Duration stall_timeout);
+  // `address` is one that ParseAddress (address.h) gave.
+  Channel(const std::string& address, ChannelOptions options);
   ~Channel();
 
   // Calls `method` ("/package.Service/Method") once and waits; the calling thread does the polling.
-  // INVALID_ARGUMENT when the message is over kMessageBytesMax. `cancellation` may be null.
-  Reply Unary(const char* method, absl::Span<const Piece> message, absl::Time deadline,
-              Cancellation* cancellation = nullptr) const;
+  // INVALID_ARGUMENT when the message is over kMessageBytesMax.
+  Reply Unary(const char* method, absl::Span<const Piece> message, const CallTerms& terms) const;
 
   // Calls a method with streams both ways and waits for its end, when `handler` has had every
   // message. Sending and receiving wait for each other in no way. The reply has no fragments.
-  Reply Stream(const char* method, absl::Time deadline, StreamHandler* handler) const;
+  Reply Stream(const char* method, StreamHandler* handler, const CallTerms& terms) const;
 
  private:
   struct Impl;

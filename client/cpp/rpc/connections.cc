@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/cpp/rpc/address.h"
+#include "kernels/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {
@@ -15,7 +17,8 @@ constexpr int64_t kChunkBytesMin = 256;
 // that.
 constexpr int64_t kChunkBytesMax = (int64_t{4} << 20) - 1024;
 
-absl::Status Check(const ClientOptions& options) {
+absl::Status Check(const ClientOptions& options, const absl::Status& address_status) {
+  RETURN_IF_ERROR(address_status);
   if (options.connections < 1 || options.connections > kConnectionsMax)
     return absl::InvalidArgumentError(absl::StrCat("connections is ", options.connections,
                                                    "; it must be 1 to ", kConnectionsMax));
@@ -29,10 +32,16 @@ absl::Status Check(const ClientOptions& options) {
 }  // namespace
 
 Connections::Connections(const std::string& address, ClientOptions options)
-    : options_(std::move(options)), options_status_(Check(options_)), budget_(options_.retry) {
-  const int count = std::clamp(options_.connections, 1, kConnectionsMax);
-  for (int i = 0; i < count; ++i)
-    channels_.push_back(std::make_unique<const Channel>(address, options_.stall_timeout));
+    : Connections(ParseAddress(address), std::move(options)) {}
+
+Connections::Connections(const absl::StatusOr<std::string>& address, ClientOptions options)
+    : options_(std::move(options)),
+      options_status_(Check(options_, address.status())),
+      budget_(options_.retry) {
+  if (!options_status_.ok()) return;
+  for (int i = 0; i < options_.connections; ++i)
+    channels_.push_back(std::make_unique<const Channel>(
+        *address, ChannelOptions{options_.stall_timeout, options_.observe, options_.queued}));
 }
 
 size_t Connections::Next(int connections) {
@@ -40,14 +49,12 @@ size_t Connections::Next(int connections) {
 }
 
 Reply Connections::Call(size_t number, const UnaryCall& call, int* attempts) {
-  const auto attempt = [&] {
-    return channel(number).Unary(call.method, call.message, call.deadline, call.cancellation);
-  };
-  return Retry(attempt, call.deadline, call.cancellation, attempts);
+  const auto attempt = [&] { return channel(number).Unary(call.method, call.message, call.terms); };
+  return Retry(attempt, call.terms, attempts);
 }
 
-Reply Connections::Retry(const std::function<Reply()>& attempt, absl::Time deadline,
-                         Cancellation* cancellation, int* attempts) {
+Reply Connections::Retry(const std::function<Reply()>& attempt, const CallTerms& terms,
+                         int* attempts) {
   RetrySchedule schedule(options_.retry, &budget_);
   while (true) {
     Reply reply = attempt();
@@ -57,9 +64,9 @@ Reply Connections::Retry(const std::function<Reply()>& attempt, absl::Time deadl
       return reply;
     }
     const auto pause =
-        schedule.Next({reply.status.code(), reply.pushback_ms}, absl::Now(), deadline);
+        schedule.Next({reply.status.code(), reply.pushback_ms}, absl::Now(), terms.deadline);
     if (!pause.has_value()) return reply;
-    Pause(*pause, cancellation);
+    Pause(*pause, terms.cancellation);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -21,8 +22,7 @@ namespace warpcall::client {
 struct UnaryCall {
   const char* method = nullptr;
   absl::Span<const Piece> message = {};
-  absl::Time deadline;
-  Cancellation* cancellation = nullptr;
+  CallTerms terms;
 };
 
 // Thread-safe.
@@ -31,7 +31,8 @@ class Connections {
   Connections(const std::string& address, ClientOptions options);
 
   const ClientOptions& options() const { return options_; }
-  // INVALID_ARGUMENT when an option is out of its range; then nothing is to be called.
+  // INVALID_ARGUMENT when the address is none or an option is out of its range; then nothing is to
+  // be called, and there are no channels.
   const absl::Status& options_status() const { return options_status_; }
   absl::Time Deadline(absl::Time start, absl::Duration timeout) const {
     return start + (timeout == absl::ZeroDuration() ? options_.timeout : timeout);
@@ -46,12 +47,13 @@ class Connections {
   // Calls on one connection until there is an answer that no retry may change; `attempts` is set in
   // any case.
   Reply Call(size_t number, const UnaryCall& call, int* attempts);
-  // The same for calls of any kind; `attempt` makes one. Pauses end early when `cancellation`,
-  // which may be null, is used.
-  Reply Retry(const std::function<Reply()>& attempt, absl::Time deadline,
-              Cancellation* cancellation, int* attempts);
+  // The same for calls of any kind; `attempt` makes one. Pauses end early when the terms'
+  // cancellation is used.
+  Reply Retry(const std::function<Reply()>& attempt, const CallTerms& terms, int* attempts);
 
  private:
+  Connections(const absl::StatusOr<std::string>& address, ClientOptions options);
+
   void Pause(absl::Duration pause, Cancellation* cancellation) const;
 
   const ClientOptions options_;

@@ -4,13 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/cpp/retry.h"
 
 namespace warpcall::client {
 namespace {
 
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
+constexpr char kQueuePosition[] = "warpcall-queue-position";
+constexpr char kTraceparent[] = "traceparent";
 
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
@@ -46,13 +50,31 @@ absl::Status TakeFragments(const grpc::ByteBuffer& message, Reply* reply) {
   return absl::OkStatus();
 }
 
+void TellPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued) {
+  const auto& metadata = context.GetServerInitialMetadata();
+  const auto found = metadata.find(kQueuePosition);
+  int ahead;
+  if (found != metadata.end() &&
+      absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &ahead) &&
+      ahead > 0)
+    queued(ahead);
+}
+
+void SetTerms(const CallTerms& terms, grpc::ClientContext* context) {
+  if (terms.deadline != absl::InfiniteFuture())
+    context->set_deadline(absl::ToChronoTime(terms.deadline));
+  if (!terms.traceparent.empty()) context->AddMetadata(kTraceparent, terms.traceparent);
+}
+
 Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context) {
   Reply reply;
   reply.status =
       absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   const auto& trailers = context.GetServerTrailingMetadata();
-  if (const auto found = trailers.find(kPushbackTrailer); found != trailers.end())
+  if (const auto found = trailers.find(kPushbackTrailer); found != trailers.end()) {
     reply.pushback_ms = ParsePushbackMs({found->second.data(), found->second.size()});
+    reply.status = WithRetryPushback(std::move(reply.status), *reply.pushback_ms);
+  }
   return reply;
 }
 

@@ -5,6 +5,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -17,6 +19,12 @@ absl::StatusOr<grpc::ByteBuffer> ToByteBuffer(absl::Span<const Piece> message);
 
 // Sets where the bytes of `message` lie and who holds them. INTERNAL when gRPC cannot say.
 absl::Status TakeFragments(const grpc::ByteBuffer& message, Reply* reply);
+
+// Tells `queued` (ClientOptions::queued) what the initial metadata, which have come, say of it.
+void TellPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued);
+
+// Tells gRPC what a call that begins is to say beside its messages.
+void SetTerms(const CallTerms& terms, grpc::ClientContext* context);
 
 // Status and pushback of a call that has ended.
 Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context);

@@ -8,14 +8,15 @@
 
 namespace warpcall::client {
 
-StreamLoop::StreamLoop(grpc::GenericStub* stub, const char* method, absl::Time deadline,
-                       StreamHandler* handler)
-    : handler_(handler) {
-  if (deadline != absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
+StreamLoop::StreamLoop(grpc::GenericStub* stub, const char* method, StreamHandler* handler,
+                       const CallTerms& terms)
+    : handler_(handler), cancellation_(terms.cancellation) {
+  SetTerms(terms, &context_);
   call_ = stub->PrepareCall(&context_, method, &queue_);
 }
 
 Reply StreamLoop::Run() {
+  if (cancellation_ != nullptr) cancellation_->Add(&context_);
   call_->StartCall(Begin(kStarted));
   std::thread helper;
   try {
@@ -25,6 +26,7 @@ Reply StreamLoop::Run() {
   }
   Serve();
   if (helper.joinable()) helper.join();
+  if (cancellation_ != nullptr) cancellation_->Remove(&context_);
 
   Reply reply = EndOfCall(end_, context_);
   absl::MutexLock lock(&mutex_);
@@ -49,8 +51,17 @@ void StreamLoop::On(Event event, bool ok) {
   switch (event) {
     case kStarted:
       if (!ok) return AwaitEnd();
-      Receive();
+      // The first message would wait for the initial metadata as well, but they may come long
+      // before.
+      if (queued_ == nullptr) {
+        Receive();
+      } else {
+        call_->ReadInitialMetadata(Begin(kAccepted));
+      }
       return Send();
+    case kAccepted:
+      if (ok) TellPosition(context_, queued_);
+      return Receive();
     case kSent:
       // Not sent: the call is ending, as the receiving side will learn.
       if (ok && !failed()) Send();

@@ -9,12 +9,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "client/cpp/rpc/channel.h"
 
 namespace warpcall::client {
@@ -25,14 +26,17 @@ namespace warpcall::client {
 class StreamLoop {
  public:
   // `handler` as in Channel::Stream.
-  StreamLoop(grpc::GenericStub* stub, const char* method, absl::Time deadline,
-             StreamHandler* handler);
+  StreamLoop(grpc::GenericStub* stub, const char* method, StreamHandler* handler,
+             const CallTerms& terms);
+
+  // Before Run: as in ClientOptions; null: nobody is told.
+  void set_queued(std::function<void(int ahead)> queued) { queued_ = std::move(queued); }
 
   // Returns when the call has ended and no thread is in the handler any more.
   Reply Run();
 
  private:
-  enum Event : uintptr_t { kStarted, kSent, kAllSent, kReceived, kEnded };
+  enum Event : uintptr_t { kStarted, kAccepted, kSent, kAllSent, kReceived, kEnded };
 
   void Serve();
   void On(Event event, bool ok);
@@ -45,6 +49,8 @@ class StreamLoop {
   void* Begin(Event event);
 
   StreamHandler* const handler_;
+  Cancellation* const cancellation_;  // or null
+  std::function<void(int)> queued_ = nullptr;
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;

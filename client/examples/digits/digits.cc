@@ -122,9 +122,9 @@ struct Score {
 };
 
 absl::StatusOr<Score> Compare(const Tensor& classes, const Data& data) {
-  ASSIGN_OR_RETURN(const auto ours, classes.Floats());
-  ASSIGN_OR_RETURN(const auto numpy, data.probabilities.Floats());
-  ASSIGN_OR_RETURN(const auto labels, data.labels.Floats());
+  const std::vector<float> ours = classes.ToFloats();
+  const std::vector<float> numpy = data.probabilities.ToFloats();
+  const std::vector<float> labels = data.labels.ToFloats();
   if (labels.empty() || ours.size() != numpy.size() || ours.size() % labels.size() != 0)
     return absl::InvalidArgumentError(absl::StrCat("the data do not fit: ", labels.size(),
                                                    " labels, ", ours.size(), " probabilities and ",
@@ -132,9 +132,9 @@ absl::StatusOr<Score> Compare(const Tensor& classes, const Data& data) {
   const size_t columns = ours.size() / labels.size();
   Score score{.images = labels.size()};
   for (size_t i = 0; i < labels.size(); ++i) {
-    const size_t digit = MostLikely(ours.subspan(i * columns, columns));
+    const size_t digit = MostLikely(absl::MakeConstSpan(ours).subspan(i * columns, columns));
     score.right += digit == static_cast<size_t>(labels[i]);
-    score.agree += digit == MostLikely(numpy.subspan(i * columns, columns));
+    score.agree += digit == MostLikely(absl::MakeConstSpan(numpy).subspan(i * columns, columns));
   }
   for (size_t i = 0; i < ours.size(); ++i) {
     const double difference = std::abs(double{ours[i]} - double{numpy[i]});

@@ -5,12 +5,11 @@ with warpcall.connect("127.0.0.1:8470") as gpu:
     y = gpu.softmax(x, axis=-1)
 """
 
-from importlib import metadata as _metadata
-
 from . import aio
 from ._arrays import BFloat16Bits
 from ._channel import TLS
 from ._client import Client, connect
+from ._fast import FAST
 from ._inspect import SourceFile
 from ._messages import (
     AttributeInfo,
@@ -18,6 +17,7 @@ from ._messages import (
     ImplementationInfo,
     KernelInfo,
     LaunchInfo,
+    ServerInfoResponse,
     TensorSpec,
     Timing,
 )
@@ -25,6 +25,7 @@ from ._reports import Benchmark, BenchmarkRow, Comparison, Description, Profile,
 from ._request import Blocks
 from ._result import Result
 from ._retry import Retry
+from ._version import VERSION as __version__
 from .errors import (
     Cancelled,
     DeadlineExceeded,
@@ -39,12 +40,8 @@ from .errors import (
     Unimplemented,
 )
 
-try:
-    __version__ = _metadata.version("warpcall")
-except _metadata.PackageNotFoundError:  # in a checkout, by PYTHONPATH
-    __version__ = "0+checkout"
-
 __all__ = [
+    "FAST",
     "TLS",
     "AttributeInfo",
     "BFloat16Bits",
@@ -69,12 +66,14 @@ __all__ = [
     "ResourceExhausted",
     "Result",
     "Retry",
+    "ServerInfoResponse",
     "SourceFile",
     "TensorSpec",
     "Timing",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "__version__",
     "aio",
     "compare",
     "connect",

@@ -239,10 +239,9 @@ def empty(spec: TensorSpec) -> tuple[Array, memoryview]:
 def copy_into(out: Array, array: Array, error: type[Error] = InvalidArgument) -> None:
     """Fills the caller's array. Raises `error` when it is not one for this result."""
     check_out(out, TensorSpec(array_type_name(array), array.shape), error)
-    np.copyto(
-        out.view(np.uint16) if out.dtype != array.dtype else out,
-        array.view(np.uint16) if out.dtype != array.dtype else array,
-    )
+    if array_type_name(array) == "bfloat16":
+        out, array = out.view(np.uint16), array.view(np.uint16)
+    np.copyto(out, array)  # also to another order of bytes
 
 
 def check_out(out: Array, spec: TensorSpec, error: type[Error] = InvalidArgument) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -15,9 +15,10 @@ import grpc
 
 from . import _channel
 from ._channel import Target, call_metadata, methods_of, refusal
+from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
 from ._request import STREAM_BYTES, Request
-from ._result import Result
+from ._result import Ceiling, Result, ready_result
 from ._retry import Budget, Retry, Schedule
 from ._stream import StreamSession
 from ._striped import KernelCache, StripedCall
@@ -67,6 +68,7 @@ class Calls:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None  # for futures of streams and stripes
+        self._threads_max = 2 * target.connections
         self._pauses: set[threading.Timer] = set()
         self._futures: set[CallFuture] = set()
         self.small_bytes = small_bytes(target.connections)
@@ -98,6 +100,25 @@ class Calls:
         return None if timeout is None else time.monotonic() + timeout
 
     # ---- calls that block ----
+
+    def run_ready(
+        self,
+        names: tuple[str, str, str],
+        inputs: tuple[object, ...],
+        extras: tuple[str, Mapping[str, object]],
+        timeout: float | None,
+        ceiling: Ceiling,
+    ) -> Result | None:
+        """A small call of arrays that are sent as they lie, by a short way; None when it is none.
+
+        `names`: the kernel's, the implementation's, the device's. `extras`: request_id, attributes.
+        """
+        data = encode_extras(*extras) if extras[0] or extras[1] else b""
+        message = encode_ready(names, data, inputs, self.small_bytes)
+        if message is None:
+            return None
+        data = self.unary(_channel.EXECUTE, message, self.deadline(timeout))
+        return ready_result(names[0], data, ceiling)
 
     def run(self, request: Request) -> Result:
         deadline = self.deadline(request.timeout)
@@ -271,7 +292,7 @@ class Calls:
         if self.closed:
             raise Cancelled(CLOSED)
         deadline, metadata = self.deadline(request.timeout), call_metadata(self._metadata)
-        if request.streams or self._may_stripe(request):
+        if self._takes_a_thread(request):
             terms = Terms(deadline, metadata, Cancellation())
             future = self._new_future(terms)
             self._in_pool(lambda: self._work(future, request, terms))
@@ -281,6 +302,10 @@ class Calls:
             schedule = Schedule(self._retry, self._budget)
             self._begin(_Pending(future, request, request.encode(), terms, schedule))
         return future
+
+    def _takes_a_thread(self, request: Request) -> bool:
+        """Whether its future is settled by a thread of the pool, not by one of gRPC's."""
+        return request.streams or self._may_stripe(request)
 
     def _new_future(self, terms: Terms) -> CallFuture:
         future = CallFuture()
@@ -300,8 +325,7 @@ class Calls:
             if self.closed:
                 raise Cancelled(CLOSED)
             if self._pool is None:
-                workers = 2 * len(self._channels)
-                self._pool = ThreadPoolExecutor(workers, thread_name_prefix="warpcall")
+                self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix="warpcall")
             self._pool.submit(work)
 
     def _work(self, future: CallFuture, request: Request, terms: Terms) -> None:

@@ -62,7 +62,7 @@ KERNELS = (
                 ("ieee", "tf32"),
             ),
         ),
-        independence="none",
+        independence="product_rows",
     ),
     KernelInfo(
         "fused",
@@ -71,7 +71,7 @@ KERNELS = (
         (
             AttributeInfo(
                 "expression",
-                "of x0 to x7, for example \"gelu(x0 + x1) / max(x0)\"",
+                'of x0 to x7, for example "gelu(x0 + x1) / max(x0)"',
                 "",
                 (),
                 required=True,
@@ -83,7 +83,7 @@ KERNELS = (
                 (),
             ),
         ),
-        independence="none",
+        independence="broadcast_rows",
         inputs_min=1,
     ),
     KernelInfo(

@@ -23,9 +23,11 @@ EXECUTE = _SERVICE + "Execute"
 EXECUTE_STREAM = _SERVICE + "ExecuteStream"
 LIST_KERNELS = _SERVICE + "ListKernels"
 LIST_DEVICES = _SERVICE + "ListDevices"
+SERVER_INFO = _SERVICE + "ServerInfo"
 BENCHMARK = _SERVICE + "Benchmark"
 PROFILE = _SERVICE + "Profile"
 DESCRIBE = _SERVICE + "Describe"
+_UNARY = (EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, PROFILE, DESCRIBE)
 
 # The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
 _FRAME_BYTES = 4 << 20
@@ -43,6 +45,9 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
 ]
+# Of addresses that may stand for several servers: calls in turns, to those whose health is good.
+_SEVERAL = ("dns:", "ipv4:", "ipv6:")
+_TURNS = '{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +96,12 @@ class Target:
 
     def open(self, module: Any) -> list[Any]:
         """Channels of `module`, which is grpc or grpc.aio. They connect with the first call."""
-        options = [
+        options: list[tuple[str, int | str]] = [
             *_OPTIONS,
             ("grpc.keepalive_timeout_ms", max(1, round(self.stall_timeout * 1000))),
         ]
+        if self.address.startswith(_SEVERAL):
+            options.append(("grpc.service_config", _TURNS))
         if self.tls is None:
             make = partial(module.insecure_channel, self.address, options=options)
         else:
@@ -125,10 +132,7 @@ def methods_of(channels: list[Any]) -> Methods:
     stubs = [
         {
             EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
-            **{
-                name: channel.unary_unary(name)
-                for name in (EXECUTE, LIST_KERNELS, LIST_DEVICES, BENCHMARK, PROFILE, DESCRIBE)
-            },
+            **{name: channel.unary_unary(name) for name in _UNARY},
         }
         for channel in channels
     ]

@@ -10,12 +10,13 @@ from typing import Any
 
 from . import _channel
 from ._arrays import Array
-from ._calls import Calls
 from ._channel import TLS, Target
-from ._execute import Call, encode_extras, encode_ready
+from ._execute import Call
+from ._fast import open_calls
 from ._inspect import (
     BenchmarkResponse,
     ProfileOptions,
+    Sampling,
     encode_describe,
     encode_profile,
     parse_problem,
@@ -27,6 +28,7 @@ from ._messages import (
     KernelInfo,
     ListDevicesResponse,
     ListKernelsResponse,
+    ServerInfoResponse,
 )
 from ._progress import Progress, counting, length_of
 from ._reports import (
@@ -39,7 +41,7 @@ from ._reports import (
     take_profile,
 )
 from ._request import Options, Request
-from ._result import Result, ready_result
+from ._result import Result
 from ._retry import Retry
 from .errors import InvalidArgument
 
@@ -53,7 +55,7 @@ class Client(KernelMethods):
     """
 
     def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
-        self._calls = Calls(target, timeout, retry)
+        self._calls = open_calls(target, timeout, retry)
         self._ceilings: dict[str, float] = {}
         self._target = target
 
@@ -86,12 +88,11 @@ class Client(KernelMethods):
         """
         calls = self._calls
         if out is None and dtype is None:
-            extras = encode_extras(request_id, attributes) if attributes or request_id else b""
             names = (kernel, implementation, device)
-            message = encode_ready(names, extras, inputs, calls.small_bytes)
-            if message is not None:
-                data = calls.unary(_channel.EXECUTE, message, calls.deadline(timeout))
-                return ready_result(kernel, data, self._ceiling)
+            extras = (request_id, attributes)
+            result = calls.run_ready(names, inputs, extras, timeout, self._ceiling)
+            if result is not None:
+                return result
         call = Call(kernel, implementation, device, request_id, attributes)
         return calls.run(Request(call, inputs, Options(timeout, out, dtype), self._ceiling))
 
@@ -173,6 +174,11 @@ class Client(KernelMethods):
         self._ceilings.update(known_ceilings(devices))  # other threads may be reading it
         return devices
 
+    def server_info(self, *, timeout: float | None = None) -> ServerInfoResponse:
+        """Which server this is, since when, and what it was told."""
+        data = self._calls.unary(_channel.SERVER_INFO, b"", self._calls.deadline(timeout))
+        return decoded(ServerInfoResponse, data)
+
     def _ceiling(self, device: str) -> float | None:
         if device not in self._ceilings and not self._calls.closed:
             self.devices()
@@ -191,6 +197,8 @@ class Client(KernelMethods):
         warmup_iterations: int = 0,
         iterations: int = 0,
         seed: int = 0,
+        max_noise: float = 0.0,
+        row_timeout: float | None = None,
         timeout: float | None = None,
         progress: Progress = None,
         **attributes: AttributeValue,
@@ -201,11 +209,14 @@ class Client(KernelMethods):
         "64x32*32x16", of matmul also "MxNxK"; or tuples. A list: several problems.
         `implementations`: rows or families; by default all that fit.
         `warmup_iterations`, `iterations`, `seed`: 0: the server's defaults.
+        `max_noise`: a row is measured until the relative standard error of its median is below
+        this; 0: by iterations alone.
+        `row_timeout`: the longest time for one row, in seconds; None: the server's own limit.
         `timeout`: seconds for each problem.
         `progress`: as for map; problems are counted.
         """
-        counts = (warmup_iterations, iterations, seed)
-        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, counts, attributes)
+        sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
+        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
         report, requests = calls.report(), calls.requests()
         with counting(progress, len(requests), kernel) as advance:
             for problem, message in requests:

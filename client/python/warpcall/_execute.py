@@ -207,9 +207,9 @@ _heads: dict[int, tuple[bytes, np.dtype[Any], tuple[int, ...], str]] = {}
 _HEADS_MAX = 1024
 
 
-# An answer whose tensors have been read, and how many of its first bytes say all else: that is not
-# taken apart before somebody asks.
-Unread: TypeAlias = "tuple[bytes, int]"
+# How to read what an answer says beside its tensors, a type and its arguments: nobody does before
+# somebody asks.
+Unread: TypeAlias = "tuple[Any, ...]"
 
 
 def read_answer(data: bytes) -> tuple[Response | Unread, list[Array]]:
@@ -227,7 +227,7 @@ def read_answer(data: bytes) -> tuple[Response | Unread, list[Array]]:
         array: Array = np.ndarray(known[2], known[1], data, at + len(known[0]))
         if known[3] == "bfloat16":
             array = as_type(array, known[3])
-        return (data, at), [array]
+        return (Response, data, 0, at), [array]
     response = Response(data)
     outputs = response.arrays()
     if len(outputs) == 1 and at < response.tensors[0].span[0] and data[at] == 1 << 3 | wire.BYTES:

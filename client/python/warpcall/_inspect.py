@@ -33,8 +33,45 @@ class BenchmarkResult:
     error: str = ""
     """Why it did not run; empty when it did."""
     iterations: int = 0
+    """Samples: as asked for, or fewer when the row was exact enough or its time was up."""
     launches_per_iteration: int = 0
     checked_elements: int = 0
+    p10_ns: float = 0.0
+    median_low_ns: float = 0.0
+    """With median_high_ns the 95 % confidence interval of the median."""
+    median_high_ns: float = 0.0
+    verdict: str = ""
+    """"fastest", "not distinguishable from the fastest", "slower by N %"; empty when it did not
+    run or is unstable."""
+    max_error: float = 0.0
+    """Largest |out - ref| over the bound of its tolerance: right is at most 1."""
+    noise: float = 0.0
+    """The relative standard error of the median."""
+    unstable: bool = False
+    """The noise is too high to rank the row."""
+    predicted_ns: float = 0.0
+    """Of a row that was skipped as too slow; `error` says how to ask for it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStamp:
+    """Where and under which conditions a benchmark ran; what is of a GPU is empty or 0 on the
+    CPU."""
+
+    device_description: str = ""
+    driver: str = ""
+    cuda: str = ""
+    server_version: str = ""
+    seed: int = 0
+    sm_clock_mhz_min: int = 0
+    sm_clock_mhz_max: int = 0
+    memory_clock_mhz: int = 0
+    temperature_celsius: int = 0
+    power_watts: float = 0.0
+    throttle_reasons: tuple[str, ...] = ()
+    samples_dropped: int = 0
+    """Taken below 75 % of the default clock."""
+    started_unix_ns: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +79,8 @@ class BenchmarkResponse:
     results: tuple[BenchmarkResult, ...] = ()
     device: str = ""
     ceiling_bytes_per_second: float = 0.0
+    stamp: RunStamp = dataclasses.field(default_factory=RunStamp)
+    flops_ceiling: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +93,20 @@ class BenchmarkRequest:
     warmup_iterations: int = 0
     iterations: int = 0
     seed: int = 0
+    max_noise: float = 0.0
+    timeout_ns: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How often a benchmark measures; 0: the server's defaults."""
+
+    warmup_iterations: int = 0
+    iterations: int = 0
+    seed: int = 0
+    max_noise: float = 0.0
+    row_timeout: float | None = None
+    """The longest time for one row, in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,11 +208,36 @@ TABLE[BenchmarkResult] = _fields(
     (13, "iterations", "int"),
     (14, "launches_per_iteration", "int"),
     (15, "checked_elements", "int"),
+    (16, "p10_ns", "double"),
+    (17, "median_low_ns", "double"),
+    (18, "median_high_ns", "double"),
+    (19, "verdict", "text"),
+    (20, "max_error", "double"),
+    (21, "noise", "double"),
+    (22, "unstable", "bool"),
+    (23, "predicted_ns", "double"),
 )
+TABLE[RunStamp] = [
+    Field(1, "device_description", "text"),
+    Field(2, "driver", "text"),
+    Field(3, "cuda", "text"),
+    Field(4, "server_version", "text"),
+    Field(5, "seed", "uint"),
+    Field(6, "sm_clock_mhz_min", "int32"),
+    Field(7, "sm_clock_mhz_max", "int32"),
+    Field(8, "memory_clock_mhz", "int32"),
+    Field(9, "temperature_celsius", "int32"),
+    Field(10, "power_watts", "double"),
+    Field(11, "throttle_reasons", "text", True),
+    Field(12, "samples_dropped", "int"),
+    Field(13, "started_unix_ns", "int"),
+]
 TABLE[BenchmarkResponse] = [
     Field(1, "results", BenchmarkResult, True),
     Field(2, "device", "text"),
     Field(3, "ceiling_bytes_per_second", "double"),
+    Field(4, "stamp", RunStamp),
+    Field(5, "flops_ceiling", "double"),
 ]
 TABLE[BenchmarkRequest] = [
     Field(1, "kernel", "text"),
@@ -170,6 +248,8 @@ TABLE[BenchmarkRequest] = [
     Field(6, "warmup_iterations", "int32"),
     Field(7, "iterations", "int32"),
     Field(8, "seed", "uint"),
+    Field(9, "max_noise", "double"),
+    Field(10, "timeout_ns", "int"),
 ]
 TABLE[ProfileRow] = _fields(
     (1, "name", "text"),
@@ -262,10 +342,16 @@ def _parse_sizes(shapes: Shapes) -> list[tuple[int, ...]]:
     return parsed
 
 
+_ROW_SECONDS_MAX = 86400
+
+
 def encode_benchmark(
-    problem: Problem, call: Call, implementations: Sequence[str], counts: tuple[int, int, int]
+    problem: Problem, call: Call, implementations: Sequence[str], sampling: Sampling
 ) -> bytes:
-    """A BenchmarkRequest; `counts`: warm-up iterations, iterations and seed, 0 for the server's."""
+    """A BenchmarkRequest. Raises InvalidArgument for a row_timeout that is no time."""
+    seconds = 0.0 if sampling.row_timeout is None else sampling.row_timeout
+    if not 0 <= seconds <= _ROW_SECONDS_MAX:
+        raise InvalidArgument(f"row_timeout is {seconds}; it must be 0 to {_ROW_SECONDS_MAX} s")
     return encode(
         BenchmarkRequest(
             call.kernel,
@@ -273,7 +359,11 @@ def encode_benchmark(
             problem.inputs,
             call.attributes,
             call.device,
-            *counts,
+            sampling.warmup_iterations,
+            sampling.iterations,
+            sampling.seed,
+            sampling.max_noise,
+            round(seconds * 1e9),
         )
     )
 

@@ -7,6 +7,7 @@ _execute.py.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -20,7 +21,14 @@ Message = TypeVar("Message")
 
 DATA_TYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
 DATA_TYPE_NUMBERS = {name: number for number, name in DATA_TYPES.items()}
-_INDEPENDENCE = {0: "none", 1: "elements", 2: "before_axis", 3: "rows"}
+_INDEPENDENCE = {
+    0: "none",
+    1: "elements",
+    2: "before_axis",
+    3: "rows",
+    4: "broadcast_rows",
+    5: "product_rows",
+}
 _ROLES = {0: "split", 1: "shared"}
 
 
@@ -130,10 +138,29 @@ class ListDevicesResponse:
     devices: tuple[DeviceInfo, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class ServerInfoResponse:
+    """Which server this is, since when, and what it was told."""
+
+    version: str = ""
+    revision: str = ""
+    """Of the source that it was built from; empty when that was no checkout."""
+    grpc_version: str = ""
+    started_unix_ns: int = 0
+    changed_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Those whose values differ from their defaults."""
+    hostname: str = ""
+
+    @property
+    def started(self) -> datetime.datetime:
+        """In UTC."""
+        return datetime.datetime.fromtimestamp(self.started_unix_ns / 1e9, datetime.timezone.utc)
+
+
 class Field(NamedTuple):
     """A field of a message. `kind`: "text", "bytes", "bool", "int", "int32", "uint", "double",
-    "type" (DataType, by name), "independence", "role", "attribute", "attributes" (the map), or the
-    class of a message."""
+    "type" (DataType, by name), "independence", "role", "attribute", "attributes" (the map), "texts"
+    (a map of them), or the class of a message."""
 
     number: int
     name: str
@@ -184,6 +211,12 @@ TABLE: dict[type, list[Field]] = {
     ],
     ListKernelsResponse: [Field(1, "kernels", KernelInfo, True)],
     ListDevicesResponse: [Field(1, "devices", DeviceInfo, True)],
+    ServerInfoResponse: [
+        *_scalars("text", "version", "revision", "grpc_version"),
+        Field(4, "started_unix_ns", "int"),
+        Field(5, "changed_flags", "texts"),
+        Field(6, "hostname", "text"),
+    ],
 }
 
 
@@ -259,7 +292,7 @@ _NUMBERS: dict[str, Callable[[int], Any]] = {
     "bool": bool,
     "int": wire.signed,
     "int32": wire.signed32,
-    "uint": lambda value: value,
+    "uint": lambda value: value & 0xFFFFFFFFFFFFFFFF,
     "type": lambda value: DATA_TYPES.get(wire.signed32(value), str(wire.signed32(value))),
     "independence": lambda value: _INDEPENDENCE.get(value, str(value)),
     "role": lambda value: _ROLES.get(value, str(value)),
@@ -284,6 +317,8 @@ def _take(field: Field, data: bytes, found: tuple[int, int, int], values: dict[s
         items = [wire.read_text(data, value, stop)]
     elif field.kind == "bytes":
         items = [data[value:stop]]
+    elif field.kind == "texts":
+        items = [{**values.get(field.name, {}), **_read_entry(data, value, stop)}]
     elif field.repeated:
         items = [decode(field.kind, data[value:stop])]
     else:  # encodings one after the other are the encoding of the messages merged
@@ -292,6 +327,15 @@ def _take(field: Field, data: bytes, found: tuple[int, int, int], values: dict[s
         values.setdefault(field.name, []).extend(items)
     elif items:
         values[field.name] = items[-1]
+
+
+def _read_entry(data: bytes, at: int, end: int) -> dict[str, str]:
+    """An entry of a map of texts."""
+    texts = {1: "", 2: ""}
+    for number, wire_type, value, stop in wire.fields(data, at, end):
+        if wire_type == wire.BYTES:
+            texts[number] = wire.read_text(data, value, stop)
+    return {texts[1]: texts[2]}
 
 
 def encode(message: object) -> bytes:

@@ -16,6 +16,8 @@ from ._inspect import (
     DescribeResponse,
     ProfileResponse,
     ProfileRow,
+    RunStamp,
+    Sampling,
     encode_benchmark,
     parse_problem,
 )
@@ -34,16 +36,25 @@ class _Table:
     def _title(self) -> str:
         raise NotImplementedError
 
+    def _notes(self) -> list[str]:
+        """What must be known to read the table."""
+        return []
+
     def __repr__(self) -> str:
         header, rows = self._cells()
-        return f"{self._title()}\n\n{table(header, rows)}"
+        return "\n".join([f"{self._title()}\n\n{table(header, rows)}", *self._notes()])
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
         lines = ["".join(f"<th>{html.escape(cell)}</th>" for cell in header)]
         lines += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{html.escape(self._title())}</p><table>{body}</table>"
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes())
+        return f"<p>{html.escape(self._title())}</p><table>{body}</table>{notes}"
+
+
+_SHARE_MAX = 1.05
+"""Shares of the copy ceiling up to here are the noise of both measurements."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +73,17 @@ class Benchmark(_Table):
         self.rows: list[BenchmarkRow] = []
         self.ceilings: dict[str, float] = {}
         """By problem: bytes per second of a copy measured in the same run, read plus written."""
+        self.flops_ceilings: dict[str, float] = {}
+        """By problem: multiply-adds in the same run, FLOP/s; 0 where it does not apply."""
+        self.stamps: dict[str, RunStamp] = {}
+        """By problem: where and under which conditions it was measured."""
 
     def add(self, problem: str, response: BenchmarkResponse) -> None:
         """The rows of one more problem."""
         self.device = response.device
         self.ceilings[problem] = response.ceiling_bytes_per_second
+        self.flops_ceilings[problem] = response.flops_ceiling
+        self.stamps[problem] = response.stamp
         for result in response.results:
             values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
             self.rows.append(BenchmarkRow(**values, problem=problem))
@@ -78,6 +95,8 @@ class Benchmark(_Table):
             "dtype": self.dtype,
             "device": self.device,
             "ceilings": dict(self.ceilings),
+            "flops_ceilings": dict(self.flops_ceilings),
+            "stamps": {name: dataclasses.asdict(stamp) for name, stamp in self.stamps.items()},
             "rows": [dataclasses.asdict(row) for row in self.rows],
         }
 
@@ -85,25 +104,43 @@ class Benchmark(_Table):
         return f"{self.kernel} of {self.dtype} on {self.device}, medians of one launch"
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        header = ["problem", "implementation", "median", "p90", "B/s", "of copy", "FLOP/s", "error"]
+        header = [
+            *("problem", "implementation", "median", "min", "noise", "n", "B/s", "of copy"),
+            *("FLOP/s", "error", "verdict"),
+        ]
         rows = []
         for row in self.rows:
             if row.error:
-                rows.append([row.problem, row.implementation, *[""] * 5, row.error])
+                rows.append([row.problem, row.implementation, *[""] * 8, row.error])
                 continue
+            over = "!" if row.fraction_of_ceiling > _SHARE_MAX else ""
             rows.append(
                 [
                     row.problem,
                     row.implementation,
                     nanoseconds(row.median_ns),
-                    nanoseconds(row.p90_ns),
+                    nanoseconds(row.min_ns),
+                    f"{100 * row.noise:.1f} %" if row.median_high_ns else "",
+                    str(row.iterations),
                     bytes_per_second(row.bytes_per_second),
-                    f"{100 * row.fraction_of_ceiling:.1f} %",
+                    f"{100 * row.fraction_of_ceiling:.1f} %{over}",
                     flops_per_second(row.flops_per_second),
                     f"{row.relative_error:.1e}",
+                    "unstable" if row.unstable else row.verdict,
                 ]
             )
         return header, rows
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if any(row.fraction_of_ceiling > _SHARE_MAX for row in self.rows):
+            notes.append(
+                "! faster than copying was in the same run: its data stay in caches, or the copy"
+                " met more load"
+            )
+        if any(row.unstable for row in self.rows):
+            notes.append("unstable: too noisy to be ranked")
+        return notes
 
     def plot(self, path: str | None = None, *, ax: Any = None) -> Any:
         """Bars of the median times, by problem. An SVG, written to `path` if given; with `ax`, axes
@@ -198,6 +235,11 @@ def compare(before: Benchmark, after: Benchmark) -> Comparison:
     return Comparison(before, after)
 
 
+_DEVICE_ROWS = ("kernel", "copy", "set", "gap")
+"""Kinds of a profile's rows of what the device did, one thing after the other; others, of the host,
+go on beside them."""
+
+
 class Profile(_Table):
     """What the device did for a kernel, longest first."""
 
@@ -236,7 +278,7 @@ class Profile(_Table):
                 str(row.calls),
                 nanoseconds(row.total_ns),
                 nanoseconds(row.mean_ns),
-                f"{100 * row.fraction:.1f} %" if row.kind != "host" else "",
+                f"{100 * row.fraction:.1f} %" if row.kind in _DEVICE_ROWS else "",
                 row.grid,
                 row.block,
                 f"{100 * row.achieved_occupancy:.0f} %" if row.achieved_occupancy > 0 else "",
@@ -248,7 +290,7 @@ class Profile(_Table):
 
     def plot(self, path: str | None = None) -> Svg:
         """Bars of what took the device its time. An SVG, written to `path` if given."""
-        device = [row for row in self.rows if row.kind != "host"]
+        device = [row for row in self.rows if row.kind in _DEVICE_ROWS]
         values = [row.total_ns / 1e3 for row in device]
         texts = [nanoseconds(row.total_ns) for row in device]
         return bars(self._title(), [row.name for row in device], values, texts).saved(path)
@@ -312,8 +354,7 @@ class BenchmarkCalls:
     dtype: object
     implementations: Sequence[str]
     device: str
-    counts: tuple[int, int, int]
-    """Warm-up iterations, iterations and seed; 0: the server's defaults."""
+    sampling: Sampling
     attributes: Mapping[str, object]
 
     def requests(self) -> list[tuple[str, bytes]]:
@@ -323,7 +364,7 @@ class BenchmarkCalls:
         call = Call(self.kernel, device=self.device, attributes=self.attributes)
         names = self.implementations
         names = (names,) if isinstance(names, str) else names
-        return [(p.label, encode_benchmark(p, call, names, self.counts)) for p in problems]
+        return [(p.label, encode_benchmark(p, call, names, self.sampling)) for p in problems]
 
     def report(self) -> Benchmark:
         """To be filled."""

@@ -103,9 +103,7 @@ class Request:
         self.finisher = Finisher(call.kernel, ceiling, is_scalar)
 
     @classmethod
-    def of_stripe(
-        cls, call: Call, operands: Sequence[Operand | Blocks], place: Place
-    ) -> Request:
+    def of_stripe(cls, call: Call, operands: Sequence[Operand | Blocks], place: Place) -> Request:
         """Part of a call. That its result goes to a place was the package's idea."""
         request = cls(call, operands, Options(), lambda device: None)
         request.misfit, request._place = Internal, place

@@ -16,13 +16,14 @@ from ._wire import WireError
 from .errors import Error, Internal, InvalidArgument
 
 if TYPE_CHECKING:
+    from ._fast import FastResponse
     from ._messages import LaunchInfo, Timing
     from ._stripes import StripedResponse
 
 Part = TypeVar("Part")
 # What a device copies, in bytes per second, by its name; None when nobody has measured it.
 Ceiling = Callable[[str], "float | None"]
-_NO_OUTPUTS = "it has no outputs"
+NO_OUTPUTS = "it has no outputs"
 
 
 class Result(NDArrayOperatorsMixin):
@@ -48,15 +49,17 @@ class Result(NDArrayOperatorsMixin):
         """Calls that this one was cut into, for connections beside each other. Of several, `timing`
         and `launch` are the work of all together, its `total_ns` is the longest, and all else is
         the first one's."""
-        self._answer = answer
+        self._answer: Response | StripedResponse | FastResponse | Unread = answer
         self._ceiling = ceiling
 
     @property
-    def _response(self) -> Response | StripedResponse:
-        if isinstance(self._answer, tuple):
-            data, small_bytes = self._answer
-            self._answer = Response(data, 0, small_bytes)
-        return self._answer
+    def _response(self) -> Response | StripedResponse | FastResponse:
+        if not isinstance(self._answer, tuple):
+            return self._answer
+        make, *said = self._answer
+        answer: Response | StripedResponse | FastResponse = make(*said)
+        self._answer = answer
+        return answer
 
     # ---- what ran, and how fast ----
 
@@ -223,14 +226,20 @@ class Finisher:
         there."""
         answer, outputs = _read(data)
         if not outputs:
-            raise bad_response(_NO_OUTPUTS)
+            raise bad_response(NO_OUTPUTS)
         out = out_for(outputs[0].shape)
         if out is not None:
             copy_into(out, outputs[0], misfit)
             outputs[0] = out
-        elif self._is_scalar:
-            outputs = [array.reshape(()) if array.size == 1 else array for array in outputs]
+        else:
+            outputs = self.shaped(outputs)
         return self.made_of(answer, outputs)
+
+    def shaped(self, outputs: list[Array]) -> list[Array]:
+        """Of inputs without dimensions a result has none either."""
+        if not self._is_scalar:
+            return outputs
+        return [array.reshape(()) if array.size == 1 else array for array in outputs]
 
     def made_of(
         self,
@@ -239,7 +248,7 @@ class Finisher:
         stripes: int = 1,
     ) -> Result:
         if not outputs:
-            raise bad_response(_NO_OUTPUTS)
+            raise bad_response(NO_OUTPUTS)
         return Result(self._kernel, answer, outputs, self._ceiling, stripes)
 
 
@@ -255,7 +264,7 @@ def _read(data: bytes) -> tuple[Response | Unread, list[Array]]:
     except ValueError as error:  # WireError is one
         raise bad_response(error) from None
     if not outputs:
-        raise bad_response(_NO_OUTPUTS)
+        raise bad_response(NO_OUTPUTS)
     return answer, outputs
 
 

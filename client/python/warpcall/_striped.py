@@ -12,7 +12,7 @@ from ._futures import Cancellation
 from ._messages import DATA_TYPES, KernelInfo, ListKernelsResponse, TensorSpec, decode
 from ._request import Request
 from ._result import Result, bad_response
-from ._stripes import Stripe, StripedResponse, stripe_request
+from ._stripes import Stripe, StripedResponse, division_of, has_rows, stripe_request
 from .errors import Error
 
 # A call that does not know the kernels is only slower, so it does not wait long for them: nor for
@@ -62,15 +62,18 @@ class _Output:
 
     def __init__(self, request: Request, kernel: KernelInfo) -> None:
         """Raises InvalidArgument when the request's `out` does not fit the result, which has the
-        first input's type, and its shape but for the last dimension of what falls into rows: that
-        the first answer tells."""
-        first = request.inputs[0]
+        first split input's type, and its shape but for the last dimensions of what falls into rows:
+        those the first answer tells."""
+        division = division_of(request.inputs, request.call.attributes, kernel)
+        assert division is not None  # there are stripes
+        first = division.split(request.inputs)[0]
         self._out, self._kernel = request.out, kernel
-        self._type, self._shape = DATA_TYPES[first.data_type], first.shape
+        self._type = DATA_TYPES[first.data_type]
+        self._outer = first.shape[: len(first.shape) - division.kept]
         self._lock = threading.Lock()
         self.memory: Array | None = None
-        if kernel.independence != "rows":
-            self.memory = self._memory_for(self._shape)
+        if not has_rows(kernel):
+            self.memory = self._memory_for(first.shape)
 
     def _memory_for(self, shape: tuple[int, ...]) -> Array:
         spec = TensorSpec(self._type, shape)
@@ -82,13 +85,13 @@ class _Output:
     def place(self, stripe: Stripe, shape: tuple[int, ...]) -> Array:
         """Where the output of a stripe goes. Raises Internal when none of it has that shape."""
         expected = stripe.shape
-        if self._kernel.independence == "rows":
-            expected = (stripe.shape[0], *shape[-1:])
+        if has_rows(self._kernel):
+            expected = (stripe.shape[0], *shape[1:])
         if shape != expected or len(shape) != len(stripe.shape):
             raise bad_response(f"an output of shape {list(shape)}, not {list(expected)}")
         with self._lock:
             if self.memory is None:
-                self.memory = self._memory_for((*self._shape[:-1], shape[-1]))
+                self.memory = self._memory_for((*self._outer, *shape[1:]))
             place = stripe.of(self.memory, self._kernel)
         if place.shape != shape:
             raise bad_response("outputs that differ from stripe to stripe in shape")

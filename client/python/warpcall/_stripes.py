@@ -30,7 +30,7 @@ _ALIGNMENT_BYTES = 256
 
 class Stripe(NamedTuple):
     """Parts [begin_part, begin_part + shape[0]) of every split input and of the output; of the
-    first input elements [begin, begin + product of shape)."""
+    first split input elements [begin, begin + product of shape)."""
 
     begin_part: int
     begin: int
@@ -38,9 +38,29 @@ class Stripe(NamedTuple):
 
     def of(self, array: Array, kernel: KernelInfo) -> Array:
         """This stripe's parts of a C-contiguous array, where they lie."""
-        shape = self.shape if kernel.independence != "rows" else (self.shape[0], array.shape[-1])
+        kept = len(self.shape) - 1
+        shape = self.shape
+        if has_rows(kernel):
+            shape = (self.shape[0], *array.shape[array.ndim - kept :])
         begin = self.begin_part * math.prod(shape[1:])
         return array.reshape(-1)[begin : begin + math.prod(shape)].reshape(shape)
+
+
+class Division(NamedTuple):
+    """How a call falls into independent parts."""
+
+    kept: int
+    """So many of the last dimensions of every split input stay; those before become one."""
+    shared: tuple[bool, ...]
+    """Of each input: every part has all of it."""
+
+    def split(self, inputs: Sequence[Operand | Blocks]) -> list[Operand | Blocks]:
+        return [item for item, shared in zip(inputs, self.shared, strict=True) if not shared]
+
+
+def has_rows(kernel: KernelInfo) -> bool:
+    """Whether split inputs and the output have last dimensions of their own."""
+    return kernel.independence in ("rows", "broadcast_rows", "product_rows")
 
 
 def is_large_enough(request: Request) -> bool:
@@ -53,11 +73,17 @@ def plan_stripes(request: Request, kernel: KernelInfo, stripes_max: int) -> list
     whole: it is too small, or has more in shared inputs than a stripe in others, the kernel's
     problems are one piece, or the call is not one that the kernel can mean, which the server then
     says in its own words."""
-    parts = _parts_of(request.inputs, request.call.attributes, kernel)
-    if parts is None:
+    division = division_of(request.inputs, request.call.attributes, kernel)
+    if division is None:
         return []
-    count, part = parts
-    operands = [item for item in _split(request.inputs, kernel) if isinstance(item, Operand)]
+    split = division.split(request.inputs)
+    shape = split[0].shape
+    outer = len(shape) - division.kept
+    count, part = math.prod(shape[:outer]), shape[outer:]
+    if kernel.independence == "before_axis":
+        inner = math.prod(part[1:])
+        part = (part[0], inner) if inner > 1 else part[:1]
+    operands = [item for item in split if isinstance(item, Operand)]
     split_bytes = sum(item.data.nbytes for item in operands)
     # What is shared goes with every stripe.
     stripe_bytes = max(STRIPE_BYTES_MIN, request.nbytes - split_bytes)
@@ -76,36 +102,94 @@ def plan_stripes(request: Request, kernel: KernelInfo, stripes_max: int) -> list
     ]
 
 
-def _is_shared(kernel: KernelInfo, number: int) -> bool:
-    return kernel.input_roles[number : number + 1] == ("shared",)
-
-
-def _split(inputs: Sequence[Operand | Blocks], kernel: KernelInfo) -> list[Operand | Blocks]:
-    return [item for number, item in enumerate(inputs) if not _is_shared(kernel, number)]
-
-
-def _parts_of(
+def division_of(
     inputs: Sequence[Operand | Blocks], attributes: Mapping[str, object], kernel: KernelInfo
-) -> tuple[int, tuple[int, ...]] | None:
-    """How many independent parts there are, and the shape of each; None when there are none."""
-    if _is_shared(kernel, 0) or not {*kernel.input_roles} <= {"split", "shared"}:
+) -> Division | None:
+    """None: the call is one piece, or not one that the kernel can mean."""
+    if not {*kernel.input_roles} <= {"split", "shared"}:
         return None
-    rows = kernel.independence == "rows"
-    if any(not item.shape or len(item.shape) > _RANK_MAX for item in inputs):
+    if not inputs or any(not item.shape or len(item.shape) > _RANK_MAX for item in inputs):
         return None
-    split = _split(inputs, kernel)
-    if len({item.shape[:-1] if rows else item.shape for item in split}) != 1:
+    shapes = [tuple(item.shape) for item in inputs]
+    division = _DIVISIONS.get(kernel.independence, _in_one_piece)(shapes, attributes, kernel)
+    if division is None or all(division.shared):
         return None
-    shape = split[0].shape
-    if rows:
-        return math.prod(shape[:-1]), (shape[-1],)
-    if kernel.independence == "elements":
-        return math.prod(shape), ()
-    axis = _axis_of(attributes, kernel, len(shape))
-    if kernel.independence != "before_axis" or axis is None:
+    # What lies behind an axis has one shape as well.
+    kept = 0 if kernel.independence == "before_axis" else division.kept
+    split = [shape for shape, shared in zip(shapes, division.shared, strict=True) if not shared]
+    if any(len(shape) < kept for shape in split):
         return None
-    inner = math.prod(shape[axis + 1 :])
-    return math.prod(shape[:axis]), (shape[axis], inner) if inner > 1 else (shape[axis],)
+    if len({shape[: len(shape) - kept] for shape in split}) != 1:
+        return None
+    return division
+
+
+_Shapes = Sequence[tuple[int, ...]]
+
+
+def _in_one_piece(
+    shapes: _Shapes, attributes: Mapping[str, object], kernel: KernelInfo
+) -> Division | None:
+    return None
+
+
+def _by_roles(shapes: _Shapes, kept: int, kernel: KernelInfo) -> Division | None:
+    roles = kernel.input_roles
+    shared = [roles[number : number + 1] == ("shared",) for number in range(len(shapes))]
+    return None if shared[0] else Division(kept, tuple(shared))
+
+
+def _elements(
+    shapes: _Shapes, attributes: Mapping[str, object], kernel: KernelInfo
+) -> Division | None:
+    return _by_roles(shapes, 0, kernel)
+
+
+def _before_axis(
+    shapes: _Shapes, attributes: Mapping[str, object], kernel: KernelInfo
+) -> Division | None:
+    rank = len(shapes[0])
+    axis = _axis_of(attributes, kernel, rank)
+    return None if axis is None else _by_roles(shapes, rank - axis, kernel)
+
+
+def _rows(shapes: _Shapes, attributes: Mapping[str, object], kernel: KernelInfo) -> Division | None:
+    return _by_roles(shapes, 1, kernel)
+
+
+def _broadcast_rows(
+    shapes: _Shapes, attributes: Mapping[str, object], kernel: KernelInfo
+) -> Division | None:
+    if "dropout" in str(attributes.get("expression", "dropout")):
+        return None
+    shared = tuple(math.prod(shape[:-1]) == 1 for shape in shapes)
+    ranks = [len(shape) for shape, one_row in zip(shapes, shared, strict=True) if not one_row]
+    # With more dimensions than the split ones, one row gives the output as many.
+    if not ranks or ranks[0] != max(map(len, shapes)):
+        return None
+    return Division(1, shared)
+
+
+def _product_rows(
+    shapes: _Shapes, attributes: Mapping[str, object], kernel: KernelInfo
+) -> Division | None:
+    if len(shapes) != 2:
+        return None
+    transposed = attributes.get("transpose_a", False)
+    if not isinstance(transposed, (bool, np.bool_)):
+        return None
+    if len(shapes[1]) == 2 and not transposed:
+        return Division(1, (False, True))
+    return Division(2, (False, False)) if len(shapes[1]) > 2 else None
+
+
+_DIVISIONS = {
+    "elements": _elements,
+    "before_axis": _before_axis,
+    "rows": _rows,
+    "broadcast_rows": _broadcast_rows,
+    "product_rows": _product_rows,
+}
 
 
 def _axis_of(attributes: Mapping[str, object], kernel: KernelInfo, rank: int) -> int | None:
@@ -131,10 +215,17 @@ def stripe_request(request: Request, kernel: KernelInfo, stripe: Stripe, place: 
     attributes = dict(request.call.attributes)
     if kernel.independence == "before_axis":
         attributes[_AXIS] = 1
+    division = division_of(request.inputs, request.call.attributes, kernel)
+    assert division is not None  # there are stripes
     operands = []
-    for number, item in enumerate(request.inputs):
-        if isinstance(item, Operand) and not _is_shared(kernel, number):
-            data = stripe.of(item.data.reshape(item.shape), kernel)
+    for item, shared in zip(request.inputs, division.shared, strict=True):
+        if isinstance(item, Operand):
+            data = item.data.reshape(item.shape)
+            if not shared:
+                data = stripe.of(data, kernel)
+            elif kernel.independence == "broadcast_rows":
+                # With more dimensions than the split inputs' two, the output would have as many.
+                data = data.reshape(-1)
             item = Operand(item.data_type, data.shape, data)
         operands.append(item)
     call = request.call._replace(attributes=attributes)

@@ -22,9 +22,11 @@ from ._calls import CLOSED, Calls, check_timeout, small_bytes, time_left
 from ._channel import TLS, Methods, Target, call_metadata, methods_of, refusal
 from ._client import DEFAULT_ADDRESS, known_ceilings
 from ._execute import Call, encode_extras, encode_ready
+from ._fast import open_calls
 from ._inspect import (
     BenchmarkResponse,
     ProfileOptions,
+    Sampling,
     encode_describe,
     encode_profile,
     parse_problem,
@@ -36,6 +38,7 @@ from ._messages import (
     KernelInfo,
     ListDevicesResponse,
     ListKernelsResponse,
+    ServerInfoResponse,
 )
 from ._progress import Progress, counting, length_of
 from ._reports import (
@@ -162,6 +165,11 @@ class Client(AsyncKernelMethods):
         self._ceilings.update(known_ceilings(devices))
         return devices
 
+    async def server_info(self, *, timeout: float | None = None) -> ServerInfoResponse:
+        """Which server this is, since when, and what it was told."""
+        data = await self._unary(_channel.SERVER_INFO, b"", self._deadline(timeout))
+        return decoded(ServerInfoResponse, data)
+
     # ---- how fast ----
 
     async def benchmark(
@@ -175,13 +183,15 @@ class Client(AsyncKernelMethods):
         warmup_iterations: int = 0,
         iterations: int = 0,
         seed: int = 0,
+        max_noise: float = 0.0,
+        row_timeout: float | None = None,
         timeout: float | None = None,
         progress: Progress = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
         """As `warpcall.Client.benchmark`."""
-        counts = (warmup_iterations, iterations, seed)
-        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, counts, attributes)
+        sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
+        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
         report, requests = calls.report(), calls.requests()
         with counting(progress, len(requests), kernel) as advance:
             for problem, message in requests:
@@ -325,7 +335,7 @@ class Client(AsyncKernelMethods):
         if self._closed:
             raise Cancelled(CLOSED)
         if self._threads is None:
-            self._threads = Calls(self._target, self._timeout, self._retry)
+            self._threads = open_calls(self._target, self._timeout, self._retry)
         return await asyncio.wrap_future(self._threads.submit(request))
 
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/runtime/cpu/memory_limit.h"
 
 namespace warpcall {
 namespace {
@@ -21,25 +21,10 @@ namespace {
 // From this size on, memory is asked for in huge pages: a fault every 2 MiB instead of every 4 KiB.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Threads that compute give way to those that talk to clients, or a few large requests would add a
-// scheduler's time slices, some milliseconds each, to the latency of every small one.
-constexpr int kComputeNice = 10;
-
 int64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// Physical memory, or the container's limit where that is lower.
-int64_t MemoryBytes() {
-  const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  std::string limit;
-  int64_t limit_bytes;
-  if (limit_file >> limit && absl::SimpleAtoi(limit, &limit_bytes))
-    return std::min(physical, limit_bytes);
-  return physical;
 }
 
 std::string ModelName() {
@@ -64,10 +49,11 @@ absl::StatusOr<void*> Map(size_t bytes) {
 
 class CpuStream final : public Stream {
  public:
-  CpuStream(CpuDevice* device, cpu::ThreadPool* pool) : device_(device), pool_(pool) {}
+  CpuStream(CpuDevice* device, cpu::ThreadPool* pool, int nice)
+      : device_(device), pool_(pool), nice_(nice) {}
 
   absl::Status BindThread() override {
-    cpu::LowerPriority(kComputeNice);
+    cpu::LowerPriority(nice_);
     return absl::OkStatus();
   }
   void* native_handle() override { return pool_; }
@@ -99,6 +85,7 @@ class CpuStream final : public Stream {
  private:
   CpuDevice* const device_;
   cpu::ThreadPool* const pool_;
+  const int nice_;
   int64_t marked_ns_ = 0;
   StreamTimes times_;
 };
@@ -110,17 +97,17 @@ int CpuDevice::UsableThreads() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-CpuDevice::CpuDevice(int threads, std::string name) : pool_(threads, kComputeNice) {
+CpuDevice::CpuDevice(int threads, std::string name, int nice) : nice_(nice), pool_(threads, nice) {
   properties_.name = std::move(name);
   properties_.kind = DeviceKind::kCpu;
   properties_.description = ModelName();
-  properties_.memory_bytes = MemoryBytes();
+  properties_.memory_bytes = MemoryLimitBytes();
   properties_.multiprocessors = threads;
   properties_.l2_bytes = std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream() {
-  return std::make_unique<CpuStream>(this, &pool_);
+  return std::make_unique<CpuStream>(this, &pool_, nice_);
 }
 
 absl::StatusOr<Buffer> CpuDevice::AllocateStaging(size_t bytes) {

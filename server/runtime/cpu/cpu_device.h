@@ -16,8 +16,12 @@ class CpuDevice final : public Device {
   // What the process may use, which in a container can be less than the machine has.
   static int UsableThreads();
 
-  // `threads` >= 1 for its kernels.
-  explicit CpuDevice(int threads, std::string name = "cpu");
+  // Threads that compute give way to those that talk to clients, or a few large requests would add
+  // a scheduler's time slices, some milliseconds each, to the latency of every small one.
+  static constexpr int kServingNice = 10;
+
+  // `threads` >= 1 for its kernels, which run at `nice`, as those do that use its streams.
+  explicit CpuDevice(int threads, std::string name = "cpu", int nice = kServingNice);
 
   const DeviceProperties& properties() const override { return properties_; }
   bool healthy() const override { return true; }
@@ -33,6 +37,7 @@ class CpuDevice final : public Device {
 
  private:
   DeviceProperties properties_;
+  const int nice_;
   cpu::ThreadPool pool_;
   std::atomic<int64_t> used_bytes_{0};
 };

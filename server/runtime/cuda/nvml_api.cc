@@ -20,6 +20,14 @@ absl::StatusOr<Api> Open(const char* file) {
   // These leave null where there is none.
   library.Resolve("nvmlDeviceGetPowerUsage", &api.DeviceGetPowerUsage).IgnoreError();
   library.Resolve("nvmlDeviceGetTemperature", &api.DeviceGetTemperature).IgnoreError();
+  library.Resolve("nvmlDeviceGetClockInfo", &api.DeviceGetClockInfo).IgnoreError();
+  library.Resolve("nvmlDeviceGetDefaultApplicationsClock", &api.DeviceGetDefaultApplicationsClock)
+      .IgnoreError();
+  library
+      .Resolve("nvmlDeviceGetCurrentClocksThrottleReasons",
+               &api.DeviceGetCurrentClocksThrottleReasons)
+      .IgnoreError();
+  library.Resolve("nvmlSystemGetDriverVersion", &api.SystemGetDriverVersion).IgnoreError();
   library.Resolve("nvmlEventSetCreate", &api.EventSetCreate).IgnoreError();
   library.Resolve("nvmlEventSetFree", &api.EventSetFree).IgnoreError();
   library.Resolve("nvmlEventSetWait_v2", &api.EventSetWait).IgnoreError();

@@ -19,6 +19,10 @@ struct Api {
   // Null where the driver has none.
   Return (*DeviceGetPowerUsage)(Device device, unsigned int* milliwatts);
   Return (*DeviceGetTemperature)(Device device, int sensor, unsigned int* celsius);
+  Return (*DeviceGetClockInfo)(Device device, int clock, unsigned int* mhz);
+  Return (*DeviceGetDefaultApplicationsClock)(Device device, int clock, unsigned int* mhz);
+  Return (*DeviceGetCurrentClocksThrottleReasons)(Device device, unsigned long long* reasons);
+  Return (*SystemGetDriverVersion)(char* version, unsigned int bytes);
   Return (*EventSetCreate)(EventSet* set);
   Return (*EventSetFree)(EventSet set);
   Return (*EventSetWait)(EventSet set, EventData* data, unsigned int timeout_ms);

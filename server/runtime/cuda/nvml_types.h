@@ -21,6 +21,17 @@ using GpmSample = struct GpmSampleTag*;
 
 inline constexpr int kTemperatureGpu = 0;                        // nvmlTemperatureSensors_t
 inline constexpr unsigned long long kEventXidCriticalError = 8;  // nvmlEventType...
+inline constexpr int kClockSm = 1;                               // nvmlClockType_t
+inline constexpr int kClockMemory = 2;
+inline constexpr unsigned int kDriverVersionBytes = 80;
+
+// nvmlClocksThrottleReason...: bits.
+inline constexpr unsigned long long kThrottleSwPowerCap = 0x4;
+inline constexpr unsigned long long kThrottleHwSlowdown = 0x8;
+inline constexpr unsigned long long kThrottleSyncBoost = 0x10;
+inline constexpr unsigned long long kThrottleSwThermal = 0x20;
+inline constexpr unsigned long long kThrottleHwThermal = 0x40;
+inline constexpr unsigned long long kThrottleHwPowerBrake = 0x80;
 
 struct EventData {  // nvmlEventData_t
   Device device;

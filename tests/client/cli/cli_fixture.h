@@ -79,11 +79,17 @@ class CliTest : public ::testing::Test {
     EXPECT_TRUE(client::WriteNpy(x_, client::Tensor::FromFloats({2, 2}, {1, 2, 3, 4})).ok());
   }
 
-  // Without what it says on stderr of how long it has taken so far, which a busy machine decides.
+  // Without what it says on stderr of how long it has taken so far, which a busy machine decides,
+  // and with room for the widest table. In braces, so that `arguments` may have redirections, and
+  // pipes behind them.
   ProgramResult Warpcall(const std::string& arguments, const std::string& err_path = "") {
-    ProgramResult run = RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " '",
-                                                testing::ProgramPath("warpcall"), "' ", arguments),
-                                   err_path);
+    return Shell(absl::StrCat("{ '", testing::ProgramPath("warpcall"), "' ", arguments, "; }"),
+                 err_path);
+  }
+  ProgramResult Shell(const std::string& script, const std::string& err_path = "") {
+    ProgramResult run = RunProgram(
+        absl::StrCat("export COLUMNS=200 WARPCALL_SERVER=", server_.address(), "; ", script),
+        err_path);
     std::string err;
     for (const absl::string_view line : absl::StrSplit(run.err, '\n'))
       if (!absl::EndsWith(line, " s so far")) absl::StrAppend(&err, err.empty() ? "" : "\n", line);

@@ -102,7 +102,7 @@ TEST(ClientTest, SendsEveryFieldAndReadsTheOutputs) {
             " attributes { key: \"s\" value { string_value: \"tanh\" } }"
             " device: \"cpu\" request_id: \"r-1\"");
   ASSERT_EQ(result->outputs.size(), 2u);
-  EXPECT_THAT(result->outputs[0].Floats().value(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(result->outputs[0].ToFloats(), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(result->outputs[0].shape(), ElementsAre(2, 2));
   EXPECT_EQ(result->outputs[1].data_type(), DataType::kBFloat16);
   EXPECT_THAT(result->outputs[1].shape(), ElementsAre(1, 0));
@@ -143,7 +143,7 @@ TEST(ClientRetryTest, HonoursPushback) {
   const auto result = client->Identity(Numbers());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->attempts, 3);
-  EXPECT_THAT(result->outputs[0].Floats().value(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(result->outputs[0].ToFloats(), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(client.pauses(), ElementsAre(absl::Milliseconds(40), absl::Milliseconds(70)));
 }
 
@@ -162,7 +162,9 @@ TEST(ClientRetryTest, GivesTheLastAnswerWhenAttemptsRunOut) {
   FakeServer server(Answers(std::vector<FakeAnswer>(10, Busy("1"))));
   PausingClient client(server, {.attempts_max = 3});
   const auto result = client->Identity(Numbers());
-  EXPECT_EQ(result.status(), absl::ResourceExhaustedError("queue_limit of 8 requests"));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(result.status().message(), "queue_limit of 8 requests");
+  EXPECT_EQ(RetryPushbackMs(result.status()), 1);
   EXPECT_EQ(server.executes(), 3);
 }
 
@@ -183,7 +185,10 @@ TEST(ClientRetryTest, RefusalsThatStandAreNotRetried) {
   for (const FakeAnswer& answer : kAnswers) {
     FakeServer server(Answers({answer}));
     PausingClient client(server);
-    EXPECT_EQ(client->Identity(Numbers()).status(), answer.status);
+    const absl::Status status = client->Identity(Numbers()).status();
+    EXPECT_EQ(status.code(), answer.status.code());
+    EXPECT_EQ(status.message(), answer.status.message());
+    EXPECT_EQ(RetryPushbackMs(status).has_value(), answer.pushback.has_value()) << status;
     EXPECT_EQ(server.executes(), 1) << answer.status;
     EXPECT_THAT(client.pauses(), IsEmpty());
   }

@@ -1,12 +1,18 @@
-// Client::Benchmark and Client::Profile against a server whose answers the tests decide. The fields
-// of requests and answers are those of the command line's tests (cli/bench, cli/profile).
+// Client::Benchmark, its stream, and Client::Profile against a server whose answers the tests
+// decide. The fields of requests and answers are those of the command line's tests (cli/bench,
+// cli/profile).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
+#include "tests/e2e/eventually.h"
 
 namespace warpcall::client {
 namespace {
@@ -33,6 +39,155 @@ TEST(BenchmarkCallTest, IsTriedAgainOnlyWhereTheServerSaysWhen) {
   const auto report = client.Benchmark({.kernel = "gelu"});
   EXPECT_EQ(report.status(), absl::InvalidArgumentError("iterations is 5000; at most 1000"));
   EXPECT_EQ(calls.load(), 2);
+}
+
+v1::BenchmarkResponse RowOf(const std::string& implementation, double median_ns) {
+  v1::BenchmarkResponse response;
+  response.add_results()->set_implementation(implementation);
+  response.mutable_results(0)->set_median_ns(median_ns);
+  return response;
+}
+
+std::vector<std::string> Names(const BenchmarkReport& report) {
+  std::vector<std::string> names;
+  for (const BenchmarkResult& result : report.results) names.push_back(result.implementation);
+  return names;
+}
+
+TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
+  absl::Notification first_came;
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    call.writer->Write(RowOf("fast", 10));
+    // A client that waits for the end before it tells anything never gets there.
+    if (!first_came.WaitForNotificationWithTimeout(kPatience))
+      return FakeAnswer{absl::InternalError("the first row never came"), std::nullopt};
+    v1::BenchmarkResponse last = RowOf("slow", 2000);
+    testing::Merge(R"(device: "cpu" ceiling_bytes_per_second: 5e9 flops_ceiling: 7e10
+                      stamp { device_description: "a chip" started_unix_ns: 5 })",
+                   &last);
+    call.writer->Write(last);
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  std::vector<size_t> rows_so_far;
+  const auto progress = [&](const BenchmarkReport& so_far) {
+    rows_so_far.push_back(so_far.results.size());
+    if (so_far.results.size() == 1) first_came.Notify();
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {.progress = progress}, &report),
+            absl::OkStatus());
+  EXPECT_THAT(rows_so_far, ::testing::ElementsAre(1, 2));
+  EXPECT_THAT(Names(report), ::testing::ElementsAre("fast", "slow"));
+  EXPECT_EQ(report.device, "cpu");
+  EXPECT_EQ(report.ceiling_bytes_per_second, 5e9);
+  EXPECT_EQ(report.flops_ceiling, 7e10);
+  EXPECT_EQ(report.stamp.device_description, "a chip");
+}
+
+TEST(BenchmarkStreamTest, WhatCameIsKeptWhenItDoesNotEndWellAndNothingIsAskedTwice) {
+  std::atomic<int> calls{0};
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    calls.fetch_add(1);
+    call.writer->Write(RowOf("fast", 10));
+    return FakeAnswer{absl::UnavailableError("draining"), "1"};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  const absl::Status ended = client.BenchmarkStream({.kernel = "gelu"}, {}, &report);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ended.message(), "draining");
+  EXPECT_THAT(Names(report), ::testing::ElementsAre("fast"));
+  EXPECT_EQ(calls.load(), 1);
+}
+
+TEST(BenchmarkStreamTest, IsTriedAgainWhileNothingHasCome) {
+  std::atomic<int> calls{0};
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    if (calls.fetch_add(1) == 0) return FakeAnswer{absl::ResourceExhaustedError("busy"), "1"};
+    call.writer->Write(RowOf("fast", 10));
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {}, &report), absl::OkStatus());
+  EXPECT_THAT(Names(report), ::testing::ElementsAre("fast"));
+  EXPECT_EQ(calls.load(), 2);
+}
+
+TEST(BenchmarkStreamTest, AServerWithoutItIsAskedForBenchmark) {
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmark([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    *response = RowOf(request.kernel(), 10);
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  int told = 0;
+  const auto progress = [&](const BenchmarkReport&) {
+    ++told;
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {.progress = progress}, &report),
+            absl::OkStatus());
+  EXPECT_THAT(Names(report), ::testing::ElementsAre("gelu"));
+  EXPECT_EQ(told, 1);
+}
+
+TEST(BenchmarkStreamTest, ACancellationEndsItOnBothSides) {
+  std::atomic<bool> server_saw{false};
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    call.writer->Write(RowOf("fast", 10));
+    server_saw = testing::Eventually(call.cancelled);
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  Cancellation cancellation;
+  absl::Notification came;
+  std::thread canceller([&] {
+    came.WaitForNotification();
+    cancellation.Cancel();
+  });
+  const auto progress = [&](const BenchmarkReport&) {
+    came.Notify();
+    return absl::OkStatus();
+  };
+  const absl::Status status = client.BenchmarkStream(
+      {.kernel = "gelu"}, {.progress = progress, .cancellation = &cancellation}, &report);
+  canceller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_THAT(Names(report), ::testing::ElementsAre("fast"));
+  server.Stop();  // the handler has ended
+  EXPECT_TRUE(server_saw.load());
+}
+
+TEST(BenchmarkStreamTest, ARowThatComesTwiceIsTheServersMistake) {
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([](const testing::BenchmarkStreamCall& call) {
+    call.writer->Write(RowOf("fast", 10));
+    call.writer->Write(RowOf("fast", 11));
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  const absl::Status status = client.BenchmarkStream({.kernel = "gelu"}, {}, &report);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("a second result of fast"));
+}
+
+TEST(BenchmarkStreamTest, AnEndWithoutAnAnswerIsTheServersMistake) {
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([](const testing::BenchmarkStreamCall&) { return FakeAnswer{}; });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {}, &report).code(),
+            absl::StatusCode::kInternal);
 }
 
 TEST(ProfileCallTest, SendsTheCallWithItsTensors) {

@@ -2,10 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/temp_folder.h"
@@ -13,6 +18,7 @@
 namespace warpcall::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -62,7 +68,7 @@ TEST_F(NpyTest, ReadsFloat32OfEveryVersion) {
     ASSERT_TRUE(tensor.ok()) << tensor.status();
     EXPECT_EQ(tensor->data_type(), DataType::kFloat32);
     EXPECT_THAT(tensor->shape(), ElementsAre(2, 3));
-    EXPECT_THAT(tensor->Floats().value(), ::testing::ElementsAreArray(values));
+    EXPECT_THAT(tensor->ToFloats(), ::testing::ElementsAreArray(values));
   }
 }
 
@@ -72,7 +78,7 @@ TEST_F(NpyTest, ReadsHalfTypes) {
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_EQ(tensor->data_type(), DataType::kFloat16);
   EXPECT_EQ(Bytes(*tensor), data);
-  EXPECT_FALSE(tensor->Floats().ok());
+  EXPECT_FALSE(tensor->View<float>().ok());
   for (const char* descr : {"<V2", "|V2", "bfloat16"}) {
     tensor = ReadNpy(Store(Npy(Header(descr, "(2,)"), data)));
     ASSERT_TRUE(tensor.ok()) << tensor.status();
@@ -110,7 +116,7 @@ TEST_F(NpyTest, WritesWhatItReads) {
       for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 37 + 1);
       const std::string path = folder_.Path("round.npy");
       ASSERT_TRUE(WriteNpy(path, Tensor::Borrow(type, shape, bytes)).ok());
-      const auto tensor = ReadNpy(path, {.uint16_is_bfloat16 = true});
+      const auto tensor = ReadNpy(path);
       ASSERT_TRUE(tensor.ok()) << tensor.status();
       EXPECT_EQ(tensor->data_type(), type);
       EXPECT_THAT(tensor->shape(), ::testing::ElementsAreArray(shape));
@@ -136,6 +142,131 @@ TEST_F(NpyTest, RefusesOtherElementsByName) {
   EXPECT_THAT(Refusal(Npy(Header(">f4", "(1,)"), "1234")), HasSubstr("big-endian"));
   EXPECT_THAT(Refusal(Npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "")),
               HasSubstr("structured"));
+}
+
+// One element of each type that NumPy has, as the text that it is given by.
+struct Given {
+  const char* descr;
+  std::string bytes;
+  const char* name;
+  float value;
+};
+
+template <typename T>
+std::string BytesOf(T value) {
+  std::string bytes(sizeof(T), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+TEST_F(NpyTest, CastsWhatIsOfAnotherTypeAndSaysFromWhich) {
+  const Given kGiven[] = {
+      {"<f8", BytesOf(1.0 / 3), "float64", 1.0f / 3},
+      {"<f8", BytesOf(1e300), "float64", std::numeric_limits<float>::infinity()},
+      {"<f2", std::string("\x00\xC0", 2), "float16", -2},
+      {"<V2", std::string("\x80\x3F", 2), "bfloat16", 1},
+      {"|b1", "\x01", "bool", 1},
+      {"|i1", "\xFF", "int8", -1},
+      {"|u1", "\xFF", "uint8", 255},
+      {"<i2", BytesOf<int16_t>(-300), "int16", -300},
+      {"<u2", BytesOf<uint16_t>(65535), "uint16", 65535},
+      {"<i4", BytesOf<int32_t>(INT32_MIN), "int32", -0x1p31f},
+      {"<u4", BytesOf<uint32_t>(UINT32_MAX), "uint32", 0x1p32f},
+      {"<i8", BytesOf<int64_t>((int64_t{1} << 40) + 1), "int64", 0x1p40f},
+      {"<u8", BytesOf<uint64_t>(UINT64_MAX), "uint64", 0x1p64f},
+  };
+  for (const Given& given : kGiven) {
+    const std::string path = Store(Npy(Header(given.descr, "(1,)"), given.bytes));
+    std::string from;
+    const auto tensor = ReadNpy(path, {.cast = DataType::kFloat32}, &from);
+    ASSERT_TRUE(tensor.ok()) << given.descr << tensor.status();
+    EXPECT_THAT(tensor->ToFloats(), ElementsAre(given.value)) << given.descr;
+    EXPECT_EQ(from, given.name);
+  }
+  std::string from = "before";
+  const std::string same = Store(Npy(Header("<f4", "(1,)"), "abcd"));
+  EXPECT_EQ(Bytes(*ReadNpy(same, {.cast = DataType::kFloat32}, &from)), "abcd");
+  EXPECT_EQ(from, "");
+  const std::string bits = Store(Npy(Header("<u2", "(1,)"), std::string("\x80\x3F", 2)));
+  const auto one = ReadNpy(bits, {.uint16_is_bfloat16 = true, .cast = DataType::kFloat32}, &from);
+  EXPECT_THAT(one->ToFloats(), ElementsAre(1.0f));
+}
+
+// What lies just beside the middle between two values of 16 bits is rounded once, not to float32
+// first, from where it would fall on the middle.
+TEST_F(NpyTest, CastsToHalfTypesRoundOnce) {
+  const auto cast = [&](double value, DataType type) {
+    const auto tensor = ReadNpy(Store(Npy(Header("<f8", "(1,)"), BytesOf(value))), {.cast = type});
+    uint16_t bits;
+    std::memcpy(&bits, tensor->data().data(), sizeof bits);
+    return bits;
+  };
+  const double tiny = 0x1p-40;
+  EXPECT_EQ(cast(1 + 0x1p-11, DataType::kFloat16), 0x3C00);         // the middle: to even
+  EXPECT_EQ(cast(1 + 0x1p-11 + tiny, DataType::kFloat16), 0x3C01);  // above it
+  EXPECT_EQ(cast(1 + 3 * 0x1p-11, DataType::kFloat16), 0x3C02);
+  EXPECT_EQ(cast(1 + 3 * 0x1p-11 - tiny, DataType::kFloat16), 0x3C01);
+  EXPECT_EQ(cast(-(1 + 0x1p-11 + tiny), DataType::kFloat16), 0xBC01);
+  EXPECT_EQ(cast(1 + 0x1p-8, DataType::kBFloat16), 0x3F80);
+  EXPECT_EQ(cast(1 + 0x1p-8 + tiny, DataType::kBFloat16), 0x3F81);
+  EXPECT_EQ(cast(65519.99, DataType::kFloat16), 0x7BFF);
+  EXPECT_EQ(cast(65520, DataType::kFloat16), 0x7C00);
+  EXPECT_EQ(cast(1e300, DataType::kBFloat16), 0x7F80);
+  EXPECT_EQ(cast(0x1p-25 * (1 + 0x1p-30), DataType::kFloat16), 0x0001);  // the least subnormal
+  EXPECT_EQ(cast(0x1p-25, DataType::kFloat16), 0x0000);
+  EXPECT_EQ(cast(std::nan(""), DataType::kFloat16) & 0x7E00, 0x7E00);
+}
+
+TEST_F(NpyTest, CastsArraysThatAreLargerThanAPiece) {
+  std::vector<double> values(100'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) / 3;
+  const std::string data(reinterpret_cast<const char*>(values.data()), values.size() * 8);
+  const auto tensor =
+      ReadNpy(Store(Npy(Header("<f8", "(1000, 100)"), data)), {.cast = DataType::kFloat32});
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  for (const size_t i : {size_t{0}, size_t{32767}, size_t{32768}, size_t{99'999}})
+    EXPECT_EQ(tensor->ToFloats()[i], static_cast<float>(values[i]));
+}
+
+TEST_F(NpyTest, ARefusalOfACastableTypeSaysWhatWouldConvertIt) {
+  EXPECT_THAT(Refusal(Npy(Header("<f8", "(1,)"), "12345678")),
+              HasSubstr("'<f8' (float64); taken are"));
+  const std::string path = Store(Npy(Header("<f8", "(1,)"), "12345678"));
+  EXPECT_THAT(std::string(ReadNpy(path, {.cast_advice = "try this"}).status().message()),
+              ::testing::EndsWith("; try this"));
+  // No cast turns a text, or what is in Fortran's order, into a tensor.
+  for (const std::string& header : {Header("<U4", "(1,)"), Header("<f8", "(1, 1)", "True")})
+    EXPECT_FALSE(ReadNpy(Store(Npy(header, "12345678")), {.cast = DataType::kFloat32}).ok());
+  // The bytes of the file are what overflows here.
+  EXPECT_FALSE(
+      ReadNpy(Store(Npy(Header("<f8", "(2305843009213693951,)"), "")), {.cast = DataType::kFloat16})
+          .ok());
+}
+
+TEST_F(NpyTest, ReadsAndWritesPipes) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_TRUE(WriteNpy(ends[1], "the pipe", Tensor::FromFloats({2}, {1, 2})).ok());
+  close(ends[1]);
+  const auto tensor = ReadNpy(ends[0], "the pipe");
+  close(ends[0]);
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_THAT(tensor->ToFloats(), ElementsAre(1, 2));
+
+  const std::string whole = Npy(Header("<f4", "(1,)"), "abcd");
+  for (const auto& [bytes, message] :
+       {std::pair(whole + "e", "more than its header says"),
+        {whole.substr(0, whole.size() - 1), "ends 1 bytes too early"},
+        {std::string(), "too early"}}) {
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    close(ends[1]);
+    EXPECT_THAT(std::string(ReadNpy(ends[0], "the pipe").status().message()),
+                AllOf(HasSubstr("the pipe: "), HasSubstr(message)));
+    close(ends[0]);
+  }
+  EXPECT_FALSE(ReadNpy(ends[0], "closed").ok());
+  EXPECT_FALSE(WriteNpy(ends[1], "closed", Tensor::FromFloats({1}, {1})).ok());
 }
 
 TEST_F(NpyTest, RefusesFortranOrder) {

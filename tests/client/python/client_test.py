@@ -2,13 +2,14 @@
 the server's own words for errors, streams, drains and deaths, lanes that cancelled calls free."""
 
 import asyncio
+import datetime
 import os
 import random
 import signal
 import tempfile
 import unittest
 
-from support import SEED, RealServer, eventually, main, np
+from support import ROOT, SEED, RealServer, eventually, main, np
 import warpcall
 from differential import TYPE_NAMES, Problem
 from mixed_problems import ELEMENTS_MAX, KERNELS, arrays_of, dtype_of, wrong_in
@@ -74,6 +75,8 @@ class AnswersTest(unittest.TestCase):
         out = np.empty_like(x)
         y = self.gpu.gelu(x, out=out)
         self.assertIs(y.outputs[0], out)
+        turned = np.empty(x.shape, ">f4")
+        np.testing.assert_array_equal(self.gpu.gelu(x, out=turned).array, out)
         z = self.gpu.softmax(y, request_id="mine")
         np.testing.assert_array_equal(z, self.gpu.softmax(out).array)
         self.assertEqual(z.request_id, "mine")
@@ -94,6 +97,19 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual(len(list(self.gpu.map("matmul", [(a, a)] * 5, transpose_b=True))), 5)
         with self.assertRaises(warpcall.InvalidArgument):
             self.gpu.map("gelu", batches, window=0)
+
+    def test_which_server_it_is(self):
+        async def ask():
+            async with warpcall.aio.connect(self.server.address) as client:
+                return await client.server_info()
+
+        info = self.gpu.server_info(timeout=60)
+        self.assertEqual(info, asyncio.run(ask()))
+        with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
+            self.assertIn(f"VERSION {info.version} ", file.read())
+        self.assertEqual(info.changed_flags["devices"], "cpu")
+        age = datetime.datetime.now(datetime.timezone.utc) - info.started
+        self.assertTrue(-1 < age.total_seconds() < 3600, info)
 
     # ---- its own words ----
 
@@ -136,9 +152,11 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual(_arrays.to_operand(self.gpu.identity(small), "float32").data.tolist(),
                          [[1, 2, 3], [4, 5, 6]])
         self.assertEqual(self.gpu.identity(warpcall.Blocks((0, 3), "f2", [])).shape, (0, 3))
-        a = rng.standard_normal((5 << 10, 1 << 10), np.float32)  # one piece
+        a = rng.standard_normal((5 << 10, 1 << 10), np.float32)
         np.testing.assert_allclose(self.gpu.matmul(a, a[:1], transpose_b=True).array, a @ a[:1].T,
                                    rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(self.gpu.matmul(a, a[:, :1], transpose_a=True).array,  # one piece
+                                   a.T @ a[:, :1], rtol=1e-3, atol=1e-2)
 
     def test_streams_that_fail(self):
         x = np.ones((6 << 20,), np.float32)
@@ -226,6 +244,38 @@ class EndsTest(unittest.TestCase):
         self.assertEqual(self.server.process.wait(60), 0)
         with self.assertRaises(warpcall.Unavailable):
             self.client.identity(X)
+
+    def test_of_several_servers_one_that_drains_has_no_turn(self):
+        servers = [self.server, self.enterContext(RealServer("--self_test=off"))]
+        several = self.enterContext(warpcall.connect(
+            "ipv4:" + ",".join(server.address for server in servers),
+            retry=warpcall.Retry(attempts_max=1)))
+
+        def answered():
+            return [server.sum("warpcall_requests_total", 'kernel="identity"', 'code="OK"')
+                    for server in servers]
+
+        def calls_are_shared():
+            before = answered()
+            for _ in range(20):
+                several.identity(X, timeout=60)
+            return [after - old for after, old in zip(answered(), before)] == [10, 10]
+
+        def none_is_refused():
+            try:
+                for _ in range(20):
+                    several.identity(X, timeout=60)
+            except warpcall.Unavailable:
+                return False
+            return True
+
+        self.assertTrue(eventually(calls_are_shared))
+        future = self.held()
+        self.server.process.send_signal(signal.SIGTERM)
+        self.assertTrue(eventually(lambda: "draining" in self.server.log_text()))
+        self.assertTrue(eventually(none_is_refused))
+        os.unlink(self.gate)
+        np.testing.assert_array_equal(future.result(60), X)
 
     def test_a_server_that_is_killed(self):
         future = self.held()

@@ -10,11 +10,10 @@ import sys
 import tempfile
 import unittest
 
-from support import ROOT, RealServer, main, np
+from support import ENVIRONMENT, ROOT, RealServer, main, np
 
 PACKAGE = os.path.join(ROOT, "client", "python")
 EXAMPLES = os.path.join(PACKAGE, "examples")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGE, "PYTHONDONTWRITEBYTECODE": "1"}
 ADDRESS = "127.0.0.1:8470"
 
 
@@ -40,6 +39,15 @@ class DocumentsTest(unittest.TestCase):
             done = self.python("-c", program, folder=folder)
         bar = re.compile(r"^gelu: .*$", re.M)  # tqdm's, where it is installed
         self.assertEqual((done.returncode, bar.sub("", done.stderr).strip()), (0, ""), program)
+
+    def test_versions_agree(self):
+        root = text_of(os.path.join(ROOT, "CMakeLists.txt"))
+        project = re.search(r"project\(\w+ VERSION ([\d.]+)", root)[1]
+        self.assertIn(f'fast = ["warpcall-fast=={project}"]',
+                      text_of(os.path.join(PACKAGE, "pyproject.toml")))
+        fast = os.path.join(PACKAGE, "fast")
+        nanobind = re.search(r"nanobind==[\d.]+", text_of(os.path.join(fast, "pyproject.toml")))[0]
+        self.assertIn(nanobind, text_of(os.path.join(fast, "requirements.txt")))
 
     def test_generated_files_are_current(self):
         done = self.python(os.path.join(PACKAGE, "generate_stubs.py"), self.server.address, "--check")

@@ -58,7 +58,7 @@ class InspectTest(unittest.TestCase):
         ran = [row for row in report.rows if not row.error]
         lines = repr(report).splitlines()
         self.assertIn("matmul of float16 on cpu", lines[0])
-        self.assertEqual(len(lines), 3 + len(report.rows))
+        self.assertEqual(len(lines), 3 + len(report.rows) + len(report._notes()))
         self.assertEqual(report._repr_html_().count("<tr>"), 1 + len(report.rows))
         data = json.loads(json.dumps(report.to_dict()))
         self.assertEqual([row["implementation"] for row in data["rows"]],
@@ -86,6 +86,41 @@ class InspectTest(unittest.TestCase):
         axes = Axes()
         self.assertIs(report.plot(ax=axes), axes)
         self.assertEqual(axes.drawn, len(ran))
+
+    def test_a_row_says_how_far_it_can_be_trusted(self):
+        report = warpcall.Benchmark("gelu", "float32")
+        ran = dict(median_ns=100.0, median_low_ns=98.0, median_high_ns=103.0, min_ns=97.0,
+                   iterations=60, launches_per_iteration=1)
+        report.add("4x4", _inspect.BenchmarkResponse(
+            (_inspect.BenchmarkResult("fast", noise=0.013, verdict="fastest", **ran),
+             _inspect.BenchmarkResult("noisy", noise=0.2, unstable=True, **ran),
+             _inspect.BenchmarkResult("cached", noise=0.001, fraction_of_ceiling=1.57, **ran),
+             _inspect.BenchmarkResult("slow", predicted_ns=4e9, error="skipped: 4 s, ask with x")),
+            "cpu", 1e9, _inspect.RunStamp(device_description="a chip", started_unix_ns=5), 2e12))
+        lines = repr(report).splitlines()
+        self.assertEqual(lines[2].split()[2:6], ["median", "min", "noise", "n"])
+        self.assertEqual(lines[3].split()[2:9], ["100", "ns", "97", "ns", "1.3", "%", "60"])
+        self.assertTrue(lines[3].endswith("fastest"), lines)
+        self.assertTrue(lines[4].endswith("unstable"), lines)
+        self.assertIn("157.0 %!", lines[5])
+        self.assertTrue(lines[6].endswith("skipped: 4 s, ask with x"), lines)
+        self.assertEqual([line[:8] for line in lines[7:]], ["! faster", "unstable"])
+        self.assertIn("<p>! faster than", report._repr_html_())
+        data = json.loads(json.dumps(report.to_dict()))
+        self.assertEqual(data["stamps"]["4x4"]["device_description"], "a chip")
+        self.assertEqual(data["flops_ceilings"], {"4x4": 2e12})
+        self.assertEqual(data["rows"][1]["unstable"], True)
+        self.assertEqual(data["rows"][0]["noise"], 0.013)
+        self.assertEqual(data["rows"][3]["predicted_ns"], 4e9)
+
+    def test_how_long_a_row_may_take_is_a_time(self):
+        for seconds in (-1, 90000, float("nan")):
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                self.gpu.benchmark("gelu", "4x4", row_timeout=seconds)
+            self.assertIn("row_timeout", str(raised.exception))
+        report = self.gpu.benchmark("gelu", "4x4", implementations="cpu", row_timeout=5.0,
+                                    max_noise=0.5, **QUICK)
+        self.assertEqual([row.error for row in report.rows], [""] * len(report.rows))
 
     def test_several_reports_in_one_picture(self):
         reports = [self.gpu.benchmark("gelu", "8x4", dtype=name, implementations="manual", **QUICK)
@@ -148,7 +183,8 @@ class InspectTest(unittest.TestCase):
         self.assertIn("softmax 64x32 by chain_of_loops", repr(report))
         self.assertEqual(len(json.loads(json.dumps(report.to_dict()))["rows"]), len(report.rows))
         self.assertEqual(len(bars_of(report.plot())),
-                         sum(row.kind != "host" for row in report.rows))
+                         sum(row.kind in ("kernel", "copy", "set", "gap") for row in report.rows))
+        self.assertIn("thread", {row.kind for row in report.rows})
         self.assertEqual(self.gpu.profile("softmax", "64x32").trace_json, b"")
 
     # ---- describe ----

@@ -3,7 +3,8 @@ hold it against, the real server, and one of grpcio that does what a test tells 
 
     X_test.py BUILD_FOLDER [unittest's arguments]
 
-Exit status 77: skipped, Debian's packages for Python are missing.
+WARPCALL_TEST_FAST=1: with calls by the module warpcall_fast, that of BUILD_FOLDER; without it none is
+used. Exit status 77: skipped, Debian's packages for Python are missing, or the module is.
 """
 
 import concurrent.futures
@@ -19,8 +20,21 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")
 SEED = int(os.environ.get("WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
 BUILD = sys.argv[1] if len(sys.argv) > 1 else ""
 
+FAST = os.environ.get("WARPCALL_TEST_FAST") == "1"
+_PACKAGES = [os.path.join(ROOT, "client", "python")]
+if FAST:
+    _PACKAGES.append(os.path.join(os.path.abspath(BUILD), "fast", "module"))
+    os.environ.pop("WARPCALL_PURE", None)
+    if not os.path.isdir(_PACKAGES[-1]):
+        print(f"skipped: there is no {_PACKAGES[-1]}; fast/reason beside it may say why")
+        sys.exit(SKIPPED)
+else:
+    os.environ["WARPCALL_PURE"] = "1"
+# For programs that a test starts.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(_PACKAGES), "PYTHONDONTWRITEBYTECODE": "1"}
+
 sys.dont_write_bytecode = True
-sys.path[:0] = [os.path.join(ROOT, "client", "python"), os.path.join(ROOT, "tests", "differential")]
+sys.path[:0] = [*_PACKAGES, os.path.join(ROOT, "tests", "differential")]
 try:
     import grpc
     import numpy as np  # noqa: F401  for the tests
@@ -132,4 +146,5 @@ def answer(array, **fields):
 
 def main():
     print(f"WARPCALL_TEST_SEED={SEED}", flush=True)
+    assert warpcall.FAST == FAST
     unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)

@@ -17,8 +17,8 @@ DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
 OURS = [_messages.Timing, _messages.LaunchInfo, _messages.TensorSpec, _messages.AttributeInfo,
         _messages.ImplementationInfo, _messages.KernelInfo, _messages.DeviceInfo,
         _messages.ListKernelsResponse, _messages.ListDevicesResponse, _inspect.BenchmarkResponse,
-        _inspect.BenchmarkResult, _inspect.ProfileRow, _inspect.ProfileResponse,
-        _inspect.SourceFile, _inspect.DescribeResponse]
+        _inspect.BenchmarkResult, _inspect.RunStamp, _inspect.ProfileRow, _inspect.ProfileResponse,
+        _inspect.SourceFile, _inspect.DescribeResponse, _messages.ServerInfoResponse]
 THEIRS = Messages()
 
 
@@ -34,6 +34,8 @@ def random_value(field, rng):
         return rng.random() < 0.5
     if field.cpp_type == field.CPPTYPE_ENUM:
         return rng.randrange(1, 4) if field.enum_type.name == "DataType" else rng.randrange(3)
+    if field.cpp_type == field.CPPTYPE_UINT64:
+        return abs(rng.choice(INTEGERS))
     values = [value for value in INTEGERS if abs(value) < 1 << 31]
     return rng.choice(INTEGERS if field.cpp_type == field.CPPTYPE_INT64 else values)
 
@@ -56,6 +58,9 @@ def fill(message, rng):
                     getattr(message, field.name).append(value)
                 else:
                     setattr(message, field.name, value)
+            elif field.message_type.GetOptions().map_entry:  # of texts: others are in no such message
+                key, value = (random_value(each, rng) for each in field.message_type.fields)
+                getattr(message, field.name)[key] = value
             elif is_repeated(field):
                 fill(getattr(message, field.name).add(), rng)
             else:
@@ -94,6 +99,8 @@ def assert_same(test, ours, theirs):
                 test.assertEqual(numbers, given, field.name)
         elif field.kind == "independence":
             test.assertEqual(mine, ["none", "elements", "before_axis", "rows"][other])
+        elif field.kind == "texts":
+            test.assertEqual(mine, dict(other))
         elif field.kind == "role":
             names = {0: "split", 1: "shared"}
             test.assertEqual(list(mine), [names.get(role, str(role)) for role in other])
@@ -168,7 +175,7 @@ class WireTest(unittest.TestCase):
 
     @staticmethod
     def response(answer):
-        return _execute.Response(answer[0], 0, answer[1]) if isinstance(answer, tuple) else answer
+        return answer[0](*answer[1:]) if isinstance(answer, tuple) else answer
 
     @staticmethod
     def tensors_last(message):
@@ -267,12 +274,14 @@ class WireTest(unittest.TestCase):
         problem = _inspect.parse_problem("matmul", "64x32*32x16", "bfloat16")
         call = _execute.Call("matmul", "cpu", "cpu", "", {"transpose_a": True})
         benchmark = THEIRS.BenchmarkRequest.FromString(
-            _inspect.encode_benchmark(problem, call, ["cpu", "manual"], (3, 7, (1 << 64) - 1)))
+            _inspect.encode_benchmark(problem, call, ["cpu", "manual"],
+                                      _inspect.Sampling(3, 7, (1 << 64) - 1, 0.005, 1.5)))
         inputs = [dict(data_type=3, shape=[64, 32]), dict(data_type=3, shape=[32, 16])]
         attributes = {"transpose_a": THEIRS.Attribute(bool_value=True)}
         self.assertEqual(benchmark, THEIRS.BenchmarkRequest(
             kernel="matmul", implementations=["cpu", "manual"], inputs=inputs, device="cpu",
-            attributes=attributes, warmup_iterations=3, iterations=7, seed=(1 << 64) - 1))
+            attributes=attributes, warmup_iterations=3, iterations=7, seed=(1 << 64) - 1,
+            max_noise=0.005, timeout_ns=1_500_000_000))
         for trace in (True, False):
             options = _inspect.ProfileOptions(5, trace, 9, not trace)
             profile = THEIRS.ProfileRequest.FromString(

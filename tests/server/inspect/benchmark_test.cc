@@ -66,6 +66,9 @@ void ExpectSensible(const BenchmarkResult& result, int64_t wall_ns) {
   EXPECT_LE(result.min_ns, result.median_ns);
   EXPECT_LE(result.median_ns, result.p90_ns);
   EXPECT_LE(result.min_ns, result.mean_ns);
+  EXPECT_LE(result.p10_ns, result.median_ns);
+  EXPECT_LE(result.median_low_ns, result.median_ns);
+  EXPECT_GE(result.median_high_ns, result.median_ns);
   // Samples are part of the time that the run took.
   EXPECT_LE(result.mean_ns * static_cast<double>(result.iterations) *
                 static_cast<double>(result.launches_per_iteration),
@@ -82,7 +85,7 @@ TEST_P(CatalogTest, EveryRowIsTimedAndRight) {
   for (const Measured& setup : setups) {
     const BenchmarkPlan plan = Plan(setup);
     const int64_t start_ns = MonotonicNs();
-    const auto report = RunBenchmark(registry_, &device_, plan, kLimits);
+    const auto report = RunBenchmark({&registry_, &device_}, plan, kLimits);
     const int64_t wall_ns = MonotonicNs() - start_ns;
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_GT(report->ceiling_bytes_per_second, 1e8);  // any memory since 1995
@@ -99,6 +102,7 @@ TEST_P(CatalogTest, EveryRowIsTimedAndRight) {
       // Float32 arithmetic adds some roundings of its own; the truth has one.
       const double rounding = RoundingOf(GetParam());
       EXPECT_LE(result.relative_error, rounding + 16 * 0x1p-24);
+      EXPECT_LE(result.max_error, 1);
       if (row.family == Family::kReference) {
         EXPECT_LE(result.relative_error, rounding);
       }
@@ -119,7 +123,7 @@ TEST_P(CatalogTest, NothingIsTimedToo) {
                              {"matmul", {{3, 0}, {0, 4}}, {}}};
   for (const Measured& setup : setups) {
     const BenchmarkPlan plan = Plan(setup);
-    const auto report = RunBenchmark(registry_, &device_, plan, kLimits);
+    const auto report = RunBenchmark({&registry_, &device_}, plan, kLimits);
     ASSERT_TRUE(report.ok()) << report.status();
     for (const BenchmarkResult& result : report->results) {
       SCOPED_TRACE(absl::StrCat(setup.kernel, " ", result.row->implementation.name));
@@ -158,7 +162,7 @@ absl::Status Copy(const Problem& problem, const Operands& operands, const Launch
 
 Implementation MadeUp(const char* name, LaunchFunction launch) {
   return {.name = name,
-          .family = Family::kManual,  // not one that MeasureCopyBandwidth would take
+          .family = Family::kManual,  // not one that CopyCeiling would take
           .device_kind = DeviceKind::kCpu,
           .summary = "made up",
           .data_types = {DataType::kFloat32},
@@ -179,7 +183,7 @@ class MadeUpRowsTest : public ::testing::Test {
     for (const int id : plan.kernel->rows) plan.rows.push_back(&registry_.rows()[id]);
     plan.problem = *MakeProblem(IdentityOp(), {{DataType::kFloat32, {kElements}}}, {});
     plan.iterations = iterations_;
-    return RunBenchmark(registry_, device, plan, limits);
+    return RunBenchmark({&registry_, device}, plan, limits);
   }
 
   std::vector<BenchmarkResult> Results(const std::vector<Implementation>& rows,
@@ -217,6 +221,8 @@ TEST_F(MadeUpRowsTest, ThePlantedErrorIsFound) {
   EXPECT_EQ(results[0].relative_error, 0);
   EXPECT_EQ(results[1].relative_error, 1);
   EXPECT_NEAR(results[2].relative_error, 1e-3, 1e-6);
+  EXPECT_EQ(results[0].max_error, 0);
+  EXPECT_GT(results[2].max_error, 1000);
   for (const BenchmarkResult& result : results) EXPECT_EQ(result.checked_elements, kElements);
 }
 
@@ -233,6 +239,7 @@ TEST_F(MadeUpRowsTest, ARowThatWritesNotEverythingIsSeen) {
            })});
   ASSERT_EQ(results.size(), 3u);
   EXPECT_EQ(results[0].relative_error, 0);
+  EXPECT_EQ(results[1].max_error, std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(results[1].relative_error));
   EXPECT_TRUE(std::isnan(results[2].relative_error));
 }
@@ -267,6 +274,7 @@ TEST_F(MadeUpRowsTest, AFailureIsTheRowsOwn) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(results[i].iterations, 0) << i;
     EXPECT_EQ(results[i].mean_ns, 0) << i;
+    EXPECT_EQ(results[i].verdict, "") << i;
   }
   EXPECT_EQ(results[4].iterations, 5);
   EXPECT_EQ(device_.memory_usage().used_bytes, 0);
@@ -338,11 +346,11 @@ TEST_F(MadeUpRowsTest, PlansOutOfRangeAreRefused) {
   plan.kernel = *registry_.Find("identity");
   plan.problem = *MakeProblem(IdentityOp(), {{DataType::kFloat32, {1}}}, {});
   plan.iterations = 0;
-  EXPECT_EQ(RunBenchmark(registry_, &device_, plan, kLimits).status(),
+  EXPECT_EQ(RunBenchmark({&registry_, &device_}, plan, kLimits).status(),
             absl::InvalidArgumentError("iterations is 0; it must be 1 or more"));
   plan.iterations = 1;
   plan.warmup_iterations = -1;
-  EXPECT_EQ(RunBenchmark(registry_, &device_, plan, kLimits).status(),
+  EXPECT_EQ(RunBenchmark({&registry_, &device_}, plan, kLimits).status(),
             absl::InvalidArgumentError("warmup_iterations is -1; it must be 0 or more"));
 }
 
@@ -369,25 +377,6 @@ TEST_F(MadeUpRowsTest, WithoutMemoryForTheOperandsTheRunFails) {
   testing::FakeDevice device(&control, "fake:0");
   EXPECT_EQ(RunRows({MadeUp("right", Copy)}, &device).status().code(),
             absl::StatusCode::kResourceExhausted);
-}
-
-TEST(MeasureCopyBandwidthTest, IsPlausible) {
-  Registry registry;
-  AddCpuKernels(&registry);
-  CpuDevice device(CpuDevice::UsableThreads());
-  const int64_t start_ns = MonotonicNs();
-  const absl::StatusOr<double> measured = MeasureCopyBandwidth(registry, &device);
-  std::printf("copy: %.1f GB/s in %.0f ms\n", measured.value_or(0) * 1e-9,
-              static_cast<double>(MonotonicNs() - start_ns) * 1e-6);
-  ASSERT_TRUE(measured.ok()) << measured.status();
-  EXPECT_GT(*measured, 1e8);
-  EXPECT_LT(*measured, 1e13);
-  EXPECT_EQ(device.memory_usage().used_bytes, 0);
-}
-
-TEST(MeasureCopyBandwidthTest, NeedsIdentity) {
-  CpuDevice device(1);
-  EXPECT_EQ(MeasureCopyBandwidth(Registry(), &device).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(BenchmarkBytesTest, BoundsWhatSetsTake) {

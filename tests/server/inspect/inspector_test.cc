@@ -61,6 +61,8 @@ struct Asked {
   std::atomic<bool> cancelled{false};
   absl::Notification done;
   absl::StatusOr<std::string> answer = absl::UnknownError("not yet");
+  int ahead = -1;  // of it, when it was taken
+  std::atomic<int> used{0};
 
   const absl::StatusOr<std::string>& Await() {
     done.WaitForNotification();
@@ -83,6 +85,8 @@ class InspectorTest : public ::testing::Test {
     task->bytes = bytes;
     task->deadline_ns = deadline_ns;
     task->cancelled = &asked->cancelled;
+    task->queued = [asked](int ahead) { asked->ahead = ahead; };
+    task->used = [asked](int64_t) { ++asked->used; };
     task->prepare = [request]() -> absl::StatusOr<Inquiry> {
       if (request == "refused") return absl::InvalidArgumentError("no such thing");
       Inquiry inquiry;
@@ -123,6 +127,84 @@ TEST_F(InspectorTest, GivesTheChildsErrorWithItsCode) {
   EXPECT_EQ(asked.Await().status().message(), "17 bytes; 16 is max");
   EXPECT_TRUE(absl::IsResourceExhausted(asked.Await().status()));
   EXPECT_EQ(RetryPushbackMs(asked.Await().status()), 17);
+}
+
+// The socket of a child that the test plays itself.
+class PlayedChildTest : public InspectorTest {
+ protected:
+  PlayedChildTest() {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0);
+    Inspector::Options options;
+    options.answer_bytes_max = 2000;
+    options.clock = [] { return 5; };
+    options.task_ns_max = 100;
+    options.start = [this](const Inquiry& inquiry) {
+      deadline_ns_ = inquiry.deadline_ns;
+      return std::make_unique<Child>(ends_[0]);
+    };
+    inspector_ = std::make_unique<Inspector>(std::move(options));
+  }
+  ~PlayedChildTest() override { close(ends_[1]); }
+
+  // Asks for an answer in parts, and keeps those.
+  void AskForParts(Asked* asked, int64_t deadline_ns = kNoDeadline) {
+    auto task = std::make_unique<Task>();
+    task->connection = 1;
+    task->deadline_ns = deadline_ns;
+    task->cancelled = &asked->cancelled;
+    task->prepare = [] { return Inquiry(); };
+    task->part = [this](std::string part) { parts_.push_back(std::move(part)); };
+    task->done = [asked](absl::StatusOr<std::string> answer) {
+      asked->answer = std::move(answer);
+      asked->done.Notify();
+    };
+    ASSERT_TRUE(inspector_->Submit(&task).ok());
+  }
+
+  int ends_[2];
+  int64_t deadline_ns_ = 0;
+  std::vector<std::string> parts_;  // the inspector's thread's until the task is done
+};
+
+TEST_F(PlayedChildTest, PartsAreHandedOverBeforeTheAnswer) {
+  std::thread child([this] {
+    ServeParent(
+        ends_[1],
+        [this](const std::string&) -> absl::StatusOr<std::string> {
+          EXPECT_TRUE(SendPart(ends_[1], "first").ok());
+          EXPECT_TRUE(SendPart(ends_[1], "second").ok());
+          return "last";
+        },
+        [] {})
+        .IgnoreError();
+  });
+  Asked asked;
+  AskForParts(&asked);
+  ASSERT_TRUE(asked.Await().ok()) << asked.answer.status();
+  EXPECT_EQ(*asked.answer, "last");
+  EXPECT_EQ(parts_, (std::vector<std::string>{"first", "second"}));
+  EXPECT_EQ(deadline_ns_, 105);  // the limit's
+  child.join();
+}
+
+TEST_F(PlayedChildTest, PartsWithoutEndEndTheTask) {
+  std::thread child([this] {
+    ServeParent(
+        ends_[1],
+        [this](const std::string&) -> absl::StatusOr<std::string> {
+          while (SendPart(ends_[1], "").ok()) {
+          }
+          return "";
+        },
+        [] {})
+        .IgnoreError();
+  });
+  Asked asked;
+  AskForParts(&asked, 50);
+  EXPECT_TRUE(absl::IsResourceExhausted(asked.Await().status())) << asked.answer.status();
+  EXPECT_LE(parts_.size(), 8u);
+  EXPECT_EQ(deadline_ns_, 50);
+  child.join();
 }
 
 TEST_F(InspectorTest, WhatIsRefusedWhenItsTurnComesStartsNoChild) {
@@ -202,10 +284,33 @@ TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_TRUE(absl::StrContains(status.message(), "2 Benchmark, Profile and Describe calls wait"))
       << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "the limits are 2 (inspect_queue)")) << status;
   EXPECT_TRUE(RetryPushbackMs(status).has_value());
   release_.Notify();
   for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());
   EXPECT_TRUE(long_.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, TellsWhatIsTakenHowManyGoBefore) {
+  StartBusy({});
+  EXPECT_EQ(long_.ahead, 0);
+  Asked waiting[2];
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(Ask("next", &waiting[i]).ok());
+    EXPECT_EQ(waiting[i].ahead, i + 1);
+  }
+  release_.Notify();
+  for (Asked& asked : waiting) EXPECT_TRUE(asked.Await().ok());
+}
+
+TEST_F(BusyInspectorTest, TellsWhatIsUsedWhileItRunsAndAtItsEnd) {
+  StartBusy({});
+  while (long_.used.load() == 0) std::this_thread::yield();
+  inspector_->Wake();
+  const int before = long_.used.load();
+  release_.Notify();
+  EXPECT_TRUE(long_.Await().ok());
+  EXPECT_GT(long_.used.load(), before);
 }
 
 TEST_F(BusyInspectorTest, AConnectionGetsHalfThePlaces) {
@@ -272,7 +377,7 @@ TEST_F(BusyInspectorTest, EndsTheChildAtTheLimitAndNamesIt) {
   now_ns_.store(3'000'000'000);
   inspector_->Wake();
   EXPECT_TRUE(absl::IsResourceExhausted(long_.Await().status()));
-  EXPECT_TRUE(absl::StrContains(long_.answer.status().message(), "limit of 3 s"));
+  EXPECT_TRUE(absl::StrContains(long_.answer.status().message(), "limit of 3 s (inspect_seconds)"));
 }
 
 TEST_F(BusyInspectorTest, DropsWhatWaitsWhenItsClientGoesAway) {

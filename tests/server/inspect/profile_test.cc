@@ -76,6 +76,34 @@ TEST(ProfileRowsTest, AddsUpWhatIsAlike) {
   EXPECT_EQ(copy.grid, "");
   EXPECT_EQ(RowNamed(rows, "queue").total_ns, 30);
   EXPECT_EQ(RowNamed(rows, "job").total_ns, 1770);
+  EXPECT_EQ(RowNamed(rows, "run").total_ns, 2000);
+}
+
+TEST(ProfileRowsTest, ThreadsAndCountersAreRowsOfTheirOwn) {
+  Watched watched = TwoRuns();
+  watched.host.threads = {{1500, 30}, {500, 20}};
+  watched.host.counts = {{"page faults", 7, 0}, {"cache misses", 3, 192}};
+  const std::vector<ProfileRow> rows = RowsOf(watched);
+  const ProfileRow& thread = RowNamed(rows, "cpu thread 1");
+  EXPECT_EQ(thread.kind, ProfileRow::Kind::kThread);
+  EXPECT_EQ(thread.calls, 2);
+  EXPECT_EQ(thread.total_ns, 500);
+  EXPECT_DOUBLE_EQ(thread.fraction, 0.25);  // of both runs' 2000
+  EXPECT_EQ(RowNamed(rows, "cpu thread 0").total_ns, 1500);
+  EXPECT_EQ(RowNamed(rows, "waiting for a core").total_ns, 50);
+  const ProfileRow& misses = RowNamed(rows, "cache misses");
+  EXPECT_EQ(misses.kind, ProfileRow::Kind::kCounter);
+  EXPECT_EQ(misses.calls, 3);
+  EXPECT_EQ(misses.bytes, 192);
+  EXPECT_EQ(misses.total_ns, 0);
+  // What the device did is told as without them.
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction, 400.0 / 600);
+}
+
+TEST(ProfileRowsTest, ThreadsThatNeverWaitedHaveNoRowOfIt) {
+  Watched watched = TwoRuns();
+  watched.host.threads = {{1500, 0}};
+  for (const ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name, "waiting for a core");
 }
 
 TEST(ProfileRowsTest, MeasuresGapsWithinARunAndSharesOfItsTime) {
@@ -122,8 +150,9 @@ TEST(ProfileRowsTest, NothingWatchedGivesNoDeviceRows) {
   Watched watched;
   watched.runs = {{1, 0, 5, 10}};
   const std::vector<ProfileRow> rows = RowsOf(watched);
-  ASSERT_EQ(rows.size(), 1u);
-  EXPECT_EQ(rows[0].name, "queue");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].name, "run");
+  EXPECT_EQ(rows[1].name, "queue");
 }
 
 TEST(ChromeTraceTest, IsJsonWithAnEventForEachThing) {
@@ -167,7 +196,8 @@ class RunProfileTest : public ::testing::Test {
  protected:
   RunProfileTest() { AddCpuKernels(&registry_); }
 
-  absl::StatusOr<ProfileReport> Profile(const std::string& implementation, int iterations) {
+  absl::StatusOr<ProfileReport> Profile(const std::string& implementation, int iterations,
+                                        int64_t runs_ns_max = 600'000'000'000) {
     const Kernel* const kernel = *registry_.Find("softmax");
     const std::vector<TensorSpec> inputs = {{DataType::kFloat32, {64, 1000}}};
     ProfilePlan plan;
@@ -182,6 +212,7 @@ class RunProfileTest : public ::testing::Test {
     plan.inputs = {{absl::MakeConstSpan(bytes, 100'001),
                     absl::MakeConstSpan(bytes + 100'001, 4 * 64'000 - 100'001)}};
     plan.iterations = iterations;
+    plan.runs_ns_max = runs_ns_max;
     plan.trace = true;
     return RunProfile(registry_, std::move(device), plan);
   }
@@ -194,10 +225,12 @@ TEST_F(RunProfileTest, TheCpusOperationsAreItsLaunches) {
     SCOPED_TRACE(implementation);
     const absl::StatusOr<ProfileReport> report = Profile(implementation, 4);
     ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->iterations, 4);
     int64_t kernel_ns = 0;
     int64_t enqueue_ns = 0;
     for (const ProfileRow& row : report->rows) {
-      EXPECT_EQ(row.kind == ProfileRow::Kind::kGap ? 4 : row.calls, 4) << row.name;
+      if (row.kind == ProfileRow::Kind::kCounter || row.kind == ProfileRow::Kind::kGap) continue;
+      EXPECT_EQ(row.calls, 4) << row.name;
       if (row.kind == ProfileRow::Kind::kKernel) {
         kernel_ns += row.total_ns;
         EXPECT_GT(row.fraction, 0);
@@ -209,6 +242,30 @@ TEST_F(RunProfileTest, TheCpusOperationsAreItsLaunches) {
     EXPECT_LE(kernel_ns, enqueue_ns);
     EXPECT_NE(report->counters_unavailable, "");
   }
+}
+
+TEST_F(RunProfileTest, TellsWhatTheCpusThreadsDid) {
+  const absl::StatusOr<ProfileReport> report = Profile("manual", 4);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(RowNamed(report->rows, "cpu thread 0").kind, ProfileRow::Kind::kThread);
+  int64_t worked_ns = 0;
+  bool counted = false;
+  for (const ProfileRow& row : report->rows) {
+    if (row.kind == ProfileRow::Kind::kThread && row.name != kWaitingRow) worked_ns += row.total_ns;
+    counted = counted || row.name == "instructions";
+  }
+  EXPECT_GT(worked_ns, 0);
+  EXPECT_EQ(RowNamed(report->rows, "page faults").kind, ProfileRow::Kind::kCounter);
+  // Hardware counters are there, or the reason is.
+  const bool is_missing = report->counters_unavailable.find("instructions") != std::string::npos;
+  EXPECT_EQ(counted, !is_missing) << report->counters_unavailable;
+}
+
+TEST_F(RunProfileTest, EndsWhenItsTimeIsUp) {
+  const absl::StatusOr<ProfileReport> report = Profile("cpu", 1000, /*runs_ns_max=*/0);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->iterations, 1);
+  EXPECT_EQ(RowNamed(report->rows, "run").calls, 1);
 }
 
 TEST_F(RunProfileTest, TheTraceHoldsEachRunsPhasesInsideItsRequest) {

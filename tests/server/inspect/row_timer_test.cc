@@ -188,6 +188,48 @@ TEST_F(RowTimerTest, WhenTheFirstLaunchTakesAllTheTimeItIsTheSample) {
   EXPECT_EQ(stream_.launched_.size(), 1u);
 }
 
+TEST_F(RowTimerTest, ASampleIsTakenAgainAsOftenAsThereAreSamples) {
+  stream_.records_ = false;
+  const auto timer = Time(plan_);
+  for (int i = 0; i < plan_.samples; ++i) {
+    stream_.launched_ns_ = 1000 * i;
+    EXPECT_TRUE(timer->Retake());
+    EXPECT_FALSE(timer->done());
+    ASSERT_TRUE(timer->Sample().ok());
+    EXPECT_EQ(timer->samples_ns().back(), 1000.0 * i);
+    EXPECT_TRUE(timer->done());
+  }
+  EXPECT_FALSE(timer->Retake());
+  EXPECT_EQ(timer->samples_ns().size(), 5u);
+}
+
+TEST_F(RowTimerTest, LittleNoiseWithASampleIsNotLittleWithoutIt) {
+  stream_.records_ = false;
+  const auto timer = Time({.samples = 100, .ns_max = plan_.ns_max, .max_noise = 0.01});
+  EXPECT_EQ(timer->samples_ns().size(), 10u);
+  EXPECT_TRUE(timer->Retake());
+  EXPECT_FALSE(timer->done());
+}
+
+TEST_F(RowTimerTest, WithoutSamplesThereIsNoneToTakeAgain) {
+  stream_.records_ = false;
+  const auto timer = Time({.samples = 100, .ns_max = plan_.ns_max, .max_noise = 0.01});
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(timer->Retake());
+  EXPECT_TRUE(timer->samples_ns().empty());
+  EXPECT_FALSE(timer->Retake());
+}
+
+TEST_F(RowTimerTest, SamplesMayBePlannedAnew) {
+  stream_.records_ = false;
+  const auto timer = Time({.samples = 100, .ns_max = plan_.ns_max, .max_noise = 0.01});
+  timer->PlanSamples(12);
+  while (!timer->done()) ASSERT_TRUE(timer->Sample().ok());
+  EXPECT_EQ(timer->samples_ns().size(), 12u);
+  timer->PlanSamples(100);
+  while (!timer->done()) ASSERT_TRUE(timer->Sample().ok());
+  EXPECT_EQ(timer->samples_ns().size(), 15u);
+}
+
 TEST_F(RowTimerTest, LaunchesThatTakeNoTimeAreTimed) {
   stream_.launched_ns_ = stream_.replayed_ns_ = 0;
   for (const bool records : {false, true}) {

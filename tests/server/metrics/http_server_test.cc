@@ -22,6 +22,7 @@
 #include "server/log.h"
 #include "server/metrics/log_level_route.h"
 #include "tests/server/metrics/raw_http.h"
+#include "tests/server/without_ipv6.h"
 
 namespace warpcall::testing {
 namespace {
@@ -49,6 +50,16 @@ class HttpServerTest : public ::testing::Test {
     return httplib::Client("http://" + server.address());
   }
 };
+
+TEST_F(HttpServerTest, WithoutIpv6AllAddressesAreThoseOfIpv4) {
+  const int served = RunWithoutIpv6([] {
+    HttpServer::Options options = Options();
+    options.listen = "[::]:0";
+    return HttpServer::Start(std::move(options)).ok();
+  });
+  if (served == kNoFilter) GTEST_SKIP() << "this system filters no process's calls";
+  EXPECT_EQ(served, 0);
+}
 
 TEST_F(HttpServerTest, ServesMetricsAsPrometheusReadsThem) {
   const auto server = Start(Options());

@@ -35,6 +35,8 @@ constexpr Family kContract[] = {
     {"warpcall_queue_oldest_age_seconds", "gauge", "device"},
     {"warpcall_rejected_total", "counter", "reason"},
     {"warpcall_inspections_total", "counter", "code,method"},
+    {"warpcall_inspection_cpu_seconds_total", "counter", "kernel,method"},
+    {"warpcall_inspection_device_seconds_total", "counter", "kernel,method"},
     {"warpcall_rows_unavailable", "gauge", "device_kind,implementation,kernel,reason"},
     {"warpcall_compile_seconds", "histogram", ""},
     {"warpcall_compile_cache_hits_total", "counter", "cache"},

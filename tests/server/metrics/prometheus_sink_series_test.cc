@@ -60,9 +60,11 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
                         R"(implementation="",kernel="alpha")",
                         R"(implementation="",kernel="beta")",
                         R"(implementation="",kernel="")"};
-  const Labels codes =
-      Of("code", {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED",
-                  "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "INTERNAL"});
+  const Labels codes = Of(
+      "code", {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED",
+               "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "PERMISSION_DENIED", "INTERNAL"});
+  const Labels methods = Of("method", {"benchmark", "profile", "describe"});
+  const Labels kernels = Of("kernel", {"alpha", "beta"});
   const Labels phases = Of("phase", {"queue", "copy_in", "h2d", "kernel", "d2h"});
   const Labels reasons =
       Of("reason", {"message_bytes", "queue_requests", "queue_bytes", "queue_work", "staging_bytes",
@@ -79,7 +81,10 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
   const std::map<std::string, Labels> expected = {
       {"requests_total", Each(codes, pairs)},
       {"request_duration_seconds_count", pairs},
-      {"phase_duration_seconds_count", Each(Of("kernel", {"alpha", "beta"}), phases)},
+      {"phase_duration_seconds_count", Each(kernels, phases)},
+      {"inspections_total", Each(codes, methods)},
+      {"inspection_cpu_seconds_total", Each(kernels, methods)},
+      {"inspection_device_seconds_total", Each(kernels, methods)},
       {"kernel_duration_seconds_count", typed},
       {"kernel_flops_total", runs},
       {"kernel_bytes_total", runs},

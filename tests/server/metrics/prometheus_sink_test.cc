@@ -54,6 +54,23 @@ TEST_F(PrometheusSinkTest, EveryCodeHasItsOwnSeries) {
   EXPECT_EQ(SumOf(samples, "warpcall_requests_total", {}), 45);
 }
 
+TEST_F(PrometheusSinkTest, WhatInspectionsTakeIsCountedByMethodAndKernel) {
+  sink_.RecordInspectionUse({.kind = Inspection::kProfile, .kernel = kBeta, .cpu_ns = 250'000'000});
+  sink_.RecordInspectionUse({.kind = Inspection::kProfile, .kernel = kBeta, .cpu_ns = 500'000'000});
+  sink_.RecordInspectionUse(
+      {.kind = Inspection::kBenchmark, .kernel = kAlpha, .device_ns = 2'000'000'000});
+  for (const int kernel : {-1, 2})
+    sink_.RecordInspectionUse({.kernel = kernel, .cpu_ns = 1, .device_ns = 1});
+  sink_.RecordInspectionUse({.kernel = kAlpha, .cpu_ns = -1, .device_ns = -1});
+  const Samples samples = Scrape(sink_);
+  const char* const cpu = "warpcall_inspection_cpu_seconds_total";
+  const char* const device = "warpcall_inspection_device_seconds_total";
+  EXPECT_EQ(samples.at(absl::StrCat(cpu, R"({kernel="beta",method="profile"})")), 0.75);
+  EXPECT_EQ(samples.at(absl::StrCat(device, R"({kernel="alpha",method="benchmark"})")), 2);
+  EXPECT_EQ(SumOf(samples, cpu, {}), 0.75);
+  EXPECT_EQ(SumOf(samples, device, {}), 2);
+}
+
 TEST_F(PrometheusSinkTest, ACodeWithoutSeriesCountsAsInternal) {
   for (const absl::StatusCode code :
        {absl::StatusCode::kUnknown, absl::StatusCode::kDataLoss, absl::StatusCode::kAborted,

@@ -1,6 +1,7 @@
 #include "tests/server/runtime/fake_nvml.h"
 
 #include <cstdint>
+#include <cstdio>
 
 namespace warpcall::testing {
 namespace {
@@ -62,6 +63,30 @@ nvml::Return GetTemperature(nvml::Device device, int, unsigned int* celsius) {
   absl::MutexLock lock(&fake->mutex);
   *celsius = fake->gpus[IndexOf(device)].temperature_celsius;
   return fake->gpus[IndexOf(device)].temperature_result;
+}
+
+nvml::Return GetClock(nvml::Device device, int clock, unsigned int* mhz) {
+  absl::MutexLock lock(&fake->mutex);
+  const FakeNvml::Gpu& gpu = fake->gpus[IndexOf(device)];
+  *mhz = clock == nvml::kClockSm ? gpu.sm_clock_mhz : gpu.memory_clock_mhz;
+  return nvml::kSuccess;
+}
+
+nvml::Return GetDefaultClock(nvml::Device device, int clock, unsigned int* mhz) {
+  absl::MutexLock lock(&fake->mutex);
+  *mhz = fake->gpus[IndexOf(device)].default_sm_clock_mhz;
+  return clock == nvml::kClockSm && *mhz > 0 ? nvml::kSuccess : nvml::kNotSupported;
+}
+
+nvml::Return GetThrottleReasons(nvml::Device device, unsigned long long* reasons) {
+  absl::MutexLock lock(&fake->mutex);
+  *reasons = fake->gpus[IndexOf(device)].throttle_reasons;
+  return nvml::kSuccess;
+}
+
+nvml::Return GetDriverVersion(char* version, unsigned int bytes) {
+  std::snprintf(version, bytes, "580.65.06");
+  return nvml::kSuccess;
 }
 
 nvml::Return CreateSet(nvml::EventSet* set) {
@@ -145,6 +170,10 @@ nvml::Api FakeNvml::api() const {
           .DeviceGetHandleByPciBusId = GetHandle,
           .DeviceGetPowerUsage = GetPower,
           .DeviceGetTemperature = GetTemperature,
+          .DeviceGetClockInfo = GetClock,
+          .DeviceGetDefaultApplicationsClock = GetDefaultClock,
+          .DeviceGetCurrentClocksThrottleReasons = GetThrottleReasons,
+          .SystemGetDriverVersion = GetDriverVersion,
           .EventSetCreate = CreateSet,
           .EventSetFree = FreeSet,
           .EventSetWait = WaitSet,

@@ -22,6 +22,10 @@ class FakeNvml {
     unsigned int power_milliwatts = 0;
     nvml::Return temperature_result = nvml::kSuccess;
     unsigned int temperature_celsius = 0;
+    unsigned int sm_clock_mhz = 0;
+    unsigned int memory_clock_mhz = 0;
+    unsigned int default_sm_clock_mhz = 0;
+    unsigned long long throttle_reasons = 0;
     bool has_gpm = true;
     nvml::Return events_result = nvml::kSuccess;
     std::map<unsigned int, double> gpm_percent;        // by metric id

@@ -49,6 +49,7 @@ class TraceKeeper final : public MetricsSink {
  public:
   void Record(const RequestTrace& trace) override { traces.push_back(trace); }
   void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
+  void RecordInspectionUse(const InspectionUse&) override {}
   void NoteAchievedOccupancy(int, int, double) override {}
 
   std::vector<RequestTrace> traces;
@@ -226,6 +227,31 @@ TEST_F(SharedInputTest, WindowsHaveFourTimesAsMuchOfTheirOwn) {
   ASSERT_NE(window, nullptr);
   EXPECT_EQ(SizeOf(window->inputs[0]), 800u);
   request.End(absl::CancelledError("enough"));
+}
+
+// Where four times as much is more than a request may have.
+TEST_F(SharedInputTest, WindowsAreRequestsThatFit) {
+  const auto rows_of_a_window = [&](int64_t columns) -> size_t {
+    StreamRequest request(&deps_, &context_);
+    const absl::Status status = OpenShared(&request, 4'000, columns);
+    EXPECT_TRUE(status.ok()) << status;
+    if (!status.ok()) return 0;
+    EXPECT_TRUE(Add(&request, 1, 0, 4 * columns).ok());
+    EXPECT_TRUE(Add(&request, 0, 0, 1'600'000).ok());
+    const std::unique_ptr<Window> window = request.TakeWindow();
+    const size_t rows = window == nullptr ? 0 : SizeOf(window->inputs[0]) / 400;
+    request.End(absl::CancelledError("enough"));
+    return rows;
+  };
+  deps_.stream_window_bytes = 1'000;
+  EXPECT_EQ(rows_of_a_window(1'000), 3u);  // 400 bytes and 4000 of the output
+  // A row has 40'400 bytes: four times what is shared has three of them.
+  EXPECT_EQ(rows_of_a_window(10'000), 3u);
+  deps_.message_bytes_max = 100'000;
+  EXPECT_EQ(rows_of_a_window(10'000), 2u);
+  deps_.message_bytes_max = 1 << 20;
+  // Half of what 1 MiB of staging has beside 240'000 shared bytes is less than two rows.
+  EXPECT_EQ(rows_of_a_window(60'000), 1u);
 }
 
 // As a client does that sends an equal share of all inputs at any time.

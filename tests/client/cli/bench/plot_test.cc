@@ -41,7 +41,9 @@ BenchPoint PointOf(const std::string& shape, DataType type, std::vector<Benchmar
   BenchPoint point;
   point.shape = shape;
   point.data_type = type;
-  point.report = client::BenchmarkReport{std::move(results), "cuda:0", 4.3e12};
+  point.status = absl::OkStatus();
+  point.report = {
+      .results = std::move(results), .device = "cuda:0", .ceiling_bytes_per_second = 4.3e12};
   return point;
 }
 
@@ -87,11 +89,11 @@ TEST(BenchPlotTest, EachImplementationAndTypeHasALineInBothPanelsOverSize) {
             2);  // bfloat16 of one implementation
   // Three panels and the legend's.
   EXPECT_EQ(Count(svg, "<title>"), 3 * 2 * 5 * 3 + 3);
-  for (const char* text :
-       {">warp_per_row<", ">cudnn_softmax<", ">chain_of_kernels<", ">float32<", ">bfloat16<",
-        ">softmax axis=-1 on cuda:0, bfloat16, float32<", ">copy ceiling 4.30 TB/s<",
-        ">best seen: ", ">5 us<", ">64 KiB<", ">bytes moved at least<", ">median time of a launch<",
-        ">arithmetic intensity, FLOP per byte moved<", ">100%<"})
+  for (const char* text : {">warp_per_row<", ">cudnn_softmax<", ">chain_of_kernels<", ">float32<",
+                           ">bfloat16<", ">softmax axis=-1 on cuda:0, bfloat16, float32<",
+                           ">copy ceiling 4.30 TB/s<", ">best seen: ", ">5 us<", ">4096<", ">N<",
+                           ">median time of a launch, with its 95 % interval<",
+                           ">arithmetic intensity, FLOP per byte moved<", ">100%<"})
     EXPECT_THAT(svg, HasSubstr(text));
 }
 
@@ -100,14 +102,60 @@ TEST(BenchPlotTest, OnePointIsMarkedInEveryPanel) {
   EXPECT_EQ(XmlError(svg), "");
   EXPECT_EQ(Count(svg, "<polyline"), 0);
   EXPECT_EQ(Count(svg, "<title>"), 3 + 1);
-  EXPECT_THAT(svg, HasSubstr("warp_per_row 1024 f16: "));
+  EXPECT_THAT(svg, HasSubstr("warp_per_row 1024 float16: "));
+}
+
+TEST(BenchPlotTest, PointsThatOnlyTheirTypeTellsApartStandOverBytes) {
+  const std::string svg = BenchPlot(Sweep({"copy"}, {DataType::kFloat32, DataType::kFloat16}, 1));
+  EXPECT_THAT(svg, HasSubstr(">bytes moved at least<"));
+  EXPECT_THAT(svg, HasSubstr(" KiB<"));
+}
+
+TEST(BenchPlotTest, AGridHasALineForEachValueOfItsSecondAxis) {
+  BenchReport report{.kernel = "softmax"};
+  for (const int rows : {64, 4096})
+    for (const int columns : {256, 512, 1024})
+      report.points.push_back(PointOf(absl::StrCat(rows, "x", columns), DataType::kFloat32,
+                                      {ResultOf("copy", int64_t{8} * rows * columns)}));
+  const std::string svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_EQ(Count(svg, "<polyline"), 2 * 2);
+  EXPECT_EQ(Count(svg, ">N of MxN<"), 2);  // under both panels over it
+  EXPECT_EQ(Count(svg, ">M=64<"), 2);
+  EXPECT_EQ(Count(svg, ">M=4096<"), 2);
+}
+
+TEST(BenchPlotTest, NoiseIsABandAroundTheLineAndABarAtEachPoint) {
+  BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 3);
+  const std::string bare = BenchPlot(report);
+  for (BenchPoint& point : report.points) {
+    BenchmarkResult& result = point.report.results[0];
+    result.median_low_ns = result.median_ns * 0.9;
+    result.median_high_ns = result.median_ns * 1.2;
+  }
+  const std::string svg = BenchPlot(report);
+  EXPECT_EQ(XmlError(svg), "");
+  EXPECT_EQ(Count(bare, "<polygon"), 0);
+  EXPECT_EQ(Count(svg, "<polygon"), 1);
+  EXPECT_EQ(Count(svg, "<line") - Count(bare, "<line"), 3);
+}
+
+TEST(BenchPlotTest, MachineAndDateStandUnderTheTitle) {
+  BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
+  report.server.host = "box";
+  for (BenchPoint& point : report.points)
+    point.report.stamp = {.device_description = "NVIDIA H200",
+                          .server_version = "0.1.0",
+                          .started_unix_ns = int64_t{1'700'000'000} * 1'000'000'000};
+  EXPECT_THAT(BenchPlot(report),
+              HasSubstr(">host box; cuda:0: NVIDIA H200; warpcalld 0.1.0; 2023-11-14 22:13 UTC<"));
 }
 
 TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
   BenchReport report = Sweep({"warp_per_row", "other"}, {DataType::kFloat32}, 3);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
-  std::vector<BenchmarkResult>& results = report.points[1].report->results;
+  std::vector<BenchmarkResult>& results = report.points[1].report.results;
   results[0].fraction_of_ceiling = nan;
   results[0].flops_per_second = infinity;
   results[1].error = "the row takes no such shape";
@@ -117,9 +165,10 @@ TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
   strange.median_ns = nan;
   BenchmarkResult empty = ResultOf("empty", 0);
   results.insert(results.end(), {unmeasured, strange, empty, BenchmarkResult{}});
-  report.points[2].report = absl::UnimplementedError("no row takes this");
+  report.points[2].status = absl::UnimplementedError("no row takes this");
+  report.points[2].report = {};
   report.points.push_back(PointOf("0", DataType::kFloat32, {ResultOf("zero", 0)}));
-  report.points.back().report->ceiling_bytes_per_second = nan;
+  report.points.back().report.ceiling_bytes_per_second = nan;
   const std::string svg = BenchPlot(report);
   EXPECT_EQ(XmlError(svg), "");
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
@@ -134,17 +183,17 @@ TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
 TEST(BenchPlotTest, PanelsWithoutAnythingSayWhy) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
   for (BenchPoint& point : report.points) {
-    point.report->ceiling_bytes_per_second = 0;
-    point.report->results[0].fraction_of_ceiling = 0;
-    point.report->results[0].flops_per_second = 0;
-    point.report->results[0].launch.flops = 0;
+    point.report.ceiling_bytes_per_second = 0;
+    point.report.results[0].fraction_of_ceiling = 0;
+    point.report.results[0].flops_per_second = 0;
+    point.report.results[0].launch.flops = 0;
   }
   std::string svg = BenchPlot(report);
   EXPECT_EQ(XmlError(svg), "");
   EXPECT_THAT(svg, HasSubstr(">no copy ceiling was measured<"));
   EXPECT_THAT(svg, HasSubstr(">no arithmetic was counted<"));
   EXPECT_EQ(Count(svg, "<polyline"), 1);
-  for (BenchPoint& point : report.points) point.report = absl::UnavailableError("draining");
+  for (BenchPoint& point : report.points) point.report = {};
   svg = BenchPlot(report);
   EXPECT_EQ(XmlError(svg), "");
   EXPECT_THAT(svg, HasSubstr(">nothing was measured<"));
@@ -177,7 +226,7 @@ TEST(BenchPlotTest, DevicesAreToldApart) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 8);
   const BenchReport other = Sweep({"copy"}, {DataType::kFloat32}, 8);
   for (BenchPoint point : other.points) {
-    point.report->device = "cuda:1";
+    point.report.device = "cuda:1";
     report.points.push_back(point);
   }
   const std::string svg = BenchPlot(report);

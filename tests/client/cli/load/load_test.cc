@@ -27,6 +27,18 @@ class LoadTest : public CliTest {
   using Answer = std::function<FakeAnswer(int number, const v1::ExecuteRequest& request,
                                           v1::ExecuteResponse* response)>;
 
+  LoadTest() {
+    server_.AnswerListKernels([](v1::ListKernelsResponse* response) {
+      testing::Merge(R"(
+        kernels { name: "gelu" input_names: "x"
+                  attributes { name: "axis" default_value { int_value: -1 } } }
+        kernels { name: "identity" input_names: "x" }
+        kernels { name: "softmax" input_names: "x" })",
+                     response);
+      return absl::OkStatus();
+    });
+  }
+
   // Requests have numbers, from 0 on.
   void SetAnswer(Answer answer) {
     execute_.Set([answer = std::move(answer), number = 0](const v1::ExecuteRequest& request,
@@ -75,7 +87,7 @@ TEST_F(LoadTest, AClosedLoopSendsExactlyTheRequests) {
   EXPECT_GT(softmax, 0);
   EXPECT_EQ(all["input_bytes"], gelu * 8 * 4 + softmax * 6 * 2);
   EXPECT_EQ(all["output_bytes"], all["input_bytes"]);
-  EXPECT_EQ(result["entries"][1]["name"], "softmax:2x3:bf16");
+  EXPECT_EQ(result["entries"][1]["name"], "softmax:2x3:bfloat16");
   EXPECT_EQ(result["entries"][1]["data_type"], "bfloat16");
   EXPECT_EQ(result["entries"][0]["weight"], 3.0);
   EXPECT_EQ(result["request"]["mode"], "closed");
@@ -158,6 +170,11 @@ TEST_F(LoadTest, RefusalsAreCountedByCodeWithTheirFirstMessage) {
   EXPECT_EQ(text.exit_status, 1);
   EXPECT_THAT(text.out, HasSubstr("full, said number 151"));
   EXPECT_THAT(text.out, HasSubstr("55 failed"));
+  const ProgramResult programs = Load(absl::StrCat(arguments, " --warmup 0 --json"));
+  EXPECT_EQ(json::parse(Lines(programs.err).back(), nullptr, false)["error"],
+            json({{"code", "INVALID_ARGUMENT"},
+                  {"message", "55 of 150 requests failed, the first with this code: no"},
+                  {"exit_status", 1}}));
 }
 
 TEST_F(LoadTest, RetriesAreTheClientsAndAreCounted) {
@@ -170,6 +187,66 @@ TEST_F(LoadTest, RetriesAreTheClientsAndAreCounted) {
   EXPECT_EQ(result["all"]["ok"], 90);
   EXPECT_EQ(result["all"]["retries"], 30);
   EXPECT_EQ(server_.executes(), 120);
+}
+
+// Pauses that were asked for are kept, however fast the machine is; how much longer they take is
+// its own affair.
+TEST_F(LoadTest, AWorkerPausesForAsLongAsTheServerAsks) {
+  SetAnswer([](int number, const v1::ExecuteRequest& request,
+               v1::ExecuteResponse* response) -> FakeAnswer {
+    if (number < 3) return {absl::UnavailableError("the server is draining"), "100"};
+    if (number < 6) return {absl::ResourceExhaustedError("full"), "100"};
+    return EchoInputs(request, response);
+  });
+  const std::string arguments = "gelu:8 --requests 10";
+  const json result = LoadJson(arguments, 1);
+  EXPECT_EQ(result["all"]["statuses"]["UNAVAILABLE"]["count"], 3);
+  EXPECT_EQ(result["all"]["statuses"]["RESOURCE_EXHAUSTED"]["count"], 3);
+  EXPECT_EQ(result["backoff"]["pauses"], 6);
+  EXPECT_GE(result["backoff"]["total_ns"], 6 * 100 * kMs);
+  EXPECT_GE(result["elapsed_ns"], 6 * 100 * kMs);
+  // By a plan, too, whose requests come late then.
+  SetAnswer([](int number, const v1::ExecuteRequest& request,
+               v1::ExecuteResponse* response) -> FakeAnswer {
+    if (number == 0) return {absl::UnavailableError("the server is draining"), "300"};
+    return EchoInputs(request, response);
+  });
+  const ProgramResult text =
+      Load(absl::StrCat(arguments, " --rate 1000 --arrivals uniform --concurrency 1 --warmup 0"));
+  EXPECT_THAT(text.out, HasSubstr("were busy, or paused after refusals."));
+  EXPECT_THAT(text.out, ContainsRegex("1 pause after refusals, [0-9.]+ m?s of all workers"));
+}
+
+TEST_F(LoadTest, WithoutAdvicePausesGrowUntilSomethingSucceeds) {
+  SetAnswer([](int number, const v1::ExecuteRequest& request,
+               v1::ExecuteResponse* response) -> FakeAnswer {
+    if (number != 5) return {absl::UnavailableError("gone"), std::nullopt};
+    return EchoInputs(request, response);
+  });
+  // 50, 100, 200, 400 and 800 ms, then 50 ms again, each up to a fifth shorter; what fails last is
+  // followed by nothing.
+  const json result = LoadJson("gelu:8 --requests 8", 1);
+  EXPECT_EQ(result["backoff"]["pauses"], 6);
+  EXPECT_GE(result["backoff"]["total_ns"], 1280 * kMs);
+  EXPECT_EQ(result["all"]["ok"], 1);
+}
+
+TEST_F(LoadTest, WhatWillNeverFitOrIsWrongHoldsUpNothing) {
+  SetAnswer([](int number, const v1::ExecuteRequest&, v1::ExecuteResponse*) -> FakeAnswer {
+    if (number % 2 == 0) return {absl::ResourceExhaustedError("over max_message_mib"), "-1"};
+    return {absl::InvalidArgumentError("no"), std::nullopt};
+  });
+  const json result = LoadJson("gelu:8 --requests 20", 1);
+  EXPECT_EQ(result["backoff"], json({{"pauses", 0}, {"total_ns", 0}}));
+}
+
+TEST_F(LoadTest, APauseEndsWithTheRun) {
+  SetAnswer([](int, const v1::ExecuteRequest&, v1::ExecuteResponse*) -> FakeAnswer {
+    return {absl::UnavailableError("come back in a minute"), "60000"};
+  });
+  const json result = LoadJson("gelu:8 --duration 0.2 --concurrency 3", 1);
+  EXPECT_LE(result["all"]["sent"], 3);
+  EXPECT_LT(result["backoff"]["total_ns"], 3 * 30'000 * kMs);
 }
 
 TEST_F(LoadTest, DeadlinesEndRequests) {

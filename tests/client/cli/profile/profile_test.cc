@@ -7,10 +7,13 @@
 namespace warpcall::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr char kLongName[] =
     "void warpcall::softmax::SubwarpPerRow<__nv_bfloat16, 4, 32>(Operands, long, long)";
@@ -43,11 +46,125 @@ FakeAnswer FourRows(const v1::ProfileRequest& request, v1::ProfileResponse* resp
   return {};
 }
 
+// What is printed of them by a client whose server has no Describe, and no device cuda:0 in its
+// list.
+constexpr char kFourRowsText[] = R"(gelu on cuda:0 by subwarp_per_row, 3 iterations
+Bound by memory: memory works at 92.5% of its peak.
+- A narrower type has fewer bytes.
+- One call for what comes before and after it (warpcall fused) saves passes over memory.
+
+KERNELS     TIME  AS A COPY  LEAST BYTES  PASSES  B/s  % COPY  FLOP/s
+      1  20.0 us          -            -       -    -       -       -
+
+NAME                                  KIND    CALLS    TOTAL     MEAN  SHARE        B/s
+void warpcall::so...nds, long, long)  kernel      3  60.0 us  20.0 us  60.0%          -
+copy in                               copy        3  30.0 us  10.0 us  30.0%  35.0 GB/s
+idle                                  gap         3  10.0 us  3.33 us  10.0%          -
+
+LAUNCH                        REGS      SMEM     GRID    BLOCK    OCC     SM   DRAM
+void warpcall... long, long)    40  2.00 KiB  128,1,1  256,2,1  50.0%  25.0%  92.5%
+
+HOST PHASE  CALLS    TOTAL     MEAN
+parse           3  90.0 us  30.0 us
+
+the least bytes and FLOPs are not known: Describe: no Describe
+)";
+
+constexpr char kCpuText[] = R"(gelu on cpu by simd_fused, 3 iterations
+Bound by compute: the threads work 90.0% of the time, and the least bytes come at 32.0% of a
+  copy's speed. Or it makes up to 3.1 passes over memory: only hardware counters could tell.
+- `warpcall bench` times the other implementations on this problem.
+- A narrower type has more elements in a vector.
+
+KERNELS     TIME  AS A COPY  LEAST BYTES   PASSES        B/s  % COPY        FLOP/s
+      1  1.00 ms     320 us     7.63 MiB  <= 3.12  8.00 GB/s   32.0%  2.00 GFLOP/s
+
+NAME        KIND    CALLS    TOTAL     MEAN   SHARE  B/s
+simd_fused  kernel      3  3.00 ms  1.00 ms  100.0%    -
+
+HOST PHASE  CALLS    TOTAL     MEAN
+run             3  3.00 ms  1.00 ms
+
+THREAD         WORKED  OF THE TIME
+cpu thread 0  3.00 ms       100.0%
+cpu thread 1  2.40 ms        80.0%
+
+COUNTER         TOTAL   A RUN  BYTES
+instructions  3600000  1.20 M      -
+page faults         0       -      -
+
+hardware counters: no cycles, cache misses: this machine has none
+)";
+
+constexpr char kTwoText[] =
+    R"(gelu on cpu by simd_fused (3 iterations) and by chain_of_loops (3 iterations)
+chain_of_loops takes 3.00 times as long as simd_fused.
+- chain_of_loops takes 2 kernels a run, the other 1: each reads and writes memory again.
+
+simd_fused: Bound by compute: the threads work 90.0% of the time, and the least bytes come at
+  32.0% of a copy's speed. Or it makes up to 3.1 passes over memory: only hardware counters could
+  tell.
+chain_of_loops: Bound by compute: the threads work 90.0% of the time, and the least bytes come at
+  10.7% of a copy's speed. Or it makes up to 9.4 passes over memory: only hardware counters could
+  tell.
+
+OF A RUN                     simd_fused  chain_of_loops  RATIO
+time on the device              1.00 ms         3.00 ms   3.00
+kernels' time                   1.00 ms         3.00 ms   3.00
+run, with the host's part       1.00 ms         1.00 ms   1.00
+kernels                               1               2   2.00
+B/s of the least bytes        8.00 GB/s       2.67 GB/s   0.33
+of a copy's speed                 32.0%           10.7%   0.33
+FLOP/s                     2.00 GFLOP/s     667 MFLOP/s   0.33
+passes, at most                   3.125           9.375   3.00
+threads working                   90.0%           90.0%   1.00
+instructions                     1.20 M          1.20 M   1.00
+
+hardware counters: no cycles, cache misses: this machine has none
+)";
+
+// Three runs of a millisecond on two threads.
+FakeAnswer OnTheCpu(const v1::ProfileRequest&, v1::ProfileResponse* response) {
+  testing::Merge("implementation: 'simd_fused' device: 'cpu' iterations: 3", response);
+  response->set_counters_unavailable("no cycles, cache misses: this machine has none");
+  AddRow("run", "host", 3'000'000, response);
+  AddRow("simd_fused", "kernel", 3'000'000, response);
+  AddRow("cpu thread 0", "thread", 3'000'000, response);
+  AddRow("cpu thread 1", "thread", 2'400'000, response);
+  for (v1::ProfileRow& row : *response->mutable_rows())
+    row.set_fraction(row.kind() == "host" ? 0 : static_cast<double>(row.total_ns()) / 3'000'000);
+  AddRow("instructions", "counter", 0, response);
+  response->mutable_rows(4)->set_calls(3'600'000);
+  AddRow("page faults", "counter", 0, response);
+  response->mutable_rows(5)->set_calls(0);
+  return {};
+}
+
+FakeAnswer Moves8Megabytes(const v1::DescribeRequest& request, v1::DescribeResponse* response) {
+  testing::Merge("launch { bytes_moved: 8000000 flops: 2000000 }", response);
+  response->set_implementation(request.implementation());
+  return {};
+}
+
 class ProfileCliTest : public CliTest {
  protected:
-  ProfileCliTest() { server_.AnswerProfile(std::ref(profile_)); }
+  ProfileCliTest() {
+    server_.AnswerProfile(std::ref(profile_));
+    server_.AnswerDescribe(std::ref(describe_));
+    server_.AnswerBenchmark(std::ref(benchmark_));
+    describe_.Refuse(absl::UnimplementedError("no Describe"));
+  }
+
+  // On a screen that is so wide.
+  ProgramResult Within(int columns, const std::string& line) {
+    return Shell(
+        absl::StrCat("COLUMNS=", columns, " '", testing::ProgramPath("warpcall"), "' ", line));
+  }
 
   Script<v1::ProfileRequest, v1::ProfileResponse> profile_{FourRows};
+  Script<v1::DescribeRequest, v1::DescribeResponse> describe_{Moves8Megabytes};
+  Script<v1::BenchmarkRequest, v1::BenchmarkResponse> benchmark_{
+      [](const v1::BenchmarkRequest&, v1::BenchmarkResponse*) { return FakeAnswer{}; }};
 };
 
 TEST_F(ProfileCliTest, SendsFilesAndPrintsWhatTheDeviceAndTheHostDid) {
@@ -62,20 +179,7 @@ TEST_F(ProfileCliTest, SendsFilesAndPrintsWhatTheDeviceAndTheHostDid) {
             " data: \"\\000\\000\\200?\\000\\000\\000@\\000\\000@@\\000\\000\\200@\" }"
             " attributes { key: \"axis\" value { int_value: 0 } } device: \"cuda:0\" }"
             " iterations: 3 seed: 1");
-  EXPECT_EQ(run.out,
-            "gelu on cuda:0 by subwarp_per_row, 3 iterations\n"
-            "\n"
-            "NAME                                  KIND    CALLS    TOTAL     MEAN  SHARE  REGS"
-            "      SMEM     GRID    BLOCK  ACHIEVED OCC   SM %  DRAM %\n"
-            "void warpcall::so...nds, long, long)  kernel      3  60.0 us  20.0 us  60.0%    40"
-            "  2.00 KiB  128,1,1  256,2,1         50.0%  25.0%   92.5%\n"
-            "copy in                               copy        3  30.0 us  10.0 us  30.0%     -"
-            "         -        -        -             -      -       -\n"
-            "idle                                  gap         3  10.0 us  3.33 us  10.0%     -"
-            "         -        -        -             -      -       -\n"
-            "\n"
-            "HOST PHASE  CALLS    TOTAL     MEAN\n"
-            "parse           3  90.0 us  30.0 us\n");
+  EXPECT_EQ(run.out, kFourRowsText);
 }
 
 TEST_F(ProfileCliTest, OnlyTheTenLongestRowsAreShown) {
@@ -98,8 +202,8 @@ TEST_F(ProfileCliTest, SaysWhyThereAreNoCounters) {
     return FourRows(request, response);
   });
   const auto run = Warpcall("profile gelu --shape 8");
-  EXPECT_THAT(run.out, HasSubstr("no counters (ACHIEVED OCC, SM %, DRAM %): the driver gives them "
-                                 "to administrators only\n"));
+  EXPECT_THAT(run.out, HasSubstr("no counters (OCC, SM, DRAM): the driver gives them to "
+                                 "administrators only\n"));
 }
 
 TEST_F(ProfileCliTest, CsvHasALineForEachRow) {
@@ -111,11 +215,24 @@ TEST_F(ProfileCliTest, CsvHasALineForEachRow) {
   EXPECT_EQ(lines[0],
             "kernel,implementation,device,name,kind,calls,total_ns,mean_ns,fraction,"
             "registers_per_thread,shared_memory_bytes,grid,block,achieved_occupancy,sm_throughput,"
-            "dram_throughput,bytes");
-  EXPECT_EQ(lines[1], "gelu,subwarp_per_row,cuda:0,parse,host,3,90000,30000,,0,0,,,,,,0");
-  EXPECT_EQ(lines[2], absl::StrCat("gelu,subwarp_per_row,cuda:0,\"", kLongName,
-                                   "\",kernel,3,60000,20000,0.6,40,2048,\"128,1,1\",\"256,2,1\","
-                                   "0.5,0.25,0.925,0"));
+            "dram_throughput,bytes,iterations,verdict.bound,verdict.reason,verdict.advice,"
+            "comparison.time_ratio,comparison.reasons,figures.run_ns,figures.kernel_ns,"
+            "figures.kernels,figures.gap_ns,figures.transfer_ns,figures.least_bytes,figures.flops,"
+            "figures.counted_bytes,figures.ceiling_bytes_per_second,figures.bytes_per_second,"
+            "figures.flops_per_second,figures.fraction_of_ceiling,figures.passes,"
+            "figures.passes_max,figures.achieved_occupancy,figures.sm_throughput,"
+            "figures.dram_throughput,figures.threads_busy,figures.threads_waiting,"
+            "figures.instructions,figures.cycles");
+  const std::string verdict = "3,memory,memory works at 92.5% of its peak.,A narrower type";
+  EXPECT_THAT(
+      lines[1],
+      StartsWith("gelu,subwarp_per_row,cuda:0,parse,host,3,90000,30000,,0,0,,,,,,0," + verdict));
+  EXPECT_THAT(lines[2], StartsWith(absl::StrCat("gelu,subwarp_per_row,cuda:0,\"", kLongName,
+                                                "\",kernel,3,60000,20000,0.6,40,2048,\"128,1,1\","
+                                                "\"256,2,1\",0.5,0.25,0.925,0,",
+                                                verdict)));
+  EXPECT_THAT(lines[2],
+              EndsWith(",,,,20000,1,3333.3333333333335,10000,,,,,,,,,,0.5,0.25,0.925,,,,"));
   const auto table = Warpcall("profile gelu --shape 8 --csv " + path);
   EXPECT_THAT(table.out, HasSubstr("HOST PHASE"));
   EXPECT_EQ(ReadFile(path), run.out);
@@ -126,8 +243,18 @@ TEST_F(ProfileCliTest, CsvHasALineForEachRow) {
 TEST_F(ProfileCliTest, JsonHasEveryRowInFull) {
   json value = WarpcallJson("profile gelu --shape 8");
   const json rows = std::exchange(value["rows"], nullptr);
+  const json figures = std::exchange(value["figures"], nullptr);
+  const json verdict = std::exchange(value["verdict"], nullptr);
   EXPECT_EQ(value, json::parse(R"({"kernel": "gelu", "implementation": "subwarp_per_row",
-    "device": "cuda:0", "iterations": 3, "counters_unavailable": "", "rows": null})"));
+    "device": "cuda:0", "iterations": 3, "iterations_asked": null, "counters_unavailable": "",
+    "plan_missing": "Describe: no Describe", "rows": null, "figures": null, "verdict": null})"));
+  EXPECT_EQ(verdict["bound"], "memory");
+  EXPECT_EQ(verdict["reason"], "memory works at 92.5% of its peak.");
+  EXPECT_EQ(verdict["advice"].size(), 2u);
+  EXPECT_EQ(figures["kernel_ns"], 20'000);
+  EXPECT_EQ(figures["transfer_ns"], 10'000);
+  EXPECT_EQ(figures["dram_throughput"], 0.925);
+  EXPECT_EQ(figures["least_bytes"], nullptr);
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[0]["kind"], "host");
   EXPECT_EQ(rows[0]["fraction"], nullptr);
@@ -139,6 +266,118 @@ TEST_F(ProfileCliTest, JsonHasEveryRowInFull) {
   EXPECT_EQ(rows[1], kernel);
   EXPECT_EQ(rows[2]["bytes"], 1 << 20);
   EXPECT_EQ(rows[2]["achieved_occupancy"], nullptr);
+}
+
+TEST_F(ProfileCliTest, OfTheCpuThereAreThreadsAndCounters) {
+  profile_.Set(OnTheCpu);
+  describe_.Set(Moves8Megabytes);
+  const auto run = Within(100, "profile gelu --shape 1000000");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(describe_.TakeText(),
+            "kernel: \"gelu\" implementation: \"simd_fused\""
+            " inputs { data_type: DATA_TYPE_FLOAT32 shape: 1000000 } device: \"cpu\"");
+  EXPECT_EQ(run.out, kCpuText);
+}
+
+// 8 MB in 250 us are 32 GB/s, and 25 are said to be a copy's.
+TEST_F(ProfileCliTest, ACopyThatIsOutdoneIsMeasuredAgain) {
+  profile_.Set([](const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+    OnTheCpu(request, response);
+    response->mutable_rows(1)->set_total_ns(750'000);
+    return FakeAnswer{};
+  });
+  describe_.Set(Moves8Megabytes);
+  const auto judged = [&](double measured_again) {
+    benchmark_.Set([measured_again](const v1::BenchmarkRequest&, v1::BenchmarkResponse* response) {
+      response->set_ceiling_bytes_per_second(measured_again);
+      return FakeAnswer{};
+    });
+    return WarpcallJson("profile gelu --shape 1000000");
+  };
+  EXPECT_DOUBLE_EQ(judged(4e10)["figures"]["fraction_of_ceiling"].get<double>(), 0.8);
+  EXPECT_THAT(benchmark_.TakeText(), HasSubstr("kernel: \"identity\""));
+  const json outdone = judged(2e10);
+  EXPECT_DOUBLE_EQ(outdone["figures"]["fraction_of_ceiling"].get<double>(), 1.28);
+  EXPECT_THAT(outdone["verdict"]["reason"].get<std::string>(), HasSubstr("Over 100% of a copy: "));
+  // One that is not outdone is left as it is.
+  benchmark_.Take();
+  profile_.Set(OnTheCpu);
+  judged(4e10);
+  EXPECT_THAT(benchmark_.Take(), IsEmpty());
+}
+
+TEST_F(ProfileCliTest, SentencesFitTheScreen) {
+  profile_.Set(OnTheCpu);
+  describe_.Set(Moves8Megabytes);
+  const auto run = Within(70, "profile gelu --shape 1000000");
+  EXPECT_THAT(run.out,
+              HasSubstr("\nBound by compute: the threads work 90.0% of the time, and the least\n"
+                        "  bytes come at 32.0% of a copy's speed. Or it makes up to 3.1 passes"
+                        "\n  over memory: only hardware counters could tell.\n"));
+  for (const std::string& line : Lines(run.out)) EXPECT_LE(line.size(), 70u) << line;
+}
+
+TEST_F(ProfileCliTest, OfTwoEachSaysWhyItsCountersAreMissing) {
+  describe_.Set(Moves8Megabytes);
+  profile_.Set([](const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+    OnTheCpu(request, response);
+    response->set_implementation(request.request().implementation());
+    response->set_counters_unavailable("of " + request.request().implementation());
+    return FakeAnswer{};
+  });
+  EXPECT_THAT(Warpcall("profile gelu --shape 8 --implementation cpu --implementation manual").out,
+              EndsWith("\ncpu: hardware counters: of cpu\nmanual: hardware counters: of manual\n"));
+}
+
+TEST_F(ProfileCliTest, AnOlderServersDescribeIsMissed) {
+  const auto run = Warpcall("profile gelu --shape 8");
+  EXPECT_THAT(run.out,
+              HasSubstr("\nthe least bytes and FLOPs are not known: Describe: no Describe\n"));
+}
+
+TEST_F(ProfileCliTest, FewerIterationsThanAskedForAreSaid) {
+  profile_.Set([](const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+    FourRows(request, response);
+    response->set_iterations(5);
+    return FakeAnswer{};
+  });
+  EXPECT_THAT(Warpcall("profile gelu --shape 8 --iterations 1000").out,
+              HasSubstr(", 5 of 1000 iterations (the server's time for a profile was up)\n"));
+  EXPECT_THAT(Warpcall("profile gelu --shape 8").out, HasSubstr(", 5 iterations\n"));
+  EXPECT_EQ(WarpcallJson("profile gelu --shape 8 --iterations 1000")["iterations_asked"], 1000);
+}
+
+TEST_F(ProfileCliTest, TwoImplementationsStandSideBySide) {
+  // `manual` takes three times as long, in two kernels.
+  profile_.Set([](const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+    OnTheCpu(request, response);
+    if (request.request().implementation() != "manual") return FakeAnswer{};
+    response->set_implementation("chain_of_loops");
+    AddRow("another", "kernel", 6'000'000, response);
+    return FakeAnswer{};
+  });
+  describe_.Set(Moves8Megabytes);
+  const std::string line =
+      "profile gelu --shape 1000000 --implementation cpu --implementation manual";
+  const auto run = Within(100, line);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const auto requests = profile_.Take();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].request().implementation(), "cpu");
+  EXPECT_EQ(requests[0].request().device(), "");
+  EXPECT_EQ(requests[1].request().implementation(), "manual");
+  EXPECT_EQ(requests[1].request().device(), "cpu");
+  EXPECT_EQ(run.out, kTwoText);
+
+  const json comparison = WarpcallJson(line)["comparison"];
+  EXPECT_DOUBLE_EQ(comparison["time_ratio"].get<double>(), 3);
+  EXPECT_DOUBLE_EQ(comparison["ratios"]["kernels"].get<double>(), 2);
+  EXPECT_EQ(comparison["reasons"].size(), 1u);
+  const std::vector<std::string> lines = Lines(Warpcall(line + " --csv -").out);
+  ASSERT_EQ(lines.size(), 1u + 6 + 7);
+  EXPECT_THAT(lines[1], StartsWith("gelu,simd_fused,"));
+  EXPECT_THAT(lines.back(), AllOf(StartsWith("gelu,chain_of_loops,"),
+                                  HasSubstr(",3,\"chain_of_loops takes 2 kernels a run")));
 }
 
 TEST_F(ProfileCliTest, RandomInputsAreTheServersToMake) {
@@ -207,7 +446,14 @@ TEST_F(ProfileCliTest, UsageErrorsAreStatusTwo) {
       {absl::StrCat("profile gelu --type f16", in), "float32"},
       {absl::StrCat("profile gelu --input ", folder_.Path("none.npy")), "none.npy"},
       {"profile gelu --shape 8 --iterations 0", "--iterations"},
+      {"profile gelu --shape 8 --implementation a --implementation b --implementation c",
+       "--implementation is given 3 times; 2 can be compared"},
+      {"profile gelu --shape 8 --implementation a --implementation b --trace t",
+       "--trace is of one implementation; two are named"},
       {"profile gelu --shape 8 --attribute axis=a", "an integer"},
+      {"profile gelu --shape 8 --csv of_nobody --trace ./of_nobody",
+       "--csv and --trace name the same file: ./of_nobody"},
+      {"profile gelu --shape 8 --seed -1", "-1 is no whole number"},
       {absl::StrCat("profile gelu --shape 8 --trace ", folder_.Path("no/trace.json")),
        "no/trace.json"},
   });

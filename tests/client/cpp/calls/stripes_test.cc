@@ -238,6 +238,82 @@ TEST(StripesTest, RowsThatDoNotFitGoWhole) {
               IsEmpty());  // one row
 }
 
+Tensor Floats(const std::vector<int64_t>& shape) { return Unread(DataType::kFloat32, shape); }
+
+// Of two stripes: the shapes of the second's inputs; empty where the call goes whole.
+std::vector<std::vector<int64_t>> ShapesOfSecond(const Call& call, const KernelInfo& kernel) {
+  const auto stripes = PlanStripes(call, kernel, 2);
+  std::vector<std::vector<int64_t>> shapes;
+  if (stripes.size() != 2) return shapes;
+  const Call part = StripeCall(call, kernel, stripes[1]);
+  for (size_t i = 0; i < part.inputs.size(); ++i) {
+    const Tensor& input = part.inputs[i];
+    shapes.emplace_back(input.shape().begin(), input.shape().end());
+    const bool all = input.data().size() == call.inputs[i].data().size();
+    const size_t begin = all ? 0 : call.inputs[i].data().size() - input.data().size();
+    EXPECT_EQ(input.data().data(), call.inputs[i].data().data() + begin);
+  }
+  return shapes;
+}
+
+TEST(StripesTest, BroadcastRowsAreSplitOrShared) {
+  const KernelInfo kernel = Kernel(Independence::kBroadcastRows);
+  const auto shapes = [&](const std::vector<Tensor>& inputs, const char* expression) {
+    return ShapesOfSecond({.kernel = "kernel",
+                           .inputs = inputs,
+                           .attributes = {{"expression", std::string(expression)}}},
+                          kernel);
+  };
+  const Tensor x = Floats({2, 512, 1024});
+  EXPECT_THAT(shapes({x, Floats({1024})}, "x0 + x1"),
+              ElementsAre(ElementsAre(512, 1024), ElementsAre(1024)));
+  EXPECT_THAT(shapes({Floats({1, 1, 1024}), x, Floats({2, 512, 1})}, "x0 + x1 * x2"),
+              ElementsAre(ElementsAre(1024), ElementsAre(512, 1024), ElementsAre(512, 1)));
+  EXPECT_THAT(shapes({x}, "dropout(x0, 0.5)"), IsEmpty());
+  EXPECT_THAT(shapes({x, Floats({512, 1024})}, "x0 + x1"), IsEmpty());
+  EXPECT_THAT(shapes({x, Floats({1, 1, 1, 1024})}, "x0 + x1"), IsEmpty());
+  EXPECT_THAT(shapes({Floats({1, kMiB})}, "x0"), IsEmpty());
+  EXPECT_THAT(ShapesOfSecond({.kernel = "kernel", .inputs = {x}}, kernel), IsEmpty());
+
+  const Call call{.kernel = "kernel",
+                  .inputs = {Floats({1024}), x},
+                  .attributes = {{"expression", std::string("sum(x0 + x1)")}}};
+  const auto stripes = PlanStripes(call, kernel, 2);
+  ASSERT_EQ(stripes.size(), 2u);
+  const auto place = PlaceOutput(call, kernel, stripes[1], {512, 1});
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_THAT(place->whole_shape, ElementsAre(2, 512, 1));
+  EXPECT_EQ(place->begin_element, 512);
+}
+
+TEST(StripesTest, ProductsAreSplitAtRowsOrMatrices) {
+  KernelInfo kernel = Kernel(Independence::kProductRows);
+  kernel.attributes.push_back(
+      {.name = "transpose_a", .summary = "", .default_value = false, .allowed_values = {}});
+  const auto call = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b, bool turned) {
+    Call call{.kernel = "kernel", .inputs = {Floats(a), Floats(b)}};
+    if (turned) call.attributes["transpose_a"] = true;
+    return call;
+  };
+  EXPECT_THAT(ShapesOfSecond(call({4096, 512}, {512, 64}, false), kernel),
+              ElementsAre(ElementsAre(2048, 512), ElementsAre(512, 64)));
+  EXPECT_THAT(ShapesOfSecond(call({4, 1024, 512}, {512, 64}, false), kernel),
+              ElementsAre(ElementsAre(2048, 512), ElementsAre(512, 64)));
+  EXPECT_THAT(ShapesOfSecond(call({512, 4096}, {512, 64}, true), kernel), IsEmpty());
+  const Call batch = call({4, 2, 512, 256}, {4, 2, 512, 64}, true);
+  EXPECT_THAT(ShapesOfSecond(batch, kernel),
+              ElementsAre(ElementsAre(4, 512, 256), ElementsAre(4, 512, 64)));
+  EXPECT_THAT(ShapesOfSecond(call({4, 2, 512, 256}, {2, 256, 64}, false), kernel), IsEmpty());
+  EXPECT_THAT(ShapesOfSecond(call({4096, 512}, {3, 512, 64}, false), kernel), IsEmpty());
+
+  const auto stripes = PlanStripes(batch, kernel, 2);
+  const auto place = PlaceOutput(batch, kernel, stripes[1], {4, 256, 64});
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_THAT(place->whole_shape, ElementsAre(4, 2, 256, 64));
+  EXPECT_EQ(place->begin_element, 4 * 256 * 64);
+  EXPECT_FALSE(PlaceOutput(batch, kernel, stripes[1], {4, 256 * 64}).ok());
+}
+
 TEST(StripesTest, AStripesCallSharesBytesAndKeepsTheRest) {
   const std::vector<float> values(2 * kMiB);
   const Tensor owned = Tensor::FromFloats({1024, 2048}, values);

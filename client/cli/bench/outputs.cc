@@ -1,0 +1,99 @@
+#include "client/cli/bench/outputs.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cli/bench/comparison.h"
+#include "client/cli/bench/plot.h"
+#include "client/cli/bench/png.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/output_file.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::cli {
+namespace {
+
+// What this run is called beside a baseline.
+constexpr char kThisRun[] = "this run";
+
+bool IsStdout(const std::string& name) { return name == kStandardStream; }
+bool IsFile(const std::string& name) { return !name.empty() && !IsStdout(name); }
+bool IsPng(const std::string& name) { return absl::EndsWithIgnoreCase(name, ".png"); }
+
+absl::Status CheckStdout(const BenchOutputs& outputs) {
+  std::vector<std::string> wants;
+  if (outputs.json) wants.push_back("--json");
+  if (IsStdout(outputs.csv)) wants.push_back("--csv -");
+  if (IsStdout(outputs.plot)) wants.push_back("--plot -");
+  if (wants.size() > 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat(wants[0], " and ", wants[1], " both want stdout"));
+  if (!outputs.baseline.empty() && wants.size() == 1 && !outputs.json)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--baseline shows its comparison on stdout, which ", wants[0], " wants"));
+  return absl::OkStatus();
+}
+
+// Goes on after an error, of which the first is kept.
+absl::Status WriteFiles(const BenchOutputs& outputs, const BenchReport& report) {
+  absl::Status status;
+  if (IsFile(outputs.csv)) status.Update(WriteOutput(outputs.csv, ToCsv(report)));
+  if (!IsFile(outputs.plot)) return status;
+  std::string picture = BenchPlot(report);
+  if (IsPng(outputs.plot)) {
+    absl::StatusOr<std::string> png = ToPng(picture);
+    if (!png.ok()) {
+      status.Update(png.status());
+      return status;
+    }
+    picture = *std::move(png);
+  }
+  status.Update(WriteOutput(outputs.plot, picture));
+  return status;
+}
+
+}  // namespace
+
+absl::Status CheckOutputs(const BenchOutputs& outputs) {
+  RETURN_IF_ERROR(CheckStdout(outputs));
+  RETURN_IF_ERROR(CheckApart({{"--csv", IsFile(outputs.csv) ? outputs.csv : ""},
+                              {"--plot", IsFile(outputs.plot) ? outputs.plot : ""},
+                              {"--baseline", outputs.baseline}}));
+  if (IsFile(outputs.csv)) RETURN_IF_ERROR(CheckOutput(outputs.csv));
+  if (!IsFile(outputs.plot)) return absl::OkStatus();
+  if (IsPng(outputs.plot)) RETURN_IF_ERROR(CheckPng());
+  return CheckOutput(outputs.plot);
+}
+
+bool PrintsText(const BenchOutputs& outputs) {
+  return !outputs.json && !IsStdout(outputs.csv) && !IsStdout(outputs.plot);
+}
+
+absl::Status WriteOutputs(const BenchOutputs& outputs, const BenchReport& report,
+                          const std::optional<Measurements>& baseline) {
+  absl::Status status = WriteFiles(outputs, report);
+  nlohmann::json value = ToJson(report);
+  absl::StatusOr<BenchComparison> comparison = absl::UnknownError("none is wanted");
+  if (baseline.has_value()) {
+    const auto now = ToMeasurements(kThisRun, value);
+    comparison = now.ok() ? Compare(*baseline, *now) : now.status();
+    status.Update(comparison.status());
+  }
+  if (outputs.json) {
+    if (comparison.ok()) value["comparison"] = ToJson(*comparison);
+    PrintJson(value);
+  } else if (IsStdout(outputs.csv)) {
+    PrintData(ToCsv(report));
+  } else if (IsStdout(outputs.plot)) {
+    PrintData(BenchPlot(report));
+  } else if (comparison.ok()) {
+    PrintText(absl::StrCat("\n", ToText(*comparison)));
+  }
+  return status;
+}
+
+}  // namespace warpcall::cli

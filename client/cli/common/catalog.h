@@ -1,0 +1,34 @@
+// The server's kernels, and whether what the command line names is among them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/cpp/client.h"
+
+namespace warpcall::cli {
+
+struct Choice {
+  std::string kernel;
+  std::vector<std::string> implementations = {};  // rows or families; empty texts are "auto"
+};
+
+// NOT_FOUND, with what there is and what was likely meant, when the kernel is not listed, or an
+// implementation is neither a family nor of any kernel. What the kernel itself has, the server
+// says.
+absl::Status CheckChoice(absl::Span<const client::KernelInfo> kernels, const Choice& choice);
+
+// ListKernels, and `choice` among them.
+absl::StatusOr<std::vector<client::KernelInfo>> ListKernelsWith(const Choice& choice,
+                                                                client::Client* client,
+                                                                absl::Duration timeout);
+
+// `refusal`, unless it is a NOT_FOUND of which CheckChoice knows more: the server is asked what it
+// has.
+absl::Status Explained(const absl::Status& refusal, const Choice& choice, client::Client* client);
+
+}  // namespace warpcall::cli

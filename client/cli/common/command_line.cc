@@ -1,0 +1,176 @@
+// A command line read as a whole, and what is wrong with it in one line.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/common/command.h"
+#include "client/cli/common/options.h"
+#include "client/cli/common/output.h"
+#include "client/cli/common/screen.h"
+#include "client/cli/common/suggest.h"
+
+namespace warpcall::cli {
+namespace {
+
+using absl::string_view;
+
+// CLI11's column for what options mean.
+constexpr size_t kHelpColumn = 30;
+// For what follows options that reach beyond that column.
+constexpr size_t kHelpIndent = 6;
+
+// Where a line of --help goes on when it is broken.
+size_t IndentOf(string_view line) {
+  if (line.size() > kHelpColumn && line[kHelpColumn - 1] == ' ' && absl::StartsWith(line, "  "))
+    return kHelpColumn;
+  return absl::StartsWith(line, "  ") ? kHelpIndent : 0;
+}
+
+std::string FitToScreen(string_view text) {
+  const size_t columns = OutScreen().columns;
+  std::string fitted;
+  for (const string_view line : absl::StrSplit(text, '\n')) {
+    if (columns == 0 || Columns(line) <= columns) {
+      absl::StrAppend(&fitted, line, "\n");
+      continue;
+    }
+    const size_t indent = IndentOf(line);
+    const size_t kept = indent == kHelpColumn ? kHelpColumn : 0;
+    const size_t spaces = line.find_first_not_of(' ', kept) - kept;  // before the words
+    std::string before = absl::StrCat(line.substr(0, kept), std::string(spaces, ' '));
+    const size_t room = columns - std::max(indent, before.size());
+    for (const std::string& piece : WrapText(line.substr(before.size()), room)) {
+      absl::StrAppend(&fitted, before, piece, "\n");
+      before = std::string(indent, ' ');
+    }
+  }
+  fitted.pop_back();  // StrSplit gives an empty line behind the last newline
+  return fitted;
+}
+
+std::string HelpOf(const CLI::App& app, const std::string& name) {
+  return FitToScreen(app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal));
+}
+
+std::vector<const CLI::App*> Commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : Commands(app)) names.push_back(command->get_name());
+  return names;
+}
+
+// The values between braces, with which options of few values describe them.
+std::vector<std::string> Values(const std::string& type_name) {
+  const size_t begin = type_name.find('{');
+  const size_t end = type_name.find('}');
+  if (begin == std::string::npos || end == std::string::npos) return {};
+  return absl::StrSplit(type_name.substr(begin + 1, end - begin - 1), ',');
+}
+
+std::vector<OptionModel> Options(const CLI::App& app) {
+  std::vector<OptionModel> models;
+  for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
+    models.push_back({.name = option->get_name(),
+                      .named = option->nonpositional(),
+                      .takes_value = option->get_type_size_max() > 0,
+                      .values = Values(option->get_type_name())});
+  return models;
+}
+
+std::vector<std::string> OptionNames(const CLI::App& app, const CLI::App* command) {
+  std::vector<std::string> names;
+  for (const CLI::App* owner : {&app, command}) {
+    if (owner == nullptr) continue;
+    for (const OptionModel& option : Options(*owner))
+      if (option.named) names.push_back(option.name);
+  }
+  return names;
+}
+
+// What stands on the command line and means nothing.
+std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::string& word) {
+  const std::string name = app.get_name();
+  if (absl::StartsWith(word, "-")) {
+    const std::string option = word.substr(0, word.find('='));
+    return absl::StrCat("option ", option, " of ", name,
+                        command == nullptr ? "" : absl::StrCat(" ", command->get_name()),
+                        " is unknown", DidYouMean(option, OptionNames(app, command)));
+  }
+  if (command == nullptr)
+    return absl::StrCat("subcommand '", word, "' of ", name, " is unknown",
+                        DidYouMean(word, CommandNames(app)));
+  return absl::StrCat("'", word, "' is one value too many for ", name, " ", command->get_name());
+}
+
+// In one line, which ends with where to read more.
+std::string Wrong(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  const CLI::App* const command = parsed.empty() ? nullptr : parsed[0];
+  const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
+  std::string what;
+  if (!rest.empty()) {
+    what = Unexpected(app, command, rest[0]);
+  } else if (command == nullptr) {
+    what = absl::StrCat("a subcommand is required: ", absl::StrJoin(CommandNames(app), ", "));
+  } else {
+    what = absl::StrReplaceAll(error.what(), {{"\n", " "}});
+  }
+  return absl::StrCat(what, absl::EndsWith(what, "?") ? "" : ".", " See: ", app.get_name(), " help",
+                      command == nullptr ? "" : absl::StrCat(" ", command->get_name()));
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const std::string& name, const std::string& help,
+                         const std::string& version)
+    : app_(std::make_unique<CLI::App>(help, name)) {
+  app_->set_version_flag("--version", version);
+  app_->require_subcommand(1);
+  app_->fallthrough();  // subcommands take the program's options too
+}
+
+CommandLine::~CommandLine() = default;
+
+bool CommandLine::Parse(int argc, char** argv, int* status) {
+  try {
+    app_->parse(argc, argv);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    const std::vector<CLI::App*> parsed = app_->get_subcommands();
+    const auto help = Help(parsed.empty() ? "" : parsed[0]->get_name());
+    PrintText(*help);
+    *status = kExitOk;
+  } catch (const CLI::CallForVersion& version) {
+    PrintText(absl::StrCat(version.what(), "\n"));
+    *status = kExitOk;
+  } catch (const CLI::ParseError& error) {
+    *status = UsageError(absl::InvalidArgumentError(Wrong(*app_, error)));
+  }
+  return false;
+}
+
+ProgramModel CommandLine::Model() const {
+  ProgramModel model{.options = Options(*app_)};
+  for (const CLI::App* command : Commands(*app_))
+    model.commands.push_back({.name = command->get_name(), .options = Options(*command)});
+  return model;
+}
+
+absl::StatusOr<std::string> CommandLine::Help(const std::string& command) const {
+  if (command.empty()) return HelpOf(*app_, app_->get_name());
+  for (const CLI::App* known : Commands(*app_))
+    if (known->get_name() == command)
+      return HelpOf(*known, absl::StrCat(app_->get_name(), " ", command));
+  return absl::NotFoundError(absl::StrCat("subcommand '", command, "' is unknown; there are: ",
+                                          absl::StrJoin(CommandNames(*app_), ", "),
+                                          DidYouMean(command, CommandNames(*app_))));
+}
+
+}  // namespace warpcall::cli

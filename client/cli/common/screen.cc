@@ -1,0 +1,174 @@
+#include "client/cli/common/screen.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+
+namespace warpcall::cli {
+namespace {
+
+constexpr size_t kColumnsDefault = 100;
+// On a narrower one lines are broken by the terminal itself.
+constexpr size_t kColumnsMin = 40;
+
+// For less text than this no line is begun behind something else.
+constexpr size_t kTextColumnsMin = 24;
+constexpr size_t kBelowIndent = 6;
+
+constexpr absl::string_view kErrorCode = "\x1b[31;1m";
+constexpr absl::string_view kHeadingCode = "\x1b[1m";
+constexpr absl::string_view kPlainCode = "\x1b[0m";
+
+Screen out_screen;  // of the process, as stdout is
+
+size_t ColumnsOf(int descriptor) {
+  winsize size = {};
+  if (isatty(descriptor) != 0) {
+    const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : kColumnsDefault;
+  }
+  const char* const variable = std::getenv("COLUMNS");
+  int columns;
+  const bool valid = variable != nullptr && absl::SimpleAtoi(variable, &columns) && columns > 0;
+  return valid ? static_cast<size_t>(columns) : kColumnsDefault;
+}
+
+bool HasColour(int descriptor) {
+  const char* const no_colour = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return isatty(descriptor) != 0 && (no_colour == nullptr || *no_colour == '\0') &&
+         (terminal == nullptr || absl::string_view(terminal) != "dumb");
+}
+
+bool ContinuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// The bytes of as many whole characters as fit.
+size_t BytesThatFit(absl::string_view text, size_t columns) {
+  size_t bytes = 0;
+  for (size_t count = 0; bytes < text.size(); ++bytes)
+    if (!ContinuesCharacter(text[bytes]) && ++count > columns) break;
+  return bytes;
+}
+
+// Of the control character that `text` begins with; 0: it begins with another.
+size_t ControlBytes(absl::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x20 || first == 0x7F) return 1;
+  // U+0080 to U+009F, among which is a terminal's escape code in one character.
+  const bool has_high = first == 0xC2 && text.size() > 1;
+  return has_high && (static_cast<unsigned char>(text[1]) & 0xE0) == 0x80 ? 2 : 0;
+}
+
+// Of what `text` begins with and may have of its own; 0: it begins with something else.
+size_t KeptBytes(absl::string_view text, const Screen& screen) {
+  if (text[0] == '\n' || text[0] == '\t') return 1;
+  if (!screen.colour) return 0;
+  for (const absl::string_view code : {kErrorCode, kHeadingCode, kPlainCode})
+    if (absl::StartsWith(text, code)) return code.size();
+  return 0;
+}
+
+// A word's pieces, of which only the last may be followed by another word on its line.
+std::vector<absl::string_view> Pieces(absl::string_view word, size_t columns) {
+  std::vector<absl::string_view> pieces;
+  while (Columns(word) > columns) {
+    const size_t fit = BytesThatFit(word, columns);
+    const size_t comma = word.substr(0, fit).rfind(',');
+    const size_t end = comma == absl::string_view::npos ? fit : comma + 1;
+    pieces.push_back(word.substr(0, end));
+    word.remove_prefix(end);
+  }
+  pieces.push_back(word);
+  return pieces;
+}
+
+}  // namespace
+
+Screen FindScreen(int descriptor) {
+  return {std::max(ColumnsOf(descriptor), kColumnsMin), HasColour(descriptor)};
+}
+
+const Screen& OutScreen() { return out_screen; }
+
+void SetOutScreen(const Screen& screen) { out_screen = screen; }
+
+std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& screen) {
+  if (!screen.colour) return std::string(text);
+  return absl::StrCat(emphasis == Emphasis::kError ? kErrorCode : kHeadingCode, text, kPlainCode);
+}
+
+size_t Columns(absl::string_view text) {
+  return text.size() -
+         static_cast<size_t>(std::count_if(text.begin(), text.end(), ContinuesCharacter));
+}
+
+std::string Printable(absl::string_view text) {
+  std::string printable;
+  while (!text.empty()) {
+    const size_t control = ControlBytes(text);
+    for (const char c : text.substr(0, control))
+      absl::StrAppendFormat(&printable, "\\x%02x", static_cast<unsigned char>(c));
+    if (control == 0) printable.push_back(text[0]);
+    text.remove_prefix(std::max<size_t>(control, 1));
+  }
+  return printable;
+}
+
+std::string PrintableLines(absl::string_view text, const Screen& screen) {
+  std::string printable;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t kept = KeptBytes(text.substr(i), screen);
+    if (kept == 0) {
+      ++i;
+      continue;
+    }
+    absl::StrAppend(&printable, Printable(text.substr(begin, i - begin)), text.substr(i, kept));
+    begin = i += kept;
+  }
+  return absl::StrCat(printable, Printable(text.substr(begin)));
+}
+
+std::vector<std::string> WrapText(absl::string_view text, size_t columns) {
+  if (columns == 0 || Columns(text) <= columns) return {std::string(text)};
+  std::vector<std::string> lines;
+  std::string line;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    for (const absl::string_view piece : Pieces(word, columns)) {
+      if (!line.empty() && Columns(line) + 1 + Columns(piece) > columns)
+        lines.push_back(std::exchange(line, ""));
+      // Pieces of one word fill their lines, so that no space comes between two of them.
+      absl::StrAppend(&line, line.empty() ? "" : " ", piece);
+    }
+  }
+  if (!line.empty() || lines.empty()) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::string Fitted(absl::string_view before, absl::string_view text, size_t indent) {
+  const size_t columns = OutScreen().columns;
+  std::string lines, beginning(before);
+  if (columns > 0 && std::max(Columns(before), indent) + kTextColumnsMin > columns) {
+    absl::StrAppend(&lines, before, "\n");
+    indent = kBelowIndent;
+    beginning = std::string(indent, ' ');
+  }
+  // All lines take the room of the shortest, so that they can be broken at once.
+  const size_t room = columns == 0 ? 0 : columns - std::max(Columns(beginning), indent);
+  for (const std::string& line : WrapText(text, room)) {
+    absl::StrAppend(&lines, beginning, line, "\n");
+    beginning = std::string(indent, ' ');
+  }
+  return lines;
+}
+
+}  // namespace warpcall::cli

@@ -1,0 +1,49 @@
+// What text for people is shown on: how wide it is, and whether it knows colours.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace warpcall::cli {
+
+struct Screen {
+  size_t columns = 0;  // that a line may have; 0: any number
+  bool colour = false;
+};
+
+// Of an open file. A terminal is as wide as it says, anything else as $COLUMNS says, and 100
+// columns where neither is known. Colours are for terminals, unless NO_COLOR is set
+// (https://no-color.org) or TERM is "dumb".
+Screen FindScreen(int descriptor);
+
+// What stdout's tables and other text fit; without limits and colours until main says otherwise.
+const Screen& OutScreen();
+void SetOutScreen(const Screen& screen);
+
+enum class Emphasis : uint8_t { kHeading, kError };
+// `text` with the codes around it that emphasise it, or as it is where there are no colours.
+std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& screen);
+
+// UTF-8 characters, taking each for one column.
+size_t Columns(absl::string_view text);
+
+// `text`, which may be a server's, as part of a line: a control character, of which a terminal
+// would make something, is written out as "\x1b".
+std::string Printable(absl::string_view text);
+// The same of lines: ends of lines, tabs and, where `screen` has colours, Emphasised's codes stay.
+std::string PrintableLines(absl::string_view text, const Screen& screen);
+
+// `text` in lines of at most `columns` (at least 1), broken at spaces, or behind commas where a
+// word is longer, or anywhere where there is neither. 0 columns: one line.
+std::vector<std::string> WrapText(absl::string_view text, size_t columns);
+
+// `text` in lines that fit OutScreen(), each with its newline: the first behind `before`, which
+// stays as it is, the others behind `indent` spaces. Where next to `before` there is little room,
+// it has a line of its own.
+std::string Fitted(absl::string_view before, absl::string_view text, size_t indent);
+
+}  // namespace warpcall::cli

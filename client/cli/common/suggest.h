@@ -1,0 +1,20 @@
+// What somebody who misspelt a name most likely meant.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace warpcall::cli {
+
+// The name among `known` that `text` is nearest to, or the only one that begins with it; empty when
+// none is near. Letters left out, added, changed or swapped count, in either case; digits count
+// twice unless they are swapped: float64 is not near float32.
+std::string Nearest(absl::string_view text, absl::Span<const std::string> known);
+
+// "; did you mean NAME?", or nothing where no name is near.
+std::string DidYouMean(absl::string_view text, absl::Span<const std::string> known);
+
+}  // namespace warpcall::cli

@@ -1,0 +1,173 @@
+#include "client/cli/profile/comparison.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/substitute.h"
+#include "client/cli/common/table.h"
+
+namespace warpcall::cli {
+namespace {
+
+// Times that differ by less are not told apart by a few runs.
+constexpr double kSameRatio = 1.05;
+// What one has more of than the other is worth a sentence from here on, as a ratio, ...
+constexpr double kRatioMin = 1.1;
+// ... as a share of the difference of their times, and as a difference of shares.
+constexpr double kShareMin = 0.1;
+
+// Of a run, as far as the device has to do with it.
+double TimeOf(const Figures& figures) {
+  return figures.kernel_ns + figures.gap_ns + figures.transfer_ns;
+}
+
+double RatioOf(double first, double second) {
+  return first > 0 && second >= 0 ? second / first : -1;
+}
+
+// How a figure is told to people.
+using Text = std::function<std::string(double)>;
+
+std::string Plain(double value) { return absl::StrFormat("%.4g", value); }
+
+Text Rate(const char* unit) {
+  return [unit](double value) { return HumanRate(value, unit); };
+}
+
+class FigureList {
+ public:
+  FigureList(const Figures& first, const Figures& second) : first_(first), second_(second) {}
+
+  // None where neither has it, or has nothing of it.
+  void Add(const char* name, double Figures::*figure, const Text& text) {
+    AddValues(name, first_.*figure, second_.*figure, text);
+  }
+  void AddValues(const char* name, double first, double second, const Text& text) {
+    if (first <= 0 && second <= 0) return;
+    const auto told = [&](double value) { return value < 0 ? "-" : text(value); };
+    list_.push_back({name, told(first), told(second), RatioOf(first, second)});
+  }
+  std::vector<ComparedFigure> Take() { return std::move(list_); }
+
+ private:
+  const Figures& first_;
+  const Figures& second_;
+  std::vector<ComparedFigure> list_;
+};
+
+std::vector<ComparedFigure> FiguresSideBySide(const Figures& first, const Figures& second) {
+  FigureList list(first, second);
+  list.AddValues("time on the device", TimeOf(first), TimeOf(second), HumanTime);
+  list.Add("kernels' time", &Figures::kernel_ns, HumanTime);
+  list.Add("gaps", &Figures::gap_ns, HumanTime);
+  list.Add("transfers", &Figures::transfer_ns, HumanTime);
+  list.Add("run, with the host's part", &Figures::run_ns, HumanTime);
+  list.Add("kernels", &Figures::kernels, Plain);
+  list.Add("B/s of the least bytes", &Figures::bytes_per_second, Rate("B/s"));
+  list.Add("of a copy's speed", &Figures::fraction_of_ceiling, PercentOf);
+  list.Add("FLOP/s", &Figures::flops_per_second, Rate("FLOP/s"));
+  list.Add("passes, at most", &Figures::passes_max, Plain);
+  list.Add("bytes of memory, counted", &Figures::counted_bytes, HumanBytes);
+  list.Add("achieved occupancy", &Figures::achieved_occupancy, PercentOf);
+  list.Add("multiprocessors", &Figures::sm_throughput, PercentOf);
+  list.Add("memory", &Figures::dram_throughput, PercentOf);
+  list.Add("threads working", &Figures::threads_busy, PercentOf);
+  list.Add("threads waiting for a core", &Figures::threads_waiting, PercentOf);
+  list.Add("instructions", &Figures::instructions, Rate(""));
+  list.Add("cycles", &Figures::cycles, Rate(""));
+  return list.Take();
+}
+
+// The slower one against the faster one, under the slower one's name.
+class Reasons {
+ public:
+  Reasons(const Profiled& slow, const Figures& slower, const Figures& faster)
+      : name_(slow.report.implementation), slower_(slower), faster_(faster) {
+    AddTimes();
+    AddWork();
+    AddShares();
+    if (slow.plan.local_memory_bytes > 0)
+      Add(absl::StrCat("spills ", slow.plan.local_memory_bytes, " bytes of each thread."));
+    if (reasons_.empty())
+      reasons_.push_back(
+          "Nothing that was seen tells why: counters and `warpcall describe --source` may.");
+  }
+
+  std::vector<std::string> Take() { return std::move(reasons_); }
+
+ private:
+  void Add(const std::string& text) { reasons_.push_back(absl::StrCat(name_, " ", text)); }
+
+  void AddTimes() {
+    const double difference_ns = TimeOf(slower_) - TimeOf(faster_);
+    const auto add = [&](double Figures::*time, const char* text) {
+      if (slower_.*time - faster_.*time >= kShareMin * difference_ns)
+        Add(absl::Substitute(text, HumanTime(slower_.*time), HumanTime(faster_.*time)));
+    };
+    add(&Figures::gap_ns, "leaves the device without work for $0 a run, the other for $1.");
+    add(&Figures::transfer_ns, "moves tensors for $0 a run, the other for $1.");
+  }
+
+  void AddWork() {
+    if (slower_.kernels > faster_.kernels)
+      Add(
+          absl::StrFormat("takes %.3g kernels a run, the other %.3g: each reads and writes memory "
+                          "again.",
+                          slower_.kernels, faster_.kernels));
+    const auto add = [&](double Figures::*work, const char* text) {
+      const double ratio = RatioOf(faster_.*work, slower_.*work);
+      if (ratio >= kRatioMin) Add(absl::Substitute(text, absl::StrFormat("%.2f", ratio)));
+    };
+    add(&Figures::counted_bytes, "moves $0 times the bytes.");
+    add(&Figures::instructions, "executes $0 times the instructions.");
+  }
+
+  void AddShares() {
+    const auto add = [&](double Figures::*share, const char* text) {
+      if (slower_.*share >= 0 && faster_.*share - slower_.*share >= kShareMin)
+        Add(absl::Substitute(text, PercentOf(slower_.*share), PercentOf(faster_.*share)));
+    };
+    add(&Figures::achieved_occupancy, "has an occupancy of $0, the other of $1.");
+    if (std::max(slower_.threads_waiting, faster_.threads_waiting) >= kShareMin)
+      Add(absl::StrCat("had to wait for a core ", PercentOf(slower_.threads_waiting),
+                       " of its threads' time, the other ", PercentOf(faster_.threads_waiting),
+                       ": while the machine does other work, times say little."));
+    else
+      add(&Figures::threads_busy, "keeps threads at work for $0 of the time, the other for $1.");
+  }
+
+  const std::string name_;
+  const Figures& slower_;
+  const Figures& faster_;
+  std::vector<std::string> reasons_;
+};
+
+}  // namespace
+
+Comparison Compare(const Profiled& first, const Profiled& second) {
+  const Figures first_figures = FiguresOf(first);
+  const Figures second_figures = FiguresOf(second);
+  Comparison comparison;
+  comparison.figures = FiguresSideBySide(first_figures, second_figures);
+  comparison.time_ratio = RatioOf(TimeOf(first_figures), TimeOf(second_figures));
+  const double ratio = comparison.time_ratio;
+  if (first.report.implementation == second.report.implementation) {
+    comparison.reasons = {absl::StrCat("Both names are of ", first.report.implementation, ".")};
+  } else if (!(ratio > 0)) {
+    comparison.reasons = {"Of one of the two no kernel was seen to run."};
+  } else if (ratio < kSameRatio && ratio > 1 / kSameRatio) {
+    comparison.reasons = {"They differ by less than 5 %, which a few runs do not tell apart."};
+  } else {
+    const bool second_slower = ratio > 1;
+    comparison.reasons =
+        Reasons(second_slower ? second : first, second_slower ? second_figures : first_figures,
+                second_slower ? first_figures : second_figures)
+            .Take();
+  }
+  return comparison;
+}
+
+}  // namespace warpcall::cli

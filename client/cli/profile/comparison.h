@@ -1,0 +1,28 @@
+// Two implementations of one problem side by side, and what their times differ by.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/cli/profile/figures.h"
+
+namespace warpcall::cli {
+
+struct ComparedFigure {
+  std::string name;
+  std::string first;   // for people
+  std::string second;  // likewise
+  double ratio = -1;   // the second's over the first's; -1: not known
+};
+
+struct Comparison {
+  // Of a run on the device: the second's over the first's; -1: not known.
+  double time_ratio = -1;
+  std::vector<ComparedFigure> figures;  // those that at least one of the two has
+  // Why one is slower, as sentences of the slower one; says so when nothing that was seen tells.
+  std::vector<std::string> reasons;
+};
+
+Comparison Compare(const Profiled& first, const Profiled& second);
+
+}  // namespace warpcall::cli

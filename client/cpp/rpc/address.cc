@@ -1,0 +1,113 @@
+#include "client/cpp/rpc/address.h"
+
+#include <sys/un.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/common/status_macros.h"
+
+namespace warpcall::client {
+namespace {
+
+using absl::string_view;
+
+constexpr int kPortMax = 65535;
+constexpr size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
+constexpr string_view kUnix = "unix:";
+// gRPC's own (its doc/naming.md); what follows them is for it to judge.
+constexpr string_view kSchemes[] = {"dns:", "ipv4:", "ipv6:", "unix-abstract:", "vsock:", "xds:"};
+
+absl::Status Invalid(string_view address, string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat("the address '", address, "' ", problem));
+}
+
+absl::Status CheckPort(string_view address, string_view port) {
+  int number;
+  const bool digits = !port.empty() && std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
+  if (digits && absl::SimpleAtoi(port, &number) && number >= 1 && number <= kPortMax)
+    return absl::OkStatus();
+  return Invalid(
+      address, absl::StrCat("has the port '", port, "'; a port is a number from 1 to ", kPortMax));
+}
+
+absl::StatusOr<std::string> ParseUnix(string_view address) {
+  const string_view path = address.substr(kUnix.size());
+  if (path.empty()) return Invalid(address, "has no path of a socket, as unix:/run/warpcall.sock");
+  if (path.size() > kSocketPathMax)
+    return Invalid(address, absl::StrCat("has a path of ", path.size(),
+                                         " bytes; that of a socket has at most ", kSocketPathMax));
+  return std::string(address);
+}
+
+// Of a Unix socket's address; empty for others.
+string_view SocketPath(string_view address) {
+  if (!absl::ConsumePrefix(&address, kUnix)) return "";
+  absl::ConsumePrefix(&address, "//");
+  return address;
+}
+
+// gRPC's messages tell one thing after the other, the cause last.
+string_view LastPart(string_view message) {
+  const size_t colon = message.rfind(": ");
+  return colon == string_view::npos ? message : message.substr(colon + 2);
+}
+
+std::string NoServer(string_view address, string_view cause) {
+  const string_view path = SocketPath(address);
+  if (!path.empty() && cause == "No such file or directory")
+    return absl::StrCat("there is no socket ", path,
+                        ": is warpcalld running, with --listen=", address, "?");
+  const std::string where = path.empty() ? std::string(address) : absl::StrCat("the socket ", path);
+  if (cause == "Connection refused")
+    return absl::StrCat("no server listens on ", where,
+                        " (connection refused): is warpcalld running there?");
+  return absl::StrCat("can't connect to ", where, ": ", cause);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ParseAddress(string_view address) {
+  if (address.empty())
+    return absl::InvalidArgumentError("the address is empty; it is host, host:port or unix:/path");
+  if (absl::StartsWith(address, kUnix)) return ParseUnix(address);
+  for (const string_view scheme : kSchemes)
+    if (absl::StartsWith(address, scheme)) return std::string(address);
+  if (absl::StrContains(address, "/"))
+    return Invalid(address, "is none; it is host, host:port or unix:/path");
+  size_t host_end = address.find(':');
+  if (address[0] == '[') {
+    const size_t bracket = address.find(']');
+    if (bracket == string_view::npos) return Invalid(address, "has a '[' without ']'");
+    host_end = bracket + 1;
+  } else if (host_end != address.rfind(':')) {  // IPv6, which leaves no room for a port
+    return absl::StrCat("[", address, "]:", kDefaultPort);
+  }
+  if (host_end >= address.size()) return absl::StrCat(address, ":", kDefaultPort);
+  if (host_end == 0) return Invalid(address, "has no host before its port");
+  if (address[host_end] != ':') return Invalid(address, "has more than a port behind its ']'");
+  RETURN_IF_ERROR(CheckPort(address, address.substr(host_end + 1)));
+  return std::string(address);
+}
+
+bool MayBeSeveral(string_view address) {
+  for (const string_view scheme : {"dns:", "ipv4:", "ipv6:"})
+    if (absl::StartsWith(address, scheme)) return true;
+  return false;
+}
+
+absl::Status ExplainConnection(const absl::Status& status, string_view address) {
+  if (!absl::IsUnavailable(status)) return status;
+  const string_view message = status.message();
+  if (absl::StartsWith(message, "DNS resolution failed"))
+    return absl::UnavailableError(absl::StrCat("the host '", address.substr(0, address.rfind(':')),
+                                               "' is unknown: ", LastPart(message)));
+  if (!absl::StrContains(message, "last error: ")) return status;
+  return absl::UnavailableError(NoServer(address, LastPart(message)));
+}
+
+}  // namespace warpcall::client

@@ -1,0 +1,28 @@
+// Where a server is, as people say it, and why none was found there. Internal to the library.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace warpcall::client {
+
+// Of an address that has none.
+inline constexpr int kDefaultPort = 8470;
+
+// `address` as gRPC takes it. A host, an IPv4 or an IPv6 address, the latter in brackets where a
+// port follows; unix:/path; what begins with another of gRPC's schemes stays as it is.
+// INVALID_ARGUMENT for what is none of these, and for a port out of range.
+absl::StatusOr<std::string> ParseAddress(absl::string_view address);
+
+// Whether one that ParseAddress gave may stand for several servers: a list, or a name that is asked
+// for by its scheme.
+bool MayBeSeveral(absl::string_view address);
+
+// `status`, unless it is gRPC's UNAVAILABLE of a connection to `address` that never came about:
+// then the same code and a sentence with the cause.
+absl::Status ExplainConnection(const absl::Status& status, absl::string_view address);
+
+}  // namespace warpcall::client

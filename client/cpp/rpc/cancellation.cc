@@ -1,0 +1,79 @@
+#include "client/cpp/cancellation.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+
+namespace warpcall::client {
+namespace {
+
+// What a person who presses Ctrl-C does not notice, and what costs a waiting thread nothing.
+constexpr absl::Duration kAskingInterval = absl::Milliseconds(50);
+
+}  // namespace
+
+Cancellation::Cancellation(Cancellation* parent, std::function<bool()> wanted)
+    : parent_(parent), wanted_(std::move(wanted)) {
+  if (parent_ == nullptr) return;
+  absl::MutexLock lock(&parent_->mutex_);
+  parent_->children_.push_back(this);
+  if (parent_->cancelled_) Cancel();
+}
+
+Cancellation::~Cancellation() {
+  if (parent_ == nullptr) return;
+  absl::MutexLock lock(&parent_->mutex_);
+  std::vector<Cancellation*>& siblings = parent_->children_;
+  siblings.erase(std::remove(siblings.begin(), siblings.end(), this), siblings.end());
+}
+
+void Cancellation::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+  for (Cancellation* child : children_) child->Cancel();
+}
+
+void Cancellation::WaitFor(absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (true) {
+    const absl::Time until = Asks() ? std::min(end, absl::Now() + kAskingInterval) : end;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithDeadline(absl::Condition(&cancelled_), until)) return;
+    }
+    if (until == end) return;
+    if (!IsWanted()) Cancel();
+  }
+}
+
+void Cancellation::Add(grpc::ClientContext* call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.push_back(call);
+  if (cancelled_) call->TryCancel();
+}
+
+void Cancellation::Remove(grpc::ClientContext* call) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(std::remove(calls_.begin(), calls_.end(), call), calls_.end());
+}
+
+bool Cancellation::Next(grpc::CompletionQueue* queue, void** tag, bool* ok) {
+  if (!Asks()) return queue->Next(tag, ok);
+  while (true) {
+    const absl::Time until = absl::Now() + kAskingInterval;
+    const auto next = queue->AsyncNext(tag, ok, absl::ToChronoTime(until));
+    if (next != grpc::CompletionQueue::TIMEOUT) return next == grpc::CompletionQueue::GOT_EVENT;
+    if (!IsWanted()) Cancel();
+  }
+}
+
+bool Cancellation::IsWanted() const {
+  if (wanted_ != nullptr && !wanted_()) return false;
+  return parent_ == nullptr || parent_->IsWanted();
+}
+
+}  // namespace warpcall::client

@@ -1,0 +1,81 @@
+// The calls of one client in Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/cpp/cancellation.h"
+#include "client/cpp/client.h"
+
+namespace warpcall::fast {
+
+// A call that was answered.
+struct Answer {
+  client::Result result;
+};
+
+// A call that ended otherwise.
+struct Refusal {
+  std::string code;  // "INVALID_ARGUMENT"
+  std::string message;
+  // Of the trailer grpc-retry-pushback-ms, where there was one.
+  std::optional<double> pushback_seconds;
+};
+
+// An output's bytes, which Python sees by the buffer protocol, read-only.
+struct OutputBytes {
+  client::Tensor tensor;
+};
+
+// How a call is made that is more than a small one of arrays that are sent as they lie.
+struct CallWay {
+  bool stream = false;
+  client::Cancellation* cancellation = nullptr;  // or null
+  nanobind::object out_type = nanobind::none();  // the number of its data type
+  nanobind::object out = nanobind::none();       // a writable C-contiguous array
+};
+
+// Thread-safe. All but the calls themselves happens with the GIL.
+class Calls {
+ public:
+  Calls(const std::string& address, client::ClientOptions options);
+  ~Calls() { Close(); }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
+  // A small call of arrays that are sent as they lie: an Answer or a Refusal. None when its inputs
+  // are no such arrays, there are none, or together they have `bytes_max` or more.
+  // `terms`: kernel, implementation, device, request_id, timeout in seconds, traceparent; each
+  // empty, or 0, where there is none. Ctrl-C ends the call, here and at the server.
+  nanobind::object RunReady(const nanobind::tuple& terms, const nanobind::dict& attributes,
+                            const nanobind::tuple& inputs, int64_t bytes_max);
+  // Any call, of Operands: an Answer or a Refusal.
+  nanobind::object Run(const nanobind::tuple& terms, const nanobind::dict& attributes,
+                       const nanobind::sequence& operands, const CallWay& way);
+
+  // Ends every call under way, and waits until they have ended. Not for that of the calling thread,
+  // which a signal's handler may have interrupted.
+  void Close();
+
+  // What every call is cancelled with.
+  client::Cancellation* closing() { return &closing_; }
+
+ private:
+  nanobind::object Make(client::Call call, bool stream);
+  absl::StatusOr<client::Result> Wait(const client::Call& call, bool stream);
+
+  client::Cancellation closing_;
+  absl::Mutex mutex_;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Null when closed. A call keeps it until it has ended.
+  std::shared_ptr<client::Client> client_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace warpcall::fast

@@ -1,0 +1,7 @@
+# find_package(warpcall): the target warpcall::client. Include "client/cpp/client.h".
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+find_dependency(absl)
+find_dependency(Protobuf)
+find_dependency(gRPC CONFIG)
+include(${CMAKE_CURRENT_LIST_DIR}/warpcall-targets.cmake)

@@ -1,0 +1,71 @@
+#include "server/flag_sources.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/spawn.h"
+
+namespace warpcall {
+namespace {
+
+// A flag file has some twenty lines; whoever names a device or a log by mistake is told.
+constexpr size_t kFileBytesMax = 64 << 10;
+
+}  // namespace
+
+absl::StatusOr<std::vector<FlagSetting>> ReadFlagFile(const std::string& path) {
+  std::string text(kFileBytesMax + 1, '\0');
+  errno = 0;
+  std::ifstream file(path);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (!file.is_open() || file.bad())
+    return absl::UnavailableError(
+        absl::StrCat("the flag file ", path, " cannot be read: ", strerror(errno)));
+  if (text.size() > kFileBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("the flag file ", path, " has more than ",
+                                                   kFileBytesMax, " bytes, which is the limit"));
+  std::vector<FlagSetting> settings;
+  std::map<std::string, std::string> seen;  // where, by name
+  int number = 0;
+  for (const absl::string_view whole : absl::StrSplit(text, '\n')) {
+    const std::string where = absl::StrCat(path, ":", ++number);
+    absl::string_view line = absl::StripAsciiWhitespace(whole);
+    if (line.empty() || line.front() == '#') continue;
+    absl::ConsumePrefix(&line, "--");
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    const std::string name(absl::StripAsciiWhitespace(parts.first));
+    if (name.empty() || parts.first.size() == line.size())
+      return absl::InvalidArgumentError(absl::StrCat(where, ": \"", line, "\" is not NAME=VALUE"));
+    const auto [before, is_new] = seen.emplace(name, where);
+    if (!is_new)
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": ", name, " is given at ", before->second, " already"));
+    settings.push_back({name, std::string(absl::StripAsciiWhitespace(parts.second)), where});
+  }
+  return settings;
+}
+
+std::vector<FlagSetting> FlagsOfEnvironment(const char* const* environment) {
+  std::vector<FlagSetting> settings;
+  for (; *environment != nullptr; ++environment) {
+    absl::string_view variable = *environment;
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(variable, absl::MaxSplits('=', 1));
+    absl::string_view name = parts.first;
+    if (absl::ConsumePrefix(&name, kFlagVariablePrefix))
+      settings.push_back(
+          {absl::AsciiStrToLower(name), std::string(parts.second), std::string(parts.first)});
+  }
+  return settings;
+}
+
+}  // namespace warpcall

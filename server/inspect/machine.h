@@ -1,0 +1,29 @@
+// What can be seen of who else uses the machine.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace warpcall::inspect {
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  // Monotonic.
+  virtual int64_t NowNs() = 0;
+  // Sleeps for a moment, before it is looked at again.
+  virtual void Pause() = 0;
+  // CPU time that the server has taken.
+  virtual int64_t ServiceNs() = 0;
+  // For which threads of this process were ready to run, and others did.
+  virtual int64_t WaitedForCoreNs() = 0;
+  // Whether a thread beside the caller's is ready to run.
+  virtual bool OthersReady() = 0;
+};
+
+// As Linux tells it, with `service` for the server. Zeros, and nobody ready, where it does not.
+std::unique_ptr<Machine> NewLinuxMachine(pid_t service);
+
+}  // namespace warpcall::inspect

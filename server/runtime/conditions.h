@@ -1,0 +1,29 @@
+// The conditions under which a device works, at one moment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace warpcall {
+
+// What is not known is 0 or empty.
+struct DeviceConditions {
+  int32_t sm_clock_mhz = 0;
+  int32_t default_sm_clock_mhz = 0;  // what it runs at under load when nothing holds it down
+  int32_t memory_clock_mhz = 0;
+  int32_t temperature_celsius = 0;
+  double power_watts = 0;
+  std::vector<std::string> throttle_reasons;  // what holds its clocks down: "power cap"
+  std::string driver;                         // its version
+};
+
+// Used by one thread.
+class ConditionReader {
+ public:
+  virtual ~ConditionReader() = default;
+  // Takes less than a millisecond.
+  virtual DeviceConditions Read() = 0;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,59 @@
+#include "server/transport/benchmark_stream_call.h"
+
+#include <utility>
+
+namespace warpcall {
+
+BenchmarkStreamCall::BenchmarkStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
+    : InspectCall(deps, Inspection::kBenchmark, context) {
+  in_parts_ = true;
+}
+
+BenchmarkStreamCall* BenchmarkStreamCall::Start(ExecuteDeps* deps,
+                                                grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request) {
+  auto* call = new BenchmarkStreamCall(deps, context);
+  call->Begin(const_cast<grpc::ByteBuffer*>(request));
+  return call;
+}
+
+void BenchmarkStreamCall::AnswerPart(std::string bytes) {
+  const absl::StatusOr<grpc::ByteBuffer> message = ToMessage(std::move(bytes));
+  if (!message.ok()) return;  // longer than any part is
+  strand_.Post([this, part = *message] {
+    waiting_.push_back(part);
+    Advance();
+  });
+}
+
+void BenchmarkStreamCall::Answer(absl::StatusOr<std::string> bytes) {
+  const absl::StatusOr<grpc::ByteBuffer> message =
+      bytes.ok() ? ToMessage(*std::move(bytes)) : bytes.status();
+  strand_.Post([this, message, end = End(message.status())] {
+    if (message.ok()) waiting_.push_back(*message);
+    end_ = end;
+    Advance();
+  });
+}
+
+void BenchmarkStreamCall::OnWriteDone(bool ok) {
+  strand_.Post([this, ok] {
+    writing_ = false;
+    if (!ok) waiting_.clear();  // nobody is there to read them
+    Advance();
+  });
+}
+
+void BenchmarkStreamCall::Advance() {
+  if (writing_) return;
+  if (!waiting_.empty()) {
+    writing_ = true;
+    sent_ = waiting_.front();
+    waiting_.pop_front();
+    StartWrite(&sent_);
+  } else if (end_.has_value()) {
+    Finish(*end_);
+  }
+}
+
+}  // namespace warpcall

@@ -1,0 +1,82 @@
+// Which of the lines about requests that failed are written: a client in a loop, or many at once
+// while the server drains, would fill the disk with one sentence.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "server/engine/clock.h"
+#include "server/engine/metrics_sink.h"
+#include "server/log.h"
+
+namespace warpcall {
+
+// How a request failed: lines of one kind count together, whoever's they are.
+struct Failure {
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  RejectReason reason = RejectReason::kNone;
+  LogLevel level = LogLevel::kError;
+};
+
+// Counts by kind within a second that begins with a kind's first line. Not thread-safe.
+class FailureCounts {
+ public:
+  // Lines of a second: one where a limit or the server's state refuses, as the next would say the
+  // same; more where each request has a fault of its own.
+  static constexpr int kRefusalLines = 1;
+  static constexpr int kFaultLines = 20;
+
+  // Whether there is to be a line; if not, the failure is counted.
+  bool Admit(const Failure& failure, int64_t now_ns);
+
+  struct LeftOut {
+    Failure failure;
+    int64_t count;
+  };
+  // What had no line, of kinds whose second is over; kNoDeadline: of all. Counts them from 0 again.
+  std::vector<LeftOut> Take(int64_t now_ns);
+  bool empty() const { return left_out_ == 0; }
+
+ private:
+  static constexpr int kCodes = static_cast<int>(absl::StatusCode::kUnauthenticated) + 1;
+
+  struct Kind {
+    int64_t begin_ns = 0;
+    int lines = 0;
+    int64_t left_out = 0;
+    LogLevel level = LogLevel::kError;
+  };
+  std::array<Kind, kCodes * kRejectReasonCount> kinds_{};
+  int64_t left_out_ = 0;  // of all kinds
+};
+
+// Thread-safe.
+class FailureLog {
+ public:
+  FailureLog();
+  // Tells what has not been told yet.
+  ~FailureLog();
+  FailureLog(const FailureLog&) = delete;
+  FailureLog& operator=(const FailureLog&) = delete;
+
+  // Whether the caller may write its line. If not, a line within some two seconds says how many
+  // there were.
+  bool Admit(const Failure& failure);
+
+ private:
+  void Loop();
+  void Tell(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  FailureCounts counts_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: runs on all of the above
+};
+
+}  // namespace warpcall

@@ -1,0 +1,130 @@
+// Where `warpcall bench` puts what it measured: pictures, stdout, comparisons.
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+
+#include "tests/client/cli/bench/bench_fixture.h"
+
+namespace warpcall::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+class BenchOutputsTest : public BenchCliTest {
+ protected:
+  // A folder to be $PATH, with a program of this name that is a script for the shell.
+  std::string PathWith(const std::string& name, const std::string& script) {
+    const std::string folder = folder_.Path("programs");
+    mkdir(folder.c_str(), 0700);
+    const std::string path = absl::StrCat(folder, "/", name);
+    std::ofstream(path) << "#!/bin/sh\n" << script;
+    chmod(path.c_str(), 0700);
+    return folder;
+  }
+  ProgramResult WarpcallWithPath(const std::string& path, const std::string& arguments) {
+    return RunProgram(absl::StrCat("WARPCALL_SERVER=", server_.address(), " PATH=", path, " '",
+                                   testing::ProgramPath("warpcall"), "' ", arguments));
+  }
+};
+
+TEST_F(BenchOutputsTest, APictureOnStdoutIsAlone) {
+  const auto run = Warpcall("bench softmax --shape '8x{32..128:x2}' --plot -");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, StartsWith("<svg "));
+  EXPECT_THAT(run.out, ::testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(run.out, HasSubstr(">N of 8xN<"));
+  EXPECT_THAT(folder_.Names(), ElementsAre("x.npy"));
+}
+
+TEST_F(BenchOutputsTest, PngIsMadeByRsvgConvertFromThePicture) {
+  const std::string png = folder_.Path("bench.PNG");  // in either case
+  // Its output: what it was called with, and what it was given.
+  const std::string path = PathWith(
+      "rsvg-convert", "printf 'PNG %s ' \"$*\"; while read -r line; do echo \"$line\"; done");
+  const auto run = WarpcallWithPath(path, absl::StrCat("bench softmax --shape 8x32 --plot ", png));
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(ReadFile(png),
+              AllOf(StartsWith("PNG --zoom=2 <svg "), HasSubstr("fast_row"), HasSubstr("</svg>")));
+  EXPECT_THAT(run.out, HasSubstr("VS BEST"));
+}
+
+TEST_F(BenchOutputsTest, PngWithoutTheProgramIsRefusedBeforeAnythingIsMeasured) {
+  const std::string png = folder_.Path("bench.png");
+  std::ofstream(png) << "old";
+  const auto run = WarpcallWithPath(PathWith("other", ""),
+                                    absl::StrCat("bench softmax --shape 8x32 --plot ", png));
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_THAT(run.err, HasSubstr("needs the program rsvg-convert in PATH"));
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(benchmark_.Take(), IsEmpty());
+  EXPECT_EQ(ReadFile(png), "old");
+}
+
+TEST_F(BenchOutputsTest, AProgramThatFailsLeavesTheOldPictureAndTheOtherOutputs) {
+  const std::string png = folder_.Path("bench.png");
+  const std::string csv = folder_.Path("bench.csv");
+  std::ofstream(png) << "old";
+  const auto run =
+      WarpcallWithPath(PathWith("rsvg-convert", "exit 7"),
+                       absl::StrCat("bench softmax --shape 8x32 --plot ", png, " --csv ", csv));
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_THAT(run.err, HasSubstr("rsvg-convert: exit status 7"));
+  EXPECT_THAT(run.out, HasSubstr("VS BEST"));
+  EXPECT_EQ(ReadFile(png), "old");
+  EXPECT_THAT(Lines(ReadFile(csv)), SizeIs(1 + 4));
+}
+
+TEST_F(BenchOutputsTest, ABaselineIsComparedWith) {
+  const std::string before = folder_.Path("before.json");
+  std::ofstream(before) << Warpcall("bench softmax --shape 8x32 --json").out;
+  benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    const FakeAnswer answer = FourRows(request, response);
+    v1::BenchmarkResult* fast = response->mutable_results(1);
+    fast->set_median_ns(500);
+    fast->set_median_low_ns(490);
+    fast->set_median_high_ns(510);
+    response->mutable_stamp()->set_driver("590");
+    return answer;
+  });
+  const std::string command = absl::StrCat("bench softmax --shape 8x32 --baseline ", before);
+  const auto run = Warpcall(command);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("VS BEST"));
+  EXPECT_THAT(run.out, HasSubstr(absl::StrCat("\nsoftmax: ", before, ", then this run\n")));
+  const std::vector<std::string> lines = Lines(run.out);
+  EXPECT_THAT(lines, ::testing::Contains(AllOf(StartsWith("fast_row "), HasSubstr(" 0.500 "),
+                                               ::testing::EndsWith("  faster"))));
+  EXPECT_THAT(lines, ::testing::Contains(AllOf(StartsWith("slow_row "),
+                                               ::testing::EndsWith("  no difference seen"))));
+  EXPECT_THAT(run.out, Not(HasSubstr("warning:")));  // of one run the driver is not known
+  const json comparison = WarpcallJson(command)["comparison"];
+  EXPECT_EQ(comparison["rows"][1]["verdict"], "faster");
+  EXPECT_EQ(comparison["rows"][1]["ratio"], 0.5);
+  const auto mixed = Warpcall(absl::StrCat(command, " --csv -"));
+  EXPECT_EQ(mixed.exit_status, 2);
+  EXPECT_THAT(mixed.err, HasSubstr("--baseline shows its comparison on stdout"));
+}
+
+TEST_F(BenchOutputsTest, ABaselineIsReadBeforeAnythingIsMeasured) {
+  const std::string before = folder_.Path("before.json");
+  std::ofstream(before) << Warpcall("bench softmax --shape 8x32 --json").out;
+  benchmark_.Take();
+  ExpectUsageErrors({
+      {absl::StrCat("bench matmul --shape 8x8x8 --baseline ", before),
+       "before.json is of softmax, not matmul"},
+      {absl::StrCat("bench softmax --shape 8 --baseline ", folder_.Path("no.json")),
+       "no.json: No such file"},
+      {absl::StrCat("bench softmax --shape 8 --baseline ", x_), "x.npy: not JSON: byte 1 of "},
+  });
+  EXPECT_THAT(benchmark_.Take(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace warpcall::cli

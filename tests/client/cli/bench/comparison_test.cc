@@ -1,0 +1,174 @@
+#include "client/cli/bench/comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace warpcall::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+MeasuredRow RowOf(const std::string& implementation, double median_ns, double half_width_ns) {
+  return {.shape = "8x32",
+          .data_type = "float32",
+          .device = "cpu",
+          .implementation = implementation,
+          .median_ns = median_ns,
+          .low_ns = median_ns - half_width_ns,
+          .high_ns = median_ns + half_width_ns,
+          .samples = 100};
+}
+
+Measurements Of(const std::string& name, std::vector<MeasuredRow> rows) {
+  Measurements all{.name = name, .kernel = "softmax", .rows = std::move(rows)};
+  for (const MeasuredRow& row : all.rows) all.devices[row.device].device = row.device;
+  return all;
+}
+
+std::map<std::string, std::string> Verdicts(const BenchComparison& comparison) {
+  std::map<std::string, std::string> verdicts;
+  for (const ComparedRow& row : comparison.rows)
+    verdicts[row.either().implementation] = row.verdict;
+  return verdicts;
+}
+
+TEST(ComparisonTest, VerdictsAreOfTheIntervalsNotOfTheMedians) {
+  MeasuredRow unstable = RowOf("unstable", 50, 1);
+  unstable.unstable = true;
+  MeasuredRow unknown = RowOf("unknown", 50, 0);
+  unknown.low_ns = unknown.high_ns = 0;
+  MeasuredRow broken = RowOf("broken", 0, 0);
+  broken.error = "crashed";
+  const auto comparison = Compare(
+      Of("a", {RowOf("faster", 100, 5), RowOf("slower", 100, 5), RowOf("alike", 100, 15),
+               RowOf("touching", 100, 5), RowOf("unstable", 100, 1), RowOf("unknown", 100, 1),
+               RowOf("broken", 100, 1), RowOf("gone", 100, 1)}),
+      Of("b", {RowOf("faster", 80, 14.9), RowOf("slower", 120, 14.9), RowOf("alike", 120, 15),
+               RowOf("touching", 110, 5), unstable, unknown, broken, RowOf("new", 100, 1)}));
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_THAT(
+      Verdicts(*comparison),
+      UnorderedElementsAre(Pair("faster", "faster"), Pair("slower", "slower"),
+                           Pair("alike", "no difference seen"),
+                           Pair("touching", "no difference seen"), Pair("unstable", "unstable"),
+                           Pair("unknown", "no interval known"), Pair("broken", "no longer runs"),
+                           Pair("gone", "only before"), Pair("new", "only after")));
+  EXPECT_DOUBLE_EQ(comparison->rows[1].ratio, 1.2);
+  EXPECT_DOUBLE_EQ(comparison->rows[1].ratio_low, 105.1 / 105);
+  EXPECT_DOUBLE_EQ(comparison->rows[1].ratio_high, 134.9 / 95);
+}
+
+TEST(ComparisonTest, RegressionsAreWhatIsSurelySlowerByMoreAndWhatNoLongerRuns) {
+  MeasuredRow broken = RowOf("broken", 0, 0);
+  broken.error = "crashed";
+  const auto comparison =
+      Compare(Of("a", {RowOf("slower", 100, 1), RowOf("alike", 100, 50), RowOf("broken", 100, 1)}),
+              Of("b", {RowOf("slower", 110, 1), RowOf("alike", 140, 50), broken}));
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_EQ(comparison->Regressions(5), 2);
+  EXPECT_EQ(comparison->Regressions(20), 1);
+}
+
+TEST(ComparisonTest, WhatCantBeJudgedIsMissingOrSlowerWithoutProof) {
+  MeasuredRow unstable = RowOf("unstable", 130, 1), unknown = RowOf("unknown", 130, 0);
+  unstable.unstable = true;
+  unknown.low_ns = unknown.high_ns = 0;
+  MeasuredRow broken = RowOf("broken", 0, 0), quick = RowOf("quick", 50, 1);
+  broken.error = "crashed";
+  quick.unstable = true;
+  const auto comparison = Compare(Of("a", {RowOf("gone", 100, 1), broken, RowOf("unstable", 100, 1),
+                                           RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
+                                  Of("b", {unstable, unknown, quick, RowOf("new", 100, 1)}));
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_EQ(comparison->Regressions(5), 0);
+  EXPECT_EQ(comparison->NotJudged(5).missing, 1);  // what did not run before is not missed
+  EXPECT_EQ(comparison->NotJudged(5).noisy, 2);
+  EXPECT_EQ(comparison->NotJudged(40).noisy, 0);
+}
+
+TEST(ComparisonTest, ARowOfAnUnknownDeviceIsThatOfAnyAmongSeveral) {
+  MeasuredRow gpu = RowOf("copy", 10, 1), unknown = RowOf("loop", 100, 1);
+  gpu.device = "cuda:0";
+  unknown.device = "";
+  const auto comparison = Compare(Of("a", {RowOf("copy", 100, 1), gpu, RowOf("loop", 100, 1)}),
+                                  Of("b", {RowOf("copy", 100, 1), gpu, unknown}));
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_THAT(Verdicts(*comparison),
+              ElementsAre(Pair("copy", "no difference seen"), Pair("loop", "no difference seen")));
+  EXPECT_THAT(comparison->rows, SizeIs(3));
+}
+
+TEST(ComparisonTest, ClocksFromAFileOverflowNothing) {
+  Measurements before = Of("a", {RowOf("copy", 100, 1)});
+  Measurements after = before;
+  before.devices["cpu"].sm_clock_mhz_max = std::numeric_limits<int64_t>::min();
+  after.devices["cpu"].sm_clock_mhz_max = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(Compare(before, after)->warnings, IsEmpty());
+}
+
+TEST(ComparisonTest, OneDeviceIsComparedWithAnotherSeveralByTheirNames) {
+  MeasuredRow gpu = RowOf("copy", 10, 1);
+  gpu.device = "cuda:0";
+  auto comparison = Compare(Of("a", {RowOf("copy", 100, 1)}), Of("b", {gpu}));
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_THAT(comparison->warnings, ElementsAre("device differs: cpu and cuda:0"));
+  EXPECT_THAT(Verdicts(*comparison), ElementsAre(Pair("copy", "faster")));
+  comparison = Compare(Of("a", {RowOf("copy", 100, 1)}), Of("b", {gpu, RowOf("copy", 99, 5)}));
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_THAT(comparison->warnings, IsEmpty());
+  ASSERT_THAT(comparison->rows, SizeIs(2));
+  EXPECT_EQ(comparison->rows[0].verdict, "only after");
+  EXPECT_EQ(comparison->rows[1].verdict, "no difference seen");
+}
+
+TEST(ComparisonTest, WhatDiffersAroundTheMeasurementsIsAWarning) {
+  Measurements before = Of("a", {RowOf("copy", 100, 1)});
+  Measurements after = before;
+  before.devices["cpu"] = {.host = "box",
+                           .device = "cpu",
+                           .driver = "580.1",
+                           .sm_clock_mhz_max = 1980,
+                           .memory_clock_mhz = 2619,
+                           .started_unix_ns = 1};
+  after.devices["cpu"] = {.host = "box",
+                          .device = "cpu",
+                          .driver = "590.2",
+                          .server_version = "0.1.1",  // the other's is not known
+                          .sm_clock_mhz_max = 1950,   // a step or two of the clock
+                          .memory_clock_mhz = 1500,
+                          .throttled = "power",
+                          .started_unix_ns = 2};
+  after.attributes = "axis=0";
+  const auto comparison = Compare(before, after);
+  ASSERT_TRUE(comparison.ok()) << comparison.status();
+  EXPECT_THAT(
+      comparison->warnings,
+      ElementsAre("the attributes differ: '' and 'axis=0'", "driver differs: 580.1 and 590.2",
+                  "memory clock differs: 2619 MHz and 1500 MHz", "throttled differs: - and power"));
+}
+
+TEST(ComparisonTest, OnlyOneKernelAndSomethingInCommon) {
+  Measurements other = Of("b.json", {RowOf("copy", 100, 1)});
+  other.kernel = "gelu";
+  auto comparison = Compare(Of("a.json", {RowOf("copy", 100, 1)}), other);
+  EXPECT_EQ(comparison.status().message(),
+            "a.json is of softmax, b.json of gelu: only one kernel's can be compared");
+  comparison = Compare(Of("a.json", {RowOf("copy", 100, 1)}), Of("b.json", {RowOf("x", 1, 0)}));
+  EXPECT_THAT(comparison.status().message(), HasSubstr("no row in common"));
+}
+
+}  // namespace
+}  // namespace warpcall::cli

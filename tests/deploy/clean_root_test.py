@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""The Debian packages in a new Debian of their own: installed with what they depend on, started as the
+service starts, upgraded over a changed file of flags, removed, purged.
+
+    clean_root_test.py BUILD_FOLDER
+
+Takes minutes, the archive and root: for the night. Exit status 77: skipped, for want of these.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+
+import processes  # noqa: E402
+from processes import Failure  # noqa: E402
+
+SKIPPED = 77
+SECONDS_MAX = 900
+FLAGS = "etc/warpcall/warpcalld.flags"
+UNIT = "usr/lib/systemd/system/warpcalld.service"
+NEXT_VERSION = "99.0.0"
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, timeout=SECONDS_MAX,
+                          env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"})
+    if done.returncode != 0:
+        raise Failure(f"{command} ended with status {done.returncode}: {done.stdout[-4000:]}")
+    return done.stdout
+
+
+def check(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+@contextlib.contextmanager
+def clean_root(folder):
+    """A new system of this one's release, with the archive that this one uses."""
+    root = folder / "root"
+    text = pathlib.Path("/etc/os-release").read_text(encoding="utf-8")
+    codename = re.search(r"^VERSION_CODENAME=(\w+)$", text, re.M)[1]
+    run("debootstrap", "--variant=minbase", codename, root)
+    shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    run("mount", "--types", "proc", "proc", root / "proc")
+    try:
+        yield root
+    finally:
+        run("umount", root / "proc")
+
+
+class Root:
+    def __init__(self, path):
+        self.path = path
+
+    def run(self, *command):
+        return run("chroot", self.path, *command)
+
+    def install(self, packages):
+        """By apt, which brings what they depend on."""
+        folder = self.path / "packages"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for package in packages:
+            shutil.copy(package, folder)
+        self.run("apt-get", "install", "--quiet", "--yes", "--no-install-recommends",
+                 *(f"/packages/{package.name}" for package in packages))
+
+    def serve(self, folder):
+        """Starts the server as the unit does, on free ports, and calls it by the installed command."""
+        unit = (self.path / UNIT).read_text(encoding="utf-8")
+        program, flags = re.search(r"^ExecStart=(\S+) (--flagfile=\S+)$", unit, re.M).groups()
+        log = folder / "log"
+        words = ["chroot", self.path, program, flags, *processes.FREE_PORTS, "--lame_duck_seconds=0"]
+        with processes.running(words, log):
+            address = processes.wait_until(
+                "the server", lambda: re.search(r"serving on ([^ ,]+)", log.read_text()), 60)[1]
+            return self.run("warpcall", "--server", address, "run", "gelu", "--shape", "1024")
+
+
+def make_packages(build, folder, *options):
+    """Those of the server and of the command line."""
+    run("cpack", "--config", build / "CPackConfig.cmake", "-B", folder, *options)
+    return [path for path in folder.glob("*.deb") if "-dev" not in path.name]
+
+
+def check_life(root, folder, build):
+    root.run("apt-get", "update", "--quiet")
+    root.install(make_packages(build, folder / "first"))
+    enabled = root.path / "etc/systemd/system/multi-user.target.wants/warpcalld.service"
+    check(enabled.is_symlink(), "the service is not enabled")
+    check("gelu on cpu" in root.serve(folder), "the server did not answer")
+    # What an administrator wrote stays.
+    with open(root.path / FLAGS, "a", encoding="utf-8") as flags:
+        flags.write("queue_seconds=7\n")
+    root.install(make_packages(build, folder / "second", "-D", f"CPACK_PACKAGE_VERSION={NEXT_VERSION}"))
+    version = root.run("dpkg-query", "--show", "--showformat=${Version}", "warpcall-server")
+    check(version == NEXT_VERSION, f"after the upgrade the version is {version}")
+    check("queue_seconds=7\n" in (root.path / FLAGS).read_text(encoding="utf-8"), "the flags were replaced")
+    check("gelu on cpu" in root.serve(folder), "the upgraded server did not answer")
+    root.run("apt-get", "remove", "--quiet", "--yes", "warpcall-server", "warpcall")
+    check((root.path / FLAGS).exists(), "removing took the flags along")
+    check(not (root.path / "usr/bin/warpcalld").exists(), "removing left the server")
+    root.run("dpkg", "--purge", "warpcall-server")
+    left = [path for path in root.run("find", "/etc", "/usr", "/var/lib", "-name", "*warpcall*").split()
+            if not path.startswith(("/var/lib/apt/", "/var/lib/dpkg/"))]
+    check(left == [], f"purging left {left}")
+
+
+def main():
+    if shutil.which("debootstrap") is None or os.geteuid() != 0:
+        print("skipped: it needs debootstrap and root")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        with clean_root(folder) as path:
+            check_life(Root(path), folder, pathlib.Path(sys.argv[1]).resolve())
+    print("the packages were installed, served, were upgraded, removed and purged")
+
+
+if __name__ == "__main__":
+    main()

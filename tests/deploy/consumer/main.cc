@@ -1,0 +1,26 @@
+// consumer ADDRESS: relu of three numbers by `fused`, with every public header of the C++ client.
+#include <cstdio>
+
+#include "client/cpp/call.h"
+#include "client/cpp/cancellation.h"
+#include "client/cpp/client.h"
+#include "client/cpp/inspect.h"
+#include "client/cpp/npy.h"
+#include "client/cpp/retry.h"
+#include "client/cpp/tensor.h"
+#include "client/cpp/tensor_view.h"
+
+int main(int argc, char** argv) {
+  namespace wc = warpcall::client;
+  if (argc != 2) return 2;
+  wc::Client client(argv[1]);
+  const auto result = client.Execute({.kernel = "fused",
+                                      .inputs = {wc::Tensor::FromFloats({3}, {-1.0f, 0.0f, 2.5f})},
+                                      .attributes = {{"expression", "max(x0, 0)"}}});
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
+    return 1;
+  }
+  for (const float value : result->outputs[0].ToFloats()) std::printf("%g\n", value);
+  return 0;
+}

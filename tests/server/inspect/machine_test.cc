@@ -1,0 +1,103 @@
+#include "server/inspect/machine.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "server/inspect/thread_waits.h"
+#include "tests/temp_folder.h"
+
+namespace warpcall::inspect {
+namespace {
+
+TEST(LinuxMachineTest, KnowsWhatTheServiceHasComputed) {
+  const pid_t service = fork();
+  if (service == 0) {
+    for (volatile int turns = 0;;) turns = turns + 1;
+  }
+  ASSERT_GT(service, 0);
+  const absl::Cleanup end_service = [service] {
+    kill(service, SIGKILL);
+    waitpid(service, nullptr, 0);
+  };
+  const auto machine = NewLinuxMachine(service);
+  while (machine->ServiceNs() < 20'000'000) machine->Pause();
+  kill(service, SIGSTOP);
+  ASSERT_EQ(waitpid(service, nullptr, WUNTRACED), service);
+  const int64_t stopped_ns = machine->ServiceNs();
+  machine->Pause();
+  EXPECT_EQ(machine->ServiceNs(), stopped_ns);
+}
+
+TEST(LinuxMachineTest, WhereThereIsNoServiceItHasComputedNothing) {
+  EXPECT_EQ(NewLinuxMachine(0)->ServiceNs(), 0);
+}
+
+// Threads as the files of a folder, of which /proc has one for each.
+class ThreadWaitsTest : public ::testing::Test {
+ protected:
+  void Begin(const std::string& thread, int64_t waited_ns) {
+    std::filesystem::create_directory(folder_.Path(thread));
+    std::ofstream(folder_.Path(thread + "/schedstat")) << "5000 " << waited_ns << " 7\n";
+  }
+  // Nothing is read from the file of a thread that has ended.
+  void End(const std::string& thread) {
+    std::filesystem::resize_file(folder_.Path(thread + "/schedstat"), 0);
+    std::filesystem::remove_all(folder_.Path(thread));
+  }
+
+  testing::TempFolder folder_;
+};
+
+TEST_F(ThreadWaitsTest, AddsUpThoseOfAllThreads) {
+  Begin("1", 100);
+  Begin("2", 30);
+  ThreadWaits waits(folder_.Path("."));
+  EXPECT_EQ(waits.Ns(), 130);
+  Begin("1", 200);
+  EXPECT_EQ(waits.Ns(), 230);
+}
+
+TEST_F(ThreadWaitsTest, AThreadInThePlaceOfOneThatEndedIsFound) {
+  Begin("1", 100);
+  Begin("2", 30);
+  ThreadWaits waits(folder_.Path("."));
+  EXPECT_EQ(waits.Ns(), 130);
+  End("2");
+  Begin("3", 7);
+  EXPECT_EQ(waits.Ns(), 107);
+}
+
+TEST_F(ThreadWaitsTest, WithoutAFolderNobodyWaits) {
+  EXPECT_EQ(ThreadWaits(folder_.Path("missing")).Ns(), 0);
+}
+
+// More threads than there are cores.
+TEST(LinuxThreadWaitsTest, ThisProcessesThreadsAreSeenToWait) {
+  if (testing::ReadFile("/proc/self/schedstat").empty())
+    GTEST_SKIP() << "this system does not count for how long threads wait";
+  ThreadWaits waits;
+  const int64_t before_ns = waits.Ns();
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i <= std::thread::hardware_concurrency(); ++i)
+    threads.emplace_back([&] {
+      while (!stop.load()) {
+      }
+    });
+  while (waits.Ns() < before_ns + 1'000'000) usleep(1000);
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace warpcall::inspect

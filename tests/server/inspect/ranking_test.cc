@@ -1,0 +1,57 @@
+#include "server/inspect/ranking.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace warpcall::inspect {
+namespace {
+
+BenchmarkResult Result(double low_ns, double median_ns, double high_ns) {
+  BenchmarkResult result;
+  result.median_low_ns = low_ns;
+  result.median_ns = median_ns;
+  result.median_high_ns = high_ns;
+  return result;
+}
+
+std::vector<std::string> Verdicts(std::vector<BenchmarkResult> results) {
+  std::vector<BenchmarkResult*> pointers;
+  for (BenchmarkResult& result : results) pointers.push_back(&result);
+  Rank(pointers);
+  std::vector<std::string> verdicts;
+  for (const BenchmarkResult& result : results) verdicts.push_back(result.verdict);
+  return verdicts;
+}
+
+TEST(RankTest, IntervalsThatOverlapAreNotTold) {
+  EXPECT_EQ(
+      Verdicts({Result(118, 120, 122), Result(99, 100, 102), Result(101, 103, 105),
+                Result(200, 250, 300), Result(102.5, 102.6, 103)}),
+      (std::vector<std::string>{"slower by 20 %", "fastest", "not distinguishable from the fastest",
+                                "slower by 150 %", "slower by 3 %"}));
+}
+
+TEST(RankTest, WhatIsUnstableOrDidNotRunHasNoRank) {
+  BenchmarkResult unstable = Result(10, 50, 100);
+  unstable.unstable = true;
+  unstable.verdict = "fastest";  // of a time before
+  BenchmarkResult failed;
+  failed.status = absl::InternalError("broken");
+  EXPECT_EQ(Verdicts({unstable, failed, Result(99, 100, 101)}),
+            (std::vector<std::string>{"", "", "fastest"}));
+  EXPECT_EQ(Verdicts({unstable, failed}), (std::vector<std::string>{"", ""}));
+}
+
+TEST(RankTest, ALittleSlowerIsNotSlowerByNothing) {
+  EXPECT_EQ(Verdicts({Result(100, 100, 100), Result(100.1, 100.1, 100.1)})[1], "slower by 1 %");
+}
+
+TEST(RankTest, NothingTakesNoTime) {
+  EXPECT_EQ(Verdicts({Result(0, 0, 0), Result(0, 0, 0)})[1],
+            "not distinguishable from the fastest");
+}
+
+}  // namespace
+}  // namespace warpcall::inspect

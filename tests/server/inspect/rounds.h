@@ -1,0 +1,127 @@
+// Runs a benchmark on a device whose launches take as long as the test says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/identity/identity.h"
+#include "kernels/plan.h"
+#include "server/inspect/benchmark.h"
+#include "tests/server/inspect/timed_device.h"
+
+namespace warpcall::inspect {
+
+inline constexpr int64_t kMicrosecond = 1'000;
+inline constexpr int64_t kMillisecond = 1'000'000;
+inline constexpr int64_t kSecond = 1'000'000'000;
+
+// Nanoseconds of a launch on so many bytes at a time of the device's clock.
+using Cost = std::function<int64_t(int64_t bytes, int64_t now_ns)>;
+
+inline Cost Always(int64_t ns) {
+  return [ns](int64_t, int64_t) { return ns; };
+}
+
+struct MadeUp {
+  const char* name;
+  Cost cost;
+  Family family = Family::kManual;  // which copies for the ceiling are not
+};
+
+// The machine as the test has it: busy while `busy` says so, at the end of a sample.
+class MadeUpSurroundings final : public Surroundings {
+ public:
+  explicit MadeUpSurroundings(
+      std::function<bool()> busy, std::function<void()> begin = [] {})
+      : busy_(std::move(busy)), begin_(std::move(begin)) {}
+  bool AwaitQuiet() override {
+    ++waits_;
+    return true;
+  }
+  void Begin() override { begin_(); }
+  bool Disturbed(int64_t) override { return busy_(); }
+  int waits() const { return waits_; }
+
+ private:
+  const std::function<bool()> busy_;
+  const std::function<void()> begin_;
+  int waits_ = 0;
+};
+
+class RoundsTest : public ::testing::Test {
+ protected:
+  explicit RoundsTest(DeviceKind kind = DeviceKind::kCpu) : device_(kind) {}
+
+  // The results in the rows' order. What was told is kept.
+  BenchmarkReport Run(const std::vector<MadeUp>& rows) {
+    std::vector<Implementation> implementations;
+    for (const MadeUp& row : rows) implementations.push_back(ToImplementation(row));
+    registry_.Add(IdentityOp(), implementations);
+    plan_.kernel = *registry_.Find("identity");
+    for (const int id : plan_.kernel->rows) {
+      const Row& row = registry_.rows()[static_cast<size_t>(id)];
+      if (row.implementation.family == Family::kManual) plan_.rows.push_back(&row);
+    }
+    plan_.problem = *MakeProblem(IdentityOp(), {{DataType::kFloat32, {elements_}}}, {});
+    BenchmarkSite site{&registry_, &device_, surroundings_, conditions_};
+    site.clock = [this] { return device_.now_ns(); };
+    site.sleep = [this](int64_t ns) {
+      rested_ns_ += ns;
+      device_.Pass(ns);
+    };
+    site.tell = [this](const BenchmarkReport& news) {
+      told_.emplace_back();
+      for (const BenchmarkResult& result : news.results)
+        told_.back().push_back(result.row->implementation.name);
+    };
+    absl::StatusOr<BenchmarkReport> report = RunBenchmark(site, plan_, {});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? *std::move(report) : BenchmarkReport();
+  }
+
+  Implementation ToImplementation(const MadeUp& row) {
+    return {.name = row.name,
+            .family = row.family,
+            .device_kind = device_.properties().kind,
+            .summary = "made up",
+            .data_types = {DataType::kFloat32},
+            .supports = SupportsAll,
+            .plan = [this, row](const Problem& problem, const PlanContext&) {
+              const auto bytes = static_cast<int64_t>(problem.inputs[0].bytes());
+              return absl::StatusOr<PlanPtr>(
+                  NewPlan({}, [this, row, bytes](const Operands&, const LaunchContext& context) {
+                    launches_.push_back(row.name);
+                    auto* const device = static_cast<testing::TimedDevice*>(context.stream);
+                    const int64_t end_ns = device->now_ns() + row.cost(bytes, device->now_ns());
+                    while (device->now_ns() < end_ns && !IsSet(context.stop))
+                      device->Pass(std::min(end_ns - device->now_ns(), 10 * kMillisecond));
+                    return absl::OkStatus();
+                  }));
+            }};
+  }
+
+  std::vector<std::string> Launches(const std::string& name) const {
+    std::vector<std::string> of_name;
+    for (const std::string& launch : launches_)
+      if (launch == name) of_name.push_back(launch);
+    return of_name;
+  }
+
+  testing::TimedDevice device_;
+  int64_t rested_ns_ = 0;
+  Registry registry_;
+  int64_t elements_ = 1000;
+  BenchmarkPlan plan_;
+  Surroundings* surroundings_ = nullptr;
+  ConditionReader* conditions_ = nullptr;
+  std::vector<std::string> launches_;
+  std::vector<std::vector<std::string>> told_;
+};
+
+}  // namespace warpcall::inspect
