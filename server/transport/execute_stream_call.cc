@@ -22,9 +22,6 @@ constexpr size_t kChunkBytesMax = 2 << 20;
 constexpr size_t kOutgoingMax = 8;
 // A window that the queue has no room for is tried again after what the queue says, at most this.
 constexpr int64_t kRetryMsMax = 1'000;
-// gRPC reports a call's cancellation just after the end of input that it causes, on the same
-// thread.
-constexpr std::chrono::milliseconds kCancelGrace{50};
 
 grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
   const grpc::Slice slice(response.SerializeAsString());
@@ -41,16 +38,17 @@ ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerCont
 }
 
 void ExecuteStreamCall::OnReadDone(bool ok) {
-  strand_.Post([this, ok] {
+  // An end that comes too early is the client's mistake, unless the client left or its deadline
+  // passed: gRPC has marked the context by now, though OnCancel may come later.
+  const bool gone = !ok && context_->IsCancelled();
+  strand_.Post([this, ok, gone] {
     reading_ = false;
     input_ended_ = !ok;
     if (failure_.has_value()) return EndIfIdle();
-    if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok()) {
-      if (ok)
-        Fail(status);
-      else
-        FailUnlessCancelled(status);
-    }
+    if (gone)
+      Fail(absl::CancelledError("the client went away"));
+    else if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok())
+      Fail(status);
     Advance();
   });
 }
@@ -126,19 +124,6 @@ absl::Status ExecuteStreamCall::OpenRequest(const wire::FragmentedBytes& header)
 
 absl::Status ExecuteStreamCall::CheckInputEnd() const {
   return request_ == nullptr ? absl::OkStatus() : request_->CheckComplete();
-}
-
-// An end that comes too early is the client's mistake, unless the client left or its deadline
-// passed, which OnCancel tells.
-void ExecuteStreamCall::FailUnlessCancelled(const absl::Status& status) {
-  cancel_alarm_set_ = true;
-  cancel_alarm_.Set(std::chrono::system_clock::now() + kCancelGrace, [this, status](bool) {
-    strand_.Post([this, status] {
-      cancel_alarm_set_ = false;
-      Fail(status);
-      EndIfIdle();
-    });
-  });
 }
 
 bool ExecuteStreamCall::HasRoom() const {
@@ -276,7 +261,6 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
     request_ = std::make_unique<StreamRequest>(deps_, context_);
   failure_ = request_ == nullptr ? ToGrpcStatus(status) : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
-  if (cancel_alarm_set_) cancel_alarm_.Cancel();
   while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();
   for (const auto& [index, window] : windows_)
     if (window->state == Window::State::kSubmitted)
@@ -284,7 +268,7 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
 }
 
 void ExecuteStreamCall::EndIfIdle() {
-  if (finished_ || writing_ || submitted_ > 0 || alarm_set_ || cancel_alarm_set_) return;
+  if (finished_ || writing_ || submitted_ > 0 || alarm_set_) return;
   const bool complete = input_ended_ && request_ == nullptr && outgoing_.empty() && !header_waits_;
   if (!failure_.has_value() && !complete) return;
   finished_ = true;

@@ -43,7 +43,6 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   absl::Status ReadMessage();
   absl::Status OpenRequest(const wire::FragmentedBytes& header);
   absl::Status CheckInputEnd() const;
-  void FailUnlessCancelled(const absl::Status& status);
   // Whether another window may be begun.
   bool HasRoom() const;
   void SubmitWindows();
@@ -77,8 +76,6 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   bool writing_ = false;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
-  grpc::Alarm cancel_alarm_;
-  bool cancel_alarm_set_ = false;
   std::optional<grpc::Status> failure_;
   bool finished_ = false;
 };
