@@ -9,14 +9,12 @@ No panel is empty without saying why, no series has NaN, legends are whole, shor
 status 77: skipped, there is no Prometheus.
 """
 
-import contextlib
 import math
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 import xml.etree.ElementTree
@@ -199,21 +197,6 @@ def observe(binaries, folder, stack):
         return Watch(api, page.Span(begin, time.time(), 1))
 
 
-def run(binaries):
-    failures = 0
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        watch = observe(binaries, folder, stack)
-        for function in CHECKS:
-            try:
-                function(watch)
-                print(f"ok      {function.__name__}")
-            except Failure as failure:
-                failures += 1
-                print(f"FAILED  {function.__name__}: {failure}")
-    return failures
-
-
 def main():
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
@@ -222,7 +205,10 @@ def main():
         print("skipped: there is no prometheus (Debian: package prometheus)")
         return SKIPPED
     try:
-        return 1 if run([prometheus, *sys.argv[1:3]]) else 0
+        binaries = [prometheus, *sys.argv[1:3]]
+        failures = processes.run_checks(
+            CHECKS, lambda folder, stack: observe(binaries, folder, stack))
+        return 1 if failures else 0
     except Failure:
         traceback.print_exc()
         return 1

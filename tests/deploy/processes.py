@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -34,6 +35,23 @@ def wait_until(what, condition, seconds_max):
             raise Failure(f"waited {seconds_max} s for {what}")
         time.sleep(POLL_SECONDS)
     return value
+
+
+def run_checks(checks, observe):
+    """Gives what `observe`, called with a folder and an exit stack, returns to each check while the stack
+    lives; prints what became of each, and returns how many failed."""
+    failures = 0
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        watch = observe(folder, stack)
+        for check in checks:
+            try:
+                check(watch)
+                print(f"ok      {check.__name__}")
+            except Failure as failure:
+                failures += 1
+                print(f"FAILED  {check.__name__}: {failure}")
+    return failures
 
 
 @contextlib.contextmanager

@@ -8,14 +8,11 @@ generator sent, and percentiles agree with what its own clock saw. What only a G
 simulated one, scraped beside the server. Exit status 77: skipped, there is no Prometheus.
 """
 
-import contextlib
 import datetime
 import math
-import pathlib
 import re
 import shutil
 import sys
-import tempfile
 import time
 import traceback
 
@@ -272,21 +269,6 @@ def observe(binaries, folder, stack):
     return Watch(api, (metrics, gpu), report)
 
 
-def run(binaries):
-    failures = 0
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        watch = observe(binaries, folder, stack)
-        for function in CHECKS:
-            try:
-                function(watch)
-                print(f"ok      {function.__name__}")
-            except Failure as failure:
-                failures += 1
-                print(f"FAILED  {function.__name__}: {failure}")
-    return failures
-
-
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -295,7 +277,10 @@ def main():
         print("skipped: there is no prometheus (Debian: package prometheus)")
         return SKIPPED
     try:
-        return 1 if run([prometheus, *sys.argv[1:]]) else 0
+        binaries = [prometheus, *sys.argv[1:]]
+        failures = processes.run_checks(
+            CHECKS, lambda folder, stack: observe(binaries, folder, stack))
+        return 1 if failures else 0
     except Failure:
         traceback.print_exc()
         return 1

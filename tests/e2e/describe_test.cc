@@ -12,24 +12,13 @@
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-v1::DescribeRequest DescribeOf(const std::string& kernel,
-                               const std::vector<std::vector<int64_t>>& shapes) {
-  v1::DescribeRequest request;
-  request.set_kernel(kernel);
-  for (const std::vector<int64_t>& shape : shapes) {
-    v1::TensorSpec* input = request.add_inputs();
-    input->set_data_type(v1::DATA_TYPE_FLOAT32);
-    input->mutable_shape()->Assign(shape.begin(), shape.end());
-  }
-  return request;
-}
 
 struct DescribeReply {
   grpc::Status status;

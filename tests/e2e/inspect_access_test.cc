@@ -18,6 +18,7 @@
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
 #include "tests/temp_folder.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
@@ -26,21 +27,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::BenchmarkRequest BenchmarkOf(const std::string& kernel, const std::string& implementation) {
-  v1::BenchmarkRequest request;
-  request.set_kernel(kernel);
+v1::BenchmarkRequest BenchmarkBy(const std::string& kernel, const std::string& implementation) {
+  v1::BenchmarkRequest request = BenchmarkOf(kernel, {{16, 3}});
   request.add_implementations(implementation);
   request.set_iterations(3);
-  v1::TensorSpec* const input = request.add_inputs();
-  input->set_data_type(v1::DATA_TYPE_FLOAT32);
-  input->add_shape(16);
-  input->add_shape(3);
   return request;
 }
 
 // Waits until the gate opens.
 v1::BenchmarkRequest HeldBenchmark(const Gate& gate) {
-  v1::BenchmarkRequest request = BenchmarkOf("held", "auto");
+  v1::BenchmarkRequest request = BenchmarkBy("held", "auto");
   (*request.mutable_attributes())["gate"].set_string_value(gate.path());
   return request;
 }
@@ -100,7 +96,7 @@ grpc::Status Describe(const std::string& address) {
   grpc::ClientContext context;
   v1::DescribeRequest request;
   request.set_kernel("gelu");
-  *request.add_inputs() = BenchmarkOf("gelu", "auto").inputs(0);
+  *request.add_inputs() = BenchmarkBy("gelu", "auto").inputs(0);
   v1::DescribeResponse response;
   return v1::KernelService::NewStub(Connect(address))->Describe(&context, request, &response);
 }
@@ -113,9 +109,9 @@ TEST(InspectAccessTest, OffRefusesEachByTheFlagsName) {
     EXPECT_THAT(status.error_message(), HasSubstr("off on this server (inspect is off)"));
   };
   expect_refused(Describe(server.address()));
-  expect_refused(Asked(server, BenchmarkOf("gelu", "auto")).Finish());
+  expect_refused(Asked(server, BenchmarkBy("gelu", "auto")).Finish());
   grpc::ClientContext stream_context;
-  expect_refused(stub->BenchmarkStream(&stream_context, BenchmarkOf("gelu", "auto"))->Finish());
+  expect_refused(stub->BenchmarkStream(&stream_context, BenchmarkBy("gelu", "auto"))->Finish());
   grpc::ClientContext context;
   v1::ProfileRequest request;
   *request.mutable_request() = Request("gelu", {FloatTensor(4)});
@@ -172,9 +168,9 @@ TEST(InspectAccessTest, WhoWaitsIsToldHowManyGoBeforeAndTheQueueHasItsLimit) {
   Gate gate;
   Asked running(server, HeldBenchmark(gate));
   ASSERT_TRUE(Eventually([&] { return Runs(server); }));
-  Asked waiting(server, BenchmarkOf("gelu", "auto"));
+  Asked waiting(server, BenchmarkBy("gelu", "auto"));
   EXPECT_EQ(waiting.QueuePosition(), "1");
-  const grpc::Status refused = Asked(server, BenchmarkOf("gelu", "auto")).Finish();
+  const grpc::Status refused = Asked(server, BenchmarkBy("gelu", "auto")).Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("1 (inspect_queue)"));
   gate.Open();
@@ -212,14 +208,14 @@ TEST(InspectAccessTest, TheClientTellsOfItsPlaceWhileItWaits) {
 // A row that heeds nothing: others end in time by themselves, and what was measured is answered.
 TEST(InspectAccessTest, WhatTakesTooLongIsEnded) {
   ServerProcess server(FlagsForHeld({"--inspect_seconds=1"}));
-  const grpc::Status status = Asked(server, BenchmarkOf("broken", "endless")).Finish();
+  const grpc::Status status = Asked(server, BenchmarkBy("broken", "endless")).Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("the limit of 1 s (inspect_seconds)"));
 }
 
 TEST(InspectAccessTest, WhatItTakesIsInTheMetricsWhileItRuns) {
   ServerProcess server(FlagsForHeld());
-  Asked endless(server, BenchmarkOf("broken", "endless"));
+  Asked endless(server, BenchmarkBy("broken", "endless"));
   const auto cpu_seconds = [&](const std::string& kernel) {
     return server.Sum("warpcall_inspection_cpu_seconds_total",
                       {"method=\"benchmark\"", absl::StrCat("kernel=\"", kernel, "\"")});
@@ -227,7 +223,7 @@ TEST(InspectAccessTest, WhatItTakesIsInTheMetricsWhileItRuns) {
   EXPECT_TRUE(Eventually([&] { return cpu_seconds("broken") > 0.5; }));
   endless.Cancel();
   EXPECT_EQ(endless.Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(Asked(server, BenchmarkOf("gelu", "cpu")).Finish().ok());
+  EXPECT_TRUE(Asked(server, BenchmarkBy("gelu", "cpu")).Finish().ok());
   EXPECT_TRUE(Eventually([&] { return cpu_seconds("gelu") > 0; }));
   EXPECT_GT(server.Sum("warpcall_inspection_device_seconds_total",
                        {"method=\"benchmark\"", "kernel=\"gelu\""}),

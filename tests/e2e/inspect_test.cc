@@ -18,6 +18,7 @@
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -25,18 +26,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-v1::BenchmarkRequest BenchmarkOf(const std::string& kernel,
-                                 const std::vector<std::vector<int64_t>>& shapes) {
-  v1::BenchmarkRequest request;
-  request.set_kernel(kernel);
-  for (const std::vector<int64_t>& shape : shapes) {
-    v1::TensorSpec* input = request.add_inputs();
-    input->set_data_type(v1::DATA_TYPE_FLOAT32);
-    input->mutable_shape()->Assign(shape.begin(), shape.end());
-  }
-  return request;
-}
 
 // Waits until the gate opens.
 v1::BenchmarkRequest HeldBenchmark(const Gate& gate) {

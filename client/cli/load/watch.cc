@@ -1,13 +1,6 @@
 #include "client/cli/load/watch.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <csignal>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,41 +10,10 @@
 #include "absl/time/time.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/table.h"
+#include "client/cli/load/latency_histogram.h"
 
 namespace warpcall::cli {
 namespace {
-
-// All that a signal handler can reach. It runs in whichever thread the system chooses.
-std::atomic<int> signal_event{-1};
-std::atomic<bool> signal_came{false};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
-
-void WakeUp(int event) {
-  const uint64_t one = 1;
-  // Fails only when the counter is full, and then its reader is awake anyway.
-  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
-}
-
-// `action` of SIGINT and SIGTERM, but where the program was started with them ignored.
-void SetHandlers(void (*action)(int)) {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    struct sigaction now = {};
-    sigaction(signal, nullptr, &now);
-    if (now.sa_handler == SIG_IGN) continue;
-    struct sigaction next = {};
-    next.sa_handler = action;
-    next.sa_flags = SA_RESTART;
-    sigaction(signal, &next, nullptr);
-  }
-}
-
-void OnSignal(int) {
-  const int saved_errno = errno;
-  SetHandlers(SIG_DFL);  // the next one ends the program
-  signal_came = true;
-  WakeUp(signal_event);
-  errno = saved_errno;
-}
 
 // The difference between two looks at a run.
 class ProgressLine {
@@ -89,28 +51,16 @@ class ProgressLine {
 
 }  // namespace
 
-LoadWakeup::LoadWakeup() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  signal_came = false;
-  signal_event = event_;
-  SetHandlers(OnSignal);
+void LoadWakeup::Notify() {
+  const absl::MutexLock lock(&mutex_);
+  notified_ = true;
 }
-
-LoadWakeup::~LoadWakeup() {
-  SetHandlers(SIG_DFL);
-  signal_event = -1;
-  close(event_);
-}
-
-void LoadWakeup::Notify() { WakeUp(event_); }
 
 void LoadWakeup::Await(int64_t timeout_ms) {
-  pollfd wait = {.fd = event_, .events = POLLIN, .revents = 0};
-  if (poll(&wait, 1, static_cast<int>(timeout_ms)) <= 0) return;
-  uint64_t count;
-  [[maybe_unused]] const ssize_t bytes = read(event_, &count, sizeof(count));
+  const absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&notified_), absl::Milliseconds(timeout_ms));
+  notified_ = false;
 }
-
-bool LoadWakeup::interrupted() const { return signal_came; }
 
 void WatchLoad(LoadRun* run, LoadWakeup* wakeup) {
   const absl::Time start = absl::Now();
