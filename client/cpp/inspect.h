@@ -61,7 +61,7 @@ struct BenchmarkResult {
   std::string verdict;
   double max_error = 0;     // largest |out - ref| over the bound of its tolerance: right is <= 1
   double noise = 0;         // the relative standard error of the median
-  bool unstable = false;    // the noise is too high to rank it
+  bool unstable = false;    // too noisy, or of more than one speed: not to be ranked
   double predicted_ns = 0;  // of a row that was skipped as too slow; `error` says how to ask for it
 };
 

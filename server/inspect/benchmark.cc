@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -17,6 +18,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "server/inspect/candidate.h"
 #include "server/inspect/copy_ceiling.h"
+#include "server/inspect/fastest_rows.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/inspect/foresight.h"
 #include "server/inspect/operand_sets.h"
@@ -39,7 +41,9 @@ constexpr int kCopiesPerRound = 2;
 constexpr int64_t kCopiesMin = 3;
 constexpr int64_t kCopiesWanted = 10;
 constexpr int64_t kCopiesNsMax = 100'000'000;
-constexpr int64_t kFlopsSamples = 20;
+// Likewise samples of arithmetic.
+constexpr int64_t kFlopsSamplesMin = 3;
+constexpr int64_t kFlopsSamplesMax = 20;
 // Of the threads that help to fill operands and to compute the reference: below everything that
 // serves requests.
 constexpr int kHelpersNice = 19;
@@ -99,7 +103,7 @@ class Run {
     RETURN_IF_ERROR(MeasureGroups(GroupsOf(candidates_)));
     while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
            copies_->spent_ns() < kCopiesNsMax && !PastDeadline())
-      RETURN_IF_ERROR(CopyOnce());
+      RETURN_IF_ERROR(SampleOnce(&copies_));
     return TakeReport();
   }
 
@@ -116,23 +120,39 @@ class Run {
     foresight_.emplace(Foresight::Site{site_.registry, &properties, stream_.get(), &pool_,
                                        plan_.deadline_ns, site_.clock},
                        plan_.kernel, &plan_.problem, &(*sets_)[0]);
-    absl::StatusOr<std::unique_ptr<CopyCeiling>> copies =
-        CopyCeiling::Create({site_.registry, &properties, stream_.get(), &pool_, site_.clock},
-                            plan_.kernel->op->work(plan_.problem).bytes);
-    if (OnCpu() && plan_.problem.inputs[0].data_type == DataType::kFloat32)
-      flops_.emplace(std::max(1, properties.multiprocessors));
-    if (!copies.ok()) return NoCopies(copies.status());
-    copies_ = *std::move(copies);
+    return SetUpCeilings();
+  }
+
+  absl::Status SetUpCeilings() {
+    const FastestRows::Site site = {site_.registry, &device_->properties(), stream_.get(), &pool_,
+                                    site_.clock};
+    const Work work = plan_.kernel->op->work(plan_.problem);
+    const DataType type = plan_.problem.inputs[0].data_type;
+    RETURN_IF_ERROR(Keep(CopyCeiling::Create(site, work.bytes), &copies_));
+    // The CPU's multiply-adds cost next to nothing.
+    if (!ArithmeticMayBound(work) && !(OnCpu() && type == DataType::kFloat32))
+      return absl::OkStatus();
+    return Keep(FlopsCeiling::Create(site, type), &flops_);
+  }
+
+  template <typename Ceiling>
+  absl::Status Keep(absl::StatusOr<std::unique_ptr<Ceiling>> made,
+                    std::unique_ptr<Ceiling>* ceiling) {
+    if (!made.ok()) return GiveUp(made.status(), ceiling);
+    *ceiling = *std::move(made);
     return absl::OkStatus();
   }
 
-  // Without copies the run goes on, if the device does.
-  absl::Status NoCopies(const absl::Status& status) {
+  // Without a ceiling the run goes on, if the device does.
+  template <typename Ceiling>
+  absl::Status GiveUp(const absl::Status& status, std::unique_ptr<Ceiling>* ceiling) {
     stream_->Synchronize().IgnoreError();
     if (!device_->healthy()) return status;
-    Log(LogLevel::kWarning, "copy bandwidth not measured",
+    Log(LogLevel::kWarning,
+        std::is_same_v<Ceiling, CopyCeiling> ? "copy bandwidth not measured"
+                                             : "arithmetic's ceiling not measured",
         {{"device", device_->properties().name}, {"error", status.message()}});
-    copies_.reset();
+    ceiling->reset();
     return absl::OkStatus();
   }
 
@@ -321,7 +341,7 @@ class Run {
         if (candidate.done || candidate.timer->done()) continue;
         RETURN_IF_ERROR(Do(candidate, [this](Candidate& row) { return Sample(row); }));
       }
-      RETURN_IF_ERROR(Copy());
+      RETURN_IF_ERROR(SampleCeilings());
     }
     return absl::OkStatus();
   }
@@ -376,19 +396,22 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Between two rounds, until copies have their share of the time.
-  absl::Status Copy() {
-    if (flops_.has_value() && flops_->samples() < kFlopsSamples) flops_->Sample();
+  // Between two rounds, until ceilings have their share of the time.
+  absl::Status SampleCeilings() {
+    if (flops_ != nullptr && flops_->samples() < kFlopsSamplesMax &&
+        (flops_->samples() < kFlopsSamplesMin || flops_->spent_ns() * kCopyShare < RowsNs()))
+      RETURN_IF_ERROR(SampleOnce(&flops_));
     for (int i = 0; i < kCopiesPerRound && copies_ != nullptr; ++i) {
       if (copies_->samples() >= kCopiesMin && copies_->spent_ns() * kCopyShare >= RowsNs()) break;
-      RETURN_IF_ERROR(CopyOnce());
+      RETURN_IF_ERROR(SampleOnce(&copies_));
     }
     return absl::OkStatus();
   }
 
-  absl::Status CopyOnce() {
-    const absl::Status status = copies_->Sample();
-    return status.ok() ? absl::OkStatus() : NoCopies(status);
+  template <typename Ceiling>
+  absl::Status SampleOnce(std::unique_ptr<Ceiling>* ceiling) {
+    const absl::Status status = (*ceiling)->Sample();
+    return status.ok() ? absl::OkStatus() : GiveUp(status, ceiling);
   }
 
   int64_t RowsNs() const {
@@ -422,7 +445,7 @@ class Run {
 
   void TakeCeilings(BenchmarkReport* report) const {
     if (copies_ != nullptr) report->ceiling_bytes_per_second = copies_->bytes_per_second();
-    if (flops_.has_value()) report->flops_ceiling = flops_->flops_per_second();
+    if (flops_ != nullptr) report->flops_ceiling = flops_->flops_per_second();
   }
 
   BenchmarkReport TakeReport() {
@@ -444,7 +467,7 @@ class Run {
   std::optional<OperandSets> sets_;
   std::optional<Foresight> foresight_;
   std::unique_ptr<CopyCeiling> copies_;
-  std::optional<FlopsCeiling> flops_;
+  std::unique_ptr<FlopsCeiling> flops_;
   Buffer workspace_;
   std::optional<OpCases> cases_;
   const Reference* reference_ = nullptr;  // while Report runs

@@ -85,8 +85,8 @@ struct BenchmarkReport {
   // CopyCeiling's for the problem's bytes, sampled between the rows' samples; 0 where it could not
   // be measured.
   double ceiling_bytes_per_second = 0;
-  // FlopsCeiling's, likewise; 0 on GPUs, and of problems of other types than float32, whose
-  // products some CPUs have instructions for.
+  // FlopsCeiling's in the type of input 0, likewise; 0 where arithmetic cannot bound the problem,
+  // but for float32 on CPUs.
   double flops_ceiling = 0;
   std::vector<BenchmarkResult> results;
   int64_t started_unix_ns = 0;

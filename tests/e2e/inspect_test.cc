@@ -87,6 +87,26 @@ class InspectTest : public ::testing::Test {
   std::unique_ptr<v1::KernelService::Stub> stub_ = v1::KernelService::NewStub(channel_);
 };
 
+// Where arithmetic may be what bounds a kernel, its ceiling is told in the inputs' type.
+TEST_F(InspectTest, MeasuresTheCeilingOfArithmeticInTheInputsType) {
+  const auto ceiling_of = [this](const std::string& kernel, const Shapes& shapes,
+                                 v1::DataType type) {
+    v1::BenchmarkRequest request = BenchmarkOf(kernel, shapes);
+    for (v1::TensorSpec& input : *request.mutable_inputs()) input.set_data_type(type);
+    request.add_implementations("library");
+    request.set_iterations(3);
+    const BenchmarkReply reply = Benchmark(request);
+    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+    return reply.response.flops_ceiling();
+  };
+  for (const v1::DataType type : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_FLOAT32}) {
+    const double ceiling = ceiling_of("matmul", {{256, 256}, {256, 256}}, type);
+    EXPECT_GT(ceiling, 1e8) << type;
+    EXPECT_LT(ceiling, 1e14) << type;
+  }
+  EXPECT_EQ(ceiling_of("gelu", {{4096}}, v1::DATA_TYPE_BFLOAT16), 0);
+}
+
 TEST_F(InspectTest, TimesEveryRowThatFitsBesideTheCopyCeiling) {
   const BenchmarkReply reply = Benchmark(BenchmarkOf("softmax", {{512, 1000}}));
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();

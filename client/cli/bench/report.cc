@@ -113,7 +113,8 @@ std::string OverCeilingNote(const BenchPoint& point) {
 }
 
 constexpr char kUnstableNote[] =
-    "unstable: too noisy to be ranked; a quieter machine, or more --iterations and --timeout";
+    "unstable: noisy, or of two speeds: not ranked; a quieter machine, more --iterations and "
+    "--timeout";
 
 // What explains the marks of the table.
 std::string Footnotes(const BenchPoint& point) {
@@ -234,11 +235,10 @@ absl::Status Outcome(const BenchReport& report) {
     first = absl::Status(status.code(), absl::StrCat(ProblemTitle(point), ": ", status.message()));
   }
   if (first.ok()) return first;
-  return absl::Status(
-      first.code(),
-      absl::StrCat(failed, " of ", report.points.size(),
-                   failed == 1 ? " points was" : " points were",
-                   " refused or ended early; the first is ", first.message()));
+  return absl::Status(first.code(),
+                      absl::StrCat(failed, " of ", report.points.size(),
+                                   failed == 1 ? " points was" : " points were",
+                                   " refused or ended early; the first is ", first.message()));
 }
 
 bool IsOverCeiling(const BenchmarkResult& result) {

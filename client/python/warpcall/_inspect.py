@@ -48,7 +48,7 @@ class BenchmarkResult:
     noise: float = 0.0
     """The relative standard error of the median."""
     unstable: bool = False
-    """The noise is too high to rank the row."""
+    """The row cannot be ranked: too noisy, or of more than one speed."""
     predicted_ns: float = 0.0
     """Of a row that was skipped as too slow; `error` says how to ask for it."""
 

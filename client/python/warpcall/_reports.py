@@ -139,7 +139,7 @@ class Benchmark(_Table):
                 " met more load"
             )
         if any(row.unstable for row in self.rows):
-            notes.append("unstable: too noisy to be ranked")
+            notes.append("unstable: too noisy, or of more than one speed, to be ranked")
         return notes
 
     def plot(self, path: str | None = None, *, ax: Any = None) -> Any:

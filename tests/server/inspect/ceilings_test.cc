@@ -1,26 +1,23 @@
-#include "server/inspect/copy_ceiling.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <memory>
 
+#include "server/inspect/copy_ceiling.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/runtime/cpu/cpu_device.h"
 
 namespace warpcall::inspect {
 namespace {
 
-class CopyCeilingTest : public ::testing::Test {
+class CeilingsTest : public ::testing::Test {
  protected:
-  CopyCeilingTest() {
+  CeilingsTest() {
     AddCpuKernels(&registry_);
     stream_ = *device_.CreateStream();
   }
 
-  absl::StatusOr<std::unique_ptr<CopyCeiling>> Create(int64_t bytes) {
-    return CopyCeiling::Create({&registry_, &device_.properties(), stream_.get(), &pool_}, bytes);
-  }
+  FastestRows::Site Site() { return {&registry_, &device_.properties(), stream_.get(), &pool_}; }
 
   Registry registry_;
   cpu::ThreadPool pool_{2};
@@ -28,9 +25,9 @@ class CopyCeilingTest : public ::testing::Test {
   std::unique_ptr<Stream> stream_;
 };
 
-TEST_F(CopyCeilingTest, IsPlausible) {
+TEST_F(CeilingsTest, CopiesArePlausible) {
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{64} << 10, int64_t{16} << 20}) {
-    const auto ceiling = Create(bytes);
+    const auto ceiling = CopyCeiling::Create(Site(), bytes);
     ASSERT_TRUE(ceiling.ok()) << ceiling.status();
     for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
     EXPECT_EQ((*ceiling)->samples(), 5);
@@ -43,9 +40,47 @@ TEST_F(CopyCeilingTest, IsPlausible) {
   EXPECT_EQ(device_.memory_usage().used_bytes, 0);
 }
 
-TEST_F(CopyCeilingTest, NeedsIdentity) {
+TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
+    const auto ceiling = FlopsCeiling::Create(Site(), type);
+    ASSERT_TRUE(ceiling.ok()) << ceiling.status();
+    EXPECT_EQ((*ceiling)->flops_per_second(), 0);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
+    EXPECT_EQ((*ceiling)->samples(), 5);
+    EXPECT_GT((*ceiling)->spent_ns(), 0);
+    std::printf("%s: %.1f GFLOP/s\n", DataTypeName(type), (*ceiling)->flops_per_second() * 1e-9);
+    EXPECT_GT((*ceiling)->flops_per_second(), 1e8);
+    EXPECT_LT((*ceiling)->flops_per_second(), 1e14);
+  }
+  EXPECT_EQ(device_.memory_usage().used_bytes, 0);
+}
+
+// The ceiling is no lower than what a row of the same type comes to at a problem of its own.
+TEST_F(CeilingsTest, NoFastRowIsMuchFasterThanArithmeticsCeiling) {
+  const auto ceiling = FlopsCeiling::Create(Site(), DataType::kBFloat16);
+  const TensorSpec matrix = {DataType::kBFloat16, {512, 512}};
+  const auto rows = FastestRows::Create(Site(), "matmul", {matrix, matrix}, 1);
+  ASSERT_TRUE(ceiling.ok() && rows.ok());
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE((*ceiling)->Sample().ok());
+    ASSERT_TRUE((*rows)->Sample().ok());
+  }
+  const double achieved = 2.0 * 512 * 512 * 512 * 1e9 / (*rows)->launch_ns();
+  EXPECT_LT(achieved, 2 * (*ceiling)->flops_per_second());
+}
+
+TEST_F(CeilingsTest, NeedTheirKernels) {
   registry_ = Registry();
-  EXPECT_EQ(Create(64).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(CopyCeiling::Create(Site(), 64).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(FlopsCeiling::Create(Site(), DataType::kBFloat16).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(ArithmeticMayBoundTest, OnlyWhereEachByteIsUsedOften) {
+  constexpr int64_t kBytes = 3 * 64 * 64 * 2;
+  EXPECT_TRUE(ArithmeticMayBound({.bytes = kBytes, .flops = 2 * 64 * 64 * 64}));
+  EXPECT_FALSE(ArithmeticMayBound({.bytes = kBytes, .flops = 8 * kBytes}));
+  EXPECT_FALSE(ArithmeticMayBound({.bytes = kBytes, .flops = 0}));
 }
 
 TEST(CopiesPassCachesTest, KnowsSmallOnes) {
@@ -58,16 +93,6 @@ TEST(CopiesPassCachesTest, KnowsSmallOnes) {
   EXPECT_TRUE(CopiesPassCaches(int64_t{16} << 20, gpu));
   EXPECT_TRUE(CopiesPassCaches(int64_t{1} << 34, gpu));
   EXPECT_TRUE(CopiesPassCaches(0, gpu));
-}
-
-TEST(FlopsCeilingTest, IsPlausible) {
-  FlopsCeiling ceiling(2);
-  EXPECT_EQ(ceiling.flops_per_second(), 0);
-  for (int i = 0; i < 5; ++i) ceiling.Sample();
-  EXPECT_EQ(ceiling.samples(), 5);
-  std::printf("multiply-adds: %.1f GFLOP/s\n", ceiling.flops_per_second() * 1e-9);
-  EXPECT_GT(ceiling.flops_per_second(), 1e8);
-  EXPECT_LT(ceiling.flops_per_second(), 1e13);
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+// The rows of a kernel that do one problem fastest on a device, sampled in turn: what the device
+// gives at best, as far as this registry knows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/registry.h"
+#include "server/engine/clock.h"
+#include "server/inspect/operand_sets.h"
+#include "server/inspect/row_timer.h"
+#include "server/runtime/device.h"
+
+namespace warpcall::inspect {
+
+// Used by the stream's thread; destroyed before the stream.
+class FastestRows {
+ public:
+  struct Site {
+    const Registry* registry = nullptr;
+    const DeviceProperties* device = nullptr;
+    Stream* stream = nullptr;
+    cpu::ThreadPool* pool = nullptr;
+    Clock clock = MonotonicNs;
+  };
+
+  // Those that are for the device, serious (neither manual nor reference) and not much slower than
+  // the fastest of them, by a launch each. Over as many sets of operands as SetsFor gives a problem
+  // of `bytes`. NOT_FOUND without a kernel of this name, or such a row of it.
+  static absl::StatusOr<std::unique_ptr<FastestRows>> Create(const Site& site, const char* kernel,
+                                                             const std::vector<TensorSpec>& inputs,
+                                                             int64_t sets);
+
+  // One more sample of one of the rows.
+  absl::Status Sample();
+  // Of one launch of the fastest row, by a fast sample (p10), since whatever else the machine does
+  // only adds to it; 0 before there is one.
+  double launch_ns() const;
+  int64_t samples() const { return samples_; }
+  int64_t spent_ns() const;
+  const Problem& problem() const { return problem_; }
+
+ private:
+  struct Runner {
+    PlanPtr plan;
+    Buffer workspace;
+    std::unique_ptr<RowTimer> timer;
+  };
+
+  explicit FastestRows(Problem problem) : problem_(std::move(problem)) {}
+  absl::Status AddRows(const Site& site, const Kernel& kernel);
+  absl::StatusOr<Runner> Ready(const Site& site, const Implementation& row);
+
+  const Problem problem_;
+  std::optional<OperandSets> sets_;
+  std::vector<Runner> runners_;
+  int64_t samples_ = 0;
+};
+
+}  // namespace warpcall::inspect
