@@ -37,6 +37,7 @@ void BenchmarkStreamCall::Answer(absl::StatusOr<std::string> bytes) {
 }
 
 void BenchmarkStreamCall::OnWriteDone(bool ok) {
+  handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
     if (!ok) waiting_.clear();  // nobody is there to read them

@@ -23,6 +23,7 @@ class BenchmarkStreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuff
   void OnWriteDone(bool ok) override;
   void OnCancel() override { Cancel(); }
   void OnDone() override {
+    handover_.Take();
     strand_.Post([this] { delete this; });
   }
 

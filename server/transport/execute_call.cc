@@ -15,6 +15,7 @@ ExecuteCall::ExecuteCall(ExecuteDeps* deps, grpc::CallbackServerContext* context
       response_(response),
       request_(deps, context) {
   deps->open_calls.fetch_add(1);
+  handover_.Give();
 }
 
 ExecuteCall* ExecuteCall::Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
@@ -77,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Job>> ExecuteCall::MakeJob() {
 }
 
 void ExecuteCall::OnCancel() {
+  handover_.Take();
   cancelled_.store(true);
   const int device = device_.load();
   if (device >= 0) deps_->engine->Cancel(device, request_.key());
@@ -96,7 +98,9 @@ void ExecuteCall::Answer(absl::Status status, StagingBuffers outputs) {
 }
 
 void ExecuteCall::Finish(const absl::Status& status) {
-  grpc::ServerUnaryReactor::Finish(request_.End(status));
+  const grpc::Status end = request_.End(status);
+  handover_.Give();
+  grpc::ServerUnaryReactor::Finish(end);
 }
 
 }  // namespace warpcall

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "server/transport/codec.h"
+#include "server/transport/handover.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
@@ -21,7 +22,10 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
                             const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
   void OnCancel() override;
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    handover_.Take();
+    delete this;
+  }
   // gRPC hands OnDone and OnCancel to a thread of its own unless they are known not to block:
   // ours do not, and waking that thread for each call took a tenth of the server's time. Marked
   // internal in gRPC's header: look again when gRPC is exchanged.
@@ -45,6 +49,7 @@ class ExecuteCall final : public grpc::ServerUnaryReactor {
   Request request_;
   std::atomic<bool> cancelled_{false};
   std::atomic<int> device_{-1};  // where the job was submitted; read by OnCancel
+  Handover handover_;
 };
 
 }  // namespace warpcall

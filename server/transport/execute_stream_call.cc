@@ -35,9 +35,11 @@ ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerCont
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
   strand_.Post([this] { Advance(); });
+  handover_.Give();
 }
 
 void ExecuteStreamCall::OnReadDone(bool ok) {
+  handover_.Take();
   // An end that comes too early is the client's mistake, unless the client left or its deadline
   // passed: gRPC has marked the context by now, though OnCancel may come later.
   const bool gone = !ok && context_->IsCancelled();
@@ -54,6 +56,7 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
 }
 
 void ExecuteStreamCall::OnWriteDone(bool ok) {
+  handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
     if (!outgoing_.empty()) outgoing_.pop_front();
@@ -63,6 +66,7 @@ void ExecuteStreamCall::OnWriteDone(bool ok) {
 }
 
 void ExecuteStreamCall::OnCancel() {
+  handover_.Take();
   strand_.Post([this] {
     Fail(absl::CancelledError("the client went away"));
     Advance();
@@ -70,6 +74,7 @@ void ExecuteStreamCall::OnCancel() {
 }
 
 void ExecuteStreamCall::OnDone() {
+  handover_.Take();
   deps_->streams.Remove(this);
   strand_.Post([this] { Release(); });
 }

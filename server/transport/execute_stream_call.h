@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "server/transport/handover.h"
 #include "server/transport/request.h"
 #include "server/transport/strand.h"
 #include "server/transport/stream_request.h"
@@ -61,6 +62,7 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
   std::atomic<int> holders_{1};  // gRPC, until OnDone
+  Handover handover_;
   Strand strand_;
   std::atomic<bool> cancelled_{false};
 

@@ -42,6 +42,7 @@ InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServe
 }
 
 void InspectCall::Begin(grpc::ByteBuffer* message) {
+  handover_.Give();
   const absl::Status status = Submit(message);
   if (!status.ok()) Answer(status);
 }
@@ -110,6 +111,7 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
 }
 
 void InspectCall::Cancel() {
+  handover_.Take();
   cancelled_.store(true);
   deps_->inspector->Wake();
 }
@@ -146,7 +148,7 @@ grpc::Status InspectCall::End(const absl::Status& status) {
   deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
   LogEnd(status);
   AddPushback(status, context_);
-  ended_.store(true, std::memory_order_release);
+  handover_.Give();
   return ToGrpcStatus(status);
 }
 

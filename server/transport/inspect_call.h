@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/inspect/inspector.h"
+#include "server/transport/handover.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
@@ -44,11 +45,8 @@ class InspectCall {
   absl::StatusOr<grpc::ByteBuffer> ToMessage(std::string bytes);
   // Counts and logs the call, once. Returns what the client gets.
   grpc::Status End(const absl::Status& status);
-  // For OnDone: what came before End has been done. gRPC's library sees to that, into which race
-  // detectors do not look.
-  void SeeEnd() const { ended_.load(std::memory_order_acquire); }
-
   bool in_parts_ = false;  // set before Begin
+  Handover handover_;
 
  private:
   absl::Status Submit(grpc::ByteBuffer* message);
@@ -76,7 +74,6 @@ class InspectCall {
   bool of_whole_memory_ = false;
   RejectReason reject_reason_ = RejectReason::kNone;
   std::atomic<bool> cancelled_{false};
-  std::atomic<bool> ended_{false};
 };
 
 // Answered once. Owned by gRPC: deletes itself when the call is over.
@@ -92,7 +89,7 @@ class UnaryInspectCall final : public grpc::ServerUnaryReactor, private InspectC
 
   void OnCancel() override { Cancel(); }
   void OnDone() override {
-    SeeEnd();
+    handover_.Take();
     delete this;
   }
 
