@@ -44,7 +44,6 @@ TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
   for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
     const auto ceiling = FlopsCeiling::Create(Site(), type);
     ASSERT_TRUE(ceiling.ok()) << ceiling.status();
-    EXPECT_EQ((*ceiling)->flops_per_second(), 0);
     for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
     EXPECT_EQ((*ceiling)->samples(), 5);
     EXPECT_GT((*ceiling)->spent_ns(), 0);
