@@ -104,6 +104,20 @@ void AddInspectFlags(CLI::App* app, Config* config) {
       ->check(CLI::Range(1, 1024));
 }
 
+void AddAccessFlags(CLI::App* app, Config* config) {
+  app->add_option("--tls_cert", config->tls_cert,
+                  "A PEM file with the server's certificate, and those between it and a root: "
+                  "listen with TLS. This file and the next two are read again when they change");
+  app->add_option("--tls_key", config->tls_key, "A PEM file with its private key");
+  app->add_option("--tls_client_ca", config->tls_client_ca,
+                  "A PEM file of authorities: clients must show a certificate that one of them "
+                  "signed");
+  app->add_option("--token_file", config->token_file,
+                  "A file with \"name token\" a line: calls must bring one of the tokens, as "
+                  "\"authorization: Bearer TOKEN\"; health and reflection need none. Read again "
+                  "when it changes");
+}
+
 // Not in --help: for tests, and for the processes that a server starts.
 void AddInternal(CLI::App* app, Config* config) {
   app->add_flag("--test_fault_injection", config->fault_injection,
@@ -313,6 +327,11 @@ std::map<std::string, std::string> ChangedFlags(const CLI::App& app) {
 
 // What no flag shows by itself.
 absl::Status CheckTogether(const Config& config) {
+  if (config.tls_cert.empty() != config.tls_key.empty())
+    return absl::InvalidArgumentError("--tls_cert and --tls_key: one of them is not given");
+  if (config.tls_cert.empty() && !config.tls_client_ca.empty())
+    return absl::InvalidArgumentError(
+        "--tls_client_ca: clients show certificates where there is TLS: --tls_cert is not given");
   if (config.reception_mib < config.max_message_mib)
     return absl::InvalidArgumentError(absl::StrCat("--reception_mib: ", config.reception_mib,
                                                    " is less than max_message_mib, which is ",
@@ -341,6 +360,7 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
   AddMainFlags(&app, config);
   AddLimits(&app, config);
   AddInspectFlags(&app, config);
+  AddAccessFlags(&app, config);
   AddInternal(&app, config);
   AddSourceFlags(&app, config, &names);
   Sources sources(app);

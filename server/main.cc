@@ -20,6 +20,7 @@
 #include "kernels/common/status_macros.h"
 #include "kernels/compiled/counts.h"
 #include "kernels/compiled/disk_cache.h"
+#include "server/access_files.h"
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
@@ -286,8 +287,9 @@ ServerFacts FactsOf(const Config& config) {
           .hostname = hostname};
 }
 
-Reloader MakeReloader(const Config& config) {
+Reloader MakeReloader(const Config& config, const AccessFiles& files) {
   Reloader reloader;
+  AddTo(&reloader, config, files);
   if (!config.flagfile.empty())
     reloader.Add(config.flagfile, [&config] { return ReadFlagFileAgain(config); });
   return reloader;
@@ -301,6 +303,8 @@ absl::StatusOr<std::unique_ptr<compiled::DiskCache>> OpenCompileCache(const Conf
 }
 
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
+  AccessFiles access;
+  ASSIGN_OR_RETURN(access, OpenAccessFiles(config));
   InstallPhaseWatcher();
   // Its processes open it again, and do without where that fails.
   std::unique_ptr<compiled::DiskCache> compile_cache;
@@ -340,15 +344,21 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   deps.received_bytes_max = MemorySum(config, engine->device_count()).received_mib * kMib;
   deps.inspect_access = ToInspectAccess(config.inspect);
   deps.facts = FactsOf(config);
+  deps.callers = access.callers.get();
   std::unique_ptr<GrpcServer> server;
-  ASSIGN_OR_RETURN(server, GrpcServer::Start(config.listen, &deps));
+  ASSIGN_OR_RETURN(
+      server, GrpcServer::Start(
+                  config.listen, &deps,
+                  access.certificates == nullptr ? nullptr : access.certificates->credentials()));
 
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
   ready = true;
   std::printf("warpcalld: serving on %s, metrics on %s\n",
               absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());
   std::fflush(stdout);
-  const int signal = AwaitSignal(signals, MakeReloader(config));
+  const Reloader reloader = MakeReloader(config, access);
+  const auto watches = WatchAccessFiles(config, reloader);
+  const int signal = AwaitSignal(signals, reloader);
   ready = false;
   server->SetServing(false);
   if (signal == kDevicesLost) {

@@ -3,10 +3,12 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "client/cli/common/command.h"
+#include "client/cli/common/credentials.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/screen.h"
@@ -35,6 +37,8 @@ int RunCommand(int argc, char** argv) {
            "host, host:port (8470) or unix:/path; of several servers in turns ipv4:A:PORT,B:PORT")
       .FromEnvironment(kServerVariable)
       .ShowDefault();
+  CredentialFiles files;
+  AddCredentialOptions(arguments, &files);
   arguments.AddFlag("--json", &globals.json, "Print JSON instead of tables, and errors as JSON");
   arguments.AddFlag("--verbose", &globals.verbose,
                     "Say on stderr what is sent, and what comes back");
@@ -68,7 +72,11 @@ int RunCommand(int argc, char** argv) {
   for (const Command& command : commands) {
     if (!command.arguments.named()) continue;
     const absl::Status address = client::CheckAddress(globals.server);
-    return command.asks_server && !address.ok() ? UsageError(address) : command.run();
+    if (command.asks_server && !address.ok()) return UsageError(address);
+    absl::StatusOr<client::Credentials> credentials = ReadCredentials(files);
+    if (command.asks_server && !credentials.ok()) return UsageError(credentials.status());
+    if (credentials.ok()) globals.credentials = *std::move(credentials);
+    return command.run();
   }
   return kExitUsage;
 }

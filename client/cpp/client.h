@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/cpp/call.h"
+#include "client/cpp/credentials.h"
 #include "client/cpp/inspect.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/tensor.h"
@@ -42,6 +43,7 @@ struct ClientOptions {
   // Bytes of tensor data in one message of ExecuteStream: 256 bytes to 4 MiB less 1 KiB, in whole
   // multiples of 256 (what exceeds one is not used).
   int64_t chunk_bytes = int64_t{1} << 20;
+  Credentials credentials = {};
   // How a call waits between attempts; by default absl::SleepFor.
   std::function<void(absl::Duration)> sleep = nullptr;
   // Told of each attempt of a call when it has ended, by the thread that made it.

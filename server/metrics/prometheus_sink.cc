@@ -26,6 +26,7 @@ constexpr absl::StatusCode kCodes[] = {
     absl::StatusCode::kDeadlineExceeded,
     absl::StatusCode::kCancelled,
     absl::StatusCode::kUnavailable,
+    absl::StatusCode::kUnauthenticated,
     absl::StatusCode::kPermissionDenied,
     absl::StatusCode::kInternal,
 };

@@ -21,7 +21,8 @@ ExecuteCall::ExecuteCall(ExecuteDeps* deps, grpc::CallbackServerContext* context
 ExecuteCall* ExecuteCall::Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   auto* call = new ExecuteCall(deps, context, request, response);
-  absl::Status status = call->CheckMessage();
+  absl::Status status = call->request_.CheckCaller();
+  if (status.ok()) status = call->CheckMessage();
   if (status.ok()) {
     status = call->request_.CheckRoom();
     if (!status.ok() && deps->refusals != nullptr) {

@@ -34,7 +34,10 @@ ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerCont
     : deps_(deps), context_(context) {
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
-  strand_.Post([this] { Advance(); });
+  strand_.Post([this] {
+    if (absl::Status status = CheckCaller(*deps_, *context_); !status.ok()) Fail(status);
+    Advance();
+  });
   handover_.Give();
 }
 

@@ -49,6 +49,7 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
+  RETURN_IF_ERROR(CheckCaller(*deps_, *context_));
   RETURN_IF_ERROR(CheckInspectAccess(deps_->inspect_access, context_->peer()));
   const auto bytes = static_cast<int64_t>(message->Length());
   if (absl::Status status = CheckMessageLength(*deps_, bytes); !status.ok()) {

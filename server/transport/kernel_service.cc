@@ -1,9 +1,11 @@
 #include "server/transport/kernel_service.h"
 
+#include "absl/functional/function_ref.h"
 #include "server/transport/benchmark_stream_call.h"
 #include "server/transport/execute_call.h"
 #include "server/transport/execute_stream_call.h"
 #include "server/transport/inspect_call.h"
+#include "server/transport/status.h"
 
 namespace warpcall {
 namespace {
@@ -62,9 +64,22 @@ void Tell(const Engine& engine, int index, v1::DeviceInfo* info) {
   info->set_measured_bandwidth_bytes_per_second(engine.bandwidth(index));
 }
 
-grpc::ServerUnaryReactor* FinishOk(grpc::CallbackServerContext* context) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+void Tell(const ServerFacts& facts, v1::ServerInfoResponse* response) {
+  response->set_version(facts.version);
+  response->set_revision(facts.revision);
+  response->set_grpc_version(grpc::Version());
+  response->set_started_unix_ns(facts.started_unix_ns);
+  response->mutable_changed_flags()->insert(facts.changed_flags.begin(), facts.changed_flags.end());
+  response->set_hostname(facts.hostname);
+}
+
+// Has `fill` make the response, if the caller may have one.
+grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps, grpc::CallbackServerContext* context,
+                                absl::FunctionRef<void()> fill) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::Status status = CheckCaller(deps, *context);
+  if (status.ok()) fill();
+  reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 
@@ -84,30 +99,25 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::Exec
 grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext* context,
                                                      const v1::ListKernelsRequest*,
                                                      v1::ListKernelsResponse* response) {
-  for (const Kernel& kernel : deps_->registry->kernels())
-    Tell(*deps_->registry, kernel, response->add_kernels());
-  return FinishOk(context);
+  return Reply(*deps_, context, [&] {
+    for (const Kernel& kernel : deps_->registry->kernels())
+      Tell(*deps_->registry, kernel, response->add_kernels());
+  });
 }
 
 grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext* context,
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
-  for (int i = 0; i < deps_->engine->device_count(); ++i)
-    Tell(*deps_->engine, i, response->add_devices());
-  return FinishOk(context);
+  return Reply(*deps_, context, [&] {
+    for (int i = 0; i < deps_->engine->device_count(); ++i)
+      Tell(*deps_->engine, i, response->add_devices());
+  });
 }
 
 grpc::ServerUnaryReactor* KernelService::ServerInfo(grpc::CallbackServerContext* context,
                                                     const v1::ServerInfoRequest*,
                                                     v1::ServerInfoResponse* response) {
-  const ServerFacts& facts = deps_->facts;
-  response->set_version(facts.version);
-  response->set_revision(facts.revision);
-  response->set_grpc_version(grpc::Version());
-  response->set_started_unix_ns(facts.started_unix_ns);
-  response->mutable_changed_flags()->insert(facts.changed_flags.begin(), facts.changed_flags.end());
-  response->set_hostname(facts.hostname);
-  return FinishOk(context);
+  return Reply(*deps_, context, [&] { Tell(deps_->facts, response); });
 }
 
 grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* context,

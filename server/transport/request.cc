@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/access/callers.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
 #include "server/transport/codec.h"
@@ -16,6 +17,7 @@
 namespace warpcall {
 namespace {
 
+constexpr char kAuthorization[] = "authorization";
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 // Ids go into every log line about a request.
 constexpr size_t kRequestIdBytesMax = 256;
@@ -57,6 +59,17 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
       deadline - std::chrono::system_clock::now());
   return left.count() >= kNoDeadline - now_ns ? kNoDeadline : now_ns + left.count();
+}
+
+absl::Status CheckCaller(const ExecuteDeps& deps, const grpc::CallbackServerContext& context) {
+  if (deps.callers == nullptr) return absl::OkStatus();
+  const auto [begin, end] = context.client_metadata().equal_range(kAuthorization);
+  if (begin == end)
+    return absl::UnauthenticatedError(
+        "the call brings no token, which this server asks for: \"authorization: Bearer TOKEN\"");
+  if (std::next(begin) != end)
+    return absl::UnauthenticatedError("the call brings several authorizations");
+  return deps.callers->PrincipalOf({begin->second.data(), begin->second.size()}).status();
 }
 
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
@@ -101,6 +114,8 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
       start_ns_(deps->clock()),
       key_{ConnectionOf(*context), DeadlineNs(*context, start_ns_),
            deps->next_id.fetch_add(1, std::memory_order_relaxed)} {}
+
+absl::Status Request::CheckCaller() const { return warpcall::CheckCaller(*deps_, *context_); }
 
 absl::Status Request::ReadHeader(const v1::ExecuteRequest& header) {
   RETURN_IF_ERROR(CheckRequestId(header.request_id()));

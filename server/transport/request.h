@@ -25,6 +25,7 @@
 
 namespace warpcall {
 
+class Callers;
 class FailureLog;
 class Refusals;
 
@@ -56,8 +57,9 @@ struct ExecuteDeps {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
-  Refusals* refusals = nullptr;    // null: calls are refused where they arrive
-  FailureLog* failures = nullptr;  // null: each has its line
+  Refusals* refusals = nullptr;      // null: calls are refused where they arrive
+  const Callers* callers = nullptr;  // null: everybody may call
+  FailureLog* failures = nullptr;    // null: each has its line
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
   OpenStreams streams{};
@@ -66,6 +68,10 @@ struct ExecuteDeps {
 // Bytes that a message may hold beside the tensor data that message_bytes_max allows: names,
 // shapes, attributes and what it takes to encode them.
 inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
+
+// UNAUTHENTICATED where the call brings none of the tokens that the server knows, if it asks for
+// one.
+absl::Status CheckCaller(const ExecuteDeps& deps, const grpc::CallbackServerContext& context);
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);
@@ -111,6 +117,8 @@ class Request {
   // which it is cut. REQUIRES: `header` is the one that was read.
   absl::Status Choose(const v1::ExecuteRequest& header, absl::Span<const Problem> parts);
 
+  // As CheckCaller.
+  absl::Status CheckCaller() const;
   // RESOURCE_EXHAUSTED when the request would be refused whatever it asks for, so that nobody needs
   // to read it; the trace says so.
   absl::Status CheckRoom();

@@ -65,7 +65,8 @@ GrpcServer::~GrpcServer() {
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
-    const std::vector<std::string>& addresses, ExecuteDeps* deps) {
+    const std::vector<std::string>& addresses, ExecuteDeps* deps,
+    std::shared_ptr<grpc::ServerCredentials> credentials) {
   // protobuf prints a line for every malformed string; the refusal says it to whom it concerns.
   google::protobuf::SetLogHandler(nullptr);
   // Explicit: the plugin registers itself only where its library is linked whole.
@@ -81,9 +82,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.SetResourceQuota(quota.Resize(static_cast<size_t>(deps->received_bytes_max)));
   builder.RegisterService(server->service_.get());
   RETURN_IF_ERROR(server->CheckAddresses(addresses));
+  if (credentials == nullptr) credentials = grpc::InsecureServerCredentials();
   std::vector<int> ports(addresses.size(), 0);
   for (size_t i = 0; i < addresses.size(); ++i)
-    builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
+    builder.AddListeningPort(addresses[i], credentials, &ports[i]);
   server->server_ = builder.BuildAndStart();
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (server->server_ == nullptr || ports[i] == 0)

@@ -15,7 +15,8 @@
 
 namespace grpc {
 class Server;
-}
+class ServerCredentials;
+}  // namespace grpc
 
 namespace warpcall {
 
@@ -23,11 +24,12 @@ class KernelService;
 
 class GrpcServer {
  public:
-  // Listens on each of `addresses` ("HOST:PORT", port 0 for any; "unix:/path"). `deps` outlives the
-  // server. UNAVAILABLE names the address that could not be bound, and why; a Unix socket where
-  // another server listens is left to it.
+  // Listens on each of `addresses` ("HOST:PORT", port 0 for any; "unix:/path"), with TLS where
+  // there are `credentials`. `deps` outlives the server. UNAVAILABLE names the address that could
+  // not be bound, and why; a Unix socket where another server listens is left to it.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
-      const std::vector<std::string>& addresses, ExecuteDeps* deps);
+      const std::vector<std::string>& addresses, ExecuteDeps* deps,
+      std::shared_ptr<grpc::ServerCredentials> credentials = nullptr);
   ~GrpcServer();
 
   // Where it listens, with the ports that were bound.

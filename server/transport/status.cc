@@ -42,6 +42,8 @@ const char* CodeName(absl::StatusCode code) {
       return "DEADLINE_EXCEEDED";
     case absl::StatusCode::kCancelled:
       return "CANCELLED";
+    case absl::StatusCode::kUnauthenticated:
+      return "UNAUTHENTICATED";
     case absl::StatusCode::kPermissionDenied:
       return "PERMISSION_DENIED";
     case absl::StatusCode::kUnavailable:

@@ -326,6 +326,8 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
 
     def log_text(self):
         with open(self.log.name, encoding="utf-8") as file:

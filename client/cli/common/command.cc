@@ -26,6 +26,7 @@ void PrintAttempt(const client::Attempt& attempt) {
 
 client::ClientOptions OptionsOf(const Globals& globals) {
   client::ClientOptions options;
+  options.credentials = globals.credentials;
   if (globals.verbose) options.observe = PrintAttempt;
   options.queued = [](int ahead) {
     Progress::TellLast(

@@ -19,6 +19,7 @@ struct Globals {
   std::string server;
   bool json = false;
   bool verbose = false;
+  client::Credentials credentials = {};
 };
 
 // What a client is made with: --verbose says each of its calls on stderr.

@@ -129,6 +129,7 @@ struct LoadCommand {
   LoadOptions Options(const Globals& globals) const {
     LoadOptions options;
     options.server = globals.server;
+    options.client.credentials = globals.credentials;
     options.client.timeout = deadline.duration();
     if (!retry) options.client.retry.attempts_max = 1;
     options.connections = connections;

@@ -9,6 +9,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -64,6 +65,11 @@ grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration 
   return arguments;
 }
 
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const Credentials& credentials) {
+  if (!credentials.tls) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({credentials.ca, credentials.key, credentials.cert});
+}
+
 // The first thread of a process that waits for an absl::Mutex behind another reads the CPU's clock
 // rate, from a file that many machines lack, which leaves ENOENT in errno. gRPC 1.51 takes locks
 // between connect() and its look at errno: where the two meet, a connection under way counts as
@@ -94,7 +100,7 @@ struct Channel::Impl {
   Impl(const std::string& address_in, ChannelOptions options_in)
       : address(address_in),
         options(std::move(options_in)),
-        stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+        stub(grpc::CreateCustomChannel(address, MakeCredentials(options.credentials),
                                        MakeArguments(address, options.stall_timeout))) {}
 
   // The end of a call that began at `start`.
@@ -135,7 +141,7 @@ Reply Channel::Unary(const char* method, absl::Span<const Piece> message,
     return reply;
   }
   grpc::ClientContext context;
-  SetTerms(terms, &context);
+  SetTerms(terms, impl_->options.credentials, &context);
 
   // A queue of its own for each call: this thread polls the socket and wakes no other.
   grpc::CompletionQueue queue;
@@ -168,8 +174,7 @@ Reply Channel::Unary(const char* method, absl::Span<const Piece> message,
 
 Reply Channel::Stream(const char* method, StreamHandler* handler, const CallTerms& terms) const {
   const absl::Time start = absl::Now();
-  StreamLoop loop(&impl_->stub, method, handler, terms);
-  loop.set_queued(impl_->options.queued);
+  StreamLoop loop({&impl_->stub, &impl_->options}, method, handler, terms);
   return impl_->End(loop.Run(), {.method = method, .stream = true}, start);
 }
 

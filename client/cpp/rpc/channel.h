@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "client/cpp/call.h"
 #include "client/cpp/cancellation.h"
+#include "client/cpp/credentials.h"
 
 namespace warpcall::client {
 
@@ -62,6 +63,7 @@ struct ChannelOptions {
   absl::Duration stall_timeout;
   std::function<void(const Attempt&)> observe = nullptr;
   std::function<void(int ahead)> queued = nullptr;
+  Credentials credentials = {};
 };
 
 // One connection. Thread-safe.

@@ -17,8 +17,21 @@ constexpr int64_t kChunkBytesMin = 256;
 // that.
 constexpr int64_t kChunkBytesMax = (int64_t{4} << 20) - 1024;
 
+absl::Status Check(const Credentials& credentials) {
+  if (credentials.cert.empty() != credentials.key.empty())
+    return absl::InvalidArgumentError("credentials: cert and key come together");
+  if (!credentials.tls && !(credentials.ca.empty() && credentials.cert.empty()))
+    return absl::InvalidArgumentError("credentials: certificates are for TLS, and tls is false");
+  for (const char c : credentials.token)
+    if (c <= ' ' || c > '~')
+      return absl::InvalidArgumentError(
+          "credentials: the token has other characters than printable ones of ASCII");
+  return absl::OkStatus();
+}
+
 absl::Status Check(const ClientOptions& options, const absl::Status& address_status) {
   RETURN_IF_ERROR(address_status);
+  RETURN_IF_ERROR(Check(options.credentials));
   if (options.connections < 1 || options.connections > kConnectionsMax)
     return absl::InvalidArgumentError(absl::StrCat("connections is ", options.connections,
                                                    "; it must be 1 to ", kConnectionsMax));
@@ -41,7 +54,8 @@ Connections::Connections(const absl::StatusOr<std::string>& address, ClientOptio
   if (!options_status_.ok()) return;
   for (int i = 0; i < options_.connections; ++i)
     channels_.push_back(std::make_unique<const Channel>(
-        *address, ChannelOptions{options_.stall_timeout, options_.observe, options_.queued}));
+        *address, ChannelOptions{options_.stall_timeout, options_.observe, options_.queued,
+                                 options_.credentials}));
 }
 
 size_t Connections::Next(int connections) {

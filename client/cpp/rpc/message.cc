@@ -12,6 +12,7 @@
 namespace warpcall::client {
 namespace {
 
+constexpr char kAuthorization[] = "authorization";
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 constexpr char kQueuePosition[] = "warpcall-queue-position";
 constexpr char kTraceparent[] = "traceparent";
@@ -60,10 +61,13 @@ void TellPosition(const grpc::ClientContext& context, const std::function<void(i
     queued(ahead);
 }
 
-void SetTerms(const CallTerms& terms, grpc::ClientContext* context) {
+void SetTerms(const CallTerms& terms, const Credentials& credentials,
+              grpc::ClientContext* context) {
   if (terms.deadline != absl::InfiniteFuture())
     context->set_deadline(absl::ToChronoTime(terms.deadline));
   if (!terms.traceparent.empty()) context->AddMetadata(kTraceparent, terms.traceparent);
+  if (!credentials.token.empty())
+    context->AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
 }
 
 Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context) {

@@ -24,7 +24,7 @@ absl::Status TakeFragments(const grpc::ByteBuffer& message, Reply* reply);
 void TellPosition(const grpc::ClientContext& context, const std::function<void(int)>& queued);
 
 // Tells gRPC what a call that begins is to say beside its messages.
-void SetTerms(const CallTerms& terms, grpc::ClientContext* context);
+void SetTerms(const CallTerms& terms, const Credentials& credentials, grpc::ClientContext* context);
 
 // Status and pushback of a call that has ended.
 Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context);

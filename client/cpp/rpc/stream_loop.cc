@@ -8,11 +8,11 @@
 
 namespace warpcall::client {
 
-StreamLoop::StreamLoop(grpc::GenericStub* stub, const char* method, StreamHandler* handler,
+StreamLoop::StreamLoop(const Origin& origin, const char* method, StreamHandler* handler,
                        const CallTerms& terms)
-    : handler_(handler), cancellation_(terms.cancellation) {
-  SetTerms(terms, &context_);
-  call_ = stub->PrepareCall(&context_, method, &queue_);
+    : handler_(handler), cancellation_(terms.cancellation), queued_(origin.options->queued) {
+  SetTerms(terms, origin.options->credentials, &context_);
+  call_ = origin.stub->PrepareCall(&context_, method, &queue_);
 }
 
 Reply StreamLoop::Run() {

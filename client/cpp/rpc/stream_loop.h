@@ -25,12 +25,14 @@ namespace warpcall::client {
 // neither direction waits for the other, and what is done for each is done in order.
 class StreamLoop {
  public:
-  // `handler` as in Channel::Stream.
-  StreamLoop(grpc::GenericStub* stub, const char* method, StreamHandler* handler,
-             const CallTerms& terms);
+  struct Origin {
+    grpc::GenericStub* stub;
+    const ChannelOptions* options;
+  };
 
-  // Before Run: as in ClientOptions; null: nobody is told.
-  void set_queued(std::function<void(int ahead)> queued) { queued_ = std::move(queued); }
+  // `handler` as in Channel::Stream.
+  StreamLoop(const Origin& origin, const char* method, StreamHandler* handler,
+             const CallTerms& terms);
 
   // Returns when the call has ended and no thread is in the handler any more.
   Reply Run();
@@ -49,8 +51,8 @@ class StreamLoop {
   void* Begin(Event event);
 
   StreamHandler* const handler_;
-  Cancellation* const cancellation_;  // or null
-  std::function<void(int)> queued_ = nullptr;
+  Cancellation* const cancellation_;       // or null
+  const std::function<void(int)> queued_;  // or null
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;

@@ -4,6 +4,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/cancellation.h"
 #include "client/cpp/client.h"
+#include "client/cpp/credentials.h"
 #include "client/cpp/inspect.h"
 #include "client/cpp/npy.h"
 #include "client/cpp/retry.h"

@@ -60,9 +60,10 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
                         R"(implementation="",kernel="alpha")",
                         R"(implementation="",kernel="beta")",
                         R"(implementation="",kernel="")"};
-  const Labels codes = Of(
-      "code", {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED",
-               "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "PERMISSION_DENIED", "INTERNAL"});
+  const Labels codes =
+      Of("code", {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED",
+                  "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "UNAUTHENTICATED",
+                  "PERMISSION_DENIED", "INTERNAL"});
   const Labels methods = Of("method", {"benchmark", "profile", "describe"});
   const Labels kernels = Of("kernel", {"alpha", "beta"});
   const Labels phases = Of("phase", {"queue", "copy_in", "h2d", "kernel", "d2h"});

@@ -1,0 +1,27 @@
+// Options that say who calls, and whom to trust.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/cli/common/options.h"
+#include "client/cpp/credentials.h"
+
+namespace warpcall::cli {
+
+// Names of files, since a command line is seen by all of a machine.
+struct CredentialFiles {
+  bool tls = false;  // also where one of the next three is given
+  std::string ca;
+  std::string cert;
+  std::string key;
+  std::string token;
+};
+
+// `files` stays where it is.
+void AddCredentialOptions(const Arguments& arguments, CredentialFiles* files);
+
+// INVALID_ARGUMENT names the option and the file that cannot be read, or holds no token.
+absl::StatusOr<client::Credentials> ReadCredentials(const CredentialFiles& files);
+
+}  // namespace warpcall::cli

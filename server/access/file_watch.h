@@ -1,0 +1,37 @@
+// Tells when files change.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+
+namespace warpcall {
+
+class FileWatch {
+ public:
+  // Looks at `files` once a period and calls `changed`, on a thread of its own, when one of them is
+  // another, or longer, or was written since: also by a rename, or where a link leads elsewhere.
+  FileWatch(std::vector<std::string> files, std::function<void()> changed,
+            absl::Duration period = absl::Seconds(1));
+  ~FileWatch();
+  FileWatch(const FileWatch&) = delete;
+  FileWatch& operator=(const FileWatch&) = delete;
+
+ private:
+  void Run();
+  // What tells the files' states apart.
+  std::string States() const;
+
+  const std::vector<std::string> files_;
+  const std::function<void()> changed_;
+  const absl::Duration period_;
+  std::string seen_;  // the thread's
+  absl::Notification ending_;
+  std::thread thread_;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,42 @@
+#include "server/access_files.h"
+
+#include <string>
+
+#include "kernels/common/status_macros.h"
+
+namespace warpcall {
+
+absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config) {
+  AccessFiles files;
+  if (!config.tls_cert.empty()) {
+    ASSIGN_OR_RETURN(files.certificates,
+                     Certificates::Open({config.tls_cert, config.tls_key, config.tls_client_ca}));
+  }
+  if (!config.token_file.empty()) {
+    ASSIGN_OR_RETURN(files.callers, Callers::Open(config.token_file));
+  }
+  return files;
+}
+
+void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files) {
+  if (files.certificates != nullptr)
+    reloader->Add(config.tls_cert, [from = files.certificates.get()] { return from->ReadAgain(); });
+  if (files.callers != nullptr)
+    reloader->Add(config.token_file, [from = files.callers.get()] { return from->ReadAgain(); });
+}
+
+std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
+                                                         const Reloader& reloader) {
+  std::vector<std::unique_ptr<FileWatch>> watches;
+  const auto add = [&](std::vector<std::string> watched) {
+    const std::string& file = watched.front();
+    if (file.empty()) return;
+    auto read_again = [&reloader, file] { reloader.ReadAgain(file); };
+    watches.push_back(std::make_unique<FileWatch>(std::move(watched), std::move(read_again)));
+  };
+  add({config.tls_cert, config.tls_key, config.tls_client_ca});
+  add({config.token_file});
+  return watches;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,31 @@
+// The files that say who may call, opened as the flags name them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/access/callers.h"
+#include "server/transport/certificates.h"
+#include "server/access/file_watch.h"
+#include "server/config.h"
+#include "server/reload.h"
+
+namespace warpcall {
+
+struct AccessFiles {
+  std::unique_ptr<Certificates> certificates;  // null: no TLS
+  std::unique_ptr<Callers> callers;            // null: no tokens
+};
+
+// Errors name flag and file.
+absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config);
+
+// `files` outlives `reloader`.
+void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files);
+
+// Has `reloader` read again what changes, until what is returned is gone.
+std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
+                                                         const Reloader& reloader);
+
+}  // namespace warpcall

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Who may call: TLS, certificates of clients, tokens, and files that change while the server runs, with
+the command line (the C++ client) and the Python client.
+
+    callers_test.py SOURCE BUILD
+
+Exit status 77: skipped, openssl or Debian's packages for Python are missing.
+"""
+
+import os
+import pathlib
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+SKIPPED = 77
+SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+sys.path[:0] = [str(SOURCE / "client" / "python"), str(SOURCE / "tests" / "differential")]
+try:
+    import numpy as np
+
+    import differential
+    import warpcall
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(SKIPPED)
+
+SECONDS_MAX = 40
+PROGRAMS = pathlib.Path(os.environ.get("WARPCALL_TEST_BIN_DIR", BUILD / "bin"))
+ALICE, BOB, NEWER = "alice-0123456789abcdef", "bob-0123456789abcdef", "alice-fedcba9876543210"
+X = np.arange(8, dtype=np.float32)
+
+
+def run_openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+
+
+def eventually(what):
+    end = time.monotonic() + SECONDS_MAX
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class CallersTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def path(self, name):
+        return str(self.folder / name)
+
+    def write(self, name, text):
+        """As editors and renewals do: in one step."""
+        (self.folder / "new").write_text(text)
+        os.replace(self.folder / "new", self.folder / name)
+        return self.path(name)
+
+    def make_certificate(self, name):
+        """Signed by itself: name.pem and name.key."""
+        run_openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-days", "2", "-subj", f"/CN={name}", "-addext",
+                    "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.path(f"{name}.key"),
+                    "-out", self.path(f"{name}.pem"))
+
+    def make_signed(self, name, authority, days=2):
+        """Signed by the authority, for a client."""
+        run_openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-subj", f"/CN={name}", "-keyout", self.path(f"{name}.key"), "-out",
+                    self.path(f"{name}.csr"))
+        run_openssl("x509", "-req", "-in", self.path(f"{name}.csr"), "-CA",
+                    self.path(f"{authority}.pem"), "-CAkey", self.path(f"{authority}.key"),
+                    "-CAcreateserial", "-days", str(days), "-out", self.path(f"{name}.pem"))
+
+    def tls_flags(self, name="server"):
+        return [f"--tls_cert={self.path(name + '.pem')}", f"--tls_key={self.path(name + '.key')}"]
+
+    def serve(self, *flags):
+        return self.enterContext(differential.Server(
+            str(BUILD), "--devices=cpu", "--self_test=off", *flags))
+
+    def command(self, server, *arguments):
+        """(exit status, stdout, stderr) of warpcall."""
+        result = subprocess.run([PROGRAMS / "warpcall", "--server", server.address, *arguments],
+                                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                                timeout=SECONDS_MAX)
+        return result.returncode, result.stdout, result.stderr
+
+    def assert_done(self, server, *arguments):
+        status, _, errors = self.command(server, *arguments)  # errors: progress, where that takes long
+        self.assertEqual(status, 0, (arguments, errors))
+
+    def assert_refused(self, server, text, *arguments):
+        status, output, errors = self.command(server, *arguments)
+        self.assertEqual((status, output), (1, ""), arguments)
+        self.assertIn(text, errors, arguments)
+
+    def ends(self, server, **connection):
+        """What identity by the Python client ends with: "OK" or the error's code."""
+        with warpcall.connect(server.address, timeout=20, **connection,
+                              retry=warpcall.Retry(attempts_max=1)) as client:
+            try:
+                np.testing.assert_array_equal(client.identity(X), X)
+            except warpcall.Error as error:
+                return error.code
+        return "OK"
+
+    def shown(self, server):
+        """The certificate that the server shows to a connection that begins now."""
+        host, port = server.address.rsplit(":", 1)
+        return ssl.get_server_certificate((host, int(port)), timeout=20)
+
+    def assert_does_not_start(self, text, *flags):
+        result = subprocess.run([PROGRAMS / "warpcalld", "--listen=127.0.0.1:0", "--devices=cpu",
+                                 "--metrics_listen=127.0.0.1:0", *flags], capture_output=True, text=True,
+                                check=False, timeout=SECONDS_MAX)
+        self.assertNotEqual(result.returncode, 0, flags)
+        self.assertIn(text, result.stderr, flags)
+
+    # ---- tokens ---------------------------------------------------------------------------------
+
+    def test_every_method_but_health_and_reflection_asks_for_a_token(self):
+        tokens = self.write("tokens", f"# who\nalice {ALICE}\n\n bob\t{BOB}\n")
+        server = self.serve(f"--token_file={tokens}")
+        good = ["--token_file", self.write("alice", ALICE + "\n")]
+        bad = ["--token_file", self.write("wrong", ALICE[:-1])]
+        calls = [["devices"], ["kernels"], ["run", "gelu", "--shape", "4"],
+                 ["run", "gelu", "--shape", "4096", "--stream"], ["describe", "gelu", "--shape", "4"],
+                 ["bench", "gelu", "--shape", "64", "--iterations", "2"],
+                 ["profile", "gelu", "--shape", "64"]]
+        for call in calls:
+            with self.subTest(call=call):
+                self.assert_refused(server, "UNAUTHENTICATED: the call brings no token", *call)
+                self.assert_refused(server, "UNAUTHENTICATED: the token of this call is none", *bad, *call)
+                self.assert_done(server, *good, *call)
+        self.assert_done(server, "health")
+        self.assertEqual([self.ends(server, token=token) for token in (ALICE, BOB, None, ALICE + "x")],
+                         ["OK", "OK", "UNAUTHENTICATED", "UNAUTHENTICATED"])
+        with warpcall.connect(server.address, timeout=20) as client:
+            with self.assertRaises(warpcall.Unauthenticated):
+                client.identity(np.zeros(8 << 20, np.float32))  # as a stream
+        refused = sum(value for name, value in server.metrics().items()
+                      if name.startswith("warpcall_requests_total") and 'code="UNAUTHENTICATED"' in name)
+        self.assertEqual(refused, 3)  # identity twice, and a stream
+        self.assertNotIn(ALICE, server.log_text())
+        self.assertEqual(server.stop(), 0)
+
+    def test_tokens_change_while_the_server_runs_and_never_by_half(self):
+        tokens = self.write("tokens", f"alice {ALICE}\n")
+        server = self.serve(f"--token_file={tokens}")
+        self.assertEqual(self.ends(server, token=ALICE), "OK")
+        self.write("tokens", f"alice {NEWER}\nbob {BOB} more\n")
+        self.assertTrue(eventually(lambda: "line 2: has 3 words" in server.log_text()))
+        self.assertEqual([self.ends(server, token=ALICE), self.ends(server, token=NEWER)],
+                         ["OK", "UNAUTHENTICATED"])
+        self.write("tokens", f"alice {NEWER}\n")
+        self.assertTrue(eventually(lambda: self.ends(server, token=NEWER) == "OK"))
+        self.assertEqual(self.ends(server, token=ALICE), "UNAUTHENTICATED")
+        os.remove(tokens)
+        self.assertTrue(eventually(lambda: "No such file" in server.log_text()))
+        self.assertEqual(self.ends(server, token=NEWER), "OK")
+        self.assertNotIn(NEWER, server.log_text())
+        self.assertEqual(server.stop(), 0)
+
+    # ---- TLS ------------------------------------------------------------------------------------
+
+    def test_who_trusts_the_server_is_served_and_nobody_else(self):
+        self.make_certificate("server")
+        self.make_certificate("other")
+        tokens = self.write("tokens", f"alice {ALICE}\n")
+        server = self.serve(*self.tls_flags(), f"--token_file={tokens}")
+        trusting = ["--tls_ca", self.path("server.pem"), "--token_file", self.write("alice", ALICE)]
+        self.assert_done(server, *trusting, "devices")
+        self.assert_done(server, *trusting, "run", "gelu", "--shape", "4096", "--stream")
+        self.assert_refused(server, "certificate verify failed", "--tls_ca", self.path("other.pem"),
+                            "devices")
+        self.assert_refused(server, "UNAVAILABLE", "devices")
+        ca = self.path("server.pem")
+        self.assertEqual(self.ends(server, tls=warpcall.TLS(ca), token=ALICE), "OK")
+        self.assertEqual(self.ends(server, tls=warpcall.TLS(ca)), "UNAUTHENTICATED")
+        self.assertEqual(self.ends(server, tls=warpcall.TLS(self.path("other.pem"))), "UNAVAILABLE")
+        self.assertEqual(server.stop(), 0)
+
+    def test_clients_show_a_certificate_of_the_authority(self):
+        for name in ("server", "authority", "other"):
+            self.make_certificate(name)
+        self.make_signed("alice", "authority")
+        self.make_signed("mallory", "other")
+        self.make_signed("late", "authority", days=-1)
+        server = self.serve(*self.tls_flags(), f"--tls_client_ca={self.path('authority.pem')}")
+        ca = self.path("server.pem")
+        ends = {}
+        for name in ("alice", "mallory", "late"):
+            own = ["--tls_cert", self.path(f"{name}.pem"), "--tls_key", self.path(f"{name}.key")]
+            tls = warpcall.TLS(ca, own[1], own[3])
+            ends[name] = self.command(server, "--tls_ca", ca, *own, "devices")[0], self.ends(server, tls=tls)
+        ends["nobody"] = (self.command(server, "--tls_ca", ca, "devices")[0],
+                          self.ends(server, tls=warpcall.TLS(ca)))
+        refused = (1, "UNAVAILABLE")
+        self.assertEqual(ends, {"alice": (0, "OK"), "mallory": refused, "late": refused,
+                                "nobody": refused})
+        self.assertEqual(server.stop(), 0)
+
+    def test_certificates_change_under_load_without_a_failed_call(self):
+        self.make_certificate("server")
+        server = self.serve(*self.tls_flags())
+        before = self.shown(server)
+        self.make_certificate("next")
+        both = self.write("both.pem", "".join(
+            pathlib.Path(self.path(f"{name}.pem")).read_text() for name in ("server", "next")))
+        failures, calls, ending = [], [0], threading.Event()
+
+        def load():
+            while not ending.is_set():  # a connection each
+                end = self.ends(server, tls=warpcall.TLS(both))
+                calls[0] += 1
+                if end != "OK":
+                    failures.append(end)
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        try:
+            with warpcall.connect(server.address, tls=warpcall.TLS(both), timeout=20) as lasting:
+                lasting.identity(X)
+                # A key that is not the certificate's counts for nothing.
+                os.replace(self.path("next.key"), self.path("server.key"))
+                self.assertTrue(eventually(lambda: "is not the key of" in server.log_text()))
+                self.assertEqual(self.shown(server), before)
+                os.replace(self.path("next.pem"), self.path("server.pem"))
+                self.assertTrue(eventually(lambda: self.shown(server) != before))
+                lasting.identity(X)
+        finally:
+            ending.set()
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertGreater(calls[0], 5)
+        self.assertEqual(server.stop(), 0)
+
+    # ---- mistakes -------------------------------------------------------------------------------
+
+    def test_what_is_wrong_with_the_files_is_said_at_the_start(self):
+        self.make_certificate("server")
+        self.make_certificate("other")
+        self.make_signed("late", "server", days=-1)
+        cert, key = self.tls_flags()
+        empty = self.write("empty", "# nobody\n")
+        short = self.write("short", "alice 0123\n")
+        twice = self.write("twice", f"alice {ALICE}\nbob {ALICE}\n")
+        for text, flags in [
+                ("--tls_key: one of them is not given", [cert]),
+                ("--tls_cert is not given", [f"--tls_client_ca={self.path('other.pem')}"]),
+                ("missing: No such file", [f"--tls_cert={self.path('missing')}", key]),
+                ("is not the key of the certificate", [cert, f"--tls_key={self.path('other.key')}"]),
+                ("no PEM of a certificate", [f"--tls_cert={self.path('server.key')}", key]),
+                ("no PEM of a private key", [cert, f"--tls_key={self.path('server.pem')}"]),
+                ("the certificate expired on", self.tls_flags("late")),
+                ("--tls_client_ca", [cert, key, f"--tls_client_ca={empty}"]),
+                ("it has no token", [f"--token_file={empty}"]),
+                ("line 1: the token of alice has 4 bytes; it has to be 16 to 4096",
+                 [f"--token_file={short}"]),
+                ("line 2: the token of bob stands there twice", [f"--token_file={twice}"])]:
+            with self.subTest(flags=flags):
+                self.assert_does_not_start(text, *flags)
+
+    def test_the_command_lines_own_files(self):
+        self.make_certificate("server")
+        server = self.serve(*self.tls_flags())
+        empty = self.write("empty", " \n")
+        for text, arguments in [
+                ("--tls_ca: ", ["--tls_ca", self.path("missing")]),
+                ("--token_file: ", ["--token_file", empty]),
+                ("one of them is not given", ["--tls_cert", self.path("server.pem")])]:
+            status, output, errors = self.command(server, *arguments, "devices")
+            self.assertEqual((status, output), (2, ""), errors)
+            self.assertIn(text, errors)
+
+
+if __name__ == "__main__":
+    if shutil.which("openssl") is None:
+        print("skipped: openssl, which makes certificates, is missing")
+        sys.exit(SKIPPED)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,126 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "server/access/callers.h"
+#include "server/access/file_watch.h"
+#include "server/access/small_file.h"
+#include "server/access/tokens.h"
+#include "tests/temp_folder.h"
+
+namespace warpcall {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kAlice[] = "alice-0123456789abcdef";
+constexpr char kBob[] = "bob-0123456789abcdef";
+
+void Write(const std::string& path, const std::string& text) {
+  std::ofstream(path + ".new") << text;
+  ASSERT_EQ(std::rename((path + ".new").c_str(), path.c_str()), 0);
+}
+
+TEST(TokenTableTest, FindsWhoseATokenIs) {
+  const auto table = TokenTable::Parse(
+      absl::StrCat("# who\n\nalice ", kAlice, "\r\n  bob\t ", kBob, "\nalice second-0123456789"));
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->size(), 3u);
+  EXPECT_EQ(*table->PrincipalOf(kAlice), "alice");
+  EXPECT_EQ(*table->PrincipalOf("second-0123456789"), "alice");
+  EXPECT_EQ(*table->PrincipalOf(kBob), "bob");
+  for (const std::string& other : {std::string(), std::string("alice"), std::string(kAlice, 21),
+                                   absl::StrCat(kAlice, "x"), std::string(100'000, 'a')})
+    EXPECT_EQ(table->PrincipalOf(other).status().code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST(TokenTableTest, RefusesWhatIsNoTableAndNeverSaysAToken) {
+  const std::string secret = "secret-0123456789";
+  const struct {
+    std::string text;
+    const char* message;
+  } kCases[] = {
+      {"", "no token"},
+      {"# alice\n", "no token"},
+      {"alice\n", "line 1: has 1 words"},
+      {absl::StrCat("\nalice ", secret, " ", secret), "line 2: has 3 words"},
+      {"alice short", "line 1: the token of alice has 5 bytes; it has to be 16 to 4096"},
+      {absl::StrCat("alice ", std::string(4097, 'x')), "has 4097 bytes"},
+      {absl::StrCat("alice ", secret, "\xc3\xa9"), "printable"},
+      {absl::StrCat(std::string(129, 'a'), " ", secret), "the name has to be 1 to 128"},
+      {absl::StrCat("alice ", secret, "\nbob ", secret), "line 2: the token of bob stands"},
+  };
+  for (const auto& wrong : kCases) {
+    const absl::Status status = TokenTable::Parse(wrong.text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong.text;
+    EXPECT_THAT(status.message(), HasSubstr(wrong.message));
+    EXPECT_THAT(status.message(), Not(HasSubstr(secret)));
+  }
+}
+
+TEST(BearerTokenTest, TakesTheSchemeInAnyCase) {
+  EXPECT_EQ(*BearerToken("Bearer abc"), "abc");
+  EXPECT_EQ(*BearerToken("bEARER  abc "), "abc");
+  for (const std::string& wrong :
+       {std::string(), std::string("Bearer"), std::string("Bearer "), std::string("Basic abc"),
+        std::string("Bearerabc"), absl::StrCat("Bearer ", std::string(4097, 'x'))})
+    EXPECT_EQ(BearerToken(wrong).status().code(), absl::StatusCode::kUnauthenticated) << wrong;
+}
+
+TEST(SmallFileTest, SaysWhatIsWrongWithIt) {
+  const testing::TempFolder folder;
+  const std::string path = folder.Path("file");
+  Write(path, std::string(1 << 20, 'x'));
+  EXPECT_EQ(ReadSmallFile("flag", path)->size(), size_t{1} << 20);
+  Write(path, std::string((1 << 20) + 1, 'x'));
+  EXPECT_EQ(ReadSmallFile("flag", path).status().message(),
+            absl::StrCat("--flag: ", path, ": has more than 1048576 bytes"));
+  EXPECT_THAT(ReadSmallFile("flag", folder.Path("")).status().message(), HasSubstr("directory"));
+  EXPECT_THAT(ReadSmallFile("flag", path + "no").status().message(), HasSubstr("No such file"));
+}
+
+TEST(CallersTest, KeepWhatTheyHadUntilTheFileIsRightAgain) {
+  const testing::TempFolder folder;
+  const std::string path = folder.Path("tokens");
+  EXPECT_THAT(Callers::Open(path).status().message(), HasSubstr("--token_file: "));
+  Write(path, absl::StrCat("alice ", kAlice));
+  const auto callers = Callers::Open(path);
+  ASSERT_TRUE(callers.ok()) << callers.status();
+  Write(path, absl::StrCat("bob ", kBob, "\nx"));
+  EXPECT_THAT((*callers)->ReadAgain().status().message(), HasSubstr("line 2"));
+  EXPECT_EQ(*(*callers)->PrincipalOf(absl::StrCat("Bearer ", kAlice)), "alice");
+  Write(path, absl::StrCat("bob ", kBob));
+  EXPECT_EQ(*(*callers)->ReadAgain(), "1 token");
+  EXPECT_FALSE((*callers)->PrincipalOf(absl::StrCat("Bearer ", kAlice)).ok());
+  EXPECT_EQ(*(*callers)->PrincipalOf(absl::StrCat("Bearer ", kBob)), "bob");
+}
+
+TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
+  const testing::TempFolder folder;
+  const std::string one = folder.Path("one"), two = folder.Path("two");
+  Write(one, "a");
+  std::atomic<int> told{0};
+  absl::Notification begun, ended;
+  const FileWatch watch(
+      {one, two},
+      [&] {
+        const int times = told.fetch_add(1) + 1;
+        if (times == 1) begun.Notify();
+        if (times == 2) ended.Notify();
+      },
+      absl::Milliseconds(1));
+  Write(one, "b");
+  begun.WaitForNotification();
+  Write(two, "c");  // was not there
+  ended.WaitForNotification();
+}
+
+}  // namespace
+}  // namespace warpcall
