@@ -4,7 +4,8 @@
     python -m warpcall profile softmax --shape 4096x4096 --trace trace.json
     python -m warpcall kernels
 
-Exit status: 0; 1 when the server refused or is not there; 2 when the command line is wrong.
+Exit status: 0; 1 when the server refused or is not there; 2 when the command line is wrong; 130
+when it was interrupted. A benchmark that ends early prints what was measured until then.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import dataclasses
 import json
 import sys
 
-from . import Client, Error, InvalidArgument, connect
+from . import Benchmark, Client, Error, InvalidArgument, connect
 from ._client import DEFAULT_ADDRESS
 from ._format import table
+
+# As a shell says that SIGINT ended a command.
+_INTERRUPTED = 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,21 +44,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _bench(client: Client, options: argparse.Namespace) -> Benchmark:
+    return client.benchmark(
+        options.kernel,
+        options.shape,
+        dtype=options.dtype,
+        implementations=options.implementation,
+        device=options.device,
+        iterations=options.iterations,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def _of_benchmark(report: Benchmark, options: argparse.Namespace) -> tuple[str, object]:
+    """(for people, for programs)."""
+    if options.plot:
+        report.plot(options.plot)
+    return repr(report), report.to_dict()
+
+
 def _run(client: Client, options: argparse.Namespace) -> tuple[str, object]:
     """(for people, for programs)."""
     if options.command == "bench":
-        report = client.benchmark(
-            options.kernel,
-            options.shape,
-            dtype=options.dtype,
-            implementations=options.implementation,
-            device=options.device,
-            iterations=options.iterations,
-            progress=sys.stderr.isatty(),
-        )
-        if options.plot:
-            report.plot(options.plot)
-        return repr(report), report.to_dict()
+        return _of_benchmark(_bench(client, options), options)
     if options.command == "profile":
         if len(options.shape) > 1 or len(options.implementation) > 1:
             raise InvalidArgument("profile takes one --shape and one --implementation")
@@ -83,15 +95,23 @@ def _run(client: Client, options: argparse.Namespace) -> tuple[str, object]:
     ]
 
 
+def _show(said: tuple[str, object], options: argparse.Namespace) -> None:
+    text, data = said
+    print(json.dumps(data, indent=2) if options.json else text)
+
+
 def main() -> int:
     options = _parser().parse_args()
     try:
         with connect(options.server) as client:
-            text, data = _run(client, options)
-    except Error as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(json.dumps(data, indent=2) if options.json else text)
+            _show(_run(client, options), options)
+    except (Error, KeyboardInterrupt) as error:
+        report: Benchmark | None = getattr(error, "report", None)
+        if report is not None and report.rows:
+            _show(_of_benchmark(report, options), options)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        print("interrupted" if interrupted else error, file=sys.stderr)
+        return _INTERRUPTED if interrupted else 1
     return 0
 
 

@@ -18,12 +18,12 @@ from ._channel import Target, call_metadata, methods_of, refusal
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
 from ._request import STREAM_BYTES, Request
-from ._result import Ceiling, Result, ready_result
+from ._result import Ceiling, Result, bad_response, ready_result
 from ._retry import Budget, Retry, Schedule
 from ._stream import StreamSession
 from ._striped import KernelCache, StripedCall
 from ._stripes import STRIPE_BYTES_MIN, is_large_enough, plan_stripes
-from .errors import Cancelled, Error, InvalidArgument, make_error
+from .errors import Cancelled, Error, InvalidArgument, Unimplemented, make_error
 
 CLOSED = "the client is closed"
 _CANCELLED = "the call was cancelled"
@@ -154,11 +154,39 @@ class Calls:
 
         return self._retried(attempt, deadline)
 
+    def benchmark(
+        self, message: bytes, deadline: float | None, take: Callable[[bytes], None]
+    ) -> None:
+        """By BenchmarkStream: `take` gets each part of the answer as it comes. Tried again only
+        while nothing has come. Of a server without that method, Benchmark's answer is the part."""
+        metadata, begun = call_metadata(self._metadata), False
+
+        def attempt() -> None:
+            nonlocal begun
+            call = self._methods[_channel.BENCHMARK_STREAM](
+                message, timeout=time_left(deadline), metadata=metadata
+            )
+            try:
+                for data in call:
+                    begun = True
+                    take(data)
+            finally:  # also when Ctrl-C was pressed
+                call.cancel()
+
+        try:
+            self._retried(attempt, deadline, lambda: not begun)
+            check_begun(begun)
+            return
+        except Unimplemented:  # no such method, or no implementation: then Benchmark says so, too
+            if begun:
+                raise
+        take(self.unary(_channel.BENCHMARK, message, deadline))
+
     def _retried(
         self,
         attempt: Callable[[], Value],
         deadline: float | None,
-        tries: bool = True,
+        may_repeat: Callable[[], bool] = lambda: True,
         cancellation: Cancellation | None = None,
     ) -> Value:
         """What `attempt` returns, after as many as it takes and may take."""
@@ -182,7 +210,9 @@ class Calls:
             if schedule is None:
                 schedule = Schedule(self._retry, self._budget)
             code, message, pushback = refused
-            pause = schedule.next(code, pushback, time.monotonic(), deadline) if tries else None
+            pause = (
+                schedule.next(code, pushback, time.monotonic(), deadline) if may_repeat() else None
+            )
             stop = self._closed if cancellation is None else cancellation.event
             stopped = pause is not None and stop.wait(pause)
             if self.closed:
@@ -215,7 +245,9 @@ class Calls:
                         terms.cancellation.discard(call)
             return session.result()
 
-        return self._retried(attempt, terms.deadline, request.repeatable, terms.cancellation)
+        return self._retried(
+            attempt, terms.deadline, lambda: request.repeatable, terms.cancellation
+        )
 
     # ---- stripes ----
 
@@ -283,7 +315,7 @@ class Calls:
                 cancellation.discard(call)
             return data
 
-        return request.finish(self._retried(attempt, terms.deadline, True, cancellation))
+        return request.finish(self._retried(attempt, terms.deadline, cancellation=cancellation))
 
     # ---- futures ----
 
@@ -391,6 +423,12 @@ class Calls:
             timer.start()
         pending.future.on_cancel(timer.cancel)
         return True
+
+
+def check_begun(begun: bool) -> None:
+    """Raises Internal for a stream that ended well, and nothing had come."""
+    if not begun:
+        raise bad_response("the stream ended before the answer did")
 
 
 def small_bytes(connections: int) -> int:

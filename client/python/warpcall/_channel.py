@@ -25,6 +25,7 @@ LIST_KERNELS = _SERVICE + "ListKernels"
 LIST_DEVICES = _SERVICE + "ListDevices"
 SERVER_INFO = _SERVICE + "ServerInfo"
 BENCHMARK = _SERVICE + "Benchmark"
+BENCHMARK_STREAM = _SERVICE + "BenchmarkStream"
 PROFILE = _SERVICE + "Profile"
 DESCRIBE = _SERVICE + "Describe"
 _UNARY = (EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, PROFILE, DESCRIBE)
@@ -132,6 +133,7 @@ def methods_of(channels: list[Any]) -> Methods:
     stubs = [
         {
             EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
+            BENCHMARK_STREAM: channel.unary_stream(BENCHMARK_STREAM),
             **{name: channel.unary_unary(name) for name in _UNARY},
         }
         for channel in channels

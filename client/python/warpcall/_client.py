@@ -10,11 +10,11 @@ from typing import Any
 
 from . import _channel
 from ._arrays import Array
+from ._benchmark import BenchmarkCalls, OnRow
 from ._channel import TLS, Target
 from ._execute import Call
 from ._fast import open_calls
 from ._inspect import (
-    BenchmarkResponse,
     ProfileOptions,
     Sampling,
     encode_describe,
@@ -33,7 +33,6 @@ from ._messages import (
 from ._progress import Progress, counting, length_of
 from ._reports import (
     Benchmark,
-    BenchmarkCalls,
     Description,
     Profile,
     decoded,
@@ -201,6 +200,7 @@ class Client(KernelMethods):
         row_timeout: float | None = None,
         timeout: float | None = None,
         progress: Progress = None,
+        on_row: OnRow = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
         """Times implementations side by side on the device, without transfers.
@@ -212,19 +212,19 @@ class Client(KernelMethods):
         `max_noise`: a row is measured until the relative standard error of its median is below
         this; 0: by iterations alone.
         `row_timeout`: the longest time for one row, in seconds; None: the server's own limit.
-        `timeout`: seconds for each problem.
-        `progress`: as for map; problems are counted.
+        `timeout`: seconds for each problem; what is not measured then is left, and says so.
+        `progress`: as for map; problems are counted, and a bar shows the row that came last.
+        `on_row`: is called with each BenchmarkRow as it comes.
+
+        Whatever ends it early, an error of the server's, Ctrl-C or what `on_row` raises, has the
+        rows that were measured until then: `error.report`.
         """
         sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
-        report, requests = calls.report(), calls.requests()
-        with counting(progress, len(requests), kernel) as advance:
-            for problem, message in requests:
-                deadline = self._calls.deadline(timeout)
-                data = self._calls.unary(_channel.BENCHMARK, message, deadline)
-                report.add(problem, decoded(BenchmarkResponse, data))
-                advance()
-        return report
+        with calls.run(progress, on_row) as run:
+            for message, take in run.calls():
+                self._calls.benchmark(message, self._calls.deadline(timeout), take)
+        return run.report
 
     def profile(
         self,

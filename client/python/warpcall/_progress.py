@@ -13,24 +13,35 @@ from typing import Any, TypeAlias
 Progress: TypeAlias = "bool | Callable[[int, Any], object] | None"
 
 
+class Counter:
+    """Called whenever one more is done."""
+
+    def __init__(self, progress: Progress, total: int | None, bar: Any) -> None:
+        self._progress, self._total, self._bar = progress, total, bar
+        self._numbers = itertools.count(1)
+
+    def __call__(self) -> None:
+        if self._bar is not None:
+            self._bar.update()
+        elif callable(self._progress):
+            self._progress(next(self._numbers), self._total)
+
+    def note(self, text: str) -> None:
+        """What there is to tell before one more is done: it stands beside a bar."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+
+
 @contextlib.contextmanager
-def counting(progress: Progress, total: int | None, what: str) -> Iterator[Callable[[], None]]:
-    """Gives what is to be called whenever one more is done."""
+def counting(progress: Progress, total: int | None, what: str) -> Iterator[Counter]:
+    """Gives what counts, and closes the bar if there is one."""
     bar: Any = None
     if progress is True:
         # Without it the work is done all the same.
         with contextlib.suppress(ImportError):
             bar = importlib.import_module("tqdm.auto").tqdm(total=total, desc=what)
-    numbers = itertools.count(1)
-
-    def advance() -> None:
-        if bar is not None:
-            bar.update()
-        elif callable(progress):
-            progress(next(numbers), total)
-
     with contextlib.nullcontext() if bar is None else bar:
-        yield advance
+        yield Counter(progress, total, bar)
 
 
 def length_of(items: object) -> int | None:

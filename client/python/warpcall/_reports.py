@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from ._arrays import type_name
-from ._execute import Call
 from ._format import bytes_per_second, flops_per_second, nanoseconds, table
 from ._inspect import (
     BenchmarkResponse,
@@ -17,14 +15,13 @@ from ._inspect import (
     ProfileResponse,
     ProfileRow,
     RunStamp,
-    Sampling,
-    encode_benchmark,
-    parse_problem,
 )
 from ._messages import Message, decode
 from ._plot import Svg, bars
 from ._result import bad_response
 from ._wire import WireError
+
+Value = TypeVar("Value")
 
 
 class _Table:
@@ -71,6 +68,7 @@ class Benchmark(_Table):
         self.kernel, self.dtype = kernel, dtype
         self.device = ""
         self.rows: list[BenchmarkRow] = []
+        """By problem; of each as they came, about the fastest first."""
         self.ceilings: dict[str, float] = {}
         """By problem: bytes per second of a copy measured in the same run, read plus written."""
         self.flops_ceilings: dict[str, float] = {}
@@ -78,15 +76,20 @@ class Benchmark(_Table):
         self.stamps: dict[str, RunStamp] = {}
         """By problem: where and under which conditions it was measured."""
 
-    def add(self, problem: str, response: BenchmarkResponse) -> None:
-        """The rows of one more problem."""
-        self.device = response.device
-        self.ceilings[problem] = response.ceiling_bytes_per_second
-        self.flops_ceilings[problem] = response.flops_ceiling
-        self.stamps[problem] = response.stamp
+    def add(self, problem: str, response: BenchmarkResponse) -> list[BenchmarkRow]:
+        """What an answer, or a part of one, has of a problem. Returns the rows that came with it.
+
+        What is of the whole run may come with any part; the last one has all of it."""
+        self.device = response.device or self.device
+        _keep(self.ceilings, problem, response.ceiling_bytes_per_second, 0.0)
+        _keep(self.flops_ceilings, problem, response.flops_ceiling, 0.0)
+        _keep(self.stamps, problem, response.stamp, RunStamp())
+        rows = []
         for result in response.results:
             values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-            self.rows.append(BenchmarkRow(**values, problem=problem))
+            rows.append(BenchmarkRow(**values, problem=problem))
+        self.rows += rows
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON takes it."""
@@ -146,6 +149,12 @@ class Benchmark(_Table):
         """Bars of the median times, by problem. An SVG, written to `path` if given; with `ax`, axes
         of matplotlib, it is drawn there, and these are returned."""
         return _plot([self], [""], self._title(), path, ax)
+
+
+def _keep(values: dict[str, Value], problem: str, value: Value, unsaid: Value) -> None:
+    """Notes a value of a problem, unless it was not said and there is one."""
+    if value != unsaid or problem not in values:
+        values[problem] = value
 
 
 def plot(*reports: Benchmark, path: str | None = None, ax: Any = None) -> Any:
@@ -341,34 +350,6 @@ class Description(_Table, DescribeResponse):
 
 
 # ---- calls --------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class BenchmarkCalls:
-    """The requests that fill a Benchmark, one for each problem. Raises InvalidArgument for shapes
-    or a dtype that are none."""
-
-    kernel: str
-    shapes: Any
-    """Text or a tuple for one problem, a list of them for several."""
-    dtype: object
-    implementations: Sequence[str]
-    device: str
-    sampling: Sampling
-    attributes: Mapping[str, object]
-
-    def requests(self) -> list[tuple[str, bytes]]:
-        """(the problem, its BenchmarkRequest)."""
-        items = self.shapes if isinstance(self.shapes, list) else [self.shapes]
-        problems = [parse_problem(self.kernel, item, self.dtype) for item in items]
-        call = Call(self.kernel, device=self.device, attributes=self.attributes)
-        names = self.implementations
-        names = (names,) if isinstance(names, str) else names
-        return [(p.label, encode_benchmark(p, call, names, self.sampling)) for p in problems]
-
-    def report(self) -> Benchmark:
-        """To be filled."""
-        return Benchmark(self.kernel, type_name(self.dtype))
 
 
 def take_profile(kernel: str, label: str, data: bytes, trace: bool | str) -> Profile:

@@ -18,13 +18,20 @@ import grpc.aio
 
 from . import _channel
 from ._arrays import Array
-from ._calls import CLOSED, Calls, check_timeout, small_bytes, time_left
+from ._benchmark import BenchmarkCalls, OnRow
+from ._calls import (
+    CLOSED,
+    Calls,
+    check_begun,
+    check_timeout,
+    small_bytes,
+    time_left,
+)
 from ._channel import TLS, Methods, Target, call_metadata, methods_of, refusal
 from ._client import DEFAULT_ADDRESS, known_ceilings
 from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
 from ._inspect import (
-    BenchmarkResponse,
     ProfileOptions,
     Sampling,
     encode_describe,
@@ -43,7 +50,6 @@ from ._messages import (
 from ._progress import Progress, counting, length_of
 from ._reports import (
     Benchmark,
-    BenchmarkCalls,
     Description,
     Profile,
     decoded,
@@ -53,7 +59,7 @@ from ._reports import (
 from ._request import Options, Request
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
-from .errors import Cancelled, InvalidArgument, make_error
+from .errors import Cancelled, InvalidArgument, Unimplemented, make_error
 
 # What an attempt ends with that has no answer.
 _ENDS = (grpc.RpcError, asyncio.CancelledError, grpc.aio.UsageError)
@@ -187,19 +193,16 @@ class Client(AsyncKernelMethods):
         row_timeout: float | None = None,
         timeout: float | None = None,
         progress: Progress = None,
+        on_row: OnRow = None,
         **attributes: AttributeValue,
     ) -> Benchmark:
-        """As `warpcall.Client.benchmark`."""
+        """As `warpcall.Client.benchmark`; cancelling its task is one more way to end it early."""
         sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
         calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
-        report, requests = calls.report(), calls.requests()
-        with counting(progress, len(requests), kernel) as advance:
-            for problem, message in requests:
-                deadline = self._deadline(timeout)
-                data = await self._unary(_channel.BENCHMARK, message, deadline)
-                report.add(problem, decoded(BenchmarkResponse, data))
-                advance()
-        return report
+        with calls.run(progress, on_row) as run:
+            for message, take in run.calls():
+                await self._benchmark(message, self._deadline(timeout), take)
+        return run.report
 
     async def profile(
         self,
@@ -306,7 +309,39 @@ class Client(AsyncKernelMethods):
         value: bytes = await self._retried(attempt, deadline)
         return value
 
-    async def _retried(self, attempt: Callable[[], Awaitable[Any]], deadline: float | None) -> Any:
+    async def _benchmark(
+        self, message: bytes, deadline: float | None, take: Callable[[bytes], None]
+    ) -> None:
+        """As Calls.benchmark."""
+        begun = False
+
+        async def attempt() -> None:
+            nonlocal begun
+            call = self._methods()[_channel.BENCHMARK_STREAM](
+                message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
+            )
+            try:
+                async for data in call:
+                    begun = True
+                    take(data)
+            finally:
+                call.cancel()
+
+        try:
+            await self._retried(attempt, deadline, lambda: not begun)
+            check_begun(begun)
+            return
+        except Unimplemented:
+            if begun:
+                raise
+        take(await self._unary(_channel.BENCHMARK, message, deadline))
+
+    async def _retried(
+        self,
+        attempt: Callable[[], Awaitable[Any]],
+        deadline: float | None,
+        may_repeat: Callable[[], bool] = lambda: True,
+    ) -> Any:
         """What `attempt` returns, after as many as it takes and may take."""
         schedule: Schedule | None = None
         while True:
@@ -324,7 +359,9 @@ class Client(AsyncKernelMethods):
                 return value
             if schedule is None:
                 schedule = Schedule(self._retry, self._budget)
-            pause = schedule.next(code, pushback, time.monotonic(), deadline)
+            pause = None
+            if may_repeat():
+                pause = schedule.next(code, pushback, time.monotonic(), deadline)
             if pause is None:
                 raise make_error(code, message, pushback)
             await asyncio.sleep(pause)

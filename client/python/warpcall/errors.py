@@ -7,7 +7,10 @@ Each is a `warpcall.Error`; where Python has a class of the same meaning, it is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._reports import Benchmark
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
@@ -19,9 +22,11 @@ class Error(Exception):
     `code`: the canonical name of the status, e.g. "INVALID_ARGUMENT".
     `message`: the server's text, which names the value and the limit.
     `retry_after`: seconds after which the server wants to be asked again; None when it did not say.
+    `report`: of a benchmark that ended early, the rows that were measured until then.
     """
 
     code: str = "UNKNOWN"
+    report: Benchmark | None = None
 
     def __init__(
         self, message: str, *, code: str | None = None, retry_after: float | None = None

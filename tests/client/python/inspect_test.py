@@ -35,13 +35,17 @@ class InspectTest(unittest.TestCase):
     # ---- benchmark ----
 
     def test_every_row_of_every_problem_is_there(self):
-        done = []
+        done, told = [], []
         report = self.gpu.benchmark("gelu", ["64x32", (7, 3)], dtype="float32", device="cpu",
                                     approximate="none", **QUICK,
-                                    progress=lambda *at: done.append(at))
+                                    progress=lambda *at: done.append(at), on_row=told.append)
+        # By problem, and of each as they came.
+        self.assertEqual([row.problem for row in report.rows],
+                         [name for name in ("64x32", "7x3") for _ in self.rows["gelu"]])
         self.assertEqual(
-            [(row.problem, row.implementation) for row in report.rows],
-            [(problem, row) for problem in ("64x32", "7x3") for row in self.rows["gelu"]])
+            sorted((row.problem, row.implementation) for row in report.rows),
+            sorted((problem, row) for problem in ("64x32", "7x3") for row in self.rows["gelu"]))
+        self.assertEqual(told, report.rows)
         self.assertEqual(done, [(1, 2), (2, 2)])
         for row in report.rows:
             self.assertEqual(row.error, "")

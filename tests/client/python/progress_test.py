@@ -18,11 +18,14 @@ class Bar:
     made = []
 
     def __init__(self, total=None, desc=None):
-        self.total, self.desc, self.done, self.closed = total, desc, 0, False
+        self.total, self.desc, self.done, self.closed, self.notes = total, desc, 0, False, []
         Bar.made.append(self)
 
     def update(self):
         self.done += 1
+
+    def set_postfix_str(self, text):
+        self.notes.append((self.done, text))
 
     def __enter__(self):
         return self

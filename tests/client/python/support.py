@@ -109,13 +109,14 @@ class RealServer(differential.Server):
 
 class FakeServer:
     """A server whose answer to each call `handler(request bytes, context)` makes: bytes, or what it
-    raises or aborts with. Streams: `stream_handler(request iterator, context)`."""
+    raises or aborts with. Streams: `stream_handler(request iterator, context)`; without one it has no
+    such methods."""
 
     def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None):
         class Handlers(grpc.GenericRpcHandler):
             def service(self, details):
                 if details.method.endswith("Stream"):
-                    return grpc.stream_stream_rpc_method_handler(stream_handler)
+                    return stream_handler and grpc.stream_stream_rpc_method_handler(stream_handler)
                 return grpc.unary_unary_rpc_method_handler(handler)
 
         self.pool = concurrent.futures.ThreadPoolExecutor(8)
