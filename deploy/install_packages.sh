@@ -6,7 +6,7 @@
 # Needs root or sudo only when something is missing, and touches no network when nothing is.
 set -euo pipefail
 
-# python3-venv is for Triton, which the CUDA build gets from PyPI.
+# python3-venv is for what is had from PyPI: Triton by the CUDA build, linters and schemas by tests.
 build_packages=(
   g++ cmake ninja-build pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev

@@ -36,9 +36,11 @@ def main() -> None:
     with warpcall.connect(address, timeout=60) as client:
         gelu, softmax = kernel(client, "gelu"), kernel(client, "softmax", axis=-1)
 
-        model = jax.jit(lambda x: softmax(gelu(x) * 2))
+        def model(x: jax.Array) -> jax.Array:
+            return softmax(gelu(x) * 2)
+
         x = jnp.linspace(-3, 3, 12).reshape(3, 4)
-        y = model(x).block_until_ready()
+        y = jax.jit(model)(x).block_until_ready()
         expected = jax.nn.softmax(jax.nn.gelu(x, approximate=True) * 2)
         print("largest difference from jax's own:", float(jnp.abs(y - expected).max()))
 

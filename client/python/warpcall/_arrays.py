@@ -23,6 +23,8 @@ with contextlib.suppress(ImportError):
     ml_dtypes = importlib.import_module("ml_dtypes")
 
 Array = npt.NDArray[Any]
+# numpy.ndarray, of which type checkers do not conclude that elements are of a type unknown.
+NDARRAY: Any = np.ndarray
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ALIASES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -95,6 +97,12 @@ def _narrow(values: Array) -> Array:
     return rounded
 
 
+def plain(array: Array) -> Array:
+    """Without the class that it may have of its own."""
+    base: Array = array.view(NDARRAY)
+    return base
+
+
 def _widen(bits: Array) -> Array:
     wide: Array = (np.asarray(bits).astype("<u4") << 16).view("<f4")
     return wide
@@ -105,7 +113,7 @@ def _convert(array: Array, target: str) -> Array:
     uint16 stands for bits of bfloat16 already."""
     source = array_type_name(array)
     if target == "bfloat16" and source == "uint16":
-        return array.view(np.ndarray)
+        return plain(array)
     if array.dtype.kind in "OUSMmVc" and source != "bfloat16":
         raise InvalidArgument(f"an input of dtype {array.dtype}; it must hold numbers")
     if source == "bfloat16":
@@ -118,7 +126,7 @@ def _convert(array: Array, target: str) -> Array:
 # ---- inputs -------------------------------------------------------------------------------------
 
 
-def to_operand(value: object, dtype: object = None) -> Operand:
+def to_operand(value: Any, dtype: object = None) -> Operand:
     """An input as it is sent. Arrays that are contiguous, little-endian and of a type that the
     service has are not copied; others are, once.
 
@@ -126,7 +134,7 @@ def to_operand(value: object, dtype: object = None) -> Operand:
     numbers are float32 without it; of uint16 arrays "bfloat16" says what their bits are.
     Raises InvalidArgument for what is no array of numbers in this machine's memory.
     """
-    if dtype is None and type(value) is np.ndarray:
+    if dtype is None and type(value) is NDARRAY:
         number = READY.get(value.dtype)
         if number is not None and value.flags.c_contiguous and value.ndim:
             return Operand(number, value.shape, value)
@@ -140,7 +148,7 @@ def to_operand(value: object, dtype: object = None) -> Operand:
     if array_type_name(array) != name:
         array = _convert(array, name)
     if name == "bfloat16":
-        array = array.view(np.ndarray).view(np.uint16)
+        array = plain(array).view(np.uint16)
     data = np.ascontiguousarray(array, WIRE_DTYPES[name])
     return Operand(DATA_TYPE_NUMBERS[name], array.shape or (1,), data, array.ndim == 0)
 

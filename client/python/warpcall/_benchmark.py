@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 from ._arrays import type_name
 from ._execute import Call
@@ -36,7 +36,7 @@ class BenchmarkCalls:
 
     def requests(self) -> list[tuple[str, bytes]]:
         """(the problem, its BenchmarkRequest)."""
-        items = self.shapes if isinstance(self.shapes, list) else [self.shapes]
+        items = self.shapes if _is_list(self.shapes) else [self.shapes]
         problems = [parse_problem(self.kernel, item, self.dtype) for item in items]
         call = Call(self.kernel, device=self.device, attributes=self.attributes)
         names = self.implementations
@@ -44,7 +44,7 @@ class BenchmarkCalls:
         return [(p.label, encode_benchmark(p, call, names, self.sampling)) for p in problems]
 
     @contextlib.contextmanager
-    def run(self, progress: Progress, on_row: OnRow) -> Iterator[BenchmarkRun]:
+    def run(self, progress: Progress, on_row: OnRow) -> Generator[BenchmarkRun, None, None]:
         """Who ends it early by an exception finds what was measured as the exception's `report`."""
         requests = self.requests()
         report = Benchmark(self.kernel, type_name(self.dtype))
@@ -86,6 +86,10 @@ class BenchmarkRun:
                     self._on_row(row)
 
         return take
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
 
 
 def _news(row: BenchmarkRow) -> str:

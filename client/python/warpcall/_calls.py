@@ -387,7 +387,7 @@ class Calls:
                 pending.future.set_exception(Cancelled(CLOSED))
             return
         pending.future.on_cancel(call.cancel)
-        call.add_done_callback(lambda call: self._ended(pending, call))
+        call.add_done_callback(partial(self._ended, pending))
 
     def _ended(self, pending: _Pending, call: Any) -> None:
         """Called by a thread of gRPC when an attempt is over."""

@@ -39,7 +39,7 @@ from ._reports import (
     take_description,
     take_profile,
 )
-from ._request import Options, Request
+from ._request import Options, Request, inputs_of
 from ._result import Result
 from ._retry import Retry
 from .errors import InvalidArgument
@@ -147,7 +147,7 @@ class Client(KernelMethods):
         try:
             with counting(progress, length_of(batches), kernel) as advance:
                 for batch in batches:
-                    inputs = batch if isinstance(batch, tuple) else (batch,)
+                    inputs = inputs_of(batch)
                     pending.append(self.submit(kernel, *inputs, **options))
                     if len(pending) >= window:
                         yield pending.popleft().result()

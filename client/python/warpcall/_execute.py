@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from . import _wire as wire
-from ._arrays import READY, WIRE_DTYPES, Array, Operand, as_type, from_bytes
+from ._arrays import NDARRAY, READY, WIRE_DTYPES, Array, Operand, as_type, from_bytes
 from ._messages import DATA_TYPES, LaunchInfo, TensorSpec, Timing, decode, encode_attributes
 
 # The least that a message of gRPC cannot hold: its length is sent in 32 bits.
@@ -92,7 +92,7 @@ def _ready_prefix(
 
 
 def encode_ready(
-    names: tuple[str, str, str], extras: bytes, inputs: Sequence[object], bytes_max: int
+    names: tuple[str, str, str], extras: bytes, inputs: Sequence[Any], bytes_max: int
 ) -> bytes | None:
     """As encode_request, by the short way that small calls take: None when some inputs are no
     arrays that are sent as they lie, when there are none, or together they have `bytes_max` or
@@ -100,7 +100,7 @@ def encode_ready(
     pieces: list[Any] = [extras]
     first: tuple[str, str, str] | None = names
     for x in inputs:
-        if type(x) is not np.ndarray or not x.flags.c_contiguous:
+        if type(x) is not NDARRAY or not x.flags.c_contiguous:
             return None
         prefix = _ready_prefix(first, x.dtype, x.shape)
         if prefix is None:
@@ -125,7 +125,8 @@ class TensorView(NamedTuple):
 
 
 def _read_tensor(data: bytes, at: int, end: int) -> TensorView:
-    data_type, shape, span = 0, [], (0, 0)
+    data_type, span = 0, (0, 0)
+    shape: list[int] = []
     for number, wire_type, value, stop in wire.fields(data, at, end):
         if number == 3 and wire_type == wire.BYTES:
             span = (value, stop)

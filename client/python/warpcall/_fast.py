@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import WIRE_DTYPES, Array, array_type_name, as_type, copy_into
+from ._arrays import WIRE_DTYPES, Array, array_type_name, as_type, copy_into, plain
 from ._calls import CLOSED, Calls, Terms, check_timeout
 from ._channel import Target, call_metadata
 from ._messages import DATA_TYPE_NUMBERS, DATA_TYPES, LaunchInfo, Timing, encode_attributes
@@ -223,8 +223,8 @@ def _memory_of(out: Array | None) -> tuple[int | None, Array | None]:
     name = "bfloat16" if out.dtype == np.uint16 else array_type_name(out)
     if name not in DATA_TYPE_NUMBERS or not out.dtype.isnative:
         return None, None
-    plain = out.view(np.ndarray)
-    return DATA_TYPE_NUMBERS[name], plain.view(np.uint16) if name == "bfloat16" else plain
+    base = plain(out)
+    return DATA_TYPE_NUMBERS[name], base.view(np.uint16) if name == "bfloat16" else base
 
 
 def _arrays(answer: Any) -> list[Array]:

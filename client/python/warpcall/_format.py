@@ -39,7 +39,7 @@ def nanoseconds(value: float) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = []
+    lines: list[str] = []
     for row in (header, *rows):
         cells = [
             cell.ljust(width) if i == 0 else cell.rjust(width)

@@ -88,7 +88,7 @@ class BenchmarkRequest:
     kernel: str = ""
     implementations: tuple[str, ...] = ()
     inputs: tuple[TensorSpec, ...] = ()
-    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict[str, object])
     device: str = ""
     warmup_iterations: int = 0
     iterations: int = 0
@@ -184,7 +184,7 @@ class DescribeRequest:
     kernel: str = ""
     implementation: str = ""
     inputs: tuple[TensorSpec, ...] = ()
-    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict[str, object])
     device: str = ""
 
 

@@ -147,7 +147,7 @@ class ServerInfoResponse:
     """Of the source that it was built from; empty when that was no checkout."""
     grpc_version: str = ""
     started_unix_ns: int = 0
-    changed_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    changed_flags: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Those whose values differ from their defaults."""
     hostname: str = ""
 

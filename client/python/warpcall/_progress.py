@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 # None or False: nobody is told. True: a bar of tqdm's, where it is installed, and nothing
@@ -33,7 +33,7 @@ class Counter:
 
 
 @contextlib.contextmanager
-def counting(progress: Progress, total: int | None, what: str) -> Iterator[Counter]:
+def counting(progress: Progress, total: int | None, what: str) -> Generator[Counter, None, None]:
     """Gives what counts, and closes the bar if there is one."""
     bar: Any = None
     if progress is True:

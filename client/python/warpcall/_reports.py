@@ -84,7 +84,7 @@ class Benchmark(_Table):
         _keep(self.ceilings, problem, response.ceiling_bytes_per_second, 0.0)
         _keep(self.flops_ceilings, problem, response.flops_ceiling, 0.0)
         _keep(self.stamps, problem, response.stamp, RunStamp())
-        rows = []
+        rows: list[BenchmarkRow] = []
         for result in response.results:
             values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
             rows.append(BenchmarkRow(**values, problem=problem))
@@ -111,7 +111,7 @@ class Benchmark(_Table):
             *("problem", "implementation", "median", "min", "noise", "n", "B/s", "of copy"),
             *("FLOP/s", "error", "verdict"),
         ]
-        rows = []
+        rows: list[list[str]] = []
         for row in self.rows:
             if row.error:
                 rows.append([row.problem, row.implementation, *[""] * 8, row.error])
@@ -135,7 +135,7 @@ class Benchmark(_Table):
         return header, rows
 
     def _notes(self) -> list[str]:
-        notes = []
+        notes: list[str] = []
         if any(row.fraction_of_ceiling > _SHARE_MAX for row in self.rows):
             notes.append(
                 "! faster than copying was in the same run: its data stay in caches, or the copy"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -129,3 +129,12 @@ class Request:
         data = encode_request(self.call, operands)
         assert len(data) <= MESSAGE_BYTES_MAX  # what is larger streams
         return data
+
+
+def inputs_of(batch: Any) -> tuple[Any, ...]:
+    """Of map: an input, or a tuple of them."""
+    return batch if _is_tuple(batch) else (batch,)
+
+
+def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)

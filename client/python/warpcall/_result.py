@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ._arrays import Array, array_type_name, copy_into
+from ._arrays import Array, array_type_name, copy_into, plain
 from ._execute import Response, Unread, read_answer
 from ._format import bytes_per_second, flops_per_second, nanoseconds
 from ._wire import WireError
@@ -148,7 +148,7 @@ class Result(NDArrayOperatorsMixin):
         """The first output as a torch tensor, in memory of its own."""
         torch = importlib.import_module("torch")
         # Flat, as NumPy gives arrays without elements strides that torch's own have not.
-        array = np.array(self.outputs[0].view(np.ndarray)).reshape(-1)
+        array = np.array(plain(self.outputs[0])).reshape(-1)
         if self.dtype_name == "bfloat16":
             flat = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         else:

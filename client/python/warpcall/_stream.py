@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from . import _wire as wire
-from ._arrays import Array, Operand, check_out, copy_into, empty
+from ._arrays import Array, Operand, check_out, copy_into, empty, plain
 from ._execute import (
     Response,
     encode_header,
@@ -178,8 +178,8 @@ class StreamSession:
             self._out = out
             check_out(out, spec, self._request.misfit)
             if out.flags.c_contiguous and out.dtype.isnative:
-                plain = out.view(np.ndarray)
-                flat = plain.view(np.uint16) if plain.dtype.itemsize == 2 else plain
+                base = plain(out)
+                flat = base.view(np.uint16) if base.dtype.itemsize == 2 else base
                 view = flat.reshape(-1).view(np.uint8).data
                 self._outputs.append(_Output(out, view))
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -198,7 +198,8 @@ def _axis_of(attributes: Mapping[str, object], kernel: KernelInfo, rank: int) ->
     axis = attributes.get(_AXIS, defaults.get(_AXIS)) if _AXIS in defaults else None
     if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, (int, np.integer)):
         return None
-    return int(axis) % rank if -rank <= axis < rank else None
+    number = int(cast("int", axis))
+    return number % rank if -rank <= number < rank else None
 
 
 def _aligned_parts(operands: Sequence[Operand], count: int) -> int:
@@ -217,7 +218,7 @@ def stripe_request(request: Request, kernel: KernelInfo, stripe: Stripe, place: 
         attributes[_AXIS] = 1
     division = division_of(request.inputs, request.call.attributes, kernel)
     assert division is not None  # there are stripes
-    operands = []
+    operands: list[Operand | Blocks] = []
     for item, shared in zip(request.inputs, division.shared, strict=True):
         if isinstance(item, Operand):
             data = item.data.reshape(item.shape)

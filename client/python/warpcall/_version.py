@@ -4,7 +4,12 @@ from importlib import metadata
 
 CHECKOUT = "0+checkout"
 
-try:
-    VERSION = metadata.version("warpcall")
-except metadata.PackageNotFoundError:  # in a checkout, by PYTHONPATH
-    VERSION = CHECKOUT
+
+def _installed() -> str:
+    try:
+        return metadata.version("warpcall")
+    except metadata.PackageNotFoundError:  # in a checkout, by PYTHONPATH
+        return CHECKOUT
+
+
+VERSION = _installed()

@@ -174,7 +174,7 @@ def read_integers(data: bytes, wire_type: int, value: int, stop: int) -> list[in
         return [signed(value)]
     if wire_type != BYTES:
         return []
-    out = []
+    out: list[int] = []
     while value < stop:
         item, value = read_varint(data, value, stop)
         out.append(signed(item))

@@ -56,7 +56,7 @@ from ._reports import (
     take_description,
     take_profile,
 )
-from ._request import Options, Request
+from ._request import Options, Request, inputs_of
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
 from .errors import Cancelled, InvalidArgument, Unimplemented, make_error
@@ -144,7 +144,7 @@ class Client(AsyncKernelMethods):
         try:
             with counting(progress, length_of(batches), kernel) as advance:
                 async for batch in _each(batches):
-                    inputs = batch if isinstance(batch, tuple) else (batch,)
+                    inputs = inputs_of(batch)
                     pending.append(asyncio.create_task(self.run(kernel, *inputs, **options)))
                     if len(pending) >= window:
                         yield await pending.popleft()

@@ -48,6 +48,10 @@ class DocumentsTest(unittest.TestCase):
         fast = os.path.join(PACKAGE, "fast")
         nanobind = re.search(r"nanobind==[\d.]+", text_of(os.path.join(fast, "pyproject.toml")))[0]
         self.assertIn(nanobind, text_of(os.path.join(fast, "requirements.txt")))
+        linters = re.search(r"^lint = \[(.*)\]$", text_of(os.path.join(PACKAGE, "pyproject.toml")), re.M)[1]
+        fetched = text_of(os.path.join(ROOT, "tests", "client", "python", "requirements.txt"))
+        for linter in re.findall(r'"((?:basedpyright|grpc-stubs|ruff)==[\d.]+)"', linters):
+            self.assertIn(f"\n{linter} ", fetched)
 
     def test_generated_files_are_current(self):
         done = self.python(os.path.join(PACKAGE, "generate_stubs.py"), self.server.address, "--check")

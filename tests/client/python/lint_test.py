@@ -1,53 +1,94 @@
-"""The Python client's code by the linters that are there: mypy --strict, flake8, and ruff, whose versions
-pyproject.toml's extra "lint" names. Debian has the first two.
+"""The Python client's code by linters: mypy --strict and flake8, those that are there (Debian has both); and
+from PyPI ruff and pyright, of which requirements.txt says the versions.
 
-    lint_test.py BUILD_FOLDER
+    lint_test.py BUILD_FOLDER [LintTest|FetchedTest]
+
+What is from PyPI is in BUILD_FOLDER/python_lint, and stays there until requirements.txt changes. Exit status
+77: skipped, for the reason that is printed.
 """
 
+import hashlib
 import importlib.util
-import os
-import shutil
+import pathlib
 import subprocess
 import sys
 import unittest
 
 SKIPPED = 77
-BUILD = sys.argv[1] if len(sys.argv) > 1 else "build/release"
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
-PACKAGE = os.path.join(ROOT, "client", "python")
+BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/release").resolve()
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+PACKAGE = ROOT / "client" / "python"
+REQUIREMENTS = HERE / "requirements.txt"
 # What ruff's format does otherwise than flake8 wants; of what is generated, long lines.
 FLAKE8 = ["--max-line-length=100", "--extend-ignore=E203,W503",
           "--per-file-ignores=warpcall/_catalog.py:E501"]
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests" / "deploy"))
+import pinned  # noqa: E402
 
-class LintTest(unittest.TestCase):
+
+def fetched(folder):
+    """The programs of requirements.txt, in an environment of their own. Raises pinned.Missing."""
+    wanted = f"{sys.version_info[:2]} {hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()}"
+    note = folder / "installed"
+    if not note.exists() or note.read_text(encoding="utf-8") != wanted:
+        pinned.run("python3 -m venv", sys.executable, "-m", "venv", "--clear", folder)
+        pinned.run("pip install", folder / "bin" / "python", "-m", "pip", "install", "--quiet",
+                   "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes",
+                   "--no-deps", "--only-binary", ":all:", "--requirement", REQUIREMENTS)
+        note.write_text(wanted, encoding="utf-8")
+    return folder / "bin"
+
+
+class Linters(unittest.TestCase):
     def check(self, *command):
         done = subprocess.run(command, cwd=PACKAGE, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, 0, f"\n{done.stdout}")
 
+
+class LintTest(Linters):
     def module(self, name, *arguments):
         if importlib.util.find_spec(name) is None:
-            self.skipTest(f"no {name}")
+            self.skipTest(f"no {name}; deploy/install_packages.sh test installs it")
         self.check(sys.executable, "-m", name, *arguments)
 
     def test_mypy(self):
-        self.module("mypy", f"--cache-dir={os.path.join(os.path.abspath(BUILD), 'mypy_cache')}")
+        self.module("mypy", f"--cache-dir={BUILD / 'mypy_cache'}")
 
     def test_flake8(self):
         self.module("flake8", *FLAKE8)
 
+
+class FetchedTest(Linters):
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.programs = fetched(BUILD / "python_lint")
+        except pinned.Missing as missing:
+            raise unittest.SkipTest(str(missing)) from None
+
     def test_ruff(self):
-        ruff = shutil.which("ruff")
-        if ruff is None:
-            self.skipTest("no ruff")
-        self.check(ruff, "check", "--no-cache")
-        self.check(ruff, "format", "--check", "--no-cache")
+        self.check(self.programs / "ruff", "check", "--no-cache")
+        self.check(self.programs / "ruff", "format", "--check", "--no-cache")
+
+    def pyright(self, version):
+        self.check(self.programs / "basedpyright", "--pythonpath", self.programs / "python",
+                   "--pythonversion", version)
+
+    def test_pyright_for_the_oldest_python(self):
+        self.pyright("3.10")
+
+    def test_pyright_for_the_newest_python(self):
+        self.pyright("3.14")
 
 
 if __name__ == "__main__":
-    program = unittest.main(argv=sys.argv[:1], verbosity=2, exit=False)
-    if len(program.result.skipped) == program.result.testsRun:
-        print("skipped: no linter; deploy/install_packages.sh test installs what is missing")
+    program = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2, exit=False)
+    skipped = program.result.skipped
+    if skipped and len(skipped) >= program.result.testsRun:
+        print(f"skipped: {skipped[0][1]}")
         sys.exit(SKIPPED)
     sys.exit(not program.result.wasSuccessful())
