@@ -167,7 +167,9 @@ def _to_array(value: object, dtype: object) -> Array:
     except ValueError as error:
         raise InvalidArgument(f"an input that is no array: {error}") from None
     if array.dtype.kind not in "biuf":
-        raise InvalidArgument(f"an input of type {type(value).__name__}; it must hold numbers")
+        # NumPy before 1.24 makes an array of objects of rows that are not equally long.
+        name = type(value).__name__
+        raise InvalidArgument(f"an input of type {name} that is no array of real numbers")
     # Numbers of Python have no width of their own. Of 16 bits they are rounded once, by _convert.
     return array.astype(np.float32) if dtype is None else array.astype(np.float64)
 

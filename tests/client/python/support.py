@@ -49,6 +49,23 @@ except ImportError as missing:
 SECONDS_MAX = 30
 
 
+def enter_context(test, manager):
+    value = manager.__enter__()
+    test.addCleanup(manager.__exit__, None, None, None)
+    return value
+
+
+def enter_class_context(cls, manager):
+    value = manager.__enter__()
+    cls.addClassCleanup(manager.__exit__, None, None, None)
+    return value
+
+
+if sys.version_info < (3, 11):  # the package's oldest is 3.10
+    unittest.TestCase.enterContext = enter_context
+    unittest.TestCase.enterClassContext = classmethod(enter_class_context)
+
+
 def load_pool():
     files = descriptor_pb2.FileDescriptorSet()
     with open(os.path.join(BUILD, "warpcall.desc"), "rb") as file:
