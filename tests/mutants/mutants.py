@@ -67,11 +67,12 @@ def tests_for(mutant, programs):
 
 
 def targets_for(tests, programs):
-    """What has to be built to run them."""
+    """What has to be built to run them: a script's interpreter is none of ours."""
     targets = set()
     for name in tests:
         program = programs[name]
-        targets.update([program.name] if program.parent.name == "bin" else SERVED)
+        ours = program.parent.name == "bin" and program.parts[:2] != ("/", "usr")
+        targets.update([program.name] if ours else SERVED)
     return sorted(targets)
 
 

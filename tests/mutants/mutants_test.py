@@ -74,6 +74,8 @@ class MutantsTest(unittest.TestCase):
         programs = mutants.tests_of(self.build)
         self.assertEqual(mutants.targets_for(["right_test"], programs), ["right"])
         self.assertEqual(mutants.targets_for(["script_test"], programs), mutants.SERVED)
+        programs["interpreted_test"] = pathlib.Path("/usr/bin/python3")
+        self.assertEqual(mutants.targets_for(["interpreted_test"], programs), mutants.SERVED)
 
     def test_only_what_compiles_and_turns_a_test_red_is_planted(self):
         copy = self.copy()
