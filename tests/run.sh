@@ -167,7 +167,7 @@ check_cuda() {
     nvtx_phases_test nvml_monitor_test cupti_test gpu_observe_test)
   build "$folder" warpcalld warpcall warpcall_cuda_kernel_bench kernels_variants_test "${tests[@]}"
   has_passed "$folder" && return
-  local more='no_gpu_test|kernels_variant_names_test|(kernels_)?triton_[a-z]+_test'
+  local more='no_gpu_test|kernels_variant_names_test|(kernels_)?triton_[a-z]+_test(_[0-9])?'
   run_ctest "$folder" "$folder" -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|$more)\$"
   note_passed "$folder"
 }

@@ -15,7 +15,7 @@ namespace warpcall {
 namespace {
 
 // Larger workspaces are returned after the job, so that one odd request does not keep memory for
-// good.
+// good; where a device pools its memory, all are.
 constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
 // When device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
@@ -84,8 +84,9 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
   const bool mirrored =
       !device_->KernelsUseStaging(static_cast<size_t>(job.input_bytes + job.output_bytes),
                                   job.row->implementation.suits_host_memory);
-  const absl::Cleanup drop_large_workspace = [this] {
-    if (workspace_.bytes() > kWorkspaceKeptBytesMax) workspace_ = Buffer();
+  const absl::Cleanup drop_workspace = [this] {
+    if (device_->pools_memory() || workspace_.bytes() > kWorkspaceKeptBytesMax)
+      workspace_ = Buffer();
   };
   const Cut cut = CutUp(job, mirrored);
   absl::StatusOr<Placement> placement = [&] {

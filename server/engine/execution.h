@@ -51,7 +51,7 @@ class Execution final : public Executor {
   const std::unique_ptr<Stream> stream_;
   const Clock clock_;
   Repeats repeats_;
-  Buffer workspace_;  // kept between jobs while small; given back before the stream goes
+  Buffer workspace_;  // kept between jobs while small, but where memory is pooled
 };
 
 }  // namespace warpcall

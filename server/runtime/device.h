@@ -179,6 +179,9 @@ class Device {
   virtual bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const = 0;
   // Operand bytes of one round when a large job is cut into several; 0: never cut.
   virtual size_t round_bytes() const = 0;
+  // Whether memory comes from a pool of this process, which gives what was given back at no cost: a
+  // lane then keeps none between jobs, and all lanes share what each needs at times.
+  virtual bool pools_memory() const { return false; }
   virtual MemoryUsage memory_usage() const = 0;
   // UNIMPLEMENTED where there is nothing to watch.
   virtual absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() {

@@ -26,12 +26,11 @@ REQUESTS = 14_000
 WARM_REQUESTS = 8_000
 PHASES = 7
 # From the fourth phase on, with no request under way. Until then the allocator's arenas, staging that is
-# touched late, each lane's workspace, which few of the kernels ask for, and what is kept for shapes seen
-# before fill up; a leak of a request's tensors, plan or graph would show after. "used" is what the pool has
-# handed out: it may grow by one lane's workspace of 32 MiB, that is asked for late. What the pool holds to hand
-# out is the most that was ever under way at once, in steps of 32 MiB, which eight clients' chance goes on
-# raising. The driver's is what it has beside the pool.
-GROWTH_BYTES_MAX = {"pinned": 0, "used": 32 << 20, "pool": 256 << 20, "driver": 16 << 20, "resident": 48 << 20}
+# touched late and what is kept for shapes seen before fill up; a leak of a request's tensors, plan or graph
+# would show after. "used" is what the pool has handed out, workspaces among it, and goes back with each job. What
+# the pool holds to hand out is the most that was ever under way at once, in steps of 32 MiB, which eight clients'
+# chance goes on raising. The driver's is what it has beside the pool.
+GROWTH_BYTES_MAX = {"pinned": 0, "used": 0, "pool": 256 << 20, "driver": 16 << 20, "resident": 48 << 20}
 
 
 # ---- 14 000 mixed requests ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The kernels in Triton's language, by Triton's interpreter: no GPU, and NumPy in place of its memory.
 Every variant that is compiled meets the op's definition in float64, at sizes around its tile's.
 
-    triton_kernels_test.py      with the Python that has Triton
+    triton_kernels_test.py [SHARD SHARDS]      with the Python that has Triton; every SHARDS-th test from SHARD on
 """
 
 import math
@@ -353,4 +353,7 @@ class KernelsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    suite = unittest.TestSuite()
+    first, step = (int(argument) for argument in sys.argv[1:] or (0, 1))
+    suite.addTests(list(unittest.defaultTestLoader.loadTestsFromTestCase(KernelsTest))[first::step])
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())

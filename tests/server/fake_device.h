@@ -23,6 +23,7 @@ class FakeDevice : public Device {
     std::atomic<int64_t> memory_limit_bytes{int64_t{1} << 40};
     std::atomic<int64_t> memory_used_bytes{0};
     std::atomic<size_t> round_bytes{0};
+    std::atomic<bool> pools_memory{false};
     std::atomic<int> copies{0};
     std::atomic<int> rounds{0};  // since the start
     std::atomic<bool> records{false};
@@ -51,6 +52,7 @@ class FakeDevice : public Device {
   }
   bool KernelsUseStaging(size_t, bool) const override { return control_->kernels_use_staging; }
   size_t round_bytes() const override { return control_->round_bytes; }
+  bool pools_memory() const override { return control_->pools_memory; }
   MemoryUsage memory_usage() const override {
     return {control_->memory_limit_bytes, control_->memory_used_bytes, control_->memory_used_bytes};
   }

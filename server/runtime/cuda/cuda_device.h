@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Buffer> AllocateStaging(size_t bytes) override;
   bool KernelsUseStaging(size_t bytes, bool suits_host_memory) const override;
   size_t round_bytes() const override;
+  bool pools_memory() const override { return true; }
   MemoryUsage memory_usage() const override;
   compiled::Counts compile_counts() const override;
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> CreateProfiler() override;

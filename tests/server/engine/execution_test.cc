@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -180,6 +181,28 @@ TEST_F(ExecutionTest, RecordsPlansThatDependOnNothingButTheirOperandsAndSaySo) {
   EXPECT_EQ(recordings(), 0);
   traits.workspace_bytes = 0;
   EXPECT_EQ(recordings(), 1);
+}
+
+TEST_F(ExecutionTest, AWorkspaceIsKeptWhereMemoryIsNotPooledWhileItIsSmall) {
+  traits.workspace_bytes = 400;
+  ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(control_.memory_used_bytes, 400);
+  traits.workspace_bytes = (size_t{256} << 20) + 1;
+  ASSERT_TRUE(Run(101).ok());
+  EXPECT_EQ(control_.memory_used_bytes, 0);
+}
+
+TEST_F(ExecutionTest, AWorkspaceGoesBackWithItsJobWhereMemoryIsPooled) {
+  control_.pools_memory = true;
+  traits.workspace_bytes = 400;
+  int64_t used_while_running = 0;
+  control_.on_operation = [&](const char*) {
+    used_while_running = std::max<int64_t>(used_while_running, control_.memory_used_bytes);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Run(100).ok());
+  EXPECT_EQ(used_while_running, 2 * 400 + 400);
+  EXPECT_EQ(control_.memory_used_bytes, 0);
 }
 
 }  // namespace
