@@ -39,6 +39,9 @@ struct SplitMessage {
   std::string header;
   // Tensor.data of each element of the tensor field, in order. They point into `fragments`.
   absl::InlinedVector<FragmentedBytes, 2> tensor_data;
+  // The data that such a message holds beside its tensors, each field in order: of a
+  // ModelInferRequest only.
+  absl::InlinedVector<FragmentedBytes, 2> raw_data;
 
   void Clear();
 };

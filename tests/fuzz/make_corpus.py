@@ -66,6 +66,29 @@ def requests():
     yield "group", bytes([5]) + varint(3 << 3 | 3) + field(1, 1) + varint(3 << 3 | 4) + REQUEST
 
 
+def infer_input(name, datatype, shape, *more):
+    return field(1, name) + field(2, datatype) + field(3, b"".join(map(varint, shape))) + b"".join(more)
+
+
+def infer_requests():
+    raw = field(5, infer_input("x", "FP32", [2, 2])) + field(7, DATA)
+    whole = (field(1, "gelu_fp32") + field(2, "1") + field(3, "id")
+             + field(4, attribute("approximate", field(3, "none"))) + raw + field(6, field(1, "y")))
+    yield "one_piece", bytes([0]) + whole
+    yield "splinters", bytes([3]) + whole
+    yield "raw_first", bytes([1]) + field(7, HALVES) + field(1, "matmul") + field(7, HALVES) \
+        + 2 * field(5, infer_input("a", "FP16", [1, 2]))
+    floats = field(5, infer_input("x", "FP32", [4], field(5, field(6, DATA))))
+    yield "floats", bytes([0]) + floats
+    unpacked = b"".join(varint(6 << 3 | 5) + DATA[i:i + 4] for i in (0, 4))
+    yield "floats_twice", bytes([2]) + field(5, infer_input(
+        "x", "FP32", [8], field(5, field(6, DATA) + unpacked), field(5, field(6, DATA[:8]))))
+    region = attribute("shared_memory_region", field(3, "r"))
+    yield "shared_memory", bytes([0]) + field(5, infer_input("x", "BF16", [2], field(4, region)))
+    yield "other_contents", bytes([4]) + field(5, infer_input(
+        "x", "INT8", [2], field(5, field(2, b"\1\2") + field(8, "b")))) + field(7, "")
+
+
 def stream(window, row, data_type, shapes, *messages):
     dims = b"".join(bytes([len(shape), *shape]) for shape in shapes)
     return bytes([window, row, data_type]) + dims + bytes([0]) + b"".join(messages)
@@ -236,7 +259,7 @@ def expressions():
     yield "constants", b"x0 * (1/0 - 1/0) + 1e38 * 10 - 1e-400 + 0x10"
 
 
-TARGETS = {"request_fuzz": requests, "stream_fuzz": streams, "npy_fuzz": npys,
+TARGETS = {"request_fuzz": requests, "infer_request_fuzz": infer_requests, "stream_fuzz": streams, "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
            "traceparent_fuzz": traceparents, "expression_fuzz": expressions,

@@ -7,6 +7,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
       {"client_response_fuzz", FuzzClientResponse},
       {"cubin_file_fuzz", FuzzCubinFile},
       {"expression_fuzz", FuzzExpression},
+      {"infer_request_fuzz", FuzzInferRequest},
       {"inspect_child_fuzz", FuzzInspectChild},
       {"npy_fuzz", FuzzNpy},
       {"request_fuzz", FuzzRequest},

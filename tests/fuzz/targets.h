@@ -11,6 +11,8 @@ namespace warpcall::testing {
 
 // An encoded ExecuteRequest, taken apart: as protobuf reads it, in any fragments.
 std::string FuzzRequest(absl::string_view input);
+// An encoded ModelInferRequest, likewise.
+std::string FuzzInferRequest(absl::string_view input);
 // The messages of an ExecuteStream: refused where they must be, else with the bits of Execute.
 std::string FuzzStream(absl::string_view input);
 // What a server answers to the client library.

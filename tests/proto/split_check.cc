@@ -11,6 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "inference/grpc_service.pb.h"
+#include "proto/wire/infer_split.h"
 #include "proto/wire/tensor_split.h"
 #include "tests/proto/fragments.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -19,7 +21,8 @@ namespace warpcall::testing {
 namespace {
 
 // Field values only, in one order: map entries have none of their own.
-std::string Canonical(v1::ExecuteRequest message) {
+template <typename Message>
+std::string Canonical(Message message) {
   message.DiscardUnknownFields();
   std::string text;
   google::protobuf::io::StringOutputStream stream(&text);
@@ -30,37 +33,96 @@ std::string Canonical(v1::ExecuteRequest message) {
   return text;
 }
 
-}  // namespace
+std::string TextOf(const wire::FragmentedBytes& data) {
+  std::string copied(data.size, '\0');
+  data.CopyTo(copied.data());
+  return copied;
+}
 
-std::string CompareWithProtobuf(absl::string_view message, uint32_t seed) {
+// What `data` has of the whole message's tensors, which it takes from there. Empty when it is the
+// same.
+std::string TakeData(const wire::SplitMessage& split, v1::ExecuteRequest* whole) {
+  if (static_cast<int>(split.tensor_data.size()) != whole->inputs_size())
+    return absl::StrCat(split.tensor_data.size(), " tensors, protobuf reads ",
+                        whole->inputs_size());
+  for (int i = 0; i < whole->inputs_size(); ++i) {
+    if (TextOf(split.tensor_data[static_cast<size_t>(i)]) != whole->inputs(i).data())
+      return absl::StrCat("data of input ", i, " differs");
+    whole->mutable_inputs(i)->clear_data();
+  }
+  return "";
+}
+
+std::string TakeData(const wire::SplitMessage& split, inference::ModelInferRequest* whole) {
+  if (static_cast<int>(split.tensor_data.size()) != whole->inputs_size() ||
+      static_cast<int>(split.raw_data.size()) != whole->raw_input_contents_size())
+    return absl::StrCat(split.tensor_data.size(), " tensors and ", split.raw_data.size(),
+                        " raw ones, protobuf reads ", whole->inputs_size(), " and ",
+                        whole->raw_input_contents_size());
+  for (int i = 0; i < whole->inputs_size(); ++i) {
+    if (!whole->inputs(i).has_contents()) {
+      if (split.tensor_data[static_cast<size_t>(i)].size == 0) continue;
+      return absl::StrCat("input ", i, " has floats, but protobuf reads no contents");
+    }
+    auto& floats = *whole->mutable_inputs(i)->mutable_contents()->mutable_fp32_contents();
+    const std::string bytes(reinterpret_cast<const char*>(floats.data()),
+                            sizeof(float) * static_cast<size_t>(floats.size()));
+    if (TextOf(split.tensor_data[static_cast<size_t>(i)]) != bytes)
+      return absl::StrCat("floats of input ", i, " differ");
+    floats.Clear();
+  }
+  for (int i = 0; i < whole->raw_input_contents_size(); ++i) {
+    if (TextOf(split.raw_data[static_cast<size_t>(i)]) != whole->raw_input_contents(i))
+      return absl::StrCat("raw contents ", i, " differ");
+    whole->mutable_raw_input_contents(i)->clear();
+  }
+  return "";
+}
+
+absl::Status SplitAs(const v1::ExecuteRequest&, absl::Span<const wire::Bytes> fragments,
+                     wire::SplitMessage* split) {
+  return wire::SplitTensors(fragments, wire::kExecuteRequestInputs, split);
+}
+
+absl::Status SplitAs(const inference::ModelInferRequest&, absl::Span<const wire::Bytes> fragments,
+                     wire::SplitMessage* split) {
+  return wire::SplitInferRequest(fragments, split);
+}
+
+template <typename Message>
+std::string Compare(absl::string_view message, uint32_t seed) {
   const google::protobuf::LogSilencer silencer;  // it reports every string that is not UTF-8
   const Fragments fragments(message, seed);
   wire::SplitMessage split;
-  const absl::Status status =
-      wire::SplitTensors(fragments.spans(), wire::kExecuteRequestInputs, &split);
+  const absl::Status status = SplitAs(Message(), fragments.spans(), &split);
   if (absl::StrContains(status.message(), "exceeds")) return "";  // our limit, which protobuf lacks
 
-  v1::ExecuteRequest header;
+  Message header;
   const bool accepted = status.ok() && header.ParseFromString(split.header);
-  v1::ExecuteRequest whole;
+  Message whole;
   const bool expected = whole.ParseFromArray(message.data(), static_cast<int>(message.size()));
   if (accepted != expected)
     return absl::StrCat("protobuf ", expected ? "accepts" : "refuses", " it; the split says: ",
                         status.ok() ? "OK, and its header " : status.ToString(),
                         accepted ? "parses" : "does not parse");
   if (!accepted) return "";
-
-  if (static_cast<int>(split.tensor_data.size()) != whole.inputs_size())
-    return absl::StrCat(split.tensor_data.size(), " tensors, protobuf reads ", whole.inputs_size());
-  for (int i = 0; i < whole.inputs_size(); ++i) {
-    const wire::FragmentedBytes& data = split.tensor_data[static_cast<size_t>(i)];
-    std::string copied(data.size, '\0');
-    data.CopyTo(copied.data());
-    if (copied != whole.inputs(i).data()) return absl::StrCat("data of input ", i, " differs");
-    if (!header.inputs(i).data().empty()) return absl::StrCat("header keeps data of input ", i);
-    whole.mutable_inputs(i)->clear_data();
-  }
+  if (std::string difference = TakeData(split, &whole); !difference.empty()) return difference;
+  // The header has none of the data, so nothing is taken from it.
+  wire::SplitMessage none;
+  none.tensor_data.resize(split.tensor_data.size());
+  none.raw_data.resize(split.raw_data.size());
+  if (!TakeData(none, &header).empty()) return "the header keeps data";
   return Canonical(header) == Canonical(whole) ? "" : "fields other than data differ";
+}
+
+}  // namespace
+
+std::string CompareWithProtobuf(absl::string_view message, uint32_t seed) {
+  return Compare<v1::ExecuteRequest>(message, seed);
+}
+
+std::string CompareInferWithProtobuf(absl::string_view message, uint32_t seed) {
+  return Compare<inference::ModelInferRequest>(message, seed);
 }
 
 }  // namespace warpcall::testing

@@ -1,6 +1,6 @@
-// The law that the tests and the fuzz target hold SplitTensors to: together with protobuf's parser
-// for the header it accepts exactly what protobuf's parser accepts for the whole, and reads the
-// same from it.
+// The law that the tests and the fuzz targets hold SplitTensors and its like to: together with
+// protobuf's parser for the header they accept exactly what protobuf's parser accepts for the
+// whole, and read the same from it.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,10 @@
 
 namespace warpcall::testing {
 
-// Splits `message`, cut into fragments at places derived from `seed`, and compares. Empty when the
-// law holds, otherwise what differs.
+// Splits `message`, an ExecuteRequest, cut into fragments at places derived from `seed`, and
+// compares. Empty when the law holds, otherwise what differs.
 std::string CompareWithProtobuf(absl::string_view message, uint32_t seed);
+// The same of a ModelInferRequest.
+std::string CompareInferWithProtobuf(absl::string_view message, uint32_t seed);
 
 }  // namespace warpcall::testing

@@ -195,6 +195,7 @@ ROOMS = {
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ kernels/", "prometheus"),
     "server/access/": ("@ kernels/common/", "openssl"),
+    "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
     "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ {_ENGINE} proto/", "grpc"),
     "server/": ("server/ kernels/", "cli11"),
     "client/cpp/rpc/": ("@ client/cpp/* proto/ kernels/common/", "grpc"),
@@ -212,7 +213,7 @@ ROOMS = {
                "cuda onednn highway grpc prometheus httplib cli11 json test"),
 }
 LIBRARIES = {
-    "grpc": "grpc/ grpcpp/ google/protobuf/ warpcall/v1/",
+    "grpc": "grpc/ grpcpp/ google/protobuf/ warpcall/v1/ inference/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",
     "cuda": "cuda cublas cudnn nvrtc nvml nvJitLink nvtx3/ cupti cooperative_groups mma.h cub/ cute/ cutlass/",

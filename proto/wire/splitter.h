@@ -1,0 +1,68 @@
+// What SplitTensors and its like share: messages are taken apart by tables that say which of their
+// fields hold tensor data. Internal to this folder, and to its tests.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/wire/tensor_split.h"
+
+namespace warpcall::wire {
+
+struct MessageRule;
+
+// One field that holds tensor data, or messages that do.
+struct FieldRule {
+  enum class Kind : uint8_t {
+    kTensors,    // `repeated` of a message: one tensor each
+    kMessage,    // a message; given several times it is merged, as protobuf does
+    kBytes,      // `bytes`, the data of the tensor; the last one counts
+    kEachBytes,  // `repeated bytes`, each the data of some tensor
+    kFloats,     // `repeated float`, whose encoding is the data; all that come, in their order
+  };
+
+  uint32_t number;
+  Kind kind;
+  const MessageRule* message = nullptr;  // of kTensors and kMessage
+};
+
+// The fields of a message that do not stay in the header as they are.
+struct MessageRule {
+  const google::protobuf::Descriptor* (*descriptor)();
+  // The highest number of its fields: length-delimited fields above it are unknown, so their
+  // content is stepped over. Taken from the descriptor, so that what is added there comes through.
+  uint32_t (*number_max)();
+  absl::Span<const FieldRule> fields;
+};
+
+template <typename Message>
+constexpr MessageRule RuleOf(absl::Span<const FieldRule> fields) {
+  return {[] { return Message::descriptor(); },
+          [] {
+            static const int number_max = [] {
+              const google::protobuf::Descriptor& descriptor = *Message::descriptor();
+              int highest = 0;
+              for (int i = 0; i < descriptor.field_count(); ++i)
+                highest = std::max(highest, descriptor.field(i)->number());
+              return highest;
+            }();
+            return static_cast<uint32_t>(number_max);
+          },
+          fields};
+}
+
+// Messages within messages that rules may name, the outermost included.
+inline constexpr int kRuleDepthMax = 3;
+
+extern const MessageRule kExecuteRequestRule;
+extern const MessageRule kExecuteResponseRule;
+extern const MessageRule kModelInferRequestRule;
+
+// Splits a message as SplitTensors says, by its rule.
+absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule, SplitMessage* split);
+
+}  // namespace warpcall::wire
