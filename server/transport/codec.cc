@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
+#include "server/transport/request.h"
 
 namespace warpcall {
 namespace {
@@ -103,6 +104,13 @@ void DecodedRequest::ReleaseData() {
   split_.tensor_data.clear();
 }
 
+CallSpec ToCallSpec(const v1::ExecuteRequest& header) {
+  return {.kernel = header.kernel(),
+          .implementation = header.implementation(),
+          .device = header.device(),
+          .request_id = header.request_id()};
+}
+
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op) {
   return ProblemOf(header.inputs(), header.attributes(), op);
 }
@@ -139,6 +147,26 @@ v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape) {
   launch.set_waves(shape.waves);
   launch.set_gpu_kernels(shape.gpu_kernels);
   return launch;
+}
+
+void DescribeChoice(const Request& request, v1::ExecuteResponse* response) {
+  response->set_implementation(request.implementation());
+  response->set_device(request.device());
+  response->set_request_id(request.request_id());
+}
+
+void Describe(Request* request, v1::ExecuteResponse* response) {
+  request->StopClock();
+  DescribeChoice(*request, response);
+  const RequestTrace& trace = request->trace();
+  v1::Timing& timing = *response->mutable_timing();
+  timing.set_queue_ns(trace.queue_ns);
+  timing.set_copy_in_ns(trace.copy_in_ns);
+  timing.set_h2d_ns(trace.h2d_ns);
+  timing.set_kernel_ns(trace.kernel_ns);
+  timing.set_d2h_ns(trace.d2h_ns);
+  timing.set_total_ns(trace.total_ns);
+  *response->mutable_launch() = ToProto(trace.work, trace.launch);
 }
 
 void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,

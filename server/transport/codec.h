@@ -15,6 +15,7 @@
 #include "kernels/registry.h"
 #include "proto/wire/tensor_split.h"
 #include "server/engine/job.h"
+#include "server/transport/call_codec.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
@@ -53,6 +54,8 @@ class DecodedRequest {
   wire::SplitMessage split_;
 };
 
+// What the request asks for; its texts are the header's.
+CallSpec ToCallSpec(const v1::ExecuteRequest& header);
 // The problem that the request states, with every check of types, shapes and attributes.
 absl::StatusOr<Problem> ToProblem(const v1::ExecuteRequest& header, const Op& op);
 // The same of inputs that come without data.
@@ -62,6 +65,12 @@ absl::StatusOr<Problem> ToProblem(
 
 // What a launch of `shape` that does `work` is told as.
 v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape);
+
+// Fills in who answers: request id, implementation and device.
+void DescribeChoice(const Request& request, v1::ExecuteResponse* response);
+// Fills in a response but for its outputs: timing and launch from the trace. Stops the request's
+// clock.
+void Describe(Request* request, v1::ExecuteResponse* response);
 
 // The bytes of a slice, which must stay where it is: short ones hold them in themselves.
 inline wire::Bytes BytesOf(const grpc::Slice& slice) {

@@ -23,7 +23,8 @@ namespace warpcall {
 // Owned by gRPC: deletes itself when the call is over. Everything happens in the strand's events;
 // one read and one write are outstanding at most. Reading stops while windows are under way, so
 // gRPC's flow control holds a client back that sends faster than it reads or than the device works.
-class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                                private OpenStream {
  public:
   ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
@@ -32,12 +33,9 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   void OnCancel() override;
   void OnDone() override;
 
-  // For OpenStreams: keeps the call from being destroyed until EndAndRelease, after which it may
-  // be.
-  void Hold() { holders_.fetch_add(1); }
-  void EndAndRelease(const absl::Status& status);
-
  private:
+  void Hold() override { holders_.fetch_add(1); }
+  void EndAndRelease(const absl::Status& status) override;
   ~ExecuteStreamCall() override { deps_->open_calls.fetch_sub(1); }
 
   void Release();

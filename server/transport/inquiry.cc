@@ -14,14 +14,14 @@ namespace {
 // Days, where a call may take minutes.
 constexpr double kDeviceNsMax = 1e15;
 
-// gRPC 1.51 shows an IPv4 peer of a socket for both families as ipv4.
+}  // namespace
+
 bool IsOnThisMachine(absl::string_view peer) {
+  // gRPC 1.51 shows an IPv4 peer of a socket for both families as ipv4.
   for (const absl::string_view prefix : {"unix:", "ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:"})
     if (absl::StartsWith(peer, prefix)) return true;
   return false;
 }
-
-}  // namespace
 
 absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer) {
   if (access == InspectAccess::kOn || (access == InspectAccess::kLocal && IsOnThisMachine(peer)))

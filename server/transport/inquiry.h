@@ -25,6 +25,9 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
                                                   const std::string& id);
 absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes);
 
+// Whether a caller, as gRPC names it, calls from the machine that the server runs on.
+bool IsOnThisMachine(absl::string_view peer);
+
 // PERMISSION_DENIED, which names the flag, for a caller that may not ask; `peer` as gRPC names it.
 absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer);
 

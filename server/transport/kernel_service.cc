@@ -1,11 +1,11 @@
 #include "server/transport/kernel_service.h"
 
-#include "absl/functional/function_ref.h"
 #include "server/transport/benchmark_stream_call.h"
-#include "server/transport/execute_call.h"
+#include "server/transport/call.h"
+#include "server/transport/execute_codec.h"
 #include "server/transport/execute_stream_call.h"
 #include "server/transport/inspect_call.h"
-#include "server/transport/status.h"
+#include "server/transport/reply.h"
 
 namespace warpcall {
 namespace {
@@ -73,22 +73,12 @@ void Tell(const ServerFacts& facts, v1::ServerInfoResponse* response) {
   response->set_hostname(facts.hostname);
 }
 
-// Has `fill` make the response, if the caller may have one.
-grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps, grpc::CallbackServerContext* context,
-                                absl::FunctionRef<void()> fill) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::Status status = CheckCaller(deps, *context);
-  if (status.ok()) fill();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
 }  // namespace
 
 grpc::ServerUnaryReactor* KernelService::Execute(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
-  return ExecuteCall::Start(deps_, context, request, response);
+  return UnaryCall::Start(deps_, context, {request, response}, std::make_unique<ExecuteCodec>());
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::ExecuteStream(
@@ -102,6 +92,7 @@ grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext
   return Reply(*deps_, context, [&] {
     for (const Kernel& kernel : deps_->registry->kernels())
       Tell(*deps_->registry, kernel, response->add_kernels());
+    return absl::OkStatus();
   });
 }
 
@@ -111,13 +102,17 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
   return Reply(*deps_, context, [&] {
     for (int i = 0; i < deps_->engine->device_count(); ++i)
       Tell(*deps_->engine, i, response->add_devices());
+    return absl::OkStatus();
   });
 }
 
 grpc::ServerUnaryReactor* KernelService::ServerInfo(grpc::CallbackServerContext* context,
                                                     const v1::ServerInfoRequest*,
                                                     v1::ServerInfoResponse* response) {
-  return Reply(*deps_, context, [&] { Tell(deps_->facts, response); });
+  return Reply(*deps_, context, [&] {
+    Tell(deps_->facts, response);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* context,

@@ -10,7 +10,6 @@
 #include "server/access/callers.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
-#include "server/transport/codec.h"
 #include "server/transport/failure_log.h"
 #include "server/transport/status.h"
 
@@ -117,22 +116,26 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
 
 absl::Status Request::CheckCaller() const { return warpcall::CheckCaller(*deps_, *context_); }
 
-absl::Status Request::ReadHeader(const v1::ExecuteRequest& header) {
-  RETURN_IF_ERROR(CheckRequestId(header.request_id()));
-  request_id_ = header.request_id();
-  ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(header.kernel()));
+absl::Status Request::Read(const CallSpec& spec,
+                           absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
+  RETURN_IF_ERROR(CheckRequestId(spec.request_id));
+  request_id_ = std::string(spec.request_id);
+  if (spec.timeout_ns < key_.deadline_ns - start_ns_)
+    key_.deadline_ns = start_ns_ + spec.timeout_ns;
+  ASSIGN_OR_RETURN(kernel_, deps_->registry->Find(spec.kernel));
   trace_.kernel = kernel_->id;
-  RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, header.implementation()));
-  ASSIGN_OR_RETURN(problem_, ToProblem(header, *kernel_->op));
+  RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, spec.implementation));
+  implementation_ = std::string(spec.implementation);
+  device_name_ = std::string(spec.device);
+  ASSIGN_OR_RETURN(problem_, state(*kernel_->op));
   trace_.data_type = problem_.inputs[0].data_type;
   trace_.work = kernel_->op->work(problem_);
   return absl::OkStatus();
 }
 
-absl::Status Request::Choose(const v1::ExecuteRequest& header, absl::Span<const Problem> parts) {
+absl::Status Request::Choose(absl::Span<const Problem> parts) {
   Engine::Choice choice;
-  ASSIGN_OR_RETURN(
-      choice, deps_->engine->Choose(*kernel_, header.implementation(), header.device(), parts));
+  ASSIGN_OR_RETURN(choice, deps_->engine->Choose(*kernel_, implementation_, device_name_, parts));
   row_ = choice.row;
   trace_.row = choice.row->id;
   trace_.device = choice.device;
@@ -173,34 +176,19 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   return job;
 }
 
-void Request::DescribeChoice(v1::ExecuteResponse* response) const {
-  response->set_implementation(row_->implementation.name);
-  response->set_device(deps_->engine->device(trace_.device).properties().name);
-  response->set_request_id(request_id());
-}
-
-void Request::Describe(v1::ExecuteResponse* response) {
-  trace_.total_ns = deps_->clock() - start_ns_;
-  DescribeChoice(response);
-  v1::Timing& timing = *response->mutable_timing();
-  timing.set_queue_ns(trace_.queue_ns);
-  timing.set_copy_in_ns(trace_.copy_in_ns);
-  timing.set_h2d_ns(trace_.h2d_ns);
-  timing.set_kernel_ns(trace_.kernel_ns);
-  timing.set_d2h_ns(trace_.d2h_ns);
-  timing.set_total_ns(trace_.total_ns);
-  *response->mutable_launch() = ToProto(trace_.work, trace_.launch);
-}
-
-grpc::Status Request::End(const absl::Status& status) {
+void Request::Count(const absl::Status& status) {
   trace_.code = status.code();
   if (absl::IsCancelled(status) && deps_->clock() >= key_.deadline_ns - kDeadlineSlackNs) {
     trace_.code = absl::StatusCode::kDeadlineExceeded;
     trace_.reject_reason = RejectReason::kDeadline;
   }
-  if (trace_.total_ns == 0) trace_.total_ns = deps_->clock() - start_ns_;
+  if (trace_.total_ns == 0) StopClock();
   deps_->metrics->Record(trace_);
   LogEnd(status);
+}
+
+grpc::Status Request::End(const absl::Status& status) {
+  Count(status);
   AddPushback(status, context_);
   return ToGrpcStatus(status);
 }

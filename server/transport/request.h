@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "kernels/registry.h"
 #include "proto/wire/tensor_split.h"
@@ -19,9 +20,9 @@
 #include "server/engine/metrics_sink.h"
 #include "server/inspect/inspector.h"
 #include "server/log.h"
+#include "server/transport/call_codec.h"
 #include "server/transport/open_streams.h"
 #include "server/transport/trace_context.h"
-#include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
 
@@ -111,11 +112,13 @@ class Request {
   // Received now. `context` outlives it.
   Request(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
-  // Reads everything but tensor data; each check of names, types, shapes and attributes.
-  absl::Status ReadHeader(const v1::ExecuteRequest& header);
+  // Everything but tensor data: finds the kernel and has `state` make the problem of its op, with
+  // each check of names, types, shapes and attributes.
+  absl::Status Read(const CallSpec& spec,
+                    absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state);
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
-  // which it is cut. REQUIRES: `header` is the one that was read.
-  absl::Status Choose(const v1::ExecuteRequest& header, absl::Span<const Problem> parts);
+  // which it is cut. REQUIRES: it was read.
+  absl::Status Choose(absl::Span<const Problem> parts);
 
   // As CheckCaller.
   absl::Status CheckCaller() const;
@@ -130,16 +133,20 @@ class Request {
   // The first takes over the load that Choose put on the device's books.
   std::unique_ptr<Job> NewJob(const Problem& part);
 
-  // Fills in who answers: request id, implementation and device.
-  void DescribeChoice(v1::ExecuteResponse* response) const;
-  // Fills in a response but for its outputs: timing and launch from the trace. Stops the clock.
-  void Describe(v1::ExecuteResponse* response);
-
-  // Counts and logs the request; the pushback goes into the call's trailers. Returns what the
-  // client gets.
+  // The answer is made from here on: sets the trace's total_ns.
+  void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
+  // Counts and logs the request.
+  void Count(const absl::Status& status);
+  // The same of one whose call ends with it: the pushback goes into the call's trailers. Returns
+  // what the client gets.
   grpc::Status End(const absl::Status& status);
 
   const Kernel& kernel() const { return *kernel_; }
+  // Who runs it. REQUIRES: Choose was OK.
+  const char* implementation() const { return row_->implementation.name; }
+  const std::string& device() const {
+    return deps_->engine->device(trace_.device).properties().name;
+  }
   const Problem& problem() const { return problem_; }
   const JobKey& key() const { return key_; }
   RequestTrace& trace() { return trace_; }
@@ -154,7 +161,9 @@ class Request {
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
   const int64_t start_ns_;
-  const JobKey key_;
+  JobKey key_;
+  std::string implementation_;  // as asked for, as device_name_
+  std::string device_name_;
   std::string request_id_;  // empty: not given, or not known yet
   const Kernel* kernel_ = nullptr;
   const Row* row_ = nullptr;

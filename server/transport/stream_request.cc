@@ -51,7 +51,8 @@ std::vector<grpc::Slice> SlicesOf(const wire::FragmentedBytes& data,
 
 absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   RETURN_IF_ERROR(header_.Decode(header.pieces));
-  RETURN_IF_ERROR(request_.ReadHeader(header_.header()));
+  RETURN_IF_ERROR(request_.Read(ToCallSpec(header_.header()),
+                                [this](const Op& op) { return ToProblem(header_.header(), op); }));
   for (size_t i = 0; i < header_.input_count(); ++i) {
     if (header_.data(i).size == 0) continue;
     return absl::InvalidArgumentError(
@@ -61,8 +62,7 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   RETURN_IF_ERROR(Plan());
   // The last window may be smaller than the others, and a row may take only one of the sizes.
   const Problem sizes[] = {full_, last_};
-  RETURN_IF_ERROR(
-      request_.Choose(header_.header(), absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
+  RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));
@@ -122,7 +122,7 @@ absl::Status StreamRequest::Plan() {
 }
 
 void StreamRequest::DescribeOutputs(v1::ExecuteResponse* response) {
-  request_.DescribeChoice(response);
+  DescribeChoice(request_, response);
   for (const TensorSpec& spec : request_.problem().outputs) {
     v1::Tensor* tensor = response->add_outputs();
     tensor->set_data_type(static_cast<v1::DataType>(spec.data_type));

@@ -64,7 +64,7 @@ class StreamRequest {
   int64_t OutputOffset(const Window& window, size_t output) const;
 
   // Last message of the response, and the end of the request.
-  void Describe(v1::ExecuteResponse* response) { request_.Describe(response); }
+  void Describe(v1::ExecuteResponse* response) { warpcall::Describe(&request_, response); }
   grpc::Status End(const absl::Status& status) { return request_.End(status); }
 
  private:

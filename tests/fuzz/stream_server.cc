@@ -71,9 +71,10 @@ absl::StatusOr<std::string> StreamServer::Run(std::unique_ptr<Job> job) {
 }
 
 absl::StatusOr<std::unique_ptr<Job>> StreamServer::MakeJob(DecodedRequest* decoded, Request* call) {
-  RETURN_IF_ERROR(call->ReadHeader(decoded->header()));
+  RETURN_IF_ERROR(call->Read(ToCallSpec(decoded->header()),
+                             [&](const Op& op) { return ToProblem(decoded->header(), op); }));
   RETURN_IF_ERROR(decoded->CheckDataBytes(*call->kernel().op, call->problem()));
-  RETURN_IF_ERROR(call->Choose(decoded->header(), absl::MakeConstSpan(&call->problem(), 1)));
+  RETURN_IF_ERROR(call->Choose(absl::MakeConstSpan(&call->problem(), 1)));
   std::unique_ptr<Job> job = call->NewJob(call->problem());
   RETURN_IF_ERROR(call->CheckMessageBytes(kInputsData, job->input_bytes));
   RETURN_IF_ERROR(call->CheckMessageBytes("the output", job->output_bytes));

@@ -1,0 +1,98 @@
+// One request that comes in one message, from its first byte to its answer, whichever protocol
+// brought it: checked, submitted, answered, counted.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/transport/call_codec.h"
+#include "server/transport/handover.h"
+#include "server/transport/request.h"
+
+namespace warpcall {
+
+// Every path ends in Finish, which counts the request once.
+class Call {
+ public:
+  // Of the call that gRPC knows, which `context` is of and which outlives this.
+  Call(ExecuteDeps* deps, grpc::CallbackServerContext* context, std::unique_ptr<CallCodec> codec);
+  ~Call() { deps_->open_calls.fetch_sub(1); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Checks the caller and the message, which it clears as soon as nobody needs it, and submits the
+  // job. `end` is called once, perhaps before this returns, on any thread, and may destroy the
+  // call: with how it ended and, when that is OK, the answer in `response`.
+  void Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
+             absl::AnyInvocable<void(const absl::Status&)> end);
+
+  // Nobody waits for the answer any more. Thread-safe; not once `end` was called.
+  void Cancel();
+
+ private:
+  absl::Status CheckMessage();
+  absl::Status Submit();
+  absl::Status Decode();
+  absl::StatusOr<std::unique_ptr<Job>> MakeJob();
+  // Has the job leave its queue when the request's own time is over; gRPC sees to the call's.
+  void SetTimer();
+  void Answer(absl::Status status, StagingBuffers outputs);
+  void Finish(const absl::Status& status);
+
+  ExecuteDeps* const deps_;
+  const std::unique_ptr<CallCodec> codec_;
+  Request request_;
+  grpc::ByteBuffer* message_ = nullptr;
+  grpc::ByteBuffer* response_ = nullptr;
+  absl::AnyInvocable<void(const absl::Status&)> end_;
+  std::atomic<bool> cancelled_{false};
+  // Where the job was submitted; read by Cancel, and by the timer, which may outlive the call.
+  const std::shared_ptr<std::atomic<int>> device_ = std::make_shared<std::atomic<int>>(-1);
+  std::unique_ptr<grpc::Alarm> timer_;  // null: none
+};
+
+// What gRPC hands to a unary method.
+struct UnaryMessages {
+  const grpc::ByteBuffer* request;
+  grpc::ByteBuffer* response;
+};
+
+// A Call that is a unary method's. Owned by gRPC: deletes itself when the call is over.
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  // Decodes and submits on gRPC's thread; the lane that takes the job answers.
+  static UnaryCall* Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
+                          const UnaryMessages& messages, std::unique_ptr<CallCodec> codec);
+
+  void OnCancel() override;
+  void OnDone() override {
+    handover_.Take();
+    delete this;
+  }
+  // gRPC hands OnDone and OnCancel to a thread of its own unless they are known not to block:
+  // ours do not, and waking that thread for each call took a tenth of the server's time. Marked
+  // internal in gRPC's header: look again when gRPC is exchanged.
+  bool InternalInlineable() override { return true; }
+
+ private:
+  UnaryCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
+            std::unique_ptr<CallCodec> codec)
+      : context_(context), call_(deps, context, std::move(codec)) {
+    handover_.Give();
+  }
+  ~UnaryCall() override = default;
+
+  void Finish(const absl::Status& status);
+
+  grpc::CallbackServerContext* const context_;
+  Call call_;
+  Handover handover_;
+};
+
+}  // namespace warpcall

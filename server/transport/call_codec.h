@@ -1,0 +1,56 @@
+// What a protocol does for a call that comes in one message: it takes the request apart, and makes
+// the answer. Everything between is the same for all: server/transport/call.h.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/op.h"
+#include "server/engine/clock.h"
+#include "server/engine/job.h"
+#include "server/engine/metrics_sink.h"
+
+namespace warpcall {
+
+class Request;
+
+// What a request asks for, in no protocol's words. The texts are its message's.
+struct CallSpec {
+  absl::string_view kernel;
+  absl::string_view implementation;  // a row, a family, "auto"; empty: as "auto"
+  absl::string_view device;          // empty: any
+  absl::string_view request_id;      // empty: one is made up
+  // From when the request was received; counts beside the call's own deadline.
+  int64_t timeout_ns = kNoDeadline;
+};
+
+using JobInputs = absl::InlinedVector<InputPieces, 2>;
+
+// Of one call. Methods are called in the order in which they stand here, each once at most; what
+// any of them refuses ends the call.
+class CallCodec {
+ public:
+  virtual ~CallCodec() = default;
+
+  // Takes the message apart, and refers to its bytes until ReleaseInputs. INVALID_ARGUMENT for what
+  // is no message of the protocol, RESOURCE_EXHAUSTED for one in too many pieces.
+  virtual absl::Status Decode(const grpc::ByteBuffer& message) = 0;
+  virtual absl::StatusOr<CallSpec> Spec() = 0;
+  // The problem of the op that the spec names, with every check of types, shapes and attributes.
+  virtual absl::StatusOr<Problem> ToProblem(const Op& op) = 0;
+  // Where the inputs' data lie, in the op's order. INVALID_ARGUMENT when there are not as many
+  // bytes as the problem says.
+  virtual absl::StatusOr<JobInputs> Inputs(const Op& op, const Problem& problem) = 0;
+  // Nobody reads the inputs any more.
+  virtual void ReleaseInputs() = 0;
+  // The answer to a request that ran; gRPC sends from the buffers of `outputs`.
+  virtual absl::Status Encode(Request* request, StagingBuffers outputs,
+                              grpc::ByteBuffer* response) = 0;
+  // The request has ended with `status`, and was counted. Called whatever became of it.
+  virtual void NoteEnd(const RequestTrace& trace, const absl::Status& status) = 0;
+};
+
+}  // namespace warpcall
