@@ -15,6 +15,8 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config) {
   if (!config.token_file.empty()) {
     ASSIGN_OR_RETURN(files.callers, Callers::Open(config.token_file));
   }
+  files.gate =
+      std::make_unique<Gate>(Gate::Options{files.callers.get(), !config.tls_client_ca.empty()});
   return files;
 }
 

@@ -6,16 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "server/access/callers.h"
-#include "server/transport/certificates.h"
 #include "server/access/file_watch.h"
+#include "server/access/gate.h"
 #include "server/config.h"
 #include "server/reload.h"
+#include "server/transport/certificates.h"
 
 namespace warpcall {
 
 struct AccessFiles {
   std::unique_ptr<Certificates> certificates;  // null: no TLS
   std::unique_ptr<Callers> callers;            // null: no tokens
+  std::unique_ptr<Gate> gate;                  // by the others
 };
 
 // Errors name flag and file.

@@ -344,7 +344,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   deps.received_bytes_max = MemorySum(config, engine->device_count()).received_mib * kMib;
   deps.inspect_access = ToInspectAccess(config.inspect);
   deps.facts = FactsOf(config);
-  deps.callers = access.callers.get();
+  deps.gate = access.gate.get();
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(
       server, GrpcServer::Start(

@@ -158,10 +158,10 @@ void Engine::NoteLoss() {
   if (!devices_lost_.exchange(true)) on_devices_lost_();
 }
 
-absl::Status Engine::CheckRoomFor(uint64_t connection) const {
+absl::Status Engine::CheckRoomFor(uint64_t principal) const {
   absl::Status status;
   for (const std::unique_ptr<Runner>& runner : runners_) {
-    status = runner->scheduler.CheckRoomFor(connection);
+    status = runner->scheduler.CheckRoomFor(principal);
     if (status.ok()) break;
   }
   return status;
@@ -215,7 +215,7 @@ absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {
   return *job == nullptr ? absl::OkStatus() : runner->scheduler.Submit(job);
 }
 
-// Leaves the job where it is when something of its connection waits or every lane for callers is in
+// Leaves the job where it is when something of its principal waits or every lane for callers is in
 // use.
 absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
   for (const std::unique_ptr<CallerLane>& caller : runner->caller_lanes) {

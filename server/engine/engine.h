@@ -34,7 +34,7 @@ struct EngineOptions {
   size_t staging_bytes = size_t{1} << 30;  // per device
   QueueLimits queue = {1024, int64_t{1} << 30};
   // Jobs of at most 256 KiB of operands that are measured to take the CPU device at most this long
-  // are run by the thread that submits them, when nothing of their connection waits. 0: none.
+  // are run by the thread that submits them, when nothing of their principal waits. 0: none.
   int64_t run_by_caller_ns_max = 0;
   // How long a GPU's lane that has no more to do looks for more before it sleeps.
   int64_t lane_spin_ns = 0;
@@ -94,9 +94,9 @@ class Engine {
                                 absl::string_view device_name,
                                 absl::Span<const Problem> problems) const;
 
-  // RESOURCE_EXHAUSTED when one more job of `connection` would surely be refused, whatever it is
+  // RESOURCE_EXHAUSTED when one more job of `principal` would surely be refused, whatever it is
   // and whichever device it is for: so that nobody needs to look what it is.
-  absl::Status CheckRoomFor(uint64_t connection) const;
+  absl::Status CheckRoomFor(uint64_t principal) const;
 
   // Takes the job or leaves it with the reason, as Scheduler::Submit. A job that was taken is done
   // exactly once, perhaps before Submit returns.

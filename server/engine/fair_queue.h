@@ -1,7 +1,7 @@
-// The jobs that wait for one device, in an order that is fair to connections.
+// The jobs that wait for one device, in an order that is fair to principals.
 //
-// Every connection has an account of the device time that its jobs were predicted to take. The
-// next job comes from the connections whose account is within a turn of the lowest, and among
+// Every principal has an account of the device time that its jobs were predicted to take. The
+// next job comes from the principals whose account is within a turn of the lowest, and among
 // those it is the one with the earliest deadline, then the one that came first. So while nobody
 // takes much more than the others the order is earliest deadline first, and one that does falls
 // behind. (Start-time fair queueing, Goyal, Vin and Cheng 1996, with deadlines inside a turn.)
@@ -35,18 +35,18 @@ class FairQueue {
   // How many were to be prepared when they came.
   int64_t to_be_prepared() const { return to_be_prepared_; }
 
-  bool HasJobsOf(uint64_t connection) const;
+  bool HasJobsOf(uint64_t principal) const;
 
   void Push(std::unique_ptr<Job> job);
-  // The next job that `may_run`, which is asked of one job of each connection, in order: the first
+  // The next job that `may_run`, which is asked of one job of each principal, in order: the first
   // that is not `held_back`, which lets those behind it pass. Null when there is none.
   std::unique_ptr<Job> Pop(
       absl::FunctionRef<bool(Job&)> may_run,
       absl::FunctionRef<bool(Job&)> held_back = [](Job&) { return false; });
   // A job that was popped took `ns` longer than predicted, or shorter: if that is a turn or more,
-  // its connection's account says so from now on.
-  void Correct(uint64_t connection, int64_t ns);
-  // Notes for which connections' next job, the first that is not `held_back`, there is no staging,
+  // its principal's account says so from now on.
+  void Correct(uint64_t principal, int64_t ns);
+  // Notes for which principals' next job, the first that is not `held_back`, there is no staging,
   // as `fits` says of it, and takes the jobs that were pushed `starved_ns_max` before `now_ns` and
   // have stood behind such a one since.
   std::vector<std::unique_ptr<Job>> TakeStarved(int64_t now_ns, int64_t starved_ns_max,
@@ -55,10 +55,10 @@ class FairQueue {
   // Null when no such job waits.
   std::unique_ptr<Job> Remove(const JobKey& key);
 
-  // Whether TakeFromLargest would take a job for one more of `connection` that takes one place.
-  bool MakesRoomFor(uint64_t connection) const;
-  // Takes the last job of the connection that holds most of `resource`; null unless that is more
-  // than `newcomer`'s connection would hold with it.
+  // Whether TakeFromLargest would take a job for one more of `principal` that takes one place.
+  bool MakesRoomFor(uint64_t principal) const;
+  // Takes the last job of the principal that holds most of `resource`; null unless that is more
+  // than `newcomer`'s principal would hold with it.
   std::unique_ptr<Job> TakeFromLargest(Resource resource, const Job& newcomer);
 
   // Predicted work, in nanoseconds, that is sure to come before `job`, were it pushed now; jobs
@@ -70,26 +70,27 @@ class FairQueue {
 
  private:
   using Order = std::pair<int64_t, uint64_t>;  // deadline, id
-  struct Connection {
+  struct Principal {
+    double share = 1;  // as its last job had it
     int64_t account_ns = 0;
     Load load = {};
     absl::btree_map<Order, std::unique_ptr<Job>> jobs;
   };
-  using Connections = absl::flat_hash_map<uint64_t, std::unique_ptr<Connection>>;
+  using Principals = absl::flat_hash_map<uint64_t, std::unique_ptr<Principal>>;
 
-  void Charge(uint64_t id, Connection* connection, int64_t ns);
-  std::unique_ptr<Job> Take(uint64_t id, Connection* connection, const Order& order);
-  // The connection that holds most of `resource`; null unless that is more than `connection` would
+  void Charge(uint64_t id, Principal* principal, int64_t ns);
+  std::unique_ptr<Job> Take(uint64_t id, Principal* principal, const Order& order);
+  // The principal that holds most of `resource`; null unless that is more than `principal` would
   // hold with `more`.
-  Connection* FindLarger(Resource resource, uint64_t connection, int64_t more, uint64_t* id) const;
+  Principal* FindLarger(Resource resource, uint64_t principal, int64_t more, uint64_t* id) const;
   void ForgetIdle();
 
   Load load_ = {};
   int64_t to_be_prepared_ = 0;
-  Connections connections_;
+  Principals principals_;
   // Those with jobs, by account.
   absl::btree_set<std::pair<int64_t, uint64_t>> by_account_;
-  int64_t account_now_ns_ = 0;  // of the connection that was served last: newcomers start here
+  int64_t account_now_ns_ = 0;  // of the principal that was served last: newcomers start here
 };
 
 }  // namespace warpcall

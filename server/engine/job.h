@@ -25,13 +25,14 @@ using InputPieces = absl::InlinedVector<absl::Span<const char>, 2>;
 
 // Names a job while it waits.
 struct JobKey {
-  uint64_t connection = 0;  // whose turn it is is decided between connections
+  uint64_t principal = 0;  // who it is for: whose turn it is is decided between principals
   int64_t deadline_ns = kNoDeadline;
   uint64_t id = 0;  // unique; breaks ties between deadlines: first come, first served
 };
 
 struct Job {
   JobKey key;
+  double share = 1;  // of the device's time, that its principal has beside others with 1; over 0
   const Op* op = nullptr;  // of the row; null: the job is never cut
   const Row* row = nullptr;
   int device = 0;  // position in the engine's list
@@ -40,7 +41,7 @@ struct Job {
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
   int64_t submitted_ns = 0;
-  int64_t starved_since_ns = 0;  // it is its connection's next, but there is no staging; 0: no
+  int64_t starved_since_ns = 0;  // it is its principal's next, but there is no staging; 0: no
   StagingBuffers staging;        // for inputs, then outputs: taken before the job reaches a lane
   // What the row finds out about the problem before it runs, here or in a job before; null:
   // nothing.

@@ -120,7 +120,7 @@ absl::Status Scheduler::Full(Resource resource, const Job& job, bool displaced) 
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
   return WithRetryPushback(
       absl::ResourceExhaustedError(absl::StrCat(
-          displaced ? "the queue is full, and the request makes room for one of a connection that "
+          displaced ? "the queue is full, and the request makes room for one of a principal that "
                       "holds less: "
                     : "the queue is full: ",
           what)),
@@ -132,15 +132,15 @@ std::string Scheduler::FullOfRequests(int64_t held) const {
                       " (queue_limit)");
 }
 
-absl::Status Scheduler::CheckRoomFor(uint64_t connection) const {
+absl::Status Scheduler::CheckRoomFor(uint64_t principal) const {
   if (!was_full_.load(std::memory_order_relaxed)) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   const int64_t held = waiting_.load()[static_cast<size_t>(Resource::kRequests)];
   const bool full = held >= limits_.requests_max;
   was_full_.store(full, std::memory_order_relaxed);
-  // A draining server says so instead. Small jobs of connections that hold nothing may not need a
+  // A draining server says so instead. Small jobs of principals that hold nothing may not need a
   // place (Pass).
-  if (!full || refusing_ || !waiting_.HasJobsOf(connection) || waiting_.MakesRoomFor(connection))
+  if (!full || refusing_ || !waiting_.HasJobsOf(principal) || waiting_.MakesRoomFor(principal))
     return absl::OkStatus();
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
   return WithRetryPushback(
@@ -239,7 +239,7 @@ void Scheduler::End(DisplacedJobs displaced) {
 absl::StatusOr<bool> Scheduler::Pass(const Job& job) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckOpen(job));
-  return !waiting_.HasJobsOf(job.key.connection);
+  return !waiting_.HasJobsOf(job.key.principal);
 }
 
 void Scheduler::Wake(LaneKind kind) {
@@ -343,8 +343,8 @@ std::unique_ptr<Job> Scheduler::TakeNext(LaneKind kind) {
   work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   if (job == nullptr) return nullptr;
   const int64_t now_ns = clock_();
-  running_.push_back({job->key.id, job->key.connection, job->row, now_ns,
-                      now_ns + job->predicted_ns, MayBeLong(*job), kind, job->preparation});
+  running_.push_back({job->key.id, job->key.principal, job->row, now_ns, now_ns + job->predicted_ns,
+                      MayBeLong(*job), kind, job->preparation});
   if (kind == LaneKind::kPreparing) job->preparation->in_progress = true;
   if (!waiting_.empty()) WakeOne();
   WakeAllIfOver();
@@ -354,7 +354,7 @@ std::unique_ptr<Job> Scheduler::TakeNext(LaneKind kind) {
 bool Scheduler::TakeStaging(Job* job) const {
   if (options_.staging == nullptr) return true;
   absl::optional<StagingBuffers> staging =
-      options_.staging->TryAllocate(StagingSizes(*job), job->key.connection);
+      options_.staging->TryAllocate(StagingSizes(*job), job->key.principal);
   if (!staging.has_value()) return false;
   job->staging = *std::move(staging);
   return true;
@@ -407,7 +407,7 @@ Scheduler::DisplacedJobs Scheduler::TakeStarved() {
     return HoldsBack(job, LaneOf(job));
   };
   const auto fits = [this](const Job& job) {
-    return options_.staging->HasRoom(StagingSizes(job), job.key.connection);
+    return options_.staging->HasRoom(StagingSizes(job), job.key.principal);
   };
   DisplacedJobs starved;
   for (std::unique_ptr<Job>& job : waiting_.TakeStarved(clock_(), kStarvedNsMax, held_back, fits)) {
@@ -415,7 +415,7 @@ Scheduler::DisplacedJobs Scheduler::TakeStarved() {
     absl::Status status = WithRetryPushback(
         absl::ResourceExhaustedError(absl::StrCat(
             "staging memory has no room for ", job->input_bytes + job->output_bytes,
-            " bytes more of this connection; ", options_.staging->total_bytes(),
+            " bytes more of this principal; ", options_.staging->total_bytes(),
             " bytes (staging_mib) are shared by requests and by responses not yet read")),
         kStagingPushbackMs);
     starved.push_back({std::move(job), std::move(status)});
@@ -449,7 +449,7 @@ void Scheduler::Finished(uint64_t id, bool is_prepared) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [id](const Running& running) { return running.id == id; });
   if (found == running_.end()) return;
-  waiting_.Correct(found->connection, clock_() - found->end_ns);
+  waiting_.Correct(found->principal, clock_() - found->end_ns);
   const std::shared_ptr<Preparation> preparation = std::move(found->preparation);
   const LaneKind lane = found->lane;
   running_.erase(found);

@@ -65,16 +65,16 @@ class Scheduler {
   // when to retry, or says that measured jobs ahead of it leave no time before its deadline;
   // DEADLINE_EXCEEDED and CANCELLED as CheckStillWanted, the former also when jobs of its kind are
   // measured to take longer than it has; UNAVAILABLE after Refuse. A full queue makes room for a
-  // connection that holds less than another: the other's last job is ended with
+  // principal that holds less than another: the other's last job is ended with
   // RESOURCE_EXHAUSTED, on this thread.
   absl::Status Submit(std::unique_ptr<Job>* job);
 
-  // RESOURCE_EXHAUSTED, as Submit would say, when one more job of `connection` would surely be
+  // RESOURCE_EXHAUSTED, as Submit would say, when one more job of `principal` would surely be
   // refused whatever it is: as many wait as may, others of its own among them, and no other
-  // connection holds more. Cheap while there is room.
-  absl::Status CheckRoomFor(uint64_t connection) const;
+  // principal holds more. Cheap while there is room.
+  absl::Status CheckRoomFor(uint64_t principal) const;
 
-  // For a job that takes less time than a lane to wake: true when nothing of its connection waits,
+  // For a job that takes less time than a lane to wake: true when nothing of its principal waits,
   // so that the caller may run it itself at once; false when it should be submitted. Errors as of
   // Submit.
   absl::StatusOr<bool> Pass(const Job& job);
@@ -126,7 +126,7 @@ class Scheduler {
   // A job that a lane works on.
   struct Running {
     uint64_t id;
-    uint64_t connection;
+    uint64_t principal;
     const Row* row;
     int64_t start_ns;
     int64_t end_ns;  // expected

@@ -40,10 +40,10 @@ class StagingArena {
 
   // Offsets for all `sizes`, or nothing.
   std::optional<absl::InlinedVector<size_t, 3>> Take(absl::Span<const size_t> sizes,
-                                                     uint64_t connection) {
+                                                     uint64_t principal) {
     absl::MutexLock lock(&mutex_);
     const size_t wanted = StagingPool::BytesFor(sizes);
-    if (!MayHave(wanted, connection)) {
+    if (!MayHave(wanted, principal)) {
       take_failed_ = true;
       return std::nullopt;
     }
@@ -58,13 +58,13 @@ class StagingArena {
       offsets.push_back(*offset);
       used_ += RoundUp(bytes);
     }
-    if (wanted > 0) held_[connection] += wanted;
+    if (wanted > 0) held_[principal] += wanted;
     return offsets;
   }
 
-  bool HasRoom(absl::Span<const size_t> sizes, uint64_t connection) const {
+  bool HasRoom(absl::Span<const size_t> sizes, uint64_t principal) const {
     absl::MutexLock lock(&mutex_);
-    if (!MayHave(StagingPool::BytesFor(sizes), connection)) return false;
+    if (!MayHave(StagingPool::BytesFor(sizes), principal)) return false;
     std::vector<Range> free = free_;
     return std::all_of(sizes.begin(), sizes.end(), [&free](size_t bytes) {
       return TakeOne(RoundUp(bytes), &free).has_value();
@@ -78,7 +78,7 @@ class StagingArena {
     {
       absl::MutexLock lock(&mutex_);
       PutOne(range.offset, bytes);
-      const auto held = held_.find(range.connection);
+      const auto held = held_.find(range.principal);
       held->second -= bytes;
       if (held->second == 0) held_.erase(held);
       tell = std::exchange(take_failed_, false);
@@ -94,11 +94,11 @@ class StagingArena {
   }
 
  private:
-  // Whether `connection` may take `wanted` bytes more, wherever they lie.
-  bool MayHave(size_t wanted, uint64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Whether `principal` may take `wanted` bytes more, wherever they lie.
+  bool MayHave(size_t wanted, uint64_t principal) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const size_t free = total_bytes() - used_;
     if (wanted > free) return false;
-    const auto held = held_.find(connection);
+    const auto held = held_.find(principal);
     return held == held_.end() || held->second + wanted <= free - wanted;
   }
 
@@ -139,7 +139,7 @@ class StagingArena {
   // By offset, never adjacent. A vector: ranges are few, and none is allocated once it has grown.
   std::vector<Range> free_ ABSL_GUARDED_BY(mutex_);
   size_t used_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::flat_hash_map<uint64_t, size_t> held_ ABSL_GUARDED_BY(mutex_);  // bytes, by connection
+  absl::flat_hash_map<uint64_t, size_t> held_ ABSL_GUARDED_BY(mutex_);  // bytes, by principal
   bool take_failed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Mutex returned_mutex_;  // held while `returned_` runs, so that it ends before its target
   std::function<void()> returned_ ABSL_GUARDED_BY(returned_mutex_);
@@ -178,17 +178,17 @@ size_t StagingPool::BytesFor(absl::Span<const size_t> sizes) {
 }
 
 absl::optional<StagingBuffers> StagingPool::TryAllocate(absl::Span<const size_t> sizes,
-                                                        uint64_t connection) {
-  const auto offsets = arena_->Take(sizes, connection);
+                                                        uint64_t principal) {
+  const auto offsets = arena_->Take(sizes, principal);
   if (!offsets.has_value()) return absl::nullopt;
   StagingBuffers buffers;
   for (size_t i = 0; i < sizes.size(); ++i)
-    buffers.push_back(StagingBuffer(arena_, {(*offsets)[i], sizes[i], connection}));
+    buffers.push_back(StagingBuffer(arena_, {(*offsets)[i], sizes[i], principal}));
   return buffers;
 }
 
-bool StagingPool::HasRoom(absl::Span<const size_t> sizes, uint64_t connection) const {
-  return arena_->HasRoom(sizes, connection);
+bool StagingPool::HasRoom(absl::Span<const size_t> sizes, uint64_t principal) const {
+  return arena_->HasRoom(sizes, principal);
 }
 
 size_t StagingPool::total_bytes() const { return arena_->total_bytes(); }

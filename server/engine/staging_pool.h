@@ -26,7 +26,7 @@ class StagingBuffer {
   struct Range {
     size_t offset = 0;
     size_t bytes = 0;  // as asked for
-    uint64_t connection = 0;
+    uint64_t principal = 0;
   };
   StagingBuffer(std::shared_ptr<StagingArena> arena, const Range& range);
   StagingBuffer(StagingBuffer&& other) noexcept { *this = std::move(other); }
@@ -57,13 +57,13 @@ class StagingPool {
   static size_t BytesFor(absl::Span<const size_t> sizes);
 
   // One range per size, all or none (so that two jobs never wait for each other's half). Nothing
-  // when there is no room at present, or none for `connection`: one that holds ranges, which may be
+  // when there is no room at present, or none for `principal`: one that holds ranges, which may be
   // answers that it does not read, gets more only while at least as much as it then holds stays
   // free.
-  absl::optional<StagingBuffers> TryAllocate(absl::Span<const size_t> sizes, uint64_t connection);
+  absl::optional<StagingBuffers> TryAllocate(absl::Span<const size_t> sizes, uint64_t principal);
 
   // Whether TryAllocate would get ranges now.
-  bool HasRoom(absl::Span<const size_t> sizes, uint64_t connection) const;
+  bool HasRoom(absl::Span<const size_t> sizes, uint64_t principal) const;
 
   // `returned` is called when a range came back after an attempt got nothing: on the thread that
   // gave it back, and not any more once the pool is gone or another call of this one has returned.

@@ -39,17 +39,17 @@ Inspector::~Inspector() {
 }
 
 absl::Status Inspector::CheckRoom(const Task& task) const {
-  if (task.connection == 0) return absl::OkStatus();
+  if (task.principal == 0) return absl::OkStatus();
   int clients = 0;
   int theirs = 0;
   for (const std::unique_ptr<Task>& waiting : waiting_) {
-    clients += waiting->connection != 0;
-    theirs += waiting->connection == task.connection;
+    clients += waiting->principal != 0;
+    theirs += waiting->principal == task.principal;
   }
   if (clients >= options_.waiting_max || 2 * theirs >= options_.waiting_max)
     return absl::ResourceExhaustedError(absl::StrCat(
         clients, " Benchmark, Profile and Describe calls wait, which run one at a time, ", theirs,
-        " of them of this connection; the limits are ", options_.waiting_max,
+        " of them of this principal; the limits are ", options_.waiting_max,
         " (inspect_queue) and ", CeilDivide(options_.waiting_max, 2)));
   if (clients > 0 && waiting_bytes_ + task.bytes > options_.waiting_bytes_max)
     return absl::ResourceExhaustedError(
@@ -64,7 +64,7 @@ absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   if (absl::Status room = CheckRoom(**task); !room.ok())
     return WithRetryPushback(std::move(room), kPushbackMs);
   const auto ahead = std::count_if(waiting_.begin(), waiting_.end(), [](const auto& waiting) {
-    return waiting->connection != 0;  // the server's own give way to them
+    return waiting->principal != 0;  // the server's own give way to them
   });
   if ((*task)->queued) (*task)->queued(static_cast<int>(ahead) + (runs_ ? 1 : 0));
   waiting_bytes_ += (*task)->bytes;
@@ -90,7 +90,7 @@ int64_t Inspector::EndAll() {
     absl::MutexLock lock(&mutex_);
     refusing_ = true;
     calls = runs_call_ ? 1 : 0;
-    for (const std::unique_ptr<Task>& task : waiting_) calls += task->connection != 0;
+    for (const std::unique_ptr<Task>& task : waiting_) calls += task->principal != 0;
   }
   stopping_.store(true);
   Wake();
@@ -125,7 +125,7 @@ std::unique_ptr<Task> Inspector::Next() {
   waiting_.erase(first);
   waiting_bytes_ -= task->bytes;
   runs_ = true;
-  runs_call_ = task->connection != 0;
+  runs_call_ = task->principal != 0;
   return task;
 }
 

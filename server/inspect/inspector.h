@@ -43,7 +43,7 @@ struct Inquiry {
 };
 
 struct Task {
-  uint64_t connection = 0;    // whose it is; 0: the server's own, which no limit keeps out
+  uint64_t principal = 0;     // whose it is; 0: the server's own, which no limit keeps out
   int64_t bytes = 0;          // of the message that it came in
   int64_t not_before_ns = 0;  // later ones go first until then
   int64_t deadline_ns = kNoDeadline;
@@ -81,7 +81,7 @@ class Inspector {
   ~Inspector();
 
   // Takes the task or leaves it with the reason: RESOURCE_EXHAUSTED with a pushback when too many
-  // wait, or half of those that may are its connection's; UNAVAILABLE after Refuse.
+  // wait, or half of those that may are its principal's; UNAVAILABLE after Refuse.
   absl::Status Submit(std::unique_ptr<Task>* task);
   // Looks at every task's `cancelled` again.
   void Wake();

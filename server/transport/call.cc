@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
+#include "server/transport/caller.h"
 #include "server/transport/refusals.h"
 #include "server/transport/status.h"
 
@@ -21,7 +22,7 @@ constexpr int64_t kTimerNsMax = int64_t{24} * 3600 * 1'000'000'000;
 
 Call::Call(ExecuteDeps* deps, grpc::CallbackServerContext* context,
            std::unique_ptr<CallCodec> codec)
-    : deps_(deps), codec_(std::move(codec)), request_(deps, context) {
+    : deps_(deps), codec_(std::move(codec)), request_(deps, context, Identify(*deps, *context)) {
   deps->open_calls.fetch_add(1);
 }
 
@@ -30,7 +31,7 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   message_ = message;
   response_ = response;
   end_ = std::move(end);
-  absl::Status status = request_.CheckCaller();
+  absl::Status status = request_.caller().status();
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
     status = request_.CheckRoom();

@@ -9,6 +9,7 @@
 #include "kernels/common/status_macros.h"
 #include "proto/wire/chunk.h"
 #include "server/engine/retry_pushback.h"
+#include "server/transport/caller.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -31,11 +32,11 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
 }  // namespace
 
 ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : deps_(deps), context_(context) {
+    : deps_(deps), context_(context), caller_(Identify(*deps, *context)) {
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
   strand_.Post([this] {
-    if (absl::Status status = CheckCaller(*deps_, *context_); !status.ok()) Fail(status);
+    if (!caller_.ok()) Fail(caller_.status());
     Advance();
   });
   handover_.Give();
@@ -122,7 +123,7 @@ absl::Status ExecuteStreamCall::ReadMessage() {
 }
 
 absl::Status ExecuteStreamCall::OpenRequest(const wire::FragmentedBytes& header) {
-  request_ = std::make_unique<StreamRequest>(deps_, context_);
+  request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
   RETURN_IF_ERROR(request_->Open(header));
   v1::ExecuteStreamResponse response;
   request_->DescribeOutputs(response.mutable_header());
@@ -266,7 +267,7 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
   // What came before any request's header is a request, too: a refused one.
   // Not so where none was to come, or none more: the client left, or the server ends.
   if (request_ == nullptr && !absl::IsCancelled(status) && !absl::IsUnavailable(status))
-    request_ = std::make_unique<StreamRequest>(deps_, context_);
+    request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
   failure_ = request_ == nullptr ? ToGrpcStatus(status) : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
   while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();

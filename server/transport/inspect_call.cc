@@ -8,6 +8,7 @@
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
+#include "server/transport/caller.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/kernel_service.h"
 #include "server/transport/status.h"
@@ -36,6 +37,7 @@ InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServe
       kind_(kind),
       context_(context),
       start_ns_(deps->clock()),
+      caller_(Identify(*deps, *context)),
       id_(deps->next_id.fetch_add(1, std::memory_order_relaxed)),
       request_id_(MadeUpRequestId(id_)) {
   deps->open_calls.fetch_add(1);
@@ -49,7 +51,7 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
-  RETURN_IF_ERROR(CheckCaller(*deps_, *context_));
+  RETURN_IF_ERROR(caller_.status());
   RETURN_IF_ERROR(CheckInspectAccess(deps_->inspect_access, context_->peer()));
   const auto bytes = static_cast<int64_t>(message->Length());
   if (absl::Status status = CheckMessageLength(*deps_, bytes); !status.ok()) {
@@ -57,7 +59,7 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
     return status;
   }
   auto task = std::make_unique<inspect::Task>();
-  task->connection = ConnectionOf(*context_) | 1;  // 0 is the server's own
+  task->principal = caller_->id;
   task->bytes = bytes;
   task->deadline_ns = DeadlineNs(*context_, start_ns_);
   task->cancelled = &cancelled_;
@@ -182,7 +184,7 @@ void InspectCall::LogEnd(const absl::Status& status) const {
                                   {"cpu_ns", cpu_ns_},
                                   {"total_ns", deps_->clock() - start_ns_},
                                   {"error", absl::string_view(status.message())}};
-  AppendTraceFields(*context_, &fields);
+  AppendCallFields(*context_, caller_, &fields);
   Log(level, absl::StrCat(InspectionName(kind_), status.ok() ? " done" : " failed"), fields);
 }
 

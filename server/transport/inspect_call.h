@@ -60,6 +60,7 @@ class InspectCall {
   const Inspection kind_;
   grpc::CallbackServerContext* const context_;
   const int64_t start_ns_;
+  const absl::StatusOr<Principal> caller_;
   const uint64_t id_;
   grpc::ByteBuffer message_;  // of a call that is read when its turn comes
   // What the inquiry was about, for the log and the metrics.

@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "server/transport/caller.h"
 #include "server/transport/request.h"
 #include "server/transport/status.h"
 
@@ -15,7 +16,7 @@ inline grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps,
                                        grpc::CallbackServerContext* context,
                                        absl::FunctionRef<absl::Status()> fill) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::Status status = CheckCaller(deps, *context);
+  absl::Status status = Identify(deps, *context).status();
   if (status.ok()) status = fill();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;

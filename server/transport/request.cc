@@ -1,13 +1,12 @@
 #include "server/transport/request.h"
 
 #include <chrono>
-#include <functional>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
-#include "server/access/callers.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
 #include "server/transport/failure_log.h"
@@ -16,7 +15,6 @@
 namespace warpcall {
 namespace {
 
-constexpr char kAuthorization[] = "authorization";
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 // Ids go into every log line about a request.
 constexpr size_t kRequestIdBytesMax = 256;
@@ -25,10 +23,6 @@ constexpr size_t kRequestIdBytesMax = 256;
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
 
 }  // namespace
-
-uint64_t ConnectionOf(const grpc::CallbackServerContext& context) {
-  return std::hash<std::string>()(context.peer());
-}
 
 absl::Status CheckRequestId(absl::string_view id) {
   if (id.size() <= kRequestIdBytesMax) return absl::OkStatus();
@@ -60,17 +54,6 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   return left.count() >= kNoDeadline - now_ns ? kNoDeadline : now_ns + left.count();
 }
 
-absl::Status CheckCaller(const ExecuteDeps& deps, const grpc::CallbackServerContext& context) {
-  if (deps.callers == nullptr) return absl::OkStatus();
-  const auto [begin, end] = context.client_metadata().equal_range(kAuthorization);
-  if (begin == end)
-    return absl::UnauthenticatedError(
-        "the call brings no token, which this server asks for: \"authorization: Bearer TOKEN\"");
-  if (std::next(begin) != end)
-    return absl::UnauthenticatedError("the call brings several authorizations");
-  return deps.callers->PrincipalOf({begin->second.data(), begin->second.size()}).status();
-}
-
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
   if (bytes <= deps.message_bytes_max) return absl::OkStatus();
   return WithRetryPushback(
@@ -100,21 +83,23 @@ std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& 
   return ParseTraceparent({begin->second.data(), begin->second.size()});
 }
 
-void AppendTraceFields(const grpc::CallbackServerContext& context, std::vector<LogField>* fields) {
+void AppendCallFields(const grpc::CallbackServerContext& context,
+                      const absl::StatusOr<Principal>& caller, std::vector<LogField>* fields) {
+  if (caller.ok() && !caller->name.empty()) fields->emplace_back("principal", caller->name);
   const auto trace = FindTraceContext(context);
   if (!trace.has_value()) return;
   fields->emplace_back("trace_id", trace->trace_id);
   fields->emplace_back("parent_id", trace->parent_id);
 }
 
-Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context)
+Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
+                 absl::StatusOr<Principal> caller)
     : deps_(deps),
       context_(context),
       start_ns_(deps->clock()),
-      key_{ConnectionOf(*context), DeadlineNs(*context, start_ns_),
+      caller_(std::move(caller)),
+      key_{caller_.ok() ? caller_->id : 0, DeadlineNs(*context, start_ns_),
            deps->next_id.fetch_add(1, std::memory_order_relaxed)} {}
-
-absl::Status Request::CheckCaller() const { return warpcall::CheckCaller(*deps_, *context_); }
 
 absl::Status Request::Read(const CallSpec& spec,
                            absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
@@ -144,7 +129,7 @@ absl::Status Request::Choose(absl::Span<const Problem> parts) {
 }
 
 absl::Status Request::CheckRoom() {
-  absl::Status status = deps_->engine->CheckRoomFor(key_.connection);
+  absl::Status status = deps_->engine->CheckRoomFor(key_.principal);
   if (!status.ok()) trace_.reject_reason = RejectReason::kQueueRequests;
   return status;
 }
@@ -211,7 +196,7 @@ void Request::LogEnd(const absl::Status& status) const {
       {"device_ns", trace_.device_ns},
       {"total_ns", trace_.total_ns},
       {"error", absl::string_view(status.message())}};
-  AppendTraceFields(*context_, &fields);
+  AppendCallFields(*context_, caller_, &fields);
   Log(level, status.ok() ? "request done" : "request failed", fields);
 }
 

@@ -14,8 +14,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/registry.h"
 #include "proto/wire/tensor_split.h"
+#include "server/access/principal.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
 #include "server/inspect/inspector.h"
@@ -26,8 +28,8 @@
 
 namespace warpcall {
 
-class Callers;
 class FailureLog;
+class Gate;
 class Refusals;
 
 // What ServerInfo answers, beside gRPC's version.
@@ -58,9 +60,9 @@ struct ExecuteDeps {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
-  Refusals* refusals = nullptr;      // null: calls are refused where they arrive
-  const Callers* callers = nullptr;  // null: everybody may call
-  FailureLog* failures = nullptr;    // null: each has its line
+  Refusals* refusals = nullptr;    // null: calls are refused where they arrive
+  Gate* gate = nullptr;            // null: everybody may call, as the connection that it is
+  FailureLog* failures = nullptr;  // null: each has its line
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
   OpenStreams streams{};
@@ -69,10 +71,6 @@ struct ExecuteDeps {
 // Bytes that a message may hold beside the tensor data that message_bytes_max allows: names,
 // shapes, attributes and what it takes to encode them.
 inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
-
-// UNAUTHENTICATED where the call brings none of the tokens that the server knows, if it asks for
-// one.
-absl::Status CheckCaller(const ExecuteDeps& deps, const grpc::CallbackServerContext& context);
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);
@@ -85,9 +83,6 @@ absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes);
 absl::Status CheckRequestId(absl::string_view id);
 // The request_id of a call that brings none.
 std::string MadeUpRequestId(uint64_t id);
-
-// Names the caller: clients on a Unix socket have no address of their own and count as one.
-uint64_t ConnectionOf(const grpc::CallbackServerContext& context);
 
 // The deadline by the clock that says `now_ns`; kNoDeadline when the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
@@ -104,13 +99,15 @@ LogLevel LogLevelFor(const absl::Status& status);
 // Whether a call that ended so has a line of its own: each has where the log has debug.
 bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason reason,
                 LogLevel level);
-// Adds trace_id and parent_id, where the call has them.
-void AppendTraceFields(const grpc::CallbackServerContext& context, std::vector<LogField>* fields);
+// Adds principal, where the caller has a name, and trace_id and parent_id, where the call has them.
+void AppendCallFields(const grpc::CallbackServerContext& context,
+                      const absl::StatusOr<Principal>& caller, std::vector<LogField>* fields);
 
 class Request {
  public:
-  // Received now. `context` outlives it.
-  Request(ExecuteDeps* deps, grpc::CallbackServerContext* context);
+  // Received now, of `caller`: see Identify. `context` outlives it.
+  Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
+          absl::StatusOr<Principal> caller);
 
   // Everything but tensor data: finds the kernel and has `state` make the problem of its op, with
   // each check of names, types, shapes and attributes.
@@ -120,8 +117,8 @@ class Request {
   // which it is cut. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
 
-  // As CheckCaller.
-  absl::Status CheckCaller() const;
+  // Who calls, or why he is none of those that may: see Identify.
+  const absl::StatusOr<Principal>& caller() const { return caller_; }
   // RESOURCE_EXHAUSTED when the request would be refused whatever it asks for, so that nobody needs
   // to read it; the trace says so.
   absl::Status CheckRoom();
@@ -161,6 +158,7 @@ class Request {
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
   const int64_t start_ns_;
+  const absl::StatusOr<Principal> caller_;
   JobKey key_;
   std::string implementation_;  // as asked for, as device_name_
   std::string device_name_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -33,8 +34,9 @@ struct Window {
 
 class StreamRequest {
  public:
-  StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-      : deps_(deps), request_(deps, context) {}
+  StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context,
+                absl::StatusOr<Principal> caller)
+      : deps_(deps), request_(deps, context, std::move(caller)) {}
 
   // Reads the header, plans the windows, chooses row and device.
   absl::Status Open(const wire::FragmentedBytes& header);

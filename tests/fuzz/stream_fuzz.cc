@@ -123,7 +123,9 @@ class Model {
 class StreamRun {
  public:
   StreamRun(StreamServer* server, const v1::ExecuteRequest& header)
-      : server_(*server), header_(header), request_(server->deps(), &context_) {}
+      : server_(*server),
+        header_(header),
+        request_(server->deps(), &context_, ConnectionPrincipal("fuzz")) {}
 
   std::string Run(FuzzInput* decisions) {
     const std::string bytes = header_.SerializeAsString();

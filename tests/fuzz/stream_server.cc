@@ -90,7 +90,7 @@ absl::StatusOr<std::string> StreamServer::Execute(const v1::ExecuteRequest& requ
   DecodedRequest decoded;
   RETURN_IF_ERROR(decoded.Decode(absl::MakeConstSpan(&whole, 1)));
   grpc::CallbackServerContext context;
-  Request call(&deps_, &context);
+  Request call(&deps_, &context, ConnectionPrincipal("fuzz"));
   std::unique_ptr<Job> job;
   ASSIGN_OR_RETURN(job, MakeJob(&decoded, &call));
   absl::StatusOr<std::string> output = Run(std::move(job));

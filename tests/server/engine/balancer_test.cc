@@ -187,7 +187,7 @@ void ExpectWithin15Percent(double ratio, double of) {
   EXPECT_GE(ratio, of / 1.15);
 }
 
-// The way to the server and back takes longer than the work, as with 1 MiB over a connection: most
+// The way to the server and back takes longer than the work, as with 1 MiB over a principal: most
 // requests find both devices idle.
 TEST(BalancerTest, ClientsThatWaitForTheirAnswersAreSpreadEvenly) {
   for (const double pause_ns : {100'000.0, 1'000'000.0, 5'000'000.0})

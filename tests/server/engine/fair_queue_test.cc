@@ -17,27 +17,29 @@ bool Any(Job&) { return true; }
 
 class FairQueueTest : public ::testing::Test {
  protected:
-  uint64_t Push(uint64_t connection, int64_t work_ns, int64_t deadline_ns = kNoDeadline) {
+  uint64_t Push(uint64_t principal, int64_t work_ns, int64_t deadline_ns = kNoDeadline) {
     auto job = std::make_unique<Job>();
-    job->key = {connection, deadline_ns, ++last_id_};
+    job->key = {principal, deadline_ns, ++last_id_};
     job->input_bytes = 10;
     job->predicted_ns = work_ns;
+    job->share = share_;
     queue_.Push(std::move(job));
     return last_id_;
   }
 
-  // The connections of the next `count` jobs.
+  // The principals of the next `count` jobs.
   std::vector<uint64_t> Pop(int count) {
-    std::vector<uint64_t> connections;
-    for (int i = 0; i < count; ++i) connections.push_back(queue_.Pop(Any)->key.connection);
-    return connections;
+    std::vector<uint64_t> principals;
+    for (int i = 0; i < count; ++i) principals.push_back(queue_.Pop(Any)->key.principal);
+    return principals;
   }
 
   FairQueue queue_;
+  double share_ = 1;  // of whoever pushes next
   uint64_t last_id_ = 0;
 };
 
-TEST_F(FairQueueTest, ShortWorkGoesByDeadlineThenArrivalWhateverItsConnection) {
+TEST_F(FairQueueTest, ShortWorkGoesByDeadlineThenArrivalWhateverItsPrincipal) {
   Push(1, kUnit);
   Push(1, kUnit);
   Push(2, kUnit);
@@ -46,8 +48,23 @@ TEST_F(FairQueueTest, ShortWorkGoesByDeadlineThenArrivalWhateverItsConnection) {
   EXPECT_TRUE(queue_.empty());
 }
 
+TEST_F(FairQueueTest, AShareOfThreeIsThreeTimesTheWork) {
+  int jobs[3] = {};
+  for (const uint64_t principal : {1, 2}) {
+    share_ = principal == 1 ? 3 : 1;
+    for (int i = 0; i < 400; ++i) Push(principal, 40 * kUnit);
+  }
+  for (const uint64_t principal : Pop(400)) ++jobs[principal];
+  EXPECT_NEAR(jobs[1], 300, 2);
+  // What took longer than predicted counts by the share, too.
+  queue_.Correct(1, 120 * kUnit);
+  queue_.Correct(2, 40 * kUnit);
+  for (const uint64_t principal : Pop(80)) ++jobs[principal];
+  EXPECT_NEAR(jobs[1], 360, 3);
+}
+
 TEST_F(FairQueueTest, HundredsThatMayNotRunHideNobody) {
-  for (uint64_t connection = 0; connection < 300; ++connection) Push(connection, kUnit, 1000);
+  for (uint64_t principal = 0; principal < 300; ++principal) Push(principal, kUnit, 1000);
   const uint64_t late = Push(1000, kUnit, 3000);
   const uint64_t early = Push(1001, kUnit, 2000);
   int asked = 0;
@@ -79,10 +96,10 @@ TEST_F(FairQueueTest, WorkAheadIsOwnEarlierJobsAndATurnOfEveryOther) {
   EXPECT_EQ(queue_.WorkAheadOf(job), 137 * kUnit);
 }
 
-TEST_F(FairQueueTest, ThousandsOfConnectionsComeAndGo) {
-  for (uint64_t connection = 0; connection < 5000; ++connection) {
-    Push(connection, kUnit);
-    if (connection % 3 != 0) Pop(1);
+TEST_F(FairQueueTest, ThousandsOfPrincipalsComeAndGo) {
+  for (uint64_t principal = 0; principal < 5000; ++principal) {
+    Push(principal, kUnit);
+    if (principal % 3 != 0) Pop(1);
   }
   int left = 0;
   for (; !queue_.empty(); ++left) Pop(1);

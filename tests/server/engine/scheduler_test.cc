@@ -158,9 +158,9 @@ TEST_F(SchedulerTest, ALaneSpinsForLongOnlyWhileWorkComesBackSoon) {
 // Jobs for which there is no staging memory.
 class StarvingTest : public SchedulerTest {
  protected:
-  std::unique_ptr<Job> MakeLarge(uint64_t connection, size_t bytes) {
+  std::unique_ptr<Job> MakeLarge(uint64_t principal, size_t bytes) {
     std::unique_ptr<Job> job = MakeJob();
-    job->key.connection = connection;
+    job->key.principal = principal;
     job->problem.inputs = {{DataType::kFloat32, {static_cast<int64_t>(bytes / 4)}}};
     return job;
   }

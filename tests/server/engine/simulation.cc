@@ -22,7 +22,7 @@ constexpr int64_t kEndNsMax = 4'500 * kMillisecond;
 }  // namespace
 
 void Simulation::Create() {
-  connections_ = 1 + static_cast<int>(random_.Below(Oracle::kConnectionsMax));
+  principals_ = 1 + static_cast<int>(random_.Below(Oracle::kPrincipalsMax));
   kind_ = random_.OneIn(2) ? DeviceKind::kCpu : DeviceKind::kCuda;
   options_.lane_spin_ns = random_.Of<int64_t>({0, 50'000});
   options_.lanes_per_gpu = options_.lanes_per_device =
@@ -61,8 +61,8 @@ void Simulation::Create() {
   }
   Say(count, " devices of ", options_.lanes_per_device, " lanes and ", options_.staging_bytes,
       " bytes of staging, queues of ", options_.queue.requests_max, " requests, ",
-      options_.queue.bytes_max, " bytes, ", options_.queue.work_ns_max, " ns; ", connections_,
-      " connections");
+      options_.queue.bytes_max, " bytes, ", options_.queue.work_ns_max, " ns; ", principals_,
+      " principals");
 }
 
 Outcome Simulation::Run() {

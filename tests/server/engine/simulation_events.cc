@@ -17,8 +17,7 @@ constexpr size_t kOperandBytesMax = 12 << 10;
 // What may be asked for.
 void Simulation::Draw(Request* request) {
   // The first one sends most.
-  request->key.connection =
-      static_cast<uint64_t>(random_.OneIn(2) ? 0 : random_.Below(connections_));
+  request->key.principal = static_cast<uint64_t>(random_.OneIn(2) ? 0 : random_.Below(principals_));
   if (random_.OneIn(3))
     request->key.deadline_ns = now_ns_ + random_.Of<int64_t>({0, 1, 8, 50, 3000}) * kMillisecond;
   request->device = static_cast<int>(random_.Below(static_cast<int64_t>(parts_.size())));
@@ -62,7 +61,7 @@ void Simulation::Submit() {
   oracle_.Comes(*request);
   request->job = job.get();
   requests_.push_back(std::move(owned));
-  Say("request ", request->key.id, " of connection ", request->key.connection, " for device ",
+  Say("request ", request->key.id, " of principal ", request->key.principal, " for device ",
       request->device, ": ", request->input_bytes, " bytes in, ", request->output_bytes, " out, ",
       request->trace.work.flops, " flops, ",
       request->key.deadline_ns == kNoDeadline ? "no deadline"
@@ -343,10 +342,10 @@ void Simulation::EndAll() {
 }
 
 void Simulation::Ask() {
-  const auto connection = static_cast<uint64_t>(random_.Below(connections_));
-  const absl::Status room = engine_->CheckRoomFor(connection);
-  Say("connection ", connection, " asks for room: ", room.ToString());
-  oracle_.AskedForRoom(connection, static_cast<int>(parts_.size()), room);
+  const auto principal = static_cast<uint64_t>(random_.Below(principals_));
+  const absl::Status room = engine_->CheckRoomFor(principal);
+  Say("principal ", principal, " asks for room: ", room.ToString());
+  oracle_.AskedForRoom(principal, static_cast<int>(parts_.size()), room);
 }
 
 }  // namespace warpcall::testing

@@ -30,22 +30,22 @@ void Oracle::Expect(bool holds, const Request& request, absl::string_view what) 
   if (!holds) Fail(absl::StrCat("request ", request.key.id, " ", what));
 }
 
-Load Oracle::Waiting(int device, int64_t connection) const {
+Load Oracle::Waiting(int device, int64_t principal) const {
   Load sum = {};
   for (const auto& request : requests_) {
     if (request->state != Request::State::kWaits || request->device != device) continue;
-    if (connection >= 0 && request->key.connection != static_cast<uint64_t>(connection)) continue;
+    if (principal >= 0 && request->key.principal != static_cast<uint64_t>(principal)) continue;
     const Load load = LoadOf(*request->job);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += load[i];
   }
   return sum;
 }
 
-size_t Oracle::Staged(int device, int64_t connection) const {
+size_t Oracle::Staged(int device, int64_t principal) const {
   size_t bytes = 0;
   for (const auto& request : requests_) {
     if (request->device != device) continue;
-    if (connection >= 0 && request->key.connection != static_cast<uint64_t>(connection)) continue;
+    if (principal >= 0 && request->key.principal != static_cast<uint64_t>(principal)) continue;
     if (request->state == Request::State::kHasLane)
       bytes += Pages(request->input_bytes) + Pages(request->output_bytes);
     if (!request->answer.empty()) bytes += Pages(request->output_bytes);
@@ -55,7 +55,7 @@ size_t Oracle::Staged(int device, int64_t connection) const {
 
 bool Oracle::MayHave(const Request& request) const {
   const size_t wanted = Pages(request.input_bytes) + Pages(request.output_bytes);
-  const size_t held = Staged(request.device, static_cast<int64_t>(request.key.connection));
+  const size_t held = Staged(request.device, static_cast<int64_t>(request.key.principal));
   const size_t free = options_.staging_bytes - Staged(request.device);
   return wanted <= free && (held == 0 || held + wanted <= free - wanted);
 }
@@ -105,28 +105,28 @@ Oracle::Before Oracle::BeforeSubmit(const Request& request) const {
   Before before;
   before.refuses = refusing_ && (closed_ || !request.continues);
   before.may_refuse = refusing_ && (closing_ || !request.continues);
-  for (int connection = 0; connection < kConnectionsMax; ++connection) {
-    const Load load = Waiting(request.device, connection);
+  for (int principal = 0; principal < kPrincipalsMax; ++principal) {
+    const Load load = Waiting(request.device, principal);
     for (size_t i = 0; i < load.size(); ++i) before.all[i] += load[i];
     before.requests_of_most = std::max(before.requests_of_most, load[kRequests]);
-    if (request.key.connection == static_cast<uint64_t>(connection)) before.own = load;
+    if (request.key.principal == static_cast<uint64_t>(principal)) before.own = load;
   }
   before.running_ns = RunningNs(request.device);
   return before;
 }
 
-void Oracle::AskedForRoom(uint64_t connection, int devices, const absl::Status& room) {
+void Oracle::AskedForRoom(uint64_t principal, int devices, const absl::Status& room) {
   if (depth_ > 0) return;
   bool hopeless = !refusing_;  // what drains has something else to say
   Request request;
-  request.key.connection = connection;
+  request.key.principal = principal;
   for (request.device = 0; request.device < devices; ++request.device) {
     const Before before = BeforeSubmit(request);
     hopeless &= before.all[kRequests] >= options_.queue.requests_max && before.own[kRequests] > 0 &&
                 before.requests_of_most <= before.own[kRequests] + 1;
   }
   if (room.ok() == hopeless)
-    Fail(absl::StrCat("connection ", connection, " has room: ", room.ToString()));
+    Fail(absl::StrCat("principal ", principal, " has room: ", room.ToString()));
   request.device = devices - 1;
   if (!room.ok())
     CheckTold(request, room, FullText(kRequests, Waiting(request.device), {}, false),
@@ -223,7 +223,7 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
 }
 
 void Oracle::Taken(Request* request, std::optional<LaneKind> lane, const StagingPool& staging) {
-  Expect(MayHave(*request), *request, "got more than its connection's share of staging");
+  Expect(MayHave(*request), *request, "got more than its principal's share of staging");
   request->predicted_ns = request->job->predicted_ns;
   request->may_be_long = MayBeLong(*request->job);
   request->taken_ns = now_ns_;
@@ -231,16 +231,16 @@ void Oracle::Taken(Request* request, std::optional<LaneKind> lane, const Staging
     Expect(*lane == LaneOf(*request), *request, "has a lane of the wrong kind");
     Expect(!HeldBack(*request, true), *request,
            "took the lane that is kept for short work, or prepares what another does");
-    Expect(depth_ > 0 || NextOf({request->device, request->key.connection, *lane}, true) == request,
-           *request, "passed another of its connection");
+    Expect(depth_ > 0 || NextOf({request->device, request->key.principal, *lane}, true) == request,
+           *request, "passed another of its principal");
     if (depth_ == 0) CheckTurn(*request, *lane, staging);
     Charge(*request);
     request->lane = lane;
   } else {
     DoesNotWait(*request);
-    const Load own = Waiting(request->device, static_cast<int64_t>(request->key.connection));
+    const Load own = Waiting(request->device, static_cast<int64_t>(request->key.principal));
     Expect(depth_ > 0 || own[kRequests] == 1, *request,
-           "is carried before others of its connection");
+           "is carried before others of its principal");
   }
   request->state = Request::State::kHasLane;
 }
@@ -249,7 +249,7 @@ void Oracle::Left(Request* request) {
   request->lane = std::nullopt;
   const int64_t longer_ns = now_ns_ - request->taken_ns - request->predicted_ns;
   if (std::abs(longer_ns) >= kTurnNs)
-    books_[request->device].of[request->key.connection].Add(longer_ns);
+    books_[request->device].of[request->key.principal].Add(longer_ns);
 }
 
 void Oracle::InputsCopied(const Request& request) {
@@ -272,10 +272,10 @@ void Oracle::Looked(const Request& request, bool is_set) {
 }
 
 void Oracle::LooksForStarving(int device, const StagingPool& staging) {
-  for (uint64_t connection = 0; connection < kConnectionsMax; ++connection)
-    starves_[device][connection] =
-        NextOf({device, connection, std::nullopt}, true) != nullptr &&
-        NextThatMayRun({device, connection, std::nullopt}, staging) == nullptr;
+  for (uint64_t principal = 0; principal < kPrincipalsMax; ++principal)
+    starves_[device][principal] =
+        NextOf({device, principal, std::nullopt}, true) != nullptr &&
+        NextThatMayRun({device, principal, std::nullopt}, staging) == nullptr;
 }
 
 void Oracle::Ended(const Request& request, const absl::Status& status, Ender ender,
@@ -289,7 +289,7 @@ void Oracle::Ended(const Request& request, const absl::Status& status, Ender end
 void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& status, Ender ender,
                                const Request* newcomer) {
   const RejectReason reason = request.trace.reject_reason;
-  const auto own = static_cast<int64_t>(request.key.connection);
+  const auto own = static_cast<int64_t>(request.key.principal);
   bool right = false;
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
   switch (ender) {
@@ -327,12 +327,12 @@ void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& statu
       }
       for (const auto& other : requests_)
         if (depth_ == 0 && other->state == Request::State::kWaits &&
-            other->device == request.device && other->key.connection == request.key.connection)
+            other->device == request.device && other->key.principal == request.key.principal)
           Expect(OrderOf(*other) <= OrderOf(request), request, "makes room before the last one");
-      right = newcomer != nullptr && newcomer->key.connection != request.key.connection &&
+      right = newcomer != nullptr && newcomer->key.principal != request.key.principal &&
               Waiting(request.device)[resource] > limits[resource] &&
               Waiting(request.device, own)[resource] >
-                  Waiting(request.device, static_cast<int64_t>(newcomer->key.connection))[resource];
+                  Waiting(request.device, static_cast<int64_t>(newcomer->key.principal))[resource];
       break;
     }
   }

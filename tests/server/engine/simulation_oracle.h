@@ -59,7 +59,7 @@ enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 
 // The law: one object per schedule. The first thing that is wrong stays in failure().
 //
-// No connection falls behind. The queue keeps an account of each: the device time that its jobs
+// No principal falls behind. The queue keeps an account of each: the device time that its jobs
 // were predicted to take when they were taken, corrected by what they took when they have left, if
 // that is a turn (1 ms) more or less. Who comes to wait while nothing of its own does starts no
 // lower than the present: the lowest account of those that wait whenever a job is taken, which
@@ -74,11 +74,11 @@ enum class Ender : uint8_t { kNobody, kSubmit, kCancel, kStarving, kEndAll };
 // have been, F - G is 1 ms at most: f lags by two turns and a job, however long both have work.
 //
 // The oracle keeps the accounts by what it sees of the jobs, and holds every job that is taken
-// against the next one of every other connection.
+// against the next one of every other principal.
 class Oracle {
  public:
   static constexpr int kDevicesMax = 2;
-  static constexpr int kConnectionsMax = 4;
+  static constexpr int kPrincipalsMax = 4;
   using Requests = std::vector<std::unique_ptr<Request>>;
 
   // All outlive it. `depth`: of events inside callbacks of the engine, where others may have left
@@ -98,8 +98,8 @@ class Oracle {
   // What the queue of a request's device was like before it came, itself not counted.
   struct Before {
     Load all = {};
-    Load own = {};                 // of its connection
-    int64_t requests_of_most = 0;  // of the connection that has most
+    Load own = {};                 // of its principal
+    int64_t requests_of_most = 0;  // of the principal that has most
     int64_t running_ns = 0;        // that lanes are still expected to take
     bool refuses = false;
     bool may_refuse = false;
@@ -110,8 +110,8 @@ class Oracle {
   // `job`: what is left of a refused one.
   void Submitted(const Request& request, const Before& before, const absl::Status& status,
                  const Job* job);
-  // What CheckRoomFor said to a connection.
-  void AskedForRoom(uint64_t connection, int devices, const absl::Status& room);
+  // What CheckRoomFor said to a principal.
+  void AskedForRoom(uint64_t principal, int devices, const absl::Status& room);
   // A lane, or the thread that brought it (no `lane`), has the job, and its staging.
   void Taken(Request* request, std::optional<LaneKind> lane, const StagingPool& staging);
   // The lane has said that it is done with it.
@@ -142,7 +142,7 @@ class Oracle {
   const std::string& failure() const { return failure_; }
 
  private:
-  // A connection's account on a device, or the device's present: exact, but for what becomes of it
+  // A principal's account on a device, or the device's present: exact, but for what becomes of it
   // in callbacks, where it is not seen who still waits.
   struct Account {
     int64_t least_ns = 0;
@@ -154,11 +154,11 @@ class Oracle {
   };
   struct Books {
     Account present;
-    Account of[kConnectionsMax];
-    Account before_push;  // of the connection that submits
+    Account of[kPrincipalsMax];
+    Account before_push;  // of the principal that submits
   };
 
-  Load Waiting(int device, int64_t connection = -1) const;
+  Load Waiting(int device, int64_t principal = -1) const;
   // That lanes are still expected to take for what they have.
   int64_t RunningNs(int device) const;
   // When to come again once `work_ns` more have been done.
@@ -169,17 +169,17 @@ class Oracle {
   // `text` stands in the message, and the hint says when to retry; null: that it says something.
   void CheckTold(const Request& request, const absl::Status& status, const std::string& text,
                  std::optional<int64_t> pushback_ms);
-  size_t Staged(int device, int64_t connection = -1) const;
-  // Whether the request's connection has a right to the staging that it takes.
+  size_t Staged(int device, int64_t principal = -1) const;
+  // Whether the request's principal has a right to the staging that it takes.
   bool MayHave(const Request& request) const;
-  // Whose jobs are asked for: by device, connection and, unless all are meant, kind of lane.
+  // Whose jobs are asked for: by device, principal and, unless all are meant, kind of lane.
   struct Of {
     int device;
-    uint64_t connection;
+    uint64_t principal;
     std::optional<LaneKind> lane;
   };
   static bool MayBeLong(const Job& job);
-  // Of the jobs of one connection.
+  // Of the jobs of one principal.
   static std::pair<int64_t, uint64_t> OrderOf(const Request& request);
   LaneKind LaneOf(const Request& waiting) const;
   // Whether it waits for others on the lanes of its kind.
@@ -211,7 +211,7 @@ class Oracle {
   bool closed_ = false;
   bool drain_over_ = false;
   std::set<std::pair<int, std::tuple<int64_t, size_t, size_t>>> prepared_;  // by device
-  bool starves_[kDevicesMax][kConnectionsMax] = {};  // when EndStarved was last called
+  bool starves_[kDevicesMax][kPrincipalsMax] = {};  // when EndStarved was last called
   Books books_[kDevicesMax];
   std::string failure_;
 };

@@ -52,7 +52,7 @@ const Request* Oracle::NextOf(const Of& of, bool as_it_turned_out) const {
   const Request* next = nullptr;
   for (const auto& request : requests_) {
     if (request->state != Request::State::kWaits || request->device != of.device ||
-        request->key.connection != of.connection)
+        request->key.principal != of.principal)
       continue;
     if (of.lane.has_value() && LaneOf(*request) != *of.lane) continue;
     if (HeldBack(*request, as_it_turned_out)) continue;
@@ -66,7 +66,7 @@ const Request* Oracle::NextThatMayRun(const Of& of, const StagingPool& staging,
   const Request* const next = NextOf(of, as_it_turned_out);
   if (next == nullptr) return nullptr;
   // The pool is asked only whether what is free lies together.
-  constexpr uint64_t kHoldsNothing = kConnectionsMax;
+  constexpr uint64_t kHoldsNothing = kPrincipalsMax;
   return MayHave(*next) && staging.HasRoom({next->input_bytes, next->output_bytes}, kHoldsNothing)
              ? next
              : nullptr;
@@ -74,11 +74,11 @@ const Request* Oracle::NextThatMayRun(const Of& of, const StagingPool& staging,
 
 void Oracle::Comes(const Request& request) {
   Books& books = books_[request.device];
-  Account& account = books.of[request.key.connection];
+  Account& account = books.of[request.key.principal];
   books.before_push = account;
   const bool others_wait = std::any_of(requests_.begin(), requests_.end(), [&](const auto& other) {
     return other->state == Request::State::kWaits && other->device == request.device &&
-           other->key.connection == request.key.connection;
+           other->key.principal == request.key.principal;
   });
   if (!others_wait) account.RaiseLeast(books.present.least_ns);
   // In a callback those others may have left.
@@ -87,16 +87,16 @@ void Oracle::Comes(const Request& request) {
 
 void Oracle::DoesNotWait(const Request& request) {
   Books& books = books_[request.device];
-  books.of[request.key.connection] = books.before_push;
+  books.of[request.key.principal] = books.before_push;
 }
 
 void Oracle::Charge(const Request& request) {
   Books& books = books_[request.device];
-  Account& own = books.of[request.key.connection];
+  Account& own = books.of[request.key.principal];
   Account lowest = own;
   for (const auto& other : requests_) {
     if (other->state != Request::State::kWaits || other->device != request.device) continue;
-    const Account& account = books.of[other->key.connection];
+    const Account& account = books.of[other->key.principal];
     lowest.least_ns = std::min(lowest.least_ns, account.least_ns);
     if (depth_ == 0) lowest.most_ns = std::min(lowest.most_ns, account.most_ns);
   }
@@ -107,12 +107,12 @@ void Oracle::Charge(const Request& request) {
 
 void Oracle::CheckTurn(const Request& request, LaneKind lane, const StagingPool& staging) {
   const Books& books = books_[request.device];
-  const int64_t own_ns = books.of[request.key.connection].least_ns;
-  for (uint64_t other = 0; other < kConnectionsMax; ++other) {
+  const int64_t own_ns = books.of[request.key.principal].least_ns;
+  for (uint64_t other = 0; other < kPrincipalsMax; ++other) {
     const int64_t bound_ns = books.of[other].most_ns + kTurnNs;
     if (own_ns > bound_ns && NextThatMayRun({request.device, other, lane}, staging) != nullptr)
-      Fail(absl::StrCat("connection ", other, " falls behind: its next job might have run, and ",
-                        "connection ", request.key.connection, " was given one, whose account is ",
+      Fail(absl::StrCat("principal ", other, " falls behind: its next job might have run, and ",
+                        "principal ", request.key.principal, " was given one, whose account is ",
                         own_ns, " ns at least; the bound is ", bound_ns));
   }
 }
@@ -127,9 +127,9 @@ void Oracle::Prepared(const Request& request) {
 }
 
 void Oracle::NothingToDo(int device, LaneKind kind, const StagingPool& staging, bool watched) {
-  for (uint64_t connection = 0; connection < kConnectionsMax; ++connection)
-    if (const Request* next = NextThatMayRun({device, connection, kind}, staging, watched);
-        next != nullptr && NextThatMayRun({device, connection, kind}, staging) != nullptr)
+  for (uint64_t principal = 0; principal < kPrincipalsMax; ++principal)
+    if (const Request* next = NextThatMayRun({device, principal, kind}, staging, watched);
+        next != nullptr && NextThatMayRun({device, principal, kind}, staging) != nullptr)
       Expect(false, *next,
              kind == LaneKind::kPreparing ? "may run, the preparing lane sleeps, and is not called"
                                           : "may run, a lane sleeps, and none is called");

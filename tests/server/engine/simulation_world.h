@@ -167,7 +167,7 @@ class Simulation {
   int depth_ = 0;  // of events inside callbacks
   EngineOptions options_;
   DeviceKind kind_ = DeviceKind::kCpu;
-  int connections_ = 1;
+  int principals_ = 1;
   int64_t longest_run_ns_ = 0;
   int weights_[kEvents] = {};
   int weight_ = 0;

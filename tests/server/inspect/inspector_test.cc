@@ -81,7 +81,7 @@ class InspectorTest : public ::testing::Test {
   absl::Status Ask(const std::string& request, Asked* asked, int64_t bytes = 0,
                    int64_t deadline_ns = kNoDeadline) {
     auto task = std::make_unique<Task>();
-    task->connection = ++connections_;
+    task->principal = ++principals_;
     task->bytes = bytes;
     task->deadline_ns = deadline_ns;
     task->cancelled = &asked->cancelled;
@@ -101,7 +101,7 @@ class InspectorTest : public ::testing::Test {
   }
 
   std::atomic<int64_t> now_ns_{0};
-  uint64_t connections_ = 0;
+  uint64_t principals_ = 0;
   Children children_;
   Children::Answer answer_ = [](const std::string& request) -> absl::StatusOr<std::string> {
     return "answer to " + request;
@@ -149,7 +149,7 @@ class PlayedChildTest : public InspectorTest {
   // Asks for an answer in parts, and keeps those.
   void AskForParts(Asked* asked, int64_t deadline_ns = kNoDeadline) {
     auto task = std::make_unique<Task>();
-    task->connection = 1;
+    task->principal = 1;
     task->deadline_ns = deadline_ns;
     task->cancelled = &asked->cancelled;
     task->prepare = [] { return Inquiry(); };
@@ -313,11 +313,11 @@ TEST_F(BusyInspectorTest, TellsWhatIsUsedWhileItRunsAndAtItsEnd) {
   EXPECT_GT(long_.used.load(), before);
 }
 
-TEST_F(BusyInspectorTest, AConnectionGetsHalfThePlaces) {
+TEST_F(BusyInspectorTest, APrincipalGetsHalfThePlaces) {
   StartBusy({.waiting_max = 4});
   Asked waiting[3];
   for (Asked& asked : waiting) {
-    --connections_;
+    --principals_;
     const absl::Status status = Ask("next", &asked);
     EXPECT_EQ(status.ok(), &asked != &waiting[2]) << status;
     if (status.ok()) continue;
@@ -332,7 +332,7 @@ TEST_F(BusyInspectorTest, TheServersOwnAreAlwaysTaken) {
   StartBusy({.waiting_max = 1});
   Asked waiting, own;
   ASSERT_TRUE(Ask("next", &waiting).ok());
-  connections_ = UINT64_MAX;  // the next is 0
+  principals_ = UINT64_MAX;  // the next is 0
   EXPECT_TRUE(Ask("own", &own).ok());
   release_.Notify();
   EXPECT_TRUE(own.Await().ok());

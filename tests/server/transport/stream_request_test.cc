@@ -96,7 +96,7 @@ class StreamRequestTest : public ::testing::Test {
 };
 
 TEST_F(StreamRequestTest, AFailureAfterTheHeaderWasAnsweredTookUntilTheFailure) {
-  StreamRequest request(&deps_, &context_);
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(Open(&request).ok());
   now_ns_ += 1'000;
   v1::ExecuteResponse answer;
@@ -109,7 +109,7 @@ TEST_F(StreamRequestTest, AFailureAfterTheHeaderWasAnsweredTookUntilTheFailure) 
 }
 
 TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
-  StreamRequest request(&deps_, &context_);
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(Open(&request).ok());
   v1::ExecuteResponse answer;
   request.DescribeOutputs(&answer);
@@ -128,7 +128,7 @@ TEST_F(StreamRequestTest, TheRowTakesEveryWindowTheShorterLastOneToo) {
   deps_.stream_window_bytes = 2400;  // 300 elements in, 300 out
   const auto implementation = [&](int64_t elements) {
     header_.mutable_inputs(0)->set_shape(0, elements);
-    StreamRequest request(&deps_, &context_);
+    StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
     EXPECT_TRUE(Open(&request).ok());
     v1::ExecuteResponse answer;
     request.DescribeOutputs(&answer);
@@ -138,7 +138,7 @@ TEST_F(StreamRequestTest, TheRowTakesEveryWindowTheShorterLastOneToo) {
   EXPECT_EQ(implementation(900), "three_hundreds");
   EXPECT_NE(implementation(1000), "three_hundreds");
   header_.set_implementation("three_hundreds");
-  StreamRequest request(&deps_, &context_);
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   const absl::Status status = Open(&request);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("takes float32[300] and float32[100]"), absl::string_view::npos)
@@ -147,7 +147,7 @@ TEST_F(StreamRequestTest, TheRowTakesEveryWindowTheShorterLastOneToo) {
 }
 
 TEST_F(StreamRequestTest, TheTotalOfASuccessIsWhatTheClientIsTold) {
-  StreamRequest request(&deps_, &context_);
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(Open(&request).ok());
   now_ns_ += 5'000;
   v1::ExecuteResponse answer;
@@ -191,7 +191,7 @@ class SharedInputTest : public StreamRequestTest {
 
 TEST_F(SharedInputTest, NoWindowRunsBeforeItAndEachHasAllOfIt) {
   deps_.stream_window_bytes = 44'000;  // 100 rows of x and of the output
-  StreamRequest request(&deps_, &context_);
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(OpenShared(&request, 250, 10).ok());
   ASSERT_TRUE(Add(&request, 0, 0, 40'000).ok());
   EXPECT_EQ(request.TakeWindow(), nullptr);
@@ -219,7 +219,7 @@ TEST_F(SharedInputTest, NoWindowRunsBeforeItAndEachHasAllOfIt) {
 
 TEST_F(SharedInputTest, WindowsHaveFourTimesAsMuchOfTheirOwn) {
   deps_.stream_window_bytes = 1000;
-  StreamRequest request(&deps_, &context_);
+  StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(OpenShared(&request, 400, 100).ok());  // 320 kB beside 400 bytes
   ASSERT_TRUE(Add(&request, 1, 0, 400).ok());
   ASSERT_TRUE(Add(&request, 0, 0, 160'000).ok());
@@ -232,7 +232,7 @@ TEST_F(SharedInputTest, WindowsHaveFourTimesAsMuchOfTheirOwn) {
 // Where four times as much is more than a request may have.
 TEST_F(SharedInputTest, WindowsAreRequestsThatFit) {
   const auto rows_of_a_window = [&](int64_t columns) -> size_t {
-    StreamRequest request(&deps_, &context_);
+    StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
     const absl::Status status = OpenShared(&request, 4'000, columns);
     EXPECT_TRUE(status.ok()) << status;
     if (!status.ok()) return 0;
@@ -259,7 +259,7 @@ TEST_F(SharedInputTest, MayComeLastInProblemsThatExecuteTakes) {
   deps_.message_bytes_max = int64_t{100} << 20;
   for (const int64_t mib : {80, 120}) {
     deps_.stream_window_bytes = 1 << 20;
-    StreamRequest request(&deps_, &context_);
+    StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
     ASSERT_TRUE(OpenShared(&request, (mib << 20) / 400, 1).ok());
     absl::Status status;
     for (int64_t offset = 0; status.ok() && offset < (mib - 1) << 20; offset += 1 << 20) {

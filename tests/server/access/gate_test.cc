@@ -1,0 +1,112 @@
+// Who a call counts as, and what that means for its turn.
+#include "server/access/gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/fair_queue.h"
+#include "tests/temp_folder.h"
+
+namespace warpcall {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kAlice[] = "Bearer alice-0123456789abcdef";
+constexpr char kAliceToo[] = "Bearer alice-again-0123456789";
+constexpr char kBob[] = "Bearer bob-0123456789abcdef";
+
+class GateTest : public ::testing::Test {
+ protected:
+  GateTest() {
+    std::ofstream(path_) << "alice " << kAlice + 7 << "\nalice " << kAliceToo + 7 << "\nbob "
+                         << kBob + 7 << "\n";
+    auto opened = Callers::Open(path_);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    callers_ = *std::move(opened);
+    gate_ = std::make_unique<Gate>(Gate::Options{callers_.get(), true});
+  }
+
+  absl::StatusOr<Principal> Of(absl::string_view authorization, absl::string_view peer,
+                               absl::string_view certificate = "") {
+    return gate_->Identify({peer, certificate, authorization, 1});
+  }
+
+  const testing::TempFolder folder_;
+  const std::string path_ = folder_.Path("tokens");
+  std::unique_ptr<Callers> callers_;
+  std::unique_ptr<Gate> gate_;
+};
+
+TEST_F(GateTest, ANameIsOnePrincipalByWhicheverConnectionOrToken) {
+  const Principal alice = *Of(kAlice, "ipv4:10.0.0.1:1000");
+  EXPECT_EQ(alice.name, "alice");
+  EXPECT_NE(alice.id, 0u);
+  EXPECT_EQ(Of(kAlice, "ipv4:10.0.0.2:2000")->id, alice.id);
+  EXPECT_EQ(Of(kAliceToo, "ipv4:10.0.0.1:1000")->id, alice.id);
+  EXPECT_NE(Of(kBob, "ipv4:10.0.0.1:1000")->id, alice.id);
+}
+
+TEST_F(GateTest, ACertificateNamesBeforeTheTokenWhichMustCountAllTheSame) {
+  const Principal carol = *Of(kAlice, "ipv4:10.0.0.1:1000", "CN=carol,O=Example");
+  EXPECT_EQ(carol.name, "CN=carol,O=Example");
+  EXPECT_EQ(Of(kBob, "ipv4:10.0.0.2:1", "CN=carol,O=Example")->id, carol.id);
+  EXPECT_EQ(Of("Bearer wrong-0123456789abcdef", "ipv4:10.0.0.2:1", "CN=carol").status().code(),
+            absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(Of(kBob, "peer", std::string(1025, 'x')).status().message(),
+              HasSubstr("has 1025 bytes; the limit is 1024"));
+  EXPECT_EQ(gate_->refusals(AuthRefusal::kCertificate), 1);
+}
+
+TEST_F(GateTest, WhereNobodyHasANameEachConnectionStandsForItself) {
+  Gate open({});
+  const Principal first = *open.Identify({"ipv4:10.0.0.1:1000", "", kAlice, 1});
+  EXPECT_EQ(first.name, "");
+  EXPECT_NE(first.id, open.Identify({"ipv4:10.0.0.1:1001", "", kAlice, 1})->id);
+  EXPECT_EQ(first.id, open.Identify({"ipv4:10.0.0.1:1000", "", "", 0})->id);
+  // A connection cannot pass for whoever has its peer's name.
+  EXPECT_NE(ConnectionPrincipal("alice").id, NamedPrincipal("alice").id);
+}
+
+TEST_F(GateTest, CountsWhomItKeepsOutByReason) {
+  EXPECT_FALSE(gate_->Identify({"peer", "", "", 0}).ok());
+  EXPECT_FALSE(gate_->Identify({"peer", "", kAlice, 2}).ok());
+  EXPECT_FALSE(Of("Bearer wrong-0123456789abcdef", "peer").ok());
+  EXPECT_TRUE(Of(kAlice, "peer").ok());
+  EXPECT_EQ(gate_->refusals(AuthRefusal::kNoToken), 1);
+  EXPECT_EQ(gate_->refusals(AuthRefusal::kWrongToken), 2);
+}
+
+// Eight connections with a job waiting each, beside one with eight: each job that a device takes is
+// followed by another of its connection.
+TEST_F(GateTest, EightConnectionsOfOnePrincipalGetOneShare) {
+  constexpr int64_t kJobNs = 5'000'000;
+  constexpr int kJobs = 1000;
+  FairQueue queue;
+  uint64_t last_id = 0;
+  const auto push = [&](uint64_t principal) {
+    auto job = std::make_unique<Job>();
+    job->key = {principal, kNoDeadline, ++last_id};
+    job->predicted_ns = kJobNs;
+    queue.Push(std::move(job));
+  };
+  for (int i = 0; i < 8; ++i) push(Of(kAlice, absl::StrCat("ipv4:10.0.0.1:", 1000 + i))->id);
+  for (int i = 0; i < 8; ++i) push(Of(kBob, "ipv4:10.0.0.1:2000")->id);
+  std::map<uint64_t, int> jobs;
+  for (int i = 0; i < kJobs; ++i) {
+    const auto job = queue.Pop([](Job&) { return true; });
+    ++jobs[job->key.principal];
+    push(job->key.principal);
+  }
+  ASSERT_EQ(jobs.size(), 2u);
+  for (const auto& [principal, count] : jobs) EXPECT_NEAR(count, kJobs / 2, 1);
+}
+
+}  // namespace
+}  // namespace warpcall
