@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/common/status_macros.h"
+#include "server/transport/caller.h"
 
 namespace warpcall {
 
@@ -15,16 +16,33 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config) {
   if (!config.token_file.empty()) {
     ASSIGN_OR_RETURN(files.callers, Callers::Open(config.token_file));
   }
-  files.gate =
-      std::make_unique<Gate>(Gate::Options{files.callers.get(), !config.tls_client_ca.empty()});
+  if (!config.policy_file.empty()) {
+    ASSIGN_OR_RETURN(files.policies, Policies::Open(config.policy_file, MethodNames()));
+  }
+  files.gate = std::make_unique<Gate>(
+      Gate::Options{files.callers.get(), !config.tls_client_ca.empty(), files.policies.get()});
   return files;
+}
+
+std::vector<LabelledCount> AuthRefusals(const Gate& gate) {
+  std::vector<LabelledCount> counts;
+  for (int i = 0; i < kAuthRefusalCount; ++i) {
+    const auto reason = static_cast<AuthRefusal>(i);
+    counts.push_back({AuthRefusalName(reason), gate.refusals(reason)});
+  }
+  return counts;
 }
 
 void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files) {
   if (files.certificates != nullptr)
-    reloader->Add(config.tls_cert, [from = files.certificates.get()] { return from->ReadAgain(); });
+    reloader->Add({"tls_cert", config.tls_cert},
+                  [from = files.certificates.get()] { return from->ReadAgain(); });
   if (files.callers != nullptr)
-    reloader->Add(config.token_file, [from = files.callers.get()] { return from->ReadAgain(); });
+    reloader->Add({"token_file", config.token_file},
+                  [from = files.callers.get()] { return from->ReadAgain(); });
+  if (files.policies != nullptr)
+    reloader->Add({"policy_file", config.policy_file},
+                  [from = files.policies.get()] { return from->ReadAgain(); });
 }
 
 std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
@@ -38,6 +56,7 @@ std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
   };
   add({config.tls_cert, config.tls_key, config.tls_client_ca});
   add({config.token_file});
+  add({config.policy_file});
   return watches;
 }
 

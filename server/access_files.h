@@ -8,6 +8,7 @@
 #include "server/access/callers.h"
 #include "server/access/file_watch.h"
 #include "server/access/gate.h"
+#include "server/access/policies.h"
 #include "server/config.h"
 #include "server/reload.h"
 #include "server/transport/certificates.h"
@@ -17,11 +18,15 @@ namespace warpcall {
 struct AccessFiles {
   std::unique_ptr<Certificates> certificates;  // null: no TLS
   std::unique_ptr<Callers> callers;            // null: no tokens
+  std::unique_ptr<Policies> policies;          // null: everybody may do everything
   std::unique_ptr<Gate> gate;                  // by the others
 };
 
 // Errors name flag and file.
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config);
+
+// How often the gate kept calls out, by reason.
+std::vector<LabelledCount> AuthRefusals(const Gate& gate);
 
 // `files` outlives `reloader`.
 void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files);

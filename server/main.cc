@@ -154,9 +154,17 @@ compiled::Counts CompileCounts(const Engine& engine) {
   return counts;
 }
 
-// `compile_cache` is null where nothing that is compiled is kept on disk.
-PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* monitor,
-                                      const compiled::DiskCache* compile_cache) {
+// What the metrics tell of; outlives them.
+struct Told {
+  const Engine& engine;
+  const AccessFiles& access;
+  const Reloader& reloader;
+  const GpuMonitor* monitor;                 // null: no GPU
+  const compiled::DiskCache* compile_cache;  // null: nothing that is compiled is kept on disk
+};
+
+PrometheusSink::Options ToSinkOptions(const Told& told) {
+  const Engine& engine = told.engine;
   PrometheusSink::Options options;
   for (int i = 0; i < engine.device_count(); ++i) {
     const DeviceProperties& properties = engine.device(i).properties();
@@ -166,9 +174,12 @@ PrometheusSink::Options ToSinkOptions(const Engine& engine, const GpuMonitor* mo
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
   options.compile_counts = [&engine] { return CompileCounts(engine); };
-  if (compile_cache != nullptr)
-    options.compile_cache_bytes = [compile_cache] { return compile_cache->bytes(); };
-  if (monitor != nullptr) options.gpu_readings = [monitor] { return monitor->Readings(); };
+  options.auth_refusals = [&gate = *told.access.gate] { return AuthRefusals(gate); };
+  options.reload_failures = [&reloader = told.reloader] { return reloader.failures(); };
+  if (const compiled::DiskCache* const cache = told.compile_cache; cache != nullptr)
+    options.compile_cache_bytes = [cache] { return cache->bytes(); };
+  if (const GpuMonitor* const monitor = told.monitor; monitor != nullptr)
+    options.gpu_readings = [monitor] { return monitor->Readings(); };
   return options;
 }
 
@@ -291,8 +302,19 @@ Reloader MakeReloader(const Config& config, const AccessFiles& files) {
   Reloader reloader;
   AddTo(&reloader, config, files);
   if (!config.flagfile.empty())
-    reloader.Add(config.flagfile, [&config] { return ReadFlagFileAgain(config); });
+    reloader.Add({"flagfile", config.flagfile}, [&config] { return ReadFlagFileAgain(config); });
   return reloader;
+}
+
+void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* deps) {
+  // A window is a request like any other, so it has to fit into the limit of one.
+  deps->stream_window_bytes =
+      std::min({deps->stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
+                config.max_message_mib * kMib});
+  deps->received_bytes_max = MemorySum(config, deps->engine->device_count()).received_mib * kMib;
+  deps->inspect_access = ToInspectAccess(config.inspect);
+  deps->facts = FactsOf(config);
+  deps->gate = access.gate.get();
 }
 
 // Null without --compile_cache.
@@ -305,6 +327,7 @@ absl::StatusOr<std::unique_ptr<compiled::DiskCache>> OpenCompileCache(const Conf
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   AccessFiles access;
   ASSIGN_OR_RETURN(access, OpenAccessFiles(config));
+  const Reloader reloader = MakeReloader(config, access);
   InstallPhaseWatcher();
   // Its processes open it again, and do without where that fails.
   std::unique_ptr<compiled::DiskCache> compile_cache;
@@ -325,7 +348,8 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   for (const self_test::Verdict& verdict : verdicts)
     if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(registry, ToSinkOptions(*engine, monitor.get(), compile_cache.get()));
+  PrometheusSink sink(
+      registry, ToSinkOptions({*engine, access, reloader, monitor.get(), compile_cache.get()}));
   std::atomic<bool> ready{false};
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
@@ -337,14 +361,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
                    config.max_message_mib * kMib,
                    &inspector,
                    config.benchmark_mib * kMib};
-  // A window is a request like any other, so it has to fit into the limit of one.
-  deps.stream_window_bytes =
-      std::min({deps.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
-                config.max_message_mib * kMib});
-  deps.received_bytes_max = MemorySum(config, engine->device_count()).received_mib * kMib;
-  deps.inspect_access = ToInspectAccess(config.inspect);
-  deps.facts = FactsOf(config);
-  deps.gate = access.gate.get();
+  SetLimits(config, access, &deps);
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(
       server, GrpcServer::Start(
@@ -356,7 +373,6 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   std::printf("warpcalld: serving on %s, metrics on %s\n",
               absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());
   std::fflush(stdout);
-  const Reloader reloader = MakeReloader(config, access);
   const auto watches = WatchAccessFiles(config, reloader);
   const int signal = AwaitSignal(signals, reloader);
   ready = false;

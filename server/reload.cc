@@ -6,8 +6,8 @@
 
 namespace warpcall {
 
-void Reloader::Add(std::string file, std::function<absl::StatusOr<std::string>()> read) {
-  sources_.push_back({std::move(file), std::move(read)});
+void Reloader::Add(File file, std::function<absl::StatusOr<std::string>()> read) {
+  sources_.push_back({std::move(file), std::move(read), std::make_unique<std::atomic<int64_t>>(0)});
 }
 
 void Reloader::ReadAgain() const {
@@ -18,16 +18,24 @@ void Reloader::ReadAgain() const {
 
 void Reloader::ReadAgain(const std::string& file) const {
   for (const Source& source : sources_)
-    if (source.file == file) ReadAgain(source);
+    if (source.file.file == file) ReadAgain(source);
+}
+
+std::vector<LabelledCount> Reloader::failures() const {
+  std::vector<LabelledCount> counts;
+  for (const Source& source : sources_)
+    counts.push_back({source.file.flag, source.failures->load()});
+  return counts;
 }
 
 void Reloader::ReadAgain(const Source& source) {
   const absl::StatusOr<std::string> outcome = source.read();
+  if (!outcome.ok()) source.failures->fetch_add(1);
   if (outcome.ok())
-    LogAlways(LogLevel::kInfo, "read again", {{"file", source.file}, {"outcome", *outcome}});
+    LogAlways(LogLevel::kInfo, "read again", {{"file", source.file.file}, {"outcome", *outcome}});
   else
     LogAlways(LogLevel::kError, "could not be read again: what it said before stays",
-              {{"file", source.file}, {"error", outcome.status().message()}});
+              {{"file", source.file.file}, {"error", outcome.status().message()}});
 }
 
 }  // namespace warpcall

@@ -1,9 +1,10 @@
 #include "server/access/gate.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/common/status_macros.h"
 
 namespace warpcall {
 namespace {
@@ -11,18 +12,19 @@ namespace {
 // Names go into lines of the log.
 constexpr size_t kSubjectBytesMax = 1024;
 
+constexpr const char* kRefusalNames[] = {
+    "no_token", "wrong_token",    "certificate", "no_policy",          "method",
+    "kernel",   "implementation", "device",      "requests_in_flight", "bytes_in_flight"};
+static_assert(std::size(kRefusalNames) == kAuthRefusalCount);
+
+std::string Who(const Principal& principal) {
+  return principal.name.empty() ? "a caller without a name" : principal.name;
+}
+
 }  // namespace
 
 const char* AuthRefusalName(AuthRefusal reason) {
-  switch (reason) {
-    case AuthRefusal::kNoToken:
-      return "no_token";
-    case AuthRefusal::kWrongToken:
-      return "wrong_token";
-    case AuthRefusal::kCertificate:
-      return "certificate";
-  }
-  return "";
+  return kRefusalNames[static_cast<size_t>(reason)];
 }
 
 absl::Status Gate::Refuse(AuthRefusal reason, absl::Status status) {
@@ -51,6 +53,126 @@ absl::StatusOr<Principal> Gate::Identify(const Credentials& shown) {
                       " bytes; the limit is ", kSubjectBytesMax)));
   if (!shown.certificate.empty()) return NamedPrincipal(shown.certificate);
   return name.empty() ? ConnectionPrincipal(shown.peer) : NamedPrincipal(name);
+}
+
+absl::StatusOr<Admission> Gate::Admit(const Principal& principal, absl::string_view method) {
+  Admission admission;
+  if (options_.policies == nullptr) return admission;
+  std::shared_ptr<const Policy> policy = options_.policies->Of(principal.name);
+  if (policy == nullptr)
+    return Refuse(AuthRefusal::kNoPolicy,
+                  absl::PermissionDeniedError(
+                      absl::StrCat(Who(principal),
+                                   " may do nothing here: the server's policies have neither an "
+                                   "entry of that name nor a default")));
+  RETURN_IF_ERROR(TakeRequest(principal, *policy));
+  admission.gate_ = this;
+  admission.principal_ = principal;
+  admission.policy_ = std::move(policy);
+  const auto& methods = admission.policy_->methods;
+  if (methods.has_value() && !methods->contains(method))
+    return admission.Deny(AuthRefusal::kMethod, "call", method, *methods);
+  return admission;
+}
+
+absl::Status Gate::TakeRequest(const Principal& principal, const Policy& policy) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    Use& use = in_flight_[principal.id];
+    if (use.requests < policy.requests_in_flight_max) {
+      ++use.requests;
+      return absl::OkStatus();
+    }
+  }
+  return Refuse(AuthRefusal::kRequestsInFlight,
+                absl::ResourceExhaustedError(absl::StrCat(
+                    Who(principal), " has ", policy.requests_in_flight_max,
+                    " requests in flight; that is its limit (requests_in_flight_max)")));
+}
+
+absl::Status Gate::TakeBytes(const Principal& principal, const Policy& policy, int64_t bytes) {
+  int64_t held;
+  {
+    const absl::MutexLock lock(&mutex_);
+    Use& use = in_flight_[principal.id];
+    if (bytes <= policy.bytes_in_flight_max - use.bytes) {
+      use.bytes += bytes;
+      return absl::OkStatus();
+    }
+    held = use.bytes;
+  }
+  return Refuse(AuthRefusal::kBytesInFlight,
+                absl::ResourceExhaustedError(absl::StrCat(
+                    Who(principal), " has ", held, " bytes in flight and this request ", bytes,
+                    " more; its limit is ", policy.bytes_in_flight_max, " (bytes_in_flight_max)")));
+}
+
+void Gate::GiveBack(uint64_t principal, int64_t bytes) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = in_flight_.find(principal);
+  found->second.bytes -= bytes;
+  if (--found->second.requests == 0) in_flight_.erase(found);
+}
+
+Admission& Admission::operator=(Admission&& other) noexcept {
+  std::swap(gate_, other.gate_);
+  std::swap(principal_, other.principal_);
+  std::swap(policy_, other.policy_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Admission::~Admission() {
+  if (gate_ != nullptr) gate_->GiveBack(principal_.id, bytes_);
+}
+
+absl::Status Admission::Deny(AuthRefusal reason, absl::string_view what, absl::string_view name,
+                             const Policy::Names& allowed) const {
+  const std::string all = allowed.empty() ? "none" : absl::StrJoin(allowed, ", ");
+  return gate_->Refuse(reason, absl::PermissionDeniedError(
+                                   absl::StrCat(Who(principal_), " may not ", what, " ", name,
+                                                "; the server's policy allows: ", all)));
+}
+
+bool Admission::MayUseImplementation(absl::string_view name, absl::string_view family) const {
+  return !limits_implementations() || policy_->implementations->contains(name) ||
+         policy_->implementations->contains(family);
+}
+
+bool Admission::MayUseDevice(absl::string_view name) const {
+  return !limits_devices() || policy_->devices->contains(name);
+}
+
+absl::Status Admission::CheckKernel(absl::string_view name) const {
+  if (policy_ == nullptr || !policy_->kernels.has_value() || policy_->kernels->contains(name))
+    return absl::OkStatus();
+  return Deny(AuthRefusal::kKernel, "run", name, *policy_->kernels);
+}
+
+absl::Status Admission::CheckImplementation(absl::string_view name,
+                                            absl::string_view family) const {
+  if (MayUseImplementation(name, family)) return absl::OkStatus();
+  return Deny(AuthRefusal::kImplementation, "use the implementation", name,
+              *policy_->implementations);
+}
+
+absl::Status Admission::CheckDevice(absl::string_view name) const {
+  if (MayUseDevice(name)) return absl::OkStatus();
+  return Deny(AuthRefusal::kDevice, "use the device", name, *policy_->devices);
+}
+
+absl::Status Admission::NoneAllowed(absl::string_view why) const {
+  return gate_->Refuse(
+      AuthRefusal::kImplementation,
+      absl::PermissionDeniedError(absl::StrCat("the server's policy lets ", Who(principal_),
+                                               " use nothing that would do: ", why)));
+}
+
+absl::Status Admission::Hold(int64_t bytes) {
+  if (gate_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(gate_->TakeBytes(principal_, *policy_, bytes));
+  bytes_ += bytes;
+  return absl::OkStatus();
 }
 
 }  // namespace warpcall

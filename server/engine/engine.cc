@@ -104,22 +104,44 @@ Engine::~Engine() {
   for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
 }
 
-absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
-                                              absl::string_view implementation,
-                                              absl::string_view device_name,
+absl::StatusOr<const Row*> Engine::Select(const Kernel& kernel, const Wish& wish,
+                                          absl::Span<const Problem> problems,
+                                          const DeviceProperties& device) const {
+  absl::StatusOr<const Row*> first =
+      registry_.Select(kernel, wish.implementation, problems, device);
+  if (!first.ok() || wish.may_use == nullptr || wish.may_use((*first)->implementation))
+    return first;
+  Kernel permitted = kernel;
+  std::erase_if(permitted.rows, [&](int id) {
+    const Row& row = registry_.rows()[static_cast<size_t>(id)];
+    return !wish.may_use(row.implementation) || !Registry::Matches(row, wish.implementation);
+  });
+  absl::StatusOr<const Row*> row = registry_.Select(permitted, "", problems, device);
+  if (row.ok()) return row;
+  return absl::PermissionDeniedError(
+      absl::StrCat(device.name, ": ", (*first)->implementation.name, " would run it"));
+}
+
+absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& wish,
                                               absl::Span<const Problem> problems) const {
-  RETURN_IF_ERROR(registry_.CheckImplementationName(kernel, implementation));
+  RETURN_IF_ERROR(registry_.CheckImplementationName(kernel, wish.implementation));
   std::vector<std::string> names;
   std::vector<std::string> reasons;
   bool named = false;
   bool lost = false;
+  bool denied = false;
   absl::InlinedVector<int, 8> able;  // of the first kind that is
   absl::InlinedVector<const Row*, 8> rows;
   for (int i = 0; i < device_count(); ++i) {
     const DeviceProperties& properties = device(i).properties();
     names.push_back(properties.name);
-    if (!device_name.empty() && properties.name != device_name) continue;
+    if (!wish.device.empty() && properties.name != wish.device) continue;
     named = true;
+    if (wish.may_use_device != nullptr && !wish.may_use_device(properties.name)) {
+      denied = true;
+      reasons.push_back(absl::StrCat(properties.name, " may not be used"));
+      continue;
+    }
     if (!able.empty() && device(able.front()).properties().kind != properties.kind) continue;
     if (!device(i).healthy()) {
       lost = true;
@@ -128,8 +150,9 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
                                                           : ": the device is being started again"));
       continue;
     }
-    absl::StatusOr<const Row*> row = registry_.Select(kernel, implementation, problems, properties);
+    absl::StatusOr<const Row*> row = Select(kernel, wish, problems, properties);
     if (!row.ok()) {
+      denied |= absl::IsPermissionDenied(row.status());
       reasons.push_back(std::string(row.status().message()));
       continue;
     }
@@ -145,9 +168,10 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel,
   }
   if (!named) {
     return absl::NotFoundError(absl::StrCat(
-        "device \"", device_name, "\" does not exist; there is: ", absl::StrJoin(names, ", ")));
+        "device \"", wish.device, "\" does not exist; there is: ", absl::StrJoin(names, ", ")));
   }
   const std::string message = absl::StrJoin(reasons, "; ");
+  if (denied) return absl::PermissionDeniedError(message);
   return lost ? absl::UnavailableError(message) : absl::UnimplementedError(message);
 }
 

@@ -92,6 +92,20 @@ class Engine {
   // the first. REQUIRES: there is one.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name,
+                                absl::Span<const Problem> problems) const {
+    return Choose(kernel, Wish{implementation, device_name}, problems);
+  }
+
+  // What a request names, as above, and what of it may be given to it.
+  struct Wish {
+    absl::string_view implementation;
+    absl::string_view device;
+    // Null: every one may.
+    std::function<bool(const Implementation&)> may_use = nullptr;
+    std::function<bool(absl::string_view device)> may_use_device = nullptr;
+  };
+  // The same; PERMISSION_DENIED where only what may not be given would do.
+  absl::StatusOr<Choice> Choose(const Kernel& kernel, const Wish& wish,
                                 absl::Span<const Problem> problems) const;
 
   // RESOURCE_EXHAUSTED when one more job of `principal` would surely be refused, whatever it is
@@ -170,6 +184,10 @@ class Engine {
 
   Engine(const Registry& registry, const EngineOptions& options);
   void NoteLoss();
+  // As Registry::Select. PERMISSION_DENIED when there is a row, and none that the wish may have.
+  absl::StatusOr<const Row*> Select(const Kernel& kernel, const Wish& wish,
+                                    absl::Span<const Problem> problems,
+                                    const DeviceProperties& device) const;
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   bool AnyPrepares(DeviceKind kind) const;
   absl::Status CheckRunTime(const Job& job, const ServiceHistory::Prediction& prediction) const;

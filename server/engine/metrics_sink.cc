@@ -26,6 +26,8 @@ const char* RejectReasonName(RejectReason reason) {
       return "draining";
     case RejectReason::kRunTime:
       return "run_time";
+    case RejectReason::kQuota:
+      return "quota";
     case RejectReason::kDeviceLost:
       return "device_lost";
   }

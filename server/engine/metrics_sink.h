@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "kernels/op.h"
@@ -25,8 +26,9 @@ enum class RejectReason : uint8_t {
   kDraining,            // the server is on its way out
   kDeviceLost,
   kRunTime,  // max_run_seconds
+  kQuota,    // its principal's own limits
 };
-inline constexpr int kRejectReasonCount = 12;
+inline constexpr int kRejectReasonCount = 13;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 
@@ -85,6 +87,12 @@ class MetricsSink {
   // The share of the warps that fit which a row's kernels were counted to keep resident, when they
   // were profiled on a device; 0 to 1. Rows and devices that have no such share are ignored.
   virtual void NoteAchievedOccupancy(int row, int device, double ratio) = 0;
+};
+
+// How often something of one kind happened, since the process began.
+struct LabelledCount {
+  std::string label;
+  int64_t count;
 };
 
 // Errors of one kind, since the process began.

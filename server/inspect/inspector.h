@@ -34,6 +34,7 @@ struct Inquiry {
   std::string request_id;   // a profile only
   int kernel = -1;          // Kernel::id
   int row = -1;             // Row::id; of a benchmark none
+  std::vector<int> rows;    // those that a benchmark names; empty: all that fit
   std::string inputs;       // "float32[37,1023], float32[1023]", for the log
   bool in_parts = false;    // the child answers as it goes
   // A benchmark that tells what the device's memory can do, not its caches.

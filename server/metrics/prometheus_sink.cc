@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "prometheus/text_serializer.h"
+#include "server/metrics/access_metrics.h"
 #include "server/metrics/compile_metrics.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/gpu_metrics.h"
@@ -321,6 +322,8 @@ std::string PrometheusSink::Scrape() const {
   AppendDeviceErrors(options_.device_errors(), &families);
   AppendCompileFamilies(options_.compile_counts(), options_.compile_cache_bytes(), &families);
   AppendGpuFamilies(options_.gpu_readings(), &families);
+  AppendAuthRefusals(options_.auth_refusals(), &families);
+  AppendReloadFailures(options_.reload_failures(), &families);
   AppendBuildInfo(options_.build, &families);
   if (const auto stats = ReadProcessStats(); stats.has_value()) {
     AppendProcessFamilies(*stats, &families);

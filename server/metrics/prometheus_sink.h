@@ -49,6 +49,14 @@ class PrometheusSink final : public MetricsSink {
     std::function<std::vector<DeviceErrorCount>()> device_errors = [] {
       return std::vector<DeviceErrorCount>();
     };
+    // How often calls were kept out, by reason, and files could not be read again, by flag; called
+    // as above.
+    std::function<std::vector<LabelledCount>()> auth_refusals = [] {
+      return std::vector<LabelledCount>();
+    };
+    std::function<std::vector<LabelledCount>()> reload_failures = [] {
+      return std::vector<LabelledCount>();
+    };
     // What was compiled at run time, and what of it the cache on disk has; called as above.
     std::function<compiled::Counts()> compile_counts = [] { return compiled::Counts(); };
     std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };

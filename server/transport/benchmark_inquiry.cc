@@ -236,6 +236,10 @@ absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std
   inquiry.kind = Inspection::kBenchmark;
   inquiry.kernel = checked.kernel->id;
   inquiry.inputs = InputsOf(checked.problem);
+  for (const int id : checked.kernel->rows)
+    for (const std::string& name : request.implementations())
+      if (Registry::Matches(deps.registry->rows()[static_cast<size_t>(id)], name))
+        inquiry.rows.push_back(id);
   ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, checked, request));
   const Device& device = deps.engine->device(inquiry.device_index);
   RETURN_IF_ERROR(

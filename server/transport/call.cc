@@ -31,7 +31,7 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   message_ = message;
   response_ = response;
   end_ = std::move(end);
-  absl::Status status = request_.caller().status();
+  absl::Status status = request_.Admit(codec_->method());
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
     status = request_.CheckRoom();
@@ -47,7 +47,9 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
 absl::Status Call::CheckMessage() {
   // The client vanished, or its deadline passed, before the message was complete.
   if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
-  return request_.CheckMessageLength(static_cast<int64_t>(message_->Length()));
+  const auto bytes = static_cast<int64_t>(message_->Length());
+  RETURN_IF_ERROR(request_.CheckMessageLength(bytes));
+  return request_.Hold(bytes);
 }
 
 absl::Status Call::Submit() {

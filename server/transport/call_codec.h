@@ -35,6 +35,8 @@ class CallCodec {
  public:
   virtual ~CallCodec() = default;
 
+  // The service's method, as policies name it; outlives all.
+  virtual const char* method() const = 0;
   // Takes the message apart, and refers to its bytes until ReleaseInputs. INVALID_ARGUMENT for what
   // is no message of the protocol, RESOURCE_EXHAUSTED for one in too many pieces.
   virtual absl::Status Decode(const grpc::ByteBuffer& message) = 0;

@@ -1,15 +1,20 @@
 #include "server/transport/caller.h"
 
+#include <google/protobuf/descriptor.h>
 #include <grpc/grpc_security_constants.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "server/access/gate.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall {
 namespace {
 
+// How long a caller who has as much in flight as it may should wait for that to end.
+constexpr int64_t kQuotaPushbackMs = 100;
 constexpr char kAuthorization[] = "authorization";
 
 // Valid as long as `context` is.
@@ -36,6 +41,31 @@ absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
     shown.certificate = SubjectOf(*auth);
   }
   return deps.gate->Identify(shown);
+}
+
+absl::StatusOr<Admission> Admit(const ExecuteDeps& deps, const absl::StatusOr<Principal>& caller,
+                                absl::string_view method) {
+  RETURN_IF_ERROR(caller.status());
+  if (deps.gate == nullptr) return Admission();
+  absl::StatusOr<Admission> admission = deps.gate->Admit(*caller, method);
+  if (absl::IsResourceExhausted(admission.status()))
+    return WithRetryPushback(admission.status(), kQuotaPushbackMs);
+  return admission;
+}
+
+absl::Status Hold(int64_t bytes, Admission* admission) {
+  absl::Status status = admission->Hold(bytes);
+  if (status.ok()) return status;
+  return WithRetryPushback(std::move(status),
+                           admission->MayEverHold(bytes) ? kQuotaPushbackMs : kNeverRetry);
+}
+
+Policy::Names MethodNames() {
+  const google::protobuf::ServiceDescriptor& service =
+      *v1::ExecuteRequest::descriptor()->file()->service(0);
+  Policy::Names names;
+  for (int i = 0; i < service.method_count(); ++i) names.insert(service.method(i)->name());
+  return names;
 }
 
 }  // namespace warpcall

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/statusor.h"
+#include "server/access/gate.h"
 #include "server/access/principal.h"
 #include "server/transport/request.h"
 
@@ -13,5 +14,15 @@ namespace warpcall {
 // counts.
 absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
                                    const grpc::CallbackServerContext& context);
+
+// Lets the call in: see Gate::Admit. A refusal that passes by itself says when to try again.
+// REQUIRES: `caller` was identified.
+absl::StatusOr<Admission> Admit(const ExecuteDeps& deps, const absl::StatusOr<Principal>& caller,
+                                absl::string_view method);
+// Counts `bytes` against its principal's limit: see Admission::Hold.
+absl::Status Hold(int64_t bytes, Admission* admission);
+
+// The service's methods, as policies name them.
+Policy::Names MethodNames();
 
 }  // namespace warpcall

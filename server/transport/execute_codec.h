@@ -10,6 +10,7 @@ namespace warpcall {
 
 class ExecuteCodec final : public CallCodec {
  public:
+  const char* method() const override { return "Execute"; }
   absl::Status Decode(const grpc::ByteBuffer& message) override;
   absl::StatusOr<CallSpec> Spec() override { return ToCallSpec(decoded_.header()); }
   absl::StatusOr<Problem> ToProblem(const Op& op) override;

@@ -15,8 +15,6 @@
 namespace warpcall {
 namespace {
 
-// Windows of one request: the input of one is being read, others are copied, computed and sent.
-constexpr size_t kWindowsMax = 4;
 // Output bytes of one message: below the 4 MiB that gRPC's clients take by default.
 constexpr size_t kChunkBytesMax = 2 << 20;
 // Messages that wait to be sent, beyond which no new window is begun.
@@ -136,7 +134,7 @@ absl::Status ExecuteStreamCall::CheckInputEnd() const {
 }
 
 bool ExecuteStreamCall::HasRoom() const {
-  return windows_.size() < kWindowsMax && outgoing_.size() < kOutgoingMax;
+  return windows_.size() < kWindowsUnderWayMax && outgoing_.size() < kOutgoingMax;
 }
 
 void ExecuteStreamCall::SubmitWindows() {

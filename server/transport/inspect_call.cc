@@ -51,11 +51,18 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
-  RETURN_IF_ERROR(caller_.status());
+  absl::StatusOr<Admission> admission = Admit(*deps_, caller_, method());
+  if (absl::IsResourceExhausted(admission.status())) reject_reason_ = RejectReason::kQuota;
+  RETURN_IF_ERROR(admission.status());
+  admission_ = *std::move(admission);
   RETURN_IF_ERROR(CheckInspectAccess(deps_->inspect_access, context_->peer()));
   const auto bytes = static_cast<int64_t>(message->Length());
   if (absl::Status status = CheckMessageLength(*deps_, bytes); !status.ok()) {
     reject_reason_ = RejectReason::kMessageBytes;
+    return status;
+  }
+  if (absl::Status status = Hold(bytes, &admission_); !status.ok()) {
+    reject_reason_ = RejectReason::kQuota;
     return status;
   }
   auto task = std::make_unique<inspect::Task>();
@@ -87,6 +94,7 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
 absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
   inspect::Inquiry inquiry;
   ASSIGN_OR_RETURN(inquiry, Check(Flat(message)));
+  RETURN_IF_ERROR(CheckPolicy(inquiry));
   if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
   if (const auto trace = FindTraceContext(*context_); trace.has_value())
     inquiry.traceparent = ToTraceparent(*trace);
@@ -111,6 +119,33 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
       break;
   }
   return ToDescribeInquiry(*deps_, std::move(bytes));
+}
+
+const char* InspectCall::method() const {
+  switch (kind_) {
+    case Inspection::kBenchmark:
+      return in_parts_ ? "BenchmarkStream" : "Benchmark";
+    case Inspection::kProfile:
+      return "Profile";
+    case Inspection::kDescribe:
+      break;
+  }
+  return "Describe";
+}
+
+// The child chooses among all rows: where not all are allowed, what is asked has to say which.
+absl::Status InspectCall::CheckPolicy(const inspect::Inquiry& inquiry) const {
+  const Kernel& kernel = deps_->registry->kernels()[static_cast<size_t>(inquiry.kernel)];
+  RETURN_IF_ERROR(admission_.CheckKernel(kernel.op->name));
+  RETURN_IF_ERROR(admission_.CheckDevice(inquiry.device));
+  if (!admission_.limits_implementations()) return absl::OkStatus();
+  std::vector<int> rows = inquiry.rows;
+  if (inquiry.row >= 0) rows.push_back(inquiry.row);
+  for (const int id : rows.empty() ? kernel.rows : rows) {
+    const Implementation& row = deps_->registry->rows()[static_cast<size_t>(id)].implementation;
+    RETURN_IF_ERROR(admission_.CheckImplementation(row.name, FamilyName(row.family)));
+  }
+  return absl::OkStatus();
 }
 
 void InspectCall::Cancel() {
@@ -148,6 +183,7 @@ void InspectCall::NoteFindings(const std::string& bytes) {
 }
 
 grpc::Status InspectCall::End(const absl::Status& status) {
+  admission_ = Admission();  // before a client that waits for the answer sends the next
   deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
   LogEnd(status);
   AddPushback(status, context_);

@@ -52,6 +52,9 @@ class InspectCall {
   absl::Status Submit(grpc::ByteBuffer* message);
   absl::StatusOr<inspect::Inquiry> Read(grpc::ByteBuffer* message);
   absl::StatusOr<inspect::Inquiry> Check(std::string bytes) const;
+  // PERMISSION_DENIED for what the caller may not use.
+  absl::Status CheckPolicy(const inspect::Inquiry& inquiry) const;
+  const char* method() const;
   void NoteUse(int64_t cpu_ns);
   void NoteFindings(const std::string& bytes);
   void LogEnd(const absl::Status& status) const;
@@ -61,6 +64,7 @@ class InspectCall {
   grpc::CallbackServerContext* const context_;
   const int64_t start_ns_;
   const absl::StatusOr<Principal> caller_;
+  Admission admission_;
   const uint64_t id_;
   grpc::ByteBuffer message_;  // of a call that is read when its turn comes
   // What the inquiry was about, for the log and the metrics.

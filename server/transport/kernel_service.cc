@@ -89,7 +89,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::Exec
 grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext* context,
                                                      const v1::ListKernelsRequest*,
                                                      v1::ListKernelsResponse* response) {
-  return Reply(*deps_, context, [&] {
+  return Reply(*deps_, context, "ListKernels", [&] {
     for (const Kernel& kernel : deps_->registry->kernels())
       Tell(*deps_->registry, kernel, response->add_kernels());
     return absl::OkStatus();
@@ -99,7 +99,7 @@ grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext* context,
                                                      const v1::ListDevicesRequest*,
                                                      v1::ListDevicesResponse* response) {
-  return Reply(*deps_, context, [&] {
+  return Reply(*deps_, context, "ListDevices", [&] {
     for (int i = 0; i < deps_->engine->device_count(); ++i)
       Tell(*deps_->engine, i, response->add_devices());
     return absl::OkStatus();
@@ -109,7 +109,7 @@ grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* KernelService::ServerInfo(grpc::CallbackServerContext* context,
                                                     const v1::ServerInfoRequest*,
                                                     v1::ServerInfoResponse* response) {
-  return Reply(*deps_, context, [&] {
+  return Reply(*deps_, context, "ServerInfo", [&] {
     Tell(deps_->facts, response);
     return absl::OkStatus();
   });

@@ -11,12 +11,13 @@
 
 namespace warpcall {
 
-// Has `fill` make the response, if the caller may have one; OK, or why there is none.
+// Has `fill` make the response, if the caller may call `method`; OK, or why there is none.
 inline grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps,
                                        grpc::CallbackServerContext* context,
+                                       absl::string_view method,
                                        absl::FunctionRef<absl::Status()> fill) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::Status status = Identify(deps, *context).status();
+  absl::Status status = Admit(deps, Identify(deps, *context), method).status();
   if (status.ok()) status = fill();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;

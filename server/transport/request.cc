@@ -9,6 +9,7 @@
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
+#include "server/transport/caller.h"
 #include "server/transport/failure_log.h"
 #include "server/transport/status.h"
 
@@ -101,6 +102,31 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
       key_{caller_.ok() ? caller_->id : 0, DeadlineNs(*context, start_ns_),
            deps->next_id.fetch_add(1, std::memory_order_relaxed)} {}
 
+absl::Status Request::Admit(absl::string_view method) {
+  absl::StatusOr<Admission> admission = warpcall::Admit(*deps_, caller_, method);
+  if (!admission.ok()) return NoteQuota(admission.status());
+  admission_ = *std::move(admission);
+  return absl::OkStatus();
+}
+
+absl::Status Request::Hold(int64_t bytes) { return NoteQuota(warpcall::Hold(bytes, &admission_)); }
+
+absl::Status Request::NoteQuota(absl::Status status) {
+  if (absl::IsResourceExhausted(status)) trace_.reject_reason = RejectReason::kQuota;
+  return status;
+}
+
+absl::Status Request::CheckPolicy() const {
+  RETURN_IF_ERROR(admission_.CheckKernel(kernel_->op->name));
+  if (!device_name_.empty()) RETURN_IF_ERROR(admission_.CheckDevice(device_name_));
+  for (const int id : kernel_->rows) {
+    const Implementation& row = deps_->registry->rows()[static_cast<size_t>(id)].implementation;
+    if (row.name == implementation_)
+      return admission_.CheckImplementation(row.name, FamilyName(row.family));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Request::Read(const CallSpec& spec,
                            absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
   RETURN_IF_ERROR(CheckRequestId(spec.request_id));
@@ -112,6 +138,7 @@ absl::Status Request::Read(const CallSpec& spec,
   RETURN_IF_ERROR(deps_->registry->CheckImplementationName(*kernel_, spec.implementation));
   implementation_ = std::string(spec.implementation);
   device_name_ = std::string(spec.device);
+  RETURN_IF_ERROR(CheckPolicy());
   ASSIGN_OR_RETURN(problem_, state(*kernel_->op));
   trace_.data_type = problem_.inputs[0].data_type;
   trace_.work = kernel_->op->work(problem_);
@@ -119,12 +146,21 @@ absl::Status Request::Read(const CallSpec& spec,
 }
 
 absl::Status Request::Choose(absl::Span<const Problem> parts) {
-  Engine::Choice choice;
-  ASSIGN_OR_RETURN(choice, deps_->engine->Choose(*kernel_, implementation_, device_name_, parts));
-  row_ = choice.row;
-  trace_.row = choice.row->id;
-  trace_.device = choice.device;
-  load_ = std::move(choice.load);
+  Engine::Wish wish = {implementation_, device_name_};
+  if (admission_.limits_implementations())
+    wish.may_use = [this](const Implementation& row) {
+      return admission_.MayUseImplementation(row.name, FamilyName(row.family));
+    };
+  if (admission_.limits_devices())
+    wish.may_use_device = [this](absl::string_view name) { return admission_.MayUseDevice(name); };
+  absl::StatusOr<Engine::Choice> choice = deps_->engine->Choose(*kernel_, wish, parts);
+  if (absl::IsPermissionDenied(choice.status()))
+    return admission_.NoneAllowed(choice.status().message());
+  RETURN_IF_ERROR(choice.status());
+  row_ = choice->row;
+  trace_.row = choice->row->id;
+  trace_.device = choice->device;
+  load_ = std::move(choice->load);
   return absl::OkStatus();
 }
 
@@ -150,6 +186,7 @@ absl::Status Request::NoteTooLong(absl::Status status) {
 std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   auto job = std::make_unique<Job>();
   job->key = key_;
+  job->share = admission_.share();
   job->op = kernel_->op;
   job->row = row_;
   job->device = trace_.device;
@@ -168,6 +205,7 @@ void Request::Count(const absl::Status& status) {
     trace_.reject_reason = RejectReason::kDeadline;
   }
   if (trace_.total_ns == 0) StopClock();
+  admission_ = Admission();  // before a client that waits for the answer sends the next
   deps_->metrics->Record(trace_);
   LogEnd(status);
 }

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/registry.h"
 #include "proto/wire/tensor_split.h"
+#include "server/access/gate.h"
 #include "server/access/principal.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
@@ -29,7 +30,6 @@
 namespace warpcall {
 
 class FailureLog;
-class Gate;
 class Refusals;
 
 // What ServerInfo answers, beside gRPC's version.
@@ -117,8 +117,10 @@ class Request {
   // which it is cut. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
 
-  // Who calls, or why he is none of those that may: see Identify.
-  const absl::StatusOr<Principal>& caller() const { return caller_; }
+  // Lets in a call of `method` of the service, as long as it has not ended: see Gate::Admit.
+  absl::Status Admit(absl::string_view method);
+  // Counts tensors of so many bytes against the caller's limit, until the end.
+  absl::Status Hold(int64_t bytes);
   // RESOURCE_EXHAUSTED when the request would be refused whatever it asks for, so that nobody needs
   // to read it; the trace says so.
   absl::Status CheckRoom();
@@ -151,6 +153,10 @@ class Request {
   std::string request_id() const;
 
  private:
+  // Returns `status`; where its limit is the caller's own, the trace says so.
+  absl::Status NoteQuota(absl::Status status);
+  // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
+  absl::Status CheckPolicy() const;
   // Returns `status`; one that is not OK is a message's that has too many bytes.
   absl::Status NoteTooLong(absl::Status status);
   void LogEnd(const absl::Status& status) const;
@@ -160,6 +166,7 @@ class Request {
   const int64_t start_ns_;
   const absl::StatusOr<Principal> caller_;
   JobKey key_;
+  Admission admission_;
   std::string implementation_;  // as asked for, as device_name_
   std::string device_name_;
   std::string request_id_;  // empty: not given, or not known yet

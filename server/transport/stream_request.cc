@@ -50,6 +50,7 @@ std::vector<grpc::Slice> SlicesOf(const wire::FragmentedBytes& data,
 }  // namespace
 
 absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
+  RETURN_IF_ERROR(request_.Admit("ExecuteStream"));
   RETURN_IF_ERROR(header_.Decode(header.pieces));
   RETURN_IF_ERROR(request_.Read(ToCallSpec(header_.header()),
                                 [this](const Op& op) { return ToProblem(header_.header(), op); }));
@@ -63,6 +64,8 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   // The last window may be smaller than the others, and a row may take only one of the sizes.
   const Problem sizes[] = {full_, last_};
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
+  // Of its inputs and outputs no more is here than so many windows.
+  RETURN_IF_ERROR(request_.Hold(std::min(windows_, kWindowsUnderWayMax) * BytesOf(full_)));
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));

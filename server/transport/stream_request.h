@@ -32,6 +32,9 @@ struct Window {
   StagingBuffers outputs;
 };
 
+// Windows of one request: the input of one is being read, others are copied, computed and sent.
+inline constexpr int64_t kWindowsUnderWayMax = 4;
+
 class StreamRequest {
  public:
   StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context,

@@ -6,6 +6,7 @@ target tells apart. Files of other names, which hold what once went wrong, stay.
 """
 
 import hashlib
+import json
 import pathlib
 import struct
 
@@ -259,7 +260,28 @@ def expressions():
     yield "constants", b"x0 * (1/0 - 1/0) + 1e38 * 10 - 1e-400 + 0x10"
 
 
-TARGETS = {"request_fuzz": requests, "infer_request_fuzz": infer_requests, "stream_fuzz": streams, "npy_fuzz": npys,
+def access_files():
+    yield "policies", json.dumps({
+        "default": {"methods": ["ListKernels"], "requests_in_flight_max": 2},
+        "principals": {"alice": {"kernels": ["gelu", "softmax"], "share": 2.5, "devices": ["cuda:0"],
+                                 "implementations": ["cuda"], "bytes_in_flight_max": 1 << 30},
+                       "CN=bob,O=Example": {"methods": ["Execute"]}}}).encode()
+    yield "default_only", b'{"default": {}}'
+    yield "twice", b'{"default": {}, "principals": {"a": {"share": 1}, "a": {"share": 2}}}'
+    yield "method", b'{"default": {"methods": ["Excute"]}}'
+    yield "share", b'{"default": {"share": 1e-3}}'
+    yield "huge", b'{"default": {"bytes_in_flight_max": 18446744073709551616}}'
+    yield "deep", 3000 * b"[" + 3000 * b"]"
+    yield "bytes", b'{"principals": {"\xff\x00": {}}}'
+    yield "tokens", b"# who\nalice alice-0123456789abcdef\n\n bob\tbob-0123456789abcdef\r\n"
+    yield "token_twice", b"alice secret-0123456789\nbob secret-0123456789\n"
+    yield "three_words", b"alice secret-0123456789 secret-0123456789\n"
+    yield "short", b"alice 0123\n"
+
+
+TARGETS = {"access_file_fuzz": access_files,
+           "request_fuzz": requests, "infer_request_fuzz": infer_requests, "stream_fuzz": streams,
+           "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
            "traceparent_fuzz": traceparents, "expression_fuzz": expressions,

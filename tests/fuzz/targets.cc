@@ -4,6 +4,7 @@ namespace warpcall::testing {
 
 absl::Span<const FuzzTarget> FuzzTargets() {
   static constexpr FuzzTarget kTargets[] = {
+      {"access_file_fuzz", FuzzAccessFile},
       {"client_response_fuzz", FuzzClientResponse},
       {"cubin_file_fuzz", FuzzCubinFile},
       {"expression_fuzz", FuzzExpression},

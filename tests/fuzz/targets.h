@@ -29,6 +29,8 @@ std::string FuzzInspectChild(absl::string_view input);
 std::string FuzzSelfTest(absl::string_view input);
 // The text of fused's expression.
 std::string FuzzExpression(absl::string_view input);
+// A file of policies (which begins with a bracket) or tokens.
+std::string FuzzAccessFile(absl::string_view input);
 // The header that names the caller's trace.
 std::string FuzzTraceparent(absl::string_view input);
 

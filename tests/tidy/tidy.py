@@ -194,7 +194,7 @@ ROOMS = {
     "server/self_test/": (f"@ server/inspect/ {_ENGINE}", ""),
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ kernels/", "prometheus"),
-    "server/access/": ("@ kernels/common/", "openssl"),
+    "server/access/": ("@ kernels/common/", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
     "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ {_ENGINE} proto/", "grpc"),
     "server/": ("server/ kernels/", "cli11"),

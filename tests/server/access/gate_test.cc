@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -106,6 +107,79 @@ TEST_F(GateTest, EightConnectionsOfOnePrincipalGetOneShare) {
   }
   ASSERT_EQ(jobs.size(), 2u);
   for (const auto& [principal, count] : jobs) EXPECT_NEAR(count, kJobs / 2, 1);
+}
+
+class PolicyGateTest : public ::testing::Test {
+ protected:
+  PolicyGateTest() {
+    std::ofstream(path_) << R"({"principals": {
+        "alice": {"methods": ["Execute"], "kernels": ["gelu"], "implementations": ["cuda", "loop"],
+                  "devices": ["cuda:1"], "share": 4, "requests_in_flight_max": 2,
+                  "bytes_in_flight_max": 100},
+        "bob": {}}})";
+    auto opened = Policies::Open(path_, {"Describe", "Execute"});
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    policies_ = *std::move(opened);
+    gate_ = std::make_unique<Gate>(Gate::Options{.policies = policies_.get()});
+  }
+
+  const testing::TempFolder folder_;
+  const std::string path_ = folder_.Path("policies");
+  const Principal alice_ = NamedPrincipal("alice");
+  std::unique_ptr<Policies> policies_;
+  std::unique_ptr<Gate> gate_;
+};
+
+TEST_F(PolicyGateTest, SaysWhatIsNotAllowedAndWhatIs) {
+  const absl::Status method = gate_->Admit(alice_, "Describe").status();
+  EXPECT_EQ(method.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(method.message(), "alice may not call Describe; the server's policy allows: Execute");
+  const Admission admission = *gate_->Admit(alice_, "Execute");
+  EXPECT_EQ(admission.share(), 4);
+  EXPECT_TRUE(admission.CheckKernel("gelu").ok());
+  EXPECT_EQ(admission.CheckKernel("softmax").message(),
+            "alice may not run softmax; the server's policy allows: gelu");
+  EXPECT_TRUE(admission.CheckImplementation("loop", "cpu").ok());
+  EXPECT_TRUE(admission.CheckImplementation("two_pass", "cuda").ok());
+  EXPECT_FALSE(admission.CheckImplementation("two_pass", "cpu").ok());
+  EXPECT_TRUE(admission.CheckDevice("cuda:1").ok());
+  EXPECT_FALSE(admission.CheckDevice("cuda:0").ok());
+  for (const AuthRefusal reason : {AuthRefusal::kMethod, AuthRefusal::kKernel,
+                                   AuthRefusal::kImplementation, AuthRefusal::kDevice})
+    EXPECT_EQ(gate_->refusals(reason), 1) << AuthRefusalName(reason);
+}
+
+TEST_F(PolicyGateTest, WhoHasNoEntryMayDoNothingWithoutADefault) {
+  EXPECT_TRUE(gate_->Admit(NamedPrincipal("bob"), "Describe")->CheckKernel("softmax").ok());
+  for (const Principal& other : {NamedPrincipal("carol"), ConnectionPrincipal("ipv4:1.2.3.4:5")})
+    EXPECT_EQ(gate_->Admit(other, "Execute").status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(gate_->refusals(AuthRefusal::kNoPolicy), 2);
+}
+
+TEST_F(PolicyGateTest, LimitsWhatIsInFlightAndTakesBackWhatEnded) {
+  Admission first = *gate_->Admit(alice_, "Execute");
+  std::optional<Admission> second = *gate_->Admit(alice_, "Execute");
+  const absl::Status third = gate_->Admit(alice_, "Execute").status();
+  EXPECT_EQ(third.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(third.message(), HasSubstr("alice has 2 requests in flight; that is its limit"));
+  EXPECT_TRUE(gate_->Admit(NamedPrincipal("bob"), "Execute").ok());
+  EXPECT_TRUE(first.Hold(60).ok());
+  EXPECT_TRUE(second->Hold(40).ok());
+  EXPECT_THAT(first.Hold(1).message(), HasSubstr("has 100 bytes in flight and this request 1 more; "
+                                                 "its limit is 100 (bytes_in_flight_max)"));
+  // Nothing overflows, and what never fits is told from what may.
+  EXPECT_FALSE(first.Hold(INT64_MAX).ok());
+  EXPECT_TRUE(first.MayEverHold(100));
+  EXPECT_FALSE(first.MayEverHold(101));
+  second.reset();
+  EXPECT_TRUE(first.Hold(40).ok());
+  Admission moved = std::move(first);
+  EXPECT_FALSE(moved.Hold(1).ok());
+  moved = Admission();
+  const Admission again = *gate_->Admit(alice_, "Execute");
+  EXPECT_TRUE(gate_->Admit(alice_, "Execute")->Hold(100).ok());
+  EXPECT_EQ(gate_->refusals(AuthRefusal::kRequestsInFlight), 1);
+  EXPECT_EQ(gate_->refusals(AuthRefusal::kBytesInFlight), 3);
 }
 
 }  // namespace

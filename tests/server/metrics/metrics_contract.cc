@@ -34,6 +34,8 @@ constexpr Family kContract[] = {
     {"warpcall_queue_bytes", "gauge", "device"},
     {"warpcall_queue_oldest_age_seconds", "gauge", "device"},
     {"warpcall_rejected_total", "counter", "reason"},
+    {"warpcall_auth_refusals_total", "counter", "reason"},
+    {"warpcall_reload_failures_total", "counter", "flag"},
     {"warpcall_inspections_total", "counter", "code,method"},
     {"warpcall_inspection_cpu_seconds_total", "counter", "kernel,method"},
     {"warpcall_inspection_device_seconds_total", "counter", "kernel,method"},

@@ -70,7 +70,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
   const Labels reasons =
       Of("reason", {"message_bytes", "queue_requests", "queue_bytes", "queue_work", "staging_bytes",
                     "device_memory", "deadline", "deadline_unmeetable", "draining", "device_lost",
-                    "run_time"});
+                    "run_time", "quota"});
   const Labels devices = Of("device", {"cpu", "cuda:0"});
   const Labels tiled_runs = {"device=\"cuda:0\"," + tiled};
   const Labels runs = {tiled_runs[0], "device=\"cpu\"," + plain, "device=\"cpu\"," + beta};
@@ -93,6 +93,8 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
       {"kernel_waves", tiled_runs},
       {"kernel_wave_efficiency_ratio", tiled_runs},
       {"rejected_total", reasons},
+      {"auth_refusals_total", {"reason=\"method\""}},
+      {"reload_failures_total", {"flag=\"policy_file\""}},
       {"host_copy_bytes_total", Of("where", {"copy_in", "copy_out"})},
       {"queue_depth", devices},
       {"queue_bytes", devices},

@@ -23,6 +23,8 @@ inline PrometheusSink::Options SinkOptions(std::vector<DeviceSnapshot> snapshots
   options.devices = {{"cpu", DeviceKind::kCpu}, {"cuda:0", DeviceKind::kCuda}};
   options.build = {"1.2.3", "gcc 12", "13.0"};
   options.snapshot_devices = [snapshots = std::move(snapshots)] { return snapshots; };
+  options.auth_refusals = [] { return std::vector<LabelledCount>{{"method", 0}}; };
+  options.reload_failures = [] { return std::vector<LabelledCount>{{"policy_file", 0}}; };
   return options;
 }
 

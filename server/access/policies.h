@@ -1,0 +1,40 @@
+// The file of policies, as it was last read.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "server/access/policy.h"
+
+namespace warpcall {
+
+// Thread-safe.
+class Policies {
+ public:
+  // `methods`: those that there are. Errors name the file.
+  static absl::StatusOr<std::unique_ptr<Policies>> Open(const std::string& file,
+                                                        Policy::Names methods);
+
+  // See PolicyTable.
+  std::shared_ptr<const Policy> Of(absl::string_view name) const;
+
+  // Reads the file now, and says in words what came of it; on an error what counted before counts.
+  absl::StatusOr<std::string> ReadAgain();
+
+ private:
+  Policies(std::string file, Policy::Names methods)
+      : file_(std::move(file)), methods_(std::move(methods)) {}
+
+  const std::string file_;
+  const Policy::Names methods_;
+  absl::Mutex reading_;  // who reads first sets first
+  mutable absl::Mutex mutex_ ABSL_ACQUIRED_AFTER(reading_);
+  std::shared_ptr<const PolicyTable> table_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace warpcall

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""What policies let callers do, against the real server, and files of them that change.
+
+    policies_test.py SOURCE BUILD
+
+Exit status 77: skipped, Debian's packages for Python are missing.
+"""
+
+import json
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+from access_case import ALICE, BOB, X, AccessCase, eventually  # noqa: E402
+import numpy as np  # noqa: E402
+import warpcall  # noqa: E402
+
+CAROL = "carol-0123456789abcdef"
+# Some tenths of a second of the device.
+SLOW = np.ones((640, 640), np.float32)
+
+
+class PoliciesTest(AccessCase):
+    def serve_with(self, policies, *flags):
+        tokens = self.write("tokens", f"alice {ALICE}\nbob {BOB}\ncarol {CAROL}\n")
+        return self.serve(f"--token_file={tokens}", f"--policy_file={self.policies(policies)}", *flags)
+
+    def policies(self, policies):
+        return self.write("policies.json", json.dumps(policies))
+
+    def connect(self, server, token):
+        return self.enterContext(warpcall.connect(server.address, timeout=60, token=token,
+                                                  retry=warpcall.Retry(attempts_max=1)))
+
+    def refusals(self, server):
+        """By reason, those that there were."""
+        start = 'warpcall_auth_refusals_total{reason="'
+        return {name[len(start):-2]: count for name, count in server.metrics().items()
+                if name.startswith(start) and count > 0}
+
+    def assert_denied(self, text, call):
+        with self.assertRaises(warpcall.PermissionDenied) as caught:
+            call()
+        self.assertIn(text, str(caught.exception))
+
+    def test_what_is_not_allowed_is_refused_and_counted(self):
+        server = self.serve_with({
+            "default": {"methods": ["ListDevices", "ServerInfo"]},
+            "principals": {
+                "alice": {"methods": ["Execute", "ExecuteStream", "BenchmarkStream", "Describe"],
+                          "kernels": ["gelu"], "implementations": ["reference"], "devices": ["cpu"]},
+                "bob": {"devices": ["cuda:0"]}}})
+        alice, bob, carol = (self.connect(server, token) for token in (ALICE, BOB, CAROL))
+        # Of what alice may use the server chooses by itself.
+        self.assertEqual(alice.gelu(X).implementation, "float64")
+        self.assertEqual(alice.gelu(X, device="cpu", implementation="reference").implementation,
+                         "float64")
+        self.assertEqual(alice.gelu(np.ones(4 << 20, np.float32)).implementation, "float64")  # a stream
+        rows = [row.name for kernel in self.connect(self.serve(), None).kernels()
+                if kernel.name == "gelu" for row in kernel.implementations]
+        other = next(row for row in rows if row != "float64")
+        self.assert_denied("alice may not run softmax; the server's policy allows: gelu",
+                           lambda: alice.softmax(X))
+        self.assert_denied(f"alice may not use the implementation {other}",
+                           lambda: alice.gelu(X, implementation=other))
+        self.assert_denied("lets alice use nothing that would do",
+                           lambda: alice.gelu(X, implementation="cpu"))
+        self.assert_denied("alice may not use the device cuda:7", lambda: alice.gelu(X, device="cuda:7"))
+        self.assert_denied("alice may not call ListKernels", alice.kernels)
+        self.assert_denied("alice may not use the implementation", lambda: alice.benchmark("gelu", ["64"]))
+        alice.benchmark("gelu", ["64"], implementations=["reference"], iterations=2)
+        self.assert_denied("alice may not run softmax", lambda: alice.describe("softmax", "64"))
+        self.assertEqual(alice.describe("gelu", "64", implementation="reference").implementation,
+                         "float64")
+        self.assert_denied("lets bob use nothing that would do: cpu may not be used", lambda: bob.gelu(X))
+        self.assert_denied("bob may not use the device cpu", lambda: bob.describe("gelu", "64"))
+        carol.devices()
+        self.assert_denied("carol may not call Execute", lambda: carol.gelu(X))
+        self.assertEqual(self.refusals(server), {"kernel": 2, "implementation": 4, "device": 2,
+                                                 "method": 2})
+        self.assertEqual(server.stop(), 0)
+
+    def test_what_is_in_flight_has_limits(self):
+        server = self.serve_with({"principals": {
+            "alice": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8 << 20}, "bob": {}}})
+        alice, bob = self.connect(server, ALICE), self.connect(server, BOB)
+        for size in (3 << 20, 16 << 20):  # one message, and a stream, of inputs alone over it
+            with self.assertRaises(warpcall.ResourceExhausted) as caught:
+                alice.identity(np.zeros(size, np.float32))
+            self.assertIn("its limit is 8388608 (bytes_in_flight_max)", str(caught.exception))
+            self.assertIsNone(caught.exception.retry_after)
+        calls = [alice.submit("matmul", SLOW, SLOW, implementation="reference") for _ in range(4)]
+        others = [bob.submit("matmul", SLOW, SLOW, implementation="reference") for _ in range(4)]
+        ends = [call.exception(timeout=60) for call in calls]
+        self.assertTrue(all(call.exception(timeout=60) is None for call in others))
+        refused = [end for end in ends if end is not None]
+        self.assertEqual(len(refused), 3, ends)
+        for end in refused:
+            self.assertIsInstance(end, warpcall.ResourceExhausted)
+            self.assertIn("alice has 1 requests in flight", str(end))
+            self.assertAlmostEqual(end.retry_after, 0.1)
+        for _ in range(20):  # each is over when its answer has come
+            alice.identity(X)
+        self.assertEqual(self.refusals(server), {"requests_in_flight": 3, "bytes_in_flight": 2})
+        self.assertEqual(server.metrics()['warpcall_rejected_total{reason="quota"}'], 5)
+        self.assertEqual(server.stop(), 0)
+
+    def test_policies_change_while_the_server_runs_and_never_by_half(self):
+        server = self.serve_with({"principals": {"alice": {"kernels": ["identity"]}}})
+        self.assertEqual(self.ends(server, token=ALICE), "OK")
+        failures = 'warpcall_reload_failures_total{flag="policy_file"}'
+        self.assertEqual(server.metrics()[failures], 0)
+        self.policies({"principals": {"alice": {"kernels": ["gelu"]}, "bob": {"share": 0}}})
+        self.assertTrue(eventually(lambda: server.metrics()[failures] >= 1))
+        self.assertIn("principals.bob.share: is no number of 0.01 to 100", server.log_text())
+        self.assertEqual([self.ends(server, token=token) for token in (ALICE, BOB)],
+                         ["OK", "PERMISSION_DENIED"])
+        self.policies({"principals": {"alice": {"kernels": ["gelu"]}, "bob": {"share": 2}}})
+        self.assertTrue(eventually(lambda: self.ends(server, token=BOB) == "OK"))
+        self.assertEqual(self.ends(server, token=ALICE), "PERMISSION_DENIED")
+        self.assertEqual(server.stop(), 0)
+
+    def test_what_is_wrong_with_the_file_is_said_at_the_start(self):
+        self.assert_does_not_start("missing: No such file", f"--policy_file={self.path('missing')}")
+        self.assert_does_not_start(
+            "\"Excute\" is no method; there are: Benchmark",
+            f"--policy_file={self.policies({'default': {'methods': ['Excute']}})}")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
