@@ -69,7 +69,8 @@ HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
   CMD ["warpcall", "health"]
 # Without a shell between, SIGTERM reaches the server, which drains.
 ENTRYPOINT ["/usr/local/bin/warpcalld"]
-CMD ["--listen=0.0.0.0:8470", "--metrics_listen=0.0.0.0:9470"]
+# Within its network, which decides who reaches it; give TLS or tokens, and leave that flag out, elsewhere.
+CMD ["--listen=0.0.0.0:8470", "--metrics_listen=0.0.0.0:9470", "--insecure"]
 
 FROM ${BASE_IMAGE} AS cpu
 COPY deploy/install_packages.sh /tmp/
@@ -96,4 +97,5 @@ HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
   CMD ["warpcall", "health"]
 # Without a shell between, SIGTERM reaches the server, which drains.
 ENTRYPOINT ["/usr/local/bin/warpcalld"]
-CMD ["--listen=0.0.0.0:8470", "--metrics_listen=0.0.0.0:9470"]
+# Within its network, which decides who reaches it; give TLS or tokens, and leave that flag out, elsewhere.
+CMD ["--listen=0.0.0.0:8470", "--metrics_listen=0.0.0.0:9470", "--insecure"]

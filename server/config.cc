@@ -116,6 +116,8 @@ void AddAccessFlags(CLI::App* app, Config* config) {
                   "A file with \"name token\" a line: calls must bring one of the tokens, as "
                   "\"authorization: Bearer TOKEN\"; health and reflection need none. Read again "
                   "when it changes");
+  app->add_flag("--insecure", config->insecure,
+                "Listen where other machines can call, without TLS and without tokens");
   app->add_option("--policy_file", config->policy_file,
                   "A JSON file that says what each principal (certificate's subject, or token's "
                   "name) may do: methods, kernels, implementations, devices, its share of devices, "

@@ -50,6 +50,7 @@ struct Config {
   std::string tls_client_ca;  // empty: clients need no certificate
   std::string token_file;     // empty: they need no token
   std::string policy_file;    // empty: they may do everything
+  bool insecure = false;      // other machines may call without TLS and tokens
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kLogfmt;
 

@@ -129,6 +129,17 @@ bool HasIpv6() {
   return attempt.get() >= 0 || errno != EAFNOSUPPORT;
 }
 
+bool IsLoopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(ipv4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  if (address.sa_family != AF_INET6) return false;
+  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&ipv6) ||
+         (IN6_IS_ADDR_V4MAPPED(&ipv6) && ipv6.s6_addr[12] == IN_LOOPBACKNET);
+}
+
 // 0, or the error.
 int TryToBind(const addrinfo& address) {
   const Descriptor attempt(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -233,6 +244,18 @@ HostPort ForThisMachine(HostPort wanted) {
       IN6_IS_ADDR_UNSPECIFIED(&address) && !HasIpv6())
     wanted.host = "0.0.0.0";
   return wanted;
+}
+
+bool IsLocal(const std::string& address) {
+  if (absl::StartsWith(address, kUnixPrefix)) return true;
+  const absl::StatusOr<HostPort> wanted = ParseHostPort(address);
+  addrinfo* found = nullptr;
+  if (!wanted.ok() || getaddrinfo(wanted->host.c_str(), nullptr, nullptr, &found) != 0)
+    return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next)
+    if (!IsLoopback(*at->ai_addr)) return false;
+  return true;
 }
 
 absl::Status CheckHostPort(const std::string& address) {

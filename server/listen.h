@@ -25,6 +25,10 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& address);
 // does; otherwise `wanted`.
 HostPort ForThisMachine(HostPort wanted);
 
+// Whether nobody but processes of this machine reaches the address: a Unix socket, or a host all of
+// whose addresses are loopback ones. A host that is not known does not count as such.
+bool IsLocal(const std::string& address);
+
 // Binds a socket to HOST:PORT and gives it up again. UNAVAILABLE says what is wrong: the host is
 // unknown, this machine has no such address, the port is in use (and by which process, where that
 // can be seen), it takes a permission.

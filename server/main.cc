@@ -24,6 +24,7 @@
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
+#include "server/exposure.h"
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
 #include "server/log.h"
@@ -324,7 +325,17 @@ absl::StatusOr<std::unique_ptr<compiled::DiskCache>> OpenCompileCache(const Conf
   return std::make_unique<compiled::DiskCache>(std::move(cache));
 }
 
+// What the log says first.
+void LogStart(const Config& config) {
+  const std::string grpc = GrpcServer::GrpcVersion();
+  Log(LogLevel::kInfo, "starting", {{"version", kVersion}, {"grpc_version", grpc}});
+  if (const std::string warning = GrpcWarning(config, grpc); !warning.empty())
+    Log(LogLevel::kWarning, warning);
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
+  RETURN_IF_ERROR(CheckExposure(config));
+  LogStart(config);
   AccessFiles access;
   ASSIGN_OR_RETURN(access, OpenAccessFiles(config));
   const Reloader reloader = MakeReloader(config, access);

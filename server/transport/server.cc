@@ -111,6 +111,8 @@ absl::Status GrpcServer::CheckAddresses(const std::vector<std::string>& addresse
   return absl::OkStatus();
 }
 
+std::string GrpcServer::GrpcVersion() { return grpc::Version(); }
+
 void GrpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
   health->SetServingStatus("", serving);

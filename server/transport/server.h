@@ -32,6 +32,9 @@ class GrpcServer {
       std::shared_ptr<grpc::ServerCredentials> credentials = nullptr);
   ~GrpcServer();
 
+  // Of the library: "1.51.1".
+  static std::string GrpcVersion();
+
   // Where it listens, with the ports that were bound.
   const std::vector<std::string>& addresses() const { return addresses_; }
 

@@ -21,15 +21,15 @@ def flags_of(binary):
 
 
 def given(words):
-    """{name: value} of the words --name=value of a command line."""
+    """{name: value} of the words --name=value of a command line; --name: "true"."""
     found = {}
     for word in words:
-        match = re.fullmatch(r"--(\w+)=(.*)", word)
+        match = re.fullmatch(r"--(\w+)(?:=(.*))?", word)
         if match is None:
             raise ValueError(f"{word!r} is not --name=value")
         if match[1] in found:
             raise ValueError(f"--{match[1]} is there twice")
-        found[match[1]] = match[2]
+        found[match[1]] = "true" if match[2] is None else match[2]
     return found
 
 

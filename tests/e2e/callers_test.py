@@ -9,10 +9,12 @@ Exit status 77: skipped, openssl or Debian's packages for Python are missing.
 
 import os
 import pathlib
+import re
 import shutil
 import sys
 import threading
 import unittest
+import urllib.request
 
 sys.dont_write_bytecode = True
 from access_case import ALICE, BOB, NEWER, SKIPPED, X, AccessCase, eventually  # noqa: E402
@@ -138,6 +140,35 @@ class CallersTest(AccessCase):
             thread.join()
         self.assertEqual(failures, [])
         self.assertGreater(calls[0], 5)
+        self.assertEqual(server.stop(), 0)
+
+    # ---- other machines -------------------------------------------------------------------------
+
+    def test_other_machines_are_let_in_on_purpose_only(self):
+        everywhere = "--listen=0.0.0.0:0"
+        self.assert_does_not_start("--listen=0.0.0.0:0 lets other machines call this server", everywhere)
+        self.assert_does_not_start("say --insecure", everywhere, "--policy_file=none")
+        self.make_certificate("server")
+        tokens = self.write("tokens", f"alice {ALICE}\n")
+        warning = "has published defects"
+        for flags in (["--insecure"], self.tls_flags(), [f"--token_file={tokens}"]):
+            server = self.serve(everywhere, *flags)
+            log = server.log_text()
+            self.assertRegex(log, r"msg=starting version=\S+ grpc_version=\d+\.\d+\.\d+")
+            version = re.search(r"grpc_version=([\d.]+)", log).group(1)
+            old = [int(part) for part in version.split(".")] < [1, 65, 4]
+            self.assertEqual(warning in log, old, log)
+            self.assertEqual(server.stop(), 0)
+        self.assertNotIn(warning, self.serve().log_text())
+
+    def test_probes_need_no_certificate(self):
+        for name in ("server", "authority"):
+            self.make_certificate(name)
+        server = self.serve(*self.tls_flags(), f"--tls_client_ca={self.path('authority.pem')}")
+        self.assertNotEqual(self.command(server, "--tls_ca", self.path("server.pem"), "health")[0], 0)
+        for probe in ("healthz", "readyz"):
+            with urllib.request.urlopen(f"http://{server.metrics_address}/{probe}") as answer:
+                self.assertEqual(answer.status, 200)
         self.assertEqual(server.stop(), 0)
 
     # ---- mistakes -------------------------------------------------------------------------------
