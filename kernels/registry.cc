@@ -12,8 +12,6 @@
 namespace warpcall {
 namespace {
 
-bool IsAuto(absl::string_view requested) { return requested.empty() || requested == "auto"; }
-
 // A catalog that contradicts itself is a defect of this program, found at every start.
 void AbortUnless(bool condition, const Op& op, const Implementation& row, const char* message) {
   if (condition) return;
@@ -111,19 +109,22 @@ absl::Status Registry::CheckImplementationName(const Kernel& kernel,
                                           "; families: ", absl::StrJoin(families, ", ")));
 }
 
-absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, absl::string_view requested,
-                                            absl::Span<const Problem> problems,
+absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wish,
                                             const DeviceProperties& device) const {
-  if (absl::Status known = CheckImplementationName(kernel, requested); !known.ok()) return known;
+  if (absl::Status known = CheckImplementationName(kernel, wish.requested); !known.ok())
+    return known;
+  const auto check = [&](const Row& row) {
+    for (const Problem& problem : wish.problems)
+      if (absl::Status runs = CheckRuns(row, problem, device); !runs.ok()) return runs;
+    return wish.allows(row);
+  };
   std::vector<std::string> refusals;
   for (int id : kernel.rows) {
     const Row& row = rows_[id];
-    if (!Matches(row, requested)) continue;
-    const auto refused = absl::c_find_if(
-        problems, [&](const Problem& problem) { return !CheckRuns(row, problem, device).ok(); });
-    if (refused == problems.end()) return &row;
-    refusals.push_back(
-        absl::StrCat(row.implementation.name, ": ", CheckRuns(row, *refused, device).message()));
+    if (!Matches(row, wish.requested)) continue;
+    const absl::Status status = check(row);
+    if (status.ok()) return &row;
+    refusals.push_back(absl::StrCat(row.implementation.name, ": ", status.message()));
   }
   const auto append_spec = [](std::string* out, const TensorSpec& spec) {
     absl::StrAppend(out, ToString(spec));
@@ -133,7 +134,7 @@ absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, absl::string_v
   };
   return absl::UnimplementedError(
       absl::StrCat("no implementation of ", kernel.op->name, " takes ",
-                   absl::StrJoin(problems, " and ", append_problem), " on ", device.name, ": ",
+                   absl::StrJoin(wish.problems, " and ", append_problem), " on ", device.name, ": ",
                    refusals.empty() ? "it has none" : absl::StrJoin(refusals, "; ")));
 }
 

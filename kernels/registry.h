@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -68,8 +69,24 @@ class Registry {
   // there is one.
   absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
                                     absl::Span<const Problem> problems,
+                                    const DeviceProperties& device) const {
+    return Select(kernel, {requested, problems, [](const Row&) { return absl::OkStatus(); }},
+                  device);
+  }
+  // Among which rows to choose, and for what: as above.
+  struct Wish {
+    absl::string_view requested;
+    absl::Span<const Problem> problems;
+    // OK for a row that may be chosen, or why not.
+    absl::FunctionRef<absl::Status(const Row&)> allows;
+  };
+  absl::StatusOr<const Row*> Select(const Kernel& kernel, const Wish& wish,
                                     const DeviceProperties& device) const;
 
+  // Whether `requested`, as above, leaves the choice among all rows to the server.
+  static bool IsAuto(absl::string_view requested) {
+    return requested.empty() || requested == "auto";
+  }
   // Whether `requested`, as above, names `row`; "auto" names all.
   static bool Matches(const Row& row, absl::string_view requested);
   // OK, or why `row` does not take `problem` on `device`.

@@ -195,6 +195,9 @@ void AddMainFlags(CLI::App* app, Config* config) {
       "--compile_cache", config->compile_cache,
       "A folder that keeps what is compiled for GPUs at run time, for the next start and "
       "for other servers; it is made if need be");
+  app->add_option("--tuning_cache", config->tuning_cache,
+                  "A file that keeps which rows Tune found fastest, for the next start; it is made "
+                  "if need be");
   app->add_flag("--check", config->check,
                 "Try the rows, print a table of what came of it, and end: status 0 when all that "
                 "this machine can run are right, 1 otherwise");

@@ -41,6 +41,7 @@ struct Config {
   bool inspect_in_parts = false;              // and tells its parts as they come
   int64_t inspect_deadline_ns = kNoDeadline;  // by MonotonicNs
   std::string compile_cache;                  // empty: what is compiled at run time is not kept
+  std::string tuning_cache;                   // empty: what is measured is not kept
   double self_test_row_seconds = 10;
   std::string self_test_device;               // not empty: this process tries rows on it
   std::vector<int> self_test_rows;            // these

@@ -24,6 +24,7 @@
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
+#include "server/engine/tuning_cache.h"
 #include "server/exposure.h"
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
@@ -155,13 +156,19 @@ compiled::Counts CompileCounts(const Engine& engine) {
   return counts;
 }
 
+// What is kept on disk.
+struct Caches {
+  std::unique_ptr<compiled::DiskCache> compiled;  // null: nothing that is compiled
+  std::unique_ptr<TuningCache> tuning;
+};
+
 // What the metrics tell of; outlives them.
 struct Told {
   const Engine& engine;
   const AccessFiles& access;
   const Reloader& reloader;
-  const GpuMonitor* monitor;                 // null: no GPU
-  const compiled::DiskCache* compile_cache;  // null: nothing that is compiled is kept on disk
+  const GpuMonitor* monitor;  // null: no GPU
+  const Caches& caches;
 };
 
 PrometheusSink::Options ToSinkOptions(const Told& told) {
@@ -177,8 +184,9 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
   options.compile_counts = [&engine] { return CompileCounts(engine); };
   options.auth_refusals = [&gate = *told.access.gate] { return AuthRefusals(gate); };
   options.reload_failures = [&reloader = told.reloader] { return reloader.failures(); };
-  if (const compiled::DiskCache* const cache = told.compile_cache; cache != nullptr)
+  if (const compiled::DiskCache* const cache = told.caches.compiled.get(); cache != nullptr)
     options.compile_cache_bytes = [cache] { return cache->bytes(); };
+  options.tuning_errors = [&tuning = *told.caches.tuning] { return tuning.errors(); };
   if (const GpuMonitor* const monitor = told.monitor; monitor != nullptr)
     options.gpu_readings = [monitor] { return monitor->Readings(); };
   return options;
@@ -333,6 +341,17 @@ void LogStart(const Config& config) {
     Log(LogLevel::kWarning, warning);
 }
 
+void SetRates(const std::vector<self_test::Verdict>& verdicts, Engine* engine) {
+  for (const self_test::Verdict& verdict : verdicts)
+    if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
+}
+
+void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
+  std::printf("warpcalld: serving on %s, metrics on %s\n",
+              absl::StrJoin(server.addresses(), ",").c_str(), http.address().c_str());
+  std::fflush(stdout);
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   RETURN_IF_ERROR(CheckExposure(config));
   LogStart(config);
@@ -341,8 +360,8 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   const Reloader reloader = MakeReloader(config, access);
   InstallPhaseWatcher();
   // Its processes open it again, and do without where that fails.
-  std::unique_ptr<compiled::DiskCache> compile_cache;
-  ASSIGN_OR_RETURN(compile_cache, OpenCompileCache(config));
+  Caches caches;
+  ASSIGN_OR_RETURN(caches.compiled, OpenCompileCache(config));
   Registry registry;
   AddKernels(&registry);
   if (config.fault_injection) AddFaultInjection(&registry);
@@ -356,11 +375,11 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   RETURN_IF_ERROR(CheckMemory(config, static_cast<int>(devices.size())));
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
-  for (const self_test::Verdict& verdict : verdicts)
-    if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
+  ASSIGN_OR_RETURN(caches.tuning,
+                   TuningCache::Open(registry, &engine->tuning(), config.tuning_cache));
+  SetRates(verdicts, engine.get());
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(
-      registry, ToSinkOptions({*engine, access, reloader, monitor.get(), compile_cache.get()}));
+  PrometheusSink sink(registry, ToSinkOptions({*engine, access, reloader, monitor.get(), caches}));
   std::atomic<bool> ready{false};
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
@@ -381,9 +400,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
 
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
   ready = true;
-  std::printf("warpcalld: serving on %s, metrics on %s\n",
-              absl::StrJoin(server->addresses(), ",").c_str(), http->address().c_str());
-  std::fflush(stdout);
+  PrintAddresses(*server, *http);
   const auto watches = WatchAccessFiles(config, reloader);
   const int signal = AwaitSignal(signals, reloader);
   ready = false;

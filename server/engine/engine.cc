@@ -10,6 +10,7 @@
 #include "kernels/common/status_macros.h"
 #include "server/engine/execution.h"
 #include "server/engine/retry_pushback.h"
+#include "server/engine/row_choice.h"
 
 namespace warpcall {
 namespace {
@@ -30,6 +31,7 @@ Engine::Engine(const Registry& registry, const EngineOptions& options)
       on_devices_lost_(options.on_devices_lost),
       run_by_caller_ns_max_(options.run_by_caller_ns_max),
       history_(static_cast<int>(registry.rows().size())),
+      tuning_(registry),
       copiers_(options.copy_threads) {}
 
 Engine::Runner::Runner(std::unique_ptr<Device> owned_device, Buffer staging_memory,
@@ -67,6 +69,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   Device* const opened = runner.device.get();
   LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
                        &copiers_, &limits_,          [this] { NoteLoss(); }};
+  tuning_.AddDevice(opened->properties());
   const int lanes = LanesOf(*opened, options);
   balancer_.AddDevice(lanes);
   const int preparing_lanes = AnyPrepares(opened->properties().kind) ? kPreparingLanes : 0;
@@ -104,22 +107,23 @@ Engine::~Engine() {
   for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
 }
 
-absl::StatusOr<const Row*> Engine::Select(const Kernel& kernel, const Wish& wish,
-                                          absl::Span<const Problem> problems,
-                                          const DeviceProperties& device) const {
-  absl::StatusOr<const Row*> first =
-      registry_.Select(kernel, wish.implementation, problems, device);
-  if (!first.ok() || wish.may_use == nullptr || wish.may_use((*first)->implementation))
+absl::StatusOr<RowChoice> Engine::Select(const Kernel& kernel, const Wish& wish,
+                                         absl::Span<const Problem> problems, int index) const {
+  const DeviceProperties& properties = device(index).properties();
+  absl::StatusOr<RowChoice> first =
+      ChooseRow(registry_, tuning_, {&kernel, wish.implementation, problems, index}, properties);
+  if (!first.ok() || wish.may_use == nullptr || wish.may_use(first->row->implementation))
     return first;
   Kernel permitted = kernel;
   std::erase_if(permitted.rows, [&](int id) {
     const Row& row = registry_.rows()[static_cast<size_t>(id)];
     return !wish.may_use(row.implementation) || !Registry::Matches(row, wish.implementation);
   });
-  absl::StatusOr<const Row*> row = registry_.Select(permitted, "", problems, device);
+  absl::StatusOr<RowChoice> row =
+      ChooseRow(registry_, tuning_, {&permitted, "", problems, index}, properties);
   if (row.ok()) return row;
   return absl::PermissionDeniedError(
-      absl::StrCat(device.name, ": ", (*first)->implementation.name, " would run it"));
+      absl::StrCat(properties.name, ": ", first->row->implementation.name, " would run it"));
 }
 
 absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& wish,
@@ -131,7 +135,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& 
   bool lost = false;
   bool denied = false;
   absl::InlinedVector<int, 8> able;  // of the first kind that is
-  absl::InlinedVector<const Row*, 8> rows;
+  absl::InlinedVector<RowChoice, 8> rows;
   for (int i = 0; i < device_count(); ++i) {
     const DeviceProperties& properties = device(i).properties();
     names.push_back(properties.name);
@@ -150,21 +154,22 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& 
                                                           : ": the device is being started again"));
       continue;
     }
-    absl::StatusOr<const Row*> row = Select(kernel, wish, problems, properties);
+    absl::StatusOr<RowChoice> row = Select(kernel, wish, problems, i);
     if (!row.ok()) {
       denied |= absl::IsPermissionDenied(row.status());
       reasons.push_back(std::string(row.status().message()));
       continue;
     }
     able.push_back(i);
-    rows.push_back(*row);
+    rows.push_back(*std::move(row));
   }
   if (!able.empty()) {
     // Devices of one kind share their rows' history.
-    const int64_t ns = history_.Predict(rows.front()->id, kernel.op->work(problems.front())).ns;
+    const int64_t ns = history_.Predict(rows.front().row->id, kernel.op->work(problems.front())).ns;
     DeviceLoad load = balancer_.Choose(able, ns);
     const auto chosen = std::find(able.begin(), able.end(), load.device()) - able.begin();
-    return Choice{load.device(), rows[static_cast<size_t>(chosen)], std::move(load)};
+    RowChoice& row = rows[static_cast<size_t>(chosen)];
+    return Choice{load.device(), row.row, std::move(row.tuned), std::move(load)};
   }
   if (!named) {
     return absl::NotFoundError(absl::StrCat(

@@ -24,6 +24,7 @@
 #include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/staging_pool.h"
+#include "server/engine/tuning_table.h"
 #include "server/runtime/device.h"
 
 namespace warpcall {
@@ -77,13 +78,15 @@ class Engine {
   struct Choice {
     int device = 0;
     const Row* row = nullptr;
+    // By which the row was chosen; null: by the op's order, or by its name.
+    std::shared_ptr<const TunedClass> tuned;
     DeviceLoad load;  // for the job: who chooses next sees this one, submitted or not
   };
-  // Which row on which device runs `problem`: the first device, in order of preference, that
-  // `device_name` names (empty: any healthy one) and that has a matching row; among devices of one
-  // kind the one with the least predicted work: see Balancer. NOT_FOUND lists the devices;
-  // UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are lost or
-  // being started again.
+  // Which row on which device runs `problem`: the row by ChooseRow, on the first device, in order
+  // of preference, that `device_name` names (empty: any healthy one) and that has a matching row;
+  // among devices of one kind the one with the least predicted work: see Balancer. NOT_FOUND lists
+  // the devices; UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are
+  // lost or being started again.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name, const Problem& problem) const {
     return Choose(kernel, implementation, device_name, absl::MakeConstSpan(&problem, 1));
@@ -137,6 +140,9 @@ class Engine {
   // What lanes work on.
   std::vector<Scheduler::Running> RunningJobs() const;
 
+  // By which rows are chosen; it knows this engine's devices by their numbers.
+  TuningTable& tuning() { return tuning_; }
+
   // What trials of a row (Row::id) on this machine have shown: predicts work that no job was of
   // yet.
   void SetRate(int row, const ServiceRate& rate) { history_.SetRate(row, rate); }
@@ -184,10 +190,9 @@ class Engine {
 
   Engine(const Registry& registry, const EngineOptions& options);
   void NoteLoss();
-  // As Registry::Select. PERMISSION_DENIED when there is a row, and none that the wish may have.
-  absl::StatusOr<const Row*> Select(const Kernel& kernel, const Wish& wish,
-                                    absl::Span<const Problem> problems,
-                                    const DeviceProperties& device) const;
+  // As ChooseRow. PERMISSION_DENIED when there is a row, and none that the wish may have.
+  absl::StatusOr<RowChoice> Select(const Kernel& kernel, const Wish& wish,
+                                   absl::Span<const Problem> problems, int device) const;
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   bool AnyPrepares(DeviceKind kind) const;
   absl::Status CheckRunTime(const Job& job, const ServiceHistory::Prediction& prediction) const;
@@ -201,6 +206,7 @@ class Engine {
   const std::function<void()> on_devices_lost_;
   const int64_t run_by_caller_ns_max_;
   ServiceHistory history_;
+  TuningTable tuning_;
   mutable Balancer balancer_;
   cpu::ThreadPool copiers_;
   std::atomic<bool> devices_lost_{false};

@@ -32,12 +32,20 @@ inline constexpr int kRejectReasonCount = 13;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 
+// Why "auto" took the row that it took: the label `why` of warpcall_auto_choices_total.
+enum class AutoChoice : uint8_t {
+  kNone,   // the request named a row or a family, or none was chosen
+  kOrder,  // the op's order of preference
+  kTuned,  // what was measured of such problems
+};
+
 // The life of one request, filled in as it goes along. Fields keep their defaults where it did not
 // get.
 struct RequestTrace {
-  int kernel = -1;                          // Kernel::id; -1: refused before it was known
-  int row = -1;                             // Row::id
-  int device = -1;                          // position in the engine's list
+  int kernel = -1;  // Kernel::id; -1: refused before it was known
+  int row = -1;     // Row::id
+  int device = -1;  // position in the engine's list
+  AutoChoice auto_choice = AutoChoice::kNone;
   DataType data_type = DataType::kFloat32;  // of the first input
   absl::StatusCode code = absl::StatusCode::kOk;
   RejectReason reject_reason = RejectReason::kNone;

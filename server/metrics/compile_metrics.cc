@@ -68,4 +68,20 @@ void AppendCompileFamilies(const Counts& counts, int64_t disk_bytes,
          families);
 }
 
+void AppendTuningErrors(const TuningCache::Errors& errors,
+                        std::vector<prometheus::MetricFamily>* families) {
+  prometheus::MetricFamily family = {
+      "warpcall_tuning_cache_errors_total",
+      "Times that the file of --tuning_cache could not be used, or not be written.",
+      MetricType::Counter,
+      {}};
+  for (const auto& [operation, value] :
+       {std::pair("read", errors.read), std::pair("write", errors.write)}) {
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label = {{"operation", operation}};
+    metric.counter.value = static_cast<double>(value);
+  }
+  families->push_back(std::move(family));
+}
+
 }  // namespace warpcall

@@ -1,4 +1,4 @@
-// Families that tell of what is compiled at run time.
+// Families that tell of what is compiled at run time, and of what is kept beside it.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "kernels/compiled/counts.h"
 #include "prometheus/metric_family.h"
+#include "server/engine/tuning_cache.h"
 
 namespace warpcall {
 
@@ -13,5 +14,9 @@ namespace warpcall {
 // compile or not.
 void AppendCompileFamilies(const compiled::Counts& counts, int64_t disk_bytes,
                            std::vector<prometheus::MetricFamily>* families);
+
+// All series are there, whether the server keeps what it measured or not.
+void AppendTuningErrors(const TuningCache::Errors& errors,
+                        std::vector<prometheus::MetricFamily>* families);
 
 }  // namespace warpcall

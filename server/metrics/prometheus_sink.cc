@@ -90,6 +90,7 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
   AddPhaseSeries(registry);
   AddRunSeries(registry);
   AddLaunchSeries(registry);
+  AddChoiceSeries(registry);
   AddOtherSeries();
   AddInspectionSeries(registry);
   const std::vector<uint32_t> unavailable = AddAvailabilitySeries(registry);
@@ -144,8 +145,15 @@ void PrometheusSink::AddPhaseSeries(const Registry& registry) {
 
 void PrometheusSink::AddRunSeries(const Registry& registry) {
   const std::vector<Run> runs = RunsOf(registry, options_.devices);
-  const RunCells none = {
-      {kNoCell, kNoCell, kNoCell}, kNoCell, kNoCell, kNoCell, kNoCell, kNoCell, kNoCell};
+  const RunCells none = {.durations = {kNoCell, kNoCell, kNoCell},
+                         .flops = kNoCell,
+                         .bytes = kNoCell,
+                         .chosen_by_order = kNoCell,
+                         .chosen_as_tuned = kNoCell,
+                         .occupancy = kNoCell,
+                         .achieved_occupancy = kNoCell,
+                         .waves = kNoCell,
+                         .wave_efficiency = kNoCell};
   runs_.assign(row_count_ * options_.devices.size(), none);
 
   series_->BeginFamily(Kind::kDurations, "warpcall_kernel_duration_seconds",
@@ -187,6 +195,19 @@ void PrometheusSink::AddLaunchSeries(const Registry& registry) {
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_wave_efficiency_ratio",
                        "waves / ceil(waves) of the last launch.");
   for (const Run& run : runs) runs_[run.index].wave_efficiency = series_->AddSeries(run.labels);
+}
+
+void PrometheusSink::AddChoiceSeries(const Registry& registry) {
+  series_->BeginFamily(Kind::kCounter, "warpcall_auto_choices_total",
+                       "Requests that left the choice of a row to the server, by what it chose and "
+                       "why: the order of preference, or what was measured of such problems.");
+  for (const Run& run : RunsOf(registry, options_.devices)) {
+    Labels labels = run.labels;
+    labels.push_back({"why", "order"});
+    runs_[run.index].chosen_by_order = series_->AddSeries(labels);
+    labels.back().value = "tuned";
+    runs_[run.index].chosen_as_tuned = series_->AddSeries(labels);
+  }
 }
 
 void PrometheusSink::AddOtherSeries() {
@@ -263,6 +284,7 @@ void PrometheusSink::Record(const RequestTrace& trace) {
   series_->Observe(request_durations_ + pair * kDurationsStride, trace.total_ns);
 
   CountRejection(trace.reject_reason);
+  CountChoice(trace);
   if (trace.copy_in_bytes > 0) series_->Add(copied_in_, trace.copy_in_bytes);
   if (trace.copy_out_bytes > 0) series_->Add(copied_out_, trace.copy_out_bytes);
   if (trace.ran) RecordRun(trace);
@@ -278,6 +300,17 @@ void PrometheusSink::NoteAchievedOccupancy(int row, int device, double ratio) {
 void PrometheusSink::CountRejection(RejectReason reason) {
   const int index = static_cast<int>(reason);
   if (index > 0 && index < kRejectReasonCount) series_->Add(rejected_ + index - 1, 1);
+}
+
+void PrometheusSink::CountChoice(const RequestTrace& trace) {
+  const int device_count = static_cast<int>(options_.devices.size());
+  if (trace.auto_choice == AutoChoice::kNone || !InRange(trace.row, row_count_) ||
+      !InRange(trace.device, device_count))
+    return;
+  const RunCells& run = runs_[static_cast<size_t>(trace.row) * device_count + trace.device];
+  const Cell cell =
+      trace.auto_choice == AutoChoice::kTuned ? run.chosen_as_tuned : run.chosen_by_order;
+  if (cell != kNoCell) series_->Add(cell, 1);
 }
 
 void PrometheusSink::RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) {
@@ -321,6 +354,7 @@ std::string PrometheusSink::Scrape() const {
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
   AppendDeviceErrors(options_.device_errors(), &families);
   AppendCompileFamilies(options_.compile_counts(), options_.compile_cache_bytes(), &families);
+  AppendTuningErrors(options_.tuning_errors(), &families);
   AppendGpuFamilies(options_.gpu_readings(), &families);
   AppendAuthRefusals(options_.auth_refusals(), &families);
   AppendReloadFailures(options_.reload_failures(), &families);

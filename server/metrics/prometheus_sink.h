@@ -17,6 +17,7 @@
 #include "kernels/registry.h"
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
+#include "server/engine/tuning_cache.h"
 
 namespace warpcall {
 
@@ -60,6 +61,8 @@ class PrometheusSink final : public MetricsSink {
     // What was compiled at run time, and what of it the cache on disk has; called as above.
     std::function<compiled::Counts()> compile_counts = [] { return compiled::Counts(); };
     std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };
+    // How often the tuning cache's file failed; called as above.
+    std::function<TuningCache::Errors()> tuning_errors = [] { return TuningCache::Errors(); };
     // What the GPUs say of themselves; called as above, and quick: it answers with what was read
     // before where reading takes time.
     std::function<std::vector<GpuReading>()> gpu_readings = [] {
@@ -87,6 +90,8 @@ class PrometheusSink final : public MetricsSink {
     uint32_t durations[kDataTypeCount];
     uint32_t flops;
     uint32_t bytes;
+    uint32_t chosen_by_order;
+    uint32_t chosen_as_tuned;
     uint32_t occupancy;
     uint32_t achieved_occupancy;
     uint32_t waves;
@@ -97,11 +102,13 @@ class PrometheusSink final : public MetricsSink {
   void AddPhaseSeries(const Registry& registry);
   void AddRunSeries(const Registry& registry);
   void AddLaunchSeries(const Registry& registry);
+  void AddChoiceSeries(const Registry& registry);
   void AddOtherSeries();
   void AddInspectionSeries(const Registry& registry);
   std::vector<uint32_t> AddAvailabilitySeries(const Registry& registry);
 
   void CountRejection(RejectReason reason);
+  void CountChoice(const RequestTrace& trace);
   void RecordRun(const RequestTrace& trace);
 
   const Options options_;

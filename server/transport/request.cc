@@ -160,6 +160,8 @@ absl::Status Request::Choose(absl::Span<const Problem> parts) {
   row_ = choice->row;
   trace_.row = choice->row->id;
   trace_.device = choice->device;
+  if (Registry::IsAuto(implementation_))
+    trace_.auto_choice = choice->tuned == nullptr ? AutoChoice::kOrder : AutoChoice::kTuned;
   load_ = std::move(choice->load);
   return absl::OkStatus();
 }

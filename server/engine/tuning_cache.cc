@@ -1,0 +1,207 @@
+#include "server/engine/tuning_cache.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/tuning_text.h"
+#include "server/log.h"
+
+namespace warpcall {
+namespace {
+
+// By how much a row may be slower than it was, before that is worth a line.
+constexpr double kSlowerMax = 1.05;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+// A new file beside `path`, of a name that nobody has, which `made` gets.
+int CreateBeside(const std::string& path, std::string* made) {
+  *made = absl::StrCat(path, ".XXXXXX");
+  return mkostemp(made->data(), O_CLOEXEC);
+}
+
+absl::Status Unusable(absl::string_view path, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("tuning_cache: the file \"", path, "\" can't be used: ", why));
+}
+
+absl::Status CheckUsable(const std::string& path) {
+  struct stat status;
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    return Unusable(path, "it is no regular file");
+  std::string made;
+  const Descriptor probe(CreateBeside(path, &made));
+  if (probe.get() < 0)
+    return Unusable(path, absl::StrCat("no file can be made beside it: ", strerror(errno)));
+  unlink(made.c_str());
+  return absl::OkStatus();
+}
+
+// NOT_FOUND where there is none.
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 && errno == ENOENT) return absl::NotFoundError(path);
+  struct stat status;
+  if (file.get() < 0 || fstat(file.get(), &status) != 0)
+    return absl::UnavailableError(strerror(errno));
+  if (status.st_size > TuningCache::kFileBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it has ", status.st_size, " bytes; the limit is ", TuningCache::kFileBytesMax));
+  std::string text(static_cast<size_t>(status.st_size), '\0');
+  size_t at = 0;
+  while (at < text.size()) {
+    const ssize_t got = read(file.get(), text.data() + at, text.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::UnavailableError(strerror(errno));
+    if (got == 0) break;
+    at += static_cast<size_t>(got);
+  }
+  text.resize(at);
+  return text;
+}
+
+bool WriteWhole(int file, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = write(file, text.data(), text.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return false;
+    text.remove_prefix(static_cast<size_t>(wrote));
+  }
+  // Before its name is there: a machine that stops leaves the old file or the new one.
+  return fsync(file) == 0;
+}
+
+std::string StampText(const TuningStamp& stamp) {
+  std::string text =
+      absl::StrCat("at ", stamp.started_unix_ns, " ns, server ", stamp.server_version);
+  if (!stamp.driver.empty())
+    absl::StrAppend(&text, ", driver ", stamp.driver, ", clock ", stamp.sm_clock_mhz_min, " to ",
+                    stamp.sm_clock_mhz_max, " MHz, throttled: ",
+                    stamp.throttle_reasons.empty() ? "no" : stamp.throttle_reasons);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TuningCache>> TuningCache::Open(const Registry& registry,
+                                                               TuningTable* table,
+                                                               std::string path) {
+  if (!path.empty()) RETURN_IF_ERROR(CheckUsable(path));
+  std::unique_ptr<TuningCache> cache(new TuningCache(registry, table, std::move(path)));
+  cache->TakeShipped();
+  if (!cache->path_.empty()) cache->ReadFile();
+  return cache;
+}
+
+void TuningCache::TakeShipped() {
+  absl::StatusOr<TuningText> text = ParseTuning(registry_, ShippedTuning());
+  if (!text.ok()) {
+    ++read_errors_;
+    Log(LogLevel::kError, "the shipped tuning table is not used",
+        {{"error", text.status().message()}});
+    return;
+  }
+  for (TunedClass& tuned : text->classes) {
+    tuned.shipped = true;
+    table_->Take(std::move(tuned));
+  }
+}
+
+void TuningCache::ReadFile() {
+  const absl::StatusOr<std::string> bytes = ReadWhole(path_);
+  if (absl::IsNotFound(bytes.status())) return;
+  absl::StatusOr<TuningText> text =
+      bytes.ok() ? ParseTuning(registry_, *bytes) : absl::StatusOr<TuningText>(bytes.status());
+  if (text.ok()) {
+    Log(LogLevel::kInfo, "tuning cache read",
+        {{"file", path_}, {"classes", text->classes.size()}, {"unknown", text->unknown.size()}});
+    for (TunedClass& tuned : text->classes) table_->Take(std::move(tuned));
+    unknown_ = std::move(text->unknown);
+    return;
+  }
+  ++read_errors_;
+  const std::string aside = absl::StrCat(path_, ".damaged");
+  // What it is is for people to find out, and the next one must not replace it.
+  const bool moved =
+      !absl::IsUnavailable(text.status()) && rename(path_.c_str(), aside.c_str()) == 0;
+  Log(LogLevel::kError, "the tuning cache is not used",
+      {{"file", path_}, {"error", text.status().message()}, {"moved_to", moved ? aside : ""}});
+}
+
+void TuningCache::Learn(TunedClass measured) {
+  absl::MutexLock lock(&writing_);
+  const TunedClass now = measured;
+  const std::shared_ptr<const TunedClass> before = table_->Take(std::move(measured));
+  if (before != nullptr) LogSlower(*before, now);
+  if (path_.empty()) return;
+  if (const absl::Status written = WriteFile(); !written.ok()) {
+    ++write_errors_;
+    Log(LogLevel::kError, "the tuning cache can't be written",
+        {{"file", path_}, {"error", written.message()}});
+  }
+}
+
+absl::Status TuningCache::WriteFile() {
+  std::vector<std::shared_ptr<const TunedClass>> classes = table_->Classes();
+  std::erase_if(classes, [](const auto& tuned) { return tuned->shipped; });
+  std::string made;
+  const Descriptor file(CreateBeside(path_, &made));
+  if (file.get() < 0) return absl::UnavailableError(strerror(errno));
+  if (!WriteWhole(file.get(), FormatTuning(registry_, classes, unknown_)) ||
+      fchmod(file.get(), S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH) != 0 ||
+      rename(made.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    unlink(made.c_str());
+    return absl::UnavailableError(strerror(error));
+  }
+  return absl::OkStatus();
+}
+
+void TuningCache::LogSlower(const TunedClass& before, const TunedClass& now) const {
+  // Another problem of the class takes another time.
+  if (!(before.problem == now.problem)) return;
+  const Kernel& kernel = registry_.kernels()[static_cast<size_t>(now.kernel)];
+  for (const RightRow& row : now.right) {
+    const auto was =
+        absl::c_find_if(before.right, [&](const RightRow& other) { return other.row == row.row; });
+    if (was == before.right.end() || row.unstable || was->unstable ||
+        row.median_ns <= kSlowerMax * was->median_ns || row.median_low_ns <= was->median_high_ns)
+      continue;
+    Log(LogLevel::kWarning, "a row is slower than it was",
+        {{"kernel", kernel.op->name},
+         {"implementation", registry_.rows()[static_cast<size_t>(row.row)].implementation.name},
+         {"problem", ToText(*kernel.op, now.problem)},
+         {"device", now.device_model},
+         {"percent", std::lround(100 * (row.median_ns / was->median_ns - 1))},
+         {"was_ns", was->median_ns},
+         {"now_ns", row.median_ns},
+         {"was", StampText(before.stamp)},
+         {"now", StampText(now.stamp)}});
+  }
+}
+
+}  // namespace warpcall

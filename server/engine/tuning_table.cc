@@ -1,0 +1,109 @@
+#include "server/engine/tuning_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+
+namespace warpcall {
+namespace {
+
+bool IsRight(const TunedClass& measured, int row) {
+  return absl::c_any_of(measured.right, [row](const RightRow& right) { return right.row == row; });
+}
+
+bool IsWrong(const TunedClass& measured, int row) {
+  return absl::c_any_of(measured.wrong, [row](const WrongRow& wrong) { return wrong.row == row; });
+}
+
+// What was seen wrong before stays wrong, but for what another version has put right.
+void KeepWrong(const TunedClass& before, TunedClass* measured) {
+  for (const WrongRow& wrong : before.wrong) {
+    if (IsWrong(*measured, wrong.row)) continue;
+    if (IsRight(*measured, wrong.row)) {
+      if (wrong.server_version != measured->stamp.server_version) continue;
+      std::erase_if(measured->right, [&](const RightRow& right) { return right.row == wrong.row; });
+    }
+    measured->wrong.push_back(wrong);
+  }
+}
+
+}  // namespace
+
+std::string DeviceModelOf(const DeviceProperties& device) {
+  return absl::StrCat(device.description, ", ", device.multiprocessors,
+                      device.kind == DeviceKind::kCpu ? " threads" : " multiprocessors");
+}
+
+void SortByPreference(std::vector<RightRow>* rows) {
+  absl::c_stable_sort(*rows, [](const RightRow& a, const RightRow& b) {
+    return std::tie(a.unstable, a.median_ns) < std::tie(b.unstable, b.median_ns);
+  });
+}
+
+TuningTable::TuningTable(const Registry& registry)
+    : registry_(registry), tuned_(new std::atomic<int>[registry.kernels().size()]) {
+  for (size_t i = 0; i < registry.kernels().size(); ++i) tuned_[i].store(0);
+}
+
+void TuningTable::AddDevice(const DeviceProperties& device) {
+  absl::MutexLock lock(&mutex_);
+  model_of_device_.push_back(ModelNumber(DeviceModelOf(device)));
+}
+
+uint32_t TuningTable::ModelNumber(absl::string_view device_model) {
+  const auto found = absl::c_find(models_, device_model);
+  const auto number = static_cast<uint32_t>(found - models_.begin());
+  if (found == models_.end()) models_.emplace_back(device_model);
+  return number;
+}
+
+TuningTable::Key TuningTable::KeyOf(const Op& op, const Problem& problem, int kernel,
+                                    uint32_t model) const {
+  Key key = ClassOf(op, problem);
+  key.push_back(static_cast<uint32_t>(kernel));
+  key.push_back(model);
+  return key;
+}
+
+std::shared_ptr<const TunedClass> TuningTable::Find(const Kernel& kernel, const Problem& problem,
+                                                    int device) const {
+  if (tuned_[static_cast<size_t>(kernel.id)].load(std::memory_order_acquire) == 0) return nullptr;
+  const Key key =
+      KeyOf(*kernel.op, problem, kernel.id, model_of_device_[static_cast<size_t>(device)]);
+  absl::MutexLock lock(&mutex_);
+  const auto found = classes_.find(key);
+  return found == classes_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const TunedClass> TuningTable::Take(TunedClass measured) {
+  const auto kernel = static_cast<size_t>(measured.kernel);
+  const Op& op = *registry_.kernels()[kernel].op;
+  absl::MutexLock lock(&mutex_);
+  const Key key = KeyOf(op, measured.problem, measured.kernel, ModelNumber(measured.device_model));
+  std::shared_ptr<const TunedClass>& slot = classes_[key];
+  std::shared_ptr<const TunedClass> before = std::move(slot);
+  if (before != nullptr) KeepWrong(*before, &measured);
+  SortByPreference(&measured.right);
+  slot = std::make_shared<const TunedClass>(std::move(measured));
+  if (classes_.size() > kClassesMax) DropOldest();
+  tuned_[kernel].fetch_add(1, std::memory_order_release);
+  return before;
+}
+
+void TuningTable::DropOldest() {
+  classes_.erase(absl::c_min_element(classes_, [](const auto& a, const auto& b) {
+    return a.second->stamp.started_unix_ns < b.second->stamp.started_unix_ns;
+  }));
+}
+
+std::vector<std::shared_ptr<const TunedClass>> TuningTable::Classes() const {
+  std::vector<std::shared_ptr<const TunedClass>> classes;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [key, tuned] : classes_) classes.push_back(tuned);
+  return classes;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,125 @@
+#include "server/engine/row_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/server/engine/tuning_fixture.h"
+
+namespace warpcall {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TuningTest;
+
+TEST_F(TuningTest, UntilAClassIsTunedTheOrderDecides) {
+  EXPECT_EQ(Chosen("", 100), "first");
+  EXPECT_EQ(Chosen("manual", 100), "last");
+}
+
+TEST_F(TuningTest, TheFastestOfItsClassIsServed) {
+  EXPECT_EQ(table_.Take(Measured(1024, {{kFirst, 30}, {kLast, 10}, {kEven, 20}})), nullptr);
+  for (const char* name : {"", "auto"}) EXPECT_EQ(Chosen(name, 1024), "last, tuned");
+  EXPECT_EQ(Chosen("cpu", 1024), "even, tuned");
+  EXPECT_EQ(Chosen("first", 1024), "first");
+  // Of its class no row of that family was measured.
+  EXPECT_EQ(Chosen("reference", 1024), "truth");
+}
+
+TEST_F(TuningTest, AClassEndsWhereItsBucketDoes) {
+  table_.Take(Measured(1024, {{kLast, 10}}));
+  // 2^9.75 = 861.1 and 2^10.25 = 1217.7, in steps of 16 bytes.
+  EXPECT_EQ(Chosen("", 864), "last, tuned");
+  EXPECT_EQ(Chosen("", 1216), "last, tuned");
+  EXPECT_EQ(Chosen("", 860), "first");
+  EXPECT_EQ(Chosen("", 1220), "first");
+  EXPECT_EQ(Chosen("", 1022), "first");  // aligned to 8 bytes
+}
+
+TEST_F(TuningTest, AnotherModelOfDeviceLearnsNothing) {
+  TunedClass measured = Measured(1024, {{kLast, 10}});
+  measured.device_model = "Fake 9000, 8 threads";
+  table_.Take(measured);
+  EXPECT_EQ(Chosen("", 1024), "first");
+}
+
+TEST_F(TuningTest, AFastestRowThatDoesNotTakeTheProblemLeavesItToTheNext) {
+  // 7 to 9 share a bucket, and their alignments differ, but not here.
+  Problem odd = ProblemOf(1025);
+  TunedClass measured = Measured(1023, {{kEven, 10}, {kLast, 20}});
+  table_.Take(measured);
+  EXPECT_EQ(Chosen("", 1025), "last, tuned");
+  // Nor does one of two sizes, of which the second is odd.
+  table_.Take(Measured(1024, {{kEven, 10}}));
+  const auto choice = Choose("", {ProblemOf(1024), odd});
+  ASSERT_TRUE(choice.ok());
+  EXPECT_EQ(choice->row->id, kFirst);
+  EXPECT_EQ(choice->tuned, nullptr);
+}
+
+TEST_F(TuningTest, UnstableRowsComeAfterThoseThatCanBeRanked) {
+  TunedClass measured = Measured(1024, {{kEven, 10}, {kLast, 20}});
+  measured.right[0].unstable = true;
+  table_.Take(measured);
+  EXPECT_EQ(Chosen("", 1024), "last, tuned");
+}
+
+TEST_F(TuningTest, AWrongRowIsNeverServedForItsClass) {
+  table_.Take(Measured(1024, {{kLast, 10}}, {kFirst, kTruth}));
+  EXPECT_EQ(Chosen("", 1024), "last, tuned");
+  EXPECT_EQ(Chosen("cpu", 1024), "even");
+  EXPECT_THAT(
+      Chosen("first", 1024),
+      HasSubstr("first: its result for problems of this class was measured to be 3.5 times"));
+  EXPECT_THAT(Chosen("reference", 1024), HasSubstr("truth: its result"));
+  EXPECT_EQ(Chosen("first", 4096), "first");
+  // Nor as the second of two sizes.
+  const auto choice = Choose("cpu", {ProblemOf(4096), ProblemOf(1024)});
+  ASSERT_TRUE(choice.ok());
+  EXPECT_EQ(choice->row->id, kEven);
+  // Where none is right, the order goes on without those that are wrong.
+  table_.Take(Measured(16, {}, {kFirst}));
+  EXPECT_EQ(Chosen("", 16), "even");
+}
+
+TEST_F(TuningTest, AWrongRowStaysSoUntilAnotherVersionMeasuresItRight) {
+  table_.Take(Measured(1024, {{kLast, 10}}, {kFirst}));
+  // Another tuning that leaves the row out, and one that finds nothing wrong.
+  table_.Take(Measured(1024, {{kLast, 10}}));
+  EXPECT_THAT(Chosen("first", 1024), HasSubstr("its result"));
+  table_.Take(Measured(1000, {{kFirst, 1}, {kLast, 10}}));
+  EXPECT_EQ(Chosen("", 1024), "last, tuned");
+  TunedClass newer = Measured(1024, {{kFirst, 1}, {kLast, 10}});
+  newer.stamp.server_version = "1.1";
+  table_.Take(newer);
+  EXPECT_EQ(Chosen("", 1024), "first, tuned");
+}
+
+TEST_F(TuningTest, TheOldestClassMakesRoom) {
+  for (size_t i = 0; i <= TuningTable::kClassesMax; ++i) {
+    TunedClass measured = Measured(1024, {{kLast, 10}});
+    measured.device_model = std::to_string(i);
+    measured.stamp.started_unix_ns = static_cast<int64_t>(i == 7 ? 0 : i + 1);
+    table_.Take(measured);
+  }
+  const auto classes = table_.Classes();
+  EXPECT_EQ(classes.size(), TuningTable::kClassesMax);
+  for (const auto& tuned : classes) EXPECT_NE(tuned->device_model, "7");
+}
+
+// What a race detector looks at.
+TEST_F(TuningTest, RequestsChooseWhileAClassIsTuned) {
+  std::thread requests([this] {
+    for (int i = 0; i < 2000; ++i) {
+      const std::string chosen = Chosen("", 1024);
+      ASSERT_TRUE(chosen == "first" || chosen == "last, tuned") << chosen;
+    }
+  });
+  for (int i = 0; i < 200; ++i) table_.Take(Measured(1024, {{kLast, 10.0 + i}}));
+  requests.join();
+  EXPECT_EQ(Chosen("", 1024), "last, tuned");
+}
+
+}  // namespace
+}  // namespace warpcall

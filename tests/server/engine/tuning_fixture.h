@@ -1,0 +1,96 @@
+// A kernel with rows to choose among, on a device that never runs them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/plan.h"
+#include "kernels/registry.h"
+#include "server/engine/row_choice.h"
+#include "server/engine/tuning_table.h"
+#include "tests/server/small_op.h"
+
+namespace warpcall::testing {
+
+inline absl::Status TakeEven(const Problem& problem, const DeviceProperties&) {
+  if (problem.inputs[0].elements() % 2 == 0) return absl::OkStatus();
+  return absl::UnimplementedError("takes even numbers of elements");
+}
+
+class TuningTest : public ::testing::Test {
+ protected:
+  // Row::ids: the order of preference.
+  enum Id { kFirst, kEven, kLast, kTruth };
+
+  TuningTest() {
+    device_.name = "fake";
+    device_.description = "Fake 9000";
+    device_.multiprocessors = 7;
+    table_.AddDevice(device_);
+  }
+
+  static Registry MakeTunedRegistry() {
+    Implementation first = {"first", Family::kCpu,         DeviceKind::kCpu,
+                            "",      {DataType::kFloat32}, SupportsAll};
+    first.plan = [](const Problem&, const PlanContext&) -> absl::StatusOr<PlanPtr> {
+      return PlanNothing();
+    };
+    Implementation even = first;
+    even.name = "even";
+    even.supports = TakeEven;
+    Implementation last = first;
+    last.name = "last";
+    last.family = Family::kManual;
+    Implementation truth = first;
+    truth.name = "truth";
+    truth.family = Family::kReference;
+    Registry registry;
+    registry.Add(NewSmallOp("double", "y = 2 x"), {first, even, last, truth});
+    return registry;
+  }
+
+  static Problem ProblemOf(int64_t elements) {
+    TensorSpec spec;
+    spec.dims = {elements};
+    Problem problem;
+    problem.inputs = {spec};
+    problem.outputs = {spec};
+    return problem;
+  }
+
+  // Rows and what they took, of a class of which `elements` were measured.
+  TunedClass Measured(int64_t elements, const std::vector<std::pair<int, double>>& right,
+                      const std::vector<int>& wrong = {}) const {
+    TunedClass measured;
+    measured.kernel = 0;
+    measured.device_model = DeviceModelOf(device_);
+    measured.problem = ProblemOf(elements);
+    measured.stamp = {.started_unix_ns = 1000, .server_version = "1.0"};
+    for (const auto& [row, ns] : right)
+      measured.right.push_back({row, ns, 0.99 * ns, 1.01 * ns, false});
+    for (const int row : wrong) measured.wrong.push_back({row, 3.5, "1.0"});
+    return measured;
+  }
+
+  absl::StatusOr<RowChoice> Choose(absl::string_view implementation,
+                                   const std::vector<Problem>& problems) const {
+    return ChooseRow(registry_, table_, {&registry_.kernels()[0], implementation, problems, 0},
+                     device_);
+  }
+  // "first", or "first, tuned"; what refuses it.
+  std::string Chosen(absl::string_view implementation, int64_t elements) const {
+    const auto choice = Choose(implementation, {ProblemOf(elements)});
+    if (!choice.ok()) return std::string(choice.status().message());
+    return std::string(choice->row->implementation.name) +
+           (choice->tuned == nullptr ? "" : ", tuned");
+  }
+
+  Registry registry_ = MakeTunedRegistry();
+  TuningTable table_{registry_};
+  DeviceProperties device_;
+};
+
+}  // namespace warpcall::testing
