@@ -136,8 +136,8 @@ void AddInternal(CLI::App* app, Config* config) {
   app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
       ->group("");
   app->add_option("--inspect_method", config->inspect_method,
-                  "Answer one benchmark, profile or describe")
-      ->check(CLI::IsMember({"benchmark", "profile", "describe"}))
+                  "Answer one benchmark, profile, describe or tune")
+      ->check(CLI::IsMember({"benchmark", "profile", "describe", "tune"}))
       ->group("");
   app->add_option("--inspect_device", config->inspect_device, "The device that it is about")
       ->group("");

@@ -27,7 +27,8 @@ namespace {
 constexpr int kNice = 19;
 
 bool Measures(const Config& config) {
-  return config.inspect_method == InspectionName(Inspection::kBenchmark);
+  return config.inspect_method == InspectionName(Inspection::kBenchmark) ||
+         config.inspect_method == InspectionName(Inspection::kTune);
 }
 
 // The codes of the contract: what libraries answer beyond them is our own defect.

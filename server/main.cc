@@ -392,6 +392,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
                    &inspector,
                    config.benchmark_mib * kMib};
   SetLimits(config, access, &deps);
+  deps.tuning = caches.tuning.get();
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(
       server, GrpcServer::Start(

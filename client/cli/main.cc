@@ -52,6 +52,7 @@ int RunCommand(int argc, char** argv) {
       AddRunCommand(arguments, globals),
       AddFusedCommand(arguments, globals),
       AddBenchCommand(arguments, globals),
+      AddTuneCommand(arguments, globals),
       AddProfileCommand(arguments, globals),
       AddDescribeCommand(arguments, globals),
       AddHealthCommand(arguments, globals),

@@ -123,12 +123,22 @@ class Client::Impl {
     return watch.progress == nullptr ? absl::OkStatus() : watch.progress(*report);
   }
 
+  // By a method that answers a BenchmarkRequest at once.
+  absl::StatusOr<BenchmarkReport> Measure(const char* method, const BenchmarkCall& call,
+                                          Cancellation* cancellation = nullptr) {
+    const std::string request = EncodeBenchmark(call);
+    const Piece piece{{request.data(), request.size()}, nullptr};
+    ASSIGN_OR_RETURN(const Reply reply,
+                     Ask(method, absl::MakeConstSpan(&piece, 1), call.timeout, cancellation));
+    return DecodeBenchmark(reply.fragments);
+  }
+
   // A call that is never cut, on any connection, with retries.
   absl::StatusOr<Reply> Ask(const char* method, absl::Span<const Piece> message,
-                            absl::Duration timeout) {
+                            absl::Duration timeout, Cancellation* cancellation = nullptr) {
     RETURN_IF_ERROR(options_status());
     int attempts = 0;
-    const CallTerms terms = {connections_.Deadline(absl::Now(), timeout)};
+    const CallTerms terms = {connections_.Deadline(absl::Now(), timeout), cancellation};
     Reply reply = connections_.Call(connections_.Next(), {method, message, terms}, &attempts);
     RETURN_IF_ERROR(reply.status);
     return reply;
@@ -209,11 +219,12 @@ absl::StatusOr<ServerDescription> Client::ServerInfo(absl::Duration timeout) {
 }
 
 absl::StatusOr<BenchmarkReport> Client::Benchmark(const BenchmarkCall& call) {
-  const std::string request = EncodeBenchmark(call);
-  const Piece piece{{request.data(), request.size()}, nullptr};
-  ASSIGN_OR_RETURN(const Reply reply,
-                   impl_->Ask(kBenchmark, absl::MakeConstSpan(&piece, 1), call.timeout));
-  return DecodeBenchmark(reply.fragments);
+  return impl_->Measure(kBenchmark, call);
+}
+
+absl::StatusOr<BenchmarkReport> Client::Tune(const BenchmarkCall& call,
+                                             Cancellation* cancellation) {
+  return impl_->Measure(kTune, call, cancellation);
 }
 
 absl::Status Client::BenchmarkStream(const BenchmarkCall& call, const BenchmarkWatch& watch,

@@ -48,9 +48,9 @@ struct ClientOptions {
   std::function<void(absl::Duration)> sleep = nullptr;
   // Told of each attempt of a call when it has ended, by the thread that made it.
   std::function<void(const Attempt&)> observe = nullptr;
-  // Told, while a Benchmark, Profile or Describe waits for its turn at the server, how many calls
-  // go before it, which is 1 or more; by a thread of the call. Servers that do not say so tell
-  // nothing.
+  // Told, while a Benchmark, Tune, Profile or Describe waits for its turn at the server, how many
+  // calls go before it, which is 1 or more; by a thread of the call. Servers that do not say so
+  // tell nothing.
   std::function<void(int ahead)> queued = nullptr;
 };
 
@@ -244,6 +244,12 @@ class Client {
   // asks Benchmark, so that everything comes at once.
   absl::Status BenchmarkStream(const BenchmarkCall& call, const BenchmarkWatch& watch,
                                BenchmarkReport* report);
+  // Benchmark, and from then on the server runs calls that name no implementation, or a family, by
+  // the fastest row whose result was right, for problems of this class: of about these sizes, and
+  // of these types and attributes.
+  // `cancellation` ends the call from another thread; may be null.
+  absl::StatusOr<BenchmarkReport> Tune(const BenchmarkCall& call,
+                                       Cancellation* cancellation = nullptr);
   // Runs one call under the server's profiler: what the device did, and a trace if asked for. The
   // outputs are not returned, and the call is never cut into stripes.
   absl::StatusOr<ProfileReport> Profile(const ProfileCall& call);

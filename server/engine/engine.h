@@ -59,6 +59,8 @@ struct EngineOptions {
 absl::StatusOr<std::unique_ptr<Executor>> CreateLocalExecutor(Device* device, Clock clock);
 
 // Thread-safe once created.
+struct RowChoice;  // server/engine/row_choice.h
+
 class Engine {
  public:
   // `devices` in order of preference, at least one; `registry` outlives the engine.

@@ -42,6 +42,8 @@ const char* InspectionName(Inspection kind) {
       return "profile";
     case Inspection::kDescribe:
       return "describe";
+    case Inspection::kTune:
+      return "tune";
   }
   return "unknown";
 }

@@ -68,9 +68,9 @@ struct RequestTrace {
 
 // Calls that measure devices instead of using them: the label `method` of
 // warpcall_inspections_total.
-enum class Inspection : uint8_t { kBenchmark, kProfile, kDescribe };
-inline constexpr int kInspectionCount = 3;
-// "benchmark", "profile", "describe".
+enum class Inspection : uint8_t { kBenchmark, kProfile, kDescribe, kTune };
+inline constexpr int kInspectionCount = 4;
+// "benchmark", "profile", "describe", "tune".
 const char* InspectionName(Inspection kind);
 
 // What such a call took since this was last told of it.
@@ -87,7 +87,7 @@ class MetricsSink {
   // Called exactly once for every Execute call that reached the server, on any thread; must not
   // block.
   virtual void Record(const RequestTrace& trace) = 0;
-  // The same for every Benchmark, Profile and Describe; `reason` as in RequestTrace.
+  // The same for every Benchmark, Profile, Describe and Tune; `reason` as in RequestTrace.
   virtual void RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) = 0;
   // May be called any number of times while such a call goes on. A kernel outside the registry is
   // ignored.

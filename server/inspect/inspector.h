@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "kernels/op.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
 #include "server/inspect/child.h"
@@ -36,7 +37,10 @@ struct Inquiry {
   int row = -1;             // Row::id; of a benchmark none
   std::vector<int> rows;    // those that a benchmark names; empty: all that fit
   std::string inputs;       // "float32[37,1023], float32[1023]", for the log
-  bool in_parts = false;    // the child answers as it goes
+  Problem problem;          // of a tuning
+  // Of a Describe: what its answer will say of the choice, which is the server's.
+  std::string chosen_because;
+  bool in_parts = false;  // the child answers as it goes
   // A benchmark that tells what the device's memory can do, not its caches.
   bool of_whole_memory = false;
   // By the inspector's clock: when the child ends, with its answer or without. Perform sets it.

@@ -226,8 +226,8 @@ void PrometheusSink::AddOtherSeries() {
 
 void PrometheusSink::AddInspectionSeries(const Registry& registry) {
   series_->BeginFamily(Kind::kCounter, "warpcall_inspections_total",
-                       "Benchmark, Profile and Describe requests answered, by canonical status "
-                       "code.");
+                       "Benchmark, Profile, Describe and Tune requests answered, by canonical "
+                       "status code.");
   for (int kind = 0; kind < kInspectionCount; ++kind) {
     for (int code = 0; code < kCodeCount; ++code) {
       const Cell cell =
@@ -250,11 +250,11 @@ void PrometheusSink::AddInspectionSeries(const Registry& registry) {
     return first;
   };
   inspection_cpu_ = add_seconds("warpcall_inspection_cpu_seconds_total",
-                                "CPU time of the processes of Benchmark, Profile and Describe, "
-                                "counted while they run.");
+                                "CPU time of the processes of Benchmark, Profile, Describe and "
+                                "Tune, counted while they run.");
   inspection_device_ = add_seconds("warpcall_inspection_device_seconds_total",
-                                   "Time of the launches and copies that Benchmark and Profile "
-                                   "timed on their devices, counted when they are done.");
+                                   "Time of the launches and copies that Benchmark, Tune and "
+                                   "Profile timed on their devices, counted when they are done.");
 }
 
 // Those that are 1 for good.

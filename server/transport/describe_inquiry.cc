@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
 #include "server/inspect/describe.h"
 #include "server/transport/codec.h"
@@ -26,13 +25,6 @@ absl::Status Read(const Registry& registry, const std::string& bytes, CheckedDes
   return absl::OkStatus();
 }
 
-std::string WhyChosen(const Implementation& row, const std::string& requested) {
-  if (requested == row.name) return "named by the request";
-  constexpr char kOrder[] = "order of preference";
-  if (requested != FamilyName(row.family)) return kOrder;
-  return absl::StrCat(kOrder, " in family ", requested, ", which is named by the request");
-}
-
 }  // namespace
 
 absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes) {
@@ -48,7 +40,13 @@ absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std:
   inquiry.device = deps.engine->device(choice.device).properties().name;
   inquiry.device_index = choice.device;
   inquiry.row = choice.row->id;
+  inquiry.chosen_because =
+      WhyChosen(*deps.registry, *choice.row, choice.tuned.get(), checked.request.implementation());
   inquiry.request = std::move(bytes);
+  // What follows in a message is merged with what came before: the child has nothing to choose.
+  v1::DescribeRequest chosen;
+  chosen.set_implementation(choice.row->implementation.name);
+  chosen.AppendToString(&inquiry.request);
   return inquiry;
 }
 
@@ -79,7 +77,6 @@ absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* dev
     shown->set_text(std::move(file.text));
   }
   response.set_tolerance(inspect::ToleranceOf(op, row, checked.problem.outputs[0].data_type));
-  response.set_chosen_because(WhyChosen(row, checked.request.implementation()));
   response.set_grid(description.grid);
   response.set_block(description.block);
   return response.SerializeAsString();

@@ -28,10 +28,10 @@ absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer) {
     return absl::OkStatus();
   if (access == InspectAccess::kLocal)
     return absl::PermissionDeniedError(absl::StrCat(
-        "Benchmark, Profile and Describe are for callers on this server's machine, which ", peer,
-        " is not (inspect is local)"));
+        "Benchmark, Tune, Profile and Describe are for callers on this server's machine, which ",
+        peer, " is not (inspect is local)"));
   return absl::PermissionDeniedError(
-      "Benchmark, Profile and Describe are off on this server (inspect is off)");
+      "Benchmark, Tune, Profile and Describe are off on this server (inspect is off)");
 }
 
 absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request) {
@@ -54,7 +54,8 @@ std::string InputsOf(const Problem& problem) {
 int64_t DeviceNsOf(Inspection kind, const std::string& response) {
   double ns = 0;
   v1::BenchmarkResponse benchmark;
-  if (kind == Inspection::kBenchmark && benchmark.ParseFromString(response)) {
+  if ((kind == Inspection::kBenchmark || kind == Inspection::kTune) &&
+      benchmark.ParseFromString(response)) {
     for (const v1::BenchmarkResult& result : benchmark.results())
       ns += result.mean_ns() * static_cast<double>(result.iterations()) *
             static_cast<double>(result.launches_per_iteration());

@@ -1,5 +1,5 @@
-// Benchmark, Profile and Describe between gRPC's bytes and the inspector: the server checks what is
-// asked and chooses the device; the child process reads the same bytes again and answers.
+// Benchmark, Tune, Profile and Describe between gRPC's bytes and the inspector: the server checks
+// what is asked and chooses the device; the child process reads the same bytes again and answers.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -23,6 +23,8 @@ namespace warpcall {
 absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes);
 absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
                                                   const std::string& id);
+// A Benchmark whose results can be checked: INVALID_ARGUMENT where they cannot.
+absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes);
 absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes);
 
 // Whether a caller, as gRPC names it, calls from the machine that the server runs on.
@@ -46,10 +48,24 @@ absl::Status CheckOperandBytes(const ExecuteDeps& deps, absl::string_view doing,
 // A Benchmark of next to nothing: what counts is the ceiling that is measured beside it.
 inspect::Inquiry BandwidthInquiry(const std::string& device);
 
+// In the server: has it learn what the serialised response to a Tune says of its problem. `device`
+// is the one that it was measured on.
+struct TuneSubject {
+  int kernel = -1;
+  const Problem& problem;
+  const DeviceProperties& device;
+};
+void LearnFrom(const ExecuteDeps& deps, const TuneSubject& subject, const std::string& response);
+// Why `row` was chosen: what DescribeResponse.chosen_because says. `tuned` may be null.
+std::string WhyChosen(const Registry& registry, const Row& row, const TunedClass* tuned,
+                      absl::string_view requested);
+// KernelInfo.tuned of each kernel, for devices such as the server has.
+void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response);
+
 // In the server: what a Benchmark's serialised response says of its device's ceiling.
 void NoteBandwidthOf(const std::string& response, int device, Engine* engine);
-// The device's time in what it measured: the launches that a Benchmark timed, the kernels and
-// copies of a Profile.
+// The device's time in what it measured: the launches that a Benchmark or Tune timed, the kernels
+// and copies of a Profile.
 int64_t DeviceNsOf(Inspection kind, const std::string& response);
 // What a Profile's says of the kernels' achieved occupancy, weighted by their time; -1: nothing.
 double AchievedOccupancy(const std::string& response);

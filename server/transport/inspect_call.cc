@@ -105,6 +105,8 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
   device_index_ = inquiry.device_index;
   row_ = inquiry.row;
   of_whole_memory_ = inquiry.of_whole_memory;
+  problem_ = inquiry.problem;
+  chosen_because_ = inquiry.chosen_because;
   inquiry.in_parts = in_parts_;
   return inquiry;
 }
@@ -113,6 +115,8 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
   switch (kind_) {
     case Inspection::kBenchmark:
       return ToBenchmarkInquiry(*deps_, std::move(bytes));
+    case Inspection::kTune:
+      return ToTuneInquiry(*deps_, std::move(bytes));
     case Inspection::kProfile:
       return ToProfileInquiry(*deps_, std::move(bytes), request_id_);
     case Inspection::kDescribe:
@@ -156,6 +160,12 @@ void InspectCall::Cancel() {
 
 absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
   NoteFindings(bytes);
+  if (kind_ == Inspection::kDescribe) {
+    // The child told all but this.
+    v1::DescribeResponse why;
+    why.set_chosen_because(chosen_because_);
+    why.AppendToString(&bytes);
+  }
   RETURN_IF_ERROR(CheckMessageBytes(*deps_, "the answer", static_cast<int64_t>(bytes.size())));
   auto* owner = new std::string(std::move(bytes));
   const grpc::Slice slice(
@@ -173,8 +183,11 @@ void InspectCall::NoteUse(int64_t cpu_ns) {
 void InspectCall::NoteFindings(const std::string& bytes) {
   deps_->metrics->RecordInspectionUse(
       {.kind = kind_, .kernel = kernel_, .device_ns = DeviceNsOf(kind_, bytes)});
-  if (kind_ == Inspection::kBenchmark) {
+  if (kind_ == Inspection::kBenchmark || kind_ == Inspection::kTune) {
     if (of_whole_memory_) NoteBandwidthOf(bytes, device_index_, deps_->engine);
+    if (kind_ == Inspection::kTune)
+      LearnFrom(*deps_, {kernel_, problem_, deps_->engine->device(device_index_).properties()},
+                bytes);
     return;
   }
   if (kind_ != Inspection::kProfile) return;

@@ -1,5 +1,5 @@
-// What Benchmark, Profile and Describe calls have in common: checked, queued with the inspector,
-// answered with what its child process said.
+// What Benchmark, Tune, Profile and Describe calls have in common: checked, queued with the
+// inspector, answered with what its child process said.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -77,6 +77,8 @@ class InspectCall {
   int row_ = -1;
   int64_t cpu_ns_ = 0;  // of its process, as it was last told
   bool of_whole_memory_ = false;
+  Problem problem_;  // Inquiry's, as the next
+  std::string chosen_because_;
   RejectReason reject_reason_ = RejectReason::kNone;
   std::atomic<bool> cancelled_{false};
 };

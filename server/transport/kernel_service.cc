@@ -4,6 +4,7 @@
 #include "server/transport/call.h"
 #include "server/transport/execute_codec.h"
 #include "server/transport/execute_stream_call.h"
+#include "server/transport/inquiry.h"
 #include "server/transport/inspect_call.h"
 #include "server/transport/reply.h"
 
@@ -87,11 +88,12 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::Exec
 }
 
 grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext* context,
-                                                     const v1::ListKernelsRequest*,
+                                                     const v1::ListKernelsRequest* request,
                                                      v1::ListKernelsResponse* response) {
   return Reply(*deps_, context, "ListKernels", [&] {
     for (const Kernel& kernel : deps_->registry->kernels())
       Tell(*deps_->registry, kernel, response->add_kernels());
+    if (request->with_tuned()) AddTuned(*deps_, response);
     return absl::OkStatus();
   });
 }
@@ -124,6 +126,12 @@ grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KernelService::BenchmarkStream(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   return BenchmarkStreamCall::Start(deps_, context, request);
+}
+
+grpc::ServerUnaryReactor* KernelService::Tune(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* response) {
+  return UnaryInspectCall::Start(deps_, Inspection::kTune, {context, request, response});
 }
 
 grpc::ServerUnaryReactor* KernelService::Profile(grpc::CallbackServerContext* context,

@@ -8,13 +8,13 @@
 
 namespace warpcall {
 
-// Initial metadata of Benchmark, BenchmarkStream, Profile and Describe, sent when the call is
+// Initial metadata of Benchmark, BenchmarkStream, Tune, Profile and Describe, sent when the call is
 // queued: how many such calls go before it, "0" where it begins at once.
 inline constexpr char kQueuePositionKey[] = "warpcall-queue-position";
 
 // Execute and ExecuteStream take raw bytes, so that protobuf never copies a tensor, Benchmark,
-// BenchmarkStream, Profile and Describe because a child process reads them; everything else is
-// generated.
+// BenchmarkStream, Tune, Profile and Describe because a child process reads them; everything else
+// is generated.
 using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
     v1::KernelService::WithRawCallbackMethod_ExecuteStream<
         v1::KernelService::WithCallbackMethod_ListKernels<
@@ -22,9 +22,10 @@ using KernelServiceBase = v1::KernelService::WithRawCallbackMethod_Execute<
                 v1::KernelService::WithCallbackMethod_ServerInfo<
                     v1::KernelService::WithRawCallbackMethod_Benchmark<
                         v1::KernelService::WithRawCallbackMethod_BenchmarkStream<
-                            v1::KernelService::WithRawCallbackMethod_Profile<
-                                v1::KernelService::WithRawCallbackMethod_Describe<
-                                    v1::KernelService::Service>>>>>>>>>;
+                            v1::KernelService::WithRawCallbackMethod_Tune<
+                                v1::KernelService::WithRawCallbackMethod_Profile<
+                                    v1::KernelService::WithRawCallbackMethod_Describe<
+                                        v1::KernelService::Service>>>>>>>>>>;
 
 class KernelService final : public KernelServiceBase {
  public:
@@ -49,6 +50,9 @@ class KernelService final : public KernelServiceBase {
                                       grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* BenchmarkStream(
       grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tune(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;

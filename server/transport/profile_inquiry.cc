@@ -155,13 +155,12 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::
   inquiry.row = choice.row->id;
   inquiry.request_id = header.request_id();
   inquiry.request = std::move(bytes);  // which `checked` points to: not used from here on
-  if (inquiry.request_id.empty()) {
-    inquiry.request_id = id;
-    // What follows in a message is merged with what came before.
-    v1::ProfileRequest with_id;
-    with_id.mutable_request()->set_request_id(inquiry.request_id);
-    with_id.AppendToString(&inquiry.request);
-  }
+  if (inquiry.request_id.empty()) inquiry.request_id = id;
+  // What follows in a message is merged with what came before.
+  v1::ProfileRequest chosen;
+  chosen.mutable_request()->set_request_id(inquiry.request_id);
+  chosen.mutable_request()->set_implementation(choice.row->implementation.name);
+  chosen.AppendToString(&inquiry.request);
   return inquiry;
 }
 

@@ -21,6 +21,7 @@
 #include "server/access/principal.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics_sink.h"
+#include "server/engine/tuning_cache.h"
 #include "server/inspect/inspector.h"
 #include "server/log.h"
 #include "server/transport/call_codec.h"
@@ -41,7 +42,7 @@ struct ServerFacts {
   std::string hostname;
 };
 
-// Who may call Benchmark, Profile and Describe.
+// Who may call Benchmark, Tune, Profile and Describe.
 enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
 
 // What all calls use; outlives them.
@@ -60,6 +61,7 @@ struct ExecuteDeps {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
+  TuningCache* tuning = nullptr;   // null: nothing is learned
   Refusals* refusals = nullptr;    // null: calls are refused where they arrive
   Gate* gate = nullptr;            // null: everybody may call, as the connection that it is
   FailureLog* failures = nullptr;  // null: each has its line

@@ -82,6 +82,12 @@ class Service final : public v1::KernelService::Service {
     return Finish(benchmark_stream_handler_({*request, writer, cancelled, queued}), context);
   }
 
+  grpc::Status Tune(grpc::ServerContext* context, const v1::BenchmarkRequest* request,
+                    v1::BenchmarkResponse* response) override {
+    if (tune_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Tune"};
+    return Finish(tune_handler_(*request, response), context);
+  }
+
   grpc::Status Profile(grpc::ServerContext* context, const v1::ProfileRequest* request,
                        v1::ProfileResponse* response) override {
     if (profile_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Profile"};
@@ -129,6 +135,7 @@ class Service final : public v1::KernelService::Service {
     benchmark_stream_handler_ = std::move(handler);
   }
   void set_profile_handler(ProfileHandler handler) { profile_handler_ = std::move(handler); }
+  void set_tune_handler(BenchmarkHandler handler) { tune_handler_ = std::move(handler); }
   void set_describe_handler(DescribeHandler handler) { describe_handler_ = std::move(handler); }
   int executes() const { return executes_.load(); }
   int list_kernels() const { return list_kernels_.load(); }
@@ -163,6 +170,7 @@ class Service final : public v1::KernelService::Service {
   BenchmarkHandler benchmark_handler_;
   BenchmarkStreamHandler benchmark_stream_handler_;
   ProfileHandler profile_handler_;
+  BenchmarkHandler tune_handler_;
   DescribeHandler describe_handler_;
   std::atomic<int> executes_{0};
   std::atomic<int> list_kernels_{0};
@@ -223,6 +231,10 @@ void FakeServer::AnswerBenchmarkStream(BenchmarkStreamHandler handler) {
 
 void FakeServer::AnswerProfile(ProfileHandler handler) {
   impl_->service.set_profile_handler(std::move(handler));
+}
+
+void FakeServer::AnswerTune(BenchmarkHandler handler) {
+  impl_->service.set_tune_handler(std::move(handler));
 }
 
 void FakeServer::AnswerDescribe(DescribeHandler handler) {

@@ -42,7 +42,7 @@ using ProfileHandler = std::function<FakeAnswer(const v1::ProfileRequest&, v1::P
 using DescribeHandler =
     std::function<FakeAnswer(const v1::DescribeRequest&, v1::DescribeResponse*)>;
 
-// Unless told otherwise, ExecuteStream, Benchmark, its stream, Profile and Describe answer
+// Unless told otherwise, ExecuteStream, Benchmark, its stream, Tune, Profile and Describe answer
 // UNIMPLEMENTED; ListKernels and ListDevices answer with a "gelu" of every attribute type and a
 // device "cpu"; health is SERVING.
 class FakeServer {
@@ -59,6 +59,7 @@ class FakeServer {
   void AnswerExecuteStream(StreamHandler handler);
   void AnswerBenchmark(BenchmarkHandler handler);
   void AnswerBenchmarkStream(BenchmarkStreamHandler handler);
+  void AnswerTune(BenchmarkHandler handler);
   void AnswerProfile(ProfileHandler handler);
   void AnswerDescribe(DescribeHandler handler);
   // Calls that arrived.

@@ -1,4 +1,5 @@
-// warpcall bench: how fast implementations are, side by side, over shapes, types and devices.
+// warpcall bench: how fast implementations are, side by side, over shapes, types and devices; and
+// warpcall tune, after which the server runs the fastest.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -60,8 +61,19 @@ Ctrl-C ends it; what was measured is printed and written.
 Exit status: 0 all points were measured, 1 some were refused, ended early or
 have a row whose turn did not come, 2 usage, 130 Ctrl-C.)";
 
+constexpr char kTuneFooter[] =
+    R"(Times the implementations of each problem as `warpcall bench` does, and checks
+their results. From then on the server runs the fastest whose result was right,
+where a request names none or a family, and none whose result was wrong: for
+problems of the same types and attributes, about the same sizes (to a factor of
+2^(1/4)) and the same alignment. It remembers that in its --tuning_cache.
+SHAPE, --input, --device and exit status: see `warpcall help bench`:
+  warpcall tune softmax --shape '{1024,16384}x{256..65536:x2}' --type bf16
+  warpcall tune matmul --shape 4096x4096x4096 --attribute precision=tf32
+`warpcall describe` says what runs, and why.)";
+
 struct BenchOptions {
-  explicit BenchOptions(const Arguments& arguments) : deadline(arguments) {
+  BenchOptions(const Arguments& arguments, const char* footer) : deadline(arguments) {
     arguments.Add("kernel", &kernel, "A name from `warpcall kernels`").Required();
     const Option shape = arguments
                              .AddRepeated("--shape", &shapes,
@@ -110,7 +122,7 @@ struct BenchOptions {
         .Add("--baseline", &outputs.baseline,
              "Compare with what `warpcall bench --json` printed before, as `warpcall compare` does")
         .TypeName("FILE.json");
-    arguments.SetFooter(kFooter);
+    arguments.SetFooter(footer);
   }
 
   TimeoutOption deadline;
@@ -127,6 +139,7 @@ struct BenchOptions {
   std::string row_timeout;
   uint64_t seed = 1;
   BenchOutputs outputs;
+  bool tunes = false;
 };
 
 // What --timeout says; zero when it says nothing.
@@ -212,7 +225,7 @@ absl::Status AddShapePoints(const BenchOptions& options, const std::vector<Shape
 // Everything but the answers.
 absl::StatusOr<BenchReport> Plan(const BenchOptions& options, std::vector<ShapePoint> shapes,
                                  const std::vector<client::KernelInfo>& kernels) {
-  BenchReport report{.kernel = options.kernel};
+  BenchReport report{.kernel = options.kernel, .tunes = options.tunes};
   ASSIGN_OR_RETURN(report.attributes, ParseAttributes(options.attributes, options.kernel, kernels));
   for (ShapePoint& shape : shapes) {
     ASSIGN_OR_RETURN(shape.shapes, InputShapes(shape, options.kernel, report.attributes, kernels));
@@ -295,7 +308,18 @@ int Run(const Globals& globals, const BenchOptions& options) {
 Command AddBenchCommand(const Arguments& root, const Globals& globals) {
   const Arguments arguments = root.AddSubcommand(
       "bench", "Time implementations of a kernel side by side on a device, without transfers");
-  const auto options = std::make_shared<BenchOptions>(arguments);
+  const auto options = std::make_shared<BenchOptions>(arguments, kFooter);
+  return {arguments, [&globals, options] {
+            options->outputs.json = globals.json;
+            return Run(globals, *options);
+          }};
+}
+
+Command AddTuneCommand(const Arguments& root, const Globals& globals) {
+  const Arguments arguments = root.AddSubcommand(
+      "tune", "Time implementations of a kernel, and have the server run the fastest from then on");
+  const auto options = std::make_shared<BenchOptions>(arguments, kTuneFooter);
+  options->tunes = true;
   return {arguments, [&globals, options] {
             options->outputs.json = globals.json;
             return Run(globals, *options);

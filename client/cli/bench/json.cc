@@ -77,6 +77,10 @@ json ToJson(const BenchReport& report, const BenchPoint& point) {
   if (!point.status.ok())
     value["error"] = {{"code", absl::StatusCodeToString(point.status.code())},
                       {"message", std::string(point.status.message())}};
+  if (report.tunes)
+    value["auto"] = point.served.empty() ? json()
+                                         : json{{"implementation", point.served},
+                                                {"chosen_because", point.served_because}};
   for (const client::BenchmarkResult& result : point.report.results)
     value["results"].push_back(ToJson(point, result));
   return value;

@@ -39,6 +39,26 @@ void MeasurePoint(client::Client* client, const std::string& title,
       point->call, {.progress = tell, .cancellation = cancellation}, &point->report);
 }
 
+// Rows are told when all are measured.
+void TunePoint(client::Client* client, const std::string& title, client::Cancellation* cancellation,
+               BenchPoint* point) {
+  const Progress progress(title);
+  point->asked = true;
+  absl::StatusOr<client::BenchmarkReport> report = client->Tune(point->call, cancellation);
+  point->status = report.status();
+  if (!report.ok()) return;
+  point->report = *std::move(report);
+  const auto served = client->Describe({.kernel = point->call.kernel,
+                                        .inputs = point->call.inputs,
+                                        .attributes = point->call.attributes,
+                                        .device = point->report.device,
+                                        .timeout = point->call.timeout});
+  // The table says what was measured, whether or not this can be said.
+  if (!served.ok()) return;
+  point->served = served->implementation;
+  point->served_because = served->chosen_because;
+}
+
 // The call under way ended because the command did.
 void MarkInterrupted(BenchPoint* point) {
   if (point->status.ok()) return;
@@ -69,7 +89,8 @@ int MeasurePoints(client::Client* client, BenchReport* report,
                   const std::function<void(const BenchPoint&)>& show) {
   client::Cancellation cancellation;
   const Interrupt interrupt([&] {
-    PrintNote("bench: interrupted; what was measured is kept");
+    PrintNote(
+        absl::StrCat(report->tunes ? "tune" : "bench", ": interrupted; what was measured is kept"));
     cancellation.Cancel();
   });
   const char* end = nullptr;   // why nothing is measured any more
@@ -83,10 +104,11 @@ int MeasurePoints(client::Client* client, BenchReport* report,
       point.status = absl::CancelledError(
           absl::StrCat("not measured: ", point.call.device, " is unavailable"));
     } else {
-      MeasurePoint(client,
-                   absl::StrCat(report->kernel, " ", ProblemTitle(point), ", point ", i + 1, " of ",
-                                report->points.size()),
-                   &cancellation, &point);
+      const auto measure = report->tunes ? TunePoint : MeasurePoint;
+      measure(client,
+              absl::StrCat(report->kernel, " ", ProblemTitle(point), ", point ", i + 1, " of ",
+                           report->points.size()),
+              &cancellation, &point);
       if (absl::IsUnavailable(point.status) && IsGone(client)) end = kGone;
       // Which device an unnamed one was nobody knows; the server may choose another.
       if (absl::IsUnavailable(point.status) && !point.call.device.empty())

@@ -274,6 +274,10 @@ std::string BenchText::Point(const BenchPoint& point) {
   if (!point.status.ok())
     absl::StrAppend(&text,
                     Fitted("", "not all rows were measured: " + StatusText(point.status), kIndent));
+  if (!point.served.empty())
+    absl::StrAppend(
+        &text,
+        Fitted("", absl::StrCat("auto runs ", point.served, ", ", point.served_because), kIndent));
   return text;
 }
 

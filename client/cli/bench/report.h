@@ -6,7 +6,8 @@
 //                         as asked for; null: the server's default
 //   client_version
 //   server    {address, host, version}; null where the server did not say
-//   points    one for each device, type and shape:
+//   points    one for each device, type and shape, of `warpcall tune` with "auto": what runs from
+//             then on, {implementation, chosen_because}; null where the server did not say:
 //     shape, data_type      as on the command line, without braces
 //     inputs                {data_type, shape} of each
 //     device                that ran it, or that was asked for where nothing did
@@ -42,6 +43,9 @@ struct BenchPoint {
   // How the call ended; `report` has what came before, whatever that was.
   absl::Status status = absl::CancelledError("not measured");
   client::BenchmarkReport report = {};
+  // Of a problem that was tuned: what runs from then on, and why. Empty where it is not known.
+  std::string served = {};
+  std::string served_because = {};
 
   // That answered, or else that was asked for, which may be empty.
   const std::string& device() const { return report.device.empty() ? call.device : report.device; }
@@ -57,6 +61,7 @@ struct BenchServer {
 
 struct BenchReport {
   std::string kernel;
+  bool tunes = false;  // what is measured decides what runs
   std::map<std::string, client::AttributeValue> attributes = {};
   BenchServer server = {};
   std::vector<BenchPoint> points = {};

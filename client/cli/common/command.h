@@ -39,6 +39,7 @@ Command AddDevicesCommand(const Arguments& root, const Globals& globals);
 Command AddRunCommand(const Arguments& root, const Globals& globals);
 Command AddFusedCommand(const Arguments& root, const Globals& globals);
 Command AddBenchCommand(const Arguments& root, const Globals& globals);
+Command AddTuneCommand(const Arguments& root, const Globals& globals);
 Command AddCompareCommand(const Arguments& root, const Globals& globals);
 Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddDescribeCommand(const Arguments& root, const Globals& globals);

@@ -10,6 +10,7 @@ inline constexpr char kListDevices[] = "/warpcall.v1.KernelService/ListDevices";
 inline constexpr char kServerInfo[] = "/warpcall.v1.KernelService/ServerInfo";
 inline constexpr char kBenchmark[] = "/warpcall.v1.KernelService/Benchmark";
 inline constexpr char kBenchmarkStream[] = "/warpcall.v1.KernelService/BenchmarkStream";
+inline constexpr char kTune[] = "/warpcall.v1.KernelService/Tune";
 inline constexpr char kProfile[] = "/warpcall.v1.KernelService/Profile";
 inline constexpr char kDescribe[] = "/warpcall.v1.KernelService/Describe";
 inline constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";

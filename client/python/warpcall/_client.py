@@ -226,6 +226,37 @@ class Client(KernelMethods):
                 self._calls.benchmark(message, self._calls.deadline(timeout), take)
         return run.report
 
+    def tune(
+        self,
+        kernel: str,
+        shapes: Any,
+        *,
+        dtype: Any = "float32",
+        implementations: Sequence[str] = (),
+        device: str = "",
+        warmup_iterations: int = 0,
+        iterations: int = 0,
+        seed: int = 0,
+        max_noise: float = 0.0,
+        row_timeout: float | None = None,
+        timeout: float | None = None,
+        progress: Progress = None,
+        on_row: OnRow = None,
+        **attributes: AttributeValue,
+    ) -> Benchmark:
+        """As `benchmark`, and from then on the server runs calls that name no implementation, or a
+        family, by the fastest row whose result was right: for problems of about these sizes, and of
+        these types and attributes. `describe` says what it chose, and why.
+
+        The rows of a problem come together, when all are measured.
+        """
+        sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
+        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
+        with calls.run(progress, on_row) as run:
+            for message, take in run.calls():
+                take(self._calls.unary(_channel.TUNE, message, self._calls.deadline(timeout)))
+        return run.report
+
     def profile(
         self,
         kernel: str,

@@ -204,6 +204,32 @@ class Client(AsyncKernelMethods):
                 await self._benchmark(message, self._deadline(timeout), take)
         return run.report
 
+    async def tune(
+        self,
+        kernel: str,
+        shapes: Any,
+        *,
+        dtype: Any = "float32",
+        implementations: Sequence[str] = (),
+        device: str = "",
+        warmup_iterations: int = 0,
+        iterations: int = 0,
+        seed: int = 0,
+        max_noise: float = 0.0,
+        row_timeout: float | None = None,
+        timeout: float | None = None,
+        progress: Progress = None,
+        on_row: OnRow = None,
+        **attributes: AttributeValue,
+    ) -> Benchmark:
+        """As `warpcall.Client.tune`."""
+        sampling = Sampling(warmup_iterations, iterations, seed, max_noise, row_timeout)
+        calls = BenchmarkCalls(kernel, shapes, dtype, implementations, device, sampling, attributes)
+        with calls.run(progress, on_row) as run:
+            for message, take in run.calls():
+                take(await self._unary(_channel.TUNE, message, self._deadline(timeout)))
+        return run.report
+
     async def profile(
         self,
         kernel: str,

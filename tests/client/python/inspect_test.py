@@ -126,6 +126,38 @@ class InspectTest(unittest.TestCase):
                                     max_noise=0.5, **QUICK)
         self.assertEqual([row.error for row in report.rows], [""] * len(report.rows))
 
+    # ---- tune ----
+
+    def test_what_was_tuned_is_what_runs(self):
+        for name, shape in (("client", "37x41"), ("aio", "53x11")):
+            with self.subTest(name):
+                before = self.gpu.describe("gelu", shape, dtype="float16")
+                self.assertEqual(before.chosen_because, "order of preference")
+                told = []
+                options = dict(dtype="float16", on_row=told.append,
+                               implementations=["manual", "reference"], **QUICK)
+                report = (self.gpu.tune("gelu", shape, **options) if name == "client"
+                          else asyncio.run(self.tune_by_aio(shape, options)))
+                self.assertEqual(told, report.rows)
+                fastest = min(report.rows, key=lambda row: (row.unstable, row.median_ns))
+                after = self.gpu.describe("gelu", shape, dtype="float16")
+                self.assertEqual(after.implementation, fastest.implementation)
+                self.assertNotEqual(after.implementation, before.implementation)
+                self.assertTrue(after.chosen_because.startswith("tuned: " + fastest.implementation))
+
+    async def tune_by_aio(self, shape, options):
+        async with warpcall.aio.connect(self.server.address, timeout=60) as client:
+            return await client.tune("gelu", shape, **options)
+
+    def test_what_cannot_be_tuned_is_refused(self):
+        with self.assertRaises(warpcall.InvalidArgument) as raised:
+            self.gpu.tune("gelu", "0x4")
+        self.assertIn("float32[0,4], has 0 elements; tuning takes 1", str(raised.exception))
+        with self.assertRaises(warpcall.NotFound):
+            self.gpu.tune("gelu", "4x4", implementations="none")
+
+    # ---- benchmark ----
+
     def test_several_reports_in_one_picture(self):
         reports = [self.gpu.benchmark("gelu", "8x4", dtype=name, implementations="manual", **QUICK)
                    for name in ("float32", "float16")]

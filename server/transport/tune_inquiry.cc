@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "kernels/common/status_macros.h"
+#include "server/engine/tuning_text.h"
+#include "server/transport/codec.h"
+#include "server/transport/inquiry.h"
+
+namespace warpcall {
+namespace {
+
+// A reader wants to know by how much the first was faster, not all of thirty rows.
+constexpr size_t kToldRowsMax = 4;
+// Of a result that is no worse than its tolerance where that was checked, but was not checked
+// everywhere: more would be another function's.
+constexpr double kRelativeErrorMax = 0.05;
+
+const Row* RowNamed(const Registry& registry, const Kernel& kernel, const std::string& name) {
+  for (const int id : kernel.rows) {
+    const Row& row = registry.rows()[static_cast<size_t>(id)];
+    if (name == row.implementation.name) return &row;
+  }
+  return nullptr;
+}
+
+TuningStamp ToStamp(const v1::RunStamp& stamp) {
+  return {.started_unix_ns = stamp.started_unix_ns(),
+          .server_version = stamp.server_version(),
+          .driver = stamp.driver(),
+          .sm_clock_mhz_min = stamp.sm_clock_mhz_min(),
+          .sm_clock_mhz_max = stamp.sm_clock_mhz_max(),
+          .throttle_reasons = absl::StrJoin(stamp.throttle_reasons(), ", ")};
+}
+
+// Rows that did not run, or of which nothing was compared, are neither right nor wrong.
+void Judge(const v1::BenchmarkResult& result, const Row& row, TunedClass* tuned) {
+  if (!result.error().empty() || result.checked_elements() == 0) return;
+  if (!(result.max_error() <= 1)) {
+    tuned->wrong.push_back({row.id, result.max_error(), tuned->stamp.server_version});
+    return;
+  }
+  if (!(result.relative_error() <= kRelativeErrorMax) || !(result.median_ns() > 0)) return;
+  tuned->right.push_back({.row = row.id,
+                          .median_ns = result.median_ns(),
+                          .median_low_ns = result.median_low_ns(),
+                          .median_high_ns = result.median_high_ns(),
+                          .unstable = result.unstable()});
+}
+
+std::string TimesOf(const Registry& registry, const TunedClass& tuned) {
+  const size_t told = std::min(tuned.right.size(), kToldRowsMax);
+  std::vector<std::string> times;
+  for (const RightRow& right : absl::MakeConstSpan(tuned.right).first(told))
+    times.push_back(absl::StrFormat(
+        "%s %.4g us", registry.rows()[static_cast<size_t>(right.row)].implementation.name,
+        right.median_ns / 1e3));
+  if (tuned.right.size() > told) times.push_back(absl::StrCat(tuned.right.size() - told, " more"));
+  return absl::StrJoin(times, ", ");
+}
+
+std::string WhyTuned(const Registry& registry, const TunedClass& tuned) {
+  const Op& op = *registry.kernels()[static_cast<size_t>(tuned.kernel)].op;
+  return absl::StrCat(
+      "tuned: ", TimesOf(registry, tuned), "; measured for ", ToText(op, tuned.problem), " on ",
+      tuned.device_model, " at ",
+      absl::FormatTime(absl::RFC3339_sec, absl::FromUnixNanos(tuned.stamp.started_unix_ns),
+                       absl::UTCTimeZone()),
+      tuned.shipped ? ", shipped with the server" : "");
+}
+
+}  // namespace
+
+absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes) {
+  v1::BenchmarkRequest request;
+  RETURN_IF_ERROR(ParseSmall(bytes, &request));
+  inspect::Inquiry inquiry;
+  ASSIGN_OR_RETURN(inquiry, ToBenchmarkInquiry(deps, std::move(bytes)));
+  const Op& op = *deps.registry->kernels()[static_cast<size_t>(inquiry.kernel)].op;
+  if (op.definition == nullptr)
+    return absl::InvalidArgumentError(
+        absl::StrCat("kernel ", op.name,
+                     " has no definition that results could be checked by: rows of it are "
+                     "not tuned"));
+  ASSIGN_OR_RETURN(inquiry.problem, ToProblem(request.inputs(), request.attributes(), op));
+  if (inquiry.problem.outputs[0].elements() == 0)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the output, ", ToString(inquiry.problem.outputs[0]), ", has 0 elements; tuning takes 1"));
+  inquiry.kind = Inspection::kTune;
+  return inquiry;
+}
+
+void LearnFrom(const ExecuteDeps& deps, const TuneSubject& subject, const std::string& response) {
+  v1::BenchmarkResponse parsed;
+  if (deps.tuning == nullptr || !parsed.ParseFromString(response)) return;
+  TunedClass tuned;
+  tuned.kernel = subject.kernel;
+  tuned.device_model = DeviceModelOf(subject.device);
+  tuned.problem = subject.problem;
+  tuned.stamp = ToStamp(parsed.stamp());
+  const Kernel& kernel = deps.registry->kernels()[static_cast<size_t>(subject.kernel)];
+  for (const v1::BenchmarkResult& result : parsed.results())
+    if (const Row* row = RowNamed(*deps.registry, kernel, result.implementation()))
+      Judge(result, *row, &tuned);
+  if (!tuned.right.empty() || !tuned.wrong.empty()) deps.tuning->Learn(std::move(tuned));
+}
+
+std::string WhyChosen(const Registry& registry, const Row& row, const TunedClass* tuned,
+                      absl::string_view requested) {
+  if (requested == row.implementation.name) return "named by the request";
+  std::string why = tuned == nullptr ? "order of preference" : WhyTuned(registry, *tuned);
+  if (requested == FamilyName(row.implementation.family))
+    absl::StrAppend(&why, tuned == nullptr ? " in family " : "; the fastest in family ", requested,
+                    ", which is named by the request");
+  return why;
+}
+
+void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response) {
+  std::vector<std::string> models;
+  for (int i = 0; i < deps.engine->device_count(); ++i)
+    models.push_back(DeviceModelOf(deps.engine->device(i).properties()));
+  std::vector<std::shared_ptr<const TunedClass>> classes = deps.engine->tuning().Classes();
+  // Those that were measured first come first.
+  absl::c_sort(classes, [](const auto& a, const auto& b) {
+    return a->stamp.started_unix_ns < b->stamp.started_unix_ns;
+  });
+  for (const std::shared_ptr<const TunedClass>& tuned : classes) {
+    if (!absl::c_linear_search(models, tuned->device_model)) continue;
+    const Kernel& kernel = deps.registry->kernels()[static_cast<size_t>(tuned->kernel)];
+    v1::TunedClass* const told = response->mutable_kernels(tuned->kernel)->add_tuned();
+    told->set_problem(ToText(*kernel.op, tuned->problem));
+    told->set_device_model(tuned->device_model);
+    told->set_chosen_because(WhyTuned(*deps.registry, *tuned));
+    if (!tuned->right.empty())
+      told->set_implementation(
+          deps.registry->rows()[static_cast<size_t>(tuned->right.front().row)].implementation.name);
+  }
+}
+
+}  // namespace warpcall
