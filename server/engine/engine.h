@@ -58,9 +58,9 @@ struct EngineOptions {
 // A stream of the device, in this process.
 absl::StatusOr<std::unique_ptr<Executor>> CreateLocalExecutor(Device* device, Clock clock);
 
-// Thread-safe once created.
 struct RowChoice;  // server/engine/row_choice.h
 
+// Thread-safe once created.
 class Engine {
  public:
   // `devices` in order of preference, at least one; `registry` outlives the engine.

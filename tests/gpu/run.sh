@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance expressions variants observe sanitizer service
-# spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices
+# spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -103,6 +103,11 @@ soak() { TAIL_LINES=40 step soak "$here/bin/warpcall_soak_bench" --seconds "${SO
 # Which of Triton's tiles are fastest here: logs/choices.txt is to be kernels/triton/choices.txt.
 choices() {
   step choices bash -c "'$here/bin/warpcall_triton_choices' 2>&1 >'$logs/choices.txt'"
+}
+# Which rows "auto" is to take here: logs/shipped_tuning.txt is to be server/engine/shipped_tuning.txt. One that is
+# there is added to; TUNE_KERNELS names the kernels to tune, by default all.
+tune() {
+  TAIL_LINES=200 step tune python3 "$here/tune.py" "$here" "$logs/shipped_tuning.txt" ${TUNE_KERNELS:-}
 }
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 
