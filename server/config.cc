@@ -124,6 +124,16 @@ void AddAccessFlags(CLI::App* app, Config* config) {
                   "limits of what it has in flight. Read again when it changes");
 }
 
+void AddTraceFlags(CLI::App* app, Config* config) {
+  app->add_option("--otlp_endpoint", config->otlp_endpoint,
+                  "HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH of a collector that "
+                  "takes OpenTelemetry's spans by gRPC");
+  app->add_option("--otlp_sample_ratio", config->otlp_sample_ratio,
+                  "Of requests that bring no traceparent so many are traced; of others those whose "
+                  "callers trace them")
+      ->check(CLI::Range(0.0, 1.0));
+}
+
 // Not in --help: for tests, and for the processes that a server starts.
 void AddInternal(CLI::App* app, Config* config) {
   app->add_flag("--test_fault_injection", config->fault_injection,
@@ -370,6 +380,7 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
   AddLimits(&app, config);
   AddInspectFlags(&app, config);
   AddAccessFlags(&app, config);
+  AddTraceFlags(&app, config);
   AddInternal(&app, config);
   AddSourceFlags(&app, config, &names);
   Sources sources(app);

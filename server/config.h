@@ -52,6 +52,8 @@ struct Config {
   std::string token_file;     // empty: they need no token
   std::string policy_file;    // empty: they may do everything
   bool insecure = false;      // other machines may call without TLS and tokens
+  std::string otlp_endpoint;  // empty: nothing is traced
+  double otlp_sample_ratio = 1;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kLogfmt;
 

@@ -36,8 +36,10 @@
 #include "server/runtime/cpu/memory_limit.h"
 #include "server/self_test_main.h"
 #include "server/spawn.h"
+#include "server/tracing/tracer.h"
 #include "server/transport/bandwidths.h"
 #include "server/transport/server.h"
+#include "server/transport/span_exporter.h"
 #include "server/version.h"
 
 namespace warpcall {
@@ -82,6 +84,9 @@ constexpr int kCopyThreadsMax = 4;
 
 // Windows of streams that staging has room for, so that small staging does not stop them.
 constexpr int64_t kWindowsInStaging = 8;
+
+// Requests whose spans wait to be sent: a second's worth of 8 connections at full speed, 4 MiB.
+constexpr size_t kTracedRecordsMax = size_t{1} << 13;
 
 // Sent by a lane to this process: what it is there for is gone.
 constexpr int kDevicesLost = SIGUSR1;
@@ -169,6 +174,7 @@ struct Told {
   const Reloader& reloader;
   const GpuMonitor* monitor;  // null: no GPU
   const Caches& caches;
+  const tracing::Tracer* tracer;  // null: nothing is traced
 };
 
 PrometheusSink::Options ToSinkOptions(const Told& told) {
@@ -189,6 +195,8 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
   options.tuning_errors = [&tuning = *told.caches.tuning] { return tuning.errors(); };
   if (const GpuMonitor* const monitor = told.monitor; monitor != nullptr)
     options.gpu_readings = [monitor] { return monitor->Readings(); };
+  if (const tracing::Tracer* const tracer = told.tracer; tracer != nullptr)
+    options.span_counts = [tracer] { return tracer->counts(); };
   return options;
 }
 
@@ -352,9 +360,26 @@ void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
   std::fflush(stdout);
 }
 
+// Null without --otlp_endpoint, of which errors say what is wrong.
+absl::StatusOr<std::unique_ptr<tracing::Tracer>> MakeTracer(const Config& config) {
+  if (config.otlp_endpoint.empty()) return nullptr;
+  RETURN_IF_ERROR(ParseOtlpEndpoint(config.otlp_endpoint).status());
+  return std::make_unique<tracing::Tracer>(config.otlp_sample_ratio, kTracedRecordsMax);
+}
+
+// Null without a tracer.
+std::unique_ptr<SpanExporter> StartSpanExporter(const Config& config, const ExecuteDeps& deps) {
+  if (deps.tracer == nullptr) return nullptr;
+  return std::make_unique<SpanExporter>(
+      deps.tracer, SpanSource{deps.registry, deps.engine, deps.facts.version, deps.facts.hostname},
+      *ParseOtlpEndpoint(config.otlp_endpoint));
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   RETURN_IF_ERROR(CheckExposure(config));
   LogStart(config);
+  std::unique_ptr<tracing::Tracer> tracer;
+  ASSIGN_OR_RETURN(tracer, MakeTracer(config));
   AccessFiles access;
   ASSIGN_OR_RETURN(access, OpenAccessFiles(config));
   const Reloader reloader = MakeReloader(config, access);
@@ -379,7 +404,8 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
                    TuningCache::Open(registry, &engine->tuning(), config.tuning_cache));
   SetRates(verdicts, engine.get());
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(registry, ToSinkOptions({*engine, access, reloader, monitor.get(), caches}));
+  PrometheusSink sink(
+      registry, ToSinkOptions({*engine, access, reloader, monitor.get(), caches, tracer.get()}));
   std::atomic<bool> ready{false};
   std::unique_ptr<HttpServer> http;
   ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
@@ -393,6 +419,8 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
                    config.benchmark_mib * kMib};
   SetLimits(config, access, &deps);
   deps.tuning = caches.tuning.get();
+  deps.tracer = tracer.get();
+  const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(
       server, GrpcServer::Start(

@@ -76,6 +76,7 @@ absl::Status Lane::Begin(std::unique_ptr<Job> job) {
   job_ = std::move(job);
   is_prepared_ = false;
   start_ns_ = shared_.limits->clock();
+  job_->trace->queue_began_ns = job_->submitted_ns;
   job_->trace->queue_ns = start_ns_ - job_->submitted_ns;
   shared_.busy->Enter();
   RETURN_IF_ERROR(CheckStillWanted(*job_, start_ns_));
@@ -94,7 +95,8 @@ absl::Status Lane::Run() {
   job.watch = nullptr;
   // A refusal is found out once, too.
   is_prepared_ = status.ok() || absl::IsUnimplemented(status);
-  const int64_t taken_ns = shared_.limits->clock() - start_ns_;
+  job.trace->device_done_ns = shared_.limits->clock();
+  const int64_t taken_ns = job.trace->device_done_ns - start_ns_;
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
     // What was stopped while its plan was made tells nothing about how long it runs.
     if (is_planned) shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);

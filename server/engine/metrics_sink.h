@@ -51,6 +51,8 @@ struct RequestTrace {
   RejectReason reject_reason = RejectReason::kNone;
   bool ran = false;  // the kernel ran to its end; the times below are all valid
 
+  int64_t queue_began_ns = 0;  // by the engine's clock
+  int64_t device_done_ns = 0;  // likewise: `device_ns` ended
   int64_t queue_ns = 0;
   int64_t copy_in_ns = 0;
   int64_t h2d_ns = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace warpcall {
 namespace {
@@ -83,6 +84,21 @@ void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,
     prometheus::ClientMetric& metric = families->back().metric.emplace_back();
     metric.label = {{"code", error.code}};
     metric.counter.value = static_cast<double>(error.count);
+  }
+}
+
+void AppendSpanFamily(const tracing::Counts& counts,
+                      std::vector<prometheus::MetricFamily>* families) {
+  families->push_back({"warpcall_traced_requests_total",
+                       "Requests, and windows of streams, by what became of their spans.",
+                       MetricType::Counter,
+                       {}});
+  for (const auto& [result, count] :
+       {std::pair("sent", counts.sent), std::pair("dropped", counts.dropped),
+        std::pair("failed", counts.failed)}) {
+    prometheus::ClientMetric& metric = families->back().metric.emplace_back();
+    metric.label = {{"result", result}};
+    metric.counter.value = static_cast<double>(count);
   }
 }
 

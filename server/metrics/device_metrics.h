@@ -19,6 +19,10 @@ void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
 void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,
                         std::vector<prometheus::MetricFamily>* families);
 
+// warpcall_traced_requests_total, by what became of their spans.
+void AppendSpanFamily(const tracing::Counts& counts,
+                      std::vector<prometheus::MetricFamily>* families);
+
 void AppendBuildInfo(const BuildInfo& build, std::vector<prometheus::MetricFamily>* families);
 
 }  // namespace warpcall

@@ -18,6 +18,7 @@
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/tuning_cache.h"
+#include "server/tracing/tracer.h"
 
 namespace warpcall {
 
@@ -63,6 +64,8 @@ class PrometheusSink final : public MetricsSink {
     std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };
     // How often the tuning cache's file failed; called as above.
     std::function<TuningCache::Errors()> tuning_errors = [] { return TuningCache::Errors(); };
+    // What became of requests' spans; called as above.
+    std::function<tracing::Counts()> span_counts = [] { return tracing::Counts(); };
     // What the GPUs say of themselves; called as above, and quick: it answers with what was read
     // before where reading takes time.
     std::function<std::vector<GpuReading>()> gpu_readings = [] {

@@ -23,6 +23,17 @@ constexpr size_t kRequestIdBytesMax = 256;
 // deadline's.
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
 
+std::optional<tracing::Span> BeginSpan(const ExecuteDeps& deps,
+                                       const grpc::CallbackServerContext& context) {
+  if (deps.tracer == nullptr) return std::nullopt;
+  const auto context_of_caller = FindTraceContext(context);
+  if (!context_of_caller.has_value()) return deps.tracer->Begin(std::nullopt);
+  tracing::Parent parent{.trace_id = {}, .span_id = {}, .sampled = context_of_caller->sampled};
+  tracing::FromHex(context_of_caller->trace_id, &parent.trace_id);
+  tracing::FromHex(context_of_caller->parent_id, &parent.span_id);
+  return deps.tracer->Begin(parent);
+}
+
 }  // namespace
 
 absl::Status CheckRequestId(absl::string_view id) {
@@ -100,9 +111,11 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
       start_ns_(deps->clock()),
       caller_(std::move(caller)),
       key_{caller_.ok() ? caller_->id : 0, DeadlineNs(*context, start_ns_),
-           deps->next_id.fetch_add(1, std::memory_order_relaxed)} {}
+           deps->next_id.fetch_add(1, std::memory_order_relaxed)},
+      span_(BeginSpan(*deps, *context)) {}
 
 absl::Status Request::Admit(absl::string_view method) {
+  method_ = method;
   absl::StatusOr<Admission> admission = warpcall::Admit(*deps_, caller_, method);
   if (!admission.ok()) return NoteQuota(admission.status());
   admission_ = *std::move(admission);
@@ -210,12 +223,27 @@ void Request::Count(const absl::Status& status) {
   admission_ = Admission();  // before a client that waits for the answer sends the next
   deps_->metrics->Record(trace_);
   LogEnd(status);
+  if (span_.has_value()) TraceEnd(status);
 }
 
 grpc::Status Request::End(const absl::Status& status) {
   Count(status);
   AddPushback(status, context_);
   return ToGrpcStatus(status);
+}
+
+void Request::TracePart(const RequestTrace& part) {
+  if (!span_.has_value()) return;
+  deps_->tracer->Add({.span = *span_, .is_window = true, .trace = part});
+}
+
+void Request::TraceEnd(const absl::Status& status) {
+  deps_->tracer->Add({.span = *span_,
+                      .method = method_,
+                      .request_id = request_id(),
+                      .error = std::string(status.message()),
+                      .begin_ns = start_ns_,
+                      .trace = trace_});
 }
 
 std::string Request::request_id() const {

@@ -24,6 +24,7 @@
 #include "server/engine/tuning_cache.h"
 #include "server/inspect/inspector.h"
 #include "server/log.h"
+#include "server/tracing/tracer.h"
 #include "server/transport/call_codec.h"
 #include "server/transport/open_streams.h"
 #include "server/transport/trace_context.h"
@@ -61,10 +62,11 @@ struct ExecuteDeps {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
-  TuningCache* tuning = nullptr;   // null: nothing is learned
-  Refusals* refusals = nullptr;    // null: calls are refused where they arrive
-  Gate* gate = nullptr;            // null: everybody may call, as the connection that it is
-  FailureLog* failures = nullptr;  // null: each has its line
+  TuningCache* tuning = nullptr;      // null: nothing is learned
+  Refusals* refusals = nullptr;       // null: calls are refused where they arrive
+  Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
+  FailureLog* failures = nullptr;     // null: each has its line
+  tracing::Tracer* tracer = nullptr;  // null: nothing is traced
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
   OpenStreams streams{};
@@ -119,7 +121,8 @@ class Request {
   // which it is cut. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
 
-  // Lets in a call of `method` of the service, as long as it has not ended: see Gate::Admit.
+  // Lets in a call of `method` of the service, whose name outlives it, as long as it has not ended:
+  // see Gate::Admit.
   absl::Status Admit(absl::string_view method);
   // Counts tensors of so many bytes against the caller's limit, until the end.
   absl::Status Hold(int64_t bytes);
@@ -133,6 +136,9 @@ class Request {
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
   // The first takes over the load that Choose put on the device's books.
   std::unique_ptr<Job> NewJob(const Problem& part);
+
+  // Has the request's trace tell of one of the parts that it was cut in, which has run.
+  void TracePart(const RequestTrace& part);
 
   // The answer is made from here on: sets the trace's total_ns.
   void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
@@ -162,12 +168,15 @@ class Request {
   // Returns `status`; one that is not OK is a message's that has too many bytes.
   absl::Status NoteTooLong(absl::Status status);
   void LogEnd(const absl::Status& status) const;
+  void TraceEnd(const absl::Status& status);
 
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
   const int64_t start_ns_;
   const absl::StatusOr<Principal> caller_;
   JobKey key_;
+  const std::optional<tracing::Span> span_;  // none: the request is not traced
+  absl::string_view method_;
   Admission admission_;
   std::string implementation_;  // as asked for, as device_name_
   std::string device_name_;

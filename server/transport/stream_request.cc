@@ -247,6 +247,7 @@ void StreamRequest::NoteRan(const Window& window) {
   if (window.index == 0) trace.launch = part.launch;
   trace.launch.gpu_kernels = gpu_kernels;
   trace.ran = ++windows_ran_ == windows_;
+  request_.TracePart(part);
 }
 
 int64_t StreamRequest::OutputOffset(const Window& window, size_t output) const {

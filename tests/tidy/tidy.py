@@ -193,10 +193,12 @@ ROOMS = {
     "server/inspect/": (f"@ server/log.h server/spawn.h {_ENGINE}", "json"),
     "server/self_test/": (f"@ server/inspect/ {_ENGINE}", ""),
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
-    "server/metrics/": ("@ server/listen.h server/log.h server/engine/ kernels/", "prometheus"),
+    "server/tracing/": ("@ server/engine/ kernels/", ""),
+    "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "prometheus"),
     "server/access/": ("@ kernels/common/", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
-    "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ {_ENGINE} proto/", "grpc"),
+    "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
+                          "grpc"),
     "server/": ("server/ kernels/", "cli11"),
     "client/cpp/rpc/": ("@ client/cpp/* proto/ kernels/common/", "grpc"),
     "client/cpp/codec/": ("@ client/cpp/* client/cpp/rpc/ proto/ kernels/common/", "grpc"),
@@ -213,7 +215,7 @@ ROOMS = {
                "cuda onednn highway grpc prometheus httplib cli11 json test"),
 }
 LIBRARIES = {
-    "grpc": "grpc/ grpcpp/ google/protobuf/ warpcall/v1/ inference/",
+    "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",
     "cuda": "cuda cublas cudnn nvrtc nvml nvJitLink nvtx3/ cupti cooperative_groups mma.h cub/ cute/ cutlass/",

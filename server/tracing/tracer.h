@@ -1,0 +1,102 @@
+// Which requests are traced, and what is known of those until somebody sends it on.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/engine/metrics_sink.h"
+
+namespace warpcall::tracing {
+
+using TraceId = std::array<uint8_t, 16>;  // not all 0
+using SpanId = std::array<uint8_t, 8>;    // likewise
+
+// Where a request of a client stands in the client's own trace.
+struct Parent {
+  TraceId trace_id;
+  SpanId span_id;
+  bool sampled = false;  // the client records the trace
+};
+
+// The span of one request.
+struct Span {
+  TraceId trace_id;
+  SpanId span_id;
+  std::optional<SpanId> parent_id;
+};
+
+// A request, or one window of a stream, as it came to its end.
+struct Record {
+  Span span;
+  absl::string_view method;  // "Execute", ...; outlives all
+  bool is_window = false;    // of the request with this span
+  std::string request_id = {};
+  std::string error = {};  // of its status
+  int64_t begin_ns = 0;    // of the request, by MonotonicNs; its end is `trace.total_ns` later
+  RequestTrace trace = {};
+};
+
+// What became of requests' spans, since the start.
+struct Counts {
+  uint64_t sent = 0;
+  uint64_t dropped = 0;  // there was no room
+  uint64_t failed = 0;   // whoever should get them did not take them
+};
+
+// Decides, and keeps records until Take. Thread-safe.
+class Tracer {
+ public:
+  // Keeps `records_max` at most; more are dropped, and counted. Of the requests that belong to no
+  // client's trace `ratio`, 0 to 1, are traced.
+  Tracer(double ratio, size_t records_max);
+
+  // The span of a request that begins; none where it is not to be traced. A client's decision is
+  // followed.
+  std::optional<Span> Begin(const std::optional<Parent>& parent);
+
+  // Never waits for whoever takes the records but while they change hands.
+  void Add(Record record);
+
+  // All records, when there are `enough` of them, or `timeout` is over, or Stop was called. They
+  // are the caller's, who says by NoteSent or NoteFailed what became of them.
+  std::vector<Record> Take(size_t enough, absl::Duration timeout);
+  // From now on Take waits no more.
+  void Stop();
+  bool stopped() const;
+  // Whether Stop was called before `timeout` was over.
+  bool AwaitStop(absl::Duration timeout);
+
+  void NoteSent(size_t records) { sent_.fetch_add(records); }
+  void NoteFailed(size_t records) { failed_.fetch_add(records); }
+  Counts counts() const { return {sent_.load(), dropped_.load(), failed_.load()}; }
+
+ private:
+  const double ratio_;
+  const size_t records_max_;
+  std::atomic<uint64_t> sent_{0};
+  std::atomic<uint64_t> dropped_{0};
+  std::atomic<uint64_t> failed_{0};
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;  // there are as many records as awaited, or it is stopped
+  size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Record> records_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Ids for spans below a request's: random, as W3C Trace Context wants them.
+SpanId NewSpanId();
+
+// Reads `digits`, hexadecimal ones in lower case, two for each byte of `id`.
+bool FromHex(absl::string_view digits, TraceId* id);
+bool FromHex(absl::string_view digits, SpanId* id);
+
+}  // namespace warpcall::tracing

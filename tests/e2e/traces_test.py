@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Spans of requests, as a collector of OpenTelemetry's protocol gets them that knows nothing of this project:
+grpcio, and the protocol's own messages.
+
+    traces_test.py SOURCE BUILD
+
+Exit status 77: skipped, Debian's packages for Python or the messages from PyPI can't be had.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+SKIPPED = 77
+SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+sys.path[:0] = [str(SOURCE / folder) for folder in ("client/python", "tests/differential", "tests/deploy")]
+try:
+    import grpc
+    import numpy as np
+
+    import differential
+    import pinned
+    import warpcall
+
+    MESSAGES = tempfile.TemporaryDirectory()
+    with pinned.Wheels(BUILD / "tests" / "deploy" / "pinned").wheel("opentelemetry_proto") as wheel:
+        wheel.extractall(MESSAGES.name)
+    sys.path.insert(0, MESSAGES.name)
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+    from opentelemetry.proto.trace.v1 import trace_pb2
+except (ImportError, pinned.Missing) as missing:
+    print(f"skipped: {missing}")
+    sys.exit(SKIPPED)
+
+SECONDS_MAX = 40
+PROGRAMS = pathlib.Path(os.environ.get("WARPCALL_TEST_BIN_DIR", BUILD / "bin"))
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PHASES = ["receive", "queue", "copy_in", "prepare", "h2d", "kernel", "copy_out", "reply"]
+X = np.linspace(-4, 4, 3000, dtype=np.float32)
+
+
+class Collector:
+    """Takes spans, and refuses first as often as it is told to, with a code."""
+
+    def __init__(self, refusals=()):
+        self.requests = queue.Queue()
+        self.refusals = list(refusals)
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(
+            "opentelemetry.proto.collector.trace.v1.TraceService",
+            {"Export": grpc.unary_unary_rpc_method_handler(
+                self.export, trace_service_pb2.ExportTraceServiceRequest.FromString,
+                trace_service_pb2.ExportTraceServiceResponse.SerializeToString)})])
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop(None)
+
+    def export(self, request, context):
+        if self.refusals:
+            context.abort(self.refusals.pop(0), "not now")
+        self.requests.put(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def spans(self, enough):
+        """The spans that come until `enough` says of the list that they are."""
+        spans, end = [], time.monotonic() + SECONDS_MAX
+        while not enough(spans):
+            request = self.requests.get(timeout=max(0.01, end - time.monotonic()))
+            self.resource = {each.key: each.value.string_value
+                             for each in request.resource_spans[0].resource.attributes}
+            spans += [span for each in request.resource_spans for scope in each.scope_spans
+                      for span in scope.spans]
+        return spans
+
+
+def roots(spans):
+    return [span for span in spans if span.kind == trace_pb2.Span.SPAN_KIND_SERVER]
+
+
+def attributes(span):
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+
+
+def traceparent(flags):
+    return [("traceparent", f"00-{TRACE}-{PARENT}-{flags}")]
+
+
+class TracesTest(unittest.TestCase):
+    def serve(self, collector, *flags):
+        server = self.enterContext(differential.Server(
+            str(BUILD), "--devices=cpu", "--self_test=off",
+            f"--otlp_endpoint=http://127.0.0.1:{collector.port}", *flags))
+        self.messages = differential.load_messages(str(BUILD))
+        return server, differential.Client(server.address, self.messages)
+
+    def request(self, kernel="gelu", request_id="one"):
+        request = self.messages.ExecuteRequest(kernel=kernel, request_id=request_id)
+        request.inputs.add(data_type=differential.FLOAT32, shape=X.shape, data=X.tobytes())
+        return request
+
+    def assert_nested(self, root, phases):
+        """One after the other, each within the request."""
+        at = root.start_time_unix_nano
+        for phase in phases:
+            self.assertEqual(phase.parent_span_id, root.span_id, phase.name)
+            self.assertEqual(phase.trace_id, root.trace_id, phase.name)
+            self.assertEqual(phase.start_time_unix_nano, max(at, phase.start_time_unix_nano), phase.name)
+            self.assertLessEqual(phase.start_time_unix_nano, phase.end_time_unix_nano, phase.name)
+            at = phase.end_time_unix_nano
+        self.assertLessEqual(at, root.end_time_unix_nano)
+
+    def test_a_request_is_a_span_of_its_callers_trace_and_its_phases_agree_with_timing(self):
+        with Collector() as collector:
+            _, client = self.serve(collector)
+            before = time.time_ns()
+            response = client.execute(self.request(), metadata=traceparent("01"))
+            after = time.time_ns()
+            spans = collector.spans(lambda spans: len(spans) == 1 + len(PHASES))
+        (root,), phases = roots(spans), spans[1:]
+        self.assertEqual((root.trace_id.hex(), root.parent_span_id.hex()), (TRACE, PARENT))
+        self.assertEqual(root.name, "warpcall.v1.KernelService/Execute")
+        self.assertEqual(len({span.span_id for span in spans}), len(spans))
+        self.assertEqual(attributes(root), {
+            "rpc.system": "grpc", "rpc.service": "warpcall.v1.KernelService", "rpc.method": "Execute",
+            "rpc.grpc.status_code": 0, "warpcall.request_id": "one", "warpcall.kernel": "gelu",
+            "warpcall.data_type": "float32", "warpcall.implementation": response.implementation,
+            "warpcall.device": "cpu"})
+        self.assertEqual(root.status.code, trace_pb2.Status.STATUS_CODE_UNSET)
+        self.assertEqual(collector.resource["service.name"], "warpcalld")
+        self.assertEqual([span.name for span in phases], PHASES)
+        self.assert_nested(root, phases)
+        took = {span.name: span.end_time_unix_nano - span.start_time_unix_nano for span in spans}
+        timing = response.timing
+        self.assertEqual(took[root.name], timing.total_ns)
+        self.assertEqual([took[name] for name in ("queue", "copy_in", "h2d", "kernel", "copy_out")],
+                         [timing.queue_ns, timing.copy_in_ns, timing.h2d_ns, timing.kernel_ns, timing.d2h_ns])
+        self.assertGreater(took["kernel"], 0)
+        # By one clock of one machine, but for what the two clocks' readings are apart.
+        self.assertGreater(root.start_time_unix_nano, before - 10_000_000)
+        self.assertLess(root.end_time_unix_nano, after + 10_000_000)
+
+    def test_what_a_caller_does_not_trace_is_not_traced_and_others_by_the_ratio(self):
+        with Collector() as collector:
+            _, client = self.serve(collector, "--otlp_sample_ratio=0.5")
+            for _ in range(400):
+                client.execute(self.request(request_id="theirs"), metadata=traceparent("00"))
+                client.execute(self.request(request_id="ours"))
+            client.execute(self.request(request_id="last"), metadata=traceparent("01"))
+            last = lambda spans: any(attributes(span)["warpcall.request_id"] == "last" for span in roots(spans))
+            spans = collector.spans(last)
+        ids = [attributes(span)["warpcall.request_id"] for span in roots(spans)]
+        self.assertEqual(set(ids), {"ours", "last"})
+        self.assertTrue(120 < len(ids) < 280, len(ids))  # 200, and eight times their deviation of 10
+        self.assertEqual(len({span.trace_id for span in roots(spans)}), len(ids))
+
+    def test_refusals_say_their_code_and_only_the_servers_own_failures_are_errors(self):
+        with Collector() as collector:
+            _, client = self.serve(collector, "--test_fault_injection")
+            with self.assertRaises(grpc.RpcError):
+                client.execute(self.request(kernel="nothing"))
+            held = self.request(kernel="held")
+            held.attributes["gate"].string_value = __file__  # which is there
+            with self.assertRaises(grpc.RpcError):
+                client.execute(held, timeout=0.2)
+            spans = collector.spans(lambda spans: len(roots(spans)) == 2)
+        unknown, late = sorted(roots(spans), key=lambda span: span.start_time_unix_nano)
+        self.assertEqual(attributes(unknown)["rpc.grpc.status_code"], grpc.StatusCode.NOT_FOUND.value[0])
+        self.assertNotIn("warpcall.kernel", attributes(unknown))
+        self.assertEqual(unknown.status.code, trace_pb2.Status.STATUS_CODE_UNSET)
+        self.assertEqual(attributes(late)["rpc.grpc.status_code"], grpc.StatusCode.DEADLINE_EXCEEDED.value[0])
+        self.assertEqual(late.status.code, trace_pb2.Status.STATUS_CODE_ERROR)
+        self.assertEqual(len(spans), 2)
+
+    def test_windows_of_a_stream_have_phases_of_their_own(self):
+        with Collector() as collector:
+            server, _ = self.serve(collector)
+            x = np.ones(20 << 20, dtype=np.float32)  # 80 MiB in, as many out
+            with warpcall.connect(server.address, timeout=SECONDS_MAX) as client, mock.patch(
+                    "warpcall._calls.call_metadata", lambda own: (*own, *traceparent("01"))):
+                client.identity(x)
+            spans = collector.spans(lambda spans: len(roots(spans)) == 1)
+        (root,) = roots(spans)
+        self.assertEqual(root.name, "warpcall.v1.KernelService/ExecuteStream")
+        phases = [span for span in spans if span is not root]
+        windows = [phases[at:at + 6] for at in range(0, len(phases), 6)]
+        self.assertEqual(len(windows), 10)  # of 16 MiB of operands
+        for window in windows:
+            self.assertEqual([span.name for span in window], PHASES[1:-1])
+            self.assert_nested(root, window)
+
+    def test_a_collector_that_refuses_gets_them_again_and_one_that_is_gone_costs_spans_alone(self):
+        with Collector([grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED]) as collector:
+            server, client = self.serve(collector)
+            client.execute(self.request())
+            self.assertEqual(len(roots(collector.spans(lambda spans: len(spans) > 0))), 1)
+            count = lambda result: server.metrics()[f'warpcall_traced_requests_total{{result="{result}"}}']
+            self.assertTrue(eventually(lambda: count("sent") == 1))
+            collector.refusals = [grpc.StatusCode.INVALID_ARGUMENT]  # once and for all
+            client.execute(self.request())
+            self.assertTrue(eventually(lambda: count("failed") == 1))
+        client.execute(self.request())
+        self.assertEqual(server.stop(), 0)
+        self.assertIn("the collector takes no spans", server.log_text())
+
+    def test_what_is_there_when_the_server_ends_is_sent(self):
+        with Collector() as collector:
+            server, client = self.serve(collector)
+            client.execute(self.request())
+            self.assertEqual(server.stop(), 0)
+            self.assertEqual(len(roots(collector.spans(lambda spans: len(spans) > 0))), 1)
+
+    def test_an_address_that_is_none_is_refused_at_the_start(self):
+        for address in ("collector", "http://collector:4317/v1/traces", "ftp://collector:1", ":4317",
+                        "collector:65536", "collector:0", "unix:"):
+            done = subprocess.run([PROGRAMS / "warpcalld", "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                                   f"--otlp_endpoint={address}"], capture_output=True, text=True, check=False,
+                                  timeout=SECONDS_MAX)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f'--otlp_endpoint: "{address}" is no address of a collector', done.stderr)
+
+
+def eventually(what):
+    end = time.monotonic() + SECONDS_MAX
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
