@@ -244,6 +244,24 @@ def cubin_files():
     yield "made_short", b"\x03\x08some data\x00\x50\x00"
 
 
+def tuning_tables():
+    stamp = 'stamp 1763877600000000000 "0.1.0" "580.65" 1980 1980 "power \\"cap\\""\n'
+    rows = "right simd_fused 142000 141800.5 1.5e+05 stable\nwrong reference inf \"0.1.0\"\n"
+    gelu = 'class "NVIDIA H200, 132 multiprocessors" gelu float32[4096] approximate="none"\n'
+    yield "one", (gelu + stamp + rows).encode()
+    yield "several", (gelu + stamp + 'class "x" softmax bfloat16[2,3,4] axis=1\n' + stamp + gelu + rows).encode()
+    yield "fused", b'class "" fused float16[3,5] float16[5] expression="where(x0 < 1e-5, x1, 1)" seed=-3\n'
+    yield "unknown", ('class "x" another float32[4] what="is this"\n' + stamp + "right row 1 1 1 unstable\n").encode()
+    yield "no_such_problem", b'class "x" matmul float32[4,5] float32[6,7] transpose_a=maybe\n'
+    yield "unclosed", b'class "x\\" gelu float32[4]\n'
+    yield "no_class", stamp.encode()
+    body = "warpcall tuning table 1\n" + gelu + stamp + rows
+    end = f"end 1 {hashlib.sha256(body.encode()).hexdigest()}\n"
+    yield "file", ("!" + body + end).encode()
+    yield "cut", ("!" + body + end)[:-9].encode()
+    yield "another_version", ("!" + (body + end).replace("table 1", "table 2")).encode()
+
+
 def expressions():
     for number, text in enumerate([
             "x0", "gelu(x0 + x1) * 0.5", "softmax(x0 * 0.125 + x1)", "-(-x0) / (1.5e-3 - x7)",
@@ -285,7 +303,7 @@ TARGETS = {"access_file_fuzz": access_files,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
            "traceparent_fuzz": traceparents, "expression_fuzz": expressions,
-           "cubin_file_fuzz": cubin_files}
+           "cubin_file_fuzz": cubin_files, "tuning_fuzz": tuning_tables}
 
 
 def main():

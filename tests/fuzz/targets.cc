@@ -15,6 +15,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
       {"self_test_fuzz", FuzzSelfTest},
       {"stream_fuzz", FuzzStream},
       {"traceparent_fuzz", FuzzTraceparent},
+      {"tuning_fuzz", FuzzTuning},
       {"worker_fuzz", FuzzWorker},
   };
   return kTargets;

@@ -33,6 +33,8 @@ std::string FuzzExpression(absl::string_view input);
 std::string FuzzAccessFile(absl::string_view input);
 // The header that names the caller's trace.
 std::string FuzzTraceparent(absl::string_view input);
+// The file of what tuning has shown.
+std::string FuzzTuning(absl::string_view input);
 
 struct FuzzTarget {
   const char* name;  // of its program and its corpus

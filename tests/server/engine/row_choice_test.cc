@@ -37,6 +37,17 @@ TEST_F(TuningTest, AClassEndsWhereItsBucketDoes) {
   EXPECT_EQ(Chosen("", 1022), "first");  // aligned to 8 bytes
 }
 
+TEST_F(TuningTest, OfTwoSizesTheClassOfTheFirstDecides) {
+  table_.Take(Measured(1024, {{kLast, 10}}));
+  const auto chosen = Choose("", {ProblemOf(1024), ProblemOf(64)});
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(chosen->row->id, kLast);
+  const auto by_order = Choose("", {ProblemOf(64), ProblemOf(1024)});
+  ASSERT_TRUE(by_order.ok());
+  EXPECT_EQ(by_order->row->id, kFirst);
+  EXPECT_EQ(by_order->tuned, nullptr);
+}
+
 TEST_F(TuningTest, AnotherModelOfDeviceLearnsNothing) {
   TunedClass measured = Measured(1024, {{kLast, 10}});
   measured.device_model = "Fake 9000, 8 threads";
@@ -78,6 +89,12 @@ TEST_F(TuningTest, AWrongRowIsNeverServedForItsClass) {
   const auto choice = Choose("cpu", {ProblemOf(4096), ProblemOf(1024)});
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->row->id, kEven);
+  // Nor if it was fastest for the first.
+  table_.Take(Measured(4096, {{kFirst, 10}, {kLast, 20}}));
+  const auto both = Choose("", {ProblemOf(4096), ProblemOf(1024)});
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->row->id, kLast);
+  EXPECT_NE(both->tuned, nullptr);
   // Where none is right, the order goes on without those that are wrong.
   table_.Take(Measured(16, {}, {kFirst}));
   EXPECT_EQ(Chosen("", 16), "even");
