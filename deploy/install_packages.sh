@@ -22,7 +22,7 @@ build_packages=(
 test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev
   clang libclang-rt-dev prometheus python3 python3-dev python3-grpcio python3-jsonschema python3-numpy
   python3-protobuf python3-seccomp python3-yaml haproxy munge slurm-client slurmctld slurmd mypy
-  flake8 ccache)
+  flake8 ccache libb64-0d)
 # Those that bring a service, which would start now and at every boot. The tests start what they need.
 services=(haproxy munge prometheus slurmctld slurmd)
 

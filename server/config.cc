@@ -105,6 +105,9 @@ void AddInspectFlags(CLI::App* app, Config* config) {
 }
 
 void AddAccessFlags(CLI::App* app, Config* config) {
+  app->add_flag("--allow_shared_memory", config->allow_shared_memory,
+                "Clients of the Open Inference Protocol on this machine may register POSIX shared "
+                "memory: any that this process's user may read and write");
   app->add_option("--tls_cert", config->tls_cert,
                   "A PEM file with the server's certificate, and those between it and a root: "
                   "listen with TLS. This file and the next two are read again when they change");

@@ -46,7 +46,8 @@ struct Config {
   std::string self_test_device;               // not empty: this process tries rows on it
   std::vector<int> self_test_rows;            // these
   std::vector<std::string> unavailable_rows;  // "id:reason", as the server found them
-  std::string tls_cert;                       // empty: no TLS
+  bool allow_shared_memory = false;
+  std::string tls_cert;  // empty: no TLS
   std::string tls_key;
   std::string tls_client_ca;  // empty: clients need no certificate
   std::string token_file;     // empty: they need no token

@@ -315,6 +315,7 @@ ServerFacts FactsOf(const Config& config) {
           .hostname = hostname};
 }
 
+// What calls may hold and do.
 Reloader MakeReloader(const Config& config, const AccessFiles& files) {
   Reloader reloader;
   AddTo(&reloader, config, files);
@@ -330,6 +331,7 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
                 config.max_message_mib * kMib});
   deps->received_bytes_max = MemorySum(config, deps->engine->device_count()).received_mib * kMib;
   deps->inspect_access = ToInspectAccess(config.inspect);
+  deps->allow_shared_memory = config.allow_shared_memory;
   deps->facts = FactsOf(config);
   deps->gate = access.gate.get();
 }

@@ -32,6 +32,7 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   response_ = response;
   end_ = std::move(end);
   absl::Status status = request_.Admit(codec_->method());
+  codec_->SetCaller(request_.key().principal);
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
     status = request_.CheckRoom();

@@ -37,6 +37,8 @@ class CallCodec {
 
   // The service's method, as policies name it; outlives all.
   virtual const char* method() const = 0;
+  // The principal that calls.
+  virtual void SetCaller(uint64_t) {}
   // Takes the message apart, and refers to its bytes until ReleaseInputs. INVALID_ARGUMENT for what
   // is no message of the protocol, RESOURCE_EXHAUSTED for one in too many pieces.
   virtual absl::Status Decode(const grpc::ByteBuffer& message) = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "inference/grpc_service.pb.h"
 #include "kernels/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
@@ -61,10 +62,13 @@ absl::Status Hold(int64_t bytes, Admission* admission) {
 }
 
 Policy::Names MethodNames() {
-  const google::protobuf::ServiceDescriptor& service =
-      *v1::ExecuteRequest::descriptor()->file()->service(0);
   Policy::Names names;
-  for (int i = 0; i < service.method_count(); ++i) names.insert(service.method(i)->name());
+  for (const google::protobuf::FileDescriptor* const file :
+       {v1::ExecuteRequest::descriptor()->file(),
+        inference::ModelInferRequest::descriptor()->file()}) {
+    const google::protobuf::ServiceDescriptor& service = *file->service(0);
+    for (int i = 0; i < service.method_count(); ++i) names.insert(service.method(i)->name());
+  }
   return names;
 }
 

@@ -11,16 +11,25 @@
 
 namespace warpcall {
 
-// Has `fill` make the response, if the caller may call `method`; OK, or why there is none.
+// Has `fill` make the response to a principal, if it may call `method`; OK, or why there is none.
+inline grpc::ServerUnaryReactor* ReplyTo(const ExecuteDeps& deps,
+                                         grpc::CallbackServerContext* context,
+                                         absl::string_view method,
+                                         absl::FunctionRef<absl::Status(const Principal&)> fill) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const absl::StatusOr<Principal> caller = Identify(deps, *context);
+  absl::Status status = Admit(deps, caller, method).status();
+  if (status.ok()) status = fill(*caller);
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+// The same, whoever it is.
 inline grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps,
                                        grpc::CallbackServerContext* context,
                                        absl::string_view method,
                                        absl::FunctionRef<absl::Status()> fill) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::Status status = Admit(deps, Identify(deps, *context), method).status();
-  if (status.ok()) status = fill();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return ReplyTo(deps, context, method, [fill](const Principal&) { return fill(); });
 }
 
 }  // namespace warpcall

@@ -64,6 +64,7 @@ struct ExecuteDeps {
   int64_t received_bytes_max = int64_t{4} << 30;
   TuningCache* tuning = nullptr;      // null: nothing is learned
   Refusals* refusals = nullptr;       // null: calls are refused where they arrive
+  bool allow_shared_memory = false;   // of this host, with clients of the inference protocol
   Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
   FailureLog* failures = nullptr;     // null: each has its line
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/common/status_macros.h"
+#include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
 
 namespace warpcall {
@@ -34,7 +35,7 @@ constexpr absl::Duration kQuietPeriod = absl::Milliseconds(50);
 constexpr absl::Duration kQuietTimeout = absl::Seconds(1);
 
 void SetChannelArguments(grpc::ServerBuilder* builder) {
-  // ExecuteCall enforces the limit. gRPC 1.51 looks at it only when the whole message has arrived
+  // Call enforces the limit. gRPC 1.51 looks at it only when the whole message has arrived
   // (seen: 600 MiB resident before a limit of 1 MiB refused them), and refuses without telling
   // anyone: no count, no trailer.
   builder->SetMaxReceiveMessageSize(-1);
@@ -53,7 +54,9 @@ std::string WithPort(const std::string& address, int port) {
 }  // namespace
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
-    : deps_(deps), service_(std::make_unique<KernelService>(deps)) {
+    : deps_(deps),
+      service_(std::make_unique<KernelService>(deps)),
+      inference_service_(std::make_unique<oip::InferenceService>(deps)) {
   deps->failures = &failures_;
   deps->refusals = &refusals_;
 }
@@ -81,6 +84,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   grpc::ResourceQuota quota("received messages");
   builder.SetResourceQuota(quota.Resize(static_cast<size_t>(deps->received_bytes_max)));
   builder.RegisterService(server->service_.get());
+  builder.RegisterService(server->inference_service_.get());
   RETURN_IF_ERROR(server->CheckAddresses(addresses));
   if (credentials == nullptr) credentials = grpc::InsecureServerCredentials();
   std::vector<int> ports(addresses.size(), 0);
@@ -117,6 +121,8 @@ void GrpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
   health->SetServingStatus("", serving);
   health->SetServingStatus(v1::KernelService::service_full_name(), serving);
+  health->SetServingStatus(oip::Protocol::service_full_name(), serving);
+  inference_service_->SetServing(serving);
 }
 
 bool GrpcServer::AwaitQuiet(absl::Duration timeout) {

@@ -21,6 +21,9 @@ class ServerCredentials;
 namespace warpcall {
 
 class KernelService;
+namespace oip {
+class InferenceService;
+}
 
 class GrpcServer {
  public:
@@ -62,6 +65,7 @@ class GrpcServer {
   FailureLog failures_;
   Refusals refusals_;
   std::unique_ptr<KernelService> service_;
+  std::unique_ptr<oip::InferenceService> inference_service_;
   std::vector<std::string> addresses_;
   std::vector<SocketLock> locks_;  // until server_ has removed its sockets
   std::unique_ptr<grpc::Server> server_;
