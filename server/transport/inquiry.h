@@ -15,6 +15,7 @@
 #include "server/inspect/inspector.h"
 #include "server/runtime/conditions.h"
 #include "server/transport/request.h"
+#include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
 
