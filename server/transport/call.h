@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/transport/call_codec.h"
 #include "server/transport/handover.h"
+#include "server/transport/inline_reactor.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
@@ -64,7 +65,7 @@ struct UnaryMessages {
 };
 
 // A Call that is a unary method's. Owned by gRPC: deletes itself when the call is over.
-class UnaryCall final : public grpc::ServerUnaryReactor {
+class UnaryCall final : public InlineReactor<grpc::ServerUnaryReactor> {
  public:
   // Decodes and submits on gRPC's thread; the lane that takes the job answers.
   static UnaryCall* Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
@@ -75,10 +76,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     handover_.Take();
     delete this;
   }
-  // gRPC hands OnDone and OnCancel to a thread of its own unless they are known not to block:
-  // ours do not, and waking that thread for each call took a tenth of the server's time. Marked
-  // internal in gRPC's header: look again when gRPC is exchanged.
-  bool InternalInlineable() override { return true; }
 
  private:
   UnaryCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
