@@ -46,9 +46,11 @@ output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_cache=/proc/self/task 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *compile_cache*'"/proc/self/task"'*made* ]] || { echo "--compile_cache: $output"; failures=1; }
+output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --tuning_cache=/nowhere/tuning 2>&1 >/dev/null)
+[ $? = 1 ] && [[ $output == *tuning_cache*'"/nowhere/tuning"'*'No such file or directory'* ]] || { echo "--tuning_cache: $output"; failures=1; }
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
 for flag in listen metrics_listen devices lanes_per_device staging_mib max_message_mib queue_limit \
-  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache \
+  queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache tuning_cache \
   check log_level log_format flagfile inspect inspect_seconds inspect_queue; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done

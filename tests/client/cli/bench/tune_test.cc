@@ -1,8 +1,11 @@
 // `warpcall tune` as its users have it.
+#include <csignal>
 #include <functional>
 #include <string>
 
+#include "absl/synchronization/notification.h"
 #include "tests/client/cli/bench/bench_fixture.h"
+#include "tests/e2e/child_process.h"
 
 namespace warpcall::cli {
 namespace {
@@ -69,6 +72,35 @@ TEST_F(TuneCliTest, WhatWasTunedIsShownWhenTheServerDoesNotSayWhatRuns) {
   EXPECT_THAT(run.out, HasSubstr("middle_row"));
   EXPECT_THAT(run.out, Not(HasSubstr("auto runs")));
   EXPECT_TRUE(WarpcallJson("tune softmax --shape 8")["points"][0]["auto"].is_null());
+}
+
+TEST_F(TuneCliTest, CtrlCEndsTheCallUnderWayAndKeepsWhatWasTuned) {
+  absl::Notification second, over;
+  int calls = 0;
+  tune_.Set([&](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    if (++calls == 2) {
+      second.Notify();
+      over.WaitForNotification();
+    }
+    return FourRows(request, response);
+  });
+  testing::ChildProcess run(
+      {"/bin/sh", "-c",
+       absl::StrCat("WARPCALL_SERVER=", server_.address(), " exec '",
+                    testing::ProgramPath("warpcall"), "' tune softmax --shape '{8,16,24}x32' >",
+                    folder_.Path("out"))},
+      folder_.Path("err"));
+  second.WaitForNotification();
+  run.Signal(SIGINT);
+  EXPECT_EQ(run.Wait(), 130) << ReadFile(folder_.Path("err"));
+  over.Notify();
+  EXPECT_THAT(ReadFile(folder_.Path("err")),
+              HasSubstr("tune: interrupted; what was measured is kept"));
+  EXPECT_THAT(
+      ReadFile(folder_.Path("out")),
+      ::testing::AllOf(HasSubstr("\n8x32 float32 on cpu: "), HasSubstr("auto runs fast_row"),
+                       HasSubstr("\n16x32 float32: not measured: interrupted\n"),
+                       HasSubstr("\n24x32 float32: not measured: interrupted\n")));
 }
 
 TEST_F(TuneCliTest, ARefusalIsSaidAndEndsWithStatus1) {
