@@ -61,19 +61,17 @@ double AvailableMib() {
 const std::map<std::string, Transport> kTransports = {{"tcp", Transport::kTcp},
                                                       {"unix", Transport::kUnix}};
 const std::map<std::string, ContenderKind> kContenders = {
-    {"echo", ContenderKind::kEcho},
-    {"echo_defaults", ContenderKind::kEchoDefaults},
-    {"protobuf", ContenderKind::kProtobuf},
-    {"raw", ContenderKind::kRaw},
-    {"library", ContenderKind::kLibrary}};
+    {"echo", ContenderKind::kEcho},         {"echo_defaults", ContenderKind::kEchoDefaults},
+    {"protobuf", ContenderKind::kProtobuf}, {"raw", ContenderKind::kRaw},
+    {"infer", ContenderKind::kInfer},       {"library", ContenderKind::kLibrary}};
 
 struct TransportOptions {
   std::vector<uint64_t> sizes = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20};
   std::vector<int> connections = {1, 4, 8, 32};
   std::vector<Transport> transports = {Transport::kTcp, Transport::kUnix};
-  std::vector<ContenderKind> contenders = {ContenderKind::kEcho, ContenderKind::kEchoDefaults,
+  std::vector<ContenderKind> contenders = {ContenderKind::kEcho,     ContenderKind::kEchoDefaults,
                                            ContenderKind::kProtobuf, ContenderKind::kRaw,
-                                           ContenderKind::kLibrary};
+                                           ContenderKind::kInfer,    ContenderKind::kLibrary};
   double seconds = 2;
   int64_t in_flight_mib = 4096;
   std::string device = {};

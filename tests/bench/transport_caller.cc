@@ -12,13 +12,16 @@
 #include "client/cpp/client.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/message.h"
+#include "inference/grpc_service.pb.h"
 #include "kernels/common/status_macros.h"
+#include "proto/wire/cursor.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::bench {
 namespace {
 
-constexpr char kMethod[] = "/warpcall.v1.KernelService/Execute";
+constexpr char kExecute[] = "/warpcall.v1.KernelService/Execute";
+constexpr char kModelInfer[] = "/inference.GRPCInferenceService/ModelInfer";
 constexpr int kConnectTimeoutSeconds = 10;
 // As the servers read: the benchmark is about them, and a client that reads in small pieces would
 // stand before them.
@@ -76,6 +79,7 @@ class RawCaller final : public Caller {
         return absl::OkStatus();
       return absl::DataLossError("an echo's answer differs from its request");
     }
+    if (options_.kind == ContenderKind::kInfer) return VerifyInferred(response);
     client::Reply reply;
     RETURN_IF_ERROR(client::TakeFragments(response, &reply));
     ASSIGN_OR_RETURN(const client::Result result, client::DecodeResult(reply.fragments));
@@ -83,11 +87,25 @@ class RawCaller final : public Caller {
   }
 
  private:
+  // The kernel is identity.
+  absl::Status VerifyInferred(const grpc::ByteBuffer& response) const {
+    grpc::Slice whole;
+    inference::ModelInferResponse answer;
+    const absl::Span<const char> sent = options_.call.inputs[0].data();
+    if (response.DumpToSingleSlice(&whole).ok() &&
+        answer.ParseFromArray(whole.begin(), static_cast<int>(whole.size())) &&
+        answer.raw_output_contents_size() == 1 &&
+        answer.raw_output_contents(0) == absl::string_view(sent.data(), sent.size()))
+      return absl::OkStatus();
+    return absl::DataLossError("identity's answer differs from its request");
+  }
+
   absl::Status Unary(grpc::ByteBuffer* response) {
     grpc::ClientContext context;
     SetDeadline(&context);
     grpc::Status status;
-    auto call = stub_.PrepareUnaryCall(&context, kMethod, request_, &queue_);
+    const char* const method = options_.kind == ContenderKind::kInfer ? kModelInfer : kExecute;
+    auto call = stub_.PrepareUnaryCall(&context, method, request_, &queue_);
     call->StartCall();
     call->Finish(response, &status, nullptr);
     void* tag;
@@ -101,6 +119,26 @@ class RawCaller final : public Caller {
   grpc::GenericStub stub_;
   grpc::CompletionQueue queue_;
 };
+
+// A ModelInferRequest over the application's bytes, which outlive it.
+grpc::ByteBuffer InferRequest(const client::Call& call) {
+  const client::Tensor& tensor = call.inputs[0];
+  inference::ModelInferRequest request;
+  request.set_model_name(call.kernel);
+  inference::ModelInferRequest::InferInputTensor* const input = request.add_inputs();
+  input->set_name("x");
+  input->set_datatype("FP32");
+  input->mutable_shape()->Assign(tensor.shape().begin(), tensor.shape().end());
+  std::string header = request.SerializeAsString();
+  wire::AppendVarint(
+      wire::Tag(inference::ModelInferRequest::kRawInputContentsFieldNumber, wire::kLength),
+      &header);
+  wire::AppendVarint(tensor.data().size(), &header);
+  const grpc::Slice slices[] = {
+      grpc::Slice(header),
+      grpc::Slice(tensor.data().data(), tensor.data().size(), grpc::Slice::STATIC_SLICE)};
+  return grpc::ByteBuffer(slices, 2);
+}
 
 // What generated code makes of it. The bytes have to get into a message: part of what it costs.
 class ProtobufCaller final : public Caller {
@@ -175,6 +213,10 @@ absl::StatusOr<std::unique_ptr<Caller>> NewCaller(const CallerOptions& options) 
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, Connect(options.address));
   if (options.kind == ContenderKind::kProtobuf) {
     caller = std::make_unique<ProtobufCaller>(options, channel);
+    return caller;
+  }
+  if (options.kind == ContenderKind::kInfer) {
+    caller = std::make_unique<RawCaller>(options, channel, InferRequest(options.call));
     return caller;
   }
   ASSIGN_OR_RETURN(grpc::ByteBuffer request,

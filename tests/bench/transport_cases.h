@@ -17,12 +17,13 @@ enum class ContenderKind : int {
   kEchoDefaults,  // the same with gRPC's own channel arguments
   kProtobuf,      // a `bytes` field, sent back by a service of generated code
   kRaw,           // warpcalld, called with ByteBuffers
+  kInfer,         // the same by the Open Inference Protocol
   kLibrary,       // warpcalld, called through the client library
 };
 
 struct Contender {
   ContenderKind kind = ContenderKind::kEcho;
-  std::string kernel = {};  // of kRaw and kLibrary
+  std::string kernel = {};  // of those that are warpcalld
 
   friend bool operator==(const Contender&, const Contender&) = default;
 };
@@ -37,6 +38,8 @@ inline std::string ContenderName(const Contender& contender) {
       return "protobuf bytes echo";
     case ContenderKind::kRaw:
       return "warpcall " + contender.kernel;
+    case ContenderKind::kInfer:
+      return "warpcall " + contender.kernel + " (ModelInfer)";
     case ContenderKind::kLibrary:
       return "warpcall " + contender.kernel + " (client library)";
   }

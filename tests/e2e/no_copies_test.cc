@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "inference/grpc_service.grpc.pb.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -96,6 +97,58 @@ TEST_F(NoCopiesTest, ExecuteStreamDoesSoToo) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(came, kChunks * kBytes);
   ExpectCopied(kChunks * kBytes);
+}
+
+inference::ModelInferRequest InferRequest(int64_t elements) {
+  inference::ModelInferRequest request;
+  request.set_model_name("gelu_fp32__cpu");
+  inference::ModelInferRequest::InferInputTensor* const input = request.add_inputs();
+  input->set_name("x");
+  input->set_datatype("FP32");
+  input->add_shape(elements);
+  return request;
+}
+
+TEST_F(NoCopiesTest, ModelInferDoesSoToo) {
+  constexpr int kRequests = 32;
+  const auto stub = inference::GRPCInferenceService::NewStub(Connect(server_->address()));
+  inference::ModelInferRequest request = InferRequest(kElements);
+  request.add_raw_input_contents(std::string(kBytes, 'x'));
+  for (int i = 0; i < kRequests; ++i) {
+    // The second half comes as typed contents.
+    if (i == kRequests / 2) {
+      request.clear_raw_input_contents();
+      request.mutable_inputs(0)->mutable_contents()->mutable_fp32_contents()->Resize(
+          static_cast<int>(kElements), 1);
+    }
+    grpc::ClientContext context;
+    inference::ModelInferResponse response;
+    const grpc::Status status = stub->ModelInfer(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_EQ(response.raw_output_contents(0).size(), static_cast<size_t>(kBytes));
+  }
+  ExpectCopied(kRequests * kBytes);
+}
+
+TEST_F(NoCopiesTest, ModelStreamInferDoesSoToo) {
+  constexpr int kRequests = 32;
+  const auto stub = inference::GRPCInferenceService::NewStub(Connect(server_->address()));
+  grpc::ClientContext context;
+  const auto stream = stub->ModelStreamInfer(&context);
+  std::thread writer([&] {
+    inference::ModelInferRequest request = InferRequest(kElements);
+    request.add_raw_input_contents(std::string(kBytes, 'x'));
+    for (int i = 0; i < kRequests; ++i) EXPECT_TRUE(stream->Write(request));
+    stream->WritesDone();
+  });
+  int64_t came = 0;
+  for (inference::ModelStreamInferResponse message; stream->Read(&message);)
+    came += static_cast<int64_t>(message.infer_response().raw_output_contents(0).size());
+  writer.join();
+  const grpc::Status status = stream->Finish();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(came, kRequests * kBytes);
+  ExpectCopied(kRequests * kBytes);
 }
 
 }  // namespace

@@ -122,13 +122,13 @@ absl::StatusOr<std::vector<NamedAttribute>> ReadAttributes(const Parameters& par
   std::vector<NamedAttribute> attributes;
   for (const auto& [name, parameter] : parameters) {
     if (absl::c_linear_search(kCallParameters, name)) continue;
-    const auto spec = absl::c_find_if(
-        op.attributes, [&](const AttributeSpec& attribute) { return name == attribute.name; });
     NamedAttribute& attribute = attributes.emplace_back();
     attribute.name = name;
     // MakeProblem refuses what there is not, and says what there is.
-    if (spec == op.attributes.end()) continue;
-    ASSIGN_OR_RETURN(attribute.value, ToAttribute(*spec, parameter));
+    for (const AttributeSpec& spec : op.attributes) {
+      if (attribute.name != spec.name) continue;
+      ASSIGN_OR_RETURN(attribute.value, ToAttribute(spec, parameter));
+    }
   }
   return attributes;
 }
