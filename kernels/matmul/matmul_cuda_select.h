@@ -206,9 +206,9 @@ struct TilePlace {
 // the blocks at work share small: with tiles of 128 x 256, 132 blocks read 8 rows and 17 columns of
 // tiles instead of 2 and 66 or so (grouped ordering, as in Triton's matrix multiplication
 // tutorial).
-constexpr TilePlace PlaceOf(uint32_t index, uint32_t tiles_m, uint32_t tiles_n) {
-  constexpr uint32_t kGroupRows = 8;
-  const uint32_t group_rows = tiles_m < kGroupRows ? tiles_m : kGroupRows;
+constexpr TilePlace PlaceOf(uint32_t index, uint32_t tiles_m, uint32_t tiles_n,
+                            uint32_t rows_max = 8) {
+  const uint32_t group_rows = tiles_m < rows_max ? tiles_m : rows_max;
   const uint32_t group_tiles = group_rows * tiles_n;
   const uint32_t first = index / group_tiles * group_rows;
   const uint32_t rows = tiles_m - first < group_rows ? tiles_m - first : group_rows;

@@ -1,0 +1,77 @@
+#include "kernels/cuda/tensor_map.h"
+
+#include <cuda_runtime_api.h>
+
+#include <limits>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace warpcall::cuda {
+namespace {
+
+// Coordinates are 32-bit and signed, and boxes may begin in a tensor and end beyond it.
+constexpr int64_t kSizeMax = std::numeric_limits<int32_t>::max() - 1024;
+constexpr int64_t kStrideBytesMax = (int64_t{1} << 40) - 16;
+constexpr int64_t kElementBytes = 2;
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// The driver is reached through the runtime alone: nothing is linked with it, so that the server
+// starts where there is none.
+absl::StatusOr<Encode> FindEncode() {
+  constexpr unsigned kVersion = 12000;
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  RETURN_IF_ERROR(ToStatus(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address,
+                                                            kVersion, cudaEnableDefault, &found),
+                           "looking for the driver's cuTensorMapEncodeTiled"));
+  if (found != cudaDriverEntryPointSuccess || address == nullptr)
+    return absl::FailedPreconditionError(
+        absl::StrCat("the driver has no cuTensorMapEncodeTiled of version ", kVersion));
+  return reinterpret_cast<Encode>(address);
+}
+
+}  // namespace
+
+absl::Status CheckMap(const MatrixStack& stack) {
+  for (const int64_t size : {stack.columns, stack.rows, stack.matrices})
+    if (size > kSizeMax)
+      return absl::UnimplementedError(absl::StrCat(
+          "tensor maps take ", kSizeMax, " rows, columns and matrices at most, not ", size));
+  const int64_t bytes =
+      SaturatingMultiply(SaturatingMultiply(stack.rows, stack.row_elements), kElementBytes);
+  if (bytes > kStrideBytesMax)
+    return absl::UnimplementedError(absl::StrCat("tensor maps take matrices of ", kStrideBytesMax,
+                                                 " bytes at most, not ", bytes));
+  return absl::OkStatus();
+}
+
+absl::Status MakeMap(const MatrixStack& stack, const void* data, int box_rows, CUtensorMap* map) {
+  static const absl::StatusOr<Encode>& encode = *new absl::StatusOr<Encode>(FindEncode());
+  RETURN_IF_ERROR(encode.status());
+  const auto unsigned64 = [](int64_t value) { return static_cast<cuuint64_t>(value); };
+  const cuuint64_t sizes[] = {unsigned64(stack.columns), unsigned64(stack.rows),
+                              unsigned64(stack.matrices)};
+  const int64_t row_bytes = stack.row_elements * kElementBytes;
+  const cuuint64_t strides[] = {unsigned64(row_bytes), unsigned64(stack.rows * row_bytes)};
+  const cuuint32_t box[] = {kMapColumns, static_cast<cuuint32_t>(box_rows), 1};
+  const cuuint32_t steps[] = {1, 1, 1};
+  const CUtensorMapDataType type = stack.data_type == DataType::kFloat16
+                                       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  // The driver takes an address that may be written, and writes nothing there.
+  const CUresult result =
+      (*encode)(map, type, 3, const_cast<void*>(data), sizes, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cuTensorMapEncodeTiled: error ", result, " for ",
+                                          stack.matrices, " matrices of ", stack.rows, " x ",
+                                          stack.columns, ", rows ", row_bytes, " bytes apart"));
+}
+
+}  // namespace warpcall::cuda

@@ -1,0 +1,15 @@
+// wgmma_tiled's kernels, compiled in a file for each data type.
+#pragma once
+
+#include "kernels/common/half.h"
+#include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
+
+namespace warpcall::matmul {
+
+using WgmmaKernelPointer = void (*)(WgmmaArguments);
+
+// By the number of the variant.
+WgmmaKernelPointer WgmmaFloat16Kernel(int variant);
+WgmmaKernelPointer WgmmaBFloat16Kernel(int variant);
+
+}  // namespace warpcall::matmul

@@ -1,0 +1,128 @@
+// wgmma: a warpgroup multiplies 64 x 16 by 16 x N out of shared memory, asynchronously, N being 64,
+// 128, 192 or 256. Products are exact, sums float32.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/half.h"
+#include "kernels/matmul/matmul_cuda_select.h"
+
+namespace warpcall::matmul {
+
+// Where wgmma finds an operand that a box of 128-byte rows with 128-byte swizzle was copied to, as
+// the instruction takes it (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"):
+// addresses and strides in 16 bytes. Eight rows make 1024 bytes. With k adjacent the outer index
+// goes on there; else 8 terms of k do, and 64 outer indices further on are `chunk_bytes`, the box
+// of 64 rows of k, away.
+template <Adjacent kAdjacent>
+__device__ inline uint64_t DescriptorOf(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
+  constexpr uint64_t kChunk = uint64_t{kAdjacent == Adjacent::kDepth ? 1 : 8192 >> 4} << 16;
+  return kSwizzle128 | kEightRows | kChunk | (address & 0x3FFFF) >> 4;
+}
+
+// What is added to a descriptor for the next 16 terms of k.
+template <Adjacent kAdjacent>
+inline constexpr uint64_t kDescriptorStep = (kAdjacent == Adjacent::kDepth ? 32 : 2048) >> 4;
+
+// Before the first multiplication, and after registers that hold sums were touched.
+__device__ inline void FenceSums() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+
+// Makes one group of the multiplications since the last call.
+__device__ inline void CommitProducts() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+
+// Until all but the `kPending` youngest groups are done.
+template <int kPending>
+__device__ inline void WaitForProducts() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
+}
+
+// sums[64, N] = (add ? sums : 0) + a[64, 16] x b[16, N]. Of 8 columns j a thread has sums[4 j] and
+// the next of row lane / 4 of its warp's 16 and columns 2 (lane % 4) and the next, and sums[4 j +
+// 2] and the next of the row 8 below (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16").
+template <typename T, Adjacent kA, Adjacent kB>
+struct Wgmma;
+
+#define WARPCALL_SUMS_8(i)                                                                   \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
+      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
+#define WARPCALL_SUMS_32(i) \
+  WARPCALL_SUMS_8(i), WARPCALL_SUMS_8(i + 8), WARPCALL_SUMS_8(i + 16), WARPCALL_SUMS_8(i + 24)
+
+// The registers of N / 2 sums in an instruction's text.
+#define WARPCALL_REGISTERS_32                                                        \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WARPCALL_REGISTERS_64                                                        \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, " \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, " \
+  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WARPCALL_REGISTERS_96                                                        \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, " \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, " \
+  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, " \
+  "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, " \
+  "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WARPCALL_REGISTERS_128                                                           \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "     \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "     \
+  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "     \
+  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "     \
+  "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "     \
+  "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "     \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "   \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
+  "%126, %127"
+
+// TYPE as PTX calls it; REGISTERS and SUMS of the shape; the operands that follow have the numbers
+// A, B (descriptors), ADD (a predicate's source) and TA, TB (1: k is not adjacent).
+#define WARPCALL_WGMMA(SHAPE, TYPE, REGISTERS, A, B, ADD, TA, TB, ...)                            \
+  asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, " ADD                                    \
+               ", 0;\n\t"                                                                         \
+               "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" REGISTERS "}, " A \
+               ", " B ", add, 1, 1, " TA ", " TB ";\n\t}\n"                                       \
+               : __VA_ARGS__                                                                      \
+               : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB))
+
+#define WARPCALL_WGMMA_OF_TYPE(ELEMENT, TYPE)                                                      \
+  template <Adjacent kA, Adjacent kB>                                                              \
+  struct Wgmma<ELEMENT, kA, kB> {                                                                  \
+    static constexpr int kTransposeA = kA == Adjacent::kDepth ? 0 : 1;                             \
+    static constexpr int kTransposeB = kB == Adjacent::kDepth ? 0 : 1;                             \
+    __device__ static void Multiply(float (&sums)[32], uint64_t a, uint64_t b, int add) {          \
+      WARPCALL_WGMMA("m64n64k16", TYPE, WARPCALL_REGISTERS_32, "%32", "%33", "%34", "%35", "%36",  \
+                     WARPCALL_SUMS_32(0));                                                         \
+    }                                                                                              \
+    __device__ static void Multiply(float (&sums)[64], uint64_t a, uint64_t b, int add) {          \
+      WARPCALL_WGMMA("m64n128k16", TYPE, WARPCALL_REGISTERS_64, "%64", "%65", "%66", "%67", "%68", \
+                     WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32));                                   \
+    }                                                                                              \
+    __device__ static void Multiply(float (&sums)[96], uint64_t a, uint64_t b, int add) {          \
+      WARPCALL_WGMMA("m64n192k16", TYPE, WARPCALL_REGISTERS_96, "%96", "%97", "%98", "%99",        \
+                     "%100", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32), WARPCALL_SUMS_32(64));     \
+    }                                                                                              \
+    __device__ static void Multiply(float (&sums)[128], uint64_t a, uint64_t b, int add) {         \
+      WARPCALL_WGMMA("m64n256k16", TYPE, WARPCALL_REGISTERS_128, "%128", "%129", "%130", "%131",   \
+                     "%132", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32), WARPCALL_SUMS_32(64),      \
+                     WARPCALL_SUMS_32(96));                                                        \
+    }                                                                                              \
+  }
+
+WARPCALL_WGMMA_OF_TYPE(Float16, "f16");
+WARPCALL_WGMMA_OF_TYPE(BFloat16, "bf16");
+
+#undef WARPCALL_SUMS_8
+#undef WARPCALL_SUMS_32
+#undef WARPCALL_REGISTERS_32
+#undef WARPCALL_REGISTERS_64
+#undef WARPCALL_REGISTERS_96
+#undef WARPCALL_REGISTERS_128
+#undef WARPCALL_WGMMA
+#undef WARPCALL_WGMMA_OF_TYPE
+
+}  // namespace warpcall::matmul

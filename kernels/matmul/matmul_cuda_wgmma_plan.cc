@@ -1,0 +1,193 @@
+#include "kernels/matmul/matmul_cuda_wgmma_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/status_macros.h"
+#include "kernels/matmul/matmul_cuda_pad.h"
+
+namespace warpcall::matmul {
+namespace {
+
+constexpr int32_t kArchitectureHopper = 90;
+constexpr int64_t kVectorElements = 8;  // in 16 bytes
+constexpr int64_t kLineElements = 64;   // in 128 bytes
+
+// An operand as it lies: matrices of `outer` x k.
+struct Lying {
+  Adjacent adjacent;
+  int64_t outer;
+  int64_t k;
+  int64_t elements;
+  DataType data_type;
+};
+
+WgmmaOperand OperandOf(const Lying& lying) {
+  const bool by_outer = lying.adjacent == Adjacent::kOuter;
+  const int64_t columns = by_outer ? lying.outer : lying.k;
+  const int64_t rows = by_outer ? lying.k : lying.outer;
+  const bool padded = columns % kVectorElements != 0;
+  const PaddedRows copy = {lying.elements / columns, columns};
+  return {.stack = {.data_type = lying.data_type,
+                    .columns = columns,
+                    .rows = rows,
+                    .matrices = lying.elements / (rows * columns),
+                    .row_elements = padded ? copy.stride() : columns},
+          .box_rows = kWgmmaDepth,
+          .padded = padded,
+          .copy_bytes = padded ? copy.bytes() : 0};
+}
+
+// Rows of a box where k is adjacent; a box of the other kind has 64 outer indices in each row of k.
+void SetBox(Adjacent adjacent, int rows, WgmmaOperand* operand) {
+  operand->box_rows = adjacent == Adjacent::kDepth ? rows : kWgmmaDepth;
+}
+
+bool InLines(const WgmmaOperand& operand) {
+  return operand.stack.row_elements % kLineElements == 0;
+}
+
+// Operands lie one matrix after the other, so a stride is so many matrices.
+BatchWalk InMatrices(const Arguments& arguments) {
+  BatchWalk walk = arguments.batch;
+  for (int i = 0; i < walk.rank; ++i) {
+    walk.a_stride[i] /= arguments.m * arguments.k;
+    walk.b_stride[i] /= arguments.n * arguments.k;
+  }
+  return walk;
+}
+
+// Why variant order.variant cannot take the problem.
+std::string Obstacle(const WgmmaOrder& order) {
+  const WgmmaChoice variant = order.variants.At(order.variant);
+  const WgmmaTile& tile = kWgmmaTiles[variant.tile];
+  const int64_t k = order.arrangement.arguments.k;
+  if (variant.a != order.arrangement.a || variant.b != order.arrangement.b)
+    return "an operand lies the other way";
+  if (!WgmmaCanSplit(tile, k))
+    return absl::StrCat("k is ", k, "; sums of ", (tile.splits() - 1) * kWgmmaDepth + 1,
+                        " terms and more can be cut in ", tile.splits());
+  return "";
+}
+
+absl::StatusOr<int> VariantFor(const WgmmaOrder& order, const WgmmaSize& size,
+                               const DeviceProperties& device) {
+  if (order.variant == kRowsChoice)
+    return order.variants.NumberOf(
+        {.tile = ChooseWgmmaTile(size, std::max(1, device.multiprocessors)),
+         .a = order.arrangement.a,
+         .b = order.arrangement.b});
+  RETURN_IF_ERROR(CheckVariantNumber(order.variant, order.variants.Count()));
+  const std::string obstacle = Obstacle(order);
+  if (obstacle.empty()) return order.variant;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "variant \"", NameOf(order.variants, order.variant), "\" cannot take this: ", obstacle));
+}
+
+// Tiles and the grid, of a tiling whose tile is known.
+absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTiling* tiling) {
+  const WgmmaTile& tile = tiling->tile;
+  const int64_t work = WgmmaWork(tile, size);
+  const int64_t work_max = std::numeric_limits<int32_t>::max() / 16;
+  if (work > work_max)
+    return absl::UnimplementedError(absl::StrCat("the outputs make ", work, " tiles of ", tile.m,
+                                                 " x ", tile.n, "; at most ", work_max,
+                                                 " are allowed"));
+  const int64_t clusters =
+      tile.splits() > 1 ? work : std::min(work, WgmmaClustersAtOnce(tile, device.multiprocessors));
+  tiling->blocks = static_cast<uint32_t>(clusters * tile.blocks);
+  WgmmaGeometry& geometry = tiling->geometry;
+  geometry.tiles_m = static_cast<uint32_t>(CeilDivide(size.m, tile.m));
+  geometry.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, tile.n));
+  geometry.work = static_cast<uint32_t>(work);
+  geometry.group_rows = WgmmaGroupRows(tile);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckWgmmaArchitecture(const DeviceProperties& device) {
+#ifndef WARPCALL_HAS_SM90A
+  return absl::UnimplementedError("wgmma_tiled is not in this build: no architecture of it is 90a");
+#endif
+  if (device.architecture == kArchitectureHopper) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("wgmma_tiled needs compute capability 9.0, ",
+                                               device.name, " has ", device.compute_capability));
+}
+
+absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
+                                            const DeviceProperties& device) {
+  const Arguments& arguments = order.arrangement.arguments;
+  const Size size = SizeOf(arguments);
+  const DataType type = order.product.outputs[0].data_type;
+  WgmmaTiling tiling = {};
+  tiling.a = OperandOf({.adjacent = order.arrangement.a,
+                        .outer = size.m,
+                        .k = size.k,
+                        .elements = order.product.inputs[0].elements(),
+                        .data_type = type});
+  tiling.b = OperandOf({.adjacent = order.arrangement.b,
+                        .outer = size.n,
+                        .k = size.k,
+                        .elements = order.product.inputs[1].elements(),
+                        .data_type = type});
+  tiling.c = {.data_type = type,
+              .columns = size.n,
+              .rows = size.m,
+              .matrices = size.batches,
+              .row_elements = size.n};
+  for (const cuda::MatrixStack& stack : {tiling.a.stack, tiling.b.stack, tiling.c})
+    RETURN_IF_ERROR(cuda::CheckMap(stack));
+  ASSIGN_OR_RETURN(tiling.variant,
+                   VariantFor(order, {size, InLines(tiling.a), InLines(tiling.b)}, device));
+  tiling.tile = kWgmmaTiles[order.variants.At(tiling.variant).tile];
+  SetBox(order.arrangement.a, tiling.tile.m, &tiling.a);
+  SetBox(order.arrangement.b, tiling.tile.n / tiling.tile.across(), &tiling.b);
+  tiling.geometry.m = size.m;
+  tiling.geometry.n = size.n;
+  tiling.geometry.steps = static_cast<uint32_t>(WgmmaSteps(size.k));
+  tiling.geometry.c_in_boxes = size.n % kVectorElements == 0;
+  tiling.geometry.batch = InMatrices(arguments);
+  RETURN_IF_ERROR(SetGrid(size, device, &tiling));
+  return tiling;
+}
+
+namespace {
+
+// Where the kernel finds the operand: in the copy that is made of it, if there is one.
+absl::StatusOr<const void*> Place(const WgmmaOperand& operand, const void* data, void* copy,
+                                  const LaunchContext& context) {
+  if (!operand.padded) return data;
+  const cuda::MatrixStack& stack = operand.stack;
+  RETURN_IF_ERROR(EnqueuePad({stack.rows * stack.matrices, stack.columns}, data, copy, context));
+  return copy;
+}
+
+}  // namespace
+
+absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Operands& operands,
+                                            const LaunchContext& context) {
+  WgmmaArguments arguments = {};
+  arguments.of = tiling.geometry;
+  char* const workspace = static_cast<char*>(context.workspace);
+  ASSIGN_OR_RETURN(const void* const a, Place(tiling.a, operands.inputs[0], workspace, context));
+  // A copy is a multiple of 16 bytes, as addresses in maps are.
+  ASSIGN_OR_RETURN(const void* const b,
+                   Place(tiling.b, operands.inputs[1], workspace + tiling.a.copy_bytes, context));
+  RETURN_IF_ERROR(cuda::MakeMap(tiling.a.stack, a, tiling.a.box_rows, &arguments.a));
+  RETURN_IF_ERROR(cuda::MakeMap(tiling.b.stack, b, tiling.b.box_rows, &arguments.b));
+  arguments.out = operands.outputs[0];
+  if (arguments.of.c_in_boxes)
+    RETURN_IF_ERROR(cuda::MakeMap(tiling.c, arguments.out, kWgmmaBoxRows, &arguments.c));
+  return arguments;
+}
+
+std::vector<std::string> NamesOf(const WgmmaVariants& variants) {
+  std::vector<std::string> names;
+  for (int number = 0; number < variants.Count(); ++number)
+    names.push_back(NameOf(variants, number));
+  return names;
+}
+
+}  // namespace warpcall::matmul

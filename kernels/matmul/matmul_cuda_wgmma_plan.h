@@ -1,0 +1,92 @@
+// What wgmma_tiled decides about a problem before it launches, and what it then tells the kernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/matmul/matmul_cuda_tiling.h"
+#include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
+#include "kernels/matmul/matmul_cuda_wgmma_select.h"
+#include "kernels/plan.h"
+
+namespace warpcall::matmul {
+
+// An operand as the kernel sees it.
+struct WgmmaOperand {
+  cuda::MatrixStack stack;  // of the padded copy, where there is one
+  int box_rows;
+  bool padded;
+  size_t copy_bytes;  // 0 without a copy
+};
+
+struct WgmmaTiling {
+  int variant;  // number among those of the row
+  WgmmaTile tile;
+  WgmmaOperand a;
+  WgmmaOperand b;
+  cuda::MatrixStack c;
+  WgmmaGeometry geometry;
+  uint32_t blocks;
+
+  int gpu_kernels() const { return 1 + (a.padded ? 1 : 0) + (b.padded ? 1 : 0); }
+  size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes; }
+  cuda::Grid grid() const {
+    return {.blocks = dim3(blocks),
+            .threads = dim3(static_cast<unsigned>(tile.threads())),
+            .shared_bytes = WgmmaSharedBytes(tile)};
+  }
+};
+
+// What a tiling is made for.
+struct WgmmaOrder {
+  const Problem& product;
+  Arrangement arrangement;  // of the product
+  WgmmaVariants variants;
+  int variant = kRowsChoice;
+};
+
+// UNIMPLEMENTED where the device is none of compute capability 9.0, or this build has no code for
+// it.
+absl::Status CheckWgmmaArchitecture(const DeviceProperties& device);
+
+// For the row's own choice: UNIMPLEMENTED when sizes are too large for tensor maps or for a grid.
+// For a variant: INVALID_ARGUMENT when it cannot take the problem. REQUIRES:
+// HasSums(order.product).
+absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
+                                            const DeviceProperties& device);
+
+// Enqueues the copies that are needed, and makes the kernel's arguments, which hold the operands'
+// addresses: they are good for this launch, and for replays of a recording of it.
+absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Operands& operands,
+                                            const LaunchContext& context);
+
+std::vector<std::string> NamesOf(const WgmmaVariants& variants);
+
+// Enqueues a kernel in clusters. It is allowed its shared memory first.
+template <typename... Parameters, typename... Arguments>
+absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tiling,
+                         const LaunchContext& context, Arguments&&... arguments) {
+  const cuda::Grid grid = tiling.grid();
+  RETURN_IF_ERROR(
+      cuda::AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(tiling.tile.blocks), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = cuda::StreamOf(context);
+  config.attrs = &cluster;
+  config.numAttrs = tiling.tile.blocks > 1 ? 1 : 0;
+  return cuda::ToStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+                        "launching a kernel in clusters");
+}
+
+}  // namespace warpcall::matmul

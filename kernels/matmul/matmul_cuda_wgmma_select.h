@@ -1,0 +1,125 @@
+// Which tile of wgmma_tiled multiplies a problem. Plain arithmetic, tested without a GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
+#include "kernels/matmul/matmul_cuda_select.h"
+#include "kernels/matmul/matmul_cuda_wgmma_tiles.h"
+
+namespace warpcall::matmul {
+
+struct WgmmaSize {
+  Size size;
+  // Whether the operand's rows begin at multiples of 128 bytes, the lines that L2 is read by.
+  bool a_in_lines;
+  bool b_in_lines;
+};
+
+constexpr int64_t WgmmaSteps(int64_t k) { return CeilDivide(k, kWgmmaDepth); }
+
+// Tiles of clusters in all batches: where blocks are neighbours along m, the last may have nothing
+// to do.
+constexpr int64_t WgmmaWork(const WgmmaTile& tile, const Size& size) {
+  const int64_t rows = CeilDivide(CeilDivide(size.m, tile.m), tile.across());
+  return SaturatingMultiply(SaturatingMultiply(rows, CeilDivide(size.n, tile.n)), size.batches);
+}
+
+// Clusters that run at once. Multiprocessors come in groups that a cluster stays within: of 132 an
+// H200 gives 132 to clusters of two, 120 to those of four and eight.
+constexpr int64_t WgmmaClustersAtOnce(const WgmmaTile& tile, int32_t multiprocessors) {
+  const int64_t usable = tile.blocks <= 2 ? multiprocessors : int64_t{multiprocessors} * 10 / 11;
+  return std::max<int64_t>(1, usable / tile.blocks);
+}
+
+// Rows of clusters that are walked down together; see PlaceOf.
+constexpr uint32_t WgmmaGroupRows(const WgmmaTile& tile) {
+  return 16 / static_cast<uint32_t>(tile.across());
+}
+
+// Of one step of k of a tile: what its products, its passes through shared memory or its share of
+// L2 take, whichever is longest. Fitted, as the constants below, to 28 sizes from 256^3 to 8192^3
+// on an H200: over them the tile of the least estimate is 0.2 % slower than the fastest on average,
+// and 3 % at most.
+constexpr double WgmmaStepCycles(const WgmmaTile& tile, const WgmmaSize& of, double busy) {
+  constexpr double kProductsPerCycle = 2048 / 1.05;
+  constexpr double kBytesPerCycle = 44;  // from L2, when every multiprocessor reads
+  constexpr double kOutOfLines = 1.6;    // what rows cost that straddle lines
+  constexpr double kRowBytes = 2 * kWgmmaDepth;
+  const double products = 1.0 * tile.m * tile.n * kWgmmaDepth / kProductsPerCycle;
+  const double shared = tile.consumers() * (64.0 + tile.n) + tile.m + tile.n;
+  const double rows = tile.m * (of.a_in_lines ? 1 : kOutOfLines) +
+                      1.0 * tile.n / tile.across() * (of.b_in_lines ? 1 : kOutOfLines);
+  const double copies = rows * kRowBytes / kBytesPerCycle * (0.6 + 0.4 * busy);
+  return std::max({products, shared, copies});
+}
+
+// Cycles that the multiplication is expected to take from its first copy on.
+constexpr double WgmmaCycles(const WgmmaTile& tile, const WgmmaSize& of, int32_t multiprocessors) {
+  constexpr double kClusterCycles = 3150;  // to launch clusters, and to end them together
+  constexpr double kGatherCycles = 2500;   // two barriers of a cluster
+  constexpr double kGatherBytesPerCycle = 64;
+  constexpr double kOutputsPerCycle = 16;  // of a multiprocessor
+  constexpr double kBytesPerCycle = 2286;  // of memory: 4000 GB/s at 1.75 GHz
+  constexpr double kBytesPerBlock = 26;    // of them, that one block can ask for
+  const Size& size = of.size;
+  const int64_t work = WgmmaWork(tile, size);
+  const int64_t at_once = WgmmaClustersAtOnce(tile, multiprocessors);
+  const int64_t waves = CeilDivide(work, at_once);
+  const double busy = std::min(1.0, static_cast<double>(work) / static_cast<double>(at_once));
+  const double outputs = 1.0 * tile.m * tile.n;
+  const auto steps = static_cast<double>(CeilDivide(WgmmaSteps(size.k), tile.splits()));
+  double cycles = static_cast<double>(waves) *
+                  (steps * WgmmaStepCycles(tile, of, busy) + outputs / kOutputsPerCycle);
+  if (tile.splits() > 1)
+    cycles += kGatherCycles +
+              (tile.splits() - 1) * outputs * double{sizeof(float)} / kGatherBytesPerCycle;
+  const double elements = static_cast<double>(size.m) * static_cast<double>(size.k) +
+                          static_cast<double>(size.k) * static_cast<double>(size.n) +
+                          static_cast<double>(size.m) * static_cast<double>(size.n);
+  const double blocks = static_cast<double>(std::min(work, at_once)) * tile.blocks;
+  const double memory = elements * static_cast<double>(size.batches) * 2 /
+                        std::min(kBytesPerCycle, blocks * kBytesPerBlock);
+  return std::max(cycles, memory) + (tile.blocks > 1 ? kClusterCycles : 0);
+}
+
+// Whether a cluster that shares a tile has a step of k for each of its blocks.
+constexpr bool WgmmaCanSplit(const WgmmaTile& tile, int64_t k) {
+  return WgmmaSteps(k) >= tile.splits();
+}
+
+// The tile of the least estimated time, the first such. Sums are cut only where all clusters run at
+// once: the first block's ring is then not needed for another tile.
+constexpr int ChooseWgmmaTile(const WgmmaSize& of, int32_t multiprocessors) {
+  int best = 0;
+  double best_cycles = 0;
+  for (int i = 0; i < kWgmmaTileCount; ++i) {
+    const WgmmaTile& tile = kWgmmaTiles[i];
+    if (tile.splits() > 1 &&
+        (!WgmmaCanSplit(tile, of.size.k) ||
+         WgmmaWork(tile, of.size) > WgmmaClustersAtOnce(tile, multiprocessors)))
+      continue;
+    const double cycles = WgmmaCycles(tile, of, multiprocessors);
+    if (i > 0 && cycles >= best_cycles) continue;
+    best = i;
+    best_cycles = cycles;
+  }
+  return best;
+}
+
+// "128x256x64 a[m,k] b[k,n] pairs whole", "64x64x64 a[m,k] b[n,k] cut in 4"
+inline std::string NameOf(const WgmmaVariants& variants, int number) {
+  const WgmmaChoice variant = variants.At(number);
+  const WgmmaTile& tile = kWgmmaTiles[variant.tile];
+  const std::string cluster = tile.splits() > 1   ? absl::StrCat(" cut in ", tile.splits())
+                              : tile.across() > 1 ? " pairs whole"
+                                                  : " whole";
+  return absl::StrCat(tile.m, "x", tile.n, "x", kWgmmaDepth,
+                      variant.a == Adjacent::kDepth ? " a[m,k]" : " a[k,m]",
+                      variant.b == Adjacent::kDepth ? " b[n,k]" : " b[k,n]", cluster);
+}
+
+}  // namespace warpcall::matmul

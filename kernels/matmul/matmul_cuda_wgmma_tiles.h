@@ -1,0 +1,93 @@
+// The tiles of wgmma_tiled. Plain C++, which the kernel and its host side share.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matmul/matmul_cuda_select.h"
+
+namespace warpcall::matmul {
+
+// What the blocks of a cluster have in common.
+enum class WgmmaCluster : uint8_t {
+  kColumns,  // they are neighbours along m; each copies a part of the b that all multiply by
+  kTile,     // one tile; each adds up a part of k, and the first block adds the sums of all
+};
+
+// What a block works on. A warpgroup multiplies 64 rows of it.
+struct WgmmaTile {
+  int m;  // rows and columns of c
+  int n;
+  int stages;  // of the ring in shared memory, of kWgmmaDepth terms of k each
+  int blocks;  // of a cluster
+  WgmmaCluster cluster;
+
+  constexpr int consumers() const { return m / 64; }  // warpgroups that multiply
+  constexpr int threads() const { return (consumers() + 1) * 128; }
+  // Runs that sums are cut into.
+  constexpr int splits() const { return cluster == WgmmaCluster::kTile ? blocks : 1; }
+  // Neighbours along m.
+  constexpr int across() const { return cluster == WgmmaCluster::kColumns ? blocks : 1; }
+};
+
+// Terms of k in a stage: rows of 128 bytes, which the copies' swizzle is made for.
+inline constexpr int kWgmmaDepth = 64;
+
+// Outputs are written 16 rows of 64 columns at a time, by every warp that multiplies through two
+// such boxes in turn.
+inline constexpr int kWgmmaBoxRows = 16;
+inline constexpr int kWgmmaBoxColumns = 64;
+
+// Of 227 KiB. Per stage shared memory is written (m + n) x 128 bytes and read once by each
+// warpgroup, (64 + n) x 128: at 128 bytes a cycle 1024 cycles for 128 x 256, as many as the tensor
+// cores take for it, and 1.08, 1.25, 1.5 and 2 times as many for the tiles below.
+inline constexpr WgmmaTile kWgmmaTiles[] = {
+    {128, 256, 4, 1, WgmmaCluster::kColumns}, {128, 256, 4, 2, WgmmaCluster::kColumns},
+    {128, 192, 4, 1, WgmmaCluster::kColumns}, {128, 192, 4, 2, WgmmaCluster::kColumns},
+    {128, 128, 6, 1, WgmmaCluster::kColumns}, {128, 128, 6, 2, WgmmaCluster::kColumns},
+    {64, 128, 8, 1, WgmmaCluster::kColumns},  {64, 128, 8, 2, WgmmaCluster::kColumns},
+    {64, 64, 12, 1, WgmmaCluster::kColumns},  {64, 128, 8, 2, WgmmaCluster::kTile},
+    {64, 128, 8, 4, WgmmaCluster::kTile},     {64, 64, 12, 2, WgmmaCluster::kTile},
+    {64, 64, 12, 4, WgmmaCluster::kTile},     {64, 64, 12, 8, WgmmaCluster::kTile},
+};
+inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
+
+// A variant: a tile and how the operands lie.
+struct WgmmaChoice {
+  int tile;
+  Adjacent a;
+  Adjacent b;
+};
+
+// The variants of a row, by number: for each tile each layout, or the last of them, k adjacent in
+// both, alone, as linear has it.
+struct WgmmaVariants {
+  bool along_k = false;
+
+  constexpr int Layouts() const { return along_k ? 1 : 4; }
+  constexpr int Count() const { return kWgmmaTileCount * Layouts(); }
+  constexpr WgmmaChoice At(int number) const {
+    const int layout = along_k ? 3 : number % 4;
+    return {.tile = number / Layouts(),
+            .a = layout / 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
+            .b = layout % 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth};
+  }
+  constexpr int NumberOf(const WgmmaChoice& variant) const {
+    const int layout =
+        along_k ? 0
+                : (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
+    return variant.tile * Layouts() + layout;
+  }
+};
+
+// Shared memory of a block: the ring, two boxes for every warp that multiplies, and two barriers a
+// stage.
+constexpr uint32_t WgmmaRingBytes(const WgmmaTile& tile) {
+  return static_cast<uint32_t>(tile.stages * (tile.m + tile.n) * kWgmmaDepth * 2);
+}
+constexpr uint32_t WgmmaSharedBytes(const WgmmaTile& tile) {
+  constexpr int kBoxBytes = kWgmmaBoxRows * kWgmmaBoxColumns * 2;
+  return WgmmaRingBytes(tile) +
+         static_cast<uint32_t>(tile.consumers() * 4 * 2 * kBoxBytes + tile.stages * 16);
+}
+
+}  // namespace warpcall::matmul

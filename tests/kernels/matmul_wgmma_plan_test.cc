@@ -1,0 +1,110 @@
+// What wgmma_tiled says of problems and devices, without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_cuda_wgmma_plan.h"
+#include "tests/kernels/variant_rows.h"
+
+namespace warpcall::matmul {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MadeUpH200;
+
+Problem Product(Dims a, Dims b, bool transpose_a = false, bool transpose_b = false) {
+  constexpr DataType kType = DataType::kBFloat16;
+  return *MakeProblem(MatmulOp(), {{kType, std::move(a)}, {kType, std::move(b)}},
+                      {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
+}
+
+WgmmaTiling TilingOf(const Problem& problem, int variant = kRowsChoice) {
+  return *MakeWgmmaTiling({.product = problem,
+                           .arrangement = ArrangementOf(problem),
+                           .variants = {},
+                           .variant = variant},
+                          MadeUpH200());
+}
+
+TEST(WgmmaPlanTest, OtherArchitecturesAreRefusedByName) {
+  for (const int32_t architecture : {80, 89, 100, 120}) {
+    DeviceProperties device = MadeUpH200();
+    device.architecture = architecture;
+    device.compute_capability = absl::StrCat(architecture / 10, ".", architecture % 10);
+    const absl::Status status = WgmmaTiledRow().supports(Product({8, 8}, {8, 8}), device);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(device.compute_capability));
+  }
+}
+
+TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
+  const WgmmaTiling aligned = TilingOf(Product({40, 72}, {72, 48}));
+  EXPECT_EQ(aligned.workspace_bytes(), 0u);
+  EXPECT_EQ(aligned.gpu_kernels(), 1);
+  EXPECT_TRUE(aligned.geometry.c_in_boxes);
+  // k: both have rows of 73 or, the other way, of 40 and 48.
+  EXPECT_EQ(TilingOf(Product({40, 73}, {73, 48})).workspace_bytes(), 40u * 80 * 2);
+  EXPECT_EQ(TilingOf(Product({73, 40}, {73, 48}, true)).workspace_bytes(), 0u);
+  const WgmmaTiling odd = TilingOf(Product({3, 40, 73}, {3, 73, 49}));
+  EXPECT_EQ(odd.workspace_bytes(), 3u * (40 * 80 + 73 * 56) * 2);
+  EXPECT_EQ(odd.gpu_kernels(), 3);
+  EXPECT_FALSE(odd.geometry.c_in_boxes);
+}
+
+// An operand that batches share is one matrix, whose coordinate stays 0.
+TEST(WgmmaPlanTest, BatchesCountMatrices) {
+  const WgmmaTiling tiling = TilingOf(Product({2, 1, 16, 24}, {1, 3, 24, 8}));
+  EXPECT_EQ(tiling.a.stack.matrices, 2);
+  EXPECT_EQ(tiling.b.stack.matrices, 3);
+  EXPECT_EQ(tiling.c.matrices, 6);
+  ASSERT_EQ(tiling.geometry.batch.rank, 2);
+  EXPECT_EQ(tiling.geometry.batch.a_stride[0], 1);
+  EXPECT_EQ(tiling.geometry.batch.a_stride[1], 0);
+  EXPECT_EQ(tiling.geometry.batch.b_stride[0], 0);
+  EXPECT_EQ(tiling.geometry.batch.b_stride[1], 1);
+  // Rows of a that meet one b are one taller matrix.
+  EXPECT_EQ(TilingOf(Product({5, 16, 24}, {24, 8})).geometry.m, 80);
+}
+
+TEST(WgmmaPlanTest, TheGridIsOfWholeClustersAndNoLargerThanTheDeviceUnlessSumsAreCut) {
+  const Problem problem = Product({4096, 4096}, {4096, 4096});
+  const Arrangement arrangement = ArrangementOf(problem);
+  const WgmmaVariants variants;
+  for (int tile = 0; tile < kWgmmaTileCount; ++tile) {
+    const WgmmaTiling tiling =
+        TilingOf(problem, variants.NumberOf({tile, arrangement.a, arrangement.b}));
+    EXPECT_EQ(tiling.blocks % tiling.tile.blocks, 0u);
+    EXPECT_EQ(tiling.blocks > 132, tiling.tile.splits() > 1) << tile;
+    if (tiling.tile.splits() > 1) {
+      EXPECT_EQ(tiling.blocks, tiling.geometry.work * tiling.tile.blocks);
+    }
+  }
+}
+
+TEST(WgmmaPlanTest, SumsThatAreTooShortAreNotCutEvenIfAskedFor) {
+  const Problem problem = Product({64, 448}, {448, 64});
+  const WgmmaVariants variants;
+  const int in_8 = variants.NumberOf({kWgmmaTileCount - 1, Adjacent::kDepth, Adjacent::kOuter});
+  const absl::Status status =
+      WgmmaTiledRow().plan(problem, {.device = &MadeUpH200(), .variant = in_8}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("k is 448; sums of 449 terms"));
+}
+
+TEST(CheckMapTest, RefusesWhatCoordinatesAndStridesCannotHold) {
+  cuda::MatrixStack stack = {DataType::kFloat16, 8, 8, 1, 8};
+  EXPECT_TRUE(cuda::CheckMap(stack).ok());
+  stack.rows = int64_t{1} << 31;
+  EXPECT_THAT(std::string(cuda::CheckMap(stack).message()), HasSubstr("2147483648"));
+  stack = {DataType::kFloat16, 1 << 20, 1 << 20, 1, 1 << 20};
+  EXPECT_THAT(std::string(cuda::CheckMap(stack).message()), HasSubstr("2199023255552"));
+}
+
+}  // namespace
+}  // namespace warpcall::matmul
