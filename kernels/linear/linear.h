@@ -49,6 +49,7 @@ Implementation SimdTiledRow();
 Implementation OnednnRow();
 Implementation CublasltRow();
 Implementation DotPerOutputRow();
+Implementation WgmmaTiledRow();
 Implementation MmaTiledRow();
 Implementation RegisterTiledRow();
 Implementation TritonLinearRow();

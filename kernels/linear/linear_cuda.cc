@@ -3,8 +3,9 @@
 namespace warpcall {
 
 std::vector<Implementation> LinearCudaRows() {
-  return {linear::CublasltRow(),      linear::DotPerOutputRow(), linear::MmaTiledRow(),
-          linear::RegisterTiledRow(), linear::TritonLinearRow(), linear::ChainOfKernelsRow()};
+  return {linear::CublasltRow(),      linear::DotPerOutputRow(),  linear::WgmmaTiledRow(),
+          linear::MmaTiledRow(),      linear::RegisterTiledRow(), linear::TritonLinearRow(),
+          linear::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall
