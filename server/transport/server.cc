@@ -29,6 +29,19 @@ constexpr int kStreamsPerConnectionMax = 32;
 // ones took 200 to 370 MiB, most of which malloc kept when they had gone; so it is 30.
 constexpr int kTcpReadChunkBytesMax = 1 << 20;
 
+// Who connects and does not get as far as HTTP/2, through TLS where there is any, keeps a
+// descriptor and a thread's attention for no longer; gRPC would wait for two minutes.
+constexpr int kHandshakeMsMax = 20'000;
+// A connection without calls is closed after so long; clients make another when they need one.
+constexpr int kIdleMsMax = 30 * 60 * 1000;
+// A peer that is gone without a word is found out by a ping after so long without a byte of it, and
+// closed when none has come so much later.
+constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+// Of a call, tokens and trace contexts among it: what gRPC 1.51 takes by default, which others may
+// not.
+constexpr int kMetadataBytesMax = 8192;
+
 // How long calls must stay away for the server to count as left alone, and how long to wait for
 // that.
 constexpr absl::Duration kQuietPeriod = absl::Milliseconds(50);
@@ -42,6 +55,11 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
   builder->SetMaxSendMessageSize(-1);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytesMax);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMsMax);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMsMax);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   // Two servers on one port would share its connections at random: refuse the second.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }

@@ -180,6 +180,12 @@ def free_addresses(count):
         return ["{}:{}".format(*probe.getsockname()) for probe in probes]
 
 
+def resident_mib(pid):
+    """Memory that the process has in use."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+
 class Prometheus:
     """The HTTP API of a Prometheus server."""
 

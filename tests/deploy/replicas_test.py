@@ -27,7 +27,7 @@ sys.dont_write_bytecode = True
 
 import processes  # noqa: E402
 
-CONFIGURATION = processes.deployed_folder() / "haproxy" / "haproxy.cfg"
+CONFIGURATION = processes.deployed_folder() / "haproxy" / "haproxy-replicas.cfg"
 # Of this machine alone, and of this process alone, so that the ports can be those of the configuration.
 NETWORK = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
 PORT, METRICS_PORT = 8470, 9470
@@ -94,7 +94,7 @@ class Balancer:
         changes += [(f"10.0.0.{i}:", f"{NETWORK}.{i}:") for i in (1, 2, 3)]
         for old, new in changes:
             if text.count(old) != 1:
-                raise processes.Failure(f"haproxy.cfg has {old!r} {text.count(old)} times; expected once")
+                raise processes.Failure(f"haproxy-replicas.cfg has {old!r} {text.count(old)} times; expected once")
             text = text.replace(old, new)
         config = folder / "haproxy.cfg"
         config.write_text(text, encoding="utf-8")
