@@ -33,7 +33,7 @@ class Call {
   void Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
              absl::AnyInvocable<void(const absl::Status&)> end);
 
-  // Nobody waits for the answer any more. Thread-safe; not once `end` was called.
+  // Nobody waits for the answer any more. Thread-safe; without effect once it has ended.
   void Cancel();
 
  private:

@@ -128,6 +128,11 @@ class ProtocolTest(unittest.TestCase):
             self.assertTrue(client.is_server_live() and client.is_server_ready())
         self.assertEqual(support.total(self.server, "warpcall_requests_total"), before)
 
+    def test_health_knows_the_service(self):
+        check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
+        service = b"inference.GRPCInferenceService"
+        self.assertEqual(check(bytes([10, len(service)]) + service), bytes([8, 1]))  # SERVING
+
     def test_models_are_kernels_their_types_and_their_rows(self):
         for model in ("gelu", "gelu_fp32", "gelu_bf16__cpu", "softmax_fp16__reference"):
             self.assertTrue(self.client.is_model_ready(model), model)

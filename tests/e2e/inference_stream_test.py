@@ -7,8 +7,10 @@ against the real server.
 Exit status 77: skipped, the client can't be had from PyPI.
 """
 
+import os
 import pathlib
 import queue
+import subprocess
 import sys
 import unittest
 
@@ -151,6 +153,22 @@ class StreamTest(unittest.TestCase):
 
 
 class CallerTest(unittest.TestCase):
+    def test_tls_is_the_ports(self):
+        folder = self.enterContext(support.tempfile.TemporaryDirectory())
+        key, certificate = (os.path.join(folder, name) for name in ("key", "certificate"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                        "-nodes", "-days", "2", "-subj", "/CN=server", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                       check=True, capture_output=True, timeout=support.SECONDS_MAX)
+        server = serve(self, f"--tls_cert={certificate}", f"--tls_key={key}")
+        with triton.InferenceServerClient(server.address, ssl=True, root_certificates=certificate) as client:
+            np.testing.assert_array_equal(client.infer("identity", [tensor("x", X)]).as_numpy("y"), X)
+        with triton.InferenceServerClient(server.address) as client:
+            with self.assertRaises(InferenceServerException) as caught:
+                client.infer("identity", [tensor("x", X)])
+            self.assertEqual(caught.exception.status(), "StatusCode.UNAVAILABLE")
+        self.assertEqual(server.stop(), 0)
+
     def test_every_method_but_health_asks_for_a_token(self):
         folder = pathlib.Path(self.enterContext(support.tempfile.TemporaryDirectory()))
         (folder / "tokens").write_text(f"alice {TOKEN}\n", encoding="utf-8")
