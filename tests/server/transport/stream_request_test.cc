@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,9 @@
 #include "kernels/plan.h"
 #include "kernels/registry.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "server/transport/caller.h"
 #include "tests/server/small_op.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall {
 namespace {
@@ -106,6 +109,27 @@ TEST_F(StreamRequestTest, AFailureAfterTheHeaderWasAnsweredTookUntilTheFailure) 
   ASSERT_EQ(metrics_.traces.size(), 1u);
   EXPECT_EQ(metrics_.traces[0].total_ns, 2'001'000);
   EXPECT_EQ(metrics_.traces[0].code, absl::StatusCode::kInvalidArgument);
+}
+
+// However long gRPC keeps the call: the next may come as soon as the answer is there.
+TEST_F(StreamRequestTest, WhatHasEndedIsNotInFlightAnyMore) {
+  const testing::TempFolder folder;
+  std::ofstream(folder.Path("policies"))
+      << R"({"default": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8000}})";
+  const auto policies = Policies::Open(folder.Path("policies"), MethodNames());
+  ASSERT_TRUE(policies.ok()) << policies.status();
+  Gate gate(Gate::Options{.policies = policies->get()});
+  deps_.gate = &gate;
+  const Principal caller = ConnectionPrincipal("test");
+  StreamRequest first(&deps_, &context_, caller), second(&deps_, &context_, caller);
+  ASSERT_TRUE(Open(&first).ok());  // 1000 elements there and back
+  EXPECT_EQ(Open(&second).code(), absl::StatusCode::kResourceExhausted);
+  second.End(absl::ResourceExhaustedError("as it said"));
+  EXPECT_EQ(metrics_.traces.back().reject_reason, RejectReason::kQuota);
+  first.End(absl::OkStatus());
+  StreamRequest third(&deps_, &context_, caller);
+  EXPECT_TRUE(Open(&third).ok());
+  third.End(absl::OkStatus());
 }
 
 TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
