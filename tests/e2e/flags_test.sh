@@ -42,6 +42,8 @@ refused --listen=nonsense nonsense HOST:PORT
 refused --metrics_listen=127.0.0.1:70000 70000 65535
 refused --no_such_flag no_such_flag
 
+output=$("$server" --listen=0.0.0.0:0 --metrics_listen=127.0.0.1:0 2>&1 >/dev/null)
+[ $? = 1 ] && [[ $output == *--listen=0.0.0.0:0*--token_file*--insecure* ]] || { echo "--listen=0.0.0.0:0: $output"; failures=1; }
 output=$("$server" --devices=tpu:0 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tpu:0*cpu* ]] || { echo "--devices=tpu:0: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_cache=/proc/self/task 2>&1 >/dev/null)
@@ -51,7 +53,8 @@ output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --tuning_ca
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
 for flag in listen metrics_listen devices lanes_per_device staging_mib max_message_mib queue_limit \
   queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache tuning_cache \
-  check log_level log_format flagfile inspect inspect_seconds inspect_queue; do
+  check log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
+  otlp_endpoint otlp_sample_ratio tls_cert tls_key tls_client_ca token_file policy_file insecure; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done
 exit $failures
