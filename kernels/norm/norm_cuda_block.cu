@@ -1,23 +1,23 @@
-// A row in the registers of 4 to 32 warps, 32 elements a thread; memory is read once and written
-// once. The block meets for the mean and for the squares around it. Means and squares of parts
-// would be one exchange, but merging two of them takes a division, ten times a row.
+// A row in the registers of 2 to 32 warps, 16 or 32 elements a thread; memory is read once and
+// written once. The block meets for the mean and for the squares around it. Means and squares of
+// parts would be one exchange, but merging two of them takes a division, ten times a row.
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "kernels/common/dispatch.h"
+#include "kernels/common/saturate.h"
+#include "kernels/cuda/prefetch.cuh"
 #include "kernels/norm/norm_cuda_held.cuh"
 #include "kernels/norm/norm_cuda_launch.h"
 
 namespace warpcall::norm {
 namespace {
 
-// On a multiprocessor at once, by their registers: 64 of 65536 each.
-constexpr int kResidentThreads = 1024;
-
 template <typename T, int kShape, bool kVectors>
 struct BlockTiling {
   static constexpr int kThreads = kBlockShapes[kShape].threads;
+  static constexpr int kResident = kBlockShapes[kShape].resident;
   static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
   using HeldRow = Held<T, kWidth, kBlockShapes[kShape].elements / kWidth, kThreads>;
 };
@@ -38,8 +38,8 @@ __device__ Moments MomentsOf(const HeldRow& held, const Extent& row, Shared<kThr
 }
 
 template <typename T, typename Tiling>
-__global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::kThreads)
-    BlockPerRow(RowTensors<T> tensors) {
+__global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
+    BlockPerRow(RowTensors<T> tensors, int64_t ahead) {
   using HeldRow = typename Tiling::HeldRow;
   constexpr int kThreads = Tiling::kThreads;
   __shared__ Shared<kThreads> shared;
@@ -53,6 +53,10 @@ __global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::k
   held.Take(
       HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + row * tensors.n, thread, vectors),
       thread, vectors);
+  if (thread == 0) {
+    const int64_t row_bytes = tensors.n * static_cast<int64_t>(sizeof(T));
+    cuda::RowAhead{row + ahead, tensors.rows, row_bytes}.Prefetch(tensors.x);
+  }
   Moments moments = MomentsOf(held, {vectors, n, centered}, &shared);
   Scale scale{1, static_cast<float>(tensors.epsilon)};
   if (!IsInRange(moments.squares, scale.epsilon)) {  // of all threads or of none
@@ -89,8 +93,15 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   const auto takes = [&](int variant) { return TakesShape(kBlockShapes, problem, variant); };
   ASSIGN_OR_RETURN(const int variant,
                    VariantToPlan(context, ChosenShape(kBlockShapes, problem), takes));
+  const int64_t ahead =
+      SaturatingMultiply(kBlockShapes[variant / 2].resident, context.device->multiprocessors);
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    return NewRowPlan<T>(kernel, {grid, variant}, ViewOf(problem), context);
+    return cuda::NewKernelPlan(
+        {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
+        [kernel, grid, ahead, view = ViewOf(problem)](const Operands& operands,
+                                                      const LaunchContext& launch) {
+          return cuda::Launch(kernel, grid, launch, TensorsOf<T>(view, operands), ahead);
+        });
   });
 }
 

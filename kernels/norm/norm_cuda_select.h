@@ -2,7 +2,7 @@
 // CUDA.
 //
 //   warp      4 to 32 lanes a row, in registers; no barrier
-//   block     4 to 32 warps a row, in registers; one barrier
+//   block     2 to 32 warps a row, in registers; two barriers
 //   two_pass  read once for mean and squares, once more to be written
 // Vectors are of 16 bytes where rows are a multiple of that, otherwise single elements.
 #pragma once
@@ -32,19 +32,22 @@ struct RowTensors {
 // How many threads share a row, and what each holds of it.
 struct RowShape {
   int threads;
-  int elements;  // per thread
+  int elements;      // per thread
+  int resident = 1;  // blocks that a multiprocessor has room for
 
   constexpr int capacity() const { return threads * elements; }
 };
 
-inline constexpr RowShape kWarpShapes[] = {{4, 8},   {8, 8},   {16, 8}, {32, 8},
-                                           {32, 16}, {32, 32}, {32, 64}};
+inline constexpr RowShape kWarpShapes[] = {{4, 8}, {8, 8}, {16, 8}, {32, 8}, {32, 16}};
 inline constexpr int kWarpsPerBlock = 4;
 // Elements that a lane has in flight, which short rows reach with several of them.
 inline constexpr int kInFlight = 32;
 
-// Up to 32 elements keep a thread within 64 registers, which is 1024 threads a multiprocessor.
-inline constexpr RowShape kBlockShapes[] = {{128, 32}, {256, 32}, {512, 32}, {1024, 32}};
+// Up to 32 elements keep a thread within 64 registers, which is 1024 threads a multiprocessor; 16
+// within 50. Memory is asked for the row as far ahead as there are blocks at once: on an H200 that
+// brought layernorm in bfloat16 from 82 to 93 % of a copy to 94 to 96.
+inline constexpr RowShape kBlockShapes[] = {{64, 16, 20}, {128, 16, 10}, {128, 32, 8},
+                                            {256, 32, 4}, {512, 32, 2},  {1024, 32, 1}};
 
 template <size_t kCount>
 constexpr int64_t CapacityOf(const RowShape (&shapes)[kCount]) {

@@ -1,4 +1,4 @@
-// A row in the registers of 4 to 32 warps, 24 or 32 elements a thread; memory is read once and
+// A row in the registers of 2 to 32 warps, 16 to 32 elements a thread; memory is read once and
 // written once. Every thread takes exp with the maximum of its own elements, so that one exchange
 // of (maximum, sum) through shared memory, one barrier, is all that the block waits for.
 #include <iterator>
@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kernels/common/dispatch.h"
+#include "kernels/common/saturate.h"
+#include "kernels/cuda/prefetch.cuh"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
 #include "kernels/softmax/softmax_cuda_window.cuh"
@@ -13,13 +15,11 @@
 namespace warpcall::softmax {
 namespace {
 
-// On a multiprocessor at once, by their registers: 64 of 65536 each. That is two rows of 16384
-// elements, of which one can be loading while the other is written.
-constexpr int kResidentThreads = 1024;
-
-template <typename T, int kThreadsIn, int kElements, bool kAlignedIn>
+template <typename T, int kShape, bool kAlignedIn>
 struct BlockTiling {
-  static constexpr int kThreads = kThreadsIn;
+  static constexpr RowShape kRow = kBlockShapes[kShape];
+  static constexpr int kThreads = kRow.threads;
+  static constexpr int kElements = kRow.elements;
   static constexpr int kWidth = WidestVector(sizeof(T));
   static constexpr int kVectors = kElements / kWidth;
   static constexpr bool kAligned = kAlignedIn;
@@ -28,8 +28,8 @@ struct BlockTiling {
 };
 
 template <typename T, typename Tiling>
-__global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::kThreads)
-    BlockPerRow(RowTensor<T> tensor) {
+__global__ void __launch_bounds__(Tiling::kThreads, Tiling::kRow.resident)
+    BlockPerRow(RowTensor<T> tensor, int64_t ahead) {
   __shared__ MaxSum shared[Tiling::kThreads / kWarpThreads];
   const int64_t row = BlockIndex();
   if (row >= tensor.rows) return;
@@ -37,6 +37,10 @@ __global__ void __launch_bounds__(Tiling::kThreads, kResidentThreads / Tiling::k
   const int thread = threadIdx.x;
   Held<T, Tiling::kWidth, Tiling::kVectors, Tiling::kThreads, Tiling::kAligned> held;
   held.template Load</*kReadOnce=*/true>(window, thread);
+  if (Tiling::kRow.ahead > 0 && thread == 0) {
+    const int64_t row_bytes = tensor.n * static_cast<int64_t>(sizeof(T));
+    cuda::RowAhead{row + ahead, tensor.rows, row_bytes}.Prefetch(tensor.x);
+  }
   const float max = held.Max();
   const float sum = held.Exponentiate(max);
   const MaxSum total = MergeOfBlock<Tiling::kThreads>({max, sum}, shared);
@@ -51,9 +55,8 @@ auto WithKernel(const Problem& problem, int variant, const Body& body) {
   const View view = ViewOf(problem);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
     return DispatchIndex<kVariantCount>(variant, [&](auto number) {
-      constexpr RowShape kRow = kBlockShapes[number.value / 2];
-      using Tiling = BlockTiling<T, kRow.threads, kRow.elements, number.value % 2 == 1>;
-      return body(BlockPerRow<T, Tiling>, GridOf(view.rows(), kRow.threads), type);
+      using Tiling = BlockTiling<T, number.value / 2, number.value % 2 == 1>;
+      return body(BlockPerRow<T, Tiling>, GridOf(view.rows(), Tiling::kThreads), type);
     });
   });
 }
@@ -68,8 +71,15 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   if (problem.inputs[0].elements() == 0) return PlanNothing();
   const auto takes = [&](int variant) { return TakesWindow(kBlockShapes, problem, variant); };
   ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, ChosenWindow(problem), takes));
+  const int64_t ahead =
+      SaturatingMultiply(kBlockShapes[variant / 2].ahead, context.device->multiprocessors);
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    return NewRowPlan<T>({kernel, grid, ViewOf(problem)}, context, variant);
+    return cuda::NewKernelPlan(
+        {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
+        [kernel, grid, ahead, view = ViewOf(problem)](const Operands& operands,
+                                                      const LaunchContext& launch) {
+          return cuda::Launch(kernel, grid, launch, TensorOf<T>(view, operands), ahead);
+        });
   });
 }
 

@@ -12,20 +12,24 @@
 namespace warpcall::softmax {
 namespace {
 
-// Elements that a lane has in flight, and the rows among which it has them at most.
-constexpr int kInFlight = 32;
+// Bytes that a lane has in flight, and the rows among which it has them at most. More than a vector
+// is what more warps do better: 64 columns of float32 ran at 89 % of a copy with four, at 94 with
+// one.
+constexpr int kInFlightBytes = kVectorBytes;
 constexpr int kRowsMax = 8;
 
 template <typename T>
 constexpr SubwarpTable kTable = SubwarpVariantsFor(WidestVector(sizeof(T)));
 
-template <SubwarpVariant kVariant>
+template <typename T, SubwarpVariant kVariant>
 struct SubwarpRows {
   static constexpr RowShape kRow = kSubwarpShapes[kVariant.shape];
   static constexpr int kElements = kRow.elements * kVariant.width;
   static_assert(kElements <= kHeldElementsMax);
   using Tiling = WarpTiling<kRow.threads, kVariant.width, kRow.elements,
-                            std::clamp(kInFlight / kElements, 1, kRowsMax), /*kAlignedIn=*/true>;
+                            std::clamp(kInFlightBytes / (kElements * static_cast<int>(sizeof(T))),
+                                       1, kRowsMax),
+                            /*kAlignedIn=*/true>;
 };
 
 template <typename T, typename Tiling>
@@ -39,7 +43,7 @@ auto WithKernel(const Problem& problem, int variant, const Body& body) {
   const View view = ViewOf(problem);
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T type) {
     return DispatchIndex<kTable<T>.count>(variant, [&](auto number) {
-      using Tiling = typename SubwarpRows<kTable<T>.variants[number.value]>::Tiling;
+      using Tiling = typename SubwarpRows<T, kTable<T>.variants[number.value]>::Tiling;
       const cuda::Grid grid =
           GridOf(CeilDivide(view.rows(), Tiling::kRowsPerBlock), kRowWarps * kWarpThreads);
       return body(SubwarpPerRow<T, Tiling>, grid, type);

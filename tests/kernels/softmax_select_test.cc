@@ -113,6 +113,23 @@ TEST(SoftmaxSelectTest, ThreadsHoldWhatTheirRegistersHaveRoomFor) {
   });
 }
 
+// 16 elements a thread take some 50 registers, 24 and 32 all of 64; the rest is the compiler's.
+TEST(SoftmaxSelectTest, ResidentBlocksHaveRegistersAndAskForRowsThatFollowThem) {
+  constexpr int kRegisters = 65536;
+  constexpr int kResidentThreadsMax = 2048;
+  for (const RowShape& shape : kBlockShapes) {
+    SCOPED_TRACE(::testing::Message() << shape.threads << " threads x " << shape.elements);
+    const int threads = shape.resident * shape.threads;
+    EXPECT_LE(threads, kResidentThreadsMax);
+    EXPECT_LE(threads * (shape.elements + 24), kRegisters);
+    EXPECT_GE(threads * 2, 1024);
+    EXPECT_TRUE(shape.ahead == 0 || shape.ahead == shape.resident ||
+                shape.ahead == 2 * shape.resident);
+    // A few large rows leave a multiprocessor idle while they meet.
+    EXPECT_EQ(shape.ahead > 0, shape.resident < 8);
+  }
+}
+
 TEST(SoftmaxSelectTest, SubwarpVariantsAreThoseThatSomeLengthTakes) {
   for (const size_t bytes : kElementSizes) {
     const SubwarpTable table = SubwarpVariantsFor(WidestVector(bytes));
@@ -174,13 +191,13 @@ constexpr Threshold kThresholds[] = {
     {127, 2, RowMethod::kSubwarp},
     {128, 2, RowMethod::kSubwarp},
     {129, 2, RowMethod::kWarp},
-    {2041, 2, RowMethod::kWarp},
-    {2042, 2, RowMethod::kWarp},
-    {2043, 2, RowMethod::kBlock},
-    {2044, 2, RowMethod::kWarp},
-    {2047, 2, RowMethod::kBlock},
-    {2048, 2, RowMethod::kWarp},
-    {2049, 2, RowMethod::kBlock},
+    {761, 2, RowMethod::kWarp},
+    {762, 2, RowMethod::kWarp},
+    {763, 2, RowMethod::kBlock},
+    {764, 2, RowMethod::kWarp},
+    {767, 2, RowMethod::kBlock},
+    {768, 2, RowMethod::kWarp},
+    {769, 2, RowMethod::kBlock},
     {32761, 2, RowMethod::kBlock},
     {32767, 2, RowMethod::kTwoPass},
     {32768, 2, RowMethod::kBlock},
@@ -188,11 +205,11 @@ constexpr Threshold kThresholds[] = {
     {1, 4, RowMethod::kSubwarp},
     {128, 4, RowMethod::kSubwarp},
     {129, 4, RowMethod::kWarp},
-    {2045, 4, RowMethod::kWarp},
-    {2046, 4, RowMethod::kWarp},
-    {2047, 4, RowMethod::kBlock},
-    {2048, 4, RowMethod::kWarp},
-    {2049, 4, RowMethod::kBlock},
+    {765, 4, RowMethod::kWarp},
+    {766, 4, RowMethod::kWarp},
+    {767, 4, RowMethod::kBlock},
+    {768, 4, RowMethod::kWarp},
+    {769, 4, RowMethod::kBlock},
     {32768, 4, RowMethod::kBlock},
     {32769, 4, RowMethod::kTwoPass},
     {int64_t{1} << 40, 4, RowMethod::kTwoPass},
