@@ -50,6 +50,7 @@ Implementation OnednnSoftmaxRow();
 Implementation SubwarpPerRowRow();
 Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();
+Implementation ClusterPerRowRow();
 Implementation TwoPassRow();
 Implementation ThreadPerColumnRow();
 Implementation TritonSoftmaxRow();

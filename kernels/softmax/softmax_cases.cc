@@ -100,6 +100,11 @@ void AddSpikes(OpCases* cases) {
   for (int64_t n : {500, 513, 1024, 1031, 1537, 2049, 3080, 4097, 8191, 8200, 12289, 16400, 24593})
     Add({37, n}, 1, Fill::kSpikes, cases);
   for (int64_t n : {32769, 65537, 100003}) Add({61, n}, 1, Fill::kSpikes, cases);
+  // Rows of whole vectors that several blocks of a GPU hold together.
+  Add({61, 32776}, 1, Fill::kSpikes, cases);
+  Add({23, 65536}, 1, Fill::kSpikes, cases);
+  Add({11, 131080}, 1, Fill::kSpikes, cases);
+  Add({7, 262144}, 1, Fill::kSpikes, cases);
 }
 
 void AddAllFills(const Dims& dims, int64_t axis, OpCases* cases) {
@@ -129,6 +134,7 @@ OpCases Cases() {
   AddAllFills({1, 3, 4099}, 1, &cases);
   // Few wide rows, which threads share.
   for (int64_t n : {32767, 32768, 65537}) AddAllFills({3, n}, -1, &cases);
+  AddAllFills({17, 40000}, -1, &cases);
   AddAllFills({100003}, 0, &cases);
   // Results that bypass the caches (from 8 MiB), in rows that start at any alignment and in a row
   // that threads share.

@@ -154,6 +154,22 @@ struct Held {
     }
   }
 
+  // A vector that is not within the tensor: the last of a row, in part beyond it, or one past the
+  // window, which holds -infinity.
+  static __device__ Vector FetchOutside(const Window<T>& window, int v) {
+    const T* const x = window.x + (window.start + static_cast<int64_t>(v) * kWidth);
+    float values[kWidth];
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) values[k] = -INFINITY;
+    if (!kAligned && v < window.vectors) {
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        if (IsOwn(window, v, k)) values[k] = cuda::Widen(x[k]);
+      }
+    }
+    return Vector::Pack(values);
+  }
+
  private:
   // Element k of vector v is one of the row.
   static __device__ bool IsOwn(const Window<T>& window, int v, int k) {
@@ -168,18 +184,9 @@ struct Held {
   template <bool kReadOnce>
   static __device__ Vector FetchVector(const Window<T>& window, int v) {
     const T* const x = window.x + (window.start + static_cast<int64_t>(v) * kWidth);
-    float values[kWidth];
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) values[k] = -INFINITY;
     if (v < (kAligned ? window.vectors : window.whole))
       return kReadOnce ? Vector::LoadStreaming(x) : Vector::Load(x);
-    if (!kAligned && v < window.vectors) {  // the last of the tensor, in part beyond it
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) {
-        if (IsOwn(window, v, k)) values[k] = cuda::Widen(x[k]);
-      }
-    }
-    return Vector::Pack(values);
+    return FetchOutside(window, v);
   }
 
   static __device__ void StoreOwn(const Window<T>& window, int v, const float (&values)[kWidth],

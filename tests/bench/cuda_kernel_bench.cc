@@ -35,7 +35,7 @@ constexpr DataType kBFloat16 = DataType::kBFloat16;
 
 void AddElementwise(std::vector<Setup>* setups) {
   for (const DataType type : kDataTypes)
-    for (const int64_t n : {int64_t{1} << 28, int64_t{1} << 24})
+    for (const int64_t n : {int64_t{1} << 28, int64_t{1} << 24, int64_t{1} << 20})
       setups->push_back({"gelu", type, {{n}}, {}});
   for (const DataType type : {kFloat32, kBFloat16})
     setups->push_back({"gelu", type, {{1 << 28}}, {{"approximate", std::string("none")}}});
@@ -47,8 +47,9 @@ void AddSoftmax(std::vector<Setup>* setups) {
   for (const DataType type : {kFloat32, kBFloat16}) {
     for (const Dims& dims :
          {Dims{65536, 256}, Dims{65536, 512}, Dims{65536, 1024}, Dims{65536, 2048},
-          Dims{32768, 4096}, Dims{16384, 8192}, Dims{16384, 16384}, Dims{4096, 65536},
-          Dims{8, 262144}, Dims{65536, 1023}, Dims{32768, 4099}, Dims{262144, 64}})
+          Dims{32768, 4096}, Dims{16384, 8192}, Dims{16384, 16384}, Dims{8192, 32768},
+          Dims{4096, 65536}, Dims{2048, 131072}, Dims{1024, 262144}, Dims{8, 262144},
+          Dims{65536, 1023}, Dims{32768, 4099}, Dims{262144, 64}})
       setups->push_back({"softmax", type, {dims}, {}});
     setups->push_back({"softmax", type, {{16384, 4096}}, {{"axis", int64_t{0}}}});
   }

@@ -1,0 +1,113 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "kernels/softmax/softmax_cuda_cluster.h"
+
+namespace warpcall::softmax {
+namespace {
+
+constexpr size_t kElementSizes[] = {2, 4};
+constexpr int32_t kMultiprocessors = 132;
+
+TEST(SoftmaxClusterTest, BlocksCoverARowAndNoneIsLeftWithout) {
+  for (const size_t bytes : kElementSizes) {
+    const int width = WidestVector(bytes);
+    for (int variant = 0; variant < kClusterVariants; ++variant) {
+      const ClusterShape& shape = ClusterShapeOf(variant, bytes);
+      int taken = 0;
+      for (int64_t n = width; n <= ClusterLengthMax(bytes) + width; n += width * (1 + n / 3000)) {
+        SCOPED_TRACE(::testing::Message() << n << " of " << bytes << ", variant " << variant);
+        const ClusterPlan plan = PlanClusterAs(variant, n, bytes);
+        EXPECT_EQ(plan.variant, variant);
+        ASSERT_EQ(plan.blocks > 0, n <= int64_t{kClusterBlocksMax} * shape.capacity());
+        if (plan.blocks == 0) continue;
+        ++taken;
+        const int64_t vectors = n / width;
+        ASSERT_LE(plan.blocks, kClusterBlocksMax);
+        ASSERT_GE(int64_t{plan.share} * plan.blocks, vectors);
+        ASSERT_TRUE(plan.blocks == 2 || int64_t{plan.share} * (plan.blocks - 1) < vectors);
+        ASSERT_GE(plan.blocks, 2);
+        ASSERT_LE(plan.share * width, shape.capacity());
+        ASSERT_EQ(plan.share * 16 % 128, 0);
+      }
+      EXPECT_GT(taken, 1000);
+    }
+  }
+}
+
+TEST(SoftmaxClusterTest, RowsThatAreNoWholeVectorsAreNotTaken) {
+  for (int variant = 0; variant < kClusterVariants; ++variant) {
+    for (const int64_t n : {int64_t{0}, int64_t{65535}, int64_t{65537}, int64_t{65540}})
+      EXPECT_EQ(PlanClusterAs(variant, n, 2).blocks, 0) << n;
+    EXPECT_EQ(PlanClusterAs(variant, 65538, 4).blocks, 0);
+    EXPECT_GT(PlanClusterAs(variant, 65540, 4).blocks, 0);
+    EXPECT_EQ(PlanClusterAs(variant, int64_t{1} << 60, 4).blocks, 0);
+  }
+}
+
+struct Choice {
+  int64_t rows;
+  int64_t n;
+  size_t bytes;
+  int variant;
+  int blocks;
+};
+
+// Each beside the rows or the columns at which the choice changes.
+constexpr Choice kChoices[] = {
+    // Few rows: four times 528 small blocks, then four times 132 or 264 large ones, then streamed.
+    {422, 32776, 4, 0, 5},
+    {423, 32776, 4, 2, 3},
+    {132, 131072, 4, 0, 16},
+    {105, 131076, 4, 1, 5},
+    {106, 131076, 4, 3, 5},
+    {8, 262144, 4, 1, 8},
+    {66, 262144, 4, 1, 8},
+    {67, 262144, 4, 3, 8},
+    {8, 262144, 2, 1, 16},
+    {66, 262144, 2, 1, 16},
+    {67, 262144, 2, 3, 8},
+    // Many rows: clusters of up to 8 small parts, then of large ones, up to 16.
+    {100000, 32776, 2, 2, 3},
+    {100000, 65536, 2, 2, 4},
+    {100000, 65544, 2, 2, 5},
+    {100000, 131072, 2, 2, 8},
+    {100000, 131080, 2, 3, 5},
+    {100000, 131072, 4, 2, 8},
+    {100000, 131076, 4, 3, 5},
+    {100000, 524288, 4, 3, 16},
+    {100000, 524292, 4, 3, 0},
+    {100000, 524288, 2, 3, 16},
+    {100000, 524296, 2, 3, 0},
+};
+
+TEST(SoftmaxClusterTest, ChoicesChangeAtTheirThresholds) {
+  for (const Choice& choice : kChoices) {
+    SCOPED_TRACE(::testing::Message()
+                 << choice.rows << " x " << choice.n << " of " << choice.bytes);
+    const ClusterPlan plan = PlanCluster(choice.rows, choice.n, choice.bytes, kMultiprocessors);
+    EXPECT_EQ(plan.variant, choice.variant);
+    EXPECT_EQ(plan.blocks, choice.blocks);
+  }
+}
+
+// 228 KiB of shared memory and 65536 registers a multiprocessor, of which 64 elements leave half.
+TEST(SoftmaxClusterTest, ResidentBlocksHaveRoom) {
+  constexpr int kSharedBytes = 228 << 10;
+  constexpr int kStaticBytes = 3 << 10;  // barriers, exchange, and what the driver keeps
+  constexpr int kRegisters = 65536;
+  for (const size_t bytes : kElementSizes) {
+    for (int variant = 0; variant < kClusterVariants; ++variant) {
+      const ClusterShape& shape = ClusterShapeOf(variant, bytes);
+      EXPECT_LE(shape.resident * (shape.stages * shape.threads * 16 + kStaticBytes), kSharedBytes);
+      EXPECT_LE(shape.resident * shape.threads * shape.elements, kRegisters / 2);
+      EXPECT_EQ(shape.stages > 0, variant >= kFewRowsVariants);
+      // The next part has room beside the one that is worked on.
+      EXPECT_TRUE(shape.stages == 0 || shape.stages > shape.elements / WidestVector(bytes));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace warpcall::softmax
