@@ -1,7 +1,6 @@
 // A row in the registers of 2 to 32 warps, 16 to 32 elements a thread; memory is read once and
 // written once. Every thread takes exp with the maximum of its own elements, so that one exchange
 // of (maximum, sum) through shared memory, one barrier, is all that the block waits for.
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,7 +16,7 @@ namespace {
 
 template <typename T, int kShape, bool kAlignedIn>
 struct BlockTiling {
-  static constexpr RowShape kRow = kBlockShapes[kShape];
+  static constexpr RowShape kRow = BlockShapesOf(sizeof(T))[kShape];
   static constexpr int kThreads = kRow.threads;
   static constexpr int kElements = kRow.elements;
   static constexpr int kWidth = WidestVector(sizeof(T));
@@ -47,7 +46,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kRow.resident)
   held.Store(window, thread, ScaleOf(max, total));
 }
 
-constexpr int kVariantCount = 2 * std::size(kBlockShapes);
+constexpr int kVariantCount = 2 * kBlockShapeCount;
 
 // body(kernel, grid, T{}) for a variant.
 template <typename Body>
@@ -65,14 +64,17 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return CheckWindowedRow(problem, RowMethod::kBlock, "block_per_row");
 }
 
-std::vector<std::string> Names(DataType) { return NamesOfWindows(kBlockShapes); }
+std::vector<std::string> Names(DataType type) {
+  return NamesOfWindows(BlockShapesOf(ElementBytes(type)));
+}
 
 absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[0].elements() == 0) return PlanNothing();
-  const auto takes = [&](int variant) { return TakesWindow(kBlockShapes, problem, variant); };
+  const auto& shapes = BlockShapesOf(ElementBytes(problem.inputs[0].data_type));
+  const auto takes = [&](int variant) { return TakesWindow(shapes, problem, variant); };
   ASSIGN_OR_RETURN(const int variant, VariantToPlan(context, ChosenWindow(problem), takes));
   const int64_t ahead =
-      SaturatingMultiply(kBlockShapes[variant / 2].ahead, context.device->multiprocessors);
+      SaturatingMultiply(shapes[variant / 2].ahead, context.device->multiprocessors);
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
     return cuda::NewKernelPlan(
         {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,

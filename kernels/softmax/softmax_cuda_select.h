@@ -99,13 +99,23 @@ constexpr SubwarpTable SubwarpVariantsFor(int widest) {
 
 inline constexpr RowShape kWarpShapes[] = {{32, 8}, {32, 16}, {32, 24}};
 
-// As measured on an H200, of 8 to 32 elements a thread, from no row ahead to twice as many as are
-// resident: 96 to 98 % of a copy from 1024 columns on. Few elements a thread leave room for many
-// rows at once. Where a multiprocessor has 8 or more of them, asking ahead gains nothing.
-inline constexpr RowShape kBlockShapes[] = {{64, 16, 20},     {64, 24, 16},     {128, 16, 10},
-                                            {128, 24, 8},     {256, 16, 5, 10}, {256, 24, 4, 8},
-                                            {512, 16, 3, 3},  {512, 24, 2, 2},  {512, 32, 2, 2},
-                                            {1024, 24, 1, 1}, {1024, 32, 1, 1}};
+// By bytes of an element, as measured on an H200 for 8 to 32 elements a thread, from no row ahead
+// to twice as many as are resident: 94 to 98 % of a copy from 1024 columns on. Few elements a
+// thread leave room for many rows at once, which gain nothing by asking ahead.
+inline constexpr RowShape kBlockShapesOf4[] = {{64, 16, 20},     {64, 24, 16, 16}, {128, 16, 10},
+                                               {128, 24, 8},     {128, 32, 8, 8},  {256, 24, 4, 4},
+                                               {512, 16, 3, 3},  {512, 24, 2, 2},  {1024, 16, 1, 1},
+                                               {1024, 24, 1, 1}, {1024, 32, 1, 1}};
+inline constexpr RowShape kBlockShapesOf2[] = {{64, 16, 20},     {64, 24, 16},     {128, 16, 10},
+                                               {128, 24, 8},     {256, 16, 5, 10}, {256, 24, 4, 8},
+                                               {512, 16, 3, 3},  {512, 24, 2, 2},  {512, 32, 2, 2},
+                                               {1024, 24, 1, 1}, {1024, 32, 1, 1}};
+inline constexpr int kBlockShapeCount = std::size(kBlockShapesOf4);
+static_assert(kBlockShapeCount == std::size(kBlockShapesOf2));
+
+constexpr const RowShape (&BlockShapesOf(size_t element_bytes))[kBlockShapeCount] {
+  return element_bytes == sizeof(float) ? kBlockShapesOf4 : kBlockShapesOf2;
+}
 
 struct RowPlan {
   RowMethod method;
@@ -146,9 +156,8 @@ constexpr RowPlan PlanRow(int64_t n, size_t element_bytes) {
   const int warp = FirstShapeFor(kWarpShapes, window);
   if (warp < static_cast<int>(std::size(kWarpShapes)))
     return {RowMethod::kWarp, widest, warp, aligned};
-  const int block = FirstShapeFor(kBlockShapes, window);
-  if (block < static_cast<int>(std::size(kBlockShapes)))
-    return {RowMethod::kBlock, widest, block, aligned};
+  const int block = FirstShapeFor(BlockShapesOf(element_bytes), window);
+  if (block < kBlockShapeCount) return {RowMethod::kBlock, widest, block, aligned};
   return {RowMethod::kTwoPass, widest, 0, aligned};
 }
 
@@ -161,7 +170,8 @@ struct LengthRange {
 
 constexpr LengthRange LengthsOf(RowMethod method) {
   constexpr int kWarpMax = kWarpShapes[std::size(kWarpShapes) - 1].capacity();
-  constexpr int kBlockMax = kBlockShapes[std::size(kBlockShapes) - 1].capacity();
+  constexpr int kBlockMax = kBlockShapesOf4[kBlockShapeCount - 1].capacity();
+  static_assert(kBlockMax == kBlockShapesOf2[kBlockShapeCount - 1].capacity());
   switch (method) {
     case RowMethod::kSubwarp:
       return {1, kSubwarpElementsMax};
