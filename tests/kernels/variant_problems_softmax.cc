@@ -36,8 +36,8 @@ std::vector<Rows> RowCases() {
   rows.push_back({265, 16403});
   // Clusters: rows enough that each takes several, of one block and of more; and the longest.
   rows.push_back({800, 2056});
-  rows.push_back({200, 32776});
-  rows.push_back({5, 524288});
+  rows.push_back({90, 32776});
+  rows.push_back({2, 524288});
   // Few rows so long that their chunks take several steps when the row cuts them.
   rows.push_back({1, 4400008});
   rows.push_back({2, 2200013});
