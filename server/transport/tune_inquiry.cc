@@ -40,6 +40,9 @@ TuningStamp ToStamp(const v1::RunStamp& stamp) {
           .throttle_reasons = absl::StrJoin(stamp.throttle_reasons(), ", ")};
 }
 
+// What a process says that may have been written over is no time, and no file may hold it.
+bool IsTime(double ns) { return std::isfinite(ns) && ns > 0; }
+
 // Rows that did not run, or of which nothing was compared, are neither right nor wrong.
 void Judge(const v1::BenchmarkResult& result, const Row& row, TunedClass* tuned) {
   if (!result.error().empty() || result.checked_elements() == 0) return;
@@ -47,7 +50,9 @@ void Judge(const v1::BenchmarkResult& result, const Row& row, TunedClass* tuned)
     tuned->wrong.push_back({row.id, result.max_error(), tuned->stamp.server_version});
     return;
   }
-  if (!(result.relative_error() <= kRelativeErrorMax) || !(result.median_ns() > 0)) return;
+  if (!(result.relative_error() <= kRelativeErrorMax) || !IsTime(result.median_ns()) ||
+      !IsTime(result.median_low_ns()) || !IsTime(result.median_high_ns()))
+    return;
   tuned->right.push_back({.row = row.id,
                           .median_ns = result.median_ns(),
                           .median_low_ns = result.median_low_ns(),

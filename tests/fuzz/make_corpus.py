@@ -246,7 +246,7 @@ def cubin_files():
 
 def tuning_tables():
     stamp = 'stamp 1763877600000000000 "0.1.0" "580.65" 1980 1980 "power \\"cap\\""\n'
-    rows = "right simd_fused 142000 141800.5 1.5e+05 stable\nwrong reference inf \"0.1.0\"\n"
+    rows = "right simd_fused 142000 141800.5 1.5e+05 stable\nwrong float64 inf \"0.1.0\"\n"
     gelu = 'class "NVIDIA H200, 132 multiprocessors" gelu float32[4096] approximate="none"\n'
     yield "one", (gelu + stamp + rows).encode()
     yield "several", (gelu + stamp + 'class "x" softmax bfloat16[2,3,4] axis=1\n' + stamp + gelu + rows).encode()

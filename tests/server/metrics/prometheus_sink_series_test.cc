@@ -64,7 +64,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
       Of("code", {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED",
                   "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "UNAUTHENTICATED",
                   "PERMISSION_DENIED", "INTERNAL"});
-  const Labels methods = Of("method", {"benchmark", "profile", "describe"});
+  const Labels methods = Of("method", {"benchmark", "profile", "describe", "tune"});
   const Labels kernels = Of("kernel", {"alpha", "beta"});
   const Labels phases = Of("phase", {"queue", "copy_in", "h2d", "kernel", "d2h"});
   const Labels reasons =
@@ -89,6 +89,8 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
       {"kernel_duration_seconds_count", typed},
       {"kernel_flops_total", runs},
       {"kernel_bytes_total", runs},
+      {"auto_choices_total", Each(runs, Of("why", {"order", "tuned"}))},
+      {"tuning_cache_errors_total", Of("operation", {"read", "write"})},
       {"kernel_occupancy_ratio", Each(tiled_runs, Of("kind", {"theoretical", "achieved"}))},
       {"kernel_waves", tiled_runs},
       {"kernel_wave_efficiency_ratio", tiled_runs},

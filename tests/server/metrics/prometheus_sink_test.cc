@@ -54,6 +54,28 @@ TEST_F(PrometheusSinkTest, EveryCodeHasItsOwnSeries) {
   EXPECT_EQ(SumOf(samples, "warpcall_requests_total", {}), 45);
 }
 
+TEST_F(PrometheusSinkTest, ChoicesThatWereLeftToTheServerAreCountedByWhy) {
+  RequestTrace trace;
+  trace.kernel = kBeta;
+  trace.row = kBetaPlain;
+  trace.device = kCpuDevice;
+  sink_.Record(trace);  // named
+  trace.auto_choice = AutoChoice::kOrder;
+  sink_.Record(trace);
+  trace.auto_choice = AutoChoice::kTuned;
+  for (int i = 0; i < 2; ++i) sink_.Record(trace);
+  trace.row = -1;  // refused before a row was chosen
+  sink_.Record(trace);
+  const Samples samples = Scrape(sink_);
+  const char* const run = R"({device="cpu",implementation="plain",kernel="beta",why=")";
+  const auto value = [&](const char* why) {
+    return samples.at(absl::StrCat("warpcall_auto_choices_total", run, why, "\"}"));
+  };
+  EXPECT_EQ(value("order"), 1);
+  EXPECT_EQ(value("tuned"), 2);
+  EXPECT_EQ(SumOf(samples, "warpcall_auto_choices_total", {}), 3);
+}
+
 TEST_F(PrometheusSinkTest, WhatInspectionsTakeIsCountedByMethodAndKernel) {
   sink_.RecordInspectionUse({.kind = Inspection::kProfile, .kernel = kBeta, .cpu_ns = 250'000'000});
   sink_.RecordInspectionUse({.kind = Inspection::kProfile, .kernel = kBeta, .cpu_ns = 500'000'000});

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <memory>
+#include <string>
+
 #include "absl/strings/match.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall {
 namespace {
@@ -35,6 +40,7 @@ TEST(DeviceNsOf, CountsWhatWasTimed) {
     result->set_launches_per_iteration(4);
   }
   EXPECT_EQ(DeviceNsOf(Inspection::kBenchmark, benchmark.SerializeAsString()), 40'140);
+  EXPECT_EQ(DeviceNsOf(Inspection::kTune, benchmark.SerializeAsString()), 40'140);
   v1::ProfileResponse profile;
   for (const char* const kind : {"kernel", "copy", "set", "gap", "host"}) {
     v1::ProfileRow* const row = profile.add_rows();
@@ -59,6 +65,83 @@ TEST(DeviceNsOf, TakesNoNonsense) {
   result->set_mean_ns(std::numeric_limits<double>::infinity());
   EXPECT_EQ(DeviceNsOf(Inspection::kBenchmark, response.SerializeAsString()),
             1'000'000'000'000'000);
+}
+
+// What a Tune of gelu answers, row by row.
+class LearnFromTest : public ::testing::Test {
+ protected:
+  LearnFromTest() {
+    AddCpuKernels(&registry_);
+    table_.AddDevice(device_);
+  }
+
+  v1::BenchmarkResult* Add(const std::string& row, double median_ns) {
+    v1::BenchmarkResult* const result = response_.add_results();
+    result->set_implementation(row);
+    result->set_median_ns(median_ns);
+    result->set_median_low_ns(median_ns);
+    result->set_median_high_ns(median_ns);
+    result->set_checked_elements(10);
+    result->set_max_error(0.5);
+    return result;
+  }
+  // By the names of rows: those that are right, "!", and those that are wrong.
+  std::string Learned() {
+    auto cache = TuningCache::Open(registry_, &table_, folder_.Path("tuning"));
+    EXPECT_TRUE(cache.ok()) << cache.status();
+    ExecuteDeps deps{&registry_, nullptr, nullptr, nullptr, 0};
+    deps.tuning = cache->get();
+    const Kernel& kernel = **registry_.Find("gelu");
+    const Problem problem = *MakeProblem(*kernel.op, {{DataType::kFloat32, {64}}}, {});
+    LearnFrom(deps, {kernel.id, problem, device_}, response_.SerializeAsString());
+    // What is written must be read again.
+    TuningTable again(registry_);
+    again.AddDevice(device_);
+    EXPECT_EQ((*TuningCache::Open(registry_, &again, folder_.Path("tuning")))->errors().read, 0);
+    const auto tuned = again.Find(kernel, problem, 0);
+    if (tuned == nullptr) return "nothing";
+    const auto name = [&](int row) {
+      return std::string(registry_.rows()[static_cast<size_t>(row)].implementation.name);
+    };
+    std::string names;
+    for (const RightRow& right : tuned->right) names += name(right.row) + " ";
+    names += "!";
+    for (const WrongRow& wrong : tuned->wrong) names += " " + name(wrong.row);
+    return names;
+  }
+
+  testing::TempFolder folder_;
+  Registry registry_;
+  TuningTable table_{registry_};
+  DeviceProperties device_;
+  v1::BenchmarkResponse response_;
+};
+
+TEST_F(LearnFromTest, RowsThatWereCheckedAreRightOrWrong) {
+  Add("float64", 30);
+  Add("chain_of_loops", 20)->set_unstable(true);
+  Add("simd_fused", 10)->set_max_error(1.01);
+  EXPECT_EQ(Learned(), "float64 chain_of_loops ! simd_fused");
+}
+
+TEST_F(LearnFromTest, WhatWasNotCheckedOrIsNoTimeIsNeither) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Add("simd_fused", 10)->set_checked_elements(0);
+  EXPECT_EQ(Learned(), "nothing");
+  Add("float64", 10)->set_error("not reached before the call's deadline");
+  Add("chain_of_loops", 10)->set_relative_error(kNan);
+  Add("chain_of_loops", 10)->set_relative_error(0.9);
+  Add("no_such_row", 10);
+  for (const double ns : {kNan, kInfinity, -1.0, 0.0}) Add("chain_of_loops", ns);
+  EXPECT_EQ(Learned(), "nothing");
+  Add("chain_of_loops", 10)->set_max_error(kNan);
+  EXPECT_EQ(Learned(), "! chain_of_loops");
+}
+
+TEST_F(LearnFromTest, WhatIsNoResponseTeachesNothing) {
+  LearnFrom({&registry_, nullptr, nullptr, nullptr, 0}, {0, Problem(), device_}, "\xff\xff");
+  EXPECT_EQ(Learned(), "nothing");
 }
 
 }  // namespace
