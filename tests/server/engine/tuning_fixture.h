@@ -48,7 +48,8 @@ class TuningTest : public ::testing::Test {
     truth.name = "truth";
     truth.family = Family::kReference;
     Registry registry;
-    registry.Add(NewSmallOp("double", "y = 2 x"), {first, even, last, truth});
+    static const Op& op = NewSmallOp("double", "y = 2 x");
+    registry.Add(op, {first, even, last, truth});
     return registry;
   }
 
