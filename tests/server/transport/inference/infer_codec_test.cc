@@ -49,7 +49,7 @@ class InferCodecTest : public ::testing::Test {
 
   // What the codec makes of the request; the first refusal.
   absl::StatusOr<std::vector<std::string>> Inputs(size_t piece = 1000) {
-    InferCodec codec(&door_, 0, false);
+    InferCodec codec(&door_, false);
     const grpc::ByteBuffer message = ToBuffer(request_.SerializeAsString(), piece);
     if (absl::Status status = codec.Decode(message); !status.ok()) return status;
     const absl::StatusOr<CallSpec> spec = codec.Spec();
@@ -138,7 +138,7 @@ TEST_F(InferCodecTest, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(InferCodecTest, CountsAFailureAsTheModels) {
-  InferCodec codec(&door_, 0, false);
+  InferCodec codec(&door_, false);
   codec.NoteEnd(RequestTrace(), absl::InternalError(""));  // of no model
   const grpc::ByteBuffer message = ToBuffer(request_.SerializeAsString(), 1000);
   ASSERT_TRUE(codec.Decode(message).ok());
