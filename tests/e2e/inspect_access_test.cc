@@ -149,8 +149,8 @@ std::string OutsideAddress() {
 TEST(InspectAccessTest, LocalIsForCallersOnThisMachine) {
   const TempFolder folder;
   const std::string path = "unix:" + folder.Path("w.sock");
-  ServerProcess server(
-      {"--self_test=off", "--inspect=local", absl::StrCat("--listen=0.0.0.0:0,", path)});
+  ServerProcess server({"--self_test=off", "--inspect=local", "--insecure",
+                        absl::StrCat("--listen=0.0.0.0:0,", path)});
   const std::string port =
       server.address().substr(8, server.address().find(',') - 8);  // "0.0.0.0:PORT,unix:..."
   EXPECT_TRUE(Describe(path).ok());

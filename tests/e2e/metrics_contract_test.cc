@@ -3,14 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall::testing {
 namespace {
 
 TEST(MetricsContract, HoldsBeforeTheFirstRequestAndAfterSome) {
-  ServerProcess server({"--devices=cpu"});
+  const TempFolder folder;  // a file that may be read again, so that its failures are counted
+  const std::string policies = folder.Path("policies.json");
+  std::ofstream(policies) << R"({"default": {}})";
+  ServerProcess server({"--devices=cpu", "--policy_file=" + policies});
   ExpectContract(ParseMetricsText(server.Get("/metrics").second), /*gpu=*/false);
   const auto channel = Connect(server.address());
   EXPECT_TRUE(Execute(channel, Request("gelu", {FloatTensor(4)})).status.ok());

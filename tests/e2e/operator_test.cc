@@ -78,9 +78,10 @@ TEST(OperatorTest, EachReasonNotToListenHasItsWords) {
                 in_use(server.metrics_address()));
   // RFC 5737 keeps this network for documents.
   const std::string foreign = "cannot listen on 192.0.2.1:0: this machine has no such address";
-  ExpectNoStart({free, "--listen=192.0.2.1:0"}, foreign);
+  ExpectNoStart({free, "--insecure", "--listen=192.0.2.1:0"}, foreign);
   ExpectNoStart({"--listen=127.0.0.1:0", "--metrics_listen=192.0.2.1:0"}, foreign);
-  ExpectNoStart({free, "--listen=no host:0"}, "cannot listen on no host:0: the host no host: ");
+  ExpectNoStart({free, "--insecure", "--listen=no host:0"},
+                "cannot listen on no host:0: the host no host: ");
   const std::string missing = folder.Path("missing");
   ExpectNoStart({free, "--listen=unix:" + missing + "/w.sock"},
                 absl::StrCat("cannot listen on unix:", missing, "/w.sock: the folder ", missing,

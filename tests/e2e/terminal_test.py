@@ -101,7 +101,8 @@ class Terminal:
         check("\x1b" not in plain, f"{command} shows codes that are no colours: {plain!r}")
         bare, without = in_terminal(command, self.columns, self.session.folder,
                                     dict(self.environment, NO_COLOR="1"))
-        check(bare == status and "\x1b" not in without, f"{command} shows colours in spite of NO_COLOR")
+        check(bare == status, f"{command} ended with {bare} instead of {status} without colours:\n{without}")
+        check("\x1b" not in without, f"{command} shows colours in spite of NO_COLOR:\n{without!r}")
         return plain, plain != shown
 
 

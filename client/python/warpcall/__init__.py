@@ -20,6 +20,7 @@ from ._messages import (
     ServerInfoResponse,
     TensorSpec,
     Timing,
+    TunedClass,
 )
 from ._reports import Benchmark, BenchmarkRow, Comparison, Description, Profile, compare, plot
 from ._request import Blocks
@@ -70,6 +71,7 @@ __all__ = [
     "SourceFile",
     "TensorSpec",
     "Timing",
+    "TunedClass",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

@@ -29,6 +29,7 @@ from ._messages import (
     ListDevicesResponse,
     ListKernelsResponse,
     ServerInfoResponse,
+    list_kernels_request,
 )
 from ._progress import Progress, counting, length_of
 from ._reports import (
@@ -161,9 +162,11 @@ class Client(KernelMethods):
 
     # ---- lists ----
 
-    def kernels(self, *, timeout: float | None = None) -> list[KernelInfo]:
-        """Every kernel of the server, with its inputs, attributes and implementations."""
-        data = self._calls.unary(_channel.LIST_KERNELS, b"", self._calls.deadline(timeout))
+    def kernels(self, *, tuned: bool = False, timeout: float | None = None) -> list[KernelInfo]:
+        """Every kernel of the server, with its inputs, attributes and implementations; with
+        `tuned` also the problems that it has measured, and what "auto" runs for them."""
+        request = list_kernels_request(tuned)
+        data = self._calls.unary(_channel.LIST_KERNELS, request, self._calls.deadline(timeout))
         return list(decoded(ListKernelsResponse, data).kernels)
 
     def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:

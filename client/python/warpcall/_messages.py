@@ -96,6 +96,19 @@ class ImplementationInfo:
 
 
 @dataclasses.dataclass(frozen=True)
+class TunedClass:
+    """A class of problems of which the server has measured the implementations."""
+
+    problem: str = ""
+    """The one that was measured: "float32[16384,4096] axis=-1"."""
+    device_model: str = ""
+    """"NVIDIA H200, 132 multiprocessors"."""
+    implementation: str = ""
+    """What "auto" runs for such problems, if it takes them; empty when nothing was right."""
+    chosen_because: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class KernelInfo:
     name: str = ""
     summary: str = ""
@@ -110,6 +123,8 @@ class KernelInfo:
     these are split."""
     inputs_min: int = 0
     """Where not 0, it takes as many inputs as its attributes say: so many at least."""
+    tuned: tuple[TunedClass, ...] = ()
+    """With kernels(tuned=True)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +206,7 @@ TABLE: dict[type, list[Field]] = {
         Field(5, "data_types", "type", True),
         Field(6, "unavailable", "text"),
     ],
+    TunedClass: _scalars("text", "problem", "device_model", "implementation", "chosen_because"),
     KernelInfo: [
         *_scalars("text", "name", "summary"),
         Field(3, "input_names", "text", True),
@@ -199,6 +215,7 @@ TABLE: dict[type, list[Field]] = {
         Field(6, "independence", "independence"),
         Field(7, "input_roles", "role", True),
         Field(8, "inputs_min", "int32"),
+        Field(9, "tuned", TunedClass, True),
     ],
     DeviceInfo: [
         *_scalars("text", "name", "kind", "description"),
@@ -218,6 +235,10 @@ TABLE: dict[type, list[Field]] = {
         Field(6, "hostname", "text"),
     ],
 }
+
+
+def list_kernels_request(tuned: bool) -> bytes:
+    return wire.varint_field(1, tuned)
 
 
 # ---- attributes ---------------------------------------------------------------------------------

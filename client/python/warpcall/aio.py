@@ -46,6 +46,7 @@ from ._messages import (
     ListDevicesResponse,
     ListKernelsResponse,
     ServerInfoResponse,
+    list_kernels_request,
 )
 from ._progress import Progress, counting, length_of
 from ._reports import (
@@ -159,9 +160,13 @@ class Client(AsyncKernelMethods):
 
     # ---- lists ----
 
-    async def kernels(self, *, timeout: float | None = None) -> list[KernelInfo]:
-        """Every kernel of the server, with its inputs, attributes and implementations."""
-        data = await self._unary(_channel.LIST_KERNELS, b"", self._deadline(timeout))
+    async def kernels(
+        self, *, tuned: bool = False, timeout: float | None = None
+    ) -> list[KernelInfo]:
+        """Every kernel of the server, with its inputs, attributes and implementations; with
+        `tuned` also the problems that it has measured, and what "auto" runs for them."""
+        request = list_kernels_request(tuned)
+        data = await self._unary(_channel.LIST_KERNELS, request, self._deadline(timeout))
         return list(decoded(ListKernelsResponse, data).kernels)
 
     async def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:

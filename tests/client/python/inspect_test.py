@@ -144,6 +144,18 @@ class InspectTest(unittest.TestCase):
                 self.assertEqual(after.implementation, fastest.implementation)
                 self.assertNotEqual(after.implementation, before.implementation)
                 self.assertTrue(after.chosen_because.startswith("tuned: " + fastest.implementation))
+                listed = (self.gpu.kernels(tuned=True) if name == "client"
+                          else asyncio.run(self.kernels_by_aio()))
+                found = [tuned for kernel in listed for tuned in kernel.tuned
+                         if tuned.chosen_because == after.chosen_because]
+                self.assertEqual([tuned.implementation for tuned in found],
+                                 [fastest.implementation])
+                self.assertIn(shape.replace("x", ","), found[0].problem)
+        self.assertFalse(any(kernel.tuned for kernel in self.gpu.kernels()))
+
+    async def kernels_by_aio(self):
+        async with warpcall.aio.connect(self.server.address, timeout=60) as client:
+            return await client.kernels(tuned=True)
 
     async def tune_by_aio(self, shape, options):
         async with warpcall.aio.connect(self.server.address, timeout=60) as client:

@@ -15,7 +15,8 @@ TEXTS = ["", "x", "gelu", "é☃𝄞", "a" * 200]
 INTEGERS = [0, 1, -1, 127, 128, 300, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
 DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
 OURS = [_messages.Timing, _messages.LaunchInfo, _messages.TensorSpec, _messages.AttributeInfo,
-        _messages.ImplementationInfo, _messages.KernelInfo, _messages.DeviceInfo,
+        _messages.ImplementationInfo, _messages.TunedClass, _messages.KernelInfo,
+        _messages.DeviceInfo,
         _messages.ListKernelsResponse, _messages.ListDevicesResponse, _inspect.BenchmarkResponse,
         _inspect.BenchmarkResult, _inspect.RunStamp, _inspect.ProfileRow, _inspect.ProfileResponse,
         _inspect.SourceFile, _inspect.DescribeResponse, _messages.ServerInfoResponse]

@@ -46,6 +46,7 @@ constexpr Family kContract[] = {
     {"warpcall_compile_cache_misses_total", "counter", "cache"},
     {"warpcall_compile_cache_bytes", "gauge", "cache"},
     {"warpcall_tuning_cache_errors_total", "counter", "operation"},
+    {"warpcall_traced_requests_total", "counter", "result"},
     {"warpcall_staging_bytes", "gauge", "device,state"},
     {"warpcall_device_memory_bytes", "gauge", "device,state"},
     {"warpcall_device_healthy", "gauge", "device"},
