@@ -216,7 +216,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
                                                       const std::atomic<bool>& ready) {
   HttpServer::Options options;
   options.listen = config.metrics_listen;
-  options.scrape = [&sink] { return sink.Scrape(); };
+  options.scrape = [&sink](MetricsFormat format) { return sink.Scrape(format); };
   options.ready = [&ready] {
     return ready.load() ? absl::OkStatus() : absl::UnavailableError("starting or draining");
   };

@@ -1,6 +1,7 @@
 // What the rest of the server tells the metrics, once per request.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -39,6 +40,8 @@ enum class AutoChoice : uint8_t {
   kTuned,  // what was measured of such problems
 };
 
+using TraceId = std::array<uint8_t, 16>;  // of W3C Trace Context
+
 // The life of one request, filled in as it goes along. Fields keep their defaults where it did not
 // get.
 struct RequestTrace {
@@ -66,6 +69,7 @@ struct RequestTrace {
   int64_t copy_out_bytes = 0;
   Work work;
   LaunchShape launch;
+  TraceId trace_id = {};  // all 0: nobody traces it
 };
 
 // Calls that measure devices instead of using them: the label `method` of

@@ -1,6 +1,7 @@
 #include "server/metrics/http_message.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -30,6 +31,42 @@ int ReadContentLength(absl::string_view value, HttpRequest* request) {
   return 0;
 }
 
+struct Range {
+  double quality = 0;
+  bool is_open_metrics = false;
+  bool is_text = false;
+};
+
+// One of Accept's: RFC 9110, section 12.5.1. Versions of OpenMetrics beside 1.0 are others.
+Range ReadRange(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ';');
+  const absl::string_view type = absl::StripAsciiWhitespace(parts[0]);
+  Range range{1, absl::EqualsIgnoreCase(type, "application/openmetrics-text"),
+              absl::EqualsIgnoreCase(type, "text/plain")};
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
+    const absl::string_view name = absl::StripAsciiWhitespace(pair.first);
+    const absl::string_view value = absl::StripAsciiWhitespace(pair.second);
+    if (absl::EqualsIgnoreCase(name, "q") && !absl::SimpleAtod(value, &range.quality))
+      range.quality = 0;
+    if (range.is_open_metrics && absl::EqualsIgnoreCase(name, "version"))
+      range.is_open_metrics = value == "1.0.0" || value == "\"1.0.0\"";
+  }
+  return range;
+}
+
+bool TakesOpenMetrics(absl::string_view accept) {
+  double open_metrics = 0;
+  double text = 0;
+  for (const absl::string_view part : absl::StrSplit(accept, ',')) {
+    const Range range = ReadRange(part);
+    if (range.is_open_metrics) open_metrics = std::max(open_metrics, range.quality);
+    if (range.is_text) text = std::max(text, range.quality);
+  }
+  return open_metrics > 0 && open_metrics >= text;
+}
+
 int ReadHeader(absl::string_view name, absl::string_view value, HttpRequest* request) {
   if (absl::EqualsIgnoreCase(name, "Content-Length")) return ReadContentLength(value, request);
   if (absl::EqualsIgnoreCase(name, "Transfer-Encoding")) {
@@ -37,6 +74,7 @@ int ReadHeader(absl::string_view name, absl::string_view value, HttpRequest* req
     request->has_body = request->chunked = true;
     return absl::EqualsIgnoreCase(value, "chunked") ? 0 : 501;
   }
+  if (absl::EqualsIgnoreCase(name, "Accept")) request->takes_open_metrics = TakesOpenMetrics(value);
   if (absl::EqualsIgnoreCase(name, "Expect"))
     request->expects_continue = absl::EqualsIgnoreCase(value, "100-continue");
   if (absl::EqualsIgnoreCase(name, "Connection"))

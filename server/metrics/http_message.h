@@ -20,6 +20,7 @@ struct HttpRequest {
   size_t body_bytes = 0;  // unless chunked; over the limit: some number over it
   bool expects_continue = false;
   bool keep_alive = true;
+  bool takes_open_metrics = false;  // by its Accept, no less than plain text
 };
 
 struct HttpReply {

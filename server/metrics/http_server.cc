@@ -29,6 +29,7 @@ namespace warpcall {
 namespace {
 
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
+constexpr char kOpenMetrics[] = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 constexpr char kLogLevelPath[] = "/log_level";
 // A scraper, some probes, people; with a request of 12 KiB each they hold 1.5 MiB. Another one
 // takes the place of the one that has been idle longest.
@@ -112,8 +113,7 @@ class Routes final : public HttpHandler {
       return {.status = 405, .body = "", .allow = can_put ? "GET, HEAD, PUT" : "GET, HEAD"};
     if (puts) return ChangeLogLevel(peer, body);
     if (can_put) return ShowLogLevel(peer);
-    if (request.path == "/metrics")
-      return {.status = 200, .body = options_.scrape(), .content_type = kTextFormat};
+    if (request.path == "/metrics") return Scrape(request.takes_open_metrics);
     if (request.path == "/healthz") return {.status = 200, .body = "ok\n"};
     if (request.path != "/readyz") return {.status = 404, .body = ""};
     const absl::Status status = options_.ready();
@@ -122,6 +122,12 @@ class Routes final : public HttpHandler {
   }
 
  private:
+  HttpReply Scrape(bool open_metrics) const {
+    if (!open_metrics)
+      return {.body = options_.scrape(MetricsFormat::kPrometheus), .content_type = kTextFormat};
+    return {.body = options_.scrape(MetricsFormat::kOpenMetrics), .content_type = kOpenMetrics};
+  }
+
   const HttpServer::Options& options_;
 };
 

@@ -8,10 +8,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/metrics/text_format.h"
 
 namespace warpcall {
 
-//   GET /metrics   200, what `scrape` returns
+//   GET /metrics   200, what `scrape` returns: OpenMetrics 1.0 for who accepts it as gladly as
+//   plain
+//                  text, Prometheus' text format 0.0.4 for all others
 //   GET /healthz   200 for as long as the process lives
 //   GET /readyz    200, or 503 with the reason that `ready` gives
 //   GET, PUT /log_level   log_level_route.h
@@ -29,7 +32,7 @@ class HttpServer {
     std::string listen;  // HOST:PORT, [IPV6]:PORT; port 0: any free one
     absl::Duration request_timeout = absl::Seconds(5);
     // Both are called on the server's one thread, and must not wait.
-    std::function<std::string()> scrape;  // text exposition format 0.0.4
+    std::function<std::string(MetricsFormat)> scrape;
     std::function<absl::Status()> ready;
   };
 

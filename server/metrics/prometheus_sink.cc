@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "prometheus/text_serializer.h"
 #include "server/metrics/access_metrics.h"
 #include "server/metrics/compile_metrics.h"
@@ -281,13 +282,19 @@ void PrometheusSink::Record(const RequestTrace& trace) {
     pair = row_count_ + trace.kernel;
   }
   series_->Add(requests_ + pair * kCodeCount + CodeIndex(trace.code), 1);
-  series_->Observe(request_durations_ + pair * kDurationsStride, trace.total_ns);
+  Observe(request_durations_ + pair * kDurationsStride, trace.total_ns, trace);
 
   CountRejection(trace.reject_reason);
   CountChoice(trace);
   if (trace.copy_in_bytes > 0) series_->Add(copied_in_, trace.copy_in_bytes);
   if (trace.copy_out_bytes > 0) series_->Add(copied_out_, trace.copy_out_bytes);
   if (trace.ran) RecordRun(trace);
+}
+
+void PrometheusSink::Observe(uint32_t durations, int64_t ns, const RequestTrace& trace) {
+  series_->Observe(durations, ns);
+  if (trace.trace_id != TraceId())
+    series_->NoteExemplar(durations, {trace.trace_id, ns, absl::GetCurrentTimeNanos()});
 }
 
 void PrometheusSink::NoteAchievedOccupancy(int row, int device, double ratio) {
@@ -329,14 +336,14 @@ void PrometheusSink::RecordInspectionUse(const InspectionUse& use) {
 void PrometheusSink::RecordRun(const RequestTrace& trace) {
   if (!InRange(trace.kernel, kernel_count_)) return;
   for (int phase = 0; phase < kPhaseCount; ++phase) {
-    series_->Observe(phase_durations_ + (trace.kernel * kPhaseCount + phase) * kDurationsStride,
-                     trace.*kPhases[phase].ns);
+    Observe(phase_durations_ + (trace.kernel * kPhaseCount + phase) * kDurationsStride,
+            trace.*kPhases[phase].ns, trace);
   }
   const int device_count = static_cast<int>(options_.devices.size());
   if (!InRange(trace.row, row_count_) || !InRange(trace.device, device_count)) return;
   const RunCells& run = runs_[static_cast<size_t>(trace.row) * device_count + trace.device];
   const Cell durations = run.durations[DataTypeIndex(trace.data_type)];
-  if (durations != kNoCell) series_->Observe(durations, trace.kernel_ns);
+  if (durations != kNoCell) Observe(durations, trace.kernel_ns, trace);
   if (run.flops != kNoCell) {
     series_->AddReal(run.flops, static_cast<double>(trace.work.flops));
     series_->AddReal(run.bytes, static_cast<double>(trace.work.bytes));
@@ -349,7 +356,7 @@ void PrometheusSink::RecordRun(const RequestTrace& trace) {
   }
 }
 
-std::string PrometheusSink::Scrape() const {
+std::string PrometheusSink::Scrape(MetricsFormat format) const {
   std::vector<prometheus::MetricFamily> families;
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
   AppendDeviceErrors(options_.device_errors(), &families);
@@ -365,8 +372,9 @@ std::string PrometheusSink::Scrape() const {
   }
   std::string text;
   text.reserve(text_bytes_.load(std::memory_order_relaxed));
-  series_->AppendText(&text);
-  text += prometheus::TextSerializer().Serialize(families);
+  series_->AppendText(format, &text);
+  const std::string others = prometheus::TextSerializer().Serialize(families);
+  text += format == MetricsFormat::kOpenMetrics ? ToOpenMetrics(others) + "# EOF\n" : others;
   // Numbers grow by a few digits from one scrape to the next.
   text_bytes_.store(text.size() + text.size() / 16, std::memory_order_relaxed);
   return text;

@@ -18,6 +18,7 @@
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/tuning_cache.h"
+#include "server/metrics/text_format.h"
 #include "server/tracing/tracer.h"
 
 namespace warpcall {
@@ -84,8 +85,9 @@ class PrometheusSink final : public MetricsSink {
   void RecordInspectionUse(const InspectionUse& use) override;
   void NoteAchievedOccupancy(int row, int device, double ratio) override;
 
-  // Text exposition format 0.0.4.
-  std::string Scrape() const;
+  // Prometheus' text exposition format 0.0.4, or OpenMetrics 1.0 with the last traced request of
+  // each bucket.
+  std::string Scrape(MetricsFormat format = MetricsFormat::kPrometheus) const;
 
  private:
   // What one row on one device counts into; kNoCell where there is no such series.
@@ -110,6 +112,7 @@ class PrometheusSink final : public MetricsSink {
   void AddInspectionSeries(const Registry& registry);
   std::vector<uint32_t> AddAvailabilitySeries(const Registry& registry);
 
+  void Observe(uint32_t durations, int64_t ns, const RequestTrace& trace);
   void CountRejection(RejectReason reason);
   void CountChoice(const RequestTrace& trace);
   void RecordRun(const RequestTrace& trace);

@@ -37,7 +37,9 @@ std::array<std::string, kBucketCount> BoundTexts() {
 }  // namespace
 
 void SeriesTable::BeginFamily(Kind kind, const char* name, const char* help) {
-  families_.push_back({kind, name, FamilyHead(name, help, TypeOf(kind)), {}});
+  families_.push_back({kind, name, {}, {}});
+  for (const MetricsFormat format : {MetricsFormat::kPrometheus, MetricsFormat::kOpenMetrics})
+    families_.back().heads[static_cast<int>(format)] = FamilyHead(name, help, TypeOf(kind), format);
 }
 
 Cell SeriesTable::AddSeries(const Labels& labels) {
@@ -73,15 +75,21 @@ void SeriesTable::Close() {
   gauges_ = std::vector<std::atomic<double>>(gauge_cells_);
 }
 
-void SeriesTable::AppendText(std::string* text) const {
+void SeriesTable::AppendText(MetricsFormat format, std::string* text) const {
+  const bool is_open = format == MetricsFormat::kOpenMetrics;
+  const Exemplars::Map exemplars = is_open ? exemplars_.All() : Exemplars::Map();
   for (const Family& family : families_) {
-    text->append(family.head);
-    for (const Series& series : family.series) AppendSample(family.kind, series, text);
+    text->append(family.heads[static_cast<int>(format)]);
+    for (const Series& series : family.series) {
+      if (family.kind == Kind::kDurations)
+        AppendDurations(series, exemplars, text);
+      else
+        AppendSample(family.kind, series, text);
+    }
   }
 }
 
 void SeriesTable::AppendSample(Kind kind, const Series& series, std::string* text) const {
-  if (kind == Kind::kDurations) return AppendDurations(series, text);
   text->append(series.sample);
   if (kind == Kind::kCounter) AppendNumber(counters_->Sum(series.cell), text);
   if (kind == Kind::kRealCounter) AppendNumber(real_counters_->Sum(series.cell), text);
@@ -90,7 +98,8 @@ void SeriesTable::AppendSample(Kind kind, const Series& series, std::string* tex
   text->push_back('\n');
 }
 
-void SeriesTable::AppendDurations(const Series& series, std::string* text) const {
+void SeriesTable::AppendDurations(const Series& series, const Exemplars::Map& exemplars,
+                                  std::string* text) const {
   static const std::array<std::string, kBucketCount>& bounds =
       *new std::array<std::string, kBucketCount>(BoundTexts());
   std::array<uint64_t, kBucketCount> cumulative;
@@ -104,6 +113,9 @@ void SeriesTable::AppendDurations(const Series& series, std::string* text) const
   for (int i = 0; i < kBucketCount; ++i) {
     text->append("\n").append(series.bucket).append(bounds[i]);
     AppendNumber(cumulative[i], text);
+    if (exemplars.empty()) continue;
+    const auto found = exemplars.find(series.cell + static_cast<Cell>(i));
+    if (found != exemplars.end()) AppendExemplar(found->second, text);
   }
   text->push_back('\n');
 }

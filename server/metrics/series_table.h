@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/common/duration_buckets.h"
+#include "server/metrics/exemplars.h"
 #include "server/metrics/sharded_counters.h"
 #include "server/metrics/text_format.h"
 
@@ -46,6 +47,10 @@ class SeriesTable {
     counters_->Add(durations + BucketOf(ns), 1);
     counters_->Add(durations + kBucketCount, static_cast<uint64_t>(std::max<int64_t>(ns, 0)));
   }
+  // After Observe, for one of the few requests that somebody traces: its bucket's exemplar.
+  void NoteExemplar(Cell durations, const Exemplar& exemplar) {
+    exemplars_.Note(durations + BucketOf(exemplar.ns), exemplar);
+  }
   void Set(Cell gauge, double value) {
     // Reading first keeps the line shared while the value stays what it was, the usual case.
     std::atomic<double>& cell = gauges_[gauge];
@@ -54,9 +59,10 @@ class SeriesTable {
     }
   }
 
-  // Every family with its present values, in the text format. A histogram's count is the sum of its
-  // buckets as they were read, so that it fits them whatever is being recorded meanwhile.
-  void AppendText(std::string* text) const;
+  // Every family with its present values, in OpenMetrics with exemplars. A histogram's count is the
+  // sum of its buckets as they were read, so that it fits them whatever is being recorded
+  // meanwhile.
+  void AppendText(MetricsFormat format, std::string* text) const;
 
  private:
   // What stands before its numbers. They are what changes from one scrape to the next.
@@ -69,12 +75,13 @@ class SeriesTable {
   struct Family {
     Kind kind;
     std::string name;
-    std::string head;
+    std::string heads[2];  // by MetricsFormat
     std::vector<Series> series;
   };
 
   void AppendSample(Kind kind, const Series& series, std::string* text) const;
-  void AppendDurations(const Series& series, std::string* text) const;
+  void AppendDurations(const Series& series, const Exemplars::Map& exemplars,
+                       std::string* text) const;
 
   std::vector<Family> families_;
   Cell counter_cells_ = 0;
@@ -83,6 +90,7 @@ class SeriesTable {
   std::optional<ShardedCounters<uint64_t>> counters_;
   std::optional<ShardedCounters<double>> real_counters_;
   std::vector<std::atomic<double>> gauges_;
+  Exemplars exemplars_;
 };
 
 }  // namespace warpcall

@@ -17,12 +17,11 @@
 
 namespace warpcall::tracing {
 
-using TraceId = std::array<uint8_t, 16>;  // not all 0
-using SpanId = std::array<uint8_t, 8>;    // likewise
+using SpanId = std::array<uint8_t, 8>;  // not all 0
 
 // Where a request of a client stands in the client's own trace.
 struct Parent {
-  TraceId trace_id;
+  TraceId trace_id;  // not all 0
   SpanId span_id;
   bool sampled = false;  // the client records the trace
 };

@@ -131,6 +131,8 @@ const char* InspectCall::method() const {
       return in_parts_ ? "BenchmarkStream" : "Benchmark";
     case Inspection::kProfile:
       return "Profile";
+    case Inspection::kTune:
+      return "Tune";
     case Inspection::kDescribe:
       break;
   }

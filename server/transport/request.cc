@@ -221,6 +221,7 @@ void Request::Count(const absl::Status& status) {
   }
   if (trace_.total_ns == 0) StopClock();
   admission_ = Admission();  // before a client that waits for the answer sends the next
+  if (span_.has_value()) trace_.trace_id = span_->trace_id;
   deps_->metrics->Record(trace_);
   LogEnd(status);
   if (span_.has_value()) TraceEnd(status);

@@ -67,6 +67,7 @@ class PoliciesTest(AccessCase):
                            lambda: alice.gelu(X, implementation="cpu"))
         self.assert_denied("alice may not use the device cuda:7", lambda: alice.gelu(X, device="cuda:7"))
         self.assert_denied("alice may not call ListKernels", alice.kernels)
+        self.assert_denied("alice may not call Tune", lambda: alice.tune("gelu", "64"))
         self.assert_denied("alice may not use the implementation", lambda: alice.benchmark("gelu", ["64"]))
         alice.benchmark("gelu", ["64"], implementations=["reference"], iterations=2)
         self.assert_denied("alice may not run softmax", lambda: alice.describe("softmax", "64"))
@@ -77,7 +78,7 @@ class PoliciesTest(AccessCase):
         carol.devices()
         self.assert_denied("carol may not call Execute", lambda: carol.gelu(X))
         self.assertEqual(self.refusals(server), {"kernel": 2, "implementation": 4, "device": 2,
-                                                 "method": 2})
+                                                 "method": 3})
         self.assertEqual(server.stop(), 0)
 
     def test_what_is_in_flight_has_limits(self):

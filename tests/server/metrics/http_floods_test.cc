@@ -31,7 +31,7 @@ class HttpFloodsTest : public ::testing::Test {
     HttpServer::Options options;
     options.listen = "127.0.0.1:0";
     options.request_timeout = request_timeout;
-    options.scrape = [this] {
+    options.scrape = [this](MetricsFormat) {
       ++scrapes_;
       return std::string(scrape_bytes_, 'm');
     };

@@ -37,6 +37,34 @@ TEST(ReadHttpHeadTest, TakesWhatPrometheusAndCurlSend) {
   EXPECT_FALSE(Read("PUT / HTTP/1.1\r\nContent-Length: 0").has_body);
 }
 
+TEST(ReadHttpHeadTest, TakesOpenMetricsWhereItIsNoWorseThanText) {
+  const std::pair<const char*, bool> kAccepts[] = {
+      // Prometheus 2.42 and 3.4.
+      {"application/openmetrics-text;version=1.0.0,application/"
+       "openmetrics-text;version=0.0.1;q=0.75,"
+       "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+       true},
+      {"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+       "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,*/*;q=0.2",
+       true},
+      {"Application/OpenMetrics-Text", true},
+      {" text/plain ; q=0.5 , application/openmetrics-text ; version=\"1.0.0\" ; q=0.5 ", true},
+      {"application/openmetrics-text;q=0.4,text/plain;q=0.5", false},
+      {"application/openmetrics-text;version=2.0.0", false},
+      {"application/openmetrics-text;q=0", false},
+      {"application/openmetrics-text;q=x", false},
+      {"application/openmetrics-textual", false},
+      {"text/plain", false},
+      {"*/*", false},
+      {"", false},
+  };
+  for (const auto& [accept, takes] : kAccepts)
+    EXPECT_EQ(Read(absl::StrCat("GET /metrics HTTP/1.1\r\nAccept: ", accept)).takes_open_metrics,
+              takes)
+        << accept;
+  EXPECT_FALSE(Read("GET /metrics HTTP/1.1").takes_open_metrics);
+}
+
 TEST(ReadHttpHeadTest, RefusesWhatItCannotBeSureOf) {
   const std::pair<const char*, int> kHeads[] = {
       {"", 400},

@@ -35,7 +35,7 @@ class HttpServerTest : public ::testing::Test {
   static HttpServer::Options Options() {
     HttpServer::Options options;
     options.listen = "127.0.0.1:0";
-    options.scrape = [] { return "m 1\n"; };
+    options.scrape = [](MetricsFormat) { return "m 1\n"; };
     options.ready = [] { return absl::OkStatus(); };
     return options;
   }
@@ -70,6 +70,21 @@ TEST_F(HttpServerTest, ServesMetricsAsPrometheusReadsThem) {
   EXPECT_THAT(reply->get_header_value("Content-Type"), StartsWith("text/plain; version=0.0.4"));
 }
 
+TEST_F(HttpServerTest, ServesOpenMetricsToThoseWhoAccept) {
+  HttpServer::Options options = Options();
+  options.scrape = [](MetricsFormat format) {
+    return format == MetricsFormat::kOpenMetrics ? "open" : "plain";
+  };
+  const auto server = Start(std::move(options));
+  const httplib::Result reply =
+      ClientOf(*server).Get("/metrics", {{"Accept", "application/openmetrics-text;version=1.0.0"}});
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->body, "open");
+  EXPECT_EQ(reply->get_header_value("Content-Type"),
+            "application/openmetrics-text; version=1.0.0; charset=utf-8");
+  EXPECT_EQ(ClientOf(*server).Get("/metrics", {{"Accept", "*/*"}})->body, "plain");
+}
+
 TEST_F(HttpServerTest, ReadinessFollowsTheCallback) {
   std::atomic<bool> ready{true};
   HttpServer::Options options = Options();
@@ -88,7 +103,7 @@ TEST_F(HttpServerTest, ReadinessFollowsTheCallback) {
 TEST_F(HttpServerTest, CompressesNothing) {
   HttpServer::Options options = Options();
   const std::string text(100'000, 'm');
-  options.scrape = [&text] { return text; };
+  options.scrape = [&text](MetricsFormat) { return text; };
   const auto server = Start(std::move(options));
   for (const char* path : {"/metrics", "/healthz"}) {
     httplib::Client client = ClientOf(*server);
@@ -103,7 +118,7 @@ TEST_F(HttpServerTest, CompressesNothing) {
 TEST_F(HttpServerTest, ScrapesGiveWayToRequests) {
   std::atomic<int> nice{-1};
   HttpServer::Options options = Options();
-  options.scrape = [&nice] {
+  options.scrape = [&nice](MetricsFormat) {
     nice = getpriority(PRIO_PROCESS, 0);
     return "m 1\n";
   };

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/server/metrics/sink_fixture.h"
 
 namespace warpcall::testing {
@@ -27,6 +28,37 @@ class PrometheusSinkTest : public ::testing::Test {
 
   PrometheusSink sink_{MadeUpRegistry(), SinkOptions()};
 };
+
+// The line of the request's duration that has an exemplar; empty if none has.
+std::string LineWithExemplar(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n'))
+    if (absl::StartsWith(line, "warpcall_request_duration_seconds_bucket") &&
+        absl::StrContains(line, " # {"))
+      return std::string(line);
+  return "";
+}
+
+TEST_F(PrometheusSinkTest, ABucketsExemplarIsTheLastTracedRequestThatItCounted) {
+  RequestTrace trace = RunTrace(kAlpha, kAlphaTiled, kCpuDevice);
+  trace.total_ns = 3'000;
+  trace.trace_id.fill(0x11);
+  sink_.Record(trace);
+  trace.trace_id.fill(0x22);
+  sink_.Record(trace);
+  trace.trace_id = {};  // nobody traces it
+  sink_.Record(trace);
+  const std::string text = sink_.Scrape(MetricsFormat::kOpenMetrics);
+  const std::string line = LineWithExemplar(text);
+  EXPECT_TRUE(absl::StrContains(line,
+                                "le=\"4e-06\"} 3 # {trace_id=\"22222222222222222222222222222222\"} "
+                                "3e-06 "))
+      << line;
+  EXPECT_TRUE(absl::EndsWith(text, "\n# EOF\n"));
+  EXPECT_TRUE(absl::StrContains(text, "\n# TYPE warpcall_requests counter\n"));
+  EXPECT_TRUE(absl::StrContains(text, "\n# TYPE process_cpu_seconds counter\n"));
+  EXPECT_FALSE(absl::StrContains(sink_.Scrape(), " # {"));
+  EXPECT_FALSE(absl::StrContains(sink_.Scrape(), "EOF"));
+}
 
 TEST_F(PrometheusSinkTest, EveryCodeHasItsOwnSeries) {
   constexpr absl::StatusCode kCodes[] = {

@@ -141,8 +141,28 @@ TEST(TextFormat, TheTableWritesWhatTheLibraryWould) {
     expected.AddDurations("d_seconds", label_sets[i], count, ns);
   }
   std::string text;
-  table.AppendText(&text);
+  table.AppendText(MetricsFormat::kPrometheus, &text);
   ExpectSameText(text, prometheus::TextSerializer().Serialize(expected.families));
+  std::string open;
+  table.AppendText(MetricsFormat::kOpenMetrics, &open);
+  EXPECT_EQ(open, ToOpenMetrics(text));
+}
+
+TEST(TextFormat, OpenMetricsNamesCountersFamiliesWithoutTheirSuffix) {
+  EXPECT_EQ(
+      ToOpenMetrics("# HELP a_total Of x_total all.\n# TYPE a_total counter\na_total 1\n"
+                    "# HELP b_ratio b\n# TYPE b_ratio gauge\nb_ratio{c=\"# HELP d_total x\"} 2\n"),
+      "# HELP a Of x_total all.\n# TYPE a counter\na_total 1\n"
+      "# HELP b_ratio b\n# TYPE b_ratio gauge\nb_ratio{c=\"# HELP d_total x\"} 2\n");
+  EXPECT_EQ(ToOpenMetrics(""), "");
+}
+
+TEST(TextFormat, AnExemplarHasTheTraceTheSecondsAndWhen) {
+  Exemplar exemplar{{}, 1'500, 1'700'000'000'004'999'999};
+  exemplar.trace_id.fill(0xab);
+  std::string text = "b 1";
+  AppendExemplar(exemplar, &text);
+  EXPECT_EQ(text, "b 1 # {trace_id=\"abababababababababababababababab\"} 1.5e-06 1700000000.004");
 }
 
 }  // namespace
