@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/multiply_adds.h"
 #include "kernels/registry.h"
 #include "server/engine/engine.h"
 #include "server/engine/gpu_reading.h"
@@ -73,6 +74,9 @@ std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine& engine);
 
 // Of a device that this process opened itself. Null where nothing tells of them.
 std::unique_ptr<ConditionReader> OpenConditions(const Device& device);
+
+// A MultiplyAddsSource of what the build has kernels for.
+absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic, const DeviceProperties& device);
 
 // Tells NVIDIA's tools of this process's phases, if one is attached; nothing in a build without
 // CUDA.

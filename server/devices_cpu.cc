@@ -45,6 +45,10 @@ std::unique_ptr<GpuMonitor> StartGpuMonitor(const Engine&) { return nullptr; }
 
 std::unique_ptr<ConditionReader> OpenConditions(const Device&) { return nullptr; }
 
+absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic, const DeviceProperties&) {
+  return absl::UnimplementedError("this build has no kernels for GPUs");
+}
+
 void InstallPhaseWatcher() {}
 
 const char* CudaVersion() { return "none"; }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/multiply_adds.h"
 #include "server/cpu_workers.h"
 #include "server/devices.h"
 #include "server/log.h"
@@ -200,6 +201,13 @@ std::unique_ptr<ConditionReader> OpenConditions(const Device& device) {
   if (!api.ok()) return nullptr;
   auto conditions = nvml::GpuConditions::Open(*api, device.properties().pci_bus_id);
   return conditions.ok() ? *std::move(conditions) : nullptr;
+}
+
+absl::StatusOr<MultiplyAdds> MultiplyAddsFor(Arithmetic arithmetic,
+                                             const DeviceProperties& device) {
+  if (device.kind != DeviceKind::kCuda)
+    return absl::UnimplementedError(absl::StrCat("there is none for ", device.name));
+  return cuda::MultiplyAddsOn(arithmetic, device);
 }
 
 void InstallPhaseWatcher() {

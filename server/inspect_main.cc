@@ -77,6 +77,7 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
                             .server_version = kVersion,
                             .cuda_version = is_gpu ? CudaVersion() : "",
                             .conditions = conditions.get(),
+                            .multiply_adds = MultiplyAddsFor,
                             .tell = TellsParts(config)});
   }
   if (config.inspect_method == InspectionName(Inspection::kDescribe))

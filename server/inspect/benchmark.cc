@@ -132,7 +132,8 @@ class Run {
     // The CPU's multiply-adds cost next to nothing.
     if (!ArithmeticMayBound(work) && !(OnCpu() && type == DataType::kFloat32))
       return absl::OkStatus();
-    return Keep(FlopsCeiling::Create(site, type), &flops_);
+    const Arithmetic arithmetic = ArithmeticOf(*plan_.kernel->op, plan_.problem);
+    return Keep(FlopsCeiling::Create(site, arithmetic, site_.multiply_adds), &flops_);
   }
 
   template <typename Ceiling>

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/multiply_adds.h"
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
 #include "server/inspect/conditions_seen.h"
@@ -85,8 +86,8 @@ struct BenchmarkReport {
   // CopyCeiling's for the problem's bytes, sampled between the rows' samples; 0 where it could not
   // be measured.
   double ceiling_bytes_per_second = 0;
-  // FlopsCeiling's in the type of input 0, likewise; 0 where arithmetic cannot bound the problem,
-  // but for float32 on CPUs.
+  // FlopsCeiling's in the problem's ArithmeticOf, likewise; 0 where arithmetic cannot bound the
+  // problem, but for float32 on CPUs.
   double flops_ceiling = 0;
   std::vector<BenchmarkResult> results;
   int64_t started_unix_ns = 0;
@@ -98,9 +99,10 @@ struct BenchmarkReport {
 struct BenchmarkSite {
   const Registry* registry = nullptr;
   Device* device = nullptr;
-  Surroundings* surroundings = nullptr;   // null: nothing disturbs it
-  ConditionReader* conditions = nullptr;  // null: the device's are not known
-  Clock clock = MonotonicNs;              // of the host
+  Surroundings* surroundings = nullptr;        // null: nothing disturbs it
+  ConditionReader* conditions = nullptr;       // null: the device's are not known
+  MultiplyAddsSource multiply_adds = nullptr;  // of the device's kind; null: none is known
+  Clock clock = MonotonicNs;                   // of the host
   std::function<void(int64_t ns)> sleep = [](int64_t ns) { absl::SleepFor(absl::Nanoseconds(ns)); };
   // Called with results as they come, each once, beside the ceilings as they are then known.
   std::function<void(const BenchmarkReport&)> tell = nullptr;

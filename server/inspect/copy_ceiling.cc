@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<CopyCeiling>> CopyCeiling::Create(const FastestRo
   const int64_t copied = BytesToCopy(bytes, *site.device);
   const int64_t elements = CeilDivide(copied, 2 * element_bytes);
   std::unique_ptr<FastestRows> rows;
-  ASSIGN_OR_RETURN(rows, FastestRows::Create(site, "identity", {{DataType::kFloat32, {elements}}},
+  ASSIGN_OR_RETURN(rows, FastestRows::Create(site, {"identity", {{DataType::kFloat32, {elements}}}},
                                              SetsFor(copied, *site.device)));
   return std::unique_ptr<CopyCeiling>(new CopyCeiling(std::move(rows)));
 }

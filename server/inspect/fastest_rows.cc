@@ -25,12 +25,12 @@ bool IsSerious(const Row& row, const DeviceProperties& device) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FastestRows>> FastestRows::Create(
-    const Site& site, const char* kernel, const std::vector<TensorSpec>& inputs, int64_t sets) {
+absl::StatusOr<std::unique_ptr<FastestRows>> FastestRows::Create(const Site& site,
+                                                                 const Asked& asked, int64_t sets) {
   const Kernel* found;
-  ASSIGN_OR_RETURN(found, site.registry->Find(kernel));
+  ASSIGN_OR_RETURN(found, site.registry->Find(asked.kernel));
   Problem problem;
-  ASSIGN_OR_RETURN(problem, MakeProblem(*found->op, inputs, {}));
+  ASSIGN_OR_RETURN(problem, MakeProblem(*found->op, asked.inputs, asked.attributes));
   std::unique_ptr<FastestRows> rows(new FastestRows(std::move(problem)));
   ASSIGN_OR_RETURN(
       rows->sets_,

@@ -31,11 +31,17 @@ class FastestRows {
     Clock clock = MonotonicNs;
   };
 
+  // A kernel and its problem.
+  struct Asked {
+    const char* kernel;
+    std::vector<TensorSpec> inputs;
+    std::vector<NamedAttribute> attributes = {};
+  };
+
   // Those that are for the device, serious (neither manual nor reference) and not much slower than
   // the fastest of them, by a launch each. Over as many sets of operands as SetsFor gives a problem
   // of `bytes`. NOT_FOUND without a kernel of this name, or such a row of it.
-  static absl::StatusOr<std::unique_ptr<FastestRows>> Create(const Site& site, const char* kernel,
-                                                             const std::vector<TensorSpec>& inputs,
+  static absl::StatusOr<std::unique_ptr<FastestRows>> Create(const Site& site, const Asked& asked,
                                                              int64_t sets);
 
   // One more sample of one of the rows.

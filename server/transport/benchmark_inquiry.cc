@@ -282,7 +282,8 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
   const std::vector<Candidate> candidates = CandidatesFor(registry, checked, request, properties);
   const auto surroundings =
       inspect::NewSurroundings(properties, inspect::NewLinuxMachine(getppid()));
-  inspect::BenchmarkSite site{&registry, device, surroundings.get(), benchmark.conditions};
+  inspect::BenchmarkSite site{&registry, device, surroundings.get(), benchmark.conditions,
+                              benchmark.multiply_adds};
   if (benchmark.tell != nullptr) {
     site.tell = [&](const inspect::BenchmarkReport& news) {
       benchmark.tell(ToResponse(news, work).SerializeAsString());

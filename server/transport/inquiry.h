@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/multiply_adds.h"
 #include "server/inspect/inspector.h"
 #include "server/runtime/conditions.h"
 #include "server/transport/request.h"
@@ -76,8 +77,9 @@ struct BenchmarkToAnswer {
   const std::string& bytes;           // of the request
   int64_t deadline_ns = kNoDeadline;  // by MonotonicNs: the answer is there shortly before
   std::string server_version = {};
-  std::string cuda_version = {};          // empty on the CPU
-  ConditionReader* conditions = nullptr;  // the device's; null: not known
+  std::string cuda_version = {};               // empty on the CPU
+  ConditionReader* conditions = nullptr;       // the device's; null: not known
+  MultiplyAddsSource multiply_adds = nullptr;  // of the device's kind; null: none is known
   // Called with responses that hold results as they come, each once; the answer then holds none.
   // Null: the answer holds all of them.
   std::function<void(const std::string&)> tell = nullptr;

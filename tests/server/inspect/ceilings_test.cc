@@ -2,10 +2,15 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "kernels/matmul/matmul.h"
+#include "server/inspect/benchmark.h"
 #include "server/inspect/copy_ceiling.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/runtime/cpu/cpu_device.h"
+#include "tests/server/inspect/timed_device.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -41,13 +46,15 @@ TEST_F(CeilingsTest, CopiesArePlausible) {
 }
 
 TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
-  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
-    const auto ceiling = FlopsCeiling::Create(Site(), type);
+  for (const Arithmetic arithmetic :
+       {Arithmetic::kFloat32, Arithmetic::kTf32, Arithmetic::kBFloat16, Arithmetic::kFloat16}) {
+    const auto ceiling = FlopsCeiling::Create(Site(), arithmetic, nullptr);
     ASSERT_TRUE(ceiling.ok()) << ceiling.status();
     for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
     EXPECT_EQ((*ceiling)->samples(), 5);
     EXPECT_GT((*ceiling)->spent_ns(), 0);
-    std::printf("%s: %.1f GFLOP/s\n", DataTypeName(type), (*ceiling)->flops_per_second() * 1e-9);
+    std::printf("%s: %.1f GFLOP/s\n", ArithmeticName(arithmetic),
+                (*ceiling)->flops_per_second() * 1e-9);
     EXPECT_GT((*ceiling)->flops_per_second(), 1e8);
     EXPECT_LT((*ceiling)->flops_per_second(), 1e14);
   }
@@ -56,9 +63,9 @@ TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
 
 // The ceiling is no lower than what a row of the same type comes to at a problem of its own.
 TEST_F(CeilingsTest, NoFastRowIsMuchFasterThanArithmeticsCeiling) {
-  const auto ceiling = FlopsCeiling::Create(Site(), DataType::kBFloat16);
+  const auto ceiling = FlopsCeiling::Create(Site(), Arithmetic::kBFloat16, nullptr);
   const TensorSpec matrix = {DataType::kBFloat16, {512, 512}};
-  const auto rows = FastestRows::Create(Site(), "matmul", {matrix, matrix}, 1);
+  const auto rows = FastestRows::Create(Site(), {"matmul", {matrix, matrix}}, 1);
   ASSERT_TRUE(ceiling.ok() && rows.ok());
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE((*ceiling)->Sample().ok());
@@ -71,8 +78,123 @@ TEST_F(CeilingsTest, NoFastRowIsMuchFasterThanArithmeticsCeiling) {
 TEST_F(CeilingsTest, NeedTheirKernels) {
   registry_ = Registry();
   EXPECT_EQ(CopyCeiling::Create(Site(), 64).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(FlopsCeiling::Create(Site(), DataType::kBFloat16).status().code(),
+  EXPECT_EQ(FlopsCeiling::Create(Site(), Arithmetic::kBFloat16, nullptr).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// A GPU of which only its own multiply-adds are known: 4 MFLOP in 2 us.
+class DevicesOwnMultiplyAddsTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kLaunchNs = 2000;
+  static constexpr int64_t kFlops = 4'000'000;
+
+  DevicesOwnMultiplyAddsTest() { stream_ = *device_.CreateStream(); }
+
+  FastestRows::Site Site() {
+    return {&registry_, &device_.properties(), stream_.get(), &pool_,
+            [this] { return device_.now_ns(); }};
+  }
+  MultiplyAddsSource Source() {
+    return [this](Arithmetic arithmetic, const DeviceProperties& device) {
+      EXPECT_EQ(device.name, device_.properties().name);
+      asked_.push_back(arithmetic);
+      return MultiplyAdds{
+          NewPlan({},
+                  [](const Operands& operands, const LaunchContext& context) {
+                    EXPECT_TRUE(operands.inputs.empty());
+                    static_cast<testing::TimedDevice*>(context.stream)->Pass(kLaunchNs);
+                    return absl::OkStatus();
+                  }),
+          kFlops};
+    };
+  }
+
+  Registry registry_;
+  cpu::ThreadPool pool_{1};
+  testing::TimedDevice device_{DeviceKind::kCuda};
+  std::unique_ptr<Stream> stream_;
+  std::vector<Arithmetic> asked_;
+};
+
+TEST_F(DevicesOwnMultiplyAddsTest, AreTheCeilingOnAGpuInEveryArithmetic) {
+  const std::vector<Arithmetic> all = {Arithmetic::kFloat32, Arithmetic::kTf32,
+                                       Arithmetic::kBFloat16, Arithmetic::kFloat16};
+  for (const Arithmetic arithmetic : all) {
+    const auto ceiling = FlopsCeiling::Create(Site(), arithmetic, Source());
+    ASSERT_TRUE(ceiling.ok()) << ceiling.status();
+    EXPECT_EQ((*ceiling)->flops_per_second(), 0);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
+    EXPECT_DOUBLE_EQ((*ceiling)->flops_per_second(), 2e12);
+    EXPECT_EQ((*ceiling)->samples(), 3);
+    EXPECT_EQ((*ceiling)->spent_ns(), 3 * kLaunchNs);
+  }
+  EXPECT_EQ(asked_, all);
+}
+
+// The rows, of which this registry has none, take the place of what is not there, not of failures.
+TEST_F(DevicesOwnMultiplyAddsTest, AreMissedWhereThereAreNone) {
+  const auto code_with = [this](const MultiplyAddsSource& source) {
+    return FlopsCeiling::Create(Site(), Arithmetic::kTf32, source).status().code();
+  };
+  EXPECT_EQ(code_with(nullptr), absl::StatusCode::kNotFound);
+  EXPECT_EQ(code_with([](Arithmetic, const DeviceProperties&) {
+              return absl::UnimplementedError("none here");
+            }),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(code_with([](Arithmetic, const DeviceProperties&) {
+              return absl::UnavailableError("the device is gone");
+            }),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProduct) {
+  const Implementation row = {
+      .name = "made_up",
+      .family = Family::kManual,
+      .device_kind = DeviceKind::kCuda,
+      .summary = "takes its time",
+      .data_types = {DataType::kFloat32},
+      .supports = SupportsAll,
+      .plan = PlanBy([](const Problem&, const Operands&, const LaunchContext& context) {
+        static_cast<testing::TimedDevice*>(context.stream)->Pass(50'000);
+        return absl::OkStatus();
+      })};
+  registry_.Add(MatmulOp(), {row});
+  const TensorSpec matrix = {DataType::kFloat32, {64, 64}};
+  BenchmarkPlan plan;
+  plan.kernel = *registry_.Find("matmul");
+  plan.rows = {&registry_.rows()[0]};
+  plan.problem = *MakeProblem(MatmulOp(), {matrix, matrix}, {{"precision", std::string("tf32")}});
+  plan.iterations = 10;
+  BenchmarkSite site{&registry_, &device_};
+  site.multiply_adds = Source();
+  site.clock = [this] { return device_.now_ns(); };
+  site.sleep = [this](int64_t ns) { device_.Pass(ns); };
+  const absl::StatusOr<BenchmarkReport> report = RunBenchmark(site, plan, {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(asked_, std::vector<Arithmetic>{Arithmetic::kTf32});
+  EXPECT_DOUBLE_EQ(report->flops_ceiling, 2e12);
+}
+
+TEST(ArithmeticOfTest, IsThatOfTheOperandsUnlessPrecisionSaysTf32) {
+  Registry registry;
+  AddCpuKernels(&registry);
+  const auto of = [&](const char* kernel, DataType type,
+                      const std::vector<NamedAttribute>& attributes) {
+    const Op& op = *(*registry.Find(kernel))->op;
+    std::vector<TensorSpec> inputs(op.input_names.size(), TensorSpec{type, {8, 8}});
+    if (inputs.size() == 3) inputs[2].dims = {8};
+    return ArithmeticOf(op, *MakeProblem(op, inputs, attributes));
+  };
+  const NamedAttribute ieee = {"precision", std::string("ieee")};
+  const NamedAttribute tf32 = {"precision", std::string("tf32")};
+  EXPECT_EQ(of("matmul", DataType::kFloat32, {}), Arithmetic::kFloat32);
+  EXPECT_EQ(of("matmul", DataType::kFloat32, {ieee}), Arithmetic::kFloat32);
+  EXPECT_EQ(of("matmul", DataType::kFloat32, {tf32}), Arithmetic::kTf32);
+  EXPECT_EQ(of("linear", DataType::kFloat32, {tf32}), Arithmetic::kTf32);
+  EXPECT_EQ(of("matmul", DataType::kFloat16, {}), Arithmetic::kFloat16);
+  EXPECT_EQ(of("matmul", DataType::kBFloat16, {}), Arithmetic::kBFloat16);
+  EXPECT_EQ(of("gelu", DataType::kFloat32, {}), Arithmetic::kFloat32);
 }
 
 TEST(ArithmeticMayBoundTest, OnlyWhereEachByteIsUsedOften) {

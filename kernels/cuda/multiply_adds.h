@@ -1,0 +1,14 @@
+// A GPU's multiply-adds at their best: wgmma for what its tensor cores do, fma for float32.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "kernels/multiply_adds.h"
+
+namespace warpcall::cuda {
+
+// As a MultiplyAddsSource: some 2 ms of work. Random operands, never zeros, which a GPU multiplies
+// at less power and so faster. UNIMPLEMENTED for what is no float32 on a GPU that is not of compute
+// capability 9.0, and in a build that is not for its architecture 90a.
+absl::StatusOr<MultiplyAdds> MultiplyAddsOn(Arithmetic arithmetic, const DeviceProperties& device);
+
+}  // namespace warpcall::cuda
