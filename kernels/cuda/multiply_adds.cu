@@ -1,6 +1,7 @@
 // Back-to-back multiply-adds on operands that stay where they are: of wgmma in shared memory, the
 // sums in registers, two warpgroups a multiprocessor as in a product of matrices; of fma all in
-// registers.
+// registers. On an H200 at 690 W 820 to 930 TFLOP/s in bfloat16, 880 in float16, 480 in tf32; at
+// 1980 MHz 66 in float32.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -35,28 +36,25 @@ __device__ void Use(const float (&sums)[kCount]) {
 
 // ---- fma ----
 
-// Of eight numbers with eight, as in a product of matrices: fewer registers are read.
-constexpr int kSide = 8;
+// Chains of a thread. That all have one factor and one term is what the unit's full rate takes: of
+// three registers that are all others each time, as in a product of matrices, the best of several
+// arrangements came to 58 of 66 TFLOP/s on an H200.
+constexpr int kChains = 64;
 constexpr int kFmaBlocksPerMultiprocessor = 2;
 // A round takes 256 cycles.
 constexpr int kFmaRounds = 16384;
 
 __global__ void __launch_bounds__(kThreads, kFmaBlocksPerMultiprocessor) Fma(int rounds) {
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
-  float a[kSide], b[kSide], sums[kSide * kSide] = {};
+  // They bring each chain to a limit, so that none becomes infinite.
+  const float factor = Random(2 * thread), term = Random(2 * thread + 1);
+  float sums[kChains];
 #pragma unroll
-  for (int i = 0; i < kSide; ++i) {
-    a[i] = Random(2 * kSide * thread + i);
-    b[i] = Random(2 * kSide * thread + kSide + i);
-  }
+  for (int i = 0; i < kChains; ++i) sums[i] = static_cast<float>(i);
 #pragma unroll 4
   for (int round = 0; round < rounds; ++round) {
 #pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-#pragma unroll
-      for (int j = 0; j < kSide; ++j)
-        sums[kSide * i + j] = __fmaf_rn(a[i], b[j], sums[kSide * i + j]);
-    }
+    for (int i = 0; i < kChains; ++i) sums[i] = __fmaf_rn(sums[i], factor, term);
   }
   Use(sums);
 }
@@ -212,7 +210,7 @@ absl::StatusOr<MultiplyAdds> MultiplyAddsOn(Arithmetic arithmetic, const DeviceP
       return PlanOf(Fma, kFmaRounds,
                     {.blocks = dim3(kFmaBlocksPerMultiprocessor * multiprocessors),
                      .threads = dim3(kThreads)},
-                    int64_t{2} * kThreads * kSide * kSide);
+                    int64_t{2} * kThreads * kChains);
     case Arithmetic::kTf32:
       return WgmmaPlan<Arithmetic::kTf32>(multiprocessors);
     case Arithmetic::kFloat16:

@@ -5,7 +5,7 @@
     benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
     benchmarks.py check                exit status 1 where `draw` would change something
 
-TABLE is transport, python, cpu-kernels or gpu-kernels; BENCHMARKS.md says which program's output each takes.
+TABLE is transport, python, cpu-kernels, gpu-kernels or peers; BENCHMARKS.md says which program's output each takes.
 """
 
 import json
@@ -20,6 +20,10 @@ PICTURED = [
     ("softmax 65536×1024 bfloat16", "softmax of 65536×1024 bfloat16"),
     ("matmul 4096³ bfloat16", "matmul 4096³ bfloat16"),
 ]
+# README's problems, as the table of peers names them, and of its columns those that README shows.
+SHOWN = ["gelu none, 2^28 bfloat16", "softmax 65536×1024 bfloat16", "softmax 4096×65536 bfloat16",
+         "matmul 4096³ bfloat16"]
+SHOWN_PEERS = ["torch", "torch.compile", "Triton", "cuBLASLt, cuDNN"]
 # The CPU table: how warpcall_kernel_bench names a problem and our implementation, and the table does.
 CPU_KERNELS = [
     ("gelu/simd_fused/float32[16777216]/approximate=tanh", "gelu tanh, 2^24 float32"),
@@ -48,22 +52,26 @@ def cpu_table(output):
     return "\n".join(lines)
 
 
-def gpu_rows(benchmarks):
-    """Problem -> its cells: cuda, us, share of its ceiling, library, us, manual, us, triton, us."""
-    lines = between(benchmarks, "gpu-kernels").splitlines()[2:]
-    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return {row[0]: row[1:] for row in rows}
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def figures(rows):
-    """README's sentences about kernels on a GPU."""
-    gelu, softmax = rows["gelu tanh, 2^28 float32"], rows["softmax 65536×1024 bfloat16"]
-    ratio = float(softmax[4]) / float(softmax[1])
-    return (f"- **{float(gelu[1]):.0f} µs** for gelu of 2^28 float32 values (1 GiB in, 1 GiB out) on one "
-            f"H200: {gelu[2].replace(' of copy', '')} of a\n"
-            f"  plain copy's bandwidth.\n"
-            f"- **{float(softmax[1]):.0f} µs** for softmax of 65536×1024 bfloat16 on one H200: "
-            f"{ratio:.1f} times as fast as cuDNN.")
+def rows_of(benchmarks, name):
+    """Problem -> its other cells, of the table between the markers."""
+    lines = between(benchmarks, name).splitlines()[2:]
+    return {row[0]: row[1:] for row in (cells(line) for line in lines if line.startswith("|"))}
+
+
+def figures(benchmarks):
+    """README's table of kernels on a GPU."""
+    head = cells(between(benchmarks, "peers").splitlines()[0])[1:]
+    rows = rows_of(benchmarks, "peers")
+    yield f"| on one H200, µs | Warpcall | {' | '.join(SHOWN_PEERS)} |"
+    yield "|---" * (2 + len(SHOWN_PEERS)) + "|"
+    for problem in SHOWN:
+        of = dict(zip(head, rows[problem]))
+        shown = [of["µs"], *(of[peer] for peer in SHOWN_PEERS)]
+        yield f"| {problem}: {of['of its ceiling']} | {' | '.join(shown)} |"
 
 
 # ---- the picture -----------------------------------------------------------------------------------
@@ -104,10 +112,10 @@ def picture(rows):
 
 def drawn(folder):
     """The files that `draw` makes, and what belongs into them."""
-    rows = gpu_rows((folder / "BENCHMARKS.md").read_text(encoding="utf-8"))
+    benchmarks = (folder / "BENCHMARKS.md").read_text(encoding="utf-8")
     readme = folder / "README.md"
-    return {folder / "docs/speed.svg": picture(rows),
-            readme: between(readme.read_text(encoding="utf-8"), "figures", figures(rows))}
+    return {folder / "docs/speed.svg": picture(rows_of(benchmarks, "gpu-kernels")),
+            readme: between(readme.read_text(encoding="utf-8"), "figures", "\n".join(figures(benchmarks)))}
 
 
 def draw(folder):

@@ -10,8 +10,12 @@ import tempfile
 import unittest
 
 import benchmarks
+import peers_problems
 
 SOURCE = benchmarks.FOLDER
+GPU = SOURCE / "tests/gpu"
+sys.path.insert(0, str(GPU))
+import table
 # What warpcall_cuda_kernel_bench prints, for every problem that table.py wants.
 GPU_ROW = "  {:<20} {:>10} us   100.0 GB/s {:>6} % of copy {:>8} TFLOP/s\n"
 
@@ -32,7 +36,7 @@ class BenchmarksTest(unittest.TestCase):
         benchmarks.check(self.folder)
 
     def test_a_figure_by_hand_is_found(self):
-        readme = self.read("README.md").replace("times as fast as cuDNN", "times faster than cuDNN")
+        readme = self.read("README.md").replace("% of multiply-adds |", "% of all |")
         (self.folder / "README.md").write_text(readme, encoding="utf-8")
         with self.assertRaisesRegex(SystemExit, "README.md"):
             benchmarks.check(self.folder)
@@ -43,24 +47,37 @@ class BenchmarksTest(unittest.TestCase):
         benchmarks.put(self.folder, "cpu-kernels", json.dumps({"benchmarks": results}))
         self.assertIn("| softmax 65536×256 float32 | simd_rows | 4.2 |", self.read("BENCHMARKS.md"))
 
-    def test_the_gpu_benchmark_fills_table_picture_and_figures(self):
-        gpu = SOURCE / "tests/gpu"
-        sys.path.insert(0, str(gpu))
-        import table  # pylint: disable=import-outside-toplevel
+    def test_the_gpu_benchmark_fills_table_and_picture(self):
         log = "".join(
             f"{problem}\n" + GPU_ROW.format("own", "200.0", "95.0", "400.0")
             + GPU_ROW.format("cublaslt", "900.0", "9.0", "90.0")
             + GPU_ROW.format("chain_of_kernels", "1000.0", "9.0", "80.0")
             for problem, _ in table.PROBLEMS)
         (self.folder / "bench.log").write_text(log, encoding="utf-8")
-        output = subprocess.run([sys.executable, gpu / "table.py", self.folder / "bench.log"],
+        output = subprocess.run([sys.executable, GPU / "table.py", self.folder / "bench.log"],
                                 capture_output=True, text=True, check=True).stdout
         benchmarks.put(self.folder, "gpu-kernels", output)
         self.assertIn("| softmax 65536×1024 bfloat16 | own | 200.0 | 95.0 % of copy | cublaslt | 900.0 |",
                       self.read("BENCHMARKS.md"))
-        self.assertIn("**200 µs** for softmax of 65536×1024 bfloat16 on one H200: 4.5 times",
-                      self.read("README.md"))
         self.assertIn(">900 µs<", self.read("docs/speed.svg"))
+
+    def test_peers_fill_their_table_and_readmes(self):
+        bench = "".join(f"{problem}\n" + GPU_ROW.format("own", "200.0", "95.4", "400.0")
+                        + GPU_ROW.format("cudnn_softmax", "900.0", "9.0", "90.0")
+                        for problem, _ in peers_problems.PROBLEMS)
+        peers = "".join(f"{problem}\n" + GPU_ROW.format("torch", "300.0", "60.0", "200.0")
+                        + "  triton      not measured: no\n" for problem, _ in peers_problems.PROBLEMS)
+        (self.folder / "bench.log").write_text(bench, encoding="utf-8")
+        (self.folder / "peers.log").write_text("peers: one GPU\n" + peers, encoding="utf-8")
+        output = subprocess.run(
+            [sys.executable, GPU / "peers_table.py", self.folder / "bench.log", self.folder / "peers.log"],
+            capture_output=True, text=True, check=True).stdout
+        benchmarks.put(self.folder, "peers", output)
+        row = "| 200.0 | 95 % of copy | 300.0 | – | not taken | 900.0 | 1.50 |\n"
+        self.assertIn(f"| softmax 65536×1024 bfloat16 | own {row}", self.read("BENCHMARKS.md"))
+        self.assertIn("\npeers: one GPU.\n<!-- end peers -->", self.read("BENCHMARKS.md"))
+        self.assertIn("| softmax 65536×1024 bfloat16: 95 % of copy | 200.0 | 300.0 | – | not taken | 900.0 |\n",
+                      self.read("README.md"))
 
     def test_what_is_no_table_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "no output for transport"):

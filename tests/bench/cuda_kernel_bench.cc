@@ -1,9 +1,13 @@
 // Rows of the registry on a GPU, by problem: device time, GB/s or TFLOP/s, the share of the copy
-// ceiling measured in the same run, and the ratio to the library's row. For matmul also cuBLASLt
-// called directly with the best of its heuristics.
+// ceiling measured in the same run, and the ratio to the library's row. For products also the share
+// of the multiply-adds that were sampled between the rows, and for matmul cuBLASLt called directly
+// with the best of its heuristics. Samples below 75 % of the default clock are dropped.
 //   warpcall_cuda_kernel_bench [KERNEL [ROW...]]
+//   warpcall_cuda_kernel_bench --problems FILE      one a line, as this program names them; without
+// the family manual, which nobody's kernels are compared with
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <set>
 #include <string>
 
@@ -11,9 +15,13 @@
 #include "absl/strings/str_join.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/multiply_adds.h"
 #include "kernels/plan.h"
 #include "kernels/registry.h"
+#include "server/inspect/flops_ceiling.h"
 #include "server/runtime/cuda/cuda_device.h"
+#include "server/runtime/cuda/nvml_conditions.h"
+#include "tests/bench/clock_watch.h"
 #include "tests/bench/cublaslt_direct.h"
 #include "tests/bench/cuda_timing.h"
 #include "tests/kernels/device_array.h"
@@ -173,7 +181,13 @@ class OperandSets {
 
 class Bench {
  public:
-  Bench(CudaDevice* device, std::set<std::string> rows) : device_(device), rows_(std::move(rows)) {
+  struct Wanted {
+    std::set<std::string> rows;  // by name; empty: all
+    bool manual = true;
+  };
+
+  Bench(CudaDevice* device, Wanted wanted, ClockWatch* clocks)
+      : device_(device), wanted_(std::move(wanted)), clocks_(clocks) {
     AddCudaKernels(&registry_);
     cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   }
@@ -209,13 +223,25 @@ class Bench {
         return direct.Launch(sets[i], sets.workspace(), stream);
       };
     }
-    Time(candidates, stream_);
+    const Work work = kernel->op->work(problem);
+    const Arithmetic arithmetic = ArithmeticOf(*kernel->op, problem);
+    absl::StatusOr<MultiplyAdds> adds = absl::NotFoundError("they do not bound it");
+    if (inspect::ArithmeticMayBound(work)) adds = cuda::MultiplyAddsOn(arithmetic, properties());
+    if (adds.ok())
+      candidates.emplace_back().enqueue = [&adds](int, cudaStream_t stream) {
+        return adds->plan->Enqueue({}, {.stream = stream});
+      };
+    Time(candidates, stream_, [this] { return clocks_->RunsSlowly(); });
     std::printf("%s\n", Describe(setup).c_str());
+    double roof = 0;
+    if (adds.ok()) {
+      roof = PrintRoof(arithmetic, adds->flops, candidates.back());
+      candidates.pop_back();
+    }
     const double best = BestLibrary(rows, candidates);
     for (size_t i = 0; i < candidates.size(); ++i)
       Print(i < rows.size() ? rows[i]->name : "(cuBLASLt directly)",
-            i < rows.size() ? plans[i] : nullptr, candidates[i],
-            {kernel->op->work(problem), ceiling, best});
+            i < rows.size() ? plans[i] : nullptr, candidates[i], {work, ceiling, best, roof});
     std::fflush(stdout);
     return absl::OkStatus();
   }
@@ -225,6 +251,7 @@ class Bench {
     Work work;
     double ceiling;          // bytes per second
     double library_seconds;  // 0: the library has no row
+    double roof;             // FLOP/s of multiply-adds; 0: not measured
   };
 
   const DeviceProperties& properties() const { return device_->properties(); }
@@ -248,9 +275,10 @@ class Bench {
       const bool takes = std::find(row.data_types.begin(), row.data_types.end(),
                                    problem.inputs[0].data_type) != row.data_types.end();
       // Without tiling, 8192^3 takes a minute.
-      const bool slow = row.family == Family::kManual && std::string(kernel.op->name) == "matmul" &&
+      const bool slow = std::string(kernel.op->name) == "matmul" &&
                         kernel.op->work(problem).flops > int64_t{200} << 30;
-      if (takes && !slow && (rows_.empty() || rows_.count(row.name) > 0) &&
+      const bool skipped = row.family == Family::kManual && (slow || !wanted_.manual);
+      if (takes && !skipped && (wanted_.rows.empty() || wanted_.rows.count(row.name) > 0) &&
           row.supports(problem, properties()).ok())
         rows.push_back(&row);
     }
@@ -268,6 +296,15 @@ class Bench {
     return best;
   }
 
+  // FLOP/s.
+  static double PrintRoof(Arithmetic arithmetic, int64_t flops, const Candidate& candidate) {
+    if (candidate.seconds <= 0) return 0;
+    const double roof = static_cast<double>(flops) / candidate.seconds;
+    std::printf("  (multiply-adds)        %.2f TFLOP/s in %s\n", roof * 1e-12,
+                ArithmeticName(arithmetic));
+    return roof;
+  }
+
   // `plan`: null for what is none of the rows.
   static void Print(const char* name, const PlanPtr& plan, const Candidate& candidate,
                     const Against& against) {
@@ -281,19 +318,49 @@ class Bench {
                 candidate.seconds_p90 * 1e6, bytes_per_second * 1e-9,
                 100 * bytes_per_second / against.ceiling,
                 static_cast<double>(against.work.flops) / candidate.seconds * 1e-12);
+    if (against.roof > 0)
+      std::printf("  %5.1f %% of multiply-adds",
+                  100 * static_cast<double>(against.work.flops) / candidate.seconds / against.roof);
     if (against.library_seconds > 0)
       std::printf("  %5.2f x library", against.library_seconds / candidate.seconds);
     if (plan != nullptr && plan->shape().ok() && plan->shape()->waves > 0)
       std::printf("  occupancy %.2f waves %.2f", plan->shape()->theoretical_occupancy,
                   plan->shape()->waves);
+    if (candidate.dropped > 0)
+      std::printf("  dropped %lld samples", static_cast<long long>(candidate.dropped));
     std::printf("\n");
   }
 
   CudaDevice* const device_;
-  const std::set<std::string> rows_;
+  const Wanted wanted_;
+  ClockWatch* const clocks_;
   Registry registry_;
   cudaStream_t stream_ = nullptr;
 };
+
+std::unique_ptr<ConditionReader> ConditionsOf(const CudaDevice& device) {
+  const absl::StatusOr<nvml::Api> api = nvml::Open(nvml::kFile);
+  if (!api.ok()) return nullptr;
+  auto conditions = nvml::GpuConditions::Open(*api, device.properties().pci_bus_id);
+  return conditions.ok() ? *std::move(conditions) : nullptr;
+}
+
+// Those of the command line, in their order here. NOT_FOUND names one that there is not.
+absl::StatusOr<std::vector<Setup>> Chosen(std::vector<Setup> setups, int argc, char** argv) {
+  if (argc < 2) return setups;
+  const bool by_file = std::string(argv[1]) == "--problems";
+  std::set<std::string> wanted;
+  std::ifstream file(by_file && argc > 2 ? argv[2] : "");
+  for (std::string line; std::getline(file, line);) wanted.insert(line);
+  if (by_file && wanted.empty()) return absl::NotFoundError("--problems: no file with a line");
+  std::vector<Setup> chosen;
+  for (Setup& setup : setups)
+    if (by_file ? wanted.erase(Describe(setup)) > 0 : std::string(setup.kernel) == argv[1])
+      chosen.push_back(std::move(setup));
+  if (!wanted.empty())
+    return absl::NotFoundError(absl::StrCat("no such problem: ", absl::StrJoin(wanted, ", ")));
+  return chosen;
+}
 
 absl::Status Main(int argc, char** argv) {
   std::unique_ptr<CudaDevice> device;
@@ -311,12 +378,17 @@ absl::Status Main(int argc, char** argv) {
   AddLinear(&setups);
   AddNorms(&setups);
   AddFused(&setups);
-  Bench bench(device.get(), std::set<std::string>(argv + std::min(argc, 2), argv + argc));
+  ASSIGN_OR_RETURN(setups, Chosen(std::move(setups), argc, argv));
+  Bench::Wanted wanted = {.rows = {}, .manual = argc < 2 || std::string(argv[1]) != "--problems"};
+  if (argc > 2 && wanted.manual) wanted.rows.insert(argv + 2, argv + argc);
+  const std::unique_ptr<ConditionReader> conditions = ConditionsOf(*device);
+  ClockWatch clocks(conditions.get());
+  Bench bench(device.get(), std::move(wanted), &clocks);
   for (const Setup& setup : setups) {
-    if (argc > 1 && std::string(setup.kernel) != argv[1]) continue;
     const absl::Status status = bench.Run(setup, ceilings.copy_bytes_per_second);
     if (!status.ok()) std::printf("%s: %s\n", Describe(setup).c_str(), status.ToString().c_str());
   }
+  std::printf("conditions: %s\n", clocks.Describe().c_str());
   return absl::OkStatus();
 }
 

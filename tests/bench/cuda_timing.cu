@@ -1,6 +1,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/common/dispatch.h"
 #include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
@@ -131,7 +133,8 @@ absl::Status FillNormal(const TensorSpec& spec, uint64_t seed, void* device_memo
   return ToStatus(cudaDeviceSynchronize(), "filling with random data");
 }
 
-void Time(std::vector<Candidate>& candidates, cudaStream_t stream) {
+void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
+          const std::function<bool()>& runs_slowly) {
   const Events events;
   std::vector<Launches> graphs(candidates.size());
   std::vector<std::vector<double>> samples(candidates.size());
@@ -149,11 +152,22 @@ void Time(std::vector<Candidate>& candidates, cudaStream_t stream) {
       candidates[c].status = seconds.status();
       if (!seconds.ok()) continue;
       spent[c] += *seconds;
-      if (sample > 0) samples[c].push_back(*seconds / graphs[c].launches());  // the first uploads
+      // Or else rows that come after hungry ones would find the clock lower.
+      absl::SleepFor(absl::Seconds(*seconds));
+      if (sample == 0) continue;  // uploads
+      if (runs_slowly != nullptr && runs_slowly())
+        ++candidates[c].dropped;
+      else
+        samples[c].push_back(*seconds / graphs[c].launches());
     }
   }
   for (size_t c = 0; c < candidates.size(); ++c) {
-    if (samples[c].empty()) continue;
+    if (samples[c].empty()) {
+      if (candidates[c].status.ok())
+        candidates[c].status = absl::ResourceExhaustedError(
+            absl::StrCat("all ", candidates[c].dropped, " samples were taken at a low clock"));
+      continue;
+    }
     std::sort(samples[c].begin(), samples[c].end());
     candidates[c].seconds = Quantile(samples[c], 0.5);
     candidates[c].seconds_p10 = Quantile(samples[c], 0.1);

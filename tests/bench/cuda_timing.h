@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -25,14 +26,18 @@ struct Candidate {
   bool in_graph = true;
 
   // Set by Time.
-  absl::Status status;
-  double seconds = 0;  // per launch, median
+  absl::Status status;  // RESOURCE_EXHAUSTED where every sample was dropped
+  int64_t dropped = 0;  // samples
+  double seconds = 0;   // per launch, median
   double seconds_p10 = 0;
   double seconds_p90 = 0;
 };
 
-// Times the candidates in turn, over and over, so that all see the same state of the device.
-void Time(std::vector<Candidate>& candidates, cudaStream_t stream);
+// Times the candidates in turn, over and over, so that all see the same state of the device, which
+// rests after each sample as long as that took: one that is held down by its power is compared with
+// itself in another program. A sample after which `runs_slowly` says so is dropped; null: none is.
+void Time(std::vector<Candidate>& candidates, cudaStream_t stream,
+          const std::function<bool()>& runs_slowly = nullptr);
 
 struct Ceilings {
   double copy_bytes_per_second = 0;  // device to device, read + written

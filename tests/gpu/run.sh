@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, from a folder that tests/gpu/pack.sh made:
 #   bash run.sh [STEP...]      steps: device check conformance expressions variants observe sanitizer service
-# spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune
+# spread fault inspect torch scrape path transport stream soak bench; default: all. By name only: choices tune peers
 # Ends with one line per step and exit status 1 if any failed. Logs go to $OUT, or ./logs.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -108,6 +108,14 @@ choices() {
 # there is added to; TUNE_KERNELS names the kernels to tune, by default all.
 tune() {
   TAIL_LINES=200 step tune python3 "$here/tune.py" "$here" "$logs/shipped_tuning.txt" ${TUNE_KERNELS:-}
+}
+# What others take for the problems that the benchmark measures: needs PyTorch. Compiled first, so that both programs
+# measure one after the other; tests/gpu/peers_table.py makes a table of their logs.
+peers() {
+  python3 "$here/peers_problems.py" >"$logs/peers_problems.txt"
+  step peers_warm python3 "$here/peers.py" --warm
+  TAIL_LINES=3 step peers_bench "$here/bin/warpcall_cuda_kernel_bench" --problems "$logs/peers_problems.txt"
+  TAIL_LINES=400 step peers python3 "$here/peers.py"
 }
 bench() { TAIL_LINES=400 step bench "$here/bin/warpcall_cuda_kernel_bench"; }
 

@@ -1,0 +1,35 @@
+// Looks at a GPU's clocks while it is measured, and tells of them afterwards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "server/engine/clock.h"
+#include "server/inspect/conditions_seen.h"
+#include "server/runtime/conditions.h"
+
+namespace warpcall::bench {
+
+class ClockWatch {
+ public:
+  // `conditions` may be null, where nothing tells of them.
+  explicit ClockWatch(ConditionReader* conditions, Clock clock = MonotonicNs)
+      : conditions_(conditions), clock_(std::move(clock)) {}
+
+  // Whether the GPU runs below 75 % of its default clock. False without a look where the last one
+  // is less than 10 ms ago.
+  bool RunsSlowly();
+
+  // What was seen, in words: "SM clock 1755 to 1980 MHz, ..., samples dropped: 0".
+  std::string Describe() const;
+
+ private:
+  ConditionReader* const conditions_;
+  const Clock clock_;
+  int64_t look_at_ns_ = 0;
+  int64_t dropped_ = 0;
+  inspect::ConditionsSeen seen_;
+};
+
+}  // namespace warpcall::bench
