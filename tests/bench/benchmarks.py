@@ -14,7 +14,7 @@ import re
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2]
-# The problems of the picture: how the GPU table names them, and how the picture does.
+# The problems of the picture: how the table of peers names them, and how the picture does.
 PICTURED = [
     ("gelu none, 2^28 bfloat16", "gelu (erf) of 2^28 bfloat16"),
     ("softmax 65536×1024 bfloat16", "softmax of 65536×1024 bfloat16"),
@@ -62,22 +62,26 @@ def rows_of(benchmarks, name):
     return {row[0]: row[1:] for row in (cells(line) for line in lines if line.startswith("|"))}
 
 
-def figures(benchmarks):
-    """README's table of kernels on a GPU."""
+def peers_of(benchmarks):
+    """Problem -> column -> cell, of the table of peers."""
     head = cells(between(benchmarks, "peers").splitlines()[0])[1:]
-    rows = rows_of(benchmarks, "peers")
+    return {problem: dict(zip(head, row)) for problem, row in rows_of(benchmarks, "peers").items()}
+
+
+def figures(rows):
+    """README's table of kernels on a GPU."""
     yield f"| on one H200, µs | Warpcall | {' | '.join(SHOWN_PEERS)} |"
     yield "|---" * (2 + len(SHOWN_PEERS)) + "|"
     for problem in SHOWN:
-        of = dict(zip(head, rows[problem]))
-        shown = [of["µs"], *(of[peer] for peer in SHOWN_PEERS)]
-        yield f"| {problem}: {of['of its ceiling']} | {' | '.join(shown)} |"
+        row = rows[problem]
+        shown = [row["µs"], *(row[peer] for peer in SHOWN_PEERS)]
+        yield f"| {problem}: {row['of its ceiling']} | {' | '.join(shown)} |"
 
 
 # ---- the picture -----------------------------------------------------------------------------------
 
-WIDTH, LEFT, BAR_WIDTH, BAR, PANEL = 760, 250, 380, 16, 92
-COLORS = ["#1f6feb", "#8b949e", "#d0d7de"]
+WIDTH, LEFT, BAR_WIDTH, BAR, PANEL = 760, 250, 380, 16, 132
+OURS, THEIRS = "#1f6feb", "#8b949e"
 
 
 def text(x, y, content, more=""):
@@ -85,11 +89,12 @@ def text(x, y, content, more=""):
 
 
 def panel(top, title, row):
-    """Bars of one problem: the speed of each, as a share of the fastest's."""
-    bars = [(f"cuda: {row[0]}", row[1]), (f"library: {row[3]}", row[4]), (f"manual: {row[5]}", row[6])]
-    fastest = min(float(us) for _, us in bars)
+    """Bars of one problem: the speed of each, as a share of the fastest's. Who does not take it has none."""
+    bars = [(f"Warpcall: {row['Warpcall']}", row["µs"], OURS), *((peer, row[peer], THEIRS) for peer in SHOWN_PEERS)]
+    bars = [bar for bar in bars if re.fullmatch(r"[\d.]+", bar[1])]
+    fastest = min(float(us) for _, us, _ in bars)
     yield text(0, top, title, ' font-weight="bold"')
-    for index, ((name, us), color) in enumerate(zip(bars, COLORS)):
+    for index, (name, us, color) in enumerate(bars):
         y = top + 8 + index * (BAR + 4)
         width = max(1, round(BAR_WIDTH * fastest / float(us)))
         yield text(LEFT - 8, y + 12, name, ' text-anchor="end"')
@@ -112,10 +117,10 @@ def picture(rows):
 
 def drawn(folder):
     """The files that `draw` makes, and what belongs into them."""
-    benchmarks = (folder / "BENCHMARKS.md").read_text(encoding="utf-8")
+    rows = peers_of((folder / "BENCHMARKS.md").read_text(encoding="utf-8"))
     readme = folder / "README.md"
-    return {folder / "docs/speed.svg": picture(rows_of(benchmarks, "gpu-kernels")),
-            readme: between(readme.read_text(encoding="utf-8"), "figures", "\n".join(figures(benchmarks)))}
+    return {folder / "docs/speed.svg": picture(rows),
+            readme: between(readme.read_text(encoding="utf-8"), "figures", "\n".join(figures(rows)))}
 
 
 def draw(folder):
