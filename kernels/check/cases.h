@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/op.h"
@@ -28,6 +29,11 @@ struct Case {
   std::vector<Dims> shapes;  // one per input
   std::vector<NamedAttribute> attributes;
   Fill fill = Fill::kNormal;
+  std::vector<DataType> data_types = {};  // that the op takes with these attributes; empty: all
+
+  bool IsFor(DataType type) const {
+    return data_types.empty() || absl::c_linear_search(data_types, type);
+  }
 };
 
 // By how much an element may be off before it is rounded to the type of the output, in units of its

@@ -128,6 +128,7 @@ absl::Status SelfCheck::CheckType(const Row& row, DataType type, CheckResult* re
   const int before = result->cases;
   absl::Status refusal = absl::UnimplementedError("its op has no cases");
   const auto check = [&](const Case& tried) -> absl::Status {
+    if (!tried.IsFor(type)) return absl::OkStatus();
     absl::Status status = CheckCase(row, tried, type, result);
     if (!absl::IsUnimplemented(status)) return status;
     refusal = std::move(status);
@@ -141,6 +142,7 @@ absl::Status SelfCheck::CheckType(const Row& row, DataType type, CheckResult* re
   if (options_.depth == CheckDepth::kQuick && result->cases > before) return absl::OkStatus();
   std::vector<std::pair<int64_t, const Case*>> others;  // smallest first
   for (const Case& other : cases.cases) {
+    if (!other.IsFor(type)) continue;
     ASSIGN_OR_RETURN(const Problem problem, ProblemOf(op, other, type));
     const Work work = op.work(problem);
     if (problem.outputs[0].elements() > 0)

@@ -16,9 +16,24 @@ namespace {
 // Coordinates are 32-bit and signed, and boxes may begin in a tensor and end beyond it.
 constexpr int64_t kSizeMax = std::numeric_limits<int32_t>::max() - 1024;
 constexpr int64_t kStrideBytesMax = (int64_t{1} << 40) - 16;
-constexpr int64_t kElementBytes = 2;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
+
+int64_t BytesOfElement(const MatrixStack& stack) {
+  return static_cast<int64_t>(ElementBytes(stack.data_type));
+}
+
+CUtensorMapDataType TypeOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DataType::kBFloat16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DataType::kFloat32:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  }
+  AbortOnDataType(type);
+}
 
 // The driver is reached through the runtime alone: nothing is linked with it, so that the server
 // starts where there is none.
@@ -43,7 +58,7 @@ absl::Status CheckMap(const MatrixStack& stack) {
       return absl::UnimplementedError(absl::StrCat(
           "tensor maps take ", kSizeMax, " rows, columns and matrices at most, not ", size));
   const int64_t bytes =
-      SaturatingMultiply(SaturatingMultiply(stack.rows, stack.row_elements), kElementBytes);
+      SaturatingMultiply(SaturatingMultiply(stack.rows, stack.row_elements), BytesOfElement(stack));
   if (bytes > kStrideBytesMax)
     return absl::UnimplementedError(absl::StrCat("tensor maps take matrices of ", kStrideBytesMax,
                                                  " bytes at most, not ", bytes));
@@ -56,17 +71,15 @@ absl::Status MakeMap(const MatrixStack& stack, const void* data, int box_rows, C
   const auto unsigned64 = [](int64_t value) { return static_cast<cuuint64_t>(value); };
   const cuuint64_t sizes[] = {unsigned64(stack.columns), unsigned64(stack.rows),
                               unsigned64(stack.matrices)};
-  const int64_t row_bytes = stack.row_elements * kElementBytes;
+  const int64_t row_bytes = stack.row_elements * BytesOfElement(stack);
   const cuuint64_t strides[] = {unsigned64(row_bytes), unsigned64(stack.rows * row_bytes)};
-  const cuuint32_t box[] = {kMapColumns, static_cast<cuuint32_t>(box_rows), 1};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(kMapRowBytes / ElementBytes(stack.data_type)),
+                            static_cast<cuuint32_t>(box_rows), 1};
   const cuuint32_t steps[] = {1, 1, 1};
-  const CUtensorMapDataType type = stack.data_type == DataType::kFloat16
-                                       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   // The driver takes an address that may be written, and writes nothing there.
   const CUresult result =
-      (*encode)(map, type, 3, const_cast<void*>(data), sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      (*encode)(map, TypeOf(stack.data_type), 3, const_cast<void*>(data), sizes, strides, box,
+                steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cuTensorMapEncodeTiled: error ", result, " for ",

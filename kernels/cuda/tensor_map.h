@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -11,7 +12,7 @@
 
 namespace warpcall::cuda {
 
-// `matrices` of rows x columns elements of 16 bits, columns adjacent; rows follow each other
+// `matrices` of rows x columns elements, columns adjacent; rows follow each other
 // `row_elements` apart, matrices rows * row_elements.
 struct MatrixStack {
   DataType data_type;
@@ -21,9 +22,9 @@ struct MatrixStack {
   int64_t row_elements;
 };
 
-// Boxes of box_rows rows of 64 columns, 128 bytes, which lie in shared memory row after row with
-// the 128-byte swizzle. What lies outside a matrix arrives as zeros, and is not written.
-inline constexpr int64_t kMapColumns = 64;
+// Boxes of box_rows rows of 128 bytes, which lie in shared memory row after row with the 128-byte
+// swizzle. What lies outside a matrix arrives as zeros, and is not written.
+inline constexpr size_t kMapRowBytes = 128;
 
 // OK when a map of it can be made: UNIMPLEMENTED names what is too large, and the limit.
 // REQUIRES: a row is a multiple of 16 bytes.

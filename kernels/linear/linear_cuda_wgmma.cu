@@ -42,7 +42,7 @@ absl::StatusOr<matmul::WgmmaTiling> TilingOf(const Problem& product, const Devic
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
-  RETURN_IF_ERROR(matmul::CheckWgmmaArchitecture(device));
+  RETURN_IF_ERROR(matmul::CheckWgmmaArchitecture("wgmma_tiled", device));
   const Problem product = ProductOf(problem);
   if (!matmul::HasSums(product)) return absl::OkStatus();
   return TilingOf(product, device, kRowsChoice).status();

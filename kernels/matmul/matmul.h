@@ -87,6 +87,7 @@ Implementation OnednnRow();
 Implementation CublasltRow();
 Implementation DotPerOutputRow();
 Implementation WgmmaTiledRow();
+Implementation WgmmaTf32Row();
 Implementation MmaTiledRow();
 Implementation RegisterTiledRow();
 Implementation TritonMatmulRow();

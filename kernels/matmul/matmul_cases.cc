@@ -100,6 +100,10 @@ constexpr Size kSizes[] = {
 // Rounding errors add up and a lost term weighs least where k is long.
 constexpr Size kLongSums[] = {{1, 20011, 3}, {3, 4099, 5}, {17, 1537, 35}};
 
+// With precision=tf32: within tiles and more than one of them, steps of 8 and 32 terms and not.
+constexpr Size kTf32Sizes[] = {{64, 64, 64},   {1, 7, 1},     {13, 257, 49}, {128, 64, 256},
+                               {129, 65, 257}, {264, 40, 72}, {16, 8192, 24}};
+
 // Values over the whole range, infinities and NaN: with one term per sum nothing overflows on the
 // way, so that every row has to meet the reference.
 constexpr Size kSingleTerms[] = {{1, 1, 70}, {3, 1, 33}, {13, 1, 37}, {49, 1, 2}, {40, 1, 65}};
@@ -133,17 +137,26 @@ struct Terms {
   double subnormal = 0;  // of it, terms with a subnormal a or b
 };
 
+Case WithTf32(Case of) {
+  of.name += "_tf32";
+  of.attributes.push_back({"precision", std::string("tf32")});
+  of.data_types = {DataType::kFloat32};
+  return of;
+}
+
 // float32 sums of k products, in any order, are off by at most k u x sum|a b| (N. Higham, Accuracy
 // and Stability of Numerical Algorithms, 3.1, u = 2^-24) and, rounding errors being as good as
 // independent, by lambda sqrt(k) u x sum|a b| but for a probability of 2k exp(-lambda^2 / 2) (N.
 // Higham, T. Mary, "A new approach to probabilistic rounding error analysis", 2019): lambda = 6
 // makes that 3e-8 k. (Tensor cores truncate instead, once for 8 or 16 terms: still within it where
 // the signs of terms vary.) Products below 2^-126 lose up to 2^-150 each. tf32 keeps 10 fraction
-// bits of a and of b: rounded they lose 2^-11 of themselves each, truncated 2^-10.
+// bits of a and of b: rounded they lose 2^-11 of themselves each, truncated 2^-10, and subnormal
+// ones up to all.
 ElementError ErrorOf(const Terms& terms, double k, bool tf32) {
   constexpr double kOperands = 2 * 0x1p-10 + 0x1p-20;
   const double sum = std::min(k, 6 * std::sqrt(k)) * 0x1p-24;
-  return {.arithmetic = (sum + (tf32 ? kOperands : 0)) * terms.sum + k * 0x1p-150,
+  return {.arithmetic = (sum + (tf32 ? kOperands : 0)) * terms.sum + (tf32 ? terms.subnormal : 0) +
+                        k * 0x1p-150,
           .subnormal_inputs = terms.subnormal};
 }
 
@@ -186,8 +199,8 @@ std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs,
 }
 
 constexpr char kTolerance[] =
-    "min(k, 6 sqrt(k)) x 2^-24 sum|a b|, with tf32 2^-9 sum|a b| more; and half a unit in the last "
-    "place";
+    "min(k, 6 sqrt(k)) x 2^-24 sum|a b|, with tf32 2^-9 sum|a b| and all terms with a subnormal "
+    "factor more; and half a unit in the last place";
 
 std::vector<Allowance> Allowances() {
   return {{.row = "onednn_matmul",
@@ -216,6 +229,7 @@ std::vector<Case> QuickCases() {
   add({1, 257, 65}, {false, false}, {});
   add({13, 3, 55}, {false, false}, {{2, 1}, {3}});
   cases.push_back(Multiplication({3, 1, 33}, {false, false}, {}, Fill::kSpecial));
+  cases.push_back(WithTf32(Multiplication(kQuickSize, {false, false}, {}, Fill::kNormal)));
   return cases;
 }
 
@@ -232,6 +246,10 @@ OpCases Cases() {
     for (const Batches& batches : BatchCases())
       for (const Size& size : kBatchSizes)
         result.cases.push_back(Multiplication(size, transpose, batches, Fill::kNormal));
+    for (const Size& size : kTf32Sizes)
+      result.cases.push_back(WithTf32(Multiplication(size, transpose, {}, Fill::kNormal)));
+    result.cases.push_back(
+        WithTf32(Multiplication({14, 8, 72}, transpose, {{2, 1}, {3}}, Fill::kNormal)));
   }
   for (const Size& size : kSingleTerms)
     for (const Fill fill : {Fill::kWide, Fill::kSpecial})

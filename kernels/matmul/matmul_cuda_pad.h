@@ -1,5 +1,5 @@
-// Copies of operands whose rows the tensor memory accelerator cannot take, as they do not begin at
-// multiples of 16 bytes.
+// Copies of operands that the tensor memory accelerator or the tensor cores cannot take as they
+// lie: rows that do not begin at multiples of 16 bytes, or go along the wrong index.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,37 @@
 
 namespace warpcall::matmul {
 
-// Rows of `columns` elements of 16 bits, one after the other.
+// Rows of a copy, `columns` elements of 2 or 4 bytes each.
 struct PaddedRows {
   int64_t rows;
   int64_t columns;
+  size_t element_bytes;
 
-  // The copy's rows are this far apart: at multiples of 128 bytes, the lines of L2, or where rows
-  // are short of 16 bytes, so that the copy is at most 8 times as large.
+  // They are this far apart: at multiples of 128 bytes, the lines of L2, or where rows are short of
+  // 16 bytes, so that the copy is at most 8 times as large.
   constexpr int64_t stride() const {
-    const int64_t unit = columns < 512 ? 8 : 64;
+    const auto bytes = static_cast<int64_t>(element_bytes);
+    const int64_t unit = columns < 1024 / bytes ? 16 / bytes : 128 / bytes;
     return CeilDivide(columns, unit) * unit;
   }
   // Of the copy.
   constexpr size_t bytes() const {
-    return SaturatingBytes(SaturatingMultiply(rows, stride()), sizeof(uint16_t));
+    return SaturatingBytes(SaturatingMultiply(rows, stride()), element_bytes);
   }
 };
 
-// Enqueues the copy. What follows a row up to the next multiple of 16 bytes becomes zeros, the rest
-// of the gap stays as it is.
-absl::Status EnqueuePad(const PaddedRows& rows, const void* from, void* to,
-                        const LaunchContext& context);
+struct CopyEnds {
+  const void* from;
+  void* to;
+};
+
+// Enqueues the copy of rows that lie one after the other. What follows a row up to the next
+// multiple of 16 bytes becomes zeros, the rest of the gap stays as it is.
+absl::Status EnqueuePad(const PaddedRows& rows, const CopyEnds& ends, const LaunchContext& context);
+
+// Enqueues the copy of `matrices` that lie one after the other, turned: rows.rows x rows.columns of
+// the copy of each are columns and rows of what is read. REQUIRES: elements of 4 bytes.
+absl::Status EnqueueTurn(const PaddedRows& rows, int64_t matrices, const CopyEnds& ends,
+                         const LaunchContext& context);
 
 }  // namespace warpcall::matmul

@@ -22,7 +22,7 @@ absl::StatusOr<WgmmaTiling> TilingOf(const Problem& problem, const DevicePropert
 }
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
-  RETURN_IF_ERROR(CheckWgmmaArchitecture(device));
+  RETURN_IF_ERROR(CheckWgmmaArchitecture("wgmma_tiled", device));
   if (!HasSums(problem)) return absl::OkStatus();
   return TilingOf(problem, device, kRowsChoice).status();
 }
@@ -33,13 +33,7 @@ absl::StatusOr<PlanPtr> MakePlan(const Problem& problem, const PlanContext& cont
   const WgmmaKernelPointer kernel = problem.outputs[0].data_type == DataType::kFloat16
                                         ? WgmmaFloat16Kernel(tiling.variant)
                                         : WgmmaBFloat16Kernel(tiling.variant);
-  return cuda::NewKernelPlan(
-      {.workspace_bytes = tiling.workspace_bytes(), .variant = tiling.variant},
-      {kernel, tiling.grid(), tiling.gpu_kernels()}, context,
-      [kernel, tiling](const Operands& operands, const LaunchContext& launch) -> absl::Status {
-        ASSIGN_OR_RETURN(const WgmmaArguments arguments, PrepareWgmma(tiling, operands, launch));
-        return LaunchWgmma(kernel, tiling, launch, arguments);
-      });
+  return NewWgmmaPlan(kernel, tiling, context);
 }
 
 std::vector<std::string> Names(DataType) { return NamesOf(kVariants); }

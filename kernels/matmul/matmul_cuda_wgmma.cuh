@@ -43,20 +43,23 @@ struct WgmmaKernel {
   // Of 168 for each of 384 threads.
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
-  static constexpr uint32_t kRowBytes = kWgmmaDepth * sizeof(T);
+  static constexpr uint32_t kRowBytes = kWgmmaRowBytes;
+  static constexpr uint32_t kDepth = kRowBytes / sizeof(T);
   static constexpr uint32_t kChunk = 64;  // outer indices in a box where k is not adjacent
   static constexpr uint32_t kChunkBytes = kChunk * kRowBytes;
   static constexpr uint32_t kBytesA = kTile.m * kRowBytes;
   static constexpr uint32_t kBytesB = kTile.n * kRowBytes;
   static constexpr uint32_t kStageBytes = kBytesA + kBytesB;
   static constexpr uint32_t kShareB = kTile.n / kAcross;  // that a block copies for its cluster
-  static constexpr uint32_t kSteps = kWgmmaDepth / 16;
+  static constexpr uint32_t kSteps = kRowBytes / 32;      // of 32 bytes of k
   static constexpr uint32_t kBoxRows = kWgmmaBoxRows;
-  static constexpr uint32_t kBoxColumns = kWgmmaBoxColumns;
-  static constexpr uint32_t kBoxBytes = kBoxRows * kBoxColumns * sizeof(T);
+  static constexpr uint32_t kBoxColumns = kRowBytes / sizeof(T);
+  static constexpr uint32_t kBoxBytes = kBoxRows * kRowBytes;
   static constexpr int kBoxes = kTile.n / kBoxColumns;
 
-  static_assert(sizeof(T) == 2 && kRowBytes == 128);
+  static constexpr bool kIsNarrow = sizeof(T) == 2;
+  static_assert(kIsNarrow || (Variant::kA == Adjacent::kDepth && Variant::kB == Adjacent::kDepth),
+                "operands of tf32 lie along k");
   static_assert(kTile.m % 64 == 0 && kTile.n % kBoxColumns == 0 && kTile.m <= 256);
   static_assert(kTile.n <= 256 && kShareB % 8 == 0);
   static_assert(int64_t{kSplits - 1} * kTile.m * kTile.n * 4 <= int64_t{WgmmaRingBytes(kTile)},
@@ -186,7 +189,7 @@ struct WgmmaKernel {
         const uint32_t full = memory.Full(slot.index);
         ArriveExpecting(full, kStageBytes);
         const uint32_t stage = memory.Stage(slot.index);
-        const auto k = static_cast<int32_t>(step * kWgmmaDepth);
+        const auto k = static_cast<int32_t>(step * kDepth);
         LoadA(arguments, place, k, {stage, full});
         LoadB(arguments, place, k, {stage + kBytesA, full});
         slot.Advance();
@@ -259,17 +262,28 @@ struct WgmmaKernel {
   // rows are swizzled as copies have it: chunks of 16 bytes exclusive-ored with the row.
   __device__ static void StoreColumns(uint32_t box, uint32_t column, const float* sums) {
     const uint32_t lane = threadIdx.x % 32;
-    uint32_t rounded[4];
+    if constexpr (kIsNarrow) {
+      uint32_t rounded[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) rounded[i] = cuda::NarrowPair<T>(sums[2 * i], sums[2 * i + 1]);
-    const uint32_t row = lane % 16;
-    const uint32_t chunk = column / 8 + lane / 16;
-    StoreMatrices(box + row * kRowBytes + (chunk ^ row % 8) * 16, rounded);
+      for (int i = 0; i < 4; ++i) rounded[i] = cuda::NarrowPair<T>(sums[2 * i], sums[2 * i + 1]);
+      const uint32_t row = lane % 16;
+      const uint32_t chunk = column / 8 + lane / 16;
+      StoreMatrices(box + row * kRowBytes + (chunk ^ row % 8) * 16, rounded);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t row = lane / 4 + i % 2 * 8;
+        const uint32_t chunk = column / 4 + i / 2 * 2 + lane % 4 / 2;
+        StoreShared64(box + row * kRowBytes + (chunk ^ row % 8) * 16 + lane % 2 * 8, sums[2 * i],
+                      sums[2 * i + 1]);
+      }
+    }
   }
 
   // Where c's rows are no whole vectors: element by element out of the box.
   __device__ static void StoreElements(uint32_t box, const WgmmaArguments& arguments,
                                        const Coordinates& at) {
+    constexpr uint32_t kWidth = 16 / sizeof(T);
     T* const out = static_cast<T*>(arguments.out) + at.z * arguments.of.m * arguments.of.n;
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll 4
@@ -277,8 +291,14 @@ struct WgmmaKernel {
       const uint32_t row = i / kBoxColumns;
       const uint32_t column = i % kBoxColumns;
       if (at.y + row >= arguments.of.m || at.x + column >= arguments.of.n) continue;
-      const uint32_t from = box + row * kRowBytes + (column / 8 ^ row % 8) * 16 + column % 8 * 2;
-      out[(at.y + row) * arguments.of.n + at.x + column] = {LoadShared16(from)};
+      const uint32_t from = box + row * kRowBytes + (column / kWidth ^ row % 8) * 16 +
+                            column % kWidth * static_cast<uint32_t>(sizeof(T));
+      T* const to = out + (at.y + row) * arguments.of.n + at.x + column;
+      if constexpr (kIsNarrow) {
+        *to = {LoadShared16(from)};
+      } else {
+        *to = LoadSharedFloat(from);
+      }
     }
   }
 
@@ -305,8 +325,8 @@ struct WgmmaKernel {
       if (lane == 0) i == 0 ? WaitForStoresToRead<0>() : WaitForStoresToRead<1>();
       __syncwarp();
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float* const columns = &sums[(i * 4 + j) * 8];
+      for (int j = 0; j < static_cast<int>(kBoxColumns) / 16; ++j) {
+        float* const columns = &sums[i * kBoxColumns / 2 + j * 8];
         if constexpr (!std::is_same_v<Finish, NoFinish>)
           Apply(target.finish, at.x + j * 16, arguments.of.n, columns);
         StoreColumns(box, j * 16, columns);

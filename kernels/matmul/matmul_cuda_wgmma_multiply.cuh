@@ -1,5 +1,6 @@
-// wgmma: a warpgroup multiplies 64 x 16 by 16 x N out of shared memory, asynchronously, N being 64,
-// 128, 192 or 256. Products are exact, sums float32.
+// wgmma: a warpgroup multiplies 64 x K by K x N out of shared memory, asynchronously, N being 64,
+// 128, 192 or 256. Products are exact, sums float32. K is 32 bytes: 16 terms of 16 bits, or 8 of
+// float32, of which the instruction takes the upper 19 bits, as tf32.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ __device__ inline uint64_t DescriptorOf(uint32_t address) {
   return kSwizzle128 | kEightRows | kChunk | (address & 0x3FFFF) >> 4;
 }
 
-// What is added to a descriptor for the next 16 terms of k.
+// What is added to a descriptor for the next 32 bytes of k.
 template <Adjacent kAdjacent>
 inline constexpr uint64_t kDescriptorStep = (kAdjacent == Adjacent::kDepth ? 32 : 2048) >> 4;
 
@@ -40,7 +41,7 @@ __device__ inline void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// sums[64, N] = (add ? sums : 0) + a[64, 16] x b[16, N]. Of 8 columns j a thread has sums[4 j] and
+// sums[64, N] = (add ? sums : 0) + a[64, K] x b[K, N]. Of 8 columns j a thread has sums[4 j] and
 // the next of row lane / 4 of its warp's 16 and columns 2 (lane % 4) and the next, and sums[4 j +
 // 2] and the next of the row 8 below (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16").
 template <typename T, Adjacent kA, Adjacent kB>
@@ -80,41 +81,47 @@ struct Wgmma;
   "%126, %127"
 
 // TYPE as PTX calls it; REGISTERS and SUMS of the shape; the operands that follow have the numbers
-// A, B (descriptors), ADD (a predicate's source) and TA, TB (1: k is not adjacent).
-#define WARPCALL_WGMMA(SHAPE, TYPE, REGISTERS, A, B, ADD, TA, TB, ...)                            \
+// A, B (descriptors) and ADD (a predicate's source); LIE tells how they lie.
+#define WARPCALL_WGMMA(SHAPE, TYPE, REGISTERS, A, B, ADD, LIE, ...)                               \
   asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, " ADD                                    \
                ", 0;\n\t"                                                                         \
                "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " {" REGISTERS "}, " A \
-               ", " B ", add, 1, 1, " TA ", " TB ";\n\t}\n"                                       \
+               ", " B ", add, 1, 1" LIE ";\n\t}\n"                                                \
                : __VA_ARGS__                                                                      \
                : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB))
 
-#define WARPCALL_WGMMA_OF_TYPE(ELEMENT, TYPE)                                                      \
-  template <Adjacent kA, Adjacent kB>                                                              \
-  struct Wgmma<ELEMENT, kA, kB> {                                                                  \
-    static constexpr int kTransposeA = kA == Adjacent::kDepth ? 0 : 1;                             \
-    static constexpr int kTransposeB = kB == Adjacent::kDepth ? 0 : 1;                             \
-    __device__ static void Multiply(float (&sums)[32], uint64_t a, uint64_t b, int add) {          \
-      WARPCALL_WGMMA("m64n64k16", TYPE, WARPCALL_REGISTERS_32, "%32", "%33", "%34", "%35", "%36",  \
-                     WARPCALL_SUMS_32(0));                                                         \
-    }                                                                                              \
-    __device__ static void Multiply(float (&sums)[64], uint64_t a, uint64_t b, int add) {          \
-      WARPCALL_WGMMA("m64n128k16", TYPE, WARPCALL_REGISTERS_64, "%64", "%65", "%66", "%67", "%68", \
-                     WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32));                                   \
-    }                                                                                              \
-    __device__ static void Multiply(float (&sums)[96], uint64_t a, uint64_t b, int add) {          \
-      WARPCALL_WGMMA("m64n192k16", TYPE, WARPCALL_REGISTERS_96, "%96", "%97", "%98", "%99",        \
-                     "%100", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32), WARPCALL_SUMS_32(64));     \
-    }                                                                                              \
-    __device__ static void Multiply(float (&sums)[128], uint64_t a, uint64_t b, int add) {         \
-      WARPCALL_WGMMA("m64n256k16", TYPE, WARPCALL_REGISTERS_128, "%128", "%129", "%130", "%131",   \
-                     "%132", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32), WARPCALL_SUMS_32(64),      \
-                     WARPCALL_SUMS_32(96));                                                        \
-    }                                                                                              \
+// 1: k is not adjacent. Of tf32 it is.
+#define WARPCALL_LIE(TA, TB) ", " TA ", " TB
+#define WARPCALL_LIE_ALONG_K(TA, TB) ""
+
+#define WARPCALL_WGMMA_OF_TYPE(ELEMENT, TYPE, K, LIE)                                      \
+  template <Adjacent kA, Adjacent kB>                                                      \
+  struct Wgmma<ELEMENT, kA, kB> {                                                          \
+    static constexpr int kTransposeA = kA == Adjacent::kDepth ? 0 : 1;                     \
+    static constexpr int kTransposeB = kB == Adjacent::kDepth ? 0 : 1;                     \
+    __device__ static void Multiply(float (&sums)[32], uint64_t a, uint64_t b, int add) {  \
+      WARPCALL_WGMMA("m64n64" K, TYPE, WARPCALL_REGISTERS_32, "%32", "%33", "%34",         \
+                     LIE("%35", "%36"), WARPCALL_SUMS_32(0));                              \
+    }                                                                                      \
+    __device__ static void Multiply(float (&sums)[64], uint64_t a, uint64_t b, int add) {  \
+      WARPCALL_WGMMA("m64n128" K, TYPE, WARPCALL_REGISTERS_64, "%64", "%65", "%66",        \
+                     LIE("%67", "%68"), WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32));        \
+    }                                                                                      \
+    __device__ static void Multiply(float (&sums)[96], uint64_t a, uint64_t b, int add) {  \
+      WARPCALL_WGMMA("m64n192" K, TYPE, WARPCALL_REGISTERS_96, "%96", "%97", "%98",        \
+                     LIE("%99", "%100"), WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32),        \
+                     WARPCALL_SUMS_32(64));                                                \
+    }                                                                                      \
+    __device__ static void Multiply(float (&sums)[128], uint64_t a, uint64_t b, int add) { \
+      WARPCALL_WGMMA("m64n256" K, TYPE, WARPCALL_REGISTERS_128, "%128", "%129", "%130",    \
+                     LIE("%131", "%132"), WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32),       \
+                     WARPCALL_SUMS_32(64), WARPCALL_SUMS_32(96));                          \
+    }                                                                                      \
   }
 
-WARPCALL_WGMMA_OF_TYPE(Float16, "f16");
-WARPCALL_WGMMA_OF_TYPE(BFloat16, "bf16");
+WARPCALL_WGMMA_OF_TYPE(Float16, "f16", "k16", WARPCALL_LIE);
+WARPCALL_WGMMA_OF_TYPE(BFloat16, "bf16", "k16", WARPCALL_LIE);
+WARPCALL_WGMMA_OF_TYPE(float, "tf32", "k8", WARPCALL_LIE_ALONG_K);
 
 #undef WARPCALL_SUMS_8
 #undef WARPCALL_SUMS_32
@@ -123,6 +130,8 @@ WARPCALL_WGMMA_OF_TYPE(BFloat16, "bf16");
 #undef WARPCALL_REGISTERS_96
 #undef WARPCALL_REGISTERS_128
 #undef WARPCALL_WGMMA
+#undef WARPCALL_LIE
+#undef WARPCALL_LIE_ALONG_K
 #undef WARPCALL_WGMMA_OF_TYPE
 
 }  // namespace warpcall::matmul

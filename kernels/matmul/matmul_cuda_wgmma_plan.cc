@@ -11,8 +11,12 @@ namespace warpcall::matmul {
 namespace {
 
 constexpr int32_t kArchitectureHopper = 90;
-constexpr int64_t kVectorElements = 8;  // in 16 bytes
-constexpr int64_t kLineElements = 64;   // in 128 bytes
+constexpr int64_t kVectorBytes = 16;
+constexpr int64_t kLineBytes = 128;
+
+int64_t BytesOf(DataType type, int64_t elements) {
+  return elements * static_cast<int64_t>(ElementBytes(type));
+}
 
 // An operand as it lies: matrices of `outer` x k.
 struct Lying {
@@ -23,29 +27,41 @@ struct Lying {
   DataType data_type;
 };
 
+// Of float32 the tensor cores take rows along k alone: others are turned.
 WgmmaOperand OperandOf(const Lying& lying) {
-  const bool by_outer = lying.adjacent == Adjacent::kOuter;
+  const bool turned = lying.adjacent == Adjacent::kOuter && lying.data_type == DataType::kFloat32;
+  const bool by_outer = lying.adjacent == Adjacent::kOuter && !turned;
   const int64_t columns = by_outer ? lying.outer : lying.k;
   const int64_t rows = by_outer ? lying.k : lying.outer;
-  const bool padded = columns % kVectorElements != 0;
-  const PaddedRows copy = {lying.elements / columns, columns};
+  const bool padded = BytesOf(lying.data_type, columns) % kVectorBytes != 0;
+  const PaddedRows copy = {lying.elements / columns, columns, ElementBytes(lying.data_type)};
+  const bool copied = turned || padded;
   return {.stack = {.data_type = lying.data_type,
                     .columns = columns,
                     .rows = rows,
                     .matrices = lying.elements / (rows * columns),
-                    .row_elements = padded ? copy.stride() : columns},
-          .box_rows = kWgmmaDepth,
-          .padded = padded,
-          .copy_bytes = padded ? copy.bytes() : 0};
+                    .row_elements = copied ? copy.stride() : columns},
+          .adjacent = by_outer ? Adjacent::kOuter : Adjacent::kDepth,
+          .box_rows = 0,
+          .copy = turned   ? WgmmaCopy::kTurned
+                  : padded ? WgmmaCopy::kPadded
+                           : WgmmaCopy::kNone,
+          .copy_bytes = copied ? copy.bytes() : 0};
 }
 
 // Rows of a box where k is adjacent; a box of the other kind has 64 outer indices in each row of k.
-void SetBox(Adjacent adjacent, int rows, WgmmaOperand* operand) {
-  operand->box_rows = adjacent == Adjacent::kDepth ? rows : kWgmmaDepth;
+void SetBox(int rows, WgmmaOperand* operand) {
+  operand->box_rows = operand->adjacent == Adjacent::kDepth ? rows : kWgmmaDepth;
 }
 
 bool InLines(const WgmmaOperand& operand) {
-  return operand.stack.row_elements % kLineElements == 0;
+  return BytesOf(operand.stack.data_type, operand.stack.row_elements) % kLineBytes == 0;
+}
+
+// As 16-bit types have it: twice as many terms of k take as long.
+Size InHalves(Size size, DataType type) {
+  if (type == DataType::kFloat32) size.k = SaturatingMultiply(size.k, 2);
+  return size;
 }
 
 // Operands lie one matrix after the other, so a stride is so many matrices.
@@ -59,27 +75,30 @@ BatchWalk InMatrices(const Arguments& arguments) {
 }
 
 // Why variant order.variant cannot take the problem.
-std::string Obstacle(const WgmmaOrder& order) {
+std::string Obstacle(const WgmmaOrder& order, const WgmmaTiling& tiling, int64_t halves) {
   const WgmmaChoice variant = order.variants.At(order.variant);
   const WgmmaTile& tile = kWgmmaTiles[variant.tile];
-  const int64_t k = order.arrangement.arguments.k;
-  if (variant.a != order.arrangement.a || variant.b != order.arrangement.b)
+  if (variant.a != tiling.a.adjacent || variant.b != tiling.b.adjacent)
     return "an operand lies the other way";
-  if (!WgmmaCanSplit(tile, k))
-    return absl::StrCat("k is ", k, "; sums of ", (tile.splits() - 1) * kWgmmaDepth + 1,
+  const int64_t k = order.arrangement.arguments.k;
+  if (!WgmmaCanSplit(tile, halves))
+    return absl::StrCat("k is ", k, "; sums of ",
+                        (tile.splits() - 1) * kWgmmaDepth / (halves / k) + 1,
                         " terms and more can be cut in ", tile.splits());
   return "";
 }
 
-absl::StatusOr<int> VariantFor(const WgmmaOrder& order, const WgmmaSize& size,
-                               const DeviceProperties& device) {
-  if (order.variant == kRowsChoice)
+absl::StatusOr<int> VariantFor(const WgmmaOrder& order, const WgmmaTiling& tiling,
+                               const Size& halves, const DeviceProperties& device) {
+  if (order.variant == kRowsChoice) {
+    const WgmmaSize size = {halves, InLines(tiling.a), InLines(tiling.b)};
     return order.variants.NumberOf(
         {.tile = ChooseWgmmaTile(size, std::max(1, device.multiprocessors)),
-         .a = order.arrangement.a,
-         .b = order.arrangement.b});
+         .a = tiling.a.adjacent,
+         .b = tiling.b.adjacent});
+  }
   RETURN_IF_ERROR(CheckVariantNumber(order.variant, order.variants.Count()));
-  const std::string obstacle = Obstacle(order);
+  const std::string obstacle = Obstacle(order, tiling, halves.k);
   if (obstacle.empty()) return order.variant;
   return absl::InvalidArgumentError(absl::StrCat(
       "variant \"", NameOf(order.variants, order.variant), "\" cannot take this: ", obstacle));
@@ -107,13 +126,14 @@ absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTili
 
 }  // namespace
 
-absl::Status CheckWgmmaArchitecture(const DeviceProperties& device) {
+absl::Status CheckWgmmaArchitecture(absl::string_view row, const DeviceProperties& device) {
 #ifndef WARPCALL_HAS_SM90A
-  return absl::UnimplementedError("wgmma_tiled is not in this build: no architecture of it is 90a");
+  return absl::UnimplementedError(
+      absl::StrCat(row, " is not in this build: no architecture of it is 90a"));
 #endif
   if (device.architecture == kArchitectureHopper) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("wgmma_tiled needs compute capability 9.0, ",
-                                               device.name, " has ", device.compute_capability));
+  return absl::UnimplementedError(absl::StrCat(row, " needs compute capability 9.0, ", device.name,
+                                               " has ", device.compute_capability));
 }
 
 absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
@@ -139,15 +159,15 @@ absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
               .row_elements = size.n};
   for (const cuda::MatrixStack& stack : {tiling.a.stack, tiling.b.stack, tiling.c})
     RETURN_IF_ERROR(cuda::CheckMap(stack));
-  ASSIGN_OR_RETURN(tiling.variant,
-                   VariantFor(order, {size, InLines(tiling.a), InLines(tiling.b)}, device));
+  const Size halves = InHalves(size, type);
+  ASSIGN_OR_RETURN(tiling.variant, VariantFor(order, tiling, halves, device));
   tiling.tile = kWgmmaTiles[order.variants.At(tiling.variant).tile];
-  SetBox(order.arrangement.a, tiling.tile.m, &tiling.a);
-  SetBox(order.arrangement.b, tiling.tile.n / tiling.tile.across(), &tiling.b);
+  SetBox(tiling.tile.m, &tiling.a);
+  SetBox(tiling.tile.n / tiling.tile.across(), &tiling.b);
   tiling.geometry.m = size.m;
   tiling.geometry.n = size.n;
-  tiling.geometry.steps = static_cast<uint32_t>(WgmmaSteps(size.k));
-  tiling.geometry.c_in_boxes = size.n % kVectorElements == 0;
+  tiling.geometry.steps = static_cast<uint32_t>(WgmmaSteps(halves.k));
+  tiling.geometry.c_in_boxes = BytesOf(type, size.n) % kVectorBytes == 0;
   tiling.geometry.batch = InMatrices(arguments);
   RETURN_IF_ERROR(SetGrid(size, device, &tiling));
   return tiling;
@@ -158,9 +178,19 @@ namespace {
 // Where the kernel finds the operand: in the copy that is made of it, if there is one.
 absl::StatusOr<const void*> Place(const WgmmaOperand& operand, const void* data, void* copy,
                                   const LaunchContext& context) {
-  if (!operand.padded) return data;
   const cuda::MatrixStack& stack = operand.stack;
-  RETURN_IF_ERROR(EnqueuePad({stack.rows * stack.matrices, stack.columns}, data, copy, context));
+  PaddedRows rows = {stack.rows, stack.columns, ElementBytes(stack.data_type)};
+  switch (operand.copy) {
+    case WgmmaCopy::kNone:
+      return data;
+    case WgmmaCopy::kPadded:
+      rows.rows *= stack.matrices;
+      RETURN_IF_ERROR(EnqueuePad(rows, {data, copy}, context));
+      break;
+    case WgmmaCopy::kTurned:
+      RETURN_IF_ERROR(EnqueueTurn(rows, stack.matrices, {data, copy}, context));
+      break;
+  }
   return copy;
 }
 
@@ -181,6 +211,17 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
   if (arguments.of.c_in_boxes)
     RETURN_IF_ERROR(cuda::MakeMap(tiling.c, arguments.out, kWgmmaBoxRows, &arguments.c));
   return arguments;
+}
+
+PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& tiling,
+                     const PlanContext& context) {
+  return cuda::NewKernelPlan(
+      {.workspace_bytes = tiling.workspace_bytes(), .variant = tiling.variant},
+      {kernel, tiling.grid(), tiling.gpu_kernels()}, context,
+      [kernel, tiling](const Operands& operands, const LaunchContext& launch) -> absl::Status {
+        ASSIGN_OR_RETURN(const WgmmaArguments arguments, PrepareWgmma(tiling, operands, launch));
+        return LaunchWgmma(kernel, tiling, launch, arguments);
+      });
 }
 
 std::vector<std::string> NamesOf(const WgmmaVariants& variants) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/matmul/matmul_cuda_tiling.h"
@@ -17,11 +18,15 @@
 
 namespace warpcall::matmul {
 
+// How an operand comes to lie as the kernel wants it.
+enum class WgmmaCopy : uint8_t { kNone, kPadded, kTurned };
+
 // An operand as the kernel sees it.
 struct WgmmaOperand {
-  cuda::MatrixStack stack;  // of the padded copy, where there is one
+  cuda::MatrixStack stack;  // of the copy, where there is one
+  Adjacent adjacent;
   int box_rows;
-  bool padded;
+  WgmmaCopy copy;
   size_t copy_bytes;  // 0 without a copy
 };
 
@@ -34,7 +39,7 @@ struct WgmmaTiling {
   WgmmaGeometry geometry;
   uint32_t blocks;
 
-  int gpu_kernels() const { return 1 + (a.padded ? 1 : 0) + (b.padded ? 1 : 0); }
+  int gpu_kernels() const { return 1 + (a.copy_bytes > 0 ? 1 : 0) + (b.copy_bytes > 0 ? 1 : 0); }
   size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes; }
   cuda::Grid grid() const {
     return {.blocks = dim3(blocks),
@@ -53,7 +58,7 @@ struct WgmmaOrder {
 
 // UNIMPLEMENTED where the device is none of compute capability 9.0, or this build has no code for
 // it.
-absl::Status CheckWgmmaArchitecture(const DeviceProperties& device);
+absl::Status CheckWgmmaArchitecture(absl::string_view row, const DeviceProperties& device);
 
 // For the row's own choice: UNIMPLEMENTED when sizes are too large for tensor maps or for a grid.
 // For a variant: INVALID_ARGUMENT when it cannot take the problem. REQUIRES:
@@ -69,9 +74,9 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
 std::vector<std::string> NamesOf(const WgmmaVariants& variants);
 
 // Enqueues a kernel in clusters. It is allowed its shared memory first.
-template <typename... Parameters, typename... Arguments>
+template <typename... Parameters>
 absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tiling,
-                         const LaunchContext& context, Arguments&&... arguments) {
+                         const LaunchContext& context, const Parameters&... parameters) {
   const cuda::Grid grid = tiling.grid();
   RETURN_IF_ERROR(
       cuda::AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
@@ -85,8 +90,14 @@ absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tilin
   config.stream = cuda::StreamOf(context);
   config.attrs = &cluster;
   config.numAttrs = tiling.tile.blocks > 1 ? 1 : 0;
-  return cuda::ToStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
-                        "launching a kernel in clusters");
+  void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
+  return cuda::ToStatus(
+      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), addresses),
+      "launching a kernel in clusters");
 }
+
+// A plan of matmul: copies, where they are needed, and the kernel.
+PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& tiling,
+                     const PlanContext& context);
 
 }  // namespace warpcall::matmul

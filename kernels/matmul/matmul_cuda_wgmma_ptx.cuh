@@ -167,4 +167,10 @@ __device__ inline void StoreMatrices(uint32_t address, const uint32_t (&register
                : "memory");
 }
 
+__device__ inline float LoadSharedFloat(uint32_t from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(value) : "r"(from) : "memory");
+  return value;
+}
+
 }  // namespace warpcall::matmul

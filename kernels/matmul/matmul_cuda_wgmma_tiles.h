@@ -29,13 +29,15 @@ struct WgmmaTile {
   constexpr int across() const { return cluster == WgmmaCluster::kColumns ? blocks : 1; }
 };
 
-// Terms of k in a stage: rows of 128 bytes, which the copies' swizzle is made for.
+// A stage has rows of 128 bytes, which the copies' swizzle is made for, along k or the outer index;
+// so have boxes of outputs.
+inline constexpr int kWgmmaRowBytes = 128;
+// Terms of k in a stage of 16-bit types. Of float32 there are half as many, and they take as long.
 inline constexpr int kWgmmaDepth = 64;
 
-// Outputs are written 16 rows of 64 columns at a time, by every warp that multiplies through two
+// Outputs are written 16 rows of 128 bytes at a time, by every warp that multiplies through two
 // such boxes in turn.
 inline constexpr int kWgmmaBoxRows = 16;
-inline constexpr int kWgmmaBoxColumns = 64;
 
 // Of 227 KiB. Per stage shared memory is written (m + n) x 128 bytes and read once by each
 // warpgroup, (64 + n) x 128: at 128 bytes a cycle 1024 cycles for 128 x 256, as many as the tensor
@@ -82,10 +84,10 @@ struct WgmmaVariants {
 // Shared memory of a block: the ring, two boxes for every warp that multiplies, and two barriers a
 // stage.
 constexpr uint32_t WgmmaRingBytes(const WgmmaTile& tile) {
-  return static_cast<uint32_t>(tile.stages * (tile.m + tile.n) * kWgmmaDepth * 2);
+  return static_cast<uint32_t>(tile.stages * (tile.m + tile.n) * kWgmmaRowBytes);
 }
 constexpr uint32_t WgmmaSharedBytes(const WgmmaTile& tile) {
-  constexpr int kBoxBytes = kWgmmaBoxRows * kWgmmaBoxColumns * 2;
+  constexpr int kBoxBytes = kWgmmaBoxRows * kWgmmaRowBytes;
   return WgmmaRingBytes(tile) +
          static_cast<uint32_t>(tile.consumers() * 4 * 2 * kBoxBytes + tile.stages * 16);
 }

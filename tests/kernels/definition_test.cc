@@ -32,10 +32,11 @@ std::vector<Prepared> PreparedCases(const Op& op, DataType data_type) {
   std::vector<Prepared> prepared;
   const OpCases cases = op.cases();
   for (const Case& test_case : cases.cases) {
+    if (!test_case.IsFor(data_type)) continue;
     std::vector<TensorSpec> specs;
     for (const Dims& dims : test_case.shapes) specs.push_back({data_type, dims});
     absl::StatusOr<Problem> problem = MakeProblem(op, specs, test_case.attributes);
-    if (!problem.ok()) continue;  // tf32 of 16-bit types
+    if (!problem.ok()) continue;
     if (problem->outputs[0].elements() > elements_max ||
         op.work(*problem).flops > elements_max * kFlopsPerElementMax)
       continue;

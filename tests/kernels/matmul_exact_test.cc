@@ -182,8 +182,14 @@ TEST_P(MatmulExactTest, OneSpecialValueReachesItsRowOrColumnAndNoOther) {
   // First and last, and both sides of the edges of tiles and steps.
   constexpr Place kPlaces[] = {{0, 0, 0},   {0, 63, 15},  {0, 64, 16},  {0, 129, 69},
                                {1, 0, 132}, {1, 31, 127}, {1, 32, 128}, {1, 69, 0}};
-  for (const bool transposed : {false, true}) {
-    const Problem problem = Make({{130, 70}, {70, 133}}, GetParam(), {transposed, transposed});
+  std::vector<Form> forms = {{false, false}, {true, true}};
+  if (GetParam() == DataType::kFloat32) {
+    forms.push_back({false, false, "tf32"});
+    forms.push_back({true, true, "tf32"});
+  }
+  for (const Form& form : forms) {
+    const bool transposed = form.transpose_a;
+    const Problem problem = Make({{130, 70}, {70, 133}}, GetParam(), form);
     std::mt19937_64 random = Random();
     for (const Place& place : kPlaces)
       for (const float special : {std::nanf(""), -kInfinity}) {

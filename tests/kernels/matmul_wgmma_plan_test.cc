@@ -57,6 +57,36 @@ TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
   EXPECT_FALSE(odd.geometry.c_in_boxes);
 }
 
+// Of float32 the tensor cores take rows along k.
+TEST(WgmmaPlanTest, OperandsOfTf32AreTurnedAlongK) {
+  const auto tiling = [](Dims b, bool transpose_b) {
+    const Problem problem = *MakeProblem(
+        MatmulOp(), {{DataType::kFloat32, {40, 72}}, {DataType::kFloat32, std::move(b)}},
+        {{"transpose_b", transpose_b}, {"precision", std::string("tf32")}});
+    return *MakeWgmmaTiling(
+        {.product = problem, .arrangement = ArrangementOf(problem), .variants = {.along_k = true}},
+        MadeUpH200());
+  };
+  EXPECT_EQ(tiling({48, 72}, true).workspace_bytes(), 0u);
+  EXPECT_EQ(tiling({48, 72}, true).geometry.steps, 3u);
+  const WgmmaTiling turned = tiling({72, 48}, false);
+  EXPECT_EQ(turned.workspace_bytes(), 48u * 72 * 4);
+  EXPECT_EQ(turned.gpu_kernels(), 2);
+  EXPECT_EQ(turned.b.stack.columns, 72);
+  EXPECT_EQ(turned.b.stack.rows, 48);
+}
+
+TEST(WgmmaPlanTest, FloatsAreTakenWherePrecisionPermitsAlone) {
+  const TensorSpec square = {DataType::kFloat32, {64, 64}};
+  const auto supports = [&](const char* precision) {
+    return WgmmaTf32Row().supports(
+        *MakeProblem(MatmulOp(), {square, square}, {{"precision", std::string(precision)}}),
+        MadeUpH200());
+  };
+  EXPECT_TRUE(supports("tf32").ok());
+  EXPECT_THAT(std::string(supports("ieee").message()), HasSubstr("precision=ieee"));
+}
+
 // An operand that batches share is one matrix, whose coordinate stays 0.
 TEST(WgmmaPlanTest, BatchesCountMatrices) {
   const WgmmaTiling tiling = TilingOf(Product({2, 1, 16, 24}, {1, 3, 24, 8}));

@@ -129,14 +129,14 @@ TEST(WgmmaVariants, NumbersAndVariantsAreOneToOne) {
 }
 
 TEST(PaddedRows, BeginAtLinesOrWhereTheyAreShortAtVectorsAndSaturate) {
-  EXPECT_EQ((PaddedRows{3, 1}).stride(), 8);
-  EXPECT_EQ((PaddedRows{3, 65}).stride(), 72);
-  EXPECT_EQ((PaddedRows{3, 511}).stride(), 512);
-  EXPECT_EQ((PaddedRows{3, 513}).stride(), 576);
-  EXPECT_EQ((PaddedRows{3, 4095}).stride(), 4096);
-  EXPECT_EQ((PaddedRows{3, 513}).bytes(), 3u * 576 * 2);
+  EXPECT_EQ((PaddedRows{3, 1, 2}).stride(), 8);
+  EXPECT_EQ((PaddedRows{3, 65, 2}).stride(), 72);
+  EXPECT_EQ((PaddedRows{3, 511, 2}).stride(), 512);
+  EXPECT_EQ((PaddedRows{3, 513, 2}).stride(), 576);
+  EXPECT_EQ((PaddedRows{3, 4095, 2}).stride(), 4096);
+  EXPECT_EQ((PaddedRows{3, 513, 2}).bytes(), 3u * 576 * 2);
   const int64_t huge = int64_t{1} << 40;
-  EXPECT_EQ((PaddedRows{huge, huge}).bytes(),
+  EXPECT_EQ((PaddedRows{huge, huge, 2}).bytes(),
             static_cast<size_t>(std::numeric_limits<int64_t>::max()));
 }
 

@@ -39,6 +39,7 @@ std::vector<VariantProblem> ProblemsOfCases(const Op& op, DataType type) {
   std::vector<VariantProblem> problems;
   if (op.cases == nullptr) return problems;
   for (const Case& of_op : op.cases().cases) {
+    if (!of_op.IsFor(type)) continue;
     std::vector<TensorSpec> inputs;
     for (const Dims& dims : of_op.shapes) inputs.push_back({type, dims});
     VariantProblem problem = NameProblem(op, inputs, of_op.attributes);

@@ -107,4 +107,11 @@ std::vector<VariantProblem> Tf32Problems() {
   return problems.Take();
 }
 
+std::vector<VariantProblem> LongTf32Problems() {
+  Problems problems(DataType::kFloat32);
+  for (const Size& size : {Size{24, 64, 40}, Size{24, 1024, 40}, Size{24, 8192, 40}})
+    problems.Add(size, {}, "tf32");
+  return problems.Take();
+}
+
 }  // namespace warpcall::testing

@@ -110,7 +110,12 @@ TEST(VariantsTest, EveryVariantTakesSomeProblem) {
 
 TEST(VariantsTest, UnknownNumbersAreRefused) {
   for (const VariantRow& row : RowsWithVariants()) {
-    const Problem problem = VariantProblems(*row.kernel->op, row.type).front().problem;
+    const std::vector<VariantProblem> problems = VariantProblems(*row.kernel->op, row.type);
+    const auto found = absl::c_find_if(problems, [&](const VariantProblem& problem) {
+      return row.row->supports(problem.problem, row.Device()).ok();
+    });
+    ASSERT_NE(found, problems.end()) << row.Name();
+    const Problem& problem = found->problem;
     for (const int number : {-2, static_cast<int>(row.Names().size())}) {
       const absl::Status status = row.Takes(problem, number);
       EXPECT_TRUE(absl::IsInvalidArgument(status)) << row.Name() << ": " << status;
@@ -122,13 +127,17 @@ TEST(VariantsTest, UnknownNumbersAreRefused) {
 // The kernels that large products are for.
 TEST(VariantsTest, LargeProductsTakeTheLargestTile) {
   for (const VariantRow& row : RowsWithVariants()) {
-    const bool is_tiled = absl::EndsWith(row.row->name, "_tiled");
+    const bool is_tf32 = absl::EndsWith(row.row->name, "_tf32");
+    const bool is_tiled = is_tf32 || absl::EndsWith(row.row->name, "_tiled");
     if (!is_tiled || row.row->device_kind == DeviceKind::kCpu) continue;
     for (const int64_t n : {4096, 8192}) {
       std::vector<TensorSpec> inputs(2, {row.type, {n, n}});
       if (row.kernel->op == &LinearOp()) inputs.push_back({row.type, {n}});
-      const VariantProblem problem = NameProblem(*row.kernel->op, inputs, {});
+      std::vector<NamedAttribute> attributes;
+      if (is_tf32) attributes.push_back({"precision", std::string("tf32")});
+      const VariantProblem problem = NameProblem(*row.kernel->op, inputs, attributes);
       const int chosen = row.Chosen(problem.problem);
+      ASSERT_NE(chosen, kRowsChoice) << row.Name();
       const std::string name = row.Names()[chosen];
       const bool is_narrow =
           row.type != DataType::kFloat32 && absl::StrContains(row.row->name, "register");

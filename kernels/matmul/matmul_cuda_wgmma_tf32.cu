@@ -1,0 +1,68 @@
+// The row wgmma_tf32: float32 where precision=tf32 permits it. wgmma takes the upper 19 bits of
+// each element as they are, so that operands lose up to 2^-10 of themselves, and a NaN whose
+// fraction lies in the lower 13 bits alone, which no operation makes, counts as infinity.
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/common/status_macros.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_cuda_wgmma.cuh"
+#include "kernels/matmul/matmul_cuda_wgmma_kernels.h"
+#include "kernels/matmul/matmul_cuda_wgmma_plan.h"
+
+namespace warpcall::matmul {
+namespace {
+
+// Of operands that lie another way copies are made.
+constexpr WgmmaVariants kVariants{.along_k = true};
+
+template <int... kNumbers>
+WgmmaKernelPointer KernelFrom(int variant, std::integer_sequence<int, kNumbers...>) {
+  static constexpr WgmmaKernelPointer kTable[] = {
+      WgmmaTiled<float, WgmmaVariantAt<kNumbers, /*kAlongK=*/true>>...};
+  return kTable[variant];
+}
+
+absl::StatusOr<WgmmaTiling> TilingOf(const Problem& problem, const DeviceProperties& device,
+                                     int variant) {
+  if (std::get<std::string>(problem.attributes[kPrecision]) != "tf32")
+    return absl::UnimplementedError("wgmma_tf32 takes precision=tf32 alone, got precision=ieee");
+  return MakeWgmmaTiling({.product = problem,
+                          .arrangement = ArrangementOf(problem),
+                          .variants = kVariants,
+                          .variant = variant},
+                         device);
+}
+
+absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
+  RETURN_IF_ERROR(CheckWgmmaArchitecture("wgmma_tf32", device));
+  if (!HasSums(problem)) return absl::OkStatus();
+  return TilingOf(problem, device, kRowsChoice).status();
+}
+
+absl::StatusOr<PlanPtr> MakePlan(const Problem& problem, const PlanContext& context) {
+  if (!HasSums(problem)) return PlanOfZeros(problem);
+  ASSIGN_OR_RETURN(const WgmmaTiling tiling, TilingOf(problem, *context.device, context.variant));
+  const WgmmaKernelPointer kernel =
+      KernelFrom(tiling.variant, std::make_integer_sequence<int, kVariants.Count()>());
+  return NewWgmmaPlan(kernel, tiling, context);
+}
+
+std::vector<std::string> Names(DataType) { return NamesOf(kVariants); }
+
+}  // namespace
+
+Implementation WgmmaTf32Row() {
+  return {.name = "wgmma_tf32",
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "wgmma_tiled on float32 with precision=tf32, operands turned along k",
+          .data_types = {DataType::kFloat32},
+          .supports = Supports,
+          .variant_names = Names,
+          .plan = MakePlan};
+}
+
+}  // namespace warpcall::matmul
