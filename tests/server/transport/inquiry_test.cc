@@ -70,9 +70,12 @@ TEST(DeviceNsOf, TakesNoNonsense) {
 // What a Tune of gelu answers, row by row.
 class LearnFromTest : public ::testing::Test {
  protected:
-  LearnFromTest() {
-    AddCpuKernels(&registry_);
-    table_.AddDevice(device_);
+  LearnFromTest() { table_.AddDevice(device_); }
+
+  static Registry CpuRegistry() {
+    Registry registry;
+    AddCpuKernels(&registry);
+    return registry;
   }
 
   v1::BenchmarkResult* Add(const std::string& row, double median_ns) {
@@ -111,7 +114,7 @@ class LearnFromTest : public ::testing::Test {
   }
 
   testing::TempFolder folder_;
-  Registry registry_;
+  const Registry registry_ = CpuRegistry();
   TuningTable table_{registry_};
   DeviceProperties device_;
   v1::BenchmarkResponse response_;
