@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -42,6 +43,7 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr double kMib = 1 << 20;
 constexpr int64_t kMessageMib = 512;  // the server's default
+constexpr pid_t kNoPid = -1;          // of a peer, whose CPU time is not counted
 // What may be resident for a byte on its way: around the protobuf echo four copies of request and
 // response, two at each end, and as much again that malloc keeps in the servers whose turn is over.
 // With half of this, 8 x 256 MiB ran a machine of 23 GiB out of memory.
@@ -63,7 +65,8 @@ const std::map<std::string, Transport> kTransports = {{"tcp", Transport::kTcp},
 const std::map<std::string, ContenderKind> kContenders = {
     {"echo", ContenderKind::kEcho},         {"echo_defaults", ContenderKind::kEchoDefaults},
     {"protobuf", ContenderKind::kProtobuf}, {"raw", ContenderKind::kRaw},
-    {"infer", ContenderKind::kInfer},       {"library", ContenderKind::kLibrary}};
+    {"infer", ContenderKind::kInfer},       {"library", ContenderKind::kLibrary},
+    {"peer", ContenderKind::kPeer}};
 
 struct TransportOptions {
   std::vector<uint64_t> sizes = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20};
@@ -76,6 +79,8 @@ struct TransportOptions {
   int64_t in_flight_mib = 4096;
   std::string device = {};
   std::string server_flags = {};
+  std::string peer = {};
+  bool one_connection = false;
   bool benchmarks_md = false;
 };
 
@@ -86,6 +91,9 @@ class TransportBench {
   absl::Status Run();
 
  private:
+  bool Has(ContenderKind kind) const { return absl::c_linear_search(options_.contenders, kind); }
+  // Those that `kind` is called for; "" of an echo.
+  std::vector<std::string> KernelsOf(ContenderKind kind) const;
   absl::Status StartServers();
   absl::Status FindDevice();
   absl::Status MeasureAll();
@@ -128,8 +136,10 @@ absl::Status TransportBench::Run() {
   // BENCHMARKS.md takes what is on stdout as it is.
   std::fprintf(options_.benchmarks_md ? stderr : stdout,
                "warpcalld on %s, %u cores, %g s of each contender at each point\n\n",
-               device_.c_str(), std::thread::hardware_concurrency(), options_.seconds);
+               warpcalld_ == nullptr ? "no device" : device_.c_str(),
+               std::thread::hardware_concurrency(), options_.seconds);
   RETURN_IF_ERROR(MeasureAll());
+  if (warpcalld_ == nullptr) return absl::OkStatus();
   if (const int status = warpcalld_->Stop(); status != 0)
     return absl::InternalError(
         absl::StrCat("the server ended with status ", status, ": ", warpcalld_->log()));
@@ -139,13 +149,15 @@ absl::Status TransportBench::Run() {
 absl::Status TransportBench::StartServers() {
   const std::string own_program = std::filesystem::read_symlink("/proc/self/exe").string();
   for (const auto& [name, kind] : kContenders) {
-    if (!IsEcho(kind) && kind != ContenderKind::kProtobuf) continue;
+    if (!Has(kind) || (!IsEcho(kind) && kind != ContenderKind::kProtobuf)) continue;
     auto& echo = echoes_[kind];
     echo = std::make_unique<testing::ChildProcess>(
         std::vector<std::string>{own_program, "--serve_echo", name, ListenAddresses(name)}, "");
     if (echo->first_line().empty())
       return absl::UnavailableError(absl::StrCat("the server of ", name, " did not start"));
   }
+  if (!Has(ContenderKind::kRaw) && !Has(ContenderKind::kInfer) && !Has(ContenderKind::kLibrary))
+    return absl::OkStatus();
   // Room for all that may be on its way, so that no request is refused.
   std::vector<std::string> flags = {
       absl::StrCat("--listen=", ListenAddresses("warpcalld")),
@@ -160,6 +172,7 @@ absl::Status TransportBench::StartServers() {
 }
 
 absl::Status TransportBench::FindDevice() {
+  if (warpcalld_ == nullptr) return absl::OkStatus();
   client::Client client(AddressOf(warpcalld_->address(), Transport::kTcp));
   absl::StatusOr<client::Result> result =
       client.Gelu(client::Tensor::FromFloats({1}, {0.5f}), "tanh", {.device = options_.device});
@@ -178,26 +191,36 @@ std::string TransportBench::SkipReason(const Point& point) const {
       in_flight_mib_max_, kResidentPerByteOnItsWay);
 }
 
+std::vector<std::string> TransportBench::KernelsOf(ContenderKind kind) const {
+  if (IsEcho(kind) || kind == ContenderKind::kProtobuf) return {""};
+  // Beside a peer what it is compared with.
+  const bool both = kind == ContenderKind::kRaw || kind == ContenderKind::kPeer ||
+                    (kind == ContenderKind::kInfer && Has(ContenderKind::kPeer));
+  if (both) return {"identity", "gelu"};
+  return {"identity"};
+}
+
 absl::Status TransportBench::MeasurePoint(const Point& point) {
   std::vector<Seat> seats;
   for (const ContenderKind kind : options_.contenders) {
     const auto echo = echoes_.find(kind);
-    const bool own = echo == echoes_.end();
-    const std::string& served = own ? warpcalld_->address() : echo->second->first_line();
-    const pid_t pid = own ? warpcalld_->pid() : echo->second->pid();
-    const auto add = [&](const std::string& kernel) {
-      seats.push_back({{kind, kernel}, AddressOf(served, point.transport), pid});
+    const auto add = [&](const std::string& served, pid_t pid) {
+      for (const std::string& kernel : KernelsOf(kind))
+        seats.push_back({{kind, kernel}, AddressOf(served, point.transport), pid});
     };
-    if (kind == ContenderKind::kRaw)
-      for (const char* const kernel : {"identity", "gelu"}) add(kernel);
+    if (kind == ContenderKind::kPeer)
+      add(options_.peer, kNoPid);
+    else if (echo != echoes_.end())
+      add(echo->second->first_line(), echo->second->pid());
     else
-      add(own ? "identity" : "");
+      add(warpcalld_->address(), warpcalld_->pid());
   }
   std::vector<Figures> figures;
   ASSIGN_OR_RETURN(figures, Measure(seats, {.point = point,
                                             .seconds = options_.seconds,
                                             .device = options_.device,
-                                            .data = data_}));
+                                            .data = data_,
+                                            .one_connection = options_.one_connection}));
   for (size_t i = 0; i < seats.size(); ++i) results_.Add({point, seats[i].contender, figures[i]});
   return absl::OkStatus();
 }
@@ -252,8 +275,10 @@ void AddOptions(CLI::App* app, TransportOptions* options) {
       ->transform(CLI::CheckedTransformer(kTransports));
   app->add_option(
          "--contenders", options->contenders,
-         "echo, echo_defaults, protobuf, raw (ByteBuffers to warpcalld: identity, gelu), library "
-         "(the client library, identity)")
+         "echo, echo_defaults, protobuf, raw (ByteBuffers to warpcalld: identity, gelu), infer "
+         "(the "
+         "same by ModelInfer, identity; gelu too beside a peer), library (the client library, "
+         "identity), peer (the server of --peer by the same ModelInfer: identity, gelu)")
       ->delimiter(',')
       ->default_str("echo,echo_defaults,protobuf,raw,library")
       ->transform(CLI::CheckedTransformer(kContenders));
@@ -263,11 +288,25 @@ void AddOptions(CLI::App* app, TransportOptions* options) {
                   "Points with more bytes of requests and responses on their way are skipped")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app->add_option("--device", options->device, "Device of warpcalld; empty: its choice");
+  app->add_option("--peer", options->peer,
+                  "HOST:PORT of a server of the Open Inference Protocol, with the models "
+                  "identity_fp32 and gelu_fp32 (x to y)");
+  app->add_flag("--one_connection", options->one_connection,
+                "The closed loops of a contender share one connection");
   app->add_option("--server_flags", options->server_flags,
                   "More flags for warpcalld, separated by blanks");
   app->add_flag(
       "--benchmarks_md", options->benchmarks_md,
       "Print the table of BENCHMARKS.md: one and eight connections, and a Unix socket's p50");
+}
+
+// "" when a peer's address is there just when it is called.
+std::string CheckPeer(const TransportOptions& options) {
+  const bool called = absl::c_linear_search(options.contenders, ContenderKind::kPeer);
+  if (called != options.peer.empty() &&
+      (!called || options.transports == std::vector<Transport>{Transport::kTcp}))
+    return "";
+  return "the contender peer needs --peer HOST:PORT and --transports tcp, and --peer needs it";
 }
 
 // Smaller sets where the command line names none.
@@ -297,6 +336,10 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
   Shorten(app, quick, &options);
+  if (const std::string mistake = CheckPeer(options); !mistake.empty()) {
+    std::fprintf(stderr, "%s\n", mistake.c_str());
+    return kUsageError;
+  }
   const absl::Status status = TransportBench(std::move(options)).Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

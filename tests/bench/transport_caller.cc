@@ -12,9 +12,8 @@
 #include "client/cpp/client.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/message.h"
-#include "inference/grpc_service.pb.h"
 #include "kernels/common/status_macros.h"
-#include "proto/wire/cursor.h"
+#include "tests/bench/transport_infer.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::bench {
@@ -27,11 +26,13 @@ constexpr int kConnectTimeoutSeconds = 10;
 // stand before them.
 constexpr int kTcpReadChunkBytes = 1 << 20;
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address,
+                                                       bool one_connection) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // channels would share a connection
+  // Channels of equal arguments share a connection out of the process's pool.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, one_connection ? 0 : 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kTcpReadChunkBytes);
   arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytes);
@@ -66,8 +67,15 @@ class RawCaller final : public Caller {
   absl::Status Call() override {
     grpc::ByteBuffer response;
     RETURN_IF_ERROR(Unary(&response));
-    return CheckLength(response.Length(), options_.call.inputs[0]);
+    if (!verified_.Valid()) return CheckLength(response.Length(), options_.call.inputs[0]);
+    const auto begin = std::chrono::steady_clock::now();
+    const bool same = SameOutput(response, verified_, options_.call.inputs[0].data().size());
+    compared_ = std::chrono::steady_clock::now() - begin;
+    if (same) return absl::OkStatus();
+    return absl::DataLossError("an answer differs from the one that was verified");
   }
+
+  std::chrono::nanoseconds compared() const override { return compared_; }
 
   absl::Status Verify() override {
     grpc::ByteBuffer response;
@@ -79,7 +87,11 @@ class RawCaller final : public Caller {
         return absl::OkStatus();
       return absl::DataLossError("an echo's answer differs from its request");
     }
-    if (options_.kind == ContenderKind::kInfer) return VerifyInferred(response);
+    if (IsModelInfer(options_.kind)) {
+      RETURN_IF_ERROR(CheckInferred(options_.call, response));
+      verified_ = response;
+      return absl::OkStatus();
+    }
     client::Reply reply;
     RETURN_IF_ERROR(client::TakeFragments(response, &reply));
     ASSIGN_OR_RETURN(const client::Result result, client::DecodeResult(reply.fragments));
@@ -87,24 +99,11 @@ class RawCaller final : public Caller {
   }
 
  private:
-  // The kernel is identity.
-  absl::Status VerifyInferred(const grpc::ByteBuffer& response) const {
-    grpc::Slice whole;
-    inference::ModelInferResponse answer;
-    const absl::Span<const char> sent = options_.call.inputs[0].data();
-    if (response.DumpToSingleSlice(&whole).ok() &&
-        answer.ParseFromArray(whole.begin(), static_cast<int>(whole.size())) &&
-        answer.raw_output_contents_size() == 1 &&
-        answer.raw_output_contents(0) == absl::string_view(sent.data(), sent.size()))
-      return absl::OkStatus();
-    return absl::DataLossError("identity's answer differs from its request");
-  }
-
   absl::Status Unary(grpc::ByteBuffer* response) {
     grpc::ClientContext context;
     SetDeadline(&context);
     grpc::Status status;
-    const char* const method = options_.kind == ContenderKind::kInfer ? kModelInfer : kExecute;
+    const char* const method = IsModelInfer(options_.kind) ? kModelInfer : kExecute;
     auto call = stub_.PrepareUnaryCall(&context, method, request_, &queue_);
     call->StartCall();
     call->Finish(response, &status, nullptr);
@@ -118,27 +117,9 @@ class RawCaller final : public Caller {
   const grpc::ByteBuffer request_;
   grpc::GenericStub stub_;
   grpc::CompletionQueue queue_;
+  grpc::ByteBuffer verified_;  // the answer to ModelInfer that was looked at
+  std::chrono::nanoseconds compared_ = {};
 };
-
-// A ModelInferRequest over the application's bytes, which outlive it.
-grpc::ByteBuffer InferRequest(const client::Call& call) {
-  const client::Tensor& tensor = call.inputs[0];
-  inference::ModelInferRequest request;
-  request.set_model_name(call.kernel);
-  inference::ModelInferRequest::InferInputTensor* const input = request.add_inputs();
-  input->set_name("x");
-  input->set_datatype("FP32");
-  input->mutable_shape()->Assign(tensor.shape().begin(), tensor.shape().end());
-  std::string header = request.SerializeAsString();
-  wire::AppendVarint(
-      wire::Tag(inference::ModelInferRequest::kRawInputContentsFieldNumber, wire::kLength),
-      &header);
-  wire::AppendVarint(tensor.data().size(), &header);
-  const grpc::Slice slices[] = {
-      grpc::Slice(header),
-      grpc::Slice(tensor.data().data(), tensor.data().size(), grpc::Slice::STATIC_SLICE)};
-  return grpc::ByteBuffer(slices, 2);
-}
 
 // What generated code makes of it. The bytes have to get into a message: part of what it costs.
 class ProtobufCaller final : public Caller {
@@ -210,12 +191,13 @@ absl::StatusOr<std::unique_ptr<Caller>> NewCaller(const CallerOptions& options) 
     caller = std::make_unique<LibraryCaller>(options);
     return caller;
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, Connect(options.address));
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                   Connect(options.address, options.one_connection));
   if (options.kind == ContenderKind::kProtobuf) {
     caller = std::make_unique<ProtobufCaller>(options, channel);
     return caller;
   }
-  if (options.kind == ContenderKind::kInfer) {
+  if (IsModelInfer(options.kind)) {
     caller = std::make_unique<RawCaller>(options, channel, InferRequest(options.call));
     return caller;
   }

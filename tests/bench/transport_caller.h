@@ -1,6 +1,7 @@
 // One connection to a server under measurement, and the calls made on it.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -19,8 +20,12 @@ class Caller {
  public:
   virtual ~Caller() = default;
 
-  // One call, from the application's buffer to the whole response; looks at status and length only.
+  // One call, from the application's buffer to the whole response. Looks at status and length only,
+  // or, after a Verify of ModelInfer's answer, at whether this one's tensor is the same to the
+  // byte.
   virtual absl::Status Call() = 0;
+  // Of the last Call, what it took to compare the answer: none of the server's time.
+  virtual std::chrono::nanoseconds compared() const { return {}; }
   // One call more, whose answer is looked at: DATA_LOSS says what is wrong with it.
   virtual absl::Status Verify() = 0;
 };
@@ -28,7 +33,8 @@ class Caller {
 struct CallerOptions {
   ContenderKind kind;
   std::string address;
-  client::Call call;  // of one input
+  client::Call call;            // of one input
+  bool one_connection = false;  // with all other callers of the process that say so
 };
 
 // Connects; UNAVAILABLE when nobody answers.

@@ -18,6 +18,7 @@ enum class ContenderKind : int {
   kProtobuf,      // a `bytes` field, sent back by a service of generated code
   kRaw,           // warpcalld, called with ByteBuffers
   kInfer,         // the same by the Open Inference Protocol
+  kPeer,          // a server of somebody else's, called by the very same ModelInfer
   kLibrary,       // warpcalld, called through the client library
 };
 
@@ -40,10 +41,16 @@ inline std::string ContenderName(const Contender& contender) {
       return "warpcall " + contender.kernel;
     case ContenderKind::kInfer:
       return "warpcall " + contender.kernel + " (ModelInfer)";
+    case ContenderKind::kPeer:
+      return "peer " + contender.kernel + " (ModelInfer)";
     case ContenderKind::kLibrary:
       return "warpcall " + contender.kernel + " (client library)";
   }
   return "unknown";
+}
+
+constexpr bool IsModelInfer(ContenderKind kind) {
+  return kind == ContenderKind::kInfer || kind == ContenderKind::kPeer;
 }
 
 constexpr bool IsEcho(ContenderKind kind) {

@@ -27,12 +27,13 @@ struct Seat {
 
 struct MeasureOptions {
   Point point;
-  double seconds = 2;        // of each contender; a little longer when calls are long
-  std::string device = {};   // of warpcalld; empty: its choice
-  client::Tensor data = {};  // float32 of one dimension, of which the first point.bytes are sent
+  double seconds = 2;           // of each contender; a little longer when calls are long
+  std::string device = {};      // of warpcalld; empty: its choice
+  client::Tensor data = {};     // float32 of one dimension, of which the first point.bytes are sent
+  bool one_connection = false;  // all closed loops of a contender on one
 };
 
-// Figures in the order of `seats`. Each contender's answer is verified first. An error names the
+// Figures in the order of `seats`. Each caller's first answer is verified. An error names the
 // contender.
 absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
                                              const MeasureOptions& options);
@@ -40,7 +41,7 @@ absl::StatusOr<std::vector<Figures>> Measure(absl::Span<const Seat> seats,
 // What the rounds of one contender at one point gave.
 struct Tally {
   cli::LatencyHistogram latencies;
-  double wall_seconds = 0;        // of the rounds together
+  double wall_seconds = 0;        // of the rounds together, without comparing answers
   double server_cpu_seconds = 0;  // spent by the server's process meanwhile
 };
 

@@ -34,6 +34,11 @@ std::string DifferenceText(const Row& row, std::optional<double> echo_p50_us) {
   return absl::StrFormat("%+.1f", row.figures.p50_us - *echo_p50_us);
 }
 
+std::string ServerCpuText(const Row& row) {
+  if (row.contender.kind == ContenderKind::kPeer) return kAbsent;
+  return absl::StrFormat("%.1f", row.figures.server_cpu_us);
+}
+
 std::string BenchmarksCells(const Results& results, const Point& point,
                             const Contender& contender) {
   const Figures* figures = results.Find(point, contender);
@@ -85,13 +90,13 @@ std::string TableLines(const Results& results, const Point& point) {
     if (!(row.point == point)) continue;
     const Figures& f = row.figures;
     absl::StrAppendFormat(&text,
-                          "| %s | %d | %d | %s | %.1f | %.1f | %.1f | %.1f | %.3f | %s | %s | %.1f "
+                          "| %s | %d | %d | %s | %.1f | %.1f | %.1f | %.1f | %.3f | %s | %s | %s "
                           "|\n",
                           TransportName(point.transport), point.connections, point.bytes,
                           ContenderName(row.contender), f.p50_us, f.p99_us, f.p999_us,
                           f.requests_per_second, f.gigabytes_per_second,
                           RatioText(f.requests_per_second, echo_rate),
-                          DifferenceText(row, echo_p50_us), f.server_cpu_us);
+                          DifferenceText(row, echo_p50_us), ServerCpuText(row));
   }
   return text;
 }

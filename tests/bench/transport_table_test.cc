@@ -53,6 +53,18 @@ TEST(TransportTableTest, RowsAreComparedWithTheBetterEcho) {
   EXPECT_EQ(TableLines(ResultsAt(large), small), "");
 }
 
+TEST(TransportTableTest, APeersCpuTimeIsNotTold) {
+  const Point point = {Transport::kTcp, 1, 4096};
+  Results results;
+  results.Add({point,
+               {ContenderKind::kPeer, "gelu"},
+               {.p50_us = 300, .requests_per_second = 3000, .server_cpu_us = 0}});
+  EXPECT_EQ(
+      TableLines(results, point),
+      "| TCP | 1 | 4096 | peer gelu (ModelInfer) | 300.0 | 0.0 | 0.0 | 3000.0 | 0.000 | – | – "
+      "| – |\n");
+}
+
 TEST(TransportTableTest, BenchmarksHaveBothNumbersOfConnectionsAndTheUnixSocket) {
   const Point one = {Transport::kTcp, 1, 4096}, unix_socket = {Transport::kUnix, 1, 4096};
   Results results = ResultsAt(one);

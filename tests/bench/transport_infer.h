@@ -1,0 +1,31 @@
+// ModelInfer of the Open Inference Protocol as the transport benchmark calls it, with one input and
+// one output: the bytes that every server gets, and what its answer must be.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "client/cpp/call.h"
+
+namespace warpcall::bench {
+
+// A ModelInferRequest over the input's bytes, which outlive it: of the model KERNEL_fp32, as
+// warpcalld calls the kernel in float32 and its peers do here.
+grpc::ByteBuffer InferRequest(const client::Call& call);
+
+// DATA_LOSS unless `response` is a ModelInferResponse with one output, "y", of the input's type and
+// shape: identity's with the same bytes, gelu's (tanh) with every element y of x within
+// kGeluErrorMax * |x| of what float64 gives.
+absl::Status CheckInferred(const client::Call& call, const grpc::ByteBuffer& response);
+
+// NumPy's formula rounds some ten times, each by 2^-24 of at most |x|; the form by the error
+// function, which is another kernel, differs by up to 4e-4.
+inline constexpr double kGeluErrorMax = 1.0 / (1 << 20);
+
+// Whether two ModelInferResponses, however they are cut into slices, end with the same `bytes`:
+// their last output's, for it comes last. What comes before may have times in it.
+bool SameOutput(const grpc::ByteBuffer& one, const grpc::ByteBuffer& other, size_t bytes);
+
+}  // namespace warpcall::bench
