@@ -66,7 +66,7 @@ const std::map<std::string, ContenderKind> kContenders = {
     {"echo", ContenderKind::kEcho},         {"echo_defaults", ContenderKind::kEchoDefaults},
     {"protobuf", ContenderKind::kProtobuf}, {"raw", ContenderKind::kRaw},
     {"infer", ContenderKind::kInfer},       {"library", ContenderKind::kLibrary},
-    {"peer", ContenderKind::kPeer}};
+    {"peer", ContenderKind::kPeer},         {"peer_stub", ContenderKind::kPeerStub}};
 
 struct TransportOptions {
   std::vector<uint64_t> sizes = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20};
@@ -194,7 +194,7 @@ std::string TransportBench::SkipReason(const Point& point) const {
 std::vector<std::string> TransportBench::KernelsOf(ContenderKind kind) const {
   if (IsEcho(kind) || kind == ContenderKind::kProtobuf) return {""};
   // Beside a peer what it is compared with.
-  const bool both = kind == ContenderKind::kRaw || kind == ContenderKind::kPeer ||
+  const bool both = kind == ContenderKind::kRaw || IsPeer(kind) ||
                     (kind == ContenderKind::kInfer && Has(ContenderKind::kPeer));
   if (both) return {"identity", "gelu"};
   return {"identity"};
@@ -208,7 +208,7 @@ absl::Status TransportBench::MeasurePoint(const Point& point) {
       for (const std::string& kernel : KernelsOf(kind))
         seats.push_back({{kind, kernel}, AddressOf(served, point.transport), pid});
     };
-    if (kind == ContenderKind::kPeer)
+    if (IsPeer(kind))
       add(options_.peer, kNoPid);
     else if (echo != echoes_.end())
       add(echo->second->first_line(), echo->second->pid());
@@ -278,7 +278,8 @@ void AddOptions(CLI::App* app, TransportOptions* options) {
          "echo, echo_defaults, protobuf, raw (ByteBuffers to warpcalld: identity, gelu), infer "
          "(the "
          "same by ModelInfer, identity; gelu too beside a peer), library (the client library, "
-         "identity), peer (the server of --peer by the same ModelInfer: identity, gelu)")
+         "identity), peer (the server of --peer by the same ModelInfer: identity, gelu), peer_stub "
+         "(the same by generated code and with gRPC's defaults, as NVIDIA Triton's clients call)")
       ->delimiter(',')
       ->default_str("echo,echo_defaults,protobuf,raw,library")
       ->transform(CLI::CheckedTransformer(kContenders));
@@ -302,7 +303,7 @@ void AddOptions(CLI::App* app, TransportOptions* options) {
 
 // "" when a peer's address is there just when it is called.
 std::string CheckPeer(const TransportOptions& options) {
-  const bool called = absl::c_linear_search(options.contenders, ContenderKind::kPeer);
+  const bool called = absl::c_any_of(options.contenders, IsPeer);
   if (called != options.peer.empty() &&
       (!called || options.transports == std::vector<Transport>{Transport::kTcp}))
     return "";

@@ -12,6 +12,7 @@
 #include "client/cpp/client.h"
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/message.h"
+#include "inference/grpc_service.grpc.pb.h"
 #include "kernels/common/status_macros.h"
 #include "tests/bench/transport_infer.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -26,23 +27,24 @@ constexpr int kConnectTimeoutSeconds = 10;
 // stand before them.
 constexpr int kTcpReadChunkBytes = 1 << 20;
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address,
-                                                       bool one_connection) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const CallerOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   // Channels of equal arguments share a connection out of the process's pool.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, one_connection ? 0 : 1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, options.one_connection ? 0 : 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kTcpReadChunkBytes);
-  arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytes);
+  if (options.kind != ContenderKind::kPeerStub) {
+    arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, kTcpReadChunkBytes);
+    arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytes);
+  }
   std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+      grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), arguments);
   if (channel->WaitForConnected(std::chrono::system_clock::now() +
                                 std::chrono::seconds(kConnectTimeoutSeconds)))
     return channel;
   return absl::UnavailableError(
-      absl::StrCat("no connection to ", address, " within ", kConnectTimeoutSeconds, " s"));
+      absl::StrCat("no connection to ", options.address, " within ", kConnectTimeoutSeconds, " s"));
 }
 
 void SetDeadline(grpc::ClientContext* context) {
@@ -159,6 +161,45 @@ class ProtobufCaller final : public Caller {
   const std::unique_ptr<v1::KernelService::Stub> stub_;
 };
 
+// What NVIDIA Triton's client for C++ does for a call: the bytes are copied into the message, and
+// out of it when it is sent.
+class StubCaller final : public Caller {
+ public:
+  StubCaller(const CallerOptions& options, const std::shared_ptr<grpc::Channel>& channel)
+      : call_(options.call),
+        request_(InferHeader(call_)),
+        stub_(inference::GRPCInferenceService::NewStub(channel)) {}
+
+  absl::Status Call() override {
+    inference::ModelInferResponse response;
+    RETURN_IF_ERROR(Unary(&response));
+    return CheckLength(
+        response.raw_output_contents_size() == 1 ? response.raw_output_contents(0).size() : 0,
+        call_.inputs[0]);
+  }
+
+  absl::Status Verify() override {
+    inference::ModelInferResponse response;
+    RETURN_IF_ERROR(Unary(&response));
+    return CheckInferred(call_, response);
+  }
+
+ private:
+  absl::Status Unary(inference::ModelInferResponse* response) {
+    const absl::Span<const char> bytes = call_.inputs[0].data();
+    request_.clear_raw_input_contents();
+    request_.add_raw_input_contents(bytes.data(), bytes.size());
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    const grpc::Status status = stub_->ModelInfer(&context, request_, response);
+    return client::EndOfCall(status, context).status;
+  }
+
+  const client::Call call_;
+  inference::ModelInferRequest request_;
+  const std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
+};
+
 class LibraryCaller final : public Caller {
  public:
   explicit LibraryCaller(const CallerOptions& options)
@@ -191,10 +232,13 @@ absl::StatusOr<std::unique_ptr<Caller>> NewCaller(const CallerOptions& options) 
     caller = std::make_unique<LibraryCaller>(options);
     return caller;
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
-                   Connect(options.address, options.one_connection));
+  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, Connect(options));
   if (options.kind == ContenderKind::kProtobuf) {
     caller = std::make_unique<ProtobufCaller>(options, channel);
+    return caller;
+  }
+  if (options.kind == ContenderKind::kPeerStub) {
+    caller = std::make_unique<StubCaller>(options, channel);
     return caller;
   }
   if (IsModelInfer(options.kind)) {

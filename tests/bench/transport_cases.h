@@ -19,6 +19,7 @@ enum class ContenderKind : int {
   kRaw,           // warpcalld, called with ByteBuffers
   kInfer,         // the same by the Open Inference Protocol
   kPeer,          // a server of somebody else's, called by the very same ModelInfer
+  kPeerStub,      // the same called as NVIDIA Triton's clients do it: generated code, defaults
   kLibrary,       // warpcalld, called through the client library
 };
 
@@ -43,6 +44,8 @@ inline std::string ContenderName(const Contender& contender) {
       return "warpcall " + contender.kernel + " (ModelInfer)";
     case ContenderKind::kPeer:
       return "peer " + contender.kernel + " (ModelInfer)";
+    case ContenderKind::kPeerStub:
+      return "peer " + contender.kernel + " (ModelInfer, generated code)";
     case ContenderKind::kLibrary:
       return "warpcall " + contender.kernel + " (client library)";
   }
@@ -51,6 +54,10 @@ inline std::string ContenderName(const Contender& contender) {
 
 constexpr bool IsModelInfer(ContenderKind kind) {
   return kind == ContenderKind::kInfer || kind == ContenderKind::kPeer;
+}
+
+constexpr bool IsPeer(ContenderKind kind) {
+  return kind == ContenderKind::kPeer || kind == ContenderKind::kPeerStub;
 }
 
 constexpr bool IsEcho(ContenderKind kind) {

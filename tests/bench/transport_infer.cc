@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "inference/grpc_service.pb.h"
 #include "proto/wire/cursor.h"
 
 namespace warpcall::bench {
@@ -72,7 +71,7 @@ bool IsShapedAs(const inference::ModelInferResponse& answer, const client::Tenso
 
 }  // namespace
 
-grpc::ByteBuffer InferRequest(const client::Call& call) {
+inference::ModelInferRequest InferHeader(const client::Call& call) {
   const client::Tensor& tensor = call.inputs[0];
   inference::ModelInferRequest request;
   request.set_model_name(call.kernel + "_fp32");
@@ -80,7 +79,12 @@ grpc::ByteBuffer InferRequest(const client::Call& call) {
   input->set_name(kInputName);
   input->set_datatype(kType);
   input->mutable_shape()->Assign(tensor.shape().begin(), tensor.shape().end());
-  std::string header = request.SerializeAsString();
+  return request;
+}
+
+grpc::ByteBuffer InferRequest(const client::Call& call) {
+  const client::Tensor& tensor = call.inputs[0];
+  std::string header = InferHeader(call).SerializeAsString();
   wire::AppendVarint(
       wire::Tag(inference::ModelInferRequest::kRawInputContentsFieldNumber, wire::kLength),
       &header);
@@ -92,12 +96,16 @@ grpc::ByteBuffer InferRequest(const client::Call& call) {
 }
 
 absl::Status CheckInferred(const client::Call& call, const grpc::ByteBuffer& response) {
-  const client::Tensor& input = call.inputs[0];
   grpc::Slice whole;
   inference::ModelInferResponse answer;
   if (!response.DumpToSingleSlice(&whole).ok() ||
       !answer.ParseFromArray(whole.begin(), static_cast<int>(whole.size())))
     return absl::DataLossError("an answer is no ModelInferResponse");
+  return CheckInferred(call, answer);
+}
+
+absl::Status CheckInferred(const client::Call& call, const inference::ModelInferResponse& answer) {
+  const client::Tensor& input = call.inputs[0];
   if (!IsShapedAs(answer, input))
     return absl::DataLossError(absl::StrCat("an answer is not one tensor ", kOutputName, " of ",
                                             kType, " with ", input.data().size(),

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "client/cpp/call.h"
+#include "inference/grpc_service.pb.h"
 
 namespace warpcall::bench {
 
@@ -15,10 +16,14 @@ namespace warpcall::bench {
 // warpcalld calls the kernel in float32 and its peers do here.
 grpc::ByteBuffer InferRequest(const client::Call& call);
 
+// The same as a message that lacks the input's bytes, and what to add them to.
+inference::ModelInferRequest InferHeader(const client::Call& call);
+
 // DATA_LOSS unless `response` is a ModelInferResponse with one output, "y", of the input's type and
 // shape: identity's with the same bytes, gelu's (tanh) with every element y of x within
 // kGeluErrorMax * |x| of what float64 gives.
 absl::Status CheckInferred(const client::Call& call, const grpc::ByteBuffer& response);
+absl::Status CheckInferred(const client::Call& call, const inference::ModelInferResponse& response);
 
 // NumPy's formula rounds some ten times, each by 2^-24 of at most |x|; the form by the error
 // function, which is another kernel, differs by up to 4e-4.

@@ -35,7 +35,7 @@ std::string DifferenceText(const Row& row, std::optional<double> echo_p50_us) {
 }
 
 std::string ServerCpuText(const Row& row) {
-  if (row.contender.kind == ContenderKind::kPeer) return kAbsent;
+  if (IsPeer(row.contender.kind)) return kAbsent;
   return absl::StrFormat("%.1f", row.figures.server_cpu_us);
 }
 
