@@ -5,7 +5,8 @@
     benchmarks.py draw                 makes docs/speed.svg and README's figures from BENCHMARKS.md
     benchmarks.py check                exit status 1 where `draw` would change something
 
-TABLE is transport, python, cpu-kernels, gpu-kernels or peers; BENCHMARKS.md says which program's output each takes.
+TABLE is transport, serving, python, cpu-kernels, gpu-kernels or peers; BENCHMARKS.md says which program's
+output each takes.
 """
 
 import json
@@ -68,14 +69,26 @@ def peers_of(benchmarks):
     return {problem: dict(zip(head, row)) for problem, row in rows_of(benchmarks, "peers").items()}
 
 
-def figures(rows):
-    """README's table of kernels on a GPU."""
+def serving_ratios(benchmarks):
+    """How many times as fast as its peer the server is at least: at 4 KiB, and from 1 MiB on."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in between(benchmarks, "serving").split("\n\n")[0].splitlines()[2:]]
+    small = [row for row in rows if row[0].startswith("4 KiB,")]
+    large = [row for row in rows if row not in small]
+    return tuple(min(float(ratio) for row in part for ratio in row[6:8]) for part in (small, large))
+
+
+def figures(rows, ratios):
+    """README's table of kernels on a GPU, and what it says of the server's peer."""
     yield f"| on one H200, µs | Warpcall | {' | '.join(SHOWN_PEERS)} |"
     yield "|---" * (2 + len(SHOWN_PEERS)) + "|"
     for problem in SHOWN:
         row = rows[problem]
         shown = [row["µs"], *(row[peer] for peer in SHOWN_PEERS)]
         yield f"| {problem}: {row['of its ceiling']} | {' | '.join(shown)} |"
+    yield ""
+    yield (f"**{ratios[0]:.1f} times** (4 KiB) and **{ratios[1]:.1f} times** (1 MiB and more) the speed of NVIDIA's "
+           "Triton Inference Server on the CPU, at least.")
 
 
 # ---- the picture -----------------------------------------------------------------------------------
@@ -117,10 +130,12 @@ def picture(rows):
 
 def drawn(folder):
     """The files that `draw` makes, and what belongs into them."""
-    rows = peers_of((folder / "BENCHMARKS.md").read_text(encoding="utf-8"))
+    benchmarks = (folder / "BENCHMARKS.md").read_text(encoding="utf-8")
+    rows, ratios = peers_of(benchmarks), serving_ratios(benchmarks)
     readme = folder / "README.md"
+    text = "\n".join(figures(rows, ratios))
     return {folder / "docs/speed.svg": picture(rows),
-            readme: between(readme.read_text(encoding="utf-8"), "figures", "\n".join(figures(rows)))}
+            readme: between(readme.read_text(encoding="utf-8"), "figures", text)}
 
 
 def draw(folder):

@@ -84,6 +84,15 @@ class BenchmarksTest(unittest.TestCase):
         self.assertIn(">900 µs<", svg)
         self.assertNotIn(">Triton<", svg)
 
+    def test_the_serving_peers_table_fills_readmes_figure(self):
+        rows = [("4 KiB, 1 connection", "3.90", "3.14"), ("4 KiB, 8 connections", "4.00", "3.50"),
+                ("1 MiB, 1 connection", "1.52", "1.60"), ("64 MiB, 1 connection", "2.90", "2.80")]
+        lines = ["| tensor | model | a | b | c | d | by p50 | by requests/s | bar |", "|" + "---|" * 9]
+        lines += [f"| {point} | gelu | 1 | 1 | 1 | 1 | {p50} | {rate} | ≥ 2: met |" for point, p50, rate in rows]
+        benchmarks.put(self.folder, "serving", "\n".join(lines) + "\n\nTriton Inference Server 9.9; 2 cores.\n")
+        self.assertIn("**3.1 times** (4 KiB) and **1.5 times** (1 MiB and more) the speed of NVIDIA's",
+                      self.read("README.md"))
+
     def test_what_is_no_table_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "no output for transport"):
             benchmarks.put(self.folder, "transport", "warpcalld did not start\n")

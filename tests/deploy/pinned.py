@@ -20,6 +20,7 @@ class Missing(Exception):
 
 
 def run(what, *command):
+    """What it prints."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               check=False, timeout=SECONDS_MAX)
@@ -28,15 +29,16 @@ def run(what, *command):
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise Missing(f"{what} failed: {said[-1] if said else done.returncode}")
+    return done.stdout
 
 
-def download(folder):
-    """Fills a new folder. pip, which Debian's Python lacks, comes with a virtual environment."""
+def download(folder, requirements=REQUIREMENTS):
+    """Fills a folder with wheels. pip, which Debian's Python lacks, comes with a virtual environment."""
     environment = folder / "environment"
     run("python3 -m venv", sys.executable, "-m", "venv", "--clear", environment)
     run("pip download", environment / "bin" / "python", "-m", "pip", "download", "--quiet",
         "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes", "--no-deps",
-        "--only-binary", ":all:", "--requirement", REQUIREMENTS, "--dest", folder)
+        "--only-binary", ":all:", "--requirement", requirements, "--dest", folder)
     shutil.rmtree(environment)
 
 

@@ -46,11 +46,7 @@ def fetch():
     FOLDER.mkdir(parents=True, exist_ok=True)
     requirements = FOLDER / "requirements.txt"
     requirements.write_text("".join(f"{wheel} --hash={digest}\n" for wheel, digest in WHEELS.items()))
-    environment = FOLDER / "environment"
-    pinned.run("python3 -m venv", sys.executable, "-m", "venv", "--clear", environment)
-    pinned.run("pip download", environment / "bin" / "python", "-m", "pip", "download", "--quiet",
-               "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes", "--no-deps",
-               "--only-binary", ":all:", "--requirement", requirements, "--dest", FOLDER)
+    pinned.download(FOLDER, requirements)
     for wheel in FOLDER.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
