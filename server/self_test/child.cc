@@ -97,7 +97,7 @@ class Child {
     if (result.status.ok())
       AddRate(row, result.data_types.front(), &report);
     else
-      report.cause = CauseOf(row, result.status);
+      report.cause = CauseOf(row.implementation.family, result.status);
     SetText(result.status.message(), &report);
     report.ns = MonotonicNs() - start_ns;
     RETURN_IF_ERROR(Send(socket_, report));
@@ -107,17 +107,6 @@ class Child {
   }
 
  private:
-  static Unavailability::Cause CauseOf(const Row& row, const absl::Status& status) {
-    if (compiled::IsCompileError(status)) return Unavailability::Cause::kCompile;
-    // A library that takes nothing is not there, or has nothing for this machine; so it is with
-    // kernels that were not compiled, or for other machines, and with the compiler at run time.
-    const Family family = row.implementation.family;
-    const bool library =
-        absl::IsUnimplemented(status) &&
-        (family == Family::kLibrary || family == Family::kTriton || family == Family::kCompiled);
-    return library ? Unavailability::Cause::kLibrary : Unavailability::Cause::kSelfTest;
-  }
-
   // Rows that do not take such a problem have none.
   void AddRate(const Row& row, DataType type, Report* report) {
     const Op& op = *trials_.registry->kernels()[static_cast<size_t>(row.kernel)].op;
@@ -166,6 +155,20 @@ class Child {
 };
 
 }  // namespace
+
+Unavailability::Cause CauseOf(Family family, const absl::Status& status) {
+  if (compiled::IsCompileError(status)) return Unavailability::Cause::kCompile;
+  if (!absl::IsUnimplemented(status)) return Unavailability::Cause::kSelfTest;
+  switch (family) {
+    case Family::kLibrary:
+    case Family::kTriton:
+    case Family::kCompiled:
+    case Family::kCuda:
+      return Unavailability::Cause::kLibrary;
+    default:
+      return Unavailability::Cause::kSelfTest;
+  }
+}
 
 void ReportNoDevice(int socket, const absl::Status& status) {
   Report report;

@@ -17,6 +17,12 @@ struct Trials {
   std::vector<int> rows = {};  // in this order, all of the device's kind
 };
 
+// Why a row of this family is not offered that ended its trials so. UNIMPLEMENTED: it took nothing.
+// A library that does is not there, or has nothing for this machine; so it is with kernels that
+// were not compiled, with those that are written for other machines, and with the compiler at run
+// time. Rows of the CPU take something everywhere.
+Unavailability::Cause CauseOf(Family family, const absl::Status& status);
+
 // Says why there is no device.
 void ReportNoDevice(int socket, const absl::Status& status);
 

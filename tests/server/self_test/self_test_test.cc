@@ -11,6 +11,7 @@
 
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "server/self_test/child.h"
 
 namespace warpcall::self_test {
 namespace {
@@ -200,6 +201,18 @@ TEST_F(SelfTestTest, WhatARowLacksIsItsReasonAndNoFailure) {
               ElementsAre("there is none", "there is none", "", "", "", "", "", ""));
   EXPECT_EQ(verdicts[0].unavailable.cause, Unavailability::Cause::kLibrary);
   EXPECT_EQ(verdicts[1].unavailable.cause, Unavailability::Cause::kCompile);
+}
+
+// A GPU that is none of compute capability 9.0 has rows that take nothing, and is well.
+TEST(CauseOfTest, KernelsForAnotherMachineAreNoFailure) {
+  using Cause = Unavailability::Cause;
+  const absl::Status nothing = absl::UnimplementedError("it needs compute capability 9.0");
+  for (const Family family :
+       {Family::kCuda, Family::kLibrary, Family::kTriton, Family::kCompiled}) {
+    EXPECT_EQ(CauseOf(family, nothing), Cause::kLibrary);
+    EXPECT_EQ(CauseOf(family, absl::InternalError("wrong")), Cause::kSelfTest);
+  }
+  EXPECT_EQ(CauseOf(Family::kCpu, nothing), Cause::kSelfTest);
 }
 
 TEST_F(SelfTestTest, ARowThatStartsAgainAndAgainIsLeftBehind) {
