@@ -264,6 +264,7 @@ TEST_F(LoadTest, DeadlinesEndRequests) {
   });
   const json result = LoadJson("gelu:8 --requests 2 --deadline 0.05", 1);
   over.Notify();
+  server_.Stop();  // waits for who waited here
   EXPECT_EQ(result["all"]["statuses"]["DEADLINE_EXCEEDED"]["count"], 2);
   EXPECT_GE(result["all"]["failed_latency"]["p50_ns"], 50 * kMs);
   EXPECT_EQ(result["request"]["deadline_ns"], 50 * kMs);
