@@ -7,7 +7,6 @@
 
 TABLE is transport, serving, perf-analyzer, python, cpu-kernels, gpu-kernels or peers; BENCHMARKS.md says which
 program's output each takes.
-output each takes.
 """
 
 import json

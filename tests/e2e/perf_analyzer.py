@@ -79,6 +79,8 @@ class Report:
     """Requests that it sent, and those that the server's statistics grew by, by what it calls them."""
     passes: list
     """(requests a second, mean latency in microseconds as its client sees it) of each window in turn."""
+    p50_us: int
+    """Of all windows."""
     server_us: dict
     """Means on the server, whole microseconds, by what the statistics call them."""
 
@@ -92,7 +94,7 @@ def read_report(printed):
     names = ("queue", "compute_input", "compute_infer", "compute_output")
     return Report({name: int(count) for name, count in re.findall(r"(\w+(?: request)?) count: (\d+)", said)},
                   [(float(rate), int(latency)) for rate, latency in passes],
-                  dict(zip(names, map(int, server.groups()))))
+                  int(re.search(r"p50 latency: (\d+) usec", said)[1]), dict(zip(names, map(int, server.groups()))))
 
 
 class Statistics:
