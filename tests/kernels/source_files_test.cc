@@ -29,8 +29,8 @@ TEST(SourceFilesTest, EveryRowIsInTheFileThatItIsSaidToBeWrittenIn) {
     SCOPED_TRACE(absl::StrCat(row.implementation.name, " in ", row.implementation.file));
     const std::vector<SourceFile> files = FilesOf(row.implementation.file);
     ASSERT_THAT(files, Not(IsEmpty()));
-    EXPECT_TRUE(absl::StrContains(files[0].text,
-                                  absl::StrCat(".name = \"", row.implementation.name, "\"")));
+    EXPECT_TRUE(
+        absl::StrContains(files[0].text, absl::StrCat("\"", row.implementation.name, "\"")));
   }
 }
 
