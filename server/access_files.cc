@@ -3,6 +3,8 @@
 #include <string>
 
 #include "kernels/common/status_macros.h"
+#include "server/access/tokens.h"
+#include "server/log.h"
 #include "server/transport/caller.h"
 
 namespace warpcall {
@@ -15,6 +17,10 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config) {
   }
   if (!config.token_file.empty()) {
     ASSIGN_OR_RETURN(files.callers, Callers::Open(config.token_file));
+    if (files.callers->AnyWeak())
+      LogAlways(LogLevel::kWarning, "tokens can be guessed",
+                {{"file", config.token_file},
+                 {"characters_at_least", static_cast<int64_t>(kTokenBytesGood)}});
   }
   if (!config.policy_file.empty()) {
     ASSIGN_OR_RETURN(files.policies, Policies::Open(config.policy_file, MethodNames()));

@@ -27,7 +27,16 @@ absl::StatusOr<std::string> Callers::ReadAgain() {
   ASSIGN_OR_RETURN(table, Read());
   const absl::MutexLock lock(&mutex_);
   table_ = std::move(table);
-  return absl::StrCat(table_->size(), table_->size() == 1 ? " token" : " tokens");
+  return absl::StrCat(table_->size(), table_->size() == 1 ? " token" : " tokens",
+                      table_->weak() == 0
+                          ? ""
+                          : absl::StrCat(", ", table_->weak(), " of fewer than ", kTokenBytesGood,
+                                         " characters, which can be guessed"));
+}
+
+bool Callers::AnyWeak() const {
+  const absl::MutexLock lock(&mutex_);
+  return table_->weak() > 0;
 }
 
 absl::StatusOr<std::string> Callers::PrincipalOf(absl::string_view authorization) const {

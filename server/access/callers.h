@@ -22,6 +22,9 @@ class Callers {
   // UNAUTHENTICATED where `authorization` is no "Bearer TOKEN" of a token that counts.
   absl::StatusOr<std::string> PrincipalOf(absl::string_view authorization) const;
 
+  // Whether there are tokens that can be guessed by trying.
+  bool AnyWeak() const;
+
   // Reads the file now, and says in words what came of it; on an error what counted before counts.
   absl::StatusOr<std::string> ReadAgain();
 

@@ -18,8 +18,6 @@ constexpr char kScheme[] = "bearer ";
 constexpr size_t kNameBytesMax = 128;
 // gRPC's limit for all metadata of a call is 8 KiB.
 constexpr size_t kTokenBytesMax = 4096;
-// What can be guessed by trying.
-constexpr size_t kTokenBytesMin = 16;
 
 bool IsVisible(absl::string_view text) {
   for (const char c : text)
@@ -31,10 +29,10 @@ absl::Status CheckLine(absl::string_view name, absl::string_view token) {
   if (name.size() > kNameBytesMax || !IsVisible(name))
     return absl::InvalidArgumentError(
         absl::StrCat("the name has to be 1 to ", kNameBytesMax, " printable characters of ASCII"));
-  if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !IsVisible(token))
-    return absl::InvalidArgumentError(
-        absl::StrCat("the token of ", name, " has ", token.size(), " bytes; it has to be ",
-                     kTokenBytesMin, " to ", kTokenBytesMax, " printable characters of ASCII"));
+  if (token.size() > kTokenBytesMax || !IsVisible(token))
+    return absl::InvalidArgumentError(absl::StrCat("the token of ", name, " has ", token.size(),
+                                                   " bytes; it has to be 1 to ", kTokenBytesMax,
+                                                   " printable characters of ASCII"));
   return absl::OkStatus();
 }
 
@@ -64,6 +62,7 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
           absl::StrCat("the token of ", words[0], " stands there twice"));
     if (!status.ok())
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", status.message()));
+    if (words[1].size() < kTokenBytesGood) ++table.weak_;
   }
   if (table.principals_.empty())
     return absl::InvalidArgumentError("it has no token, so nobody could call");

@@ -14,6 +14,9 @@ namespace warpcall {
 
 // Principals by their tokens. Holds the tokens' SHA-256 digests alone, and finds one by the digest
 // of what came: how long that takes says nothing about a token.
+// Shorter ones can be guessed by trying.
+inline constexpr size_t kTokenBytesGood = 16;
+
 class TokenTable {
  public:
   // Of a text with "name token" a line; empty lines and those that begin with # count as none. A
@@ -25,12 +28,15 @@ class TokenTable {
   absl::StatusOr<std::string> PrincipalOf(absl::string_view token) const;
 
   size_t size() const { return principals_.size(); }
+  // Tokens of fewer characters than kTokenBytesGood.
+  size_t weak() const { return weak_; }
 
  private:
   using Digest = std::array<uint8_t, 32>;
   static Digest DigestOf(absl::string_view token);
 
   absl::flat_hash_map<Digest, std::string> principals_;
+  size_t weak_ = 0;
 };
 
 // The token of "Bearer TOKEN", which an authorization header has. UNAUTHENTICATED says what is

@@ -18,6 +18,9 @@ struct GpuReading {
   std::optional<double> tensor_active_ratio;   // any tensor instruction
   std::optional<double> power_watts;
   std::optional<double> temperature_celsius;
+  std::optional<double> sm_clock_mhz;
+  // What may hold its clocks down, and whether it does: {"power cap", true}. Empty: not reported.
+  std::map<std::string, bool> throttled;
   // How often the driver reported each critical error since the monitor began, by Xid number.
   std::map<int64_t, int64_t> xid_errors;
 };

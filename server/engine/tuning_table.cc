@@ -30,6 +30,14 @@ void KeepWrong(const TunedClass& before, TunedClass* measured) {
   }
 }
 
+// Rows that were left out this time keep the times that this version took before.
+void KeepRight(const TunedClass& before, TunedClass* measured) {
+  if (before.stamp.server_version != measured->stamp.server_version) return;
+  for (const RightRow& right : before.right)
+    if (!IsRight(*measured, right.row) && !IsWrong(*measured, right.row))
+      measured->right.push_back(right);
+}
+
 }  // namespace
 
 std::string DeviceModelOf(const DeviceProperties& device) {
@@ -38,9 +46,8 @@ std::string DeviceModelOf(const DeviceProperties& device) {
 }
 
 void SortByPreference(std::vector<RightRow>* rows) {
-  absl::c_stable_sort(*rows, [](const RightRow& a, const RightRow& b) {
-    return std::tie(a.unstable, a.median_ns) < std::tie(b.unstable, b.median_ns);
-  });
+  absl::c_stable_sort(
+      *rows, [](const RightRow& a, const RightRow& b) { return a.median_ns < b.median_ns; });
 }
 
 TuningTable::TuningTable(const Registry& registry)
@@ -85,7 +92,10 @@ std::shared_ptr<const TunedClass> TuningTable::Take(TunedClass measured) {
   const Key key = KeyOf(op, measured.problem, measured.kernel, ModelNumber(measured.device_model));
   std::shared_ptr<const TunedClass>& slot = classes_[key];
   std::shared_ptr<const TunedClass> before = std::move(slot);
-  if (before != nullptr) KeepWrong(*before, &measured);
+  if (before != nullptr) {
+    KeepWrong(*before, &measured);
+    KeepRight(*before, &measured);
+  }
   SortByPreference(&measured.right);
   slot = std::make_shared<const TunedClass>(std::move(measured));
   if (classes_.size() > kClassesMax) DropOldest();

@@ -29,7 +29,23 @@ constexpr Gauge kGauges[] = {
     {"warpcall_gpu_power_watts", "Power that the GPU draws.", &GpuReading::power_watts},
     {"warpcall_gpu_temperature_celsius", "Temperature of the GPU.",
      &GpuReading::temperature_celsius},
+    {"warpcall_gpu_sm_clock_mhz", "Clock of the multiprocessors.", &GpuReading::sm_clock_mhz},
 };
+
+prometheus::MetricFamily ThrottledFamily(absl::Span<const GpuReading> readings) {
+  prometheus::MetricFamily family = {"warpcall_gpu_throttled",
+                                     "1 while the GPU's clocks are held down for that reason.",
+                                     MetricType::Gauge,
+                                     {}};
+  for (const GpuReading& reading : readings) {
+    for (const auto& [reason, is_throttled] : reading.throttled) {
+      prometheus::ClientMetric& metric = family.metric.emplace_back();
+      metric.label = {{"device", reading.device}, {"reason", reason}};
+      metric.gauge.value = is_throttled ? 1 : 0;
+    }
+  }
+  return family;
+}
 
 void AppendIfAny(prometheus::MetricFamily family, std::vector<prometheus::MetricFamily>* families) {
   if (!family.metric.empty()) families->push_back(std::move(family));
@@ -50,6 +66,7 @@ void AppendGpuFamilies(absl::Span<const GpuReading> readings,
     }
     AppendIfAny(std::move(family), families);
   }
+  AppendIfAny(ThrottledFamily(readings), families);
   prometheus::MetricFamily errors = {"warpcall_gpu_xid_errors_total",
                                      "Errors that the GPU's driver reported, by Xid.",
                                      MetricType::Counter,

@@ -102,11 +102,14 @@ absl::Status ExecuteStreamCall::ReadMessage() {
   wire::StreamMessage message;
   RETURN_IF_ERROR(wire::SplitStreamRequest(fragments, &message));
   if (message.member == wire::StreamMember::kChunk) {
-    if (request_ == nullptr)
-      return absl::InvalidArgumentError("a chunk came before the header of its request");
     wire::ChunkView chunk;
     RETURN_IF_ERROR(wire::ParseChunk(message.payload.pieces, &chunk));
     incoming_.Clear();
+    if (request_ == nullptr) {
+      // Nothing, after a request that was complete without it.
+      if (requests_done_ > 0 && chunk.data.size == 0) return absl::OkStatus();
+      return absl::InvalidArgumentError("a chunk came before the header of its request");
+    }
     return request_->Add(chunk, slices);
   }
   if (message.member != wire::StreamMember::kHeader)
@@ -179,11 +182,15 @@ void ExecuteStreamCall::WindowDone(int64_t index, absl::Status status, StagingBu
     window.outputs = std::move(outputs);
     return request_->NoteRan(window);
   }
-  // A request that has begun waits for room; it is held back, not refused.
+  // A request that has begun, or has another window accepted, waits for room: it is held back, not
+  // refused.
   const auto pushback_ms = RetryPushbackMs(status);
   const bool retry = absl::IsResourceExhausted(status) && pushback_ms.value_or(-1) >= 0 &&
-                     request_->AnyRan() && !window.inputs.empty();
-  if (!retry) return Fail(status);
+                     (request_->AnyRan() || submitted_ > 0) && !window.inputs.empty();
+  if (!retry) {
+    request_->NoteRejection(window);
+    return Fail(status);
+  }
   window.state = Window::State::kToSubmit;
   RetryLater(*pushback_ms);
 }
@@ -257,6 +264,7 @@ void ExecuteStreamCall::SendDone() {
   outgoing_.push_back(ToMessage(response));
   request_->End(absl::OkStatus());
   request_.reset();
+  ++requests_done_;
 }
 
 void ExecuteStreamCall::Fail(const absl::Status& status) {

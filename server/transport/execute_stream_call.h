@@ -71,6 +71,7 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   // A header that came while the request before it was still being answered.
   bool header_waits_ = false;
   std::unique_ptr<StreamRequest> request_;
+  int64_t requests_done_ = 0;
   std::map<int64_t, std::unique_ptr<Window>> windows_;  // taken, and not yet handed to outgoing_
   int submitted_ = 0;
   std::deque<grpc::ByteBuffer> outgoing_;

@@ -20,6 +20,7 @@ inline grpc::ServerUnaryReactor* ReplyTo(const ExecuteDeps& deps,
   const absl::StatusOr<Principal> caller = Identify(deps, *context);
   absl::Status status = Admit(deps, caller, method).status();
   if (status.ok()) status = fill(*caller);
+  AddPushback(status, context);
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }

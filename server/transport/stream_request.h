@@ -62,6 +62,10 @@ class StreamRequest {
   std::unique_ptr<Job> JobOf(Window* window);
   // Adds what the window's job took.
   void NoteRan(const Window& window);
+  // Why the window was refused or stopped, and the request with it.
+  void NoteRejection(const Window& window) {
+    request_.trace().reject_reason = window.trace.reject_reason;
+  }
   bool AllRan() const { return windows_ran_ == windows_; }
   bool AnyRan() const { return windows_ran_ > 0; }
 

@@ -70,6 +70,14 @@ class CallersTest(AccessCase):
 
     # ---- TLS ------------------------------------------------------------------------------------
 
+    def test_a_token_that_can_be_guessed_counts_and_is_warned_of(self):
+        server = self.serve(f"--token_file={self.write('tokens', 'alice s1')}")
+        self.assertEqual([self.ends(server, token=token) for token in ("s1", "s2")],
+                         ["OK", "UNAUTHENTICATED"])
+        self.assertIn('level=warning msg="tokens can be guessed"', server.log_text())
+        self.assertNotIn("s1", server.log_text())
+        self.assertEqual(server.stop(), 0)
+
     def test_who_trusts_the_server_is_served_and_nobody_else(self):
         self.make_certificate("server")
         self.make_certificate("other")
@@ -179,7 +187,7 @@ class CallersTest(AccessCase):
         self.make_signed("late", "server", days=-1)
         cert, key = self.tls_flags()
         empty = self.write("empty", "# nobody\n")
-        short = self.write("short", "alice 0123\n")
+        long = self.write("short", "alice " + 5000 * "x")
         twice = self.write("twice", f"alice {ALICE}\nbob {ALICE}\n")
         for text, flags in [
                 ("--tls_key: one of them is not given", [cert]),
@@ -191,8 +199,8 @@ class CallersTest(AccessCase):
                 ("the certificate expired on", self.tls_flags("late")),
                 ("--tls_client_ca", [cert, key, f"--tls_client_ca={empty}"]),
                 ("it has no token", [f"--token_file={empty}"]),
-                ("line 1: the token of alice has 4 bytes; it has to be 16 to 4096",
-                 [f"--token_file={short}"]),
+                ("line 1: the token of alice has 5000 bytes; it has to be 1 to 4096",
+                 [f"--token_file={long}"]),
                 ("line 2: the token of bob stands there twice", [f"--token_file={twice}"])]:
             with self.subTest(flags=flags):
                 self.assert_does_not_start(text, *flags)

@@ -104,6 +104,12 @@ class PoliciesTest(AccessCase):
             alice.identity(X)
         self.assertEqual(self.refusals(server), {"requests_in_flight": 3, "bytes_in_flight": 2})
         self.assertEqual(server.metrics()['warpcall_rejected_total{reason="quota"}'], 5)
+        running = alice.submit("matmul", SLOW, SLOW, implementation="reference")
+        with self.assertRaises(warpcall.ResourceExhausted) as caught:
+            while not running.done():
+                alice.kernels()
+        self.assertAlmostEqual(caught.exception.retry_after, 0.1)
+        self.assertIsNone(running.exception(timeout=60))
         self.assertEqual(server.stop(), 0)
 
     def test_policies_change_while_the_server_runs_and_never_by_half(self):

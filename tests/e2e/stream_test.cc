@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <map>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -183,6 +185,7 @@ TEST(StreamTest, OneStreamCarriesManyRequests) {
     const std::string data = Data(static_cast<size_t>(elements) * 4);
     const Answer answer = Call(&stream, Header("identity", {elements}), data, kMib);
     EXPECT_EQ(answer.output == data, true) << elements;
+    stream.Send(ChunkOf(elements * 4, ""));  // adds nothing to what is complete
   }
   // Sent without waiting for the answers in between.
   for (int i = 0; i < 3; ++i) {
@@ -420,6 +423,32 @@ TEST(StreamTest, SmallStagingAndAFullQueueHoldStreamsBackAndLoseNothing) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 4);
   EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, OneThatIsAloneWaitsForItsOwnWindows) {
+  ServerProcess server({"--queue_limit=1"});
+  const std::string data = Data(24 * kMib);
+  for (int i = 0; i < 3; ++i) {
+    Stream stream(server);
+    EXPECT_EQ(Call(&stream, Header("gelu", {6 << 20}), data, kMib).output.size(), data.size());
+  }
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, WhyAWindowWasStoppedIsWhyTheRequestWas) {
+  ServerProcess server(FlagsForHeld({"--max_run_seconds=0.1"}));
+  const Gate gate;
+  v1::ExecuteStreamRequest header;
+  *header.mutable_header() = gate.HeldRequest();
+  const std::string data = header.header().inputs(0).data();
+  header.mutable_header()->mutable_inputs(0)->clear_data();
+  Stream stream(server);
+  stream.Send(header);
+  stream.Send(ChunkOf(0, data));
+  EXPECT_EQ(stream.AwaitRefusal().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(server.Sum("warpcall_rejected_total", {"reason=\"run_time\""}), 1);
+  server.Signal(SIGKILL);
+  server.Wait();
 }
 
 TEST(StreamTest, AClientThatVanishesLeavesNothing) {

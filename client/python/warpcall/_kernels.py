@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ._catalog import KERNELS
+from ._messages import KernelInfo
 
 
 class KernelMethods:
@@ -23,15 +24,21 @@ class AsyncKernelMethods(KernelMethods):
     """Of the client in warpcall.aio: the same, to be awaited."""
 
 
-def _method(name: str, summary: str) -> Callable[..., Any]:
+def _method(kernel: KernelInfo) -> Callable[..., Any]:
+    name = kernel.name
+    reals = [a.name for a in kernel.attributes if isinstance(a.default_value, float)]
+
     def method(self: Any, /, *inputs: Any, **options: Any) -> Any:
+        for real in reals:  # a whole number is one of them: epsilon=1
+            if type(options.get(real)) is int:
+                options[real] = float(options[real])
         return self.run(name, *inputs, **options)
 
-    method.__name__, method.__doc__ = name, summary
+    method.__name__, method.__doc__ = name, kernel.summary
     method.__qualname__ = f"{KernelMethods.__name__}.{name}"
     return method
 
 
 # Those that are known, as methods of their own: what __getattr__ finds costs a microsecond more.
 for _kernel in KERNELS:
-    setattr(KernelMethods, _kernel.name, _method(_kernel.name, _kernel.summary))
+    setattr(KernelMethods, _kernel.name, _method(_kernel))

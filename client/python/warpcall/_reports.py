@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from ._format import bytes_per_second, flops_per_second, nanoseconds, table
@@ -90,6 +90,12 @@ class Benchmark(_Table):
             rows.append(BenchmarkRow(**values, problem=problem))
         self.rows += rows
         return rows
+
+    def __iter__(self) -> Iterator[BenchmarkRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON takes it."""

@@ -3,23 +3,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace warpcall::nvml {
-namespace {
-
-struct Reason {
-  unsigned long long bit;
-  const char* name;
-};
-// Neither an idle GPU nor clocks that somebody has set are among them.
-constexpr Reason kReasons[] = {
-    {kThrottleSwPowerCap, "power cap"},
-    {kThrottleHwSlowdown, "hardware slowdown"},
-    {kThrottleSyncBoost, "sync boost"},
-    {kThrottleSwThermal, "software thermal slowdown"},
-    {kThrottleHwThermal, "hardware thermal slowdown"},
-    {kThrottleHwPowerBrake, "power brake"},
-};
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<GpuConditions>> GpuConditions::Open(const Api& api,
                                                                    const std::string& pci_bus_id) {
@@ -53,7 +36,7 @@ DeviceConditions GpuConditions::Read() {
   unsigned long long reasons = 0;
   if (api_.DeviceGetCurrentClocksThrottleReasons != nullptr &&
       api_.DeviceGetCurrentClocksThrottleReasons(device_, &reasons) == kSuccess)
-    for (const Reason& reason : kReasons)
+    for (const ThrottleReason& reason : kThrottleReasons)
       if ((reasons & reason.bit) != 0) conditions.throttle_reasons.emplace_back(reason.name);
   char driver[kDriverVersionBytes] = {};
   if (api_.SystemGetDriverVersion != nullptr &&

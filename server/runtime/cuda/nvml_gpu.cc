@@ -114,8 +114,25 @@ GpuReading Gpu::Read() {
                ? kFunctionNotFound
                : api_.DeviceGetTemperature(device_, kTemperatureGpu, celsius);
   });
+  ReadClocks(&reading);
   if (samples_) ReadRatios(&reading);
   return reading;
+}
+
+void Gpu::ReadClocks(GpuReading* reading) {
+  reading->sm_clock_mhz = ReadUnsigned("clock", [this](unsigned int* mhz) {
+    return api_.DeviceGetClockInfo == nullptr ? kFunctionNotFound
+                                              : api_.DeviceGetClockInfo(device_, kClockSm, mhz);
+  });
+  constexpr absl::string_view kWhat = "what holds its clocks down";
+  if (unsupported_.contains(kWhat)) return;
+  unsigned long long reasons = 0;
+  const Return result = api_.DeviceGetCurrentClocksThrottleReasons == nullptr
+                            ? kFunctionNotFound
+                            : api_.DeviceGetCurrentClocksThrottleReasons(device_, &reasons);
+  if (!Succeeded(result, kWhat)) return;
+  for (const ThrottleReason& reason : kThrottleReasons)
+    reading->throttled[reason.name] = (reasons & reason.bit) != 0;
 }
 
 void Gpu::Register(EventSet events) {

@@ -35,6 +35,7 @@ class Gpu {
   template <typename Call>
   std::optional<double> ReadUnsigned(absl::string_view what, Call call);
   void StartSampling();
+  void ReadClocks(GpuReading* reading);
   void ReadRatios(GpuReading* reading);
 
   const Api& api_;

@@ -33,6 +33,20 @@ inline constexpr unsigned long long kThrottleSwThermal = 0x20;
 inline constexpr unsigned long long kThrottleHwThermal = 0x40;
 inline constexpr unsigned long long kThrottleHwPowerBrake = 0x80;
 
+struct ThrottleReason {
+  unsigned long long bit;
+  const char* name;
+};
+// Neither an idle GPU nor clocks that somebody has set are among them.
+inline constexpr ThrottleReason kThrottleReasons[] = {
+    {kThrottleSwPowerCap, "power cap"},
+    {kThrottleHwSlowdown, "hardware slowdown"},
+    {kThrottleSyncBoost, "sync boost"},
+    {kThrottleSwThermal, "software thermal slowdown"},
+    {kThrottleHwThermal, "hardware thermal slowdown"},
+    {kThrottleHwPowerBrake, "power brake"},
+};
+
 struct EventData {  // nvmlEventData_t
   Device device;
   unsigned long long type;

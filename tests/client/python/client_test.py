@@ -26,6 +26,14 @@ class AnswersTest(unittest.TestCase):
 
     # ---- right answers ----
 
+    def test_a_whole_number_is_a_real_one_where_the_kernel_takes_such(self):
+        x, ones, zeros = np.array([[1, 2, 5]], np.float32), np.ones(3, np.float32), np.zeros(3, np.float32)
+        for epsilon in (0, 1):
+            np.testing.assert_array_equal(self.gpu.layernorm(x, ones, zeros, epsilon=epsilon),
+                                          self.gpu.layernorm(x, ones, zeros, epsilon=float(epsilon)))
+        with self.assertRaises(warpcall.InvalidArgument):
+            self.gpu.layernorm(x, ones, zeros, epsilon=True)
+
     def test_every_row_and_type(self):
         seen = set()
         listed = {(kernel.name, row.name, name): row for kernel in self.gpu.kernels()

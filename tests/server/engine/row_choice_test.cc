@@ -69,11 +69,25 @@ TEST_F(TuningTest, AFastestRowThatDoesNotTakeTheProblemLeavesItToTheNext) {
   EXPECT_EQ(choice->tuned, nullptr);
 }
 
-TEST_F(TuningTest, UnstableRowsComeAfterThoseThatCanBeRanked) {
+TEST_F(TuningTest, MediansRankUnstableRowsToo) {
   TunedClass measured = Measured(1024, {{kEven, 10}, {kLast, 20}});
   measured.right[0].unstable = true;
   table_.Take(measured);
+  EXPECT_EQ(Chosen("", 1024), "even, tuned");
+}
+
+TEST_F(TuningTest, WhatIsLeftOutKeepsItsTimeOfThisVersion) {
+  table_.Take(Measured(1024, {{kEven, 10}, {kLast, 20}}));
+  table_.Take(Measured(1024, {{kLast, 30}}));
+  EXPECT_EQ(Chosen("", 1024), "even, tuned");
+  table_.Take(Measured(1024, {{kLast, 5}}));
   EXPECT_EQ(Chosen("", 1024), "last, tuned");
+  table_.Take(Measured(1024, {{kLast, 30}}, {kEven}));
+  EXPECT_EQ(Chosen("", 1024), "last, tuned");
+  TunedClass newer = Measured(1024, {{kFirst, 40}});
+  newer.stamp.server_version = "another";
+  table_.Take(newer);
+  EXPECT_EQ(Chosen("", 1024), "first, tuned");
 }
 
 TEST_F(TuningTest, AWrongRowIsNeverServedForItsClass) {

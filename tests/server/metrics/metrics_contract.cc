@@ -59,6 +59,8 @@ constexpr Family kContract[] = {
     {"warpcall_gpu_tensor_active_ratio", "gauge", "device", true},
     {"warpcall_gpu_power_watts", "gauge", "device", true},
     {"warpcall_gpu_temperature_celsius", "gauge", "device", true},
+    {"warpcall_gpu_sm_clock_mhz", "gauge", "device", true},
+    {"warpcall_gpu_throttled", "gauge", "device,reason", true},
     {"warpcall_gpu_xid_errors_total", "counter", "device,xid", true},
     {"warpcall_host_copy_bytes_total", "counter", "where"},
     {"warpcall_cuda_errors_total", "counter", "code", true},

@@ -155,7 +155,8 @@ TEST_F(SeriesTest, AGpuThatSaysAllOfItselfHasEveryFamilyOfTheContract) {
   PrometheusSink::Options options = SinkOptions();
   options.device_errors = [] { return std::vector<DeviceErrorCount>{{"cudaErrorAssert", 0}}; };
   options.gpu_readings = [] {
-    return std::vector<GpuReading>{{"cuda:0", 0.1, 0.2, 0.3, 0.4, 500, 60, {{79, 0}}}};
+    return std::vector<GpuReading>{
+        {"cuda:0", 0.1, 0.2, 0.3, 0.4, 500, 60, 1755, {{"power cap", false}}, {{79, 0}}}};
   };
   const PrometheusSink sink(MadeUpRegistry(), std::move(options));
   ExpectContract(ParseMetricsText(sink.Scrape()), /*gpu=*/true);
@@ -176,6 +177,8 @@ TEST_F(SeriesTest, WhatAGpuSaysOfItselfHasASeriesAndWhatItDoesNotSayHasNone) {
     first.xid_errors = {{31, 2}, {79, 0}};
     second.device = "cuda:1";
     second.temperature_celsius = 61;
+    second.sm_clock_mhz = 1755;
+    second.throttled = {{"power cap", true}, {"power brake", false}};
     second.xid_errors = {{79, 1}};
     return std::vector<GpuReading>{first, second};
   };
@@ -189,6 +192,9 @@ TEST_F(SeriesTest, WhatAGpuSaysOfItselfHasASeriesAndWhatItDoesNotSayHasNone) {
                           {R"(warpcall_gpu_tensor_active_ratio{device="cuda:0"})", 0},
                           {R"(warpcall_gpu_power_watts{device="cuda:0"})", 312.5},
                           {R"(warpcall_gpu_temperature_celsius{device="cuda:1"})", 61},
+                          {R"(warpcall_gpu_sm_clock_mhz{device="cuda:1"})", 1755},
+                          {R"(warpcall_gpu_throttled{device="cuda:1",reason="power cap"})", 1},
+                          {R"(warpcall_gpu_throttled{device="cuda:1",reason="power brake"})", 0},
                           {R"(warpcall_gpu_xid_errors_total{device="cuda:0",xid="31"})", 2},
                           {R"(warpcall_gpu_xid_errors_total{device="cuda:0",xid="79"})", 0},
                           {R"(warpcall_gpu_xid_errors_total{device="cuda:1",xid="79"})", 1}}));

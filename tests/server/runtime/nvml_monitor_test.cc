@@ -51,6 +51,8 @@ TEST_F(NvmlMonitorTest, ReadingsAreInBaseUnitsAndOfTheirOwnGpu) {
     absl::MutexLock lock(&nvml_.mutex);
     nvml_.gpus[0].power_milliwatts = 123400;
     nvml_.gpus[0].temperature_celsius = 45;
+    nvml_.gpus[0].sm_clock_mhz = 1755;
+    nvml_.gpus[1].throttle_reasons = kThrottleSwPowerCap | 1;  // and an idle GPU's
     nvml_.gpus[0].gpm_percent = {{kGpmSmUtilisation, 75.0},
                                  {kGpmSmOccupancy, 50.0},
                                  {kGpmDramBandwidthUtilisation, 12.5},
@@ -65,6 +67,11 @@ TEST_F(NvmlMonitorTest, ReadingsAreInBaseUnitsAndOfTheirOwnGpu) {
   EXPECT_EQ(readings[0].device, "cuda:0");
   EXPECT_THAT(readings[0].power_watts, Optional(DoubleEq(123.4)));
   EXPECT_THAT(readings[0].temperature_celsius, Optional(45));
+  EXPECT_THAT(readings[0].sm_clock_mhz, Optional(1755));
+  EXPECT_EQ(readings[0].throttled.size(), 6u);
+  EXPECT_FALSE(readings[0].throttled.at("power cap"));
+  EXPECT_TRUE(readings[1].throttled.at("power cap"));
+  EXPECT_FALSE(readings[1].throttled.at("power brake"));
   EXPECT_THAT(readings[0].sm_active_ratio, Optional(0.75));
   EXPECT_THAT(readings[0].sm_occupancy_ratio, Optional(0.5));
   EXPECT_THAT(readings[0].dram_bandwidth_ratio, Optional(0.125));

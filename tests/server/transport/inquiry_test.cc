@@ -124,7 +124,7 @@ TEST_F(LearnFromTest, RowsThatWereCheckedAreRightOrWrong) {
   Add("float64", 30);
   Add("chain_of_loops", 20)->set_unstable(true);
   Add("simd_fused", 10)->set_max_error(1.01);
-  EXPECT_EQ(Learned(), "float64 chain_of_loops ! simd_fused");
+  EXPECT_EQ(Learned(), "chain_of_loops float64 ! simd_fused");
 }
 
 TEST_F(LearnFromTest, WhatWasNotCheckedOrIsNoTimeIsNeither) {
