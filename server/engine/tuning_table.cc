@@ -1,7 +1,6 @@
 #include "server/engine/tuning_table.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
