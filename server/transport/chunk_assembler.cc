@@ -23,7 +23,13 @@ int64_t ChunkAssembler::Piece::size() const {
   return gathered.empty() ? SizeOf(slice) : static_cast<int64_t>(gathered.size());
 }
 
-absl::Status ChunkAssembler::Add(int64_t offset, const std::vector<grpc::Slice>& data) {
+ChunkAssembler::~ChunkAssembler() {
+  Slices together;
+  for (auto& [offset, piece] : pieces_) together.Add(std::move(piece.slice));
+  pieces_.clear();
+}
+
+absl::Status ChunkAssembler::Add(int64_t offset, const Slices& data) {
   int64_t size = 0;
   for (const grpc::Slice& piece : data) size += SizeOf(piece);
   if (offset < 0 || offset > bytes_ || size > bytes_ - offset)
@@ -56,7 +62,7 @@ absl::Status ChunkAssembler::Add(int64_t offset, const std::vector<grpc::Slice>&
   return absl::OkStatus();
 }
 
-void ChunkAssembler::Gather(int64_t offset, const std::vector<grpc::Slice>& data) {
+void ChunkAssembler::Gather(int64_t offset, const Slices& data) {
   std::string* gathered = nullptr;
   const auto next = pieces_.lower_bound(offset);
   if (next != pieces_.begin()) {
@@ -82,8 +88,8 @@ grpc::Slice ChunkAssembler::ToSlice(Piece piece) {
       owner->data(), owner->size(), [](void* p) { delete static_cast<std::string*>(p); }, owner);
 }
 
-std::vector<grpc::Slice> ChunkAssembler::Take(int64_t count) {
-  std::vector<grpc::Slice> taken;
+Slices ChunkAssembler::Take(int64_t count) {
+  Slices taken;
   held_ -= count;
   while (count > 0) {
     grpc::Slice piece = ToSlice(std::move(pieces_.extract(pieces_.begin()).mapped()));
@@ -97,7 +103,7 @@ std::vector<grpc::Slice> ChunkAssembler::Take(int64_t count) {
     const int64_t part = SizeOf(piece);
     taken_ += part;
     count -= part;
-    taken.push_back(std::move(piece));
+    taken.Add(std::move(piece));
   }
   return taken;
 }

@@ -2,26 +2,26 @@
 // them, but for splinters.
 #pragma once
 
-#include <grpcpp/support/slice.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "server/transport/slices.h"
 
 namespace warpcall {
 
 class ChunkAssembler {
  public:
   explicit ChunkAssembler(int64_t bytes) : bytes_(bytes) {}
+  ChunkAssembler(ChunkAssembler&&) = default;
+  ~ChunkAssembler();
 
   // `data` stand at `offset`. INVALID_ARGUMENT when they reach outside the tensor or come twice.
   // Data that are short, or lie in splinters, are gathered: copied to the end of what was gathered
   // before them, so that neither their number nor the read buffers that they are cut from weigh
   // much more than they do.
-  absl::Status Add(int64_t offset, const std::vector<grpc::Slice>& data);
+  absl::Status Add(int64_t offset, const Slices& data);
 
   int64_t bytes() const { return bytes_; }
   // Everything before this byte has come.
@@ -34,7 +34,7 @@ class ChunkAssembler {
   int64_t gathered_bytes() const { return gathered_bytes_; }
 
   // The next `count` bytes in order, in pieces. REQUIRES: they have come.
-  std::vector<grpc::Slice> Take(int64_t count);
+  Slices Take(int64_t count);
 
  private:
   struct Piece {
@@ -44,7 +44,7 @@ class ChunkAssembler {
     std::string gathered;  // instead of the slice, unless empty
   };
 
-  void Gather(int64_t offset, const std::vector<grpc::Slice>& data);
+  void Gather(int64_t offset, const Slices& data);
   static grpc::Slice ToSlice(Piece piece);
 
   const int64_t bytes_;

@@ -6,16 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
 namespace {
-
-// Slices of a message: any number up to kSlicesFree, then one for every kSliceBytesMin bytes.
-// gRPC's clients send frames of 16 KiB, networks packets of half a KiB and more.
-constexpr size_t kSlicesFree = 4096;
-constexpr size_t kSliceBytesMin = 256;
 
 // The header of a response with one output of a few dimensions.
 constexpr size_t kHeaderBytesUsual = 256;
@@ -74,16 +68,6 @@ absl::StatusOr<Problem> ProblemOf(
 
 }  // namespace
 
-absl::Status DumpSlices(const grpc::ByteBuffer& message, std::vector<grpc::Slice>* slices) {
-  if (!message.Dump(slices).ok()) return absl::InternalError("the message's bytes are unreadable");
-  const size_t limit = kSlicesFree + message.Length() / kSliceBytesMin;
-  if (slices->size() <= limit) return absl::OkStatus();
-  return WithRetryPushback(absl::ResourceExhaustedError(
-                               absl::StrCat("the message's ", message.Length(), " bytes came in ",
-                                            slices->size(), " pieces; the limit is ", limit)),
-                           kNeverRetry);
-}
-
 absl::Status DecodedRequest::Decode(const grpc::ByteBuffer& message) {
   RETURN_IF_ERROR(DumpSlices(message, &slices_));
   absl::InlinedVector<wire::Bytes, 8> fragments;
@@ -100,7 +84,7 @@ absl::Status DecodedRequest::Decode(absl::Span<const wire::Bytes> fragments) {
 }
 
 void DecodedRequest::ReleaseData() {
-  slices_.clear();
+  slices_.Clear();
   split_.tensor_data.clear();
 }
 

@@ -16,14 +16,10 @@
 #include "proto/wire/tensor_split.h"
 #include "server/engine/job.h"
 #include "server/transport/call_codec.h"
+#include "server/transport/slices.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall {
-
-// Appends the slices of `message`, which must outlive the bytes of short ones. RESOURCE_EXHAUSTED
-// when they are far more than a network makes of so many bytes: what is kept for each of them is
-// not counted by anyone.
-absl::Status DumpSlices(const grpc::ByteBuffer& message, std::vector<grpc::Slice>* slices);
 
 // A request taken apart: everything but tensor data parsed, tensor data where gRPC received it.
 class DecodedRequest {
@@ -50,7 +46,7 @@ class DecodedRequest {
   alignas(8) char arena_block_[2048];
   google::protobuf::Arena arena_{arena_block_, sizeof(arena_block_)};
   v1::ExecuteRequest* header_ = google::protobuf::Arena::CreateMessage<v1::ExecuteRequest>(&arena_);
-  std::vector<grpc::Slice> slices_;
+  Slices slices_;
   wire::SplitMessage split_;
 };
 
@@ -71,11 +67,6 @@ void DescribeChoice(const Request& request, v1::ExecuteResponse* response);
 // Fills in a response but for its outputs: timing and launch from the trace. Stops the request's
 // clock.
 void Describe(Request* request, v1::ExecuteResponse* response);
-
-// The bytes of a slice, which must stay where it is: short ones hold them in themselves.
-inline wire::Bytes BytesOf(const grpc::Slice& slice) {
-  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
-}
 
 // A slice over the buffer's bytes, which gives the buffer back when gRPC has sent them.
 grpc::Slice SliceOver(StagingBuffer buffer);

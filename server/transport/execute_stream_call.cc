@@ -95,7 +95,7 @@ void ExecuteStreamCall::EndAndRelease(const absl::Status& status) {
 }
 
 absl::Status ExecuteStreamCall::ReadMessage() {
-  std::vector<grpc::Slice> slices;
+  Slices slices;
   RETURN_IF_ERROR(DumpSlices(incoming_, &slices));
   std::vector<wire::Bytes> fragments;
   for (const grpc::Slice& slice : slices) fragments.push_back(BytesOf(slice));

@@ -11,6 +11,7 @@
 #include "server/transport/caller.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/kernel_service.h"
+#include "server/transport/slices.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -20,10 +21,10 @@ namespace {
 constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
 std::string Flat(grpc::ByteBuffer* message) {
-  std::vector<grpc::Slice> slices;
+  Slices slices;
   std::string bytes;
   bytes.reserve(message->Length());
-  if (message->Dump(&slices).ok())
+  if (slices.TakeAllOf(*message))
     for (const grpc::Slice& slice : slices)
       bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   message->Clear();

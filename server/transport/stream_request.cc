@@ -34,15 +34,14 @@ int64_t BytesOf(const Problem& problem) {
 }
 
 // The slices of [data, data + size) among `slices`, which it lies in.
-std::vector<grpc::Slice> SlicesOf(const wire::FragmentedBytes& data,
-                                  const std::vector<grpc::Slice>& slices) {
-  std::vector<grpc::Slice> found;
+Slices Among(const wire::FragmentedBytes& data, const Slices& slices) {
+  Slices found;
   size_t i = 0;
   for (const wire::Bytes& piece : data.pieces) {
     const auto* begin = reinterpret_cast<const uint8_t*>(piece.data());
     while (begin < slices[i].begin() || begin >= slices[i].end()) i = (i + 1) % slices.size();
     const auto offset = static_cast<size_t>(begin - slices[i].begin());
-    found.push_back(slices[i].sub(offset, offset + piece.size()));
+    found.Add(slices[i].sub(offset, offset + piece.size()));
   }
   return found;
 }
@@ -133,8 +132,7 @@ void StreamRequest::DescribeOutputs(v1::ExecuteResponse* response) {
   }
 }
 
-absl::Status StreamRequest::Add(const wire::ChunkView& chunk,
-                                const std::vector<grpc::Slice>& slices) {
+absl::Status StreamRequest::Add(const wire::ChunkView& chunk, const Slices& slices) {
   if (chunk.input_index < 0 || static_cast<size_t>(chunk.input_index) >= inputs_.size())
     return absl::InvalidArgumentError(absl::StrCat("a chunk is for input ", chunk.input_index,
                                                    "; the kernel has ", inputs_.size(),
@@ -144,7 +142,7 @@ absl::Status StreamRequest::Add(const wire::ChunkView& chunk,
         absl::StrCat("a chunk has ", bytes, " bytes of data; the limit is ", kChunkBytesMax));
   ChunkAssembler& input = inputs_[static_cast<size_t>(chunk.input_index)];
   const int64_t gathered_bytes = input.gathered_bytes();
-  const absl::Status status = input.Add(chunk.offset, SlicesOf(chunk.data, slices));
+  const absl::Status status = input.Add(chunk.offset, Among(chunk.data, slices));
   request_.trace().copy_in_bytes += input.gathered_bytes() - gathered_bytes;
   if (status.ok()) return status;
   return absl::Status(status.code(),
@@ -188,7 +186,7 @@ bool StreamRequest::IsShared(size_t input) const {
          RoleOf(*request_.kernel().op, request_.problem(), input) == OperandRole::kShared;
 }
 
-std::vector<grpc::Slice> StreamRequest::TakeInput(size_t input, int64_t bytes) {
+Slices StreamRequest::TakeInput(size_t input, int64_t bytes) {
   if (!IsShared(input)) return inputs_[input].Take(bytes);
   if (windows_taken_ == 0) shared_[input] = inputs_[input].Take(bytes);
   if (windows_taken_ == windows_ - 1) return std::move(shared_[input]);
@@ -225,7 +223,7 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   window->key = job->key;
   job->continues = AnyRan();
   job->trace = &window->trace;
-  for (const std::vector<grpc::Slice>& slices : window->inputs) {
+  for (const Slices& slices : window->inputs) {
     InputPieces& pieces = job->inputs.emplace_back();
     for (const grpc::Slice& slice : slices) pieces.push_back(BytesOf(slice));
   }

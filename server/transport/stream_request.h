@@ -25,7 +25,7 @@ struct Window {
   int64_t index = 0;
   int64_t first_part = 0;
   const Problem* problem = nullptr;
-  absl::InlinedVector<std::vector<grpc::Slice>, 2> inputs;
+  absl::InlinedVector<Slices, 2> inputs;
   RequestTrace trace;
   JobKey key;
   enum class State : uint8_t { kToSubmit, kSubmitted, kRan } state = State::kToSubmit;
@@ -48,7 +48,7 @@ class StreamRequest {
 
   // A chunk that lies in `slices`. INVALID_ARGUMENT for bytes that don't belong to an input or
   // come twice; RESOURCE_EXHAUSTED for more than kChunkBytesMax of them.
-  absl::Status Add(const wire::ChunkView& chunk, const std::vector<grpc::Slice>& slices);
+  absl::Status Add(const wire::ChunkView& chunk, const Slices& slices);
   // RESOURCE_EXHAUSTED when more than a window and the limit is held back because bytes before it,
   // or inputs that all windows share, are missing, or when it lies in more pieces than its size
   // allows.
@@ -82,7 +82,7 @@ class StreamRequest {
   int64_t PartsPerWindow() const;
   bool IsShared(size_t input) const;
   // What the next window has of an input. REQUIRES: it has come.
-  std::vector<grpc::Slice> TakeInput(size_t input, int64_t bytes);
+  Slices TakeInput(size_t input, int64_t bytes);
   // RESOURCE_EXHAUSTED, for good; the trace says so.
   absl::Status TooMuch(const std::string& what);
   const Problem& ProblemOf(int64_t window) const { return window == windows_ - 1 ? last_ : full_; }
@@ -98,7 +98,7 @@ class StreamRequest {
   int64_t held_bytes_max_ = 0;
   std::vector<ChunkAssembler> inputs_;
   // By input: of one that all windows share, its bytes, from the first window to the last.
-  std::vector<std::vector<grpc::Slice>> shared_;
+  std::vector<Slices> shared_;
   int64_t windows_taken_ = 0;
   int64_t windows_ran_ = 0;
 };

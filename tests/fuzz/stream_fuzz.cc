@@ -129,7 +129,7 @@ class StreamRun {
 
   std::string Run(FuzzInput* decisions) {
     const std::string bytes = header_.SerializeAsString();
-    const std::vector<grpc::Slice> slices = Sliced(bytes, decisions->Byte());
+    const Slices slices = Sliced(bytes, decisions->Byte());
     wire::FragmentedBytes header;
     for (const wire::Bytes piece : BytesOfAll(slices)) header.Append(piece);
     absl::Status status = request_.Open(header);
@@ -201,7 +201,7 @@ class StreamRun {
   std::string FeedMessage(FuzzInput* decisions, Model* model, bool* refused) {
     const uint8_t seed = decisions->Byte();
     const std::string bytes = MakeMessage(decisions, *model);
-    const std::vector<grpc::Slice> slices = Sliced(bytes, seed % 16);
+    const Slices slices = Sliced(bytes, seed % 16);
     v1::ExecuteStreamRequest expected;
     const bool readable = expected.ParseFromString(bytes);
     wire::StreamMessage message;

@@ -16,19 +16,19 @@ constexpr int64_t kMessageBytesMax = 1 << 20;
 
 }  // namespace
 
-std::vector<grpc::Slice> Sliced(absl::string_view message, uint32_t seed) {
+Slices Sliced(absl::string_view message, uint32_t seed) {
   std::minstd_rand random(seed);
-  std::vector<grpc::Slice> slices;
+  Slices slices;
   do {
     const size_t bytes =
         seed == 0 ? message.size() : std::min<size_t>(message.size(), random() % 70);
-    slices.emplace_back(message.data(), bytes);
+    slices.Add(grpc::Slice(message.data(), bytes));
     message.remove_prefix(bytes);
   } while (!message.empty());
   return slices;
 }
 
-std::vector<wire::Bytes> BytesOfAll(const std::vector<grpc::Slice>& slices) {
+std::vector<wire::Bytes> BytesOfAll(const Slices& slices) {
   std::vector<wire::Bytes> all;
   for (const grpc::Slice& slice : slices) all.push_back(BytesOf(slice));
   return all;

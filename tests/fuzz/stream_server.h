@@ -18,8 +18,8 @@
 namespace warpcall::testing {
 
 // `message` in slices of sizes that `seed` chooses; 0: in one.
-std::vector<grpc::Slice> Sliced(absl::string_view message, uint32_t seed);
-std::vector<wire::Bytes> BytesOfAll(const std::vector<grpc::Slice>& slices);
+Slices Sliced(absl::string_view message, uint32_t seed);
+std::vector<wire::Bytes> BytesOfAll(const Slices& slices);
 
 class StreamServer {
  public:

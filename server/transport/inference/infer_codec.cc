@@ -212,7 +212,7 @@ absl::Status InferCodec::CheckTypedContents(const InputTensor& input) const {
 }
 
 void InferCodec::ReleaseInputs() {
-  slices_.clear();
+  slices_.Clear();
   split_.tensor_data.clear();
   split_.raw_data.clear();
 }

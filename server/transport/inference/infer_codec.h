@@ -16,6 +16,7 @@
 #include "server/transport/inference/parameters.h"
 #include "server/transport/inference/shared_regions.h"
 #include "server/transport/inference/statistics.h"
+#include "server/transport/slices.h"
 
 namespace warpcall::oip {
 
@@ -79,7 +80,7 @@ class InferCodec final : public CallCodec {
   google::protobuf::Arena arena_{arena_block_, sizeof(arena_block_)};
   inference::ModelInferRequest* header_ =
       google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(&arena_);
-  std::vector<grpc::Slice> slices_;
+  Slices slices_;
   wire::SplitMessage split_;
   const Model* model_ = nullptr;  // null: not known yet, or unknown
   size_t model_index_ = 0;

@@ -13,7 +13,7 @@ std::string Text(size_t bytes) {
   return text;
 }
 
-std::string Join(const std::vector<grpc::Slice>& slices) {
+std::string Join(const Slices& slices) {
   std::string text;
   for (const grpc::Slice& slice : slices)
     text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
@@ -43,9 +43,10 @@ TEST(ChunkAssemblerTest, ShortChunksAreGathered) {
 TEST(ChunkAssemblerTest, SplintersAreGatheredAndLargePiecesAreNot) {
   ChunkAssembler assembler(30'000);
   const std::string text = Text(10'000);
-  std::vector<grpc::Slice> splinters, halves;
-  for (size_t at = 0; at < text.size(); at += 50) splinters.emplace_back(text.substr(at, 50));
-  for (size_t at = 0; at < text.size(); at += 5'000) halves.emplace_back(text.substr(at, 5'000));
+  Slices splinters, halves;
+  for (size_t at = 0; at < text.size(); at += 50) splinters.Add(grpc::Slice(text.substr(at, 50)));
+  for (size_t at = 0; at < text.size(); at += 5'000)
+    halves.Add(grpc::Slice(text.substr(at, 5'000)));
   ASSERT_TRUE(assembler.Add(20'000, splinters).ok());
   EXPECT_EQ(assembler.held_pieces(), 1);
   ASSERT_TRUE(assembler.Add(0, halves).ok());
@@ -54,7 +55,7 @@ TEST(ChunkAssemblerTest, SplintersAreGatheredAndLargePiecesAreNot) {
   ASSERT_TRUE(assembler.Add(10'000, splinters).ok());  // behind what was not gathered
   EXPECT_EQ(assembler.held_pieces(), 4);
   EXPECT_EQ(assembler.complete_bytes(), 30'000);
-  const std::vector<grpc::Slice> taken = assembler.Take(30'000);
+  const Slices taken = assembler.Take(30'000);
   EXPECT_EQ(Join(taken), text + text + text);
   EXPECT_EQ(taken[0].begin(), halves[0].begin()) << "it was copied";
 }

@@ -198,7 +198,7 @@ class SharedInputTest : public StreamRequestTest {
   }
 
   absl::Status Add(StreamRequest* request, int32_t input, int64_t offset, int64_t bytes) {
-    const std::vector<grpc::Slice> slices = {grpc::Slice(static_cast<size_t>(bytes))};
+    const Slices slices = {grpc::Slice(static_cast<size_t>(bytes))};
     wire::ChunkView chunk;
     chunk.input_index = input;
     chunk.offset = offset;
@@ -206,7 +206,7 @@ class SharedInputTest : public StreamRequestTest {
     return request->Add(chunk, slices);
   }
 
-  static size_t SizeOf(const std::vector<grpc::Slice>& slices) {
+  static size_t SizeOf(const Slices& slices) {
     size_t size = 0;
     for (const grpc::Slice& slice : slices) size += slice.size();
     return size;
