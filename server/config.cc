@@ -135,6 +135,8 @@ void AddTraceFlags(CLI::App* app, Config* config) {
                   "Of requests that bring no traceparent so many are traced; of others those whose "
                   "callers trace them")
       ->check(CLI::Range(0.0, 1.0));
+  app->add_flag("--load_reports", config->load_reports,
+                "Tell balancers that read ORCA's reports with each answer how busy the server is");
 }
 
 // Not in --help: for tests, and for the processes that a server starts.

@@ -55,6 +55,7 @@ struct Config {
   bool insecure = false;      // other machines may call without TLS and tokens
   std::string otlp_endpoint;  // empty: nothing is traced
   double otlp_sample_ratio = 1;
+  bool load_reports = false;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kLogfmt;
 

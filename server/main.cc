@@ -332,6 +332,7 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
   deps->received_bytes_max = MemorySum(config, deps->engine->device_count()).received_mib * kMib;
   deps->inspect_access = ToInspectAccess(config.inspect);
   deps->allow_shared_memory = config.allow_shared_memory;
+  deps->tell_load = config.load_reports;
   deps->facts = FactsOf(config);
   deps->gate = access.gate.get();
 }

@@ -337,6 +337,8 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.memory_total_bytes = memory.total_bytes;
     snapshot.memory_used_bytes = memory.used_bytes;
     snapshot.memory_reserved_bytes = memory.reserved_bytes;
+    snapshot.work_seconds =
+        static_cast<double>(balancer_.load_ns(static_cast<int>(snapshots.size()) - 1)) / 1e9;
     snapshot.healthy = runner->device->healthy();
     snapshot.restarts = runner->device->restarts();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;

@@ -125,6 +125,7 @@ struct DeviceSnapshot {
   int64_t memory_total_bytes = 0;
   int64_t memory_used_bytes = 0;
   int64_t memory_reserved_bytes = 0;
+  double work_seconds = 0;  // predicted, of what it has and has not ended
   bool healthy = true;
   int64_t restarts = 0;  // of the worker process that serves it
   double busy_seconds =

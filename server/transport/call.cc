@@ -148,6 +148,7 @@ void UnaryCall::OnCancel() {
 
 void UnaryCall::Finish(const absl::Status& status) {
   AddPushback(status, context_);
+  AddLoadReport(deps_, status.code(), context_);
   const grpc::Status end = ToGrpcStatus(status);
   handover_.Give();
   grpc::ServerUnaryReactor::Finish(end);

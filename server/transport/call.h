@@ -80,13 +80,14 @@ class UnaryCall final : public InlineReactor<grpc::ServerUnaryReactor> {
  private:
   UnaryCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
             std::unique_ptr<CallCodec> codec)
-      : context_(context), call_(deps, context, std::move(codec)) {
+      : deps_(*deps), context_(context), call_(deps, context, std::move(codec)) {
     handover_.Give();
   }
   ~UnaryCall() override = default;
 
   void Finish(const absl::Status& status);
 
+  const ExecuteDeps& deps_;
   grpc::CallbackServerContext* const context_;
   Call call_;
   Handover handover_;

@@ -287,7 +287,9 @@ void ExecuteStreamCall::EndIfIdle() {
   const bool complete = input_ended_ && request_ == nullptr && outgoing_.empty() && !header_waits_;
   if (!failure_.has_value() && !complete) return;
   finished_ = true;
-  Finish(failure_.value_or(grpc::Status::OK));
+  const grpc::Status end = failure_.value_or(grpc::Status::OK);
+  AddLoadReport(*deps_, static_cast<absl::StatusCode>(end.error_code()), context_);
+  Finish(end);
 }
 
 }  // namespace warpcall

@@ -11,6 +11,7 @@
 #include "server/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/failure_log.h"
+#include "server/transport/load_report.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -86,6 +87,11 @@ absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
 void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context) {
   if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
     context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
+}
+
+void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
+                   grpc::CallbackServerContext* context) {
+  if (deps.loads != nullptr) deps.loads->Report(code, context);
 }
 
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context) {

@@ -32,6 +32,7 @@
 namespace warpcall {
 
 class FailureLog;
+class LoadReporter;
 class Refusals;
 
 // What ServerInfo answers, beside gRPC's version.
@@ -65,6 +66,8 @@ struct ExecuteDeps {
   TuningCache* tuning = nullptr;      // null: nothing is learned
   Refusals* refusals = nullptr;       // null: calls are refused where they arrive
   bool allow_shared_memory = false;   // of this host, with clients of the inference protocol
+  bool tell_load = false;             // with each answer, to balancers
+  LoadReporter* loads = nullptr;      // null: nobody is told
   Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
   FailureLog* failures = nullptr;     // null: each has its line
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced
@@ -94,6 +97,9 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
 
 // Tells the client when to try again, if `status` does.
 void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context);
+// Tells balancers how busy the server is, if it does: once for each call that uses devices.
+void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
+                   grpc::CallbackServerContext* context);
 
 // Where the call stands in its caller's trace, if its metadata say so; looked up each time, so that
 // only those who ask pay for it.

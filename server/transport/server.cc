@@ -15,6 +15,7 @@
 #include "kernels/common/status_macros.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
+#include "server/transport/load_report.h"
 
 namespace warpcall {
 namespace {
@@ -73,14 +74,17 @@ std::string WithPort(const std::string& address, int port) {
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
+      loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
       service_(std::make_unique<KernelService>(deps)),
       inference_service_(std::make_unique<oip::InferenceService>(deps)) {
   deps->failures = &failures_;
   deps->refusals = &refusals_;
+  deps->loads = loads_.get();
 }
 
 GrpcServer::~GrpcServer() {
   if (server_ != nullptr) server_->Shutdown();
+  deps_->loads = nullptr;
   deps_->refusals = nullptr;
   deps_->failures = nullptr;
 }

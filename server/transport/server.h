@@ -21,6 +21,7 @@ class ServerCredentials;
 namespace warpcall {
 
 class KernelService;
+class LoadReporter;
 namespace oip {
 class InferenceService;
 }
@@ -64,6 +65,7 @@ class GrpcServer {
   ExecuteDeps* const deps_;
   FailureLog failures_;
   Refusals refusals_;
+  const std::unique_ptr<LoadReporter> loads_;
   std::unique_ptr<KernelService> service_;
   std::unique_ptr<oip::InferenceService> inference_service_;
   std::vector<std::string> addresses_;

@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import unittest
 import urllib.request
 
@@ -39,13 +40,17 @@ CALLS = ["gelu:262144", "--requests", "300", "--concurrency", "6"]
 
 
 class Envoy:
-    """deploy/xds' configuration with these servers, and a port that tells of them."""
+    """deploy/xds' configuration with these servers, and a port that tells of them; `policy`: of balancing, in place of
+    its own."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, policy=None):
         self.address = f"{NETWORK}.9:{PORT}"
         text = CONFIGURATION.read_text(encoding="utf-8")
         changes = [("address: 127.0.0.1,", f"address: {NETWORK}.9,")]
         changes += [(f"address: 10.0.0.{i},", f"address: {NETWORK}.{i},") for i in (1, 2, 3)]
+        if policy is not None:
+            changes.append(("      lb_policy: LEAST_REQUEST\n",
+                            textwrap.indent(policy.read_text(encoding="utf-8"), " " * 6)))
         for old, new in changes:
             if text.count(old) != 1:
                 raise processes.Failure(f"envoy.yaml has {old!r} {text.count(old)} times; expected once")

@@ -45,16 +45,17 @@ WARPCALLD, WARPCALL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 
 
 class Replica:
-    def __init__(self, number, folder):
+    def __init__(self, number, folder, flags=()):
         self.host = f"{NETWORK}.{number}"
         self.log = folder / f"{number}.log"
+        self.flags = flags
         self.process = None
 
     def start(self):
         with open(self.log, "wb") as output:
             self.process = subprocess.Popen(
                 [WARPCALLD, f"--listen={self.host}:{PORT}", f"--metrics_listen={self.host}:{METRICS_PORT}",
-                 "--self_test=off", "--lanes_per_device=1"],
+                 "--self_test=off", "--lanes_per_device=1", *self.flags],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
         def serves():
@@ -63,11 +64,12 @@ class Replica:
             return "serving on" in self.log.read_text()
         processes.wait_until(f"{self.host} to serve", serves, SECONDS_MAX)
 
-    def answered(self):
-        """Calls that it answered since its start."""
+    def answered(self, kernel=""):
+        """Calls, of any kernel or of one, that it answered since its start."""
         with urllib.request.urlopen(f"http://{self.host}:{METRICS_PORT}/metrics", timeout=30) as response:
             text = response.read().decode()
-        return sum(map(int, re.findall(r'^warpcall_requests_total\{.*code="OK".*\} (\d+)$', text, re.M)))
+        return sum(map(int, re.findall(
+            rf'^warpcall_requests_total\{{(?=.*code="OK")(?=.*kernel="{kernel}).*\}} (\d+)$', text, re.M)))
 
     def wait_to_answer(self, calls):
         """As many more."""
@@ -150,9 +152,12 @@ class Load:
 class Replicas(unittest.TestCase):
     """Three of them, and what is done with them."""
 
+    COUNT = 3
+    FLAGS = ()
+
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.replicas = [Replica(number, self.folder) for number in (1, 2, 3)]
+        self.replicas = [Replica(number, self.folder, self.FLAGS) for number in range(1, self.COUNT + 1)]
         for replica in self.replicas:
             replica.start()
             self.addCleanup(replica.kill)

@@ -54,7 +54,7 @@ help=$("$server" --help) || { echo "--help failed"; failures=1; }
 for flag in listen metrics_listen devices lanes_per_device staging_mib max_message_mib queue_limit \
   queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache tuning_cache \
   check log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
-  otlp_endpoint otlp_sample_ratio tls_cert tls_key tls_client_ca token_file policy_file insecure; do
+  otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done
 exit $failures

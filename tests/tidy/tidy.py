@@ -215,7 +215,7 @@ ROOMS = {
                "cuda onednn highway grpc prometheus httplib cli11 json test"),
 }
 LIBRARIES = {
-    "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/",
+    "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/ xds/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",
     "cuda": "cuda cublas cudnn nvrtc nvml nvJitLink nvtx3/ cupti cooperative_groups mma.h cub/ cute/ cutlass/",

@@ -161,7 +161,9 @@ void InferStreamCall::EndIfIdle() {
   if (finished_ || writing_ || !items_.empty()) return;
   if (!failure_.has_value() && !input_ended_) return;
   finished_ = true;
-  Finish(ToGrpcStatus(failure_.value_or(absl::OkStatus())));
+  const absl::Status end = failure_.value_or(absl::OkStatus());
+  AddLoadReport(*deps_, end.code(), context_);
+  Finish(ToGrpcStatus(end));
 }
 
 }  // namespace warpcall::oip
