@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/complete_file.h"
 #include "client/cpp/npy_cast.h"
+#include "client/cpp/npy_order.h"
 #include "kernels/common/status_macros.h"
 
 namespace warpcall::client {
@@ -203,6 +204,13 @@ absl::StatusOr<int64_t> CountElements(const Elements& elements, absl::Span<const
   return count;
 }
 
+absl::StatusOr<std::shared_ptr<char[]>> Allocate(const File& file, size_t bytes) {
+  std::shared_ptr<char[]> memory = AllocateBytes(bytes);
+  if (memory != nullptr) return memory;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(file.path(), ": no memory for ", bytes, " bytes of data"));
+}
+
 absl::StatusOr<Tensor> ReadTensor(const File& file, const NpyReadOptions& options,
                                   std::string* converted_from) {
   ASSIGN_OR_RETURN(const std::optional<int64_t> file_bytes, file.BytesLeft());
@@ -210,10 +218,6 @@ absl::StatusOr<Tensor> ReadTensor(const File& file, const NpyReadOptions& option
   ASSIGN_OR_RETURN(NpyHeader header, ReadHeader(file, file_bytes, &data_offset));
   const absl::StatusOr<Elements> elements = ElementsOf(header, options);
   if (!elements.ok()) return file.Invalid(elements.status().message());
-  if (header.fortran_order)
-    return file.Invalid(
-        "the array is in Fortran order; C order is taken "
-        "(numpy.ascontiguousarray)");
   const absl::StatusOr<int64_t> count = CountElements(*elements, header.shape);
   if (!count.ok()) return file.Invalid(count.status().message());
   const int64_t data_bytes = *count * static_cast<int64_t>(elements->file_bytes);
@@ -224,14 +228,18 @@ absl::StatusOr<Tensor> ReadTensor(const File& file, const NpyReadOptions& option
                                      ") needs ", data_bytes, " bytes of data; the file has ",
                                      *file_bytes - data_offset));
   const size_t bytes = static_cast<size_t>(*count) * ElementBytes(elements->data_type);
-  std::shared_ptr<char[]> memory = AllocateBytes(bytes);
-  if (memory == nullptr)
-    return absl::ResourceExhaustedError(
-        absl::StrCat(file.path(), ": no memory for ", bytes, " bytes of data"));
+  std::shared_ptr<char[]> memory;
+  ASSIGN_OR_RETURN(memory, Allocate(file, bytes));
   RETURN_IF_ERROR(elements->convert == nullptr
                       ? file.Read(memory.get(), bytes)
                       : ReadConverted(file, *elements, *count, memory.get()));
   RETURN_IF_ERROR(file.ExpectEnd());
+  if (header.fortran_order && header.shape.size() > 1) {
+    std::shared_ptr<char[]> ordered;
+    ASSIGN_OR_RETURN(ordered, Allocate(file, bytes));
+    ToRowMajor(header.shape, ElementBytes(elements->data_type), memory.get(), ordered.get());
+    memory = std::move(ordered);
+  }
   if (converted_from != nullptr) *converted_from = elements->convert == nullptr ? "" : name;
   const absl::Span<const char> data(memory.get(), bytes);
   return Tensor(elements->data_type, std::move(header.shape), data, std::move(memory));

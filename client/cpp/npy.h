@@ -25,11 +25,11 @@ struct NpyReadOptions {
 };
 
 // Reads float32 ('<f4'), float16 ('<f2') or bfloat16 ('<V2', as ml_dtypes writes it, or '<u2' when
-// asked), little-endian and in C order. INVALID_ARGUMENT says what was found and what is taken,
-// also for a file that is shorter or longer than its header says; NOT_FOUND, PERMISSION_DENIED and
-// the like come from opening it; RESOURCE_EXHAUSTED when there is no memory for it. The size of a
-// regular file is checked before memory is taken. `converted_from`, unless null, gets the name of
-// the type that was converted, empty when none was.
+// asked), little-endian, in C order or in Fortran's. INVALID_ARGUMENT says what was found and what
+// is taken, also for a file that is shorter or longer than its header says; NOT_FOUND,
+// PERMISSION_DENIED and the like come from opening it; RESOURCE_EXHAUSTED when there is no memory
+// for it. The size of a regular file is checked before memory is taken. `converted_from`, unless
+// null, gets the name of the type that was converted, empty when none was.
 absl::StatusOr<Tensor> ReadNpy(const std::string& path, const NpyReadOptions& options = {},
                                std::string* converted_from = nullptr);
 // The same from an open file or pipe, up to its end; `name` is what messages call it.

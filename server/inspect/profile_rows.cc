@@ -137,7 +137,9 @@ void AddThreadRows(const Watched& watched, std::vector<ProfileRow>* rows) {
   for (const ThreadTime& thread : watched.host.threads) {
     ProfileRow& row = add(absl::StrCat("cpu thread ", number++), thread.running_ns);
     if (runs_ns > 0)
-      row.fraction = static_cast<double>(thread.running_ns) / static_cast<double>(runs_ns);
+      // Threads are watched a little longer than the runs take.
+      row.fraction =
+          std::min(1.0, static_cast<double>(thread.running_ns) / static_cast<double>(runs_ns));
     waiting_ns += thread.waiting_ns;
   }
   if (waiting_ns > 0) add(kWaitingRow, waiting_ns);

@@ -245,6 +245,7 @@ class ProtocolTest(unittest.TestCase):
         self.assertEqual(ran("gelu", implementation="reference"), "float64")
         self.assertEqual(ran("gelu_fp32__reference", device="cpu"), "float64")
         self.assertEqual(ran("gelu_fp32__float64", implementation="float64"), "float64")
+        self.assertEqual(ran("gelu_fp32__reference", implementation="auto"), "float64")
         self.assertNotEqual(ran("gelu_fp32"), "float64")
         self.assert_refused("INVALID_ARGUMENT", "leave it out",
                             lambda: ran("gelu_fp32__reference", implementation="cpu"))
@@ -314,8 +315,11 @@ class ProtocolTest(unittest.TestCase):
             kind = "bool_param" if isinstance(value, bool) else "int64_param"
             setattr(request.parameters[key], kind, value)
             self.assertEqual(self.stub.ModelInfer(request).outputs[0].name, "y", key)
+        request = raw_request()
+        request.parameters["priority"].uint64_param = (1 << 64) - 1
+        self.assertEqual(self.stub.ModelInfer(request).outputs[0].name, "y")
         for key, kind, value in (("timeout", "int64_param", -1), ("timeout", "bool_param", True),
-                                 ("priority", "uint64_param", 1 << 63), ("sequence_id", "int64_param", 7),
+                                 ("priority", "double_param", 1), ("sequence_id", "int64_param", 7),
                                  ("triton_other", "bool_param", True), ("device", "int64_param", 0)):
             request = raw_request()
             setattr(request.parameters[key], kind, value)

@@ -38,13 +38,45 @@ std::string MadeUpFile(uint8_t choice, FuzzInput* input) {
   return file + DataFor(text, absl::StrContains(text, "<f4") ? 4 : 2);
 }
 
+// The rows' elements as a file in Fortran's order has them.
+std::string ColumnMajor(absl::string_view data, absl::Span<const int64_t> shape,
+                        size_t element_bytes) {
+  const size_t count = data.size() / element_bytes;
+  std::string file(data.size(), '\0');
+  for (size_t i = 0; i < count; ++i) {
+    size_t rest = i, place = 0, stride = count;
+    for (size_t k = shape.size(); k-- > 0; rest /= static_cast<size_t>(shape[k])) {
+      stride /= static_cast<size_t>(shape[k]);
+      place += rest % static_cast<size_t>(shape[k]) * stride;
+    }
+    file.replace(place * element_bytes, element_bytes, data.data() + i * element_bytes,
+                 element_bytes);
+  }
+  return file;
+}
+
+// The order that the file's header states, if there is one.
+bool InFortranOrder(absl::string_view file) {
+  const size_t begin = file.size() > 6 && file[6] == 1 ? 10 : 12;
+  if (file.size() < begin) return false;
+  size_t bytes = 0;
+  for (size_t i = begin; i-- > 8;) bytes = bytes << 8 | static_cast<unsigned char>(file[i]);
+  const absl::StatusOr<client::NpyHeader> header =
+      client::ParseNpyHeader(file.substr(begin, bytes));
+  return header.ok() && header->fortran_order;
+}
+
 std::string CheckTensor(const client::Tensor& tensor, absl::string_view file) {
+  const bool fortran_order = InFortranOrder(file);
   const absl::StatusOr<int64_t> bytes = client::ByteCount(tensor.data_type(), tensor.shape());
   if (!bytes.ok()) return absl::StrCat("its shape is none: ", bytes.status().ToString());
   const absl::string_view data(tensor.data().data(), tensor.data().size());
   if (static_cast<int64_t>(data.size()) != *bytes)
     return absl::StrCat(data.size(), " bytes of data where its shape has ", *bytes);
-  if (!absl::EndsWith(file, data)) return "its data are not those at the end of the file";
+  const std::string in_file =
+      fortran_order ? ColumnMajor(data, tensor.shape(), ElementBytes(tensor.data_type()))
+                    : std::string(data);
+  if (!absl::EndsWith(file, in_file)) return "its data are not those at the end of the file";
   if (data.size() + 10 > file.size()) return "its data begin before the header's end";
   return "";
 }

@@ -4,6 +4,7 @@ stand on it, the one for asyncio with what blocks."""
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -441,7 +442,10 @@ def time_left(deadline: float | None) -> float | None:
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """Seconds; infinity and None: no limit. Raises InvalidArgument for what is no time."""
+    """Seconds; infinity and None: no limit. Raises InvalidArgument for what is no time, TypeError
+    for what is no number."""
+    if timeout is not None and not isinstance(timeout, numbers.Real):
+        raise TypeError(f"timeout is {timeout!r}; it must be a number of seconds, or None")
     if timeout is None or timeout > _TIMEOUT_SECONDS_MAX:
         return None
     if not timeout > 0:

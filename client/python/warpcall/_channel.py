@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import re
 import sys
 from functools import partial
 from typing import Any, TypeAlias, Union
@@ -17,6 +18,8 @@ Metadata = tuple[tuple[str, str], ...]
 Pem = Union[str, "os.PathLike[str]", bytes]
 
 CONNECTIONS_MAX = 64
+# What a header's value may hold, without spaces.
+_TOKEN = re.compile(r"[!-~]+")
 
 _SERVICE = "/warpcall.v1.KernelService/"
 EXECUTE = _SERVICE + "Execute"
@@ -93,6 +96,8 @@ class Target:
             raise InvalidArgument(
                 f"connections is {self.connections}; it must be 1 to {CONNECTIONS_MAX}"
             )
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise InvalidArgument("token is empty, or has spaces or what is not ASCII")
         if not self.stall_timeout > 0:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
 

@@ -47,7 +47,8 @@ absl::StatusOr<CallSpec> InferCodec::Spec() {
   CallParameters parameters;
   ASSIGN_OR_RETURN(parameters, ReadCallParameters(header_->parameters()));
   const absl::string_view asked = parameters.implementation;
-  if (!model_->implementation.empty() && !asked.empty() && asked != model_->implementation)
+  if (!model_->implementation.empty() && !Registry::IsAuto(asked) &&
+      asked != model_->implementation)
     return absl::InvalidArgumentError(absl::StrCat(
         "parameter \"implementation\" is \"", asked, "\", but the model ", model_->name, " is ",
         model_->implementation, "; leave it out, or ask for ", model_->kernel->op->name));

@@ -1,5 +1,6 @@
 #include "server/transport/inference/parameters.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 using inference::InferParameter;
 
 constexpr int64_t kNsPerUs = 1000;
+constexpr uint64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // Clients of Triton send this one with every request; there is one response each, so it says
 // nothing.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
@@ -33,7 +35,7 @@ absl::optional<int64_t> WholeNumber(const InferParameter& parameter) {
     case InferParameter::kInt64Param:
       return parameter.int64_param();
     case InferParameter::kUint64Param:
-      if (parameter.uint64_param() > uint64_t{std::numeric_limits<int64_t>::max()}) break;
+      if (parameter.uint64_param() > kInt64Max) break;
       return static_cast<int64_t>(parameter.uint64_param());
     case InferParameter::kStringParam:
       if (absl::SimpleAtoi(parameter.string_param(), &value)) return value;
@@ -49,6 +51,13 @@ absl::StatusOr<int64_t> NotNegative(const std::string& name, const InferParamete
   if (!value.has_value()) return Wrong(name, "a whole number of 64 bits");
   if (*value < 0) return Wrong(name, absl::StrCat("0 or more, and is ", *value));
   return *value;
+}
+
+// What is more than an int64 holds is as good as its largest value.
+InferParameter UpToInt64(InferParameter parameter) {
+  if (parameter.has_uint64_param())
+    parameter.set_uint64_param(std::min<uint64_t>(parameter.uint64_param(), kInt64Max));
+  return parameter;
 }
 
 absl::Status CheckNoSequence(const std::string& name, const InferParameter& parameter) {
@@ -103,7 +112,7 @@ absl::StatusOr<CallParameters> ReadCallParameters(const Parameters& parameters) 
       (name == "device" ? read.device : read.implementation) = parameter.string_param();
     } else if (name == "timeout" || name == "priority") {
       int64_t value;
-      ASSIGN_OR_RETURN(value, NotNegative(name, parameter));
+      ASSIGN_OR_RETURN(value, NotNegative(name, UpToInt64(parameter)));
       if (name == "timeout" && value > 0)
         read.timeout_ns = value > kNoDeadline / kNsPerUs ? kNoDeadline : value * kNsPerUs;
     } else if (absl::StartsWith(name, "sequence_")) {

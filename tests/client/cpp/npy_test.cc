@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/temp_folder.h"
 
 namespace warpcall::client {
@@ -234,9 +235,9 @@ TEST_F(NpyTest, ARefusalOfACastableTypeSaysWhatWouldConvertIt) {
   const std::string path = Store(Npy(Header("<f8", "(1,)"), "12345678"));
   EXPECT_THAT(std::string(ReadNpy(path, {.cast_advice = "try this"}).status().message()),
               ::testing::EndsWith("; try this"));
-  // No cast turns a text, or what is in Fortran's order, into a tensor.
-  for (const std::string& header : {Header("<U4", "(1,)"), Header("<f8", "(1, 1)", "True")})
-    EXPECT_FALSE(ReadNpy(Store(Npy(header, "12345678")), {.cast = DataType::kFloat32}).ok());
+  // No cast turns a text into a tensor.
+  EXPECT_FALSE(
+      ReadNpy(Store(Npy(Header("<U4", "(1,)"), "12345678")), {.cast = DataType::kFloat32}).ok());
   // The bytes of the file are what overflows here.
   EXPECT_FALSE(
       ReadNpy(Store(Npy(Header("<f8", "(2305843009213693951,)"), "")), {.cast = DataType::kFloat16})
@@ -269,8 +270,51 @@ TEST_F(NpyTest, ReadsAndWritesPipes) {
   EXPECT_FALSE(WriteNpy(ends[1], "closed", Tensor::FromFloats({1}, {1})).ok());
 }
 
-TEST_F(NpyTest, RefusesFortranOrder) {
-  EXPECT_THAT(Refusal(Npy(Header("<f4", "(1, 1)", "True"), "1234")), HasSubstr("Fortran"));
+// An array whose element at row-major place i is i, as a file in Fortran's order has it.
+template <typename Element>
+std::string ColumnMajor(const std::vector<int64_t>& shape) {
+  const int64_t count = ByteCount(DataType::kFloat16, shape).value() / 2;
+  std::vector<Element> elements(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, place = 0, stride = count;
+    for (size_t k = shape.size(); k-- > 0; rest /= shape[k]) {
+      stride /= shape[k];
+      place += rest % shape[k] * stride;
+    }
+    elements[static_cast<size_t>(place)] = static_cast<Element>(i);
+  }
+  return {reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(Element)};
+}
+
+TEST_F(NpyTest, TurnsFortranOrderToRows) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7},
+                                            {1, 1},
+                                            {3, 5},
+                                            {65, 130},
+                                            {70, 2, 3, 5},
+                                            {2, 3, 2, 3, 2},
+                                            {3, 0}}) {
+    const std::string text = absl::StrCat("(", absl::StrJoin(shape, ", "), ",)");
+    const auto floats = ReadNpy(Store(Npy(Header("<f4", text, "True"), ColumnMajor<float>(shape))));
+    ASSERT_TRUE(floats.ok()) << floats.status();
+    EXPECT_EQ(std::vector<int64_t>(floats->shape().begin(), floats->shape().end()), shape);
+    const auto halves =
+        ReadNpy(Store(Npy(Header("<V2", text, "True"), ColumnMajor<uint16_t>(shape))));
+    ASSERT_TRUE(halves.ok()) << halves.status();
+    const auto converted =
+        ReadNpy(Store(Npy(Header("<i4", text, "True"), ColumnMajor<int32_t>(shape))),
+                {.cast = DataType::kFloat32});
+    ASSERT_TRUE(converted.ok()) << converted.status();
+    EXPECT_EQ(Bytes(*converted), Bytes(*floats));
+    const std::string bits = Bytes(*halves);
+    const std::vector<float> values = floats->ToFloats();
+    for (size_t i = 0; i < bits.size() / 2; ++i) {
+      uint16_t bit;
+      memcpy(&bit, bits.data() + 2 * i, 2);
+      ASSERT_EQ(bit, i) << text;
+      ASSERT_EQ(values[i], static_cast<float>(i)) << text;
+    }
+  }
 }
 
 TEST_F(NpyTest, RefusesSizesThatDoNotFit) {

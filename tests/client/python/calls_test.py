@@ -190,6 +190,17 @@ class EndsTest(unittest.TestCase):
                     client.identity(X, timeout=0.2)
             release.set()
 
+    def test_tokens_that_no_header_holds(self):
+        for token in ("", "two words", "a\nb", "\u00e4", "\ufeffa"):
+            with self.assertRaises(warpcall.InvalidArgument):
+                warpcall.connect("x", token=token)
+
+    def test_timeouts_that_are_no_numbers(self):
+        with warpcall.connect("x") as client, self.assertRaisesRegex(TypeError, "timeout is '5'"):
+            client.identity(X, timeout="5")
+        with self.assertRaises(TypeError):
+            warpcall.connect("x", timeout="5")
+
     def test_timeouts_that_are_none(self):
         for timeout in (0, -1, float("nan")):
             with self.assertRaises(warpcall.InvalidArgument):

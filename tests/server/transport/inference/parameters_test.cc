@@ -42,6 +42,10 @@ TEST(ReadCallParameters, TimeoutsAreMicroseconds) {
   EXPECT_EQ(TimeoutNs(std::numeric_limits<int64_t>::max()), kNoDeadline);
   EXPECT_EQ(ReadCallParameters({})->timeout_ns, kNoDeadline);
   EXPECT_TRUE(absl::IsInvalidArgument(ReadCallParameters(With("timeout", Whole(-1))).status()));
+  InferParameter largest;
+  largest.set_uint64_param(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(ReadCallParameters(With("timeout", largest))->timeout_ns, kNoDeadline);
+  EXPECT_TRUE(ReadCallParameters(With("priority", largest)).ok());
 }
 
 TEST(ReadAttributes, LeaveOutWhatIsTheCallsOwn) {
