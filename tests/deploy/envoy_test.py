@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 
 import pinned  # noqa: E402
 import processes  # noqa: E402
-from replicas_test import NETWORK, PORT, SECONDS_MAX, WARPCALL, WORKERS, Replicas  # noqa: E402
+from replicas_test import NETWORK, PORT, SECONDS_MAX, WARPCALL, Replicas  # noqa: E402
 
 try:
     import yaml
@@ -167,9 +167,9 @@ class EnvoyTest(Replicas):
         done = processes.load(WARPCALL, address, ["--warmup", "0", "--check", "--deadline", "20", *options])
         self.assertEqual((done["all"]["failed"], done["all"]["retries"]), (0, 0), done["all"]["statuses"])
 
-    def test_a_killed_server_costs_what_it_was_answering(self):
+    def test_a_killed_server_is_not_missed(self):
         with self.balancer() as envoy:
-            self.check_kill(envoy.address, broken_max=WORKERS)
+            self.check_kill(envoy.address)
 
     def test_servers_are_restarted_unnoticed(self):
         with self.balancer() as envoy:

@@ -25,6 +25,12 @@ grpc::Slice ToSlice(const Piece& piece) {
                      new std::shared_ptr<const void>(piece.owner));
 }
 
+// What gRPC says when a stream ends without the status that a server sends last: cut by a proxy,
+// with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or without a reason.
+constexpr absl::string_view kBrokenOff[] = {
+    "Stream removed", "Received RST_STREAM with error code 0",
+    "Received RST_STREAM with error code 2", "Received RST_STREAM with error code 8"};
+
 }  // namespace
 
 absl::StatusOr<grpc::ByteBuffer> ToByteBuffer(absl::Span<const Piece> message) {
@@ -70,10 +76,20 @@ void SetTerms(const CallTerms& terms, const Credentials& credentials,
     context->AddMetadata(kAuthorization, absl::StrCat("Bearer ", credentials.token));
 }
 
+absl::Status ToStatus(const grpc::Status& status) {
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const bool by_grpc = code == absl::StatusCode::kUnknown || code == absl::StatusCode::kInternal ||
+                       code == absl::StatusCode::kCancelled;
+  for (const absl::string_view said : kBrokenOff)
+    if (by_grpc && status.error_message() == said)
+      return absl::UnavailableError(
+          absl::StrCat("the call was broken off on its way: ", status.error_message()));
+  return absl::Status(code, status.error_message());
+}
+
 Reply EndOfCall(const grpc::Status& status, const grpc::ClientContext& context) {
   Reply reply;
-  reply.status =
-      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  reply.status = ToStatus(status);
   const auto& trailers = context.GetServerTrailingMetadata();
   if (const auto found = trailers.find(kPushbackTrailer); found != trailers.end()) {
     reply.pushback_ms = ParsePushbackMs({found->second.data(), found->second.size()});
