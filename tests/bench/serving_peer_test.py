@@ -152,7 +152,7 @@ class BenchTest(unittest.TestCase):
         points = {Point(4 * KIB, 1): 3, Point(4 * KIB, 8): 3, Point(64 * KIB, 1): 2}
         with mock.patch.object(serving_peer, "BARS", points), tempfile.TemporaryDirectory() as folder, \
                 processes.warpcalld(BIN / "warpcalld", pathlib.Path(folder), "--devices=cpu") as addresses:
-            run = serving_peer.measure(BUILD, types.SimpleNamespace(address=addresses[0]), 0.02)
+            run = serving_peer.measure(BUILD, types.SimpleNamespace(address=addresses[0]), 0.25)
             table = serving_peer.table(serving_peer.medians([run]))
         self.assertEqual(table.count("met") + table.count("missed"), 6)
         self.assertGreater(min(figures.rate for figures in run.values()), 0)
