@@ -8,7 +8,7 @@ import processes
 from processes import Failure
 
 Sample = collections.namedtuple("Sample", "life time resident_mib descriptors")
-Seen = collections.namedtuple("Seen", "faults reports samples api span replicas")
+Seen = collections.namedtuple("Seen", "faults failure reports samples api span replicas")
 
 TOLD = 8
 # Of each address, on a machine that is busy with other things; a server that hangs keeps a call for ten seconds.
@@ -40,6 +40,11 @@ def told(entries, faults):
         return f"during {now[0]}" if now else "at no fault" if moment else ""
     lines = [f"{address}: {text} {when(moment)}" for moment, address, text, *_ in entries[:TOLD]]
     return f"{len(entries)}: " + "; ".join(lines)
+
+
+def check_servers_got_over_each_fault(seen):
+    if seen.failure is not None:
+        raise Failure(f"{seen.faults[-1]}: {seen.failure}")
 
 
 # ---- calls ------------------------------------------------------------------------------------------
@@ -223,11 +228,10 @@ def check_rules_work(seen):
             raise Failure(f"{rule['name']} is {rule['health']}: {rule.get('lastError')}")
 
 
-CHECKS = [check_no_answer_is_wrong, check_no_call_failed, check_all_called,
+CHECKS = [check_servers_got_over_each_fault, check_no_answer_is_wrong, check_no_call_failed, check_all_called,
           check_late_calls_are_those_of_servers_that_hang, check_memory_never_exceeds_what_is_held,
-          check_memory_stays, check_alerts_tell_what_is_down,
-          check_alerts_tell_restarts, check_alerts_tell_files, check_no_other_alert_fires,
-          check_rules_work]
+          check_memory_stays, check_alerts_tell_what_is_down, check_alerts_tell_restarts,
+          check_alerts_tell_files, check_no_other_alert_fires, check_rules_work]
 
 
 def judge(seen):

@@ -156,13 +156,17 @@ def run(options, folder, stack):
     sampler = Sampler(replicas)
     sampler.start()
     begin = time.time()
-    chaos.run(options.seconds, [kind for kind in options.only or chaos_faults.KINDS if kind not in without])
+    failure = None
+    try:
+        chaos.run(options.seconds, [kind for kind in options.only or chaos_faults.KINDS if kind not in without])
+    except processes.Failure as error:  # what the callers saw may say why
+        failure = error
     for caller in callers:
         caller.ask()
     reports = {caller.name: caller.report() for caller in callers}
     sampler.stop.set()
     sampler.join()
-    return chaos_judge.Seen(chaos.faults, reports, sampler.samples, api, (begin, time.time()), replicas)
+    return chaos_judge.Seen(chaos.faults, failure, reports, sampler.samples, api, (begin, time.time()), replicas)
 
 
 def missing():
