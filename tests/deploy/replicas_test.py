@@ -43,10 +43,11 @@ WARPCALLD, WARPCALL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 
 
 class Replica:
-    def __init__(self, number, folder, flags=()):
+    def __init__(self, number, folder, flags=(), environment=None):
+        """`flags` besides those that every one has, `environment` besides the test's."""
         self.host = f"{NETWORK}.{number}"
         self.log = folder / f"{number}.log"
-        self.flags = flags
+        self.flags, self.environment = flags, os.environ | (environment or {})
         self.process = None
 
     def start(self):
@@ -54,7 +55,7 @@ class Replica:
             self.process = subprocess.Popen(
                 [WARPCALLD, f"--listen={self.host}:{PORT}", f"--metrics_listen={self.host}:{METRICS_PORT}",
                  "--self_test=off", "--lanes_per_device=1", *self.flags],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=self.environment)
 
         def serves():
             if self.process.poll() is not None:
@@ -62,12 +63,14 @@ class Replica:
             return "serving on" in self.log.read_text()
         processes.wait_until(f"{self.host} to serve", serves, SECONDS_MAX)
 
+    def metrics(self):
+        with urllib.request.urlopen(f"http://{self.host}:{METRICS_PORT}/metrics", timeout=30) as response:
+            return response.read().decode()
+
     def answered(self, kernel=""):
         """Calls, of any kernel or of one, that it answered since its start."""
-        with urllib.request.urlopen(f"http://{self.host}:{METRICS_PORT}/metrics", timeout=30) as response:
-            text = response.read().decode()
         return sum(map(int, re.findall(
-            rf'^warpcall_requests_total\{{(?=.*code="OK")(?=.*kernel="{kernel}).*\}} (\d+)$', text, re.M)))
+            rf'^warpcall_requests_total\{{(?=.*code="OK")(?=.*kernel="{kernel}).*\}} (\d+)$', self.metrics(), re.M)))
 
     def wait_to_answer(self, calls):
         """As many more."""
@@ -93,7 +96,7 @@ class Balancer:
         self.socket = folder / "haproxy.sock"
         text = CONFIGURATION.read_text(encoding="utf-8")
         changes = [("127.0.0.1:8470", self.address),
-                   ("\nglobal\n", f"\nglobal\n  stats socket {self.socket}\n")]
+                   ("\nglobal\n", f"\nglobal\n  stats socket {self.socket} level admin\n")]
         changes += [(f"10.0.0.{i}:", f"{NETWORK}.{i}:") for i in (1, 2, 3)]
         for old, new in changes:
             if text.count(old) != 1:
@@ -105,15 +108,19 @@ class Balancer:
             self.process = subprocess.Popen(["haproxy", "-db", "-f", config], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=subprocess.STDOUT)
 
+    def tell(self, command):
+        """What it answers to a command of its management guide."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.socket))
+            connection.sendall(f"{command}\n".encode())
+            return connection.makefile().read()
+
     def states(self):
         """{server: its state by HAProxy's checks}."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            try:
-                connection.connect(str(self.socket))
-            except (FileNotFoundError, ConnectionRefusedError):  # it is starting
-                return {}
-            connection.sendall(b"show stat\n")
-            text = connection.makefile().read()
+        try:
+            text = self.tell("show stat")
+        except (FileNotFoundError, ConnectionRefusedError):  # it is starting
+            return {}
         rows = csv.DictReader(io.StringIO(text.lstrip("# ")))
         return {row["svname"]: row["status"] for row in rows
                 if row["pxname"] == "servers" and row["svname"] in NAMES}

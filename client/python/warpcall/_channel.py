@@ -160,11 +160,20 @@ def call_metadata(own: Metadata) -> Metadata | None:
     return (*own, ("traceparent", value))
 
 
+# What gRPC's core says when a stream ends without the status that a server sends last: by a proxy
+# that cuts it, with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or leaves the status out.
+_BROKEN_OFF = re.compile(r"Stream removed|Received RST_STREAM with error code [028]\b")
+_BROKEN_OFF_CODES = ("UNKNOWN", "INTERNAL", "CANCELLED")
+
+
 def refusal(error: Any) -> tuple[str, str, float | None]:
-    """(code's name, message, pushback in seconds) of a call that gRPC says has failed."""
+    """(code's name, message, pushback in seconds) of a call that gRPC says has failed. What was
+    broken off between here and the server is UNAVAILABLE, as when the connection itself is lost."""
     code = error.code()
-    name = code.name if code is not None else "UNKNOWN"
-    return name, error.details() or "", parse_pushback(error.trailing_metadata())
+    name, message = "UNKNOWN" if code is None else code.name, error.details() or ""
+    if name in _BROKEN_OFF_CODES and _BROKEN_OFF.match(message):
+        name, message = "UNAVAILABLE", f"the call was broken off on its way: {message}"
+    return name, message, parse_pushback(error.trailing_metadata())
 
 
 def raise_refusal(error: Any) -> None:

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Three servers behind deploy/haproxy and by the clients' own turns, with clients of all kinds, while servers are
+killed, hang, drain, have no disk, see their clocks stepped and lose their connections: no answer is wrong, no call
+fails that could have been tried again, memory stays, and Prometheus' alerts tell what happened and nothing else.
+
+    chaos_test.py WARPCALLD WARPCALL BUILD [--seconds N] [--seed N] [--attempts N] [--only FAULT]...
+
+BUILD: of its targets warpcall_fast and warpcall_clock_step are used, if they are there. With --attempts 1 clients
+do not try again, which has to fail. --only: these faults alone. A seed repeats the order of faults and the calls'
+data, not how they meet.
+Exit status 77: skipped, HAProxy, Prometheus or Debian's packages for Python are missing.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.dont_write_bytecode = True
+
+import chaos_faults  # noqa: E402
+import chaos_judge  # noqa: E402
+import processes  # noqa: E402
+from replicas_test import WARPCALL, Balancer  # noqa: E402
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+CLIENT = pathlib.Path(__file__).resolve().with_name("chaos_client.py")
+# A minute of an alert's `for:` is so many seconds less here.
+FASTER = 20
+KINDS = ["python", "fast", "stream", "infer", "hasty"]
+# The C++ client's calls, by `warpcall load`: identity's answers are held against what was sent.
+MIX = "identity:4096=6,identity:262144=1,gelu:4096=2,softmax:64x256=2,matmul:32x64*64x32=2"
+LOAD = ["load", MIX, "--rate", "40", "--concurrency", "2", "--warmup", "0", "--duration", "86000", "--check"]
+# A client's patience, and what it takes to look at its answers.
+REPORT_SECONDS_MAX = 100
+
+
+class Caller:
+    """A process that calls until it is asked to report."""
+
+    def __init__(self, name, command, environment, folder):
+        self.name, self.log = name, folder / f"{name.replace(' ', '_')}.log"
+        self.by_signal = command[0] == WARPCALL
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                                            env=os.environ | environment)
+
+    def ask(self):
+        if self.by_signal:
+            self.process.send_signal(signal.SIGINT)
+        self.process.stdin.close()
+
+    def report(self):
+        """What it says of its calls, in chaos_client.py's words."""
+        self.process.stdin = None
+        output, _ = self.process.communicate(timeout=REPORT_SECONDS_MAX)
+        if not output:
+            raise processes.Failure(f"{self.name} left with {self.process.returncode}: {self.log.read_text()[-2000:]}")
+        report = json.loads(output)
+        return chaos_judge.of_load(self.name, report["all"]) if self.by_signal else report
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Sampler(threading.Thread):
+    """Notes each second what memory every server holds, and its state that memory is for."""
+
+    def __init__(self, replicas):
+        super().__init__(daemon=True)
+        self.replicas, self.stop = replicas, threading.Event()
+        self.samples = []
+
+    def run(self):
+        while not self.stop.wait(1):
+            for replica in self.replicas:
+                process = replica.process
+                with contextlib.suppress(OSError, TypeError):  # it is gone
+                    resident_mib = processes.resident_mib(process.pid)
+                    descriptors = len(os.listdir(f"/proc/{process.pid}/fd"))
+                    self.samples.append(chaos_judge.Sample(
+                        (replica.number, process.pid), time.time(), resident_mib, descriptors))
+
+
+def faster_rules(folder):
+    """deploy/prometheus, whose alerts wait FASTER times shorter."""
+    copy = folder / "prometheus"
+    shutil.copytree(processes.deployed_folder() / "prometheus", copy)
+    alerts = copy / "alerts.yml"
+    text, count = re.subn(r"( for: )(\d+)([sm])\n", lambda found: "{}{}ms\n".format(
+        found[1], int(found[2]) * {"s": 1000, "m": 60000}[found[3]] // FASTER), alerts.read_text())
+    if count < 4:
+        raise processes.Failure(f"alerts.yml has {count} alerts that wait; expected at least 4")
+    alerts.write_text(text)
+    return copy
+
+
+def start_callers(options, routes, folder, stack):
+    """Of each kind, those that this machine has; and what it lacks."""
+    module = pathlib.Path(options.build) / "fast" / "module"
+    kinds, lacking = KINDS, []
+    if not module.exists():
+        kinds = [kind for kind in KINDS if kind != "fast"]
+        lacking.append(f"no calls by warpcall_fast: there is no {module}")
+    environment = {"WARPCALL_TEST_ATTEMPTS": str(options.attempts)} if options.attempts else {}
+    callers = []
+    for number, kind in enumerate(kinds):
+        callers.append(Caller(kind, [sys.executable, CLIENT, kind, SOURCE, str(options.seed + 10 * number), *routes],
+                              environment | {"PYTHONPATH": str(module) if kind == "fast" else ""}, folder))
+        stack.callback(callers[-1].end)
+    retry = [] if options.attempts == 1 else ["--retry"]
+    for name, route in zip(("load through haproxy", "load in turns"), routes):
+        callers.append(Caller(name, [WARPCALL, "--server", route, "--json", *LOAD, *retry,
+                                     "--seed", str(options.seed)], {}, folder))
+        stack.callback(callers[-1].end)
+    return callers, lacking
+
+
+def run(options, folder, stack):
+    """The chaos; what the judge looks at."""
+    disk, no_disk = stack.enter_context(chaos_faults.small_disk(folder))
+    clock, no_clock = chaos_faults.stepped_clock(options.build)
+    replicas = [chaos_faults.ChaosReplica(number, folder, disk, clock) for number in (1, 2, 3)]
+    for replica in replicas:
+        replica.start()
+        stack.callback(replica.kill)
+    balancer = Balancer(folder)
+    stack.callback(balancer.end)
+    balancer.wait_for(a="UP", b="UP", c="UP")
+    targets = '", "'.join(replica.instance for replica in replicas)
+    api = stack.enter_context(processes.prometheus(
+        shutil.which("prometheus"), folder, faster_rules(folder), (targets, None)))
+    routes = [balancer.address, "ipv4:" + ",".join(replica.address for replica in replicas)]
+    callers, lacking = start_callers(options, routes, folder, stack)
+    without = {}
+    if no_disk:
+        without["full disk"] = no_disk
+    if no_clock:
+        without["clock"] = no_clock
+    for what in lacking + [f"no fault {kind!r}: {why}" for kind, why in without.items()]:
+        print(f"left out: {what}", flush=True)
+    chaos = chaos_faults.Chaos(replicas, balancer, api, options.seed)
+    chaos.wait_until_well()
+    sampler = Sampler(replicas)
+    sampler.start()
+    begin = time.time()
+    failure = None
+    try:
+        chaos.run(options.seconds, [kind for kind in options.only or chaos_faults.KINDS if kind not in without])
+    except processes.Failure as error:  # what the callers saw may say why
+        failure = error
+    for caller in callers:
+        caller.ask()
+    reports = {caller.name: caller.report() for caller in callers}
+    sampler.stop.set()
+    sampler.join()
+    return chaos_judge.Seen(chaos.faults, failure, reports, sampler.samples, api, (begin, time.time()), replicas)
+
+
+def missing():
+    """Why this machine can't run it, or None."""
+    for program, package in (("haproxy", "haproxy"), ("prometheus", "prometheus"), ("protoc", "protobuf-compiler")):
+        if shutil.which(program) is None:
+            return f"there is no {program} (Debian: package {package})"
+    for module, package in (("grpc", "grpcio"), ("numpy", "numpy"), ("google.protobuf", "protobuf")):
+        with contextlib.suppress(ModuleNotFoundError):
+            if importlib.util.find_spec(module) is not None:
+                continue
+        return f"there is no {module} (Debian: package python3-{package})"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("warpcalld")
+    parser.add_argument("warpcall")
+    parser.add_argument("build")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get(
+        "WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 31))))
+    parser.add_argument("--attempts", type=int, default=0)
+    parser.add_argument("--only", action="append", choices=chaos_faults.KINDS)
+    options = parser.parse_args()
+    if (why := missing()) is not None:
+        print(f"skipped: {why}")
+        return 77
+    print(f"seed {options.seed}, {options.seconds:.0f} s, alerts wait {FASTER} times shorter", flush=True)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            seen = run(options, folder, stack)
+        except processes.Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+        return chaos_judge.judge(seen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
