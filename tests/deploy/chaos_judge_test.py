@@ -81,11 +81,12 @@ class JudgeTest(unittest.TestCase):
         check, hang = judge.check_late_calls_are_those_of_servers_that_hang, [Fault("hang for long", 0, 100, 109)]
         self.passes(check, faults=hang, reports={"hasty": report(late=[[103, "a", "x"]] * 14)})
         self.fails("15 calls were late", check, faults=hang, reports={"hasty": report(late=[[103, "a", "x"]] * 15)})
-        self.fails("without a server", check, faults=hang, reports={"hasty": report(late=[[50, "a", "x"]])})
+        self.passes(check, faults=hang, reports={"hasty": report(late=[[50, "a", "x"]])})  # one of a thousand
+        self.fails("without a server", check, faults=hang, reports={"hasty": report(late=[[50, "a", "x"]] * 2)})
 
     def test_memory(self):
         self.passes(judge.check_memory_stays, samples=samples(0))
-        self.fails("grew by 3", judge.check_memory_stays, samples=samples(60))
+        self.fails("grew by 4", judge.check_memory_stays, samples=samples(80))
         self.passes(judge.check_memory_never_exceeds_what_is_held, samples=[judge.Sample((1, 99), 0, 230, 20)])
         self.fails("more than 233", judge.check_memory_never_exceeds_what_is_held,
                    samples=[judge.Sample((1, 99), 0, 240, 20)])
