@@ -23,11 +23,11 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-KIND, SOURCE, SEED, *ADDRESSES = sys.argv[1:] if __name__ == "__main__" else ("python", "", "0")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KIND, SOURCE, SEED, *ADDRESSES = sys.argv[1:] if __name__ == "__main__" else ("python", ROOT, "0")
 if KIND != "fast":
     os.environ["WARPCALL_PURE"] = "1"
-if SOURCE:
-    sys.path.insert(0, str(pathlib.Path(SOURCE) / "client" / "python"))
+sys.path.insert(0, str(pathlib.Path(SOURCE) / "client" / "python"))
 
 import grpc  # noqa: E402
 import numpy as np  # noqa: E402

@@ -13,6 +13,8 @@ TOLD = 8
 # Of each address, on a machine that is busy with other things; a server that hangs keeps a call for ten seconds.
 CALLS_PER_SECOND_MIN = 0.1
 HASTY_SECONDS, HASTY_CALLERS = 1.5, 2
+# 2 of 26 439 were seen, both callers' at the same moment, on two cores with a load of 18.
+LATE_SHARE_MAX = 0.001
 # From what Prometheus scraped to what it tells: two scrapes and two evaluations, each once a second.
 TELL_SECONDS = 5
 OUTAGES = ("kill for long", "hang for long")
@@ -68,8 +70,10 @@ def check_all_called(seen):
 
 
 def check_late_calls_are_those_of_servers_that_hang(seen):
-    """One that hangs costs a caller what passes of its deadlines meanwhile, and the call before."""
+    """One that hangs costs a caller what passes of its deadlines meanwhile, and the call before. Otherwise only
+    the machine's own pauses may."""
     late = seen.reports["hasty"]["late"]
+    others_max = LATE_SHARE_MAX * sum(seen.reports["hasty"]["ok"].values())
     for fault in seen.faults:
         if fault.kind.startswith("hang"):
             during = [entry for entry in late if fault.begin <= entry[0] <= fault.end + HASTY_SECONDS]
@@ -77,7 +81,7 @@ def check_late_calls_are_those_of_servers_that_hang(seen):
             if len(during) > most:
                 raise Failure(f"{len(during)} calls were late while {fault}; expected at most {most}")
             late = [entry for entry in late if entry not in during]
-    if late:
+    if len(late) > others_max:
         raise Failure(f"late without a server that hangs: {told(late, seen.faults)}")
 
 
@@ -113,7 +117,9 @@ def check_memory_never_exceeds_what_is_held(seen):
 
 def check_memory_stays(seen):
     """From the first third of a process's life to its last, the least of each: it is what is held in any case.
-    What may have come is what is there to be held: descriptors, and what malloc keeps of the two streams."""
+    What may have come is what is there to be held: descriptors, and what malloc and staging keep of all callers'
+    calls, which may have met there but later. (A server that two streams call all the time stands at 98 MiB after
+    20 s, one that they share with two others at 74.)"""
     for life, samples in lives(seen).items():
         samples = [sample for sample in samples if sample.time > samples[0].time + WARM_UP_SECONDS]
         if len(samples) < LIFE_SAMPLES_MIN:
@@ -122,7 +128,7 @@ def check_memory_stays(seen):
         first, last = (min(part, key=lambda sample: sample.resident_mib)
                        for part in (samples[:third], samples[-third:]))
         grown = last.resident_mib - first.resident_mib
-        most = 2 * STREAM_MIB + CONNECTION_MIB * max(0, last.descriptors - first.descriptors)
+        most = CALLS_MIB + CONNECTION_MIB * max(0, last.descriptors - first.descriptors)
         print(f"        server {life[0]}, process {life[1]}, {len(samples)} s: {first.resident_mib:.0f} MiB, then "
               f"{last.resident_mib:.0f} MiB at least, {max(s.resident_mib for s in samples):.0f} MiB at most")
         if grown > most:
