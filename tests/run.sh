@@ -7,8 +7,8 @@
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
-#                           latencies again and again, mutants, a soak, servers in trouble for ten minutes, and
-#                           packages in a clean root
+#                           latencies again and again, mutants, a soak, servers in trouble for ten minutes, a
+#                           Ray cluster, and packages in a clean root
 # A build beside the release one that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -226,6 +226,8 @@ run_at_night() {
     print_failure "$logs/chaos.log" >&2
     exit 1
   fi
+  step 'release: batch work on a Ray cluster'
+  WARPCALL_TEST_NIGHTLY=1 run_ctest release ray -R '^ray_test$'
   if ((EUID != 0)) || ! command -v debootstrap >/dev/null; then
     skip 'packages in a clean root' 'it needs root and debootstrap'
   else

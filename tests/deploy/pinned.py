@@ -1,5 +1,5 @@
-"""What tests of deploy/ have from PyPI: requirements.txt's wheels. They are read as the archives that they
-are, and nothing of them is installed: of 17 000 files a test needs two or three."""
+"""What tests have from PyPI, pinned. Wheels of deploy/'s requirements.txt are read as the archives that they are, and
+nothing of them is installed: of 17 000 files a test needs two or three. What is to run whole has an environment."""
 
 import fcntl
 import hashlib
@@ -40,6 +40,20 @@ def download(folder, requirements):
         "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes", "--no-deps",
         "--only-binary", ":all:", "--requirement", requirements, "--dest", folder)
     shutil.rmtree(environment)
+
+
+def environment(folder, requirements):
+    """The folder of the programs of an environment that has what a file of requirements lists, and nothing else. It
+    stays in `folder` until that file, or this Python's version, changes."""
+    wanted = f"{sys.version_info[:2]} {hashlib.sha256(requirements.read_bytes()).hexdigest()}"
+    note = folder / "installed"
+    if not note.exists() or note.read_text(encoding="utf-8") != wanted:
+        run("python3 -m venv", sys.executable, "-m", "venv", "--clear", folder)
+        run("pip install", folder / "bin" / "python", "-m", "pip", "install", "--quiet",
+            "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes", "--no-deps",
+            "--only-binary", ":all:", "--requirement", requirements)
+        note.write_text(wanted, encoding="utf-8")
+    return folder / "bin"
 
 
 class Wheels:

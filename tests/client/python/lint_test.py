@@ -7,7 +7,6 @@ What is from PyPI is in BUILD_FOLDER/python_lint, and stays there until requirem
 77: skipped, for the reason that is printed.
 """
 
-import hashlib
 import importlib.util
 import pathlib
 import subprocess
@@ -27,19 +26,6 @@ FLAKE8 = ["--max-line-length=100", "--extend-ignore=E203,W503",
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))
 import pinned  # noqa: E402
-
-
-def fetched(folder):
-    """The programs of requirements.txt, in an environment of their own. Raises pinned.Missing."""
-    wanted = f"{sys.version_info[:2]} {hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()}"
-    note = folder / "installed"
-    if not note.exists() or note.read_text(encoding="utf-8") != wanted:
-        pinned.run("python3 -m venv", sys.executable, "-m", "venv", "--clear", folder)
-        pinned.run("pip install", folder / "bin" / "python", "-m", "pip", "install", "--quiet",
-                   "--disable-pip-version-check", "--no-input", "--retries", "2", "--require-hashes",
-                   "--no-deps", "--only-binary", ":all:", "--requirement", REQUIREMENTS)
-        note.write_text(wanted, encoding="utf-8")
-    return folder / "bin"
 
 
 class Linters(unittest.TestCase):
@@ -66,7 +52,7 @@ class FetchedTest(Linters):
     @classmethod
     def setUpClass(cls):
         try:
-            cls.programs = fetched(BUILD / "python_lint")
+            cls.programs = pinned.environment(BUILD / "python_lint", REQUIREMENTS)
         except pinned.Missing as missing:
             raise unittest.SkipTest(str(missing)) from None
 
