@@ -69,7 +69,8 @@ std::optional<ProcStat> ParseProcStat(absl::string_view line) {
 
 std::optional<ProcessStats> ReadProcessStats() {
   const std::optional<ProcStat> stat = ParseProcStat(ReadFile("/proc/self/stat"));
-  const std::optional<uint64_t> boot_seconds = BootTimeSeconds();
+  // Once: the system moves it when the clock is set, and a start that moves tells of a restart.
+  static const std::optional<uint64_t> boot_seconds = BootTimeSeconds();
   if (!stat.has_value() || !boot_seconds.has_value()) return std::nullopt;
   const double seconds_per_tick = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
   ProcessStats result;
