@@ -13,7 +13,8 @@ namespace warpcall::matmul {
 struct WgmmaGeometry {
   int64_t m;
   int64_t n;
-  uint32_t steps;  // of k
+  uint32_t steps;        // of k
+  uint32_t stage_bytes;  // that are copied for one
   uint32_t tiles_m;
   uint32_t tiles_n;
   uint32_t work;        // tiles of clusters, in all batches

@@ -17,21 +17,28 @@ __device__ inline uint32_t ClusterRank() {
   return rank;
 }
 
-// Of all threads of the cluster.
+// Of all threads of the cluster, each of which arrives once and waits once.
+__device__ inline void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.release;\n" ::: "memory");
+}
+__device__ inline void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire;\n" ::: "memory");
+}
 __device__ inline void ClusterSync() {
-  asm volatile(
-      "barrier.cluster.arrive.release;\n"
-      "barrier.cluster.wait.acquire;\n" ::
-          : "memory");
+  ClusterArrive();
+  ClusterWait();
 }
 
-// Four floats to this address of block `rank`'s shared memory.
-__device__ inline void StoreFourAt(uint32_t to, uint32_t rank, const float* four) {
+// Four floats to this address of block `rank`'s shared memory; the barrier at that address there
+// counts their 16 bytes.
+__device__ inline void SendFour(uint32_t to, uint32_t barrier, uint32_t rank, const float* four) {
   asm volatile(
-      "{\n\t.reg .b32 there;\n\t"
-      "mapa.shared::cluster.u32 there, %0, %1;\n\t"
-      "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n\t}\n" ::"r"(to),
-      "r"(rank), "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3])
+      "{\n\t.reg .b32 there, tell;\n\t"
+      "mapa.shared::cluster.u32 there, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 tell, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], "
+      "{%3, %4, %5, %6}, [tell];\n\t}\n" ::"r"(to),
+      "r"(barrier), "r"(rank), "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3])
       : "memory");
 }
 
@@ -77,6 +84,20 @@ __device__ inline void WaitFor(uint32_t barrier, uint32_t parity) {
     asm volatile(
         "{\n\t.reg .pred p;\n\t"
         "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}\n"
+        : "=r"(ended)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (ended == 0);
+}
+
+// The same, for what threads of other blocks have sent.
+__device__ inline void WaitForCluster(uint32_t barrier, uint32_t parity) {
+  uint32_t ended;
+  do {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
         "selp.u32 %0, 1, 0, p;\n\t}\n"
         : "=r"(ended)
         : "r"(barrier), "r"(parity)

@@ -59,8 +59,8 @@ constexpr double WgmmaStepCycles(const WgmmaTile& tile, const WgmmaSize& of, dou
 
 // Cycles that the multiplication is expected to take from its first copy on.
 constexpr double WgmmaCycles(const WgmmaTile& tile, const WgmmaSize& of, int32_t multiprocessors) {
-  constexpr double kClusterCycles = 3150;  // to launch clusters, and to end them together
-  constexpr double kGatherCycles = 2500;   // two barriers of a cluster
+  constexpr double kPairCycles = 3150;    // to launch clusters, and to end them together
+  constexpr double kGatherCycles = 1100;  // for the slowest block's sums, and for theirs to arrive
   constexpr double kGatherBytesPerCycle = 64;
   constexpr double kOutputsPerCycle = 16;  // of a multiprocessor
   constexpr double kBytesPerCycle = 2286;  // of memory: 4000 GB/s at 1.75 GHz
@@ -74,16 +74,14 @@ constexpr double WgmmaCycles(const WgmmaTile& tile, const WgmmaSize& of, int32_t
   const auto steps = static_cast<double>(CeilDivide(WgmmaSteps(size.k), tile.splits()));
   double cycles = static_cast<double>(waves) *
                   (steps * WgmmaStepCycles(tile, of, busy) + outputs / kOutputsPerCycle);
-  if (tile.splits() > 1)
-    cycles += kGatherCycles +
-              (tile.splits() - 1) * outputs * double{sizeof(float)} / kGatherBytesPerCycle;
+  if (tile.splits() > 1) cycles += kGatherCycles + WgmmaOutBytes(tile) / kGatherBytesPerCycle;
   const double elements = static_cast<double>(size.m) * static_cast<double>(size.k) +
                           static_cast<double>(size.k) * static_cast<double>(size.n) +
                           static_cast<double>(size.m) * static_cast<double>(size.n);
   const double blocks = static_cast<double>(std::min(work, at_once)) * tile.blocks;
   const double memory = elements * static_cast<double>(size.batches) * 2 /
                         std::min(kBytesPerCycle, blocks * kBytesPerBlock);
-  return std::max(cycles, memory) + (tile.blocks > 1 ? kClusterCycles : 0);
+  return std::max(cycles, memory) + (tile.across() > 1 ? kPairCycles : 0);
 }
 
 // Whether a cluster that shares a tile has a step of k for each of its blocks.

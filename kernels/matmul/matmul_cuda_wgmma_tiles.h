@@ -81,15 +81,18 @@ struct WgmmaVariants {
   }
 };
 
-// Shared memory of a block: the ring, two boxes for every warp that multiplies, and two barriers a
-// stage.
+// Shared memory of a block: the ring; two boxes for every warp that multiplies, or the other
+// blocks' sums of what this one writes of their tile; two barriers a stage, and one for those sums.
 constexpr uint32_t WgmmaRingBytes(const WgmmaTile& tile) {
   return static_cast<uint32_t>(tile.stages * (tile.m + tile.n) * kWgmmaRowBytes);
 }
-constexpr uint32_t WgmmaSharedBytes(const WgmmaTile& tile) {
+constexpr uint32_t WgmmaOutBytes(const WgmmaTile& tile) {
   constexpr int kBoxBytes = kWgmmaBoxRows * kWgmmaRowBytes;
-  return WgmmaRingBytes(tile) +
-         static_cast<uint32_t>(tile.consumers() * 4 * 2 * kBoxBytes + tile.stages * 16);
+  if (tile.splits() == 1) return static_cast<uint32_t>(tile.consumers() * 4 * 2 * kBoxBytes);
+  return static_cast<uint32_t>((tile.splits() - 1) * tile.m * tile.n / tile.splits() * 4);
+}
+constexpr uint32_t WgmmaSharedBytes(const WgmmaTile& tile) {
+  return WgmmaRingBytes(tile) + WgmmaOutBytes(tile) + static_cast<uint32_t>(tile.stages * 16 + 8);
 }
 
 }  // namespace warpcall::matmul

@@ -76,6 +76,26 @@ TEST(WgmmaPlanTest, OperandsOfTf32AreTurnedAlongK) {
   EXPECT_EQ(turned.b.stack.rows, 48);
 }
 
+// What lies outside of a tensor takes time, too.
+TEST(WgmmaPlanTest, NoMoreRowsAreCopiedThanThereAre) {
+  const auto of_few = [](int64_t m, int64_t n, bool transpose_b) {
+    return TilingOf(
+        Product({m, 4096}, transpose_b ? Dims{n, 4096} : Dims{4096, n}, false, transpose_b));
+  };
+  for (const bool transpose_b : {false, true}) {
+    const WgmmaTiling few = of_few(16, 4096, transpose_b);
+    ASSERT_EQ(few.tile.across(), 1);
+    EXPECT_EQ(few.a.box_rows, 16);
+    EXPECT_EQ(few.geometry.stage_bytes, (16u + few.tile.n) * 128);
+    const WgmmaTiling many = of_few(4096, 4096, transpose_b);
+    EXPECT_EQ(many.a.box_rows, many.tile.m);
+    EXPECT_EQ(many.geometry.stage_bytes, static_cast<uint32_t>(many.tile.m + many.tile.n) * 128);
+  }
+  const WgmmaTiling narrow = of_few(4096, 24, true);
+  EXPECT_EQ(narrow.b.box_rows, 24);
+  EXPECT_EQ(narrow.geometry.stage_bytes, (narrow.tile.m + 24u) * 128);
+}
+
 TEST(WgmmaPlanTest, FloatsAreTakenWherePrecisionPermitsAlone) {
   const TensorSpec square = {DataType::kFloat32, {64, 64}};
   const auto supports = [&](const char* precision) {

@@ -30,10 +30,15 @@ std::string Chosen(const WgmmaSize& of) {
   return absl::StrCat(name, " by ", tile.across());
 }
 
-TEST(WgmmaTiles, FitIntoSharedMemoryAndHoldTheSumsOfOtherBlocksInTheRing) {
+TEST(WgmmaTiles, FitIntoSharedMemoryWithTheSumsOfOtherBlocks) {
   for (const WgmmaTile& tile : kWgmmaTiles) {
     EXPECT_LE(WgmmaSharedBytes(tile), 227u << 10);
-    EXPECT_LE(int64_t{tile.splits() - 1} * tile.m * tile.n * 4, int64_t{WgmmaRingBytes(tile)});
+    // Each block writes as many columns as the others, in whole eights.
+    EXPECT_EQ(tile.n / 8 % tile.splits(), 0);
+    const int columns = tile.n / tile.splits();
+    if (tile.splits() > 1) {
+      EXPECT_EQ(WgmmaOutBytes(tile), (tile.splits() - 1) * tile.m * columns * 4);
+    }
     EXPECT_EQ(tile.splits() * tile.across(), tile.blocks);
     EXPECT_LE(tile.blocks, 8) << "what every device takes";
   }
@@ -52,6 +57,9 @@ TEST(ChooseWgmmaTile, TakesWhatWasMeasuredToBeFastest) {
   EXPECT_EQ(Chosen(Of(256, 4096, 4096)), "64x128 by 2");
   EXPECT_EQ(Chosen(Of(16, 4096, 4096)), "64x64 in 2");
   EXPECT_EQ(Chosen(Of(384, 384, 8192)), "64x128 in 4");
+  EXPECT_EQ(Chosen(Of(16, 2048, 2048)), "64x128 in 4");
+  EXPECT_EQ(Chosen(Of(17, 200, 1000)), "64x64 in 8");
+  EXPECT_EQ(Chosen(Of(64, 8192, 8192)), "64x64 by 1");
   EXPECT_EQ(Chosen(Of(128, 128, 16384)), "64x64 in 8");
 }
 
@@ -135,6 +143,8 @@ TEST(PaddedRows, BeginAtLinesOrWhereTheyAreShortAtVectorsAndSaturate) {
   EXPECT_EQ((PaddedRows{3, 513, 2}).stride(), 576);
   EXPECT_EQ((PaddedRows{3, 4095, 2}).stride(), 4096);
   EXPECT_EQ((PaddedRows{3, 513, 2}).bytes(), 3u * 576 * 2);
+  EXPECT_EQ((PaddedRows{3, 255, 4}).stride(), 256);
+  EXPECT_EQ((PaddedRows{3, 257, 4}).stride(), 288);
   const int64_t huge = int64_t{1} << 40;
   EXPECT_EQ((PaddedRows{huge, huge, 2}).bytes(),
             static_cast<size_t>(std::numeric_limits<int64_t>::max()));

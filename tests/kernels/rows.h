@@ -30,7 +30,8 @@ struct TestedRow {
 };
 
 // Rows written for vectors once for each instruction set that this CPU has.
-// WARPCALL_TEST_DEVICE_KIND=cuda leaves the CPU's rows out, "cpu" the GPU's.
+// WARPCALL_TEST_DEVICE_KIND=cuda leaves the CPU's rows out, "cpu" the GPU's; WARPCALL_TEST_ROW
+// leaves out all but the rows of that name.
 std::vector<TestedRow> TestedRows(const Op& op);
 
 // OK, or why the row does not take the problem on the device that RunRow uses.

@@ -66,6 +66,8 @@ const DeviceProperties& MadeUpH200() {
 
 bool RunsHere(const Implementation& row) {
   if (row.device_kind == DeviceKind::kCuda && TestGpuProperties() == nullptr) return false;
+  const char* const row_wanted = std::getenv("WARPCALL_TEST_ROW");
+  if (row_wanted != nullptr && std::string(row_wanted) != row.name) return false;
   const char* const wanted = std::getenv("WARPCALL_TEST_DEVICE_KIND");
   return wanted == nullptr || std::string(wanted) == DeviceKindName(row.device_kind);
 }

@@ -34,7 +34,7 @@ std::vector<VariantRow> RowsWithVariants();
 const DeviceProperties& MadeUpH200();
 
 // The rows of `kernel` that can run here. WARPCALL_TEST_DEVICE_KIND=cuda leaves the CPU's rows out,
-// "cpu" the GPU's.
+// "cpu" the GPU's; WARPCALL_TEST_ROW leaves out all but the rows of that name.
 bool RunsHere(const Implementation& row);
 
 // To compute what results should be: a thread for each of the machine's, up to 16.

@@ -1,0 +1,115 @@
+// What wgmma_tiled's kernel and what writes its outputs know of a variant: sizes, the parts of a
+// block's shared memory, and where tiles lie.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
+#include "kernels/matmul/matmul_cuda_wgmma_ptx.cuh"
+#include "kernels/matmul/matmul_cuda_wgmma_tiles.h"
+
+namespace warpcall::matmul {
+
+// What a kernel is compiled for, as a type: nvcc 13.0 takes no values of class type as parameters
+// of kernels.
+template <int kTileIndex, Adjacent kAdjacentA, Adjacent kAdjacentB>
+struct WgmmaVariant {
+  static constexpr WgmmaTile kTile = kWgmmaTiles[kTileIndex];
+  static constexpr Adjacent kA = kAdjacentA;
+  static constexpr Adjacent kB = kAdjacentB;
+};
+
+// By its number.
+template <int kNumber, bool kAlongK = false, WgmmaChoice kAt = WgmmaVariants{kAlongK}.At(kNumber)>
+using WgmmaVariantAt = WgmmaVariant<kAt.tile, kAt.a, kAt.b>;
+
+template <typename T, typename Variant>
+struct WgmmaShape {
+  static constexpr WgmmaTile kTile = Variant::kTile;
+  static constexpr int kConsumers = kTile.consumers();
+  static constexpr int kConsumerWarps = kConsumers * 4;
+  static constexpr int kBlocks = kTile.blocks;  // of the cluster
+  static constexpr int kAcross = kTile.across();
+  static constexpr int kSplits = kTile.splits();
+  static constexpr uint32_t kRowBytes = kWgmmaRowBytes;
+  static constexpr uint32_t kDepth = kRowBytes / sizeof(T);
+  // Outer indices in a box where k is not adjacent, which has as many rows.
+  static constexpr uint32_t kChunk = kDepth;
+  static constexpr uint32_t kChunkBytes = kChunk * kRowBytes;
+  static constexpr uint32_t kConsumerBytesA = 64 * kRowBytes;
+  static constexpr uint32_t kBytesA = kTile.m * kRowBytes;
+  static constexpr uint32_t kBytesB = kTile.n * kRowBytes;
+  static constexpr uint32_t kStageBytes = kBytesA + kBytesB;  // at most
+  static constexpr uint32_t kShareB = kTile.n / kAcross;      // that a block copies for its cluster
+  static constexpr uint32_t kSteps = kRowBytes / 32;          // of 32 bytes of k
+  static constexpr uint32_t kBoxRows = kWgmmaBoxRows;
+  static constexpr uint32_t kBoxColumns = kRowBytes / sizeof(T);
+  static constexpr uint32_t kBoxBytes = kBoxRows * kRowBytes;
+  static constexpr int kBoxes = kTile.n / kBoxColumns;
+  // Of 8 columns, of which a thread has 4 sums. Blocks that share a tile write a run of them each.
+  static constexpr uint32_t kGroups = kTile.n / 8;
+  static constexpr uint32_t kOwnGroups = kGroups / kSplits;
+
+  static constexpr bool kIsNarrow = sizeof(T) == 2;
+  static_assert(kIsNarrow || (Variant::kA == Adjacent::kDepth && Variant::kB == Adjacent::kDepth),
+                "operands of tf32 lie along k");
+  static_assert(kTile.m % 64 == 0 && kTile.m <= 256);
+  static_assert(kTile.n % kBoxColumns == 0);
+  static_assert(kTile.n <= 256 && kShareB % 8 == 0 && kGroups % kSplits == 0);
+
+  using Sums = float[kTile.n / 2];
+
+  // Parts of a block's shared memory.
+  struct Memory {
+    uint32_t ring;
+
+    __device__ uint32_t Stage(uint32_t slot) const { return ring + slot * kStageBytes; }
+    __device__ uint32_t Out() const { return ring + kTile.stages * kStageBytes; }
+    __device__ uint32_t Boxes(uint32_t warp) const { return Out() + warp * 2 * kBoxBytes; }
+    // Of block `rank`, where this is block `owner`.
+    __device__ uint32_t SumsFrom(uint32_t rank, uint32_t owner, uint32_t group) const {
+      const uint32_t part = rank < owner ? rank : rank - 1;
+      return Out() + ((part * kOwnGroups + group) * kConsumers * 128 + threadIdx.x - 128) * 16;
+    }
+    __device__ uint32_t Full(uint32_t slot) const {
+      return Out() + WgmmaOutBytes(kTile) + slot * 8;
+    }
+    __device__ uint32_t Empty(uint32_t slot) const { return Full(kTile.stages + slot); }
+    __device__ uint32_t Gathered() const { return Full(2 * kTile.stages); }
+  };
+
+  // A tile's corner, and its batch's matrices.
+  struct Place {
+    int32_t m;
+    int32_t n;
+    int32_t a;
+    int32_t b;
+    int32_t c;
+  };
+
+  __device__ static Place PlaceOfWork(const WgmmaArguments& arguments, uint32_t index) {
+    const uint32_t rows = (arguments.of.tiles_m + kAcross - 1) / kAcross;
+    const uint32_t tiles = rows * arguments.of.tiles_n;
+    uint32_t batch = index / tiles;
+    const TilePlace tile =
+        PlaceOf(index % tiles, rows, arguments.of.tiles_n, arguments.of.group_rows);
+    Place place{
+        .m = static_cast<int32_t>((tile.m * kAcross + (kAcross > 1 ? Rank() : 0)) * kTile.m),
+        .n = static_cast<int32_t>(tile.n * kTile.n),
+        .a = 0,
+        .b = 0,
+        .c = static_cast<int32_t>(batch)};
+    for (int i = arguments.of.batch.rank - 1; i >= 0; --i) {
+      const auto size = static_cast<uint32_t>(arguments.of.batch.size[i]);
+      const auto at = static_cast<int32_t>(batch % size);
+      batch /= size;
+      place.a += at * static_cast<int32_t>(arguments.of.batch.a_stride[i]);
+      place.b += at * static_cast<int32_t>(arguments.of.batch.b_stride[i]);
+    }
+    return place;
+  }
+
+  __device__ static uint32_t Rank() { return kBlocks == 1 ? 0 : ClusterRank(); }
+};
+
+}  // namespace warpcall::matmul

@@ -1,0 +1,230 @@
+// How wgmma_tiled's outputs are written: through shared memory by the tensor memory accelerator,
+// or straight from registers where there are few.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/vector.cuh"
+#include "kernels/matmul/matmul_cuda_ptx.cuh"
+#include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
+#include "kernels/matmul/matmul_cuda_wgmma_ptx.cuh"
+#include "kernels/matmul/matmul_cuda_wgmma_shape.cuh"
+
+namespace warpcall::matmul {
+
+template <typename T, typename Variant>
+struct WgmmaStore : WgmmaShape<T, Variant> {
+  using Shape = WgmmaShape<T, Variant>;
+  using Shape::kBoxBytes;
+  using Shape::kBoxColumns;
+  using Shape::kBoxes;
+  using Shape::kBoxRows;
+  using Shape::kConsumerWarps;
+  using Shape::kGroups;
+  using Shape::kIsNarrow;
+  using Shape::kOwnGroups;
+  using Shape::kRowBytes;
+  using Shape::kSplits;
+  using Shape::kTile;
+  using typename Shape::Memory;
+  using typename Shape::Place;
+  using typename Shape::Sums;
+  static constexpr bool kIsDirect = kSplits > 1;
+
+  // Bias and the like, on 8 columns of the warp's rows that begin at column `n`.
+  template <typename Finish>
+  __device__ static void Apply(const Finish& finish, int64_t n, int64_t columns, float* sums) {
+    const int64_t at = n + threadIdx.x % 4 * 2;
+    const auto pair = finish.From(at).template BiasOf<2>(columns - at);
+    typename Finish::template BiasOfColumns<4> bias;
+    float values[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      bias.values[i] = pair.values[i % 2];
+      values[i] = sums[i];
+    }
+    finish.Apply(bias, values);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = values[i];
+  }
+
+  // Rounds 16 columns of the warp's rows and puts them into its box, from `column` on. Its 128-byte
+  // rows are swizzled as copies have it: chunks of 16 bytes exclusive-ored with the row.
+  __device__ static void StoreColumns(uint32_t box, uint32_t column, const float* sums) {
+    const uint32_t lane = threadIdx.x % 32;
+    if constexpr (kIsNarrow) {
+      uint32_t rounded[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rounded[i] = cuda::NarrowPair<T>(sums[2 * i], sums[2 * i + 1]);
+      const uint32_t row = lane % 16;
+      const uint32_t chunk = column / 8 + lane / 16;
+      StoreMatrices(box + row * kRowBytes + (chunk ^ row % 8) * 16, rounded);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t row = lane / 4 + i % 2 * 8;
+        const uint32_t chunk = column / 4 + i / 2 * 2 + lane % 4 / 2;
+        StoreShared64(box + row * kRowBytes + (chunk ^ row % 8) * 16 + lane % 2 * 8, sums[2 * i],
+                      sums[2 * i + 1]);
+      }
+    }
+  }
+
+  // Where c's rows are no whole vectors: element by element out of the box.
+  __device__ static void StoreElements(uint32_t box, const WgmmaArguments& arguments,
+                                       const Coordinates& at) {
+    constexpr uint32_t kWidth = 16 / sizeof(T);
+    T* const out = static_cast<T*>(arguments.out) + at.z * arguments.of.m * arguments.of.n;
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll 4
+    for (uint32_t i = lane; i < kBoxRows * kBoxColumns; i += 32) {
+      const uint32_t row = i / kBoxColumns;
+      const uint32_t column = i % kBoxColumns;
+      if (at.y + row >= arguments.of.m || at.x + column >= arguments.of.n) continue;
+      const uint32_t from = box + row * kRowBytes + (column / kWidth ^ row % 8) * 16 +
+                            column % kWidth * static_cast<uint32_t>(sizeof(T));
+      T* const to = out + (at.y + row) * arguments.of.n + at.x + column;
+      if constexpr (kIsNarrow) {
+        *to = {LoadShared16(from)};
+      } else {
+        *to = LoadSharedFloat(from);
+      }
+    }
+  }
+
+  // Where a tile's outputs go, and what becomes of them on the way.
+  template <typename Finish>
+  struct Target {
+    const WgmmaArguments& arguments;
+    const Place place;
+    const Finish& finish;
+  };
+
+  // The warp's rows of the tile, a box at a time: the copy of one runs while the next is rounded.
+  template <typename Finish>
+  __device__ static void Store(uint32_t boxes, Sums& sums, const Target<Finish>& target) {
+    const WgmmaArguments& arguments = target.arguments;
+    const Place& place = target.place;
+    const uint32_t lane = threadIdx.x % 32;
+    const int32_t row = place.m + static_cast<int32_t>(threadIdx.x / 32 - 4) * kBoxRows;
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) {
+      const uint32_t box = boxes + i % 2 * kBoxBytes;
+      const Coordinates at = {place.n + i * static_cast<int32_t>(kBoxColumns), row, place.c};
+      // A tile's first box may be the one that was stored last.
+      if (lane == 0) i == 0 ? WaitForStoresToRead<0>() : WaitForStoresToRead<1>();
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < static_cast<int>(kBoxColumns) / 16; ++j) {
+        float* const columns = &sums[i * kBoxColumns / 2 + j * 8];
+        if constexpr (!std::is_same_v<Finish, NoFinish>) {
+          Apply(target.finish, at.x + j * 16, arguments.of.n, columns);
+          Apply(target.finish, at.x + j * 16 + 8, arguments.of.n, columns + 4);
+        }
+        StoreColumns(box, j * 16, columns);
+      }
+      FenceForCopies();
+      __syncwarp();
+      if (!arguments.of.c_in_boxes) {
+        StoreElements(box, arguments, at);
+        continue;
+      }
+      if (lane == 0) {
+        StoreBox(&arguments.c, at, box);
+        CommitStores();
+      }
+    }
+  }
+
+  // Two neighbours of a row of c, of which `left` elements begin there.
+  __device__ static void StorePair(T* to, const float* pair, int64_t left, bool in_pairs) {
+    if (left <= 0) return;
+    if (!in_pairs) {
+      to[0] = cuda::Narrow<T>(pair[0]);
+      if (left > 1) to[1] = cuda::Narrow<T>(pair[1]);
+    } else if constexpr (kIsNarrow) {
+      *reinterpret_cast<uint32_t*>(to) = cuda::NarrowPair<T>(pair[0], pair[1]);
+    } else {
+      *reinterpret_cast<float2*>(to) = make_float2(pair[0], pair[1]);
+    }
+  }
+
+  // A thread's sums of 8 columns from `n` on, straight from registers; its first row is `m`.
+  template <typename Finish>
+  __device__ static void StoreGroup(int64_t m, int64_t n, float* sums,
+                                    const Target<Finish>& target) {
+    const WgmmaGeometry& of = target.arguments.of;
+    T* const out = static_cast<T*>(target.arguments.out) + target.place.c * of.m * of.n;
+    if constexpr (!std::is_same_v<Finish, NoFinish>) Apply(target.finish, n, of.n, sums);
+    const int64_t column = n + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (m + i * 8 < of.m)
+        StorePair(out + (m + i * 8) * of.n + column, &sums[i * 2], of.n - column, of.c_in_boxes);
+    }
+  }
+
+  // To each other block that shares the tile the sums of the columns that it writes.
+  __device__ static void Send(const Memory& memory, const Sums& sums) {
+    const uint32_t rank = Shape::Rank();
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups; ++i) {
+      const uint32_t owner = i / kOwnGroups;
+      if (owner == rank) continue;
+      SendFour(memory.SumsFrom(rank, owner, i % kOwnGroups), memory.Gathered(), owner,
+               &sums[i * 4]);
+    }
+  }
+
+  // Adds to this block's sums of a group of columns those of the others, in the order of their
+  // parts of k.
+  __device__ static void AddUp(const Memory& memory, uint32_t group, float* sums) {
+    const uint32_t own = Shape::Rank();
+    float total[4] = {};
+#pragma unroll
+    for (uint32_t rank = 0; rank < kSplits; ++rank) {
+      float four[4] = {sums[0], sums[1], sums[2], sums[3]};
+      if (rank != own) {
+        const uint4 sent = LoadShared128(memory.SumsFrom(rank, own, group));
+        four[0] = __uint_as_float(sent.x);
+        four[1] = __uint_as_float(sent.y);
+        four[2] = __uint_as_float(sent.z);
+        four[3] = __uint_as_float(sent.w);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) total[i] += four[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = total[i];
+  }
+
+  // Each block of a cluster that shares a tile has sums of all of it, and writes some columns.
+  template <typename Finish>
+  __device__ static void StoreDirectly(const Memory& memory, Sums& sums,
+                                       const Target<Finish>& target) {
+    const Place& place = target.place;
+    const int32_t first = place.m + static_cast<int32_t>(threadIdx.x / 32 - 4) * 16;
+    if (first >= target.arguments.of.m) return;
+    const uint32_t rank = Shape::Rank();
+    Send(memory, sums);
+    WaitForCluster(memory.Gathered(), 0);
+    const int32_t m = first + static_cast<int32_t>(threadIdx.x % 32 / 4);
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups; ++i) {
+      if (i / kOwnGroups != rank) continue;
+      AddUp(memory, i % kOwnGroups, &sums[i * 4]);
+      StoreGroup<Finish>(m, place.n + static_cast<int32_t>(i * 8), &sums[i * 4], target);
+    }
+  }
+
+  // What the others send: of every warp that has rows to write.
+  __device__ static void ExpectSums(const Memory& memory, const WgmmaArguments& arguments,
+                                    const Place& place) {
+    const int64_t warps = (arguments.of.m - place.m + 15) / 16;
+    const auto sending = static_cast<uint32_t>(warps < kConsumerWarps ? warps : kConsumerWarps);
+    ArriveExpecting(memory.Gathered(), (kSplits - 1) * kOwnGroups * sending * 32 * 16);
+  }
+};
+
+}  // namespace warpcall::matmul
