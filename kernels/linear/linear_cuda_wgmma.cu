@@ -11,7 +11,7 @@
 namespace warpcall::linear {
 namespace {
 
-constexpr matmul::WgmmaVariants kVariants{.along_k = true};
+constexpr matmul::WgmmaVariants kVariants{matmul::WgmmaLayouts::kAlongK};
 
 template <typename T>
 using WgmmaKernel = void (*)(matmul::WgmmaArguments, Finish<T>);
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(Variant::kTile.threads(), 1)
 template <typename T, int... kNumbers>
 WgmmaKernel<T> KernelFrom(int variant, std::integer_sequence<int, kNumbers...>) {
   static constexpr WgmmaKernel<T> kTable[] = {
-      WgmmaTiled<T, matmul::WgmmaVariantAt<kNumbers, /*kAlongK=*/true>>...};
+      WgmmaTiled<T, matmul::WgmmaVariantAt<kNumbers, kVariants.layouts>>...};
   return kTable[variant];
 }
 

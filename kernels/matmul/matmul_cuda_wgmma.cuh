@@ -165,6 +165,62 @@ struct WgmmaKernel {
     Release(memory, before);
   }
 
+  // A stage's rows of a, as registers have them: four for each 8 terms of k.
+  using Fragments = uint32_t[kSteps * 4];
+
+  __device__ static void LoadFragments(uint32_t stage, Fragments& fragments) {
+    const uint32_t row = Shape::TurnedRow();
+    const uint32_t term = threadIdx.x % 4;
+    const uint32_t from = stage + (threadIdx.x / 128 - 1) * Shape::kConsumerBytesA +
+                          row / 32 * Shape::kChunkBytes + row % 4 * 4;
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps * 2; ++i) {
+      const uint32_t k = i * 4 + term;
+      LoadShared64(from + k * Shape::kRowBytes + (row % 32 / 4 ^ k % 8) * 16, &fragments[i * 2]);
+    }
+  }
+
+  __device__ static void MultiplyFragments(uint32_t stage, const Fragments& fragments, bool add,
+                                           Sums& sums) {
+    const uint64_t b = DescriptorOf<Variant::kB>(stage + Shape::kBytesA);
+    FenceSums();
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps; ++i)
+      MultiplyFromRegisters(sums, &fragments[i * 4], b + i * kDescriptorStep<Variant::kB>,
+                            add || i > 0);
+    CommitProducts();
+  }
+
+  // Accumulate, with a out of registers: those of a stage are loaded while the one before is
+  // multiplied, when the one before that is done with them.
+  __device__ static void AccumulateTurned(const Memory& memory, uint32_t steps, Slot& slot,
+                                          Sums& sums) {
+    Fragments fragments[2];
+    WaitFor(memory.Full(slot.index), slot.parity);
+    LoadFragments(memory.Stage(slot.index), fragments[0]);
+    uint32_t before = slot.index;
+    for (uint32_t step = 0; step < steps;) {
+#pragma unroll
+      for (uint32_t parity = 0; parity < 2; ++parity) {
+        if (step == steps) break;
+        const uint32_t now = slot.index;
+        MultiplyFragments(memory.Stage(now), fragments[parity], step > 0, sums);
+        slot.Advance();
+        if (step > 0) {
+          WaitForProducts<1>();
+          Release(memory, before);
+        }
+        before = now;
+        if (++step < steps) {
+          WaitFor(memory.Full(slot.index), slot.parity);
+          LoadFragments(memory.Stage(slot.index), fragments[1 - parity]);
+        }
+      }
+    }
+    WaitForProducts<0>();
+    Release(memory, before);
+  }
+
   template <typename Finish>
   __device__ static void Consume(const Memory& memory, const WgmmaArguments& arguments,
                                  const Finish& finish) {
@@ -176,7 +232,11 @@ struct WgmmaKernel {
     }
     for (uint32_t work = FirstWork(); work < arguments.of.work; work += NextWork()) {
       Sums sums;
-      Accumulate(memory, steps.end - steps.begin, slot, sums);
+      if constexpr (Shape::kIsTurned) {
+        AccumulateTurned(memory, steps.end - steps.begin, slot, sums);
+      } else {
+        Accumulate(memory, steps.end - steps.begin, slot, sums);
+      }
       const typename Outputs::template Target<Finish> target = {
           arguments, Shape::PlaceOfWork(arguments, work), finish};
       if constexpr (kSplits > 1) ClusterWait();

@@ -123,6 +123,40 @@ WARPCALL_WGMMA_OF_TYPE(Float16, "f16", "k16", WARPCALL_LIE);
 WARPCALL_WGMMA_OF_TYPE(BFloat16, "bf16", "k16", WARPCALL_LIE);
 WARPCALL_WGMMA_OF_TYPE(float, "tf32", "k8", WARPCALL_LIE_ALONG_K);
 
+// a out of registers: rows lane / 4 and 8 below of the warp's 16, at term lane % 4 of k and then at
+// the fourth after it (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk8"). They may not
+// change until the multiplication is done.
+#define WARPCALL_WGMMA_FROM_REGISTERS(SHAPE, REGISTERS, A0, A1, A2, A3, B, ADD, ...)        \
+  asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, " ADD                              \
+               ", 0;\n\t"                                                                   \
+               "wgmma.mma_async.sync.aligned." SHAPE ".f32.tf32.tf32 {" REGISTERS "}, {" A0 \
+               ", " A1 ", " A2 ", " A3 "}, " B ", add, 1, 1;\n\t}\n"                        \
+               : __VA_ARGS__                                                                \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+__device__ inline void MultiplyFromRegisters(float (&sums)[32], const uint32_t* a, uint64_t b,
+                                             int add) {
+  WARPCALL_WGMMA_FROM_REGISTERS("m64n64k8", WARPCALL_REGISTERS_32, "%32", "%33", "%34", "%35",
+                                "%36", "%37", WARPCALL_SUMS_32(0));
+}
+__device__ inline void MultiplyFromRegisters(float (&sums)[64], const uint32_t* a, uint64_t b,
+                                             int add) {
+  WARPCALL_WGMMA_FROM_REGISTERS("m64n128k8", WARPCALL_REGISTERS_64, "%64", "%65", "%66", "%67",
+                                "%68", "%69", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32));
+}
+__device__ inline void MultiplyFromRegisters(float (&sums)[96], const uint32_t* a, uint64_t b,
+                                             int add) {
+  WARPCALL_WGMMA_FROM_REGISTERS("m64n192k8", WARPCALL_REGISTERS_96, "%96", "%97", "%98", "%99",
+                                "%100", "%101", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32),
+                                WARPCALL_SUMS_32(64));
+}
+__device__ inline void MultiplyFromRegisters(float (&sums)[128], const uint32_t* a, uint64_t b,
+                                             int add) {
+  WARPCALL_WGMMA_FROM_REGISTERS("m64n256k8", WARPCALL_REGISTERS_128, "%128", "%129", "%130", "%131",
+                                "%132", "%133", WARPCALL_SUMS_32(0), WARPCALL_SUMS_32(32),
+                                WARPCALL_SUMS_32(64), WARPCALL_SUMS_32(96));
+}
+
 #undef WARPCALL_SUMS_8
 #undef WARPCALL_SUMS_32
 #undef WARPCALL_REGISTERS_32
@@ -130,6 +164,7 @@ WARPCALL_WGMMA_OF_TYPE(float, "tf32", "k8", WARPCALL_LIE_ALONG_K);
 #undef WARPCALL_REGISTERS_96
 #undef WARPCALL_REGISTERS_128
 #undef WARPCALL_WGMMA
+#undef WARPCALL_WGMMA_FROM_REGISTERS
 #undef WARPCALL_LIE
 #undef WARPCALL_LIE_ALONG_K
 #undef WARPCALL_WGMMA_OF_TYPE

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/status_macros.h"
@@ -25,11 +26,11 @@ struct Lying {
   int64_t k;
   int64_t elements;
   DataType data_type;
+  bool along_k;  // as the kernel wants it: if it lies another way, it is turned
 };
 
-// Of float32 the tensor cores take rows along k alone: others are turned.
 WgmmaOperand OperandOf(const Lying& lying) {
-  const bool turned = lying.adjacent == Adjacent::kOuter && lying.data_type == DataType::kFloat32;
+  const bool turned = lying.adjacent == Adjacent::kOuter && lying.along_k;
   const bool by_outer = lying.adjacent == Adjacent::kOuter && !turned;
   const int64_t columns = by_outer ? lying.outer : lying.k;
   const int64_t rows = by_outer ? lying.k : lying.outer;
@@ -76,11 +77,12 @@ Size InHalves(Size size, DataType type) {
 }
 
 // Operands lie one matrix after the other, so a stride is so many matrices.
-BatchWalk InMatrices(const Arguments& arguments) {
+BatchWalk InMatrices(const Arguments& arguments, bool swapped) {
   BatchWalk walk = arguments.batch;
   for (int i = 0; i < walk.rank; ++i) {
     walk.a_stride[i] /= arguments.m * arguments.k;
     walk.b_stride[i] /= arguments.n * arguments.k;
+    if (swapped) std::swap(walk.a_stride[i], walk.b_stride[i]);
   }
   return walk;
 }
@@ -150,25 +152,37 @@ absl::Status CheckWgmmaArchitecture(absl::string_view row, const DevicePropertie
 absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
                                             const DeviceProperties& device) {
   const Arguments& arguments = order.arrangement.arguments;
-  const Size size = SizeOf(arguments);
+  Size size = SizeOf(arguments);
   const DataType type = order.product.outputs[0].data_type;
+  const bool tf32 = type == DataType::kFloat32;
   WgmmaTiling tiling = {};
-  tiling.a = OperandOf({.adjacent = order.arrangement.a,
-                        .outer = size.m,
-                        .k = size.k,
-                        .elements = order.product.inputs[0].elements(),
-                        .data_type = type});
-  tiling.b = OperandOf({.adjacent = order.arrangement.b,
-                        .outer = size.n,
-                        .k = size.k,
-                        .elements = order.product.inputs[1].elements(),
-                        .data_type = type});
+  Lying a = {.adjacent = order.arrangement.a,
+             .outer = size.m,
+             .k = size.k,
+             .elements = order.product.inputs[0].elements(),
+             .data_type = type,
+             .along_k = tf32};
+  Lying b = {.adjacent = order.arrangement.b,
+             .outer = size.n,
+             .k = size.k,
+             .elements = order.product.inputs[1].elements(),
+             .data_type = type,
+             .along_k = tf32};
   tiling.c = {.data_type = type,
               .columns = size.n,
               .rows = size.m,
               .matrices = size.batches,
               .row_elements = size.n};
   tiling.geometry.c_in_boxes = BytesOf(type, size.n) % kVectorBytes == 0;
+  // The kernel turns an a itself, and c with it: so b is its a.
+  tiling.swapped = tf32 && b.adjacent == Adjacent::kOuter;
+  if (tiling.swapped) {
+    b.along_k = false;
+    std::swap(a, b);
+    std::swap(size.m, size.n);
+  }
+  tiling.a = OperandOf(a);
+  tiling.b = OperandOf(b);
   for (const cuda::MatrixStack& stack : {tiling.a.stack, tiling.b.stack, tiling.c})
     RETURN_IF_ERROR(cuda::CheckMap(stack));
   const Size halves = InHalves(size, type);
@@ -182,7 +196,7 @@ absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
   tiling.geometry.stage_bytes =
       BytesCopied(tiling.tile.m, tiling.a) +
       tiling.tile.across() * BytesCopied(tiling.tile.n / tiling.tile.across(), tiling.b);
-  tiling.geometry.batch = InMatrices(arguments);
+  tiling.geometry.batch = InMatrices(arguments, tiling.swapped);
   RETURN_IF_ERROR(SetGrid(size, device, &tiling));
   return tiling;
 }
@@ -215,10 +229,12 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
   WgmmaArguments arguments = {};
   arguments.of = tiling.geometry;
   char* const workspace = static_cast<char*>(context.workspace);
-  ASSIGN_OR_RETURN(const void* const a, Place(tiling.a, operands.inputs[0], workspace, context));
+  const void* const first = operands.inputs[tiling.swapped ? 1 : 0];
+  const void* const second = operands.inputs[tiling.swapped ? 0 : 1];
+  ASSIGN_OR_RETURN(const void* const a, Place(tiling.a, first, workspace, context));
   // A copy is a multiple of 16 bytes, as addresses in maps are.
   ASSIGN_OR_RETURN(const void* const b,
-                   Place(tiling.b, operands.inputs[1], workspace + tiling.a.copy_bytes, context));
+                   Place(tiling.b, second, workspace + tiling.a.copy_bytes, context));
   RETURN_IF_ERROR(cuda::MakeMap(tiling.a.stack, a, tiling.a.box_rows, &arguments.a));
   RETURN_IF_ERROR(cuda::MakeMap(tiling.b.stack, b, tiling.b.box_rows, &arguments.b));
   arguments.out = operands.outputs[0];

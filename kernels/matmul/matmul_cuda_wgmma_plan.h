@@ -31,7 +31,8 @@ struct WgmmaOperand {
 };
 
 struct WgmmaTiling {
-  int variant;  // number among those of the row
+  int variant;   // number among those of the row
+  bool swapped;  // the product's b is `a`, and m and n are swapped but for `c`
   WgmmaTile tile;
   WgmmaOperand a;
   WgmmaOperand b;

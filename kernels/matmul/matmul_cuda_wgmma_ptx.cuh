@@ -188,6 +188,13 @@ __device__ inline void StoreMatrices(uint32_t address, const uint32_t (&register
                : "memory");
 }
 
+__device__ inline void LoadShared64(uint32_t from, uint32_t* pair) {
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n"
+               : "=r"(pair[0]), "=r"(pair[1])
+               : "r"(from)
+               : "memory");
+}
+
 __device__ inline float LoadSharedFloat(uint32_t from) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(value) : "r"(from) : "memory");

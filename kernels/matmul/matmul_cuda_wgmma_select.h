@@ -108,15 +108,19 @@ constexpr int ChooseWgmmaTile(const WgmmaSize& of, int32_t multiprocessors) {
   return best;
 }
 
-// "128x256x64 a[m,k] b[k,n] pairs whole", "64x64x64 a[m,k] b[n,k] cut in 4"
+// "128x256x64 a[m,k] b[k,n] pairs whole", "64x64x64 a[m,k] b[n,k] cut in 4"; of tf32, where a of
+// the tile is the product's b, "64x128x32 b[k,n] a[m,k] whole".
 inline std::string NameOf(const WgmmaVariants& variants, int number) {
   const WgmmaChoice variant = variants.At(number);
   const WgmmaTile& tile = kWgmmaTiles[variant.tile];
   const std::string cluster = tile.splits() > 1   ? absl::StrCat(" cut in ", tile.splits())
                               : tile.across() > 1 ? " pairs whole"
                                                   : " whole";
-  return absl::StrCat(tile.m, "x", tile.n, "x", kWgmmaDepth,
-                      variant.a == Adjacent::kDepth ? " a[m,k]" : " a[k,m]",
+  const bool tf32 = variants.layouts == WgmmaLayouts::kBAlongK;
+  const std::string size =
+      absl::StrCat(tile.m, "x", tile.n, "x", tf32 ? kWgmmaDepth / 2 : kWgmmaDepth);
+  if (tf32 && variant.a == Adjacent::kOuter) return absl::StrCat(size, " b[k,n] a[m,k]", cluster);
+  return absl::StrCat(size, variant.a == Adjacent::kDepth ? " a[m,k]" : " a[k,m]",
                       variant.b == Adjacent::kDepth ? " b[n,k]" : " b[k,n]", cluster);
 }
 

@@ -20,7 +20,8 @@ struct WgmmaVariant {
 };
 
 // By its number.
-template <int kNumber, bool kAlongK = false, WgmmaChoice kAt = WgmmaVariants{kAlongK}.At(kNumber)>
+template <int kNumber, WgmmaLayouts kLayouts = WgmmaLayouts::kAll,
+          WgmmaChoice kAt = WgmmaVariants{kLayouts}.At(kNumber)>
 using WgmmaVariantAt = WgmmaVariant<kAt.tile, kAt.a, kAt.b>;
 
 template <typename T, typename Variant>
@@ -51,8 +52,10 @@ struct WgmmaShape {
   static constexpr uint32_t kOwnGroups = kGroups / kSplits;
 
   static constexpr bool kIsNarrow = sizeof(T) == 2;
-  static_assert(kIsNarrow || (Variant::kA == Adjacent::kDepth && Variant::kB == Adjacent::kDepth),
-                "operands of tf32 lie along k");
+  // Of tf32, whose operands the tensor cores take along k, an a that lies across it goes through
+  // registers, which turn it, and then c lies across the sums: a's outer index is adjacent.
+  static constexpr bool kIsTurned = !kIsNarrow && Variant::kA == Adjacent::kOuter;
+  static_assert(kIsNarrow || Variant::kB == Adjacent::kDepth, "b of tf32 lies along k");
   static_assert(kTile.m % 64 == 0 && kTile.m <= 256);
   static_assert(kTile.n % kBoxColumns == 0);
   static_assert(kTile.n <= 256 && kShareB % 8 == 0 && kGroups % kSplits == 0);
@@ -110,6 +113,17 @@ struct WgmmaShape {
   }
 
   __device__ static uint32_t Rank() { return kBlocks == 1 ? 0 : ClusterRank(); }
+
+  // The first of a thread's two rows of the 64 that its warpgroup multiplies, where they are
+  // turned: the other is the next, and a half-warp's pairs of 4 terms of k touch each bank of
+  // swizzled shared memory once. Otherwise the thread has row lane / 4 of its warp's 16, and the
+  // 8th below.
+  __device__ static uint32_t TurnedRow() {
+    const uint32_t group = threadIdx.x % 32 / 4;
+    const uint32_t warp = threadIdx.x / 32 % 4;
+    const uint32_t fours = warp % 2 * 2 + group / 4 + group / 2 % 2 * 4;
+    return warp / 2 * 32 + fours * 4 + group % 2 * 2;
+  }
 };
 
 }  // namespace warpcall::matmul

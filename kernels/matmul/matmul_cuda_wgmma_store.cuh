@@ -1,5 +1,5 @@
 // How wgmma_tiled's outputs are written: through shared memory by the tensor memory accelerator,
-// or straight from registers where there are few.
+// or straight from registers where there are few, or where they lie across the sums.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   using Shape::kConsumerWarps;
   using Shape::kGroups;
   using Shape::kIsNarrow;
+  using Shape::kIsTurned;
   using Shape::kOwnGroups;
   using Shape::kRowBytes;
   using Shape::kSplits;
@@ -30,7 +31,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   using typename Shape::Memory;
   using typename Shape::Place;
   using typename Shape::Sums;
-  static constexpr bool kIsDirect = kSplits > 1;
+  static constexpr bool kIsDirect = kSplits > 1 || kIsTurned;
 
   // Bias and the like, on 8 columns of the warp's rows that begin at column `n`.
   template <typename Finish>
@@ -160,8 +161,14 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     const int64_t column = n + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (m + i * 8 < of.m)
-        StorePair(out + (m + i * 8) * of.n + column, &sums[i * 2], of.n - column, of.c_in_boxes);
+      if constexpr (kIsTurned) {
+        const float pair[2] = {sums[i], sums[2 + i]};
+        if (column + i < of.n)
+          StorePair(out + (column + i) * of.m + m, pair, of.m - m, of.c_in_boxes);
+      } else {
+        if (m + i * 8 < of.m)
+          StorePair(out + (m + i * 8) * of.n + column, &sums[i * 2], of.n - column, of.c_in_boxes);
+      }
     }
   }
 
@@ -199,21 +206,29 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     for (int i = 0; i < 4; ++i) sums[i] = total[i];
   }
 
+  // Rows of a tile that warps share, and how many do.
+  static constexpr int kSharedRows = kIsTurned ? 32 : 16;
+  static constexpr int kSharing = kSharedRows / 16;
+
   // Each block of a cluster that shares a tile has sums of all of it, and writes some columns.
   template <typename Finish>
   __device__ static void StoreDirectly(const Memory& memory, Sums& sums,
                                        const Target<Finish>& target) {
+    static_assert(!kIsTurned || std::is_same_v<Finish, NoFinish>, "a finish goes along c's rows");
     const Place& place = target.place;
-    const int32_t first = place.m + static_cast<int32_t>(threadIdx.x / 32 - 4) * 16;
-    if (first >= target.arguments.of.m) return;
-    const uint32_t rank = Shape::Rank();
-    Send(memory, sums);
-    WaitForCluster(memory.Gathered(), 0);
-    const int32_t m = first + static_cast<int32_t>(threadIdx.x % 32 / 4);
+    const auto warp = static_cast<int32_t>(threadIdx.x / 32 - 4);
+    if (place.m + warp / kSharing * kSharedRows >= target.arguments.of.m) return;
+    const uint32_t rank = kSplits > 1 ? Shape::Rank() : 0;
+    if constexpr (kSplits > 1) {
+      Send(memory, sums);
+      WaitForCluster(memory.Gathered(), 0);
+    }
+    const auto row = static_cast<int32_t>(kIsTurned ? Shape::TurnedRow() : threadIdx.x % 32 / 4);
+    const int32_t m = place.m + (kIsTurned ? warp / 4 * 64 : warp * 16) + row;
 #pragma unroll
     for (uint32_t i = 0; i < kGroups; ++i) {
       if (i / kOwnGroups != rank) continue;
-      AddUp(memory, i % kOwnGroups, &sums[i * 4]);
+      if constexpr (kSplits > 1) AddUp(memory, i % kOwnGroups, &sums[i * 4]);
       StoreGroup<Finish>(m, place.n + static_cast<int32_t>(i * 8), &sums[i * 4], target);
     }
   }
@@ -221,7 +236,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   // What the others send: of every warp that has rows to write.
   __device__ static void ExpectSums(const Memory& memory, const WgmmaArguments& arguments,
                                     const Place& place) {
-    const int64_t warps = (arguments.of.m - place.m + 15) / 16;
+    const int64_t warps = (arguments.of.m - place.m + kSharedRows - 1) / kSharedRows * kSharing;
     const auto sending = static_cast<uint32_t>(warps < kConsumerWarps ? warps : kConsumerWarps);
     ArriveExpecting(memory.Gathered(), (kSplits - 1) * kOwnGroups * sending * 32 * 16);
   }

@@ -1,6 +1,8 @@
 // The row wgmma_tf32: float32 where precision=tf32 permits it. wgmma takes the upper 19 bits of
 // each element as they are, so that operands lose up to 2^-10 of themselves, and a NaN whose
-// fraction lies in the lower 13 bits alone, which no operation makes, counts as infinity.
+// fraction lies in the lower 13 bits alone, which no operation makes, counts as infinity. It takes
+// operands along k. A b[k,n] goes through registers, which turn it, and an a[k,m] is turned into
+// the workspace first.
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,13 +17,12 @@
 namespace warpcall::matmul {
 namespace {
 
-// Of operands that lie another way copies are made.
-constexpr WgmmaVariants kVariants{.along_k = true};
+constexpr WgmmaVariants kVariants{WgmmaLayouts::kBAlongK};
 
 template <int... kNumbers>
 WgmmaKernelPointer KernelFrom(int variant, std::integer_sequence<int, kNumbers...>) {
   static constexpr WgmmaKernelPointer kTable[] = {
-      WgmmaTiled<float, WgmmaVariantAt<kNumbers, /*kAlongK=*/true>>...};
+      WgmmaTiled<float, WgmmaVariantAt<kNumbers, kVariants.layouts>>...};
   return kTable[variant];
 }
 
@@ -58,7 +59,7 @@ Implementation WgmmaTf32Row() {
   return {.name = "wgmma_tf32",
           .family = Family::kCuda,
           .device_kind = DeviceKind::kCuda,
-          .summary = "wgmma_tiled on float32 with precision=tf32, operands turned along k",
+          .summary = "wgmma_tiled on float32 with precision=tf32",
           .data_types = {DataType::kFloat32},
           .supports = Supports,
           .variant_names = Names,

@@ -60,24 +60,38 @@ struct WgmmaChoice {
   Adjacent b;
 };
 
-// The variants of a row, by number: for each tile each layout, or the last of them, k adjacent in
-// both, alone, as linear has it.
-struct WgmmaVariants {
-  bool along_k = false;
+enum class WgmmaLayouts : uint8_t {
+  kAll,
+  kBAlongK,  // k adjacent in b: as tf32 has it
+  kAlongK,   // in both: as linear has it
+};
 
-  constexpr int Layouts() const { return along_k ? 1 : 4; }
+// The variants of a row, by number: for each tile each layout.
+struct WgmmaVariants {
+  WgmmaLayouts layouts = WgmmaLayouts::kAll;
+
+  constexpr int ChoicesOfA() const { return layouts == WgmmaLayouts::kAlongK ? 1 : 2; }
+  constexpr int ChoicesOfB() const { return layouts == WgmmaLayouts::kAll ? 2 : 1; }
+  constexpr int Layouts() const { return ChoicesOfA() * ChoicesOfB(); }
   constexpr int Count() const { return kWgmmaTileCount * Layouts(); }
   constexpr WgmmaChoice At(int number) const {
-    const int layout = along_k ? 3 : number % 4;
+    const int layout = number % Layouts();
     return {.tile = number / Layouts(),
-            .a = layout / 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
-            .b = layout % 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth};
+            .a = AdjacentBy(ChoicesOfA(), layout / ChoicesOfB()),
+            .b = AdjacentBy(ChoicesOfB(), layout % ChoicesOfB())};
   }
   constexpr int NumberOf(const WgmmaChoice& variant) const {
-    const int layout =
-        along_k ? 0
-                : (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
-    return variant.tile * Layouts() + layout;
+    return variant.tile * Layouts() + IndexBy(ChoicesOfA(), variant.a) * ChoicesOfB() +
+           IndexBy(ChoicesOfB(), variant.b);
+  }
+
+ private:
+  // Of two choices the first is kOuter, of one it is kDepth.
+  static constexpr Adjacent AdjacentBy(int choices, int index) {
+    return choices == 2 && index == 0 ? Adjacent::kOuter : Adjacent::kDepth;
+  }
+  static constexpr int IndexBy(int choices, Adjacent adjacent) {
+    return choices == 2 && adjacent == Adjacent::kDepth ? 1 : 0;
   }
 };
 

@@ -57,23 +57,57 @@ TEST(WgmmaPlanTest, OnlyRowsThatAreNoWholeVectorsAreCopied) {
   EXPECT_FALSE(odd.geometry.c_in_boxes);
 }
 
-// Of float32 the tensor cores take rows along k.
-TEST(WgmmaPlanTest, OperandsOfTf32AreTurnedAlongK) {
-  const auto tiling = [](Dims b, bool transpose_b) {
-    const Problem problem = *MakeProblem(
-        MatmulOp(), {{DataType::kFloat32, {40, 72}}, {DataType::kFloat32, std::move(b)}},
-        {{"transpose_b", transpose_b}, {"precision", std::string("tf32")}});
-    return *MakeWgmmaTiling(
-        {.product = problem, .arrangement = ArrangementOf(problem), .variants = {.along_k = true}},
-        MadeUpH200());
-  };
-  EXPECT_EQ(tiling({48, 72}, true).workspace_bytes(), 0u);
-  EXPECT_EQ(tiling({48, 72}, true).geometry.steps, 3u);
-  const WgmmaTiling turned = tiling({72, 48}, false);
-  EXPECT_EQ(turned.workspace_bytes(), 48u * 72 * 4);
-  EXPECT_EQ(turned.gpu_kernels(), 2);
-  EXPECT_EQ(turned.b.stack.columns, 72);
-  EXPECT_EQ(turned.b.stack.rows, 48);
+WgmmaTiling Tf32TilingOf(Dims a, Dims b, bool transpose_a, bool transpose_b) {
+  const Problem problem = *MakeProblem(
+      MatmulOp(), {{DataType::kFloat32, std::move(a)}, {DataType::kFloat32, std::move(b)}},
+      {{"transpose_a", transpose_a},
+       {"transpose_b", transpose_b},
+       {"precision", std::string("tf32")}});
+  return *MakeWgmmaTiling({.product = problem,
+                           .arrangement = ArrangementOf(problem),
+                           .variants = {WgmmaLayouts::kBAlongK}},
+                          MadeUpH200());
+}
+
+// Of float32 the tensor cores take rows along k, and the kernel turns one operand itself.
+TEST(WgmmaPlanTest, OperandsOfTf32AreTurnedAlongKWhereTheKernelDoesNot) {
+  const WgmmaTiling along_k = Tf32TilingOf({40, 72}, {48, 72}, false, true);
+  EXPECT_FALSE(along_k.swapped);
+  EXPECT_EQ(along_k.workspace_bytes(), 0u);
+  EXPECT_EQ(along_k.geometry.steps, 3u);
+  EXPECT_EQ(along_k.a.adjacent, Adjacent::kDepth);
+
+  const WgmmaTiling by_kernel = Tf32TilingOf({40, 72}, {72, 48}, false, false);
+  EXPECT_TRUE(by_kernel.swapped);
+  EXPECT_EQ(by_kernel.workspace_bytes(), 0u);
+  EXPECT_EQ(by_kernel.a.adjacent, Adjacent::kOuter);
+  EXPECT_EQ(by_kernel.a.stack.columns, 48);
+  EXPECT_EQ(by_kernel.a.box_rows, 32);
+  EXPECT_EQ(by_kernel.b.stack.rows, 40);
+  EXPECT_EQ(by_kernel.geometry.m, 48);
+  EXPECT_EQ(by_kernel.c.columns, 48);
+
+  for (const bool transpose_b : {false, true}) {
+    const WgmmaTiling turned =
+        Tf32TilingOf({72, 40}, transpose_b ? Dims{48, 72} : Dims{72, 48}, true, transpose_b);
+    EXPECT_EQ(turned.swapped, !transpose_b);
+    const WgmmaOperand& of_a = transpose_b ? turned.a : turned.b;
+    EXPECT_EQ(of_a.copy, WgmmaCopy::kTurned);
+    EXPECT_EQ(turned.workspace_bytes(), 40u * 72 * 4);
+    EXPECT_EQ(turned.gpu_kernels(), 2);
+    EXPECT_EQ(of_a.stack.columns, 72);
+    EXPECT_EQ(of_a.stack.rows, 40);
+  }
+}
+
+TEST(WgmmaPlanTest, SwappedOperandsHaveTheirBatchesSwapped) {
+  const WgmmaTiling tiling = Tf32TilingOf({2, 1, 16, 24}, {1, 3, 24, 8}, false, false);
+  ASSERT_TRUE(tiling.swapped);
+  ASSERT_EQ(tiling.geometry.batch.rank, 2);
+  EXPECT_EQ(tiling.geometry.batch.a_stride[0], 0);
+  EXPECT_EQ(tiling.geometry.batch.b_stride[0], 1);
+  EXPECT_EQ(tiling.geometry.batch.a_stride[1], 1);
+  EXPECT_EQ(tiling.geometry.batch.b_stride[1], 0);
 }
 
 // What lies outside of a tensor takes time, too.

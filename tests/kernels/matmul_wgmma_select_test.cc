@@ -121,15 +121,20 @@ TEST(WgmmaClustersAtOnce, IsOneAtLeast) {
 }
 
 TEST(WgmmaVariants, NumbersAndVariantsAreOneToOne) {
-  for (const bool along_k : {false, true}) {
-    const WgmmaVariants variants{along_k};
-    EXPECT_EQ(variants.Count(), kWgmmaTileCount * (along_k ? 1 : 4));
+  for (const WgmmaLayouts layouts :
+       {WgmmaLayouts::kAll, WgmmaLayouts::kBAlongK, WgmmaLayouts::kAlongK}) {
+    const WgmmaVariants variants{layouts};
+    const bool all = layouts == WgmmaLayouts::kAll;
+    const bool along_k = layouts == WgmmaLayouts::kAlongK;
+    EXPECT_EQ(variants.Count(), kWgmmaTileCount * (all ? 4 : along_k ? 1 : 2));
     std::set<std::string> names;
     for (int number = 0; number < variants.Count(); ++number) {
       EXPECT_EQ(variants.NumberOf(variants.At(number)), number);
       EXPECT_TRUE(names.insert(NameOf(variants, number)).second) << NameOf(variants, number);
       if (along_k) {
         EXPECT_EQ(variants.At(number).a, Adjacent::kDepth);
+      }
+      if (!all) {
         EXPECT_EQ(variants.At(number).b, Adjacent::kDepth);
       }
     }
