@@ -1,0 +1,114 @@
+// A cluster of blocks on the CPU, for kernels that are made of Hopper's instructions: every thread
+// is a context that runs until it has to wait, one after the other, so that runs repeat. The files
+// under kernels/ here stand in for those of the same name, which hold instructions in assembler.
+// What is asynchronous on the chip happens when it is waited for, or at once; barriers, bytes that
+// they count, swizzled boxes and clusters are as the PTX ISA describes them. How the chip does it,
+// and whether it does, only a GPU can tell.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+// As kernels know them; set for the thread that runs.
+struct EmulatedIndex {
+  uint32_t x = 0;
+  uint32_t y = 0;
+};
+inline EmulatedIndex threadIdx;
+inline EmulatedIndex blockIdx;
+inline EmulatedIndex gridDim;
+
+namespace warpcall::emulated {
+
+// Addresses begin here: 0 is none, and boxes are aligned to 1024 bytes.
+inline constexpr uint32_t kSharedBegin = 1024;
+inline constexpr uint32_t kSharedBytes = 227 << 10;
+inline constexpr int kWarpThreads = 32;
+
+// What lies outside of a swizzled box's chunk of 16 bytes: rows of 128 bytes, eight of which make a
+// pattern.
+constexpr uint32_t Swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+
+// A barrier of a block's shared memory.
+struct Barrier {
+  int count = 0;
+  int pending = 0;
+  int64_t bytes = 0;  // that are expected and have not come
+  uint32_t phase = 0;
+};
+
+// Groups of what a thread has begun; those that are waited for are done, oldest first.
+class Groups {
+ public:
+  void Add(std::function<void()> work) { open_.push_back(std::move(work)); }
+  void Commit();
+  void WaitForAllBut(size_t pending);
+
+ private:
+  std::vector<std::function<void()>> open_;
+  std::deque<std::vector<std::function<void()>>> groups_;
+};
+
+struct Thread {
+  ucontext_t context = {};
+  std::unique_ptr<char[]> stack;
+  uint32_t index = 0;
+  uint32_t rank = 0;  // of its block
+  bool done = false;
+  uint32_t cluster_arrivals = 0;
+  uint32_t products = 0;  // begun so far
+  Groups stores;
+  Groups multiplications;
+};
+
+struct Launch {
+  uint32_t blocks;
+  uint32_t cluster_blocks;
+  uint32_t threads;
+};
+
+// Runs `body` in every thread of every block, cluster after cluster. Returns what went wrong, or
+// nothing: threads that wait for each other for ever, arrivals that nobody expects, memory that is
+// not the block's, barriers that were written over.
+std::string Run(const Launch& launch, const std::function<void()>& body);
+
+// ---- For the instructions, in a thread of Run. ----
+
+Thread& Self();
+// Of this thread's block, or of the cluster's block `rank`.
+char* Shared(uint32_t address, size_t bytes);
+char* SharedOf(uint32_t rank, uint32_t address, size_t bytes);
+
+// Lets the other threads run until `ready()`.
+void WaitUntil(const std::function<bool()>& ready);
+// Of `count` threads of this thread's block that call it with the same `name`.
+void Meet(int name, int count);
+
+void InitBarrier(uint32_t address, int count);
+void ArriveAt(uint32_t rank, uint32_t address, int64_t expected_bytes);
+void CountBytes(uint32_t rank, uint32_t address, int64_t bytes);
+bool HasEnded(uint32_t address, uint32_t parity);
+
+void ClusterArrive();
+void ClusterWait();
+
+// What the threads of a warp or a warpgroup show each other, by any key: each writes its own part.
+std::vector<uint32_t>& Board(uint32_t key, size_t words);
+
+// Ends the run with a message.
+[[noreturn]] void Fail(const std::string& message);
+
+}  // namespace warpcall::emulated
+
+// Under CUDA's names.
+void __syncthreads();
+void __syncwarp();
+float __uint_as_float(uint32_t bits);

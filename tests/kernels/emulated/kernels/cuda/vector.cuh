@@ -1,0 +1,20 @@
+// Stands in for kernels/cuda/vector.cuh on the CPU: what is needed of it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/half.h"
+
+namespace warpcall::cuda {
+
+template <typename T>
+T Narrow(float value) {
+  return FromFloat<T>(value);
+}
+
+template <typename T>
+uint32_t NarrowPair(float first, float second) {
+  return FromFloat<T>(first).bits | uint32_t{FromFloat<T>(second).bits} << 16;
+}
+
+}  // namespace warpcall::cuda

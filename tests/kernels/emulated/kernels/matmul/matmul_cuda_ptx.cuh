@@ -1,0 +1,30 @@
+// Stands in for kernels/matmul/matmul_cuda_ptx.cuh on the CPU: what is needed of it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "tests/kernels/emulated/hopper.h"
+
+namespace warpcall::matmul {
+
+template <typename T>
+T LoadSharedAs(uint32_t from) {
+  T value;
+  std::memcpy(&value, emulated::Shared(from, sizeof(T)), sizeof(T));
+  return value;
+}
+
+inline uint32_t SharedAddress(const void*) { return emulated::kSharedBegin; }
+
+inline void StoreShared64(uint32_t to, float first, float second) {
+  const float pair[] = {first, second};
+  std::memcpy(emulated::Shared(to, sizeof(pair)), pair, sizeof(pair));
+}
+
+inline uint16_t LoadShared16(uint32_t from) { return LoadSharedAs<uint16_t>(from); }
+inline uint4 LoadShared128(uint32_t from) { return LoadSharedAs<uint4>(from); }
+
+}  // namespace warpcall::matmul

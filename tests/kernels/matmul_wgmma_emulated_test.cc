@@ -1,0 +1,329 @@
+// wgmma_tiled's and wgmma_tf32's kernels on an emulation of Hopper's instructions: how operands lie
+// in shared memory and registers, who waits for whom, what meets in clusters, tails. Products of
+// small integers are exact, so that each output has one right value.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/common/half.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_cuda_pad.cuh"
+#include "kernels/matmul/matmul_cuda_wgmma.cuh"
+#include "kernels/matmul/matmul_cuda_wgmma_plan.h"
+#include "tests/kernels/emulated/hopper.h"
+#include "tests/kernels/variant_rows.h"
+
+namespace warpcall::matmul {
+namespace {
+
+// In place of linear's: no more than the bias.
+template <typename T>
+struct AddBias {
+  const T* bias;
+  template <int kCount>
+  struct BiasOfColumns {
+    float values[kCount];
+  };
+  AddBias From(int64_t column) const { return {bias + column}; }
+  template <int kCount>
+  BiasOfColumns<kCount> BiasOf(int64_t columns) const {
+    BiasOfColumns<kCount> of;
+    for (int i = 0; i < kCount; ++i) of.values[i] = i < columns ? ToFloat(bias[i]) : 0;
+    return of;
+  }
+  template <int kCount>
+  void Apply(const BiasOfColumns<kCount>& of, float (&values)[kCount]) const {
+    for (int i = 0; i < kCount; ++i) values[i] += of.values[i];
+  }
+};
+
+// A variant's kernel; `bias` may be null.
+using Kernel = void (*)(const WgmmaArguments& arguments, const void* bias);
+
+template <typename T, typename Variant>
+void RunKernel(const WgmmaArguments& arguments, const void* bias) {
+  using Of = WgmmaKernel<T, Variant>;
+  if constexpr (sizeof(T) == 2) {
+    if (bias != nullptr) {
+      Of::Run(emulated::kSharedBegin, arguments, AddBias<T>{static_cast<const T*>(bias)});
+      return;
+    }
+  }
+  Of::Run(emulated::kSharedBegin, arguments, NoFinish{});
+}
+
+template <typename T, WgmmaLayouts kLayouts, int... kNumbers>
+Kernel KernelFrom(int variant, std::integer_sequence<int, kNumbers...>) {
+  static constexpr Kernel kTable[] = {RunKernel<T, WgmmaVariantAt<kNumbers, kLayouts>>...};
+  return kTable[variant];
+}
+
+struct Size {
+  int64_t m;
+  int64_t n;
+  int64_t k;
+};
+
+struct Form {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  Dims a_batches = {};
+  Dims b_batches = {};
+  bool bias = false;
+};
+
+// The copy that a GPU makes of an operand, or the operand.
+std::vector<char> Placed(const WgmmaOperand& operand, std::vector<char> data) {
+  if (operand.copy == WgmmaCopy::kNone) return data;
+  const cuda::MatrixStack& stack = operand.stack;
+  const size_t bytes = ElementBytes(stack.data_type);
+  std::vector<char> copy(operand.copy_bytes, '\xFF');
+  for (int64_t row = 0; row < stack.matrices * stack.rows; ++row)
+    for (int64_t column = 0; column < stack.columns; ++column) {
+      const int64_t from =
+          operand.copy == WgmmaCopy::kPadded
+              ? row * stack.columns + column
+              : (row / stack.rows * stack.columns + column) * stack.rows + row % stack.rows;
+      std::memcpy(&copy.at(static_cast<size_t>(row * stack.row_elements + column) * bytes),
+                  &data.at(static_cast<size_t>(from) * bytes), bytes);
+    }
+  return copy;
+}
+
+void MakeMap(const cuda::MatrixStack& stack, char* data, int box_rows, CUtensorMap* map) {
+  const auto bytes = static_cast<int32_t>(ElementBytes(stack.data_type));
+  const emulated::MatrixMap of = {.data = data,
+                                  .columns = stack.columns,
+                                  .rows = stack.rows,
+                                  .matrices = stack.matrices,
+                                  .row_bytes = stack.row_elements * bytes,
+                                  .element_bytes = bytes,
+                                  .box_columns = kWgmmaRowBytes / bytes,
+                                  .box_rows = box_rows};
+  ASSERT_EQ(of.row_bytes % 16, 0);
+  ASSERT_GE(box_rows, 1);
+  ASSERT_LE(box_rows, 256);
+  std::memcpy(map, &of, sizeof(of));
+}
+
+template <typename T, WgmmaLayouts kLayouts>
+class Product {
+ public:
+  Product(const Size& size, const Form& form) : bias_(static_cast<size_t>(size.n)) {
+    Dims a = form.a_batches;
+    a.push_back(form.transpose_a ? size.k : size.m);
+    a.push_back(form.transpose_a ? size.m : size.k);
+    Dims b = form.b_batches;
+    b.push_back(form.transpose_b ? size.n : size.k);
+    b.push_back(form.transpose_b ? size.k : size.n);
+    const DataType type = sizeof(T) == 4 ? DataType::kFloat32 : DataType::kBFloat16;
+    problem_ = *MakeProblem(MatmulOp(), {{type, a}, {type, b}},
+                            {{"transpose_a", form.transpose_a},
+                             {"transpose_b", form.transpose_b},
+                             {"precision", std::string(sizeof(T) == 4 ? "tf32" : "ieee")}});
+    std::mt19937 random(7);
+    const auto fill = [&](int64_t elements) {
+      std::vector<T> values(static_cast<size_t>(elements));
+      for (T& value : values) value = FromFloat<T>(static_cast<float>(random() % 9) - 4);
+      return values;
+    };
+    for (const TensorSpec& spec : problem_.inputs) inputs_.push_back(fill(spec.elements()));
+    if (form.bias) bias_ = fill(size.n);
+    has_bias_ = form.bias;
+    SumUp();
+  }
+
+  // As the row chooses, and by those of the first `variants` that take it. Returns how many ran.
+  int ExpectRight(int variants) {
+    int ran = 0;
+    for (int variant = kRowsChoice; variant < variants; ++variant) {
+      const auto tiling = MakeWgmmaTiling({.product = problem_,
+                                           .arrangement = ArrangementOf(problem_),
+                                           .variants = kVariants,
+                                           .variant = variant},
+                                          testing::MadeUpH200());
+      EXPECT_TRUE(tiling.ok() || variant != kRowsChoice) << tiling.status();
+      if (!tiling.ok()) continue;
+      SCOPED_TRACE(absl::StrCat(NameOf(kVariants, tiling->variant), " of ", Name()));
+      ++ran;
+      ExpectRight(*tiling);
+    }
+    return ran;
+  }
+
+ private:
+  static constexpr WgmmaVariants kVariants{kLayouts};
+
+  std::string Name() const {
+    return absl::StrCat(ToString(problem_.inputs[0]), " by ", ToString(problem_.inputs[1]),
+                        ArrangementOf(problem_).a == Adjacent::kOuter ? ", a[k,m]" : ", a[m,k]",
+                        ArrangementOf(problem_).b == Adjacent::kOuter ? ", b[k,n]" : ", b[n,k]");
+  }
+
+  void SumUp() {
+    const Shape shape = DecodeShape(problem_);
+    right_.resize(static_cast<size_t>(problem_.outputs[0].elements()));
+    for (int64_t i = 0; i < problem_.outputs[0].elements(); ++i) {
+      const Offsets at = shape.BatchOffsets(i / (shape.m * shape.n));
+      const int64_t a = at.a + i / shape.n % shape.m * shape.a_row_stride;
+      const int64_t b = at.b + i % shape.n * shape.b_column_stride;
+      float sum = ToFloat(bias_[static_cast<size_t>(i % shape.n)]);
+      for (int64_t p = 0; p < shape.k; ++p)
+        sum += ToFloat(inputs_[0][static_cast<size_t>(a + p * shape.a_column_stride)]) *
+               ToFloat(inputs_[1][static_cast<size_t>(b + p * shape.b_row_stride)]);
+      right_[static_cast<size_t>(i)] = ToFloat(FromFloat<T>(sum));
+    }
+  }
+
+  std::vector<char> BytesOf(int input) const {
+    const std::vector<T>& values = inputs_[static_cast<size_t>(input)];
+    const char* const begin = reinterpret_cast<const char*>(values.data());
+    return {begin, begin + values.size() * sizeof(T)};
+  }
+
+  void ExpectRight(const WgmmaTiling& tiling) const {
+    std::vector<char> a = Placed(tiling.a, BytesOf(tiling.swapped ? 1 : 0));
+    std::vector<char> b = Placed(tiling.b, BytesOf(tiling.swapped ? 0 : 1));
+    const size_t bytes = right_.size() * sizeof(T);
+    std::vector<char> out(bytes + 64, '\xFF');
+    WgmmaArguments arguments = {};
+    arguments.of = tiling.geometry;
+    arguments.out = out.data();
+    MakeMap(tiling.a.stack, a.data(), tiling.a.box_rows, &arguments.a);
+    MakeMap(tiling.b.stack, b.data(), tiling.b.box_rows, &arguments.b);
+    if (tiling.geometry.c_in_boxes) MakeMap(tiling.c, out.data(), kWgmmaBoxRows, &arguments.c);
+    const Kernel kernel = KernelFrom<T, kLayouts>(
+        tiling.variant, std::make_integer_sequence<int, kVariants.Count()>());
+    const std::string failure =
+        emulated::Run({.blocks = tiling.blocks,
+                       .cluster_blocks = static_cast<uint32_t>(tiling.tile.blocks),
+                       .threads = static_cast<uint32_t>(tiling.tile.threads())},
+                      [&] { kernel(arguments, has_bias_ ? bias_.data() : nullptr); });
+    ASSERT_EQ(failure, "");
+    for (size_t i = 0; i < right_.size(); ++i) {
+      T value;
+      std::memcpy(&value, &out[i * sizeof(T)], sizeof(T));
+      ASSERT_EQ(ToFloat(value), right_[i]) << "element " << i;
+    }
+    for (size_t i = bytes; i < out.size(); ++i) ASSERT_EQ(out[i], '\xFF') << "beyond the output";
+  }
+
+  Problem problem_;
+  std::vector<std::vector<T>> inputs_;
+  std::vector<T> bias_;
+  bool has_bias_ = false;
+  std::vector<float> right_;
+};
+
+// How many variants ran, the row's choice first.
+template <typename T, WgmmaLayouts kLayouts>
+int ExpectRight(const Size& size, const Form& form) {
+  return Product<T, kLayouts>(size, form).ExpectRight(WgmmaVariants{kLayouts}.Count());
+}
+
+constexpr auto kNarrow = ExpectRight<BFloat16, WgmmaLayouts::kAll>;
+constexpr auto kWithBias = ExpectRight<BFloat16, WgmmaLayouts::kAlongK>;
+constexpr auto kTf32 = ExpectRight<float, WgmmaLayouts::kBAlongK>;
+
+// Sums long enough for eight parts, rows that are no whole vectors, more than one tile of 64; with
+// the next test each operand both ways.
+TEST(WgmmaEmulatedTest, BFloat16IsRightInEveryVariant) {
+  for (const bool transposed : {false, true})
+    EXPECT_EQ(kNarrow({33, 67, 451}, {transposed, transposed}), kWgmmaTileCount + 1);
+}
+
+TEST(WgmmaEmulatedTest, BFloat16IsRightInWholeVectors) {
+  for (const bool transposed : {false, true})
+    EXPECT_EQ(kNarrow({16, 72, 456}, {transposed, !transposed}), kWgmmaTileCount + 1);
+}
+
+TEST(WgmmaEmulatedTest, ABiasIsAddedOnceInEveryVariant) {
+  EXPECT_EQ(kWithBias({65, 72, 456}, {.transpose_b = true, .bias = true}), kWgmmaTileCount + 1);
+  EXPECT_EQ(kWithBias({20, 35, 451}, {.transpose_b = true, .bias = true}), kWgmmaTileCount + 1);
+}
+
+// A b[k,n] is turned by the kernel, which then has the operands swapped; an a[k,m] comes turned.
+TEST(WgmmaEmulatedTest, Tf32IsRightInEveryVariant) {
+  for (const bool transposed : {false, true})
+    EXPECT_EQ(kTf32({37, 65, 227}, {transposed, transposed}), kWgmmaTileCount + 1);
+}
+
+TEST(WgmmaEmulatedTest, Tf32IsRightInWholeVectors) {
+  for (const bool transpose_b : {false, true})
+    EXPECT_EQ(kTf32({72, 36, 228}, {false, transpose_b}), kWgmmaTileCount + 1);
+}
+
+TEST(WgmmaEmulatedTest, BatchesAreRightWhicheverOperandTheyBelongTo) {
+  struct Batches {
+    Dims a;
+    Dims b;
+  };
+  for (const Batches& of : {Batches{{2, 1}, {3}}, {{3}, {}}, {{}, {3}}}) {
+    const Form form = {.a_batches = of.a, .b_batches = of.b};
+    EXPECT_EQ((Product<BFloat16, WgmmaLayouts::kAll>({20, 24, 40}, form).ExpectRight(0)), 1);
+    for (const bool transpose_a : {false, true}) {
+      Form of_tf32 = form;
+      of_tf32.transpose_a = transpose_a;
+      EXPECT_EQ((Product<float, WgmmaLayouts::kBAlongK>({20, 24, 40}, of_tf32).ExpectRight(0)), 1);
+    }
+  }
+}
+
+// Tiles whole and not, in both directions and in two matrices.
+TEST(TurnEmulatedTest, RowsBecomeColumns) {
+  struct Matrix {
+    int64_t rows;
+    int64_t columns;
+  };
+  for (const Matrix& of : {Matrix{64, 128}, {65, 63}, {7, 200}, {130, 1}}) {
+    const PaddedRows rows = {of.rows, of.columns, sizeof(uint32_t)};
+    std::vector<uint32_t> from(static_cast<size_t>(2 * of.rows * of.columns));
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint32_t>(i + 1);
+    std::vector<uint32_t> to(2 * rows.bytes() / sizeof(uint32_t) + 16, 0);
+    const auto blocks = static_cast<uint32_t>(2 * CeilDivide(of.rows, kTurnSide) *
+                                              CeilDivide(of.columns, kTurnSide));
+    ASSERT_EQ(emulated::Run({.blocks = blocks, .cluster_blocks = 1, .threads = kPadThreads},
+                            [&] { Turn(from.data(), to.data(), rows, blocks); }),
+              "");
+    int64_t written = 0;
+    for (const uint32_t word : to) written += word != 0;
+    EXPECT_EQ(written, 2 * of.rows * of.columns);
+    for (int64_t row = 0; row < 2 * of.rows; ++row)
+      for (int64_t column = 0; column < of.columns; ++column) {
+        const int64_t source = (row / of.rows * of.columns + column) * of.rows + row % of.rows;
+        ASSERT_EQ(to[static_cast<size_t>(row * rows.stride() + column)],
+                  static_cast<uint32_t>(source + 1))
+            << "row " << row << " column " << column;
+      }
+  }
+}
+
+TEST(HopperTest, ThreadsThatWaitForEverAreTold) {
+  const auto body = [] {
+    if (threadIdx.x == 0) emulated::InitBarrier(emulated::kSharedBegin, 2);
+    __syncthreads();
+    if (threadIdx.x == 0) emulated::ArriveAt(0, emulated::kSharedBegin, 0);
+    emulated::WaitUntil([] { return emulated::HasEnded(emulated::kSharedBegin, 0); });
+  };
+  EXPECT_EQ(emulated::Run({.blocks = 1, .cluster_blocks = 1, .threads = 64}, body),
+            "block 0: all wait for ever: block 0 thread 0 block 0 thread 32");
+}
+
+TEST(HopperTest, ABarrierThatIsWrittenOverIsTold) {
+  const auto body = [] {
+    emulated::InitBarrier(emulated::kSharedBegin + 8, 1);
+    *emulated::Shared(emulated::kSharedBegin + 9, 1) = 0;
+  };
+  EXPECT_EQ(emulated::Run({.blocks = 1, .cluster_blocks = 1, .threads = 1}, body),
+            "block 0: the barrier at 1032 was written over");
+}
+
+}  // namespace
+}  // namespace warpcall::matmul
