@@ -88,14 +88,14 @@ def median_us(client, implementation, *words):
     return next(points(report))["median_ns"] / 1e3
 
 
-def check_duration(server, client, kernel, inputs, bench_words):
-    """The mean of warpcall_kernel_duration_seconds over requests against Benchmark's median."""
+def check_duration(server, client, kernel, inputs, piece, data_type, pieces):
+    """The mean of warpcall_kernel_duration_seconds over requests against Benchmark's median. A large request runs
+    in `pieces` whose copies overlap their kernels, so Benchmark times one `piece`: of 4096 rows that cuBLASLt
+    multiplies in 2672 us on an H200, 512 at a time take 3028 together."""
     labels = {"kernel": kernel, "device": "cuda:0"}
-    words = ["run", kernel, "--device", "cuda:0", "--output", "/dev/null"]
+    words = ["run", kernel, "--device", "cuda:0", "--output", "/dev/null", "--type", data_type]
     for path in inputs:
         words += ["--input", path]
-    if "bf16" in bench_words:
-        words += ["--type", "bf16"]
     first = client.json(*words)  # finds plans, fills pools
     implementation = first["implementation"]
     labels["implementation"] = implementation
@@ -107,11 +107,12 @@ def check_duration(server, client, kernel, inputs, bench_words):
     count = value_of(after, name + "_count", **labels) - value_of(before, name + "_count", **labels)
     mean_us = 1e6 * total / count
     # As few launches as there were requests: a second of them makes an H200 lower its clocks.
-    harness_us = median_us(client, implementation, kernel, *bench_words, "--iterations", "5", "--warmup", "1")
+    harness_us = pieces * median_us(client, implementation, kernel, "--shape", piece, "--type", data_type,
+                                    "--iterations", "5", "--warmup", "1")
     ratio = mean_us / harness_us
-    print(f"{kernel} {implementation}: requests {[round(t / 1e3, 1) for t in times]} us")
+    print(f"{kernel} {implementation}: requests {[round(t / 1e3, 1) for t in times]} us, launches {first['launch']}")
     check(abs(ratio - 1) <= DURATION_MARGIN,
-          f"{kernel} {' '.join(bench_words)} {implementation}: kernel_duration {mean_us:.1f} us, Benchmark "
+          f"{kernel} {data_type} {implementation}: kernel_duration {mean_us:.1f} us, Benchmark of {pieces} x {piece} "
           f"{harness_us:.1f} us, ratio {ratio:.3f}")
 
 
@@ -119,20 +120,20 @@ def check_durations(server, client, folder):
     rng = np.random.default_rng(7)
     x = os.path.join(folder, "x.npy")
     np.save(x, rng.standard_normal(1 << 28, dtype=np.float32).reshape(16384, 16384))
-    check_duration(server, client, "gelu", [x], ["--shape", "16384x16384", "--type", "f32"])
+    check_duration(server, client, "gelu", [x], "8192x16384", "f32", 2)
     os.remove(x)
     half = (rng.standard_normal(1 << 28, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
     np.save(x, half.reshape(16384, 16384))
-    check_duration(server, client, "gelu", [x], ["--shape", "16384x16384", "--type", "bf16"])
+    check_duration(server, client, "gelu", [x], "8192x16384", "bf16", 2)
     os.remove(x)
     a, b = os.path.join(folder, "a.npy"), os.path.join(folder, "b.npy")
     for path in (a, b):
         np.save(path, rng.standard_normal((4096, 4096), dtype=np.float32))
-    check_duration(server, client, "matmul", [a, b], ["--shape", "4096x4096x4096", "--type", "f32"])
+    check_duration(server, client, "matmul", [a, b], "512x4096x4096", "f32", 8)
     for path in (a, b):
         values = np.load(path)
         np.save(path, (values.view(np.uint32) >> 16).astype(np.uint16))
-    check_duration(server, client, "matmul", [a, b], ["--shape", "4096x4096x4096", "--type", "bf16"])
+    check_duration(server, client, "matmul", [a, b], "1024x4096x4096", "bf16", 4)
 
 
 def check_profiles(server, client, out):

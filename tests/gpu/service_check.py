@@ -27,9 +27,10 @@ WARM_REQUESTS = 8_000
 PHASES = 7
 # From the fourth phase on, with no request under way. Until then the allocator's arenas, staging that is
 # touched late and what is kept for shapes seen before fill up; a leak of a request's tensors, plan or graph
-# would show after. "used" is what the pool has handed out, workspaces among it, and goes back with each job. What
-# the pool holds to hand out is the most that was ever under way at once, in steps of 32 MiB, which eight clients'
-# chance goes on raising. The driver's is what it has beside the pool.
+# would show after. "used" is what GPUs' pools have handed out, workspaces among it, and goes back with each
+# job; the CPU's lanes keep a workspace each, which "resident" has in it. What a pool holds to hand out is the
+# most that was ever under way at once, in steps of 32 MiB, which eight clients' chance goes on raising. The
+# driver's is what it has beside the pool.
 GROWTH_BYTES_MAX = {"pinned": 0, "used": 0, "pool": 256 << 20, "driver": 16 << 20, "resident": 48 << 20}
 
 
@@ -49,8 +50,8 @@ def memory_of(server):
     sum_of = lambda prefix: sum(v for name, v in metrics.items() if name.startswith(prefix))
 
     def memory_in(state):
-        return sum(v for name, v in metrics.items()
-                   if name.startswith("warpcall_device_memory_bytes{") and f'state="{state}"' in name)
+        return sum(v for name, v in metrics.items() if name.startswith("warpcall_device_memory_bytes{")
+                   and f'state="{state}"' in name and 'device="cpu"' not in name)
 
     pool = memory_in("reserved")
     return {"resident": metrics["process_resident_memory_bytes"],
