@@ -19,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "kernels/common/data_type.h"
 #include "kernels/device_properties.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall {
 
@@ -99,8 +99,8 @@ enum class Independence : uint8_t {
           // operand has these dimensions, and a last one of its own
   kBroadcastRows,  // as kRows, of the output: inputs with its dimensions but the last are split,
                    // those of one row are shared; with any other the problem is one piece
-  kProductRows,  // of matrices, a and b: rows of a where b is one matrix, which they share, and
-                 // "transpose_a" is false; products of a batch that both have; else one piece
+  kProductRows,    // of matrices, a and b: rows of a where b is one matrix, which they share, and
+                   // "transpose_a" is false; products of a batch that both have; else one piece
 };
 
 // What a part of a problem has of an operand.

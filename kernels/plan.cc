@@ -1,7 +1,7 @@
 #include "kernels/plan.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 

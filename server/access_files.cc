@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/access/tokens.h"
 #include "server/log.h"
 #include "server/transport/caller.h"

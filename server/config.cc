@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/flag_sources.h"
 #include "server/listen.h"
 #include "server/version.h"

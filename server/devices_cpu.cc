@@ -1,6 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/cpu_workers.h"
 #include "server/devices.h"
 #include "server/runtime/cpu/cpu_device.h"

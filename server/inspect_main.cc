@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/registry.h"
+#include "proto/common/status_macros.h"
 #include "server/devices.h"
 #include "server/self_test_main.h"
 #include "server/spawn.h"

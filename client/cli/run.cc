@@ -25,7 +25,7 @@
 #include "client/cli/common/table.h"
 #include "client/cpp/client.h"
 #include "client/cpp/npy.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

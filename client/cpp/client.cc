@@ -16,7 +16,7 @@
 #include "client/cpp/rpc/channel.h"
 #include "client/cpp/rpc/connections.h"
 #include "client/cpp/rpc/methods.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {

@@ -23,7 +23,7 @@
 #include "client/cpp/inspect.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/tensor.h"
-#include "kernels/common/data_type.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::client {
 

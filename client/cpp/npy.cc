@@ -16,7 +16,7 @@
 #include "client/cpp/complete_file.h"
 #include "client/cpp/npy_cast.h"
 #include "client/cpp/npy_order.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::client {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "kernels/common/data_type.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::client {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/npy.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/dispatch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::client {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/cpp/tensor_view.h"
-#include "kernels/common/data_type.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::client {
 

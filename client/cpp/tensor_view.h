@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "kernels/common/data_type.h"
-#include "kernels/common/half.h"
+#include "proto/common/data_type.h"
+#include "proto/common/half.h"
 
 namespace warpcall::client {
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/dispatch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "kernels/common/dispatch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall {
 namespace {

@@ -13,7 +13,7 @@
 #include "kernels/check/fill.h"
 #include "kernels/check/truth.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall {
 

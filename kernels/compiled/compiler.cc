@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/nvrtc.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
 namespace {

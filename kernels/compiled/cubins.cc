@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/sha256.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
 namespace {

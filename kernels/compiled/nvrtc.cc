@@ -12,9 +12,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/program.h"
 #include "kernels/cuda/shared_library.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
 namespace {

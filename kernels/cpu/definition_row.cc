@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::cpu {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::cpu {
 

@@ -17,7 +17,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::cpu::HWY_NAMESPACE {

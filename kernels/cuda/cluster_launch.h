@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/launch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 

@@ -1,8 +1,8 @@
 #include "kernels/cuda/cudnn_api.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/shared_library.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 namespace {

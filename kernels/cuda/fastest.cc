@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 namespace {

@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/op.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 

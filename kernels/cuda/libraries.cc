@@ -1,7 +1,7 @@
 #include "kernels/cuda/libraries.h"
 
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 

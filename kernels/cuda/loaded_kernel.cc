@@ -1,8 +1,8 @@
 #include "kernels/cuda/loaded_kernel.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 

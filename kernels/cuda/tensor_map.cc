@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/common/half.h"
 #include "kernels/cuda/vector_width.h"
+#include "proto/common/half.h"
 
 namespace warpcall::cuda {
 

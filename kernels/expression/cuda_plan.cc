@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/expression/layout.h"
 #include "kernels/expression/parser.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::expression {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/common/data_type.h"
 #include "kernels/expression/graph.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::expression {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/common/data_type.h"
 #include "kernels/expression/layout.h"
 #include "kernels/expression/schedule.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::expression {
 

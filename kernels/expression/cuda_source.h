@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/common/data_type.h"
 #include "kernels/expression/cuda_shape.h"
 #include "kernels/expression/layout.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::expression {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/expression/parser.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

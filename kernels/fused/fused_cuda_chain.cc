@@ -8,12 +8,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/expression/cuda_plan.h"
 #include "kernels/expression/elementary.h"
 #include "kernels/fused/fused.h"
 #include "kernels/fused/fused_cuda_convert.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::fused {
 namespace {

@@ -1,11 +1,11 @@
 // One pass from one type to another, four elements a thread.
 #include <cstdint>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/threads.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/fused/fused_cuda_convert.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::fused {
 namespace {

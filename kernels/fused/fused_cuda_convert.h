@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/common/data_type.h"
 #include "kernels/op.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::fused {
 

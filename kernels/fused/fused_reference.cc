@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/expression/arithmetic.h"
@@ -10,6 +9,7 @@
 #include "kernels/expression/schedule.h"
 #include "kernels/fused/fused.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::fused {
 namespace {

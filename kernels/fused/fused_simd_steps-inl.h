@@ -11,11 +11,11 @@
 #include <cmath>
 
 #include "hwy/highway.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/simd_convert-inl.h"
 #include "kernels/cpu/simd_functions-inl.h"
 #include "kernels/expression/mask.h"
 #include "kernels/fused/fused_steps.h"
+#include "proto/common/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::fused::HWY_NAMESPACE {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::gelu {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/common/data_type.h"
 #include "kernels/cuda/cudnn_graph.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::gelu {
 

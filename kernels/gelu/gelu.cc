@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

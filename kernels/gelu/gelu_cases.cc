@@ -1,9 +1,9 @@
 #include <cmath>
 
 #include "kernels/check/cases.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/common/element_slices.h"
 #include "kernels/gelu/gelu.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::gelu {
 namespace {

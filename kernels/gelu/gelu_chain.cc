@@ -6,11 +6,11 @@
 #include <limits>
 #include <numbers>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::gelu {
 namespace {

@@ -7,11 +7,11 @@
 #include <limits>
 #include <numbers>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::gelu {
 namespace {

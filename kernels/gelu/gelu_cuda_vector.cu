@@ -3,10 +3,10 @@
 // pace; both forms take about half of that.
 #include <cstdint>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gelu/gelu_cuda_forms.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::gelu {
 namespace {

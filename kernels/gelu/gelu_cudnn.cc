@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/fastest.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/gelu/cudnn_pointwise.h"
 #include "kernels/gelu/gelu.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::gelu {
 namespace {

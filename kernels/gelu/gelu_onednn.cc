@@ -2,13 +2,13 @@
 // it computes gelu(-inf) = -inf x 0 = NaN.
 #include <limits>
 
-#include "kernels/common/dispatch.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/nan_scan.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::gelu {
 namespace {

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/element_slices.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::gelu {
 namespace {

@@ -10,13 +10,13 @@
 #define HWY_TARGET_INCLUDE "kernels/gelu/gelu_simd.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-#include "kernels/common/dispatch.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/simd_convert-inl.h"
 #include "kernels/cpu/simd_gelu-inl.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 #ifndef WARPCALL_GELU_SIMD_ONCE
 #define WARPCALL_GELU_SIMD_ONCE

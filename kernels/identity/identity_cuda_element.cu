@@ -1,9 +1,9 @@
 // One thread for each element, as a first kernel would be written.
 #include <cstdint>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/identity/identity.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::identity {
 namespace {

@@ -1,8 +1,8 @@
 // One element at a time, as the unfused chain would have its only pass.
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::identity {
 namespace {

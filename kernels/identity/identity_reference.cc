@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/element_slices.h"
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::identity {
 namespace {

@@ -5,9 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/layernorm/layernorm.h"
@@ -15,6 +13,8 @@
 #include "kernels/norm/norm_range.h"
 #include "kernels/norm/norm_simd.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::layernorm {
 namespace {

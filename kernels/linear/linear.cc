@@ -4,12 +4,12 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace linear {

@@ -4,10 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check/cases.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
 namespace {
@@ -67,17 +67,17 @@ constexpr char kTolerance[] =
     "last place";
 
 std::vector<Allowance> Allowances() {
-  return {{.row = "simd_tiled",
-           .reason =
-               "Its gelu has a reciprocal of 22 bits, of which the tail of the erf form makes "
-               "an error of 1.23 x 2^-22 of the sum near 0.",
-           .arithmetic = 2},
-          {.row = "onednn_matmul",
-           .reason = "The processor's dot products of bfloat16 take subnormal inputs, and give "
-                     "subnormal sums, as 0 (Intel SDM, VDPBF16PS).",
-           .data_types = {DataType::kBFloat16},
-           .zero_below = 0x1p-126,
-           .flushes_subnormal_inputs = true}};
+  return {
+      {.row = "simd_tiled",
+       .reason = "Its gelu has a reciprocal of 22 bits, of which the tail of the erf form makes "
+                 "an error of 1.23 x 2^-22 of the sum near 0.",
+       .arithmetic = 2},
+      {.row = "onednn_matmul",
+       .reason = "The processor's dot products of bfloat16 take subnormal inputs, and give "
+                 "subnormal sums, as 0 (Intel SDM, VDPBF16PS).",
+       .data_types = {DataType::kBFloat16},
+       .zero_below = 0x1p-126,
+       .flushes_subnormal_inputs = true}};
 }
 
 struct Size {

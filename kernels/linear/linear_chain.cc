@@ -4,11 +4,11 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/linear/linear.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
 namespace {

@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cuda_sums.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cublaslt.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
 namespace {

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
 namespace {

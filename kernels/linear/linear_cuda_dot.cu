@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cuda_launch.h"
 #include "kernels/matmul/matmul_cuda_dot.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
 namespace {

@@ -5,13 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_width.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cuda_finish.cuh"
 #include "kernels/linear/linear_cuda_sums.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/linear/linear_cuda_finish.cuh"
 #include "kernels/linear/linear_cuda_sums.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
 namespace {

@@ -2,15 +2,15 @@
 // what its formulas get wrong. relu is that pass: oneDNN's makes 0 of NaN.
 #include <algorithm>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/nan_scan.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_onednn.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
 namespace {

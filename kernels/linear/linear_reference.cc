@@ -1,11 +1,11 @@
 // The truth: matmul's float64 sums, bias and activation in float64, one rounding at the end.
 #include <array>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
 namespace {

@@ -1,9 +1,9 @@
 // matmul's vectorised kernel with bias and activation at the end of every sum.
-#include "kernels/common/status_macros.h"
 #include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_simd.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
 namespace {

@@ -1,11 +1,11 @@
 // linear_triton.py's kernels, compiled when this was built.
 #include <string>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cuda_sums.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/triton/row.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
 namespace {

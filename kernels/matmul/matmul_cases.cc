@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check/cases.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/matmul/matmul.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
 namespace {

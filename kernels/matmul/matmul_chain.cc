@@ -2,10 +2,10 @@
 // nothing reused.
 #include <algorithm>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cublaslt_api.h"
 #include "kernels/cuda/fastest.h"
 #include "kernels/cuda/launch.h"
@@ -17,6 +16,7 @@
 #include "kernels/matmul/cublaslt_call.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_tiling.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_dot.cuh"
 #include "kernels/matmul/matmul_cuda_launch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
 namespace {

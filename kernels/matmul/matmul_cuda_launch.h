@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/matmul/matmul_cuda_split.cuh"
 #include "kernels/matmul/matmul_cuda_tiling.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 

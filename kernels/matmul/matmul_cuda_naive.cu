@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <iterator>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_share.cuh"
 #include "kernels/matmul/matmul_cuda_tiling.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
 namespace {

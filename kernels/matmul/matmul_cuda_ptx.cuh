@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::matmul {
 

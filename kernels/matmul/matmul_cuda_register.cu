@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
 #include "kernels/matmul/matmul_cuda_register.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -1,8 +1,8 @@
 // wgmma_tiled's kernels, compiled in a file for each data type.
 #pragma once
 
-#include "kernels/common/half.h"
 #include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
+#include "proto/common/half.h"
 
 namespace warpcall::matmul {
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/common/half.h"
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "proto/common/half.h"
 
 namespace warpcall::matmul {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/matmul/matmul_cuda_pad.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -8,11 +8,11 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_wgmma.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_kernels.h"
 #include "kernels/matmul/matmul_cuda_wgmma_plan.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -8,13 +8,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/common/half.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
+#include "proto/common/half.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 namespace {

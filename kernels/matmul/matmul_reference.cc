@@ -2,12 +2,12 @@
 // one rounding at the end.
 #include <algorithm>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
 namespace {

@@ -8,14 +8,14 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_simd_team.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul/matmul_simd.cc"

@@ -3,10 +3,10 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_tiling.h"
 #include "kernels/triton/row.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
 namespace {

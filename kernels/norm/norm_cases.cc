@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check/cases.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/norm/norm.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
 namespace {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_range.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
 namespace {

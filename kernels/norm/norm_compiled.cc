@@ -1,11 +1,11 @@
 // layernorm and rmsnorm as expressions, generated and compiled at run time: rows in registers, and
 // those that are too long for that read once for each of their sums and to be written.
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/expression/cuda_plan.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_expression.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::norm {
 namespace {

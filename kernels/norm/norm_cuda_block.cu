@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/prefetch.cuh"
 #include "kernels/norm/norm_cuda_held.cuh"
 #include "kernels/norm/norm_cuda_launch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
 namespace {

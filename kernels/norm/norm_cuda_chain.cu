@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/norm/norm_cuda_launch.h"
 #include "kernels/norm/norm_cuda_math.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
 namespace {

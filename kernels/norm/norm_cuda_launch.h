@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_cuda_select.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::norm {
 

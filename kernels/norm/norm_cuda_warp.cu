@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/norm/norm_cuda_held.cuh"
 #include "kernels/norm/norm_cuda_launch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
 namespace {

@@ -11,13 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/fastest.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_cuda_launch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::norm {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/norm/norm.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
 namespace {

@@ -8,11 +8,11 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/norm/norm_simd.h"
 #include "kernels/norm/norm_simd_rows-inl.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 
 #if HWY_ONCE
 namespace warpcall::norm {

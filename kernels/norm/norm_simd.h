@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "kernels/common/data_type.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_range.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::norm {
 

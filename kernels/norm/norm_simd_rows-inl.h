@@ -15,9 +15,9 @@
 #include <optional>
 
 #include "hwy/highway.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/simd_convert-inl.h"
 #include "kernels/norm/norm_simd.h"
+#include "proto/common/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::norm::HWY_NAMESPACE {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/norm/norm.h"
 #include "kernels/triton/row.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::norm {
 namespace {

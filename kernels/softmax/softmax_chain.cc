@@ -5,11 +5,11 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -1,12 +1,12 @@
 // softmax as an expression, generated and compiled at run time: rows in registers, and those that
 // are too long for that read three times.
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/expression/cuda_plan.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_expression.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/prefetch.cuh"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
 #include "kernels/softmax/softmax_cuda_window.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
 #include "kernels/softmax/softmax_cuda_tile.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
 namespace {

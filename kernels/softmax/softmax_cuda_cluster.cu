@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cuda/cluster_launch.h"
 #include "kernels/softmax/softmax_cuda_cluster.cuh"
 #include "kernels/softmax/softmax_cuda_cluster.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_cuda_select.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::softmax {
 

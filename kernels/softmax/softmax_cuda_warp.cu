@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_cuda_rows.cuh"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cudnn_api.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::softmax {
 namespace {

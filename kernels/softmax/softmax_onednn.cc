@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/nan_scan.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::softmax {
 namespace {

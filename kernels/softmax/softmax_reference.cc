@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -9,12 +9,12 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
 #include "kernels/softmax/softmax_simd.h"
 #include "kernels/softmax/softmax_simd_columns-inl.h"
 #include "kernels/softmax/softmax_simd_rows-inl.h"
+#include "proto/common/status_macros.h"
 
 #if HWY_ONCE
 namespace warpcall::softmax {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/common/data_type.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::softmax {
 

@@ -14,10 +14,10 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/cpu/simd_convert-inl.h"
 #include "kernels/cpu/simd_math-inl.h"
 #include "kernels/softmax/softmax_simd.h"
+#include "proto/common/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::softmax::HWY_NAMESPACE {

@@ -1,8 +1,8 @@
 // softmax_triton.py's kernels, compiled when this was built: rows side by side in memory.
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/triton/row.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/loaded_kernel.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::triton {
 namespace {

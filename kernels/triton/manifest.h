@@ -23,8 +23,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/common/data_type.h"
 #include "kernels/triton/expression.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::triton {
 

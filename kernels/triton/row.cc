@@ -11,12 +11,12 @@
 
 #include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/source/files.h"
 #include "kernels/triton/embedded.h"
 #include "kernels/triton/loader.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::triton {
 namespace {

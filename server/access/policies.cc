@@ -1,7 +1,7 @@
 #include "server/access/policies.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/access/small_file.h"
 
 namespace warpcall {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
 

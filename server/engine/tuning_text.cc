@@ -17,8 +17,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/sha256.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

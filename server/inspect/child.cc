@@ -17,7 +17,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/spawn.h"
 

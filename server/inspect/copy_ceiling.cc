@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/operand_sets.h"
 
 namespace warpcall::inspect {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/check/cases.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/source/files.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/disassembly.h"
 #include "server/inspect/profile_rows.h"
 

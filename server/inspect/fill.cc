@@ -8,8 +8,8 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/common/dispatch.h"
-#include "kernels/common/half.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/half.h"
 
 namespace warpcall::inspect {
 namespace {

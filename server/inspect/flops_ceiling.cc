@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/multiply_adds.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/inspect/summary.h"
 

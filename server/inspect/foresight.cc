@@ -6,7 +6,7 @@
 
 #include "kernels/check/cases.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/row_timer.h"
 #include "server/runtime/plan_site.h"
 

@@ -3,8 +3,8 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/engine/phases.h"
 #include "server/inspect/operand_sets.h"

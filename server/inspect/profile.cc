@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/engine/retry_pushback.h"
 #include "server/inspect/benchmark.h"

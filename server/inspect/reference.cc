@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "kernels/check/compare.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/dispatch.h"
 #include "server/engine/clock.h"
 
 namespace warpcall::inspect {

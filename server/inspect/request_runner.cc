@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/engine.h"
 #include "server/engine/rounds.h"
 #include "server/inspect/fill.h"

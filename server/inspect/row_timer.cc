@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/summary.h"
 
 namespace warpcall::inspect {

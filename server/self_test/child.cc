@@ -11,9 +11,9 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/program.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/inspect/operand_sets.h"
 #include "server/self_test/rate.h"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/operand_sets.h"
 #include "server/runtime/plan_site.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/transport/caller.h"
 #include "server/transport/refusals.h"
 #include "server/transport/status.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "inference/grpc_service.pb.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
 namespace warpcall {

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/describe.h"
 #include "server/transport/codec.h"
 #include "server/transport/inquiry.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/transport/request.h"
 
 namespace warpcall {

@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
 #include "server/transport/load_report.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/worker/protocol.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/scheduler.h"
 #include "server/spawn.h"
 

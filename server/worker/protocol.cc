@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
 namespace warpcall::worker {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/engine/execution.h"
 #include "server/engine/retry_pushback.h"

@@ -4,9 +4,9 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/matmul/matmul.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::bench {
 namespace {

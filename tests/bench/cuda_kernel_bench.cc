@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/multiply_adds.h"
 #include "kernels/plan.h"
 #include "kernels/registry.h"
+#include "proto/common/status_macros.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/nvml_conditions.h"

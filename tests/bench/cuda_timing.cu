@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/common/dispatch.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/vector.cuh"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 #include "tests/bench/cuda_timing.h"
 #include "tests/kernels/device_array.h"
 

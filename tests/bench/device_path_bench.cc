@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/engine.h"
 #include "server/runtime/cuda/cuda_device.h"
 

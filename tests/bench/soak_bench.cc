@@ -27,11 +27,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/cli/common/random_tensor.h"
 #include "client/cli/load/calls.h"
 #include "client/cli/load/mix.h"
-#include "client/cli/common/random_tensor.h"
 #include "client/cpp/client.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "tests/bench/soak_growth.h"
 #include "tests/e2e/server_process.h"
 

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "client/cpp/client.h"
 #include "kernels/common/saturate.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "tests/e2e/server_process.h"
 
 namespace warpcall::bench {

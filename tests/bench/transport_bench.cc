@@ -29,7 +29,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/common/random_tensor.h"
 #include "client/cpp/client.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "tests/bench/transport_echo.h"
 #include "tests/bench/transport_measure.h"
 #include "tests/bench/transport_table.h"

@@ -13,7 +13,7 @@
 #include "client/cpp/codec/codec.h"
 #include "client/cpp/rpc/message.h"
 #include "inference/grpc_service.grpc.pb.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "tests/bench/transport_infer.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 

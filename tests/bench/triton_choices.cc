@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/layernorm/layernorm.h"
 #include "kernels/linear/linear.h"
@@ -23,6 +22,7 @@
 #include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/triton/row.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/bench/cuda_timing.h"
 #include "tests/kernels/device_array.h"

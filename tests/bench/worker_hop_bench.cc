@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/registry.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/engine.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/process.h"

@@ -48,6 +48,7 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(self.files("bin"), {"warpcalld", "warpcall"})
         self.assertLessEqual({"LICENSE", "README.md"}, self.files("share/doc"))
         self.assertEqual(self.files("share/warpcall"), {"warpcall.proto"})
+        self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir()}, {"client", "proto"})
         (package,) = self.root.glob("lib/**/cmake/warpcall")
         for file in package.iterdir():
             text = file.read_text(encoding="utf-8")

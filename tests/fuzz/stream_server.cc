@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cpu/cpu_device.h"
 
 namespace warpcall::testing {

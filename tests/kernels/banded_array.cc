@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 #include "tests/kernels/run_row.h"
 
 namespace warpcall::testing {

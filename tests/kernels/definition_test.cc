@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check/cases.h"
-#include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
+#include "proto/common/dispatch.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
 #include "tests/kernels/variant_rows.h"

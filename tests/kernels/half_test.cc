@@ -1,4 +1,4 @@
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::testing {
 namespace {

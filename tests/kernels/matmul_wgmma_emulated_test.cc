@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/half.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_pad.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_plan.h"
+#include "proto/common/half.h"
 #include "tests/kernels/emulated/hopper.h"
 #include "tests/kernels/variant_rows.h"
 

@@ -5,10 +5,10 @@
 
 #include <limits>
 
-#include "kernels/common/dispatch.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall {
 namespace {

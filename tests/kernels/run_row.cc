@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/dispatch.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::testing {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/kernels/banded_array.h"
 #include "tests/kernels/run_row.h"

@@ -4,8 +4,8 @@
 #define HWY_TARGET_INCLUDE "tests/kernels/simd_convert_test.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
-#include "kernels/common/half.h"
 #include "kernels/cpu/simd_convert-inl.h"
+#include "proto/common/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::HWY_NAMESPACE {

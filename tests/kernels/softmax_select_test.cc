@@ -5,9 +5,9 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/common/data_type.h"
 #include "kernels/softmax/softmax_cuda_select.h"
 #include "kernels/softmax/softmax_cuda_tile.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::softmax {
 namespace {

@@ -185,6 +185,7 @@ ROOMS = {
     "kernels/rmsnorm/": (f"{_KERNELS} kernels/norm/", ""),
     "kernels/linear/": (f"{_KERNELS} kernels/gelu/ kernels/matmul/", "cuda onednn"),
     "kernels/": (_KERNELS, "cuda onednn highway"),
+    "proto/common/": ("@", ""),
     "proto/": ("@", "grpc"),
     "server/engine/": ("@ server/log.h server/runtime/* kernels/", ""),
     "server/runtime/cuda/": ("@ server/log.h server/engine/gpu_reading.h server/engine/phases.h "
@@ -195,22 +196,22 @@ ROOMS = {
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "prometheus"),
-    "server/access/": ("@ kernels/common/", "json openssl"),
+    "server/access/": ("@", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
     "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
                           "grpc"),
     "server/": ("server/ kernels/", "cli11"),
-    "client/cpp/rpc/": ("@ client/cpp/* proto/ kernels/common/", "grpc"),
-    "client/cpp/codec/": ("@ client/cpp/* client/cpp/rpc/ proto/ kernels/common/", "grpc"),
-    "client/cpp/": ("client/cpp/ proto/ kernels/common/", "grpc"),
-    "client/cli/common/": ("@ client/cpp/* kernels/common/", "cli11 json"),
-    "client/cli/bench/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
-    "client/cli/describe/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
-    "client/cli/load/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
-    "client/cli/profile/": ("@ client/cli/common/ client/cpp/* kernels/common/", "cli11 json"),
-    "client/cli/": ("client/cli/ client/cpp/* kernels/common/", "cli11 json"),
-    "client/examples/": ("@ client/cpp/* kernels/common/", "cli11 json"),
-    "client/python/fast/": ("@ client/cpp/* kernels/common/", "nanobind"),
+    "client/cpp/rpc/": ("@ client/cpp/* proto/", "grpc"),
+    "client/cpp/codec/": ("@ client/cpp/* client/cpp/rpc/ proto/", "grpc"),
+    "client/cpp/": ("client/cpp/ proto/", "grpc"),
+    "client/cli/common/": ("@ client/cpp/*", "cli11 json"),
+    "client/cli/bench/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
+    "client/cli/describe/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
+    "client/cli/load/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
+    "client/cli/profile/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
+    "client/cli/": ("client/cli/ client/cpp/*", "cli11 json"),
+    "client/examples/": ("@ client/cpp/*", "cli11 json"),
+    "client/python/fast/": ("@ client/cpp/*", "nanobind"),
     "tests/": ("kernels/ server/ client/ proto/ tests/",
                "cuda onednn highway grpc prometheus httplib cli11 json test"),
 }
@@ -227,7 +228,8 @@ LIBRARIES = {
     "nanobind": "nanobind/",
     "test": "gtest/ gmock/ benchmark/ sanitizer/",
 }
-# Every room may use these, and headers without a folder.
+# Every room may use these: what an element of a tensor is, headers without a folder, and
+_COMMON = "proto/common/"
 _SYSTEM = "absl/ sys/ arpa/ net/ netinet/ linux/"
 _OWN = "kernels/ server/ client/ proto/ tests/"
 
@@ -247,7 +249,7 @@ def _refusal(source, header, is_quoted):
     prefix = next(prefix for prefix in ROOMS if source.path.startswith(prefix))
     headers, libraries = ROOMS[prefix]
     if _matches(header, _OWN):
-        allowed = _matches(header, headers, source.folder)
+        allowed = _matches(header, f"{headers} {_COMMON}", source.folder)
         return None if allowed else f"{prefix} may include only: {headers} (@: its own folder)"
     for library, its_headers in LIBRARIES.items():
         if _matches(header, its_headers):

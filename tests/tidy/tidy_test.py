@@ -93,11 +93,16 @@ class IncludesTest(unittest.TestCase):
         for path in ("kernels/op.cc", "server/engine/lane.cc", "client/cpp/client.cc"):
             self.may(path, "<vector>", "<sys/socket.h>", '"absl/status/status.h"')
 
+    def test_what_an_element_is_goes_everywhere(self):
+        for path in ("kernels/gelu/gelu_cuda.cu", "server/engine/lane.cc", "client/cli/run.cc", "proto/wire/chunk.cc"):
+            self.may(path, '"proto/common/data_type.h"')
+        self.may_not("proto/common/data_type.h", '"kernels/op.h"', '"proto/wire/chunk.h"', "<grpcpp/grpcpp.h>")
+
     def test_kernels_know_nobody_else_nor_other_ops(self):
         self.may("kernels/gelu/gelu.cc", '"kernels/gelu/gelu.h"', '"kernels/cpu/thread_pool.h"', '"kernels/op.h"')
         self.may_not("kernels/gelu/gelu.cc", '"server/engine/job.h"', '"client/cpp/client.h"',
                      '"proto/wire/tensor_split.h"', '"kernels/softmax/softmax.h"', why="kernels/ may include only")
-        self.may_not("kernels/common/data_type.h", '"kernels/softmax/softmax.h"')
+        self.may_not("kernels/common/round.h", '"kernels/softmax/softmax.h"')
         self.may("kernels/catalog_cpu.cc", '"kernels/softmax/softmax.h"')
 
     def test_rooms_of_the_server(self):
@@ -130,8 +135,8 @@ class IncludesTest(unittest.TestCase):
             self.may_not(path, "<cuda_runtime.h>", why="must not see cuda")
 
     def test_client_knows_no_server(self):
-        self.may("client/cpp/client.h", '"kernels/common/data_type.h"')
-        self.may_not("client/cpp/client.h", '"kernels/op.h"', '"tests/kernels/run_row.h"')
+        self.may("client/cpp/client.h", '"proto/common/data_type.h"')
+        self.may_not("client/cpp/client.h", '"kernels/common/round.h"', '"kernels/op.h"', '"tests/kernels/run_row.h"')
         self.may_not("client/cli/main.cc", '"server/config.h"')
         self.may_not("client/cli/bench/plot.cc", '"client/cli/load/run.h"')
         self.may_not("client/cli/load/calls.cc", '"client/cpp/rpc/channel.h"')

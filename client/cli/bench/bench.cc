@@ -24,7 +24,7 @@
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/client.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

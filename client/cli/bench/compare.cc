@@ -11,7 +11,7 @@
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

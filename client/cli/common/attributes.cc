@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/suggest.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "client/cli/common/random_tensor.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/npy.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

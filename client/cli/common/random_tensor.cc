@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/half.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/half.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

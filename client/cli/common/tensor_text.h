@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/common/data_type.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::cli {
 

@@ -9,7 +9,7 @@
 #include "client/cli/common/attributes.h"
 #include "client/cli/common/random_tensor.h"
 #include "client/cpp/tensor.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

@@ -19,7 +19,7 @@
 #include "client/cli/load/run.h"
 #include "client/cli/load/watch.h"
 #include "client/cpp/client.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/client.h"
-#include "kernels/common/data_type.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::cli {
 

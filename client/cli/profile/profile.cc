@@ -21,7 +21,7 @@
 #include "client/cli/profile/figures.h"
 #include "client/cli/profile/report.h"
 #include "client/cpp/client.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {

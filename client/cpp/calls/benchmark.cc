@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/codec/inspect_codec.h"
 #include "client/cpp/codec/values.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 

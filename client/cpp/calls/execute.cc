@@ -7,7 +7,7 @@
 #include "client/cpp/calls/striped_call.h"
 #include "client/cpp/calls/stripes.h"
 #include "client/cpp/rpc/methods.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 

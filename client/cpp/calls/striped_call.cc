@@ -5,7 +5,7 @@
 
 #include "client/cpp/calls/execute.h"
 #include "client/cpp/codec/codec.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::client {
 namespace {

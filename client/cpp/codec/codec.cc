@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/codec/output_buffers.h"
 #include "client/cpp/codec/values.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "proto/wire/tensor_split.h"
 #include "warpcall/v1/warpcall.pb.h"
 

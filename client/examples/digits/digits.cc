@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "client/cpp/client.h"
 #include "client/cpp/npy.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::digits {
 namespace {

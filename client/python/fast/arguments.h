@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "client/cpp/call.h"
 #include "client/cpp/tensor.h"
-#include "kernels/common/data_type.h"
+#include "proto/common/data_type.h"
 
 namespace warpcall::fast {
 

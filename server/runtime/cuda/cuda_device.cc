@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/probe.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_stream.h"
 #include "server/runtime/cuda/cupti_profiler.h"
 

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

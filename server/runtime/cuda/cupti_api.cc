@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/shared_library.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::cupti {
 namespace {

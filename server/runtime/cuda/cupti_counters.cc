@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cupti_launches.h"
 #include "server/runtime/cuda/cupti_records.h"
 

@@ -1,6 +1,6 @@
 #include "server/runtime/cuda/cupti_launches.h"
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cupti_records.h"
 
 namespace warpcall::cupti {

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cupti_api.h"
 #include "server/runtime/cuda/cupti_counters.h"

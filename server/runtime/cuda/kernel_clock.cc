@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/timestamp.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

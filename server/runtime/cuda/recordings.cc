@@ -5,8 +5,8 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/timestamp.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {

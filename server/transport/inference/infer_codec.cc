@@ -5,7 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "proto/wire/infer_split.h"
 #include "server/engine/host_copy.h"
 #include "server/transport/codec.h"

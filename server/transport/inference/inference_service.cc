@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/transport/call.h"
 #include "server/transport/inference/infer_stream_call.h"
 #include "server/transport/inference/signature.h"

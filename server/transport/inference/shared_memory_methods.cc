@@ -1,6 +1,6 @@
 // The InferenceService's methods about shared memory.
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/reply.h"

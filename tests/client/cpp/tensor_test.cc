@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::client {
 namespace {

@@ -1,8 +1,8 @@
 // One element at a time, all threads.
-#include "kernels/common/dispatch.h"
 #include "kernels/common/round.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 #include "tests/ops/relu/relu.h"
 
 namespace warpcall::relu {

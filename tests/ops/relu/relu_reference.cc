@@ -1,8 +1,8 @@
 // The truth: the definition in float64, rounded once.
-#include "kernels/common/dispatch.h"
 #include "kernels/common/element_slices.h"
 #include "kernels/cpu/definition_row.h"
 #include "kernels/plan.h"
+#include "proto/common/dispatch.h"
 #include "tests/ops/relu/relu.h"
 
 namespace warpcall::relu {

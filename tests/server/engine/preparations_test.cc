@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "tests/server/engine/engine_fixture.h"
 
 namespace warpcall {

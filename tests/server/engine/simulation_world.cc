@@ -1,7 +1,7 @@
 #include "tests/server/engine/simulation_world.h"
 
-#include "kernels/common/status_macros.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <numbers>
 #include <vector>
 
-#include "kernels/common/dispatch.h"
+#include "proto/common/dispatch.h"
 
 namespace warpcall::inspect {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/half.h"
 #include "kernels/identity/identity.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/half.h"
 
 namespace warpcall::inspect {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/common/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "tests/server/runtime/gpu_fixture.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "tests/server/runtime/gpu_fixture.h"
 #include "tests/server/runtime/ncu_report.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/server/runtime/launched_row.h"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "kernels/common/status_macros.h"
+#include "proto/common/status_macros.h"
 #include "server/worker/worker.h"
 
 namespace warpcall::testing {

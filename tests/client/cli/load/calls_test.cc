@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::cli {
 namespace {

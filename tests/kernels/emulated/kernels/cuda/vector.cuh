@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/common/half.h"
+#include "proto/common/half.h"
 
 namespace warpcall::cuda {
 

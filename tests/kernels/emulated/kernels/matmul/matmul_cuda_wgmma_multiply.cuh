@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/common/half.h"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "proto/common/half.h"
 #include "tests/kernels/emulated/hopper.h"
 
 namespace warpcall::matmul {

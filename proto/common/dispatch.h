@@ -2,8 +2,8 @@
 // this.
 #pragma once
 
-#include "kernels/common/data_type.h"
-#include "kernels/common/half.h"
+#include "proto/common/data_type.h"
+#include "proto/common/half.h"
 
 namespace warpcall {
 
