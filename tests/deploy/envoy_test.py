@@ -213,6 +213,13 @@ class EnvoyTest(Replicas):
                                    "--stream"], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_stream_goes_on_that_is_read_late(self):
+        """HAProxy 2.6 stops it for good, as its configurations say."""
+        with self.balancer() as envoy:
+            done = subprocess.run([sys.executable, pathlib.Path(__file__).with_name("late_reader.py"), envoy.address, "24",
+                                   "2"], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+            self.assertEqual((done.returncode, done.stdout), (0, "right\n"), done.stderr)
+
 
 if __name__ == "__main__":
     try:
