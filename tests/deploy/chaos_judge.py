@@ -89,10 +89,10 @@ def check_late_calls_are_those_of_servers_that_hang(seen):
 
 # By deploy/README.md a server is about 100 MiB, and 64 KiB a connection.
 SERVER_MIB, CONNECTION_MIB = 100, 1 / 16
-# A caller of streams of 16 MiB, and twelve of calls of at most 1 MiB, all of which one server may have: as
+# Two callers of streams of 16 MiB, and twelve of calls of at most 1 MiB, all of which one server may have: as
 # received, and in staging as inputs and as outputs.
 STREAM_MIB = 16
-CALLS_MIB = STREAM_MIB + 12
+CALLS_MIB = 2 * STREAM_MIB + 12
 IN_MESSAGES, IN_STAGING, IN_ANSWERS = 1, 1, 1
 # Until the first calls of each kind have come by, and the threads that they need.
 WARM_UP_SECONDS, LIFE_SAMPLES_MIN = 10, 30
