@@ -93,6 +93,9 @@ def make_base(buildah, folder):
     if sources.exists():
         (root / "etc/apt/sources.list").unlink()
         shutil.copy(sources, root / "etc/apt/sources.list.d")
+    if "PIP_CERT" in os.environ:  # whoever stands between this machine and PyPI is trusted there as here
+        shutil.copy(os.environ["PIP_CERT"], root / "etc/machine.crt")
+        (root / "etc/pip.conf").write_text("[global]\ncert = /etc/machine.crt\n", encoding="utf-8")
     run("chroot", root, "apt-get", "clean")
     shutil.rmtree(root / "var/lib/apt/lists")
     name = buildah.run("from", "scratch")
