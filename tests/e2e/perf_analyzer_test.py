@@ -34,8 +34,8 @@ class PerfAnalyzerTest(unittest.TestCase):
             str(BUILD), "--devices=cpu", "--self_test=off", "--allow_shared_memory"))
 
     def measure(self, model, *arguments):
-        """What it prints of a run. One that has all its answers and does not end, as was seen once in some hundreds,
-        is made again."""
+        """What it prints of a run. One that has all its answers and does not end is made again: of some hundreds one did
+        not end, and nothing told whose fault that was."""
         before = self.counted("")
         run = functools.partial(perf_analyzer.run, PROGRAM, self.server.address, "-m", model, "--request-count",
                                 str(REQUESTS), "-z", *arguments)
