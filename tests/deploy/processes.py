@@ -17,8 +17,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-START_SECONDS_MAX = 30
-STOP_SECONDS_MAX = 30
+START_SECONDS_MAX = 90
+STOP_SECONDS_MAX = 90
 POLL_SECONDS = 0.1
 SCRAPE_INTERVAL = "1s"
 

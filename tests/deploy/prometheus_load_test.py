@@ -259,16 +259,18 @@ def observe(binaries, folder, stack):
         prometheus, folder, processes.deployed_folder() / "prometheus", (metrics, gpu)))
     # Rates are of what is counted after a first sample.
     processes.wait_until("both targets to be scraped",
-                         lambda: len(api.query("warpcall_build_info")) == 2, 30)
+                         lambda: len(api.query("warpcall_build_info")) == 2, processes.START_SECONDS_MAX)
     # The server measures its own while it has nothing to do.
     processes.wait_until(
         "both bandwidth ceilings",
-        lambda: len(api.query("warpcall_device_bandwidth_ceiling_bytes_per_second > 0")) == 2, 60)
+        lambda: len(api.query("warpcall_device_bandwidth_ceiling_bytes_per_second > 0")) == 2,
+        processes.START_SECONDS_MAX)
     report = processes.load(warpcall, grpc, LOAD)
     end = time.time()
-    processes.wait_until("a scrape after the load", lambda: scraped_since(api, end), 30)
+    processes.wait_until("a scrape after the load", lambda: scraped_since(api, end), processes.START_SECONDS_MAX)
     scraped = time.time()
-    processes.wait_until("the rules after that scrape", lambda: evaluated_since(api, scraped), 30)
+    processes.wait_until("the rules after that scrape", lambda: evaluated_since(api, scraped),
+                         processes.START_SECONDS_MAX)
     return Watch(api, (metrics, gpu), report)
 
 

@@ -41,7 +41,7 @@ class OnlyDlpack:
 def python(program, *arguments, **environment):
     """A program that was run to its end."""
     return subprocess.run([sys.executable, "-c", textwrap.dedent(program), *arguments], text=True,
-                          capture_output=True, timeout=50, check=False,
+                          capture_output=True, timeout=200, check=False,
                           env={**ENVIRONMENT, **environment})
 
 
@@ -239,7 +239,7 @@ class EndsTest(unittest.TestCase):
         if not context.add_callback(cancelled.set):
             cancelled.set()
         self.entered.release()
-        if cancelled.wait(60):
+        if cancelled.wait(120):
             self.told.release()
         return REPLY
 
@@ -248,9 +248,9 @@ class EndsTest(unittest.TestCase):
             with FakeServer(self.handler, self.handler) as server, \
                     warpcall.connect(server.address) as client:
                 future = client.submit("identity", np.zeros(elements, np.float32))
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
                 self.assertTrue(future.cancel())
-                self.assertTrue(self.told.acquire(timeout=30), "the server was not told")
+                self.assertTrue(self.told.acquire(timeout=60), "the server was not told")
 
     def test_futures_that_wait_for_a_thread(self):
         with mock.patch.object(_fast, "_THREADS_MAX", 2), \
@@ -275,10 +275,10 @@ class EndsTest(unittest.TestCase):
             process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), server.address],
                                        text=True, stdout=subprocess.PIPE, env=ENVIRONMENT)
             self.addCleanup(process.kill)
-            self.assertTrue(self.entered.acquire(timeout=30))
+            self.assertTrue(self.entered.acquire(timeout=60))
             process.send_signal(signal.SIGUSR1)
-            self.assertEqual(process.communicate(timeout=50)[0], "the client is closed\n")
-            self.assertTrue(self.told.acquire(timeout=30), "the server was not told")
+            self.assertEqual(process.communicate(timeout=60)[0], "the client is closed\n")
+            self.assertTrue(self.told.acquire(timeout=60), "the server was not told")
 
     def test_close_ends_calls_of_every_kind(self):
         calls = [lambda client: client.identity(X), lambda client: client.identity([1.0]),
@@ -288,10 +288,10 @@ class EndsTest(unittest.TestCase):
             client = warpcall.connect(server.address)
             begun = [in_thread(lambda call=call: call(client)) for call in calls]
             for _ in calls:
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
             client.close()
             for thread, outcome in begun:
-                self.assertIsInstance(outcome.result(30), warpcall.Cancelled)
+                self.assertIsInstance(outcome.result(60), warpcall.Cancelled)
                 thread.join()
             for call in calls:
                 with self.assertRaisesRegex(warpcall.Cancelled, "closed"):
