@@ -21,6 +21,7 @@
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
+#include "tests/held_port.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -158,6 +159,8 @@ TEST(Lifecycle, LoadLeavesADrainingServerAndAPlaceWithoutOneAlone) {
   gate.Open();
   EXPECT_TRUE(held.Wait().ok());
   EXPECT_EQ(server.Wait(), 0);
+  const HeldPort nobody(server.address());
+  EXPECT_TRUE(nobody.is_held());
   // Some seconds more: it prints a line in each.
   const size_t printed = ReadFile(folder.Path("err")).size();
   EXPECT_TRUE(Eventually([&] {
