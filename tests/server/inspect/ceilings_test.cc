@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -62,17 +63,25 @@ TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
 }
 
 // The ceiling is no lower than what a row of the same type comes to at a problem of its own.
+// Whatever else the machine does only takes from both, so where it has much to do the best of more
+// samples counts.
 TEST_F(CeilingsTest, NoFastRowIsMuchFasterThanArithmeticsCeiling) {
-  const auto ceiling = FlopsCeiling::Create(Site(), Arithmetic::kBFloat16, nullptr);
+  constexpr int kTriesMax = 50;
   const TensorSpec matrix = {DataType::kBFloat16, {512, 512}};
-  const auto rows = FastestRows::Create(Site(), {"matmul", {matrix, matrix}}, 1);
-  ASSERT_TRUE(ceiling.ok() && rows.ok());
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE((*ceiling)->Sample().ok());
-    ASSERT_TRUE((*rows)->Sample().ok());
+  double achieved = 0;
+  double possible = 0;
+  for (int tries = 0; tries == 0 || (achieved >= 2 * possible && tries < kTriesMax); ++tries) {
+    const auto ceiling = FlopsCeiling::Create(Site(), Arithmetic::kBFloat16, nullptr);
+    const auto rows = FastestRows::Create(Site(), {"matmul", {matrix, matrix}}, 1);
+    ASSERT_TRUE(ceiling.ok() && rows.ok());
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_TRUE((*ceiling)->Sample().ok());
+      ASSERT_TRUE((*rows)->Sample().ok());
+    }
+    achieved = std::max(achieved, 2.0 * 512 * 512 * 512 * 1e9 / (*rows)->launch_ns());
+    possible = std::max(possible, (*ceiling)->flops_per_second());
   }
-  const double achieved = 2.0 * 512 * 512 * 512 * 1e9 / (*rows)->launch_ns();
-  EXPECT_LT(achieved, 2 * (*ceiling)->flops_per_second());
+  EXPECT_LT(achieved, 2 * possible);
 }
 
 TEST_F(CeilingsTest, NeedTheirKernels) {
