@@ -241,7 +241,7 @@ def load(binary, server, arguments):
     """What `warpcall load` reports."""
     command = [binary, "--server", server, "--json", "load", *arguments]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            check=False, timeout=180)
+                            check=False, timeout=400)
     # 1: some requests were refused, as they should be.
     if result.returncode not in (0, 1) or not result.stdout:
         raise Failure(f"{command} ended with status {result.returncode}: {result.stderr}")
