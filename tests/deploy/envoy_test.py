@@ -164,7 +164,7 @@ class EnvoyTest(Replicas):
 
     def check_load(self, address, *options):
         """None of these calls fails, and none is told to be tried again."""
-        done = processes.load(WARPCALL, address, ["--warmup", "0", "--check", "--deadline", "20", *options])
+        done = processes.load(WARPCALL, address, ["--warmup", "0", "--check", "--deadline", "60", *options])
         self.assertEqual((done["all"]["failed"], done["all"]["retries"]), (0, 0), done["all"]["statuses"])
 
     def test_a_killed_server_is_not_missed(self):

@@ -250,13 +250,13 @@ class EndsTest(unittest.TestCase):
         if not context.add_callback(cancelled.set):
             cancelled.set()
         self.entered.release()
-        if cancelled.wait(60):
+        if cancelled.wait(120):
             self.told.release()
         return answer(data)
 
     def all_told(self, count):
         for _ in range(count):
-            self.assertTrue(self.told.acquire(timeout=30), "the server was not told")
+            self.assertTrue(self.told.acquire(timeout=60), "the server was not told")
 
     def test_each_goes_over_its_own_connection_and_kernels_are_listed_once(self):
         for connect, call in WAYS[:2]:
@@ -273,7 +273,7 @@ class EndsTest(unittest.TestCase):
             if number != 2:
                 return self.held(number, data, context)
             for _ in range(3):
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "number 2 is wrong")
 
         for connect, call in WAYS:
@@ -290,7 +290,7 @@ class EndsTest(unittest.TestCase):
                 context.set_trailing_metadata(((warpcall.errors.PUSHBACK_KEY, "50000"),))
                 context.add_callback(self.entered.release)
                 context.abort(grpc.StatusCode.UNAVAILABLE, "later")
-            self.assertTrue(self.entered.acquire(timeout=30))
+            self.assertTrue(self.entered.acquire(timeout=60))
             context.abort(grpc.StatusCode.NOT_FOUND, "gone")
 
         for connect, call in WAYS:
@@ -320,7 +320,7 @@ class EndsTest(unittest.TestCase):
                 warpcall.connect(server.address, connections=4) as client:
             future = client.submit("gelu", X)
             for _ in range(4):
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
             self.assertTrue(future.cancel())
             self.all_told(4)
 
@@ -353,10 +353,10 @@ class EndsTest(unittest.TestCase):
             # The C++ client has a thread for each connection, beside those that call.
             under_way = 6 if FAST else 8
             for _ in range(under_way):
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
             client.close()
-            self.assertIsInstance(submitted.exception(30), warpcall.Cancelled)
-            self.assertIsInstance(outcome.result(30), warpcall.Cancelled)
+            self.assertIsInstance(submitted.exception(60), warpcall.Cancelled)
+            self.assertIsInstance(outcome.result(60), warpcall.Cancelled)
             thread.join()
             self.all_told(under_way)
             left = {t for t in set(threading.enumerate()) - before if t.name.startswith("warpcall")}
@@ -387,7 +387,7 @@ class EndsTest(unittest.TestCase):
                 stdout=subprocess.PIPE, env=ENVIRONMENT)
             self.addCleanup(process.kill)
             for _ in range(4):
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
             process.stdin.write("\n")
             process.stdin.flush()
             self.assertEqual(process.stdout.readline(), "interrupted\n")
