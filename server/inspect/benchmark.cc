@@ -128,10 +128,10 @@ class Run {
                                     site_.clock};
     const Work work = plan_.kernel->op->work(plan_.problem);
     const DataType type = plan_.problem.inputs[0].data_type;
+    takes_power_ = ArithmeticMayBound(work);
     RETURN_IF_ERROR(Keep(CopyCeiling::Create(site, work.bytes), &copies_));
     // The CPU's multiply-adds cost next to nothing.
-    if (!ArithmeticMayBound(work) && !(OnCpu() && type == DataType::kFloat32))
-      return absl::OkStatus();
+    if (!takes_power_ && !(OnCpu() && type == DataType::kFloat32)) return absl::OkStatus();
     const Arithmetic arithmetic = ArithmeticOf(*plan_.kernel->op, plan_.problem);
     return Keep(FlopsCeiling::Create(site, arithmetic, site_.multiply_adds), &flops_);
   }
@@ -353,14 +353,16 @@ class Run {
     Tell();
   }
 
-  // A GPU's time is cut into slices of milliseconds between processes, so whoever else uses it gets
-  // as much as the sample took.
+  // On a GPU, for as long as the sample took: its time is cut into slices of milliseconds between
+  // processes, of which a server at work is to have as many; and products take so much power that
+  // the speed of one would depend on who ran before.
   absl::Status Sample(Candidate& candidate) {
     const int64_t start_ns = site_.clock();
     if (site_.surroundings != nullptr) site_.surroundings->Begin();
     RETURN_IF_ERROR(candidate.timer->Sample());
     Judge(candidate);
-    if (!OnCpu()) Rest(site_.clock() - start_ns);
+    const bool shares = site_.surroundings != nullptr && site_.surroundings->ServerAtWork();
+    if (!OnCpu() && (takes_power_ || shares)) Rest(site_.clock() - start_ns);
     if (site_.clock() - slice_start_ns_ >= kSliceNs) RETURN_IF_ERROR(AwaitTurn());
     return absl::OkStatus();
   }
@@ -475,6 +477,7 @@ class Run {
   std::vector<Candidate> candidates_;
   int64_t slice_start_ns_ = 0;
   int64_t looked_ns_ = 0;
+  bool takes_power_ = false;
   BenchmarkReport report_;
 };
 

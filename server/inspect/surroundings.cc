@@ -9,6 +9,8 @@ constexpr int64_t kWaitNsMax = 50'000'000;
 constexpr int64_t kPatienceNs = 1'000'000'000;
 // The service's share of one core; a server without requests has none.
 constexpr double kServiceShareMax = 0.05;
+// What a server without requests takes for its looks at devices and timers.
+constexpr double kIdleShareMax = 0.01;
 // For which threads may wait for a core: what waking them costs on a quiet machine, and a share of
 // the sample.
 constexpr double kWaitedNsMax = 100'000;
@@ -46,16 +48,18 @@ class MachineSurroundings final : public Surroundings {
            kWaitedNsMax + kWaitedShareMax * static_cast<double>(sample_ns);
   }
 
+  bool ServerAtWork() const override { return share_ > kIdleShareMax; }
+
  private:
   // Of the time since the last call.
   double ServiceShare() {
     const int64_t now_ns = machine_->NowNs();
     const int64_t service_ns = machine_->ServiceNs();
-    const double share = static_cast<double>(service_ns - service_ns_) /
-                         static_cast<double>(now_ns > looked_ns_ ? now_ns - looked_ns_ : 1);
+    share_ = static_cast<double>(service_ns - service_ns_) /
+             static_cast<double>(now_ns > looked_ns_ ? now_ns - looked_ns_ : 1);
     looked_ns_ = now_ns;
     service_ns_ = service_ns;
-    return share;
+    return share_;
   }
 
   bool Quiet() {
@@ -67,6 +71,7 @@ class MachineSurroundings final : public Surroundings {
   const std::unique_ptr<Machine> machine_;
   int64_t service_ns_;
   int64_t looked_ns_;
+  double share_ = 0;  // as last looked at
   int64_t waited_ns_ = 0;
   int64_t waited_for_core_ns_ = 0;
 };

@@ -20,6 +20,8 @@ class Surroundings {
   // Called after it, when it took so long on the device: whether something else has had the device
   // or its threads since Begin in a way that the sample tells of.
   virtual bool Disturbed(int64_t sample_ns) = 0;
+  // After Disturbed, of a GPU: whether the server has computed since Begin, be it little.
+  virtual bool ServerAtWork() const = 0;
 };
 
 // Quiet is a machine on which the server hardly computes, and, for a CPU device, no thread but the

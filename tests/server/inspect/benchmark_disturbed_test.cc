@@ -183,13 +183,26 @@ class GpuRoundsTest : public RoundsTest {
   GpuRoundsTest() : RoundsTest(DeviceKind::kCuda) {}
 };
 
-TEST_F(GpuRoundsTest, OthersGetAsMuchTimeAsASampleTakes) {
+TEST_F(GpuRoundsTest, AServerAtWorkGetsAsMuchTimeAsASampleTakes) {
+  MadeUpSurroundings surroundings([] { return false; });
+  surroundings.SetServerAtWork();
+  surroundings_ = &surroundings;
   plan_.iterations = 10;
   Run({{"row", Always(5 * kMillisecond)}});
   EXPECT_EQ(rested_ns_, 50 * kMillisecond);
 }
 
+TEST_F(GpuRoundsTest, NoTimeIsLeftToAServerWithoutWork) {
+  MadeUpSurroundings surroundings([] { return false; });
+  surroundings_ = &surroundings;
+  Run({{"row", Always(5 * kMillisecond)}});
+  EXPECT_EQ(rested_ns_, 0);
+}
+
 TEST_F(GpuRoundsTest, TheRestEndsAtTheDeadline) {
+  MadeUpSurroundings surroundings([] { return false; });
+  surroundings.SetServerAtWork();
+  surroundings_ = &surroundings;
   plan_.deadline_ns = device_.now_ns() + 6 * kSecond + kSecond / 2;
   const BenchmarkReport report = Run({{"row", Always(kSecond)}});
   EXPECT_EQ(report.results[0].iterations, 3);

@@ -162,7 +162,8 @@ TEST_F(DevicesOwnMultiplyAddsTest, AreMissedWhereThereAreNone) {
             absl::StatusCode::kUnavailable);
 }
 
-TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProduct) {
+TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProductWhichRest) {
+  constexpr int64_t kRowNs = 50'000;
   const Implementation row = {
       .name = "made_up",
       .family = Family::kManual,
@@ -171,7 +172,7 @@ TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProduct) {
       .data_types = {DataType::kFloat32},
       .supports = SupportsAll,
       .plan = PlanBy([](const Problem&, const Operands&, const LaunchContext& context) {
-        static_cast<testing::TimedDevice*>(context.stream)->Pass(50'000);
+        static_cast<testing::TimedDevice*>(context.stream)->Pass(kRowNs);
         return absl::OkStatus();
       })};
   registry_.Add(MatmulOp(), {row});
@@ -184,9 +185,14 @@ TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProduct) {
   BenchmarkSite site{&registry_, &device_};
   site.multiply_adds = Source();
   site.clock = [this] { return device_.now_ns(); };
-  site.sleep = [this](int64_t ns) { device_.Pass(ns); };
+  int64_t rested_ns = 0;
+  site.sleep = [&](int64_t ns) {
+    device_.Pass(ns);
+    rested_ns += ns;
+  };
   const absl::StatusOr<BenchmarkReport> report = RunBenchmark(site, plan, {});
   ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_GE(rested_ns, plan.iterations * kRowNs);  // each sample, of a launch or more
   EXPECT_EQ(asked_, std::vector<Arithmetic>{Arithmetic::kTf32});
   EXPECT_DOUBLE_EQ(report->flops_ceiling, 2e12);
 }

@@ -46,12 +46,15 @@ class MadeUpSurroundings final : public Surroundings {
   }
   void Begin() override { begin_(); }
   bool Disturbed(int64_t) override { return busy_(); }
+  bool ServerAtWork() const override { return server_at_work_; }
+  void SetServerAtWork() { server_at_work_ = true; }
   int waits() const { return waits_; }
 
  private:
   const std::function<bool()> busy_;
   const std::function<void()> begin_;
   int waits_ = 0;
+  bool server_at_work_ = false;
 };
 
 class RoundsTest : public ::testing::Test {

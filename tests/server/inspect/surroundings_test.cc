@@ -63,6 +63,21 @@ TEST_F(SurroundingsTest, AServerThatComputesDisturbsAGpusSamples) {
   EXPECT_FALSE(disturbed(0));
 }
 
+TEST_F(SurroundingsTest, AServerIsAtWorkBeforeItDisturbs) {
+  const auto surroundings = Of(DeviceKind::kCuda);
+  const auto at_work = [&](int64_t service_ns) {
+    surroundings->Begin();
+    seen_.now_ns += kMillisecond;
+    seen_.service_ns += service_ns;
+    EXPECT_FALSE(surroundings->Disturbed(kMillisecond));
+    return surroundings->ServerAtWork();
+  };
+  EXPECT_FALSE(at_work(0));
+  EXPECT_FALSE(at_work(9 * kMicrosecond));
+  EXPECT_TRUE(at_work(11 * kMicrosecond));
+  EXPECT_FALSE(at_work(0));
+}
+
 TEST_F(SurroundingsTest, WhatWasBeforeASampleDoesNotDisturbIt) {
   for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
     const auto surroundings = Of(kind);
