@@ -70,6 +70,9 @@ void RunAllChunks(Job& job) {
 // the pool's own are in jobs; together they are no more than the pool has, unless the callers alone
 // are. One that comes while all are taken adds itself until another ends a chunk or a call.
 struct ThreadPool::State {
+  explicit State(int threads_in) : threads(threads_in) {}
+
+  const int threads;  // the workers and a caller
   absl::Mutex mutex;
   absl::CondVar work_arrived;
   absl::CondVar helper_left;
@@ -81,10 +84,8 @@ struct ThreadPool::State {
   std::atomic<int> brought{0};
   std::atomic<int> helpers{0};
 
-  int threads() const { return static_cast<int>(workers.size()) + 1; }
-
   // Threads that may join those that are here; less than none where there are too many.
-  int Room() const { return threads() - callers - brought - helpers; }
+  int Room() const { return threads - callers - brought - helpers; }
 
   void Come(int with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     ++callers;
@@ -134,7 +135,8 @@ void LowerPriority(int nice) {
   if (nice > getpriority(PRIO_PROCESS, thread)) setpriority(PRIO_PROCESS, thread, nice);
 }
 
-ThreadPool::ThreadPool(int threads, int nice) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads, int nice)
+    : state_(std::make_unique<State>(std::max(1, threads))) {
   for (int i = 1; i < threads; ++i) {
     state_->workers.emplace_back([state = state_.get(), nice] {
       LowerPriority(nice);
@@ -152,7 +154,7 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return state_->threads(); }
+int ThreadPool::threads() const { return state_->threads; }
 
 void ThreadPool::ParallelFor(int64_t count, int64_t grain,
                              absl::FunctionRef<void(int64_t, int64_t)> body, const StopFlag* stop) {
@@ -184,8 +186,8 @@ ThreadPool::Guest::Guest(ThreadPool* pool, const Wish& wish) : pool_(pool) {
   State& state = *pool_->state_;
   absl::MutexLock lock(&state.mutex);
   const int callers = state.callers + 1;
-  const int share = state.threads() / callers;
-  const int left = state.threads() - callers - state.brought;
+  const int share = state.threads / callers;
+  const int left = state.threads - callers - state.brought;
   threads_ = std::max(wish.min, std::min({wish.max, share, left + 1}));
   state.Come(threads_ - 1);
 }

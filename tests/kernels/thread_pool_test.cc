@@ -211,6 +211,7 @@ class CountedBodies {
   void Run() {
     absl::MutexLock lock(&mutex_);
     ++inside_;
+    changed_.SignalAll();
     if (!came_) {
       Await([this] { return came_ || (all_before_ = all_before_ || inside_ == 4); });
       Await([this] { return came_; });
@@ -221,9 +222,11 @@ class CountedBodies {
       mutex_.Lock();
       --beside_;
       ++counted_;
+      changed_.SignalAll();
     } else {
       Await([this] { return stop_.IsSet() || inside_ == 4; });
       stop_.Set();
+      changed_.SignalAll();
     }
     --inside_;
   }
@@ -235,6 +238,7 @@ class CountedBodies {
   void GuestCame() {
     absl::MutexLock lock(&mutex_);
     came_ = true;
+    changed_.SignalAll();
   }
   // Bodies that begin from then on wait for four to be in.
   void CountSome() {
@@ -248,10 +252,12 @@ class CountedBodies {
  private:
   template <typename Condition>
   void Await(Condition condition) {
-    mutex_.Await(absl::Condition(&condition));
+    while (!condition()) changed_.Wait(&mutex_);
+    changed_.SignalAll();
   }
 
   absl::Mutex mutex_;
+  absl::CondVar changed_;
   SettableFlag stop_;
   bool all_before_ = false;
   bool came_ = false;
@@ -288,6 +294,7 @@ TEST(ThreadPoolTest, ItsThreadsGiveWayToCallers) {
   std::set<std::thread::id> callers;
   int by_callers = 0;
   int by_the_other = 0;
+  absl::CondVar came;
   const auto both = [&] { return callers.size() == 2; };
   const auto call = [&] {
     const std::thread::id caller = std::this_thread::get_id();
@@ -295,8 +302,8 @@ TEST(ThreadPoolTest, ItsThreadsGiveWayToCallers) {
       std::this_thread::yield();
       absl::MutexLock lock(&mutex);
       if (std::this_thread::get_id() == caller) {
-        callers.insert(caller);
-        mutex.Await(absl::Condition(&both));
+        if (callers.insert(caller).second) came.SignalAll();
+        while (!both()) came.Wait(&mutex);
         if (++by_callers == 1000) stop.Set();
       } else if (both()) {
         ++by_the_other;
