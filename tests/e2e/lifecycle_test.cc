@@ -51,7 +51,7 @@ TEST(Lifecycle, ReportsHealthAndReadiness) {
 TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
   for (int round = 0; round < 5; ++round) {
     ServerProcess server(
-        FlagsForHeld({"--lame_duck_seconds=0.2", "--lanes_per_device=2", "--drain_seconds=600"}));
+        FlagsForHeld({"--lame_duck_seconds=0.2", "--lanes_per_device=3", "--drain_seconds=600"}));
     // Keeps the server there until each client is refused by name: to one that finds it gone
     // nothing tells whether its request had been accepted.
     Gate gate;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "tests/e2e/counted_server.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/held_request.h"
@@ -473,22 +474,25 @@ TEST(StreamTest, AClientThatVanishesLeavesNothing) {
 TEST(StreamTest, DrainFinishesAStreamThatHasBegunAndRefusesTheNext) {
   ServerProcess server;
   Stream stream(server);
-  const std::string data = Data(48 * kMib);
   stream.Send(Header("gelu", {12 << 20}));
-  stream.SendChunks(data, 0, 32 * kMib, 2 * kMib);
+  absl::Notification drains;
+  std::thread sender([&] {  // the server reads no further than its answers are read
+    const std::string data = Data(48 * kMib);
+    stream.SendChunks(data, 0, 32 * kMib, 2 * kMib);
+    drains.WaitForNotification();
+    stream.SendChunks(data, 32 * kMib, data.size(), 2 * kMib);
+  });
   v1::ExecuteStreamResponse message;
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(stream.Receive(&message));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(stream.Receive(&message));
   server.Signal(SIGTERM);
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
-  std::thread sender([&] { stream.SendChunks(data, 32 * kMib, data.size(), 2 * kMib); });
+  drains.Notify();
   Answer answer;
-  EXPECT_TRUE(stream.Receive(&answer));
+  EXPECT_TRUE(stream.Receive(&answer) && !answer.done.implementation().empty());
   sender.join();
-  EXPECT_NE(answer.done.implementation(), "");
   stream.Send(Header("gelu", {4}));
   stream.Send(ChunkOf(0, Data(16)));
-  EXPECT_FALSE(stream.Receive(&answer));
-  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(stream.AwaitRefusal().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(server.Wait(), 0);
 }
 
