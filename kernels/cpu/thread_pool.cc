@@ -95,15 +95,17 @@ struct ThreadPool::State {
   void Go(int with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     --callers;
     brought -= with;
-    const auto has_chunks = [](const Job* job) { return HasChunks(*job); };
-    if (Room() > 0 && std::any_of(jobs.begin(), jobs.end(), has_chunks)) work_arrived.SignalAll();
+    if (Room() > 0 && FirstWithChunks() != jobs.end()) work_arrived.SignalAll();
+  }
+
+  std::vector<Job*>::iterator FirstWithChunks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return std::find_if(jobs.begin(), jobs.end(), [](const Job* job) { return HasChunks(*job); });
   }
 
   // The first job with chunks left, moved to the back so that concurrent callers share the workers.
   Job* TakeJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (Room() <= 0) return nullptr;
-    const auto found =
-        std::find_if(jobs.begin(), jobs.end(), [](const Job* job) { return HasChunks(*job); });
+    const auto found = FirstWithChunks();
     if (found == jobs.end()) return nullptr;
     Job* const job = *found;
     std::rotate(found, found + 1, jobs.end());

@@ -341,7 +341,6 @@ namespace {
 
 HWY_EXPORT(MakeCut);
 HWY_EXPORT(Run);
-HWY_EXPORT(SkinnyRowsMax);
 HWY_EXPORT(VariantCount);
 
 absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
@@ -372,7 +371,7 @@ absl::StatusOr<PlanPtr> PlanSimdTiled(const Problem& problem, const PlanContext&
   RETURN_IF_ERROR(CheckSimdVariant(problem.outputs[0].data_type, context.variant));
   Cut cut = HWY_DYNAMIC_DISPATCH(MakeCut)(problem, *context.device, context.variant);
   cut.epilogue = epilogue;
-  const int64_t few_rows_max = HWY_DYNAMIC_DISPATCH(SkinnyRowsMax)(cut.shape);
+  const int64_t few_rows_max = HWY_NAMESPACE::SkinnyRowsMax(cut.shape);
   if (cut.variant == kFewRows && cut.shape.m > few_rows_max)
     return absl::InvalidArgumentError(
         absl::StrCat("few rows are up to ", few_rows_max, "; here they are ", cut.shape.m));
