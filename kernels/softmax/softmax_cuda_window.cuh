@@ -79,11 +79,7 @@ template <typename T, int kWidth, int kVectors, int kThreads, bool kAligned>
 struct Held {
   using Vector = cuda::Vector<T, kWidth>;
 
-  // Rows of any length leave a warp whole places without a vector, whose arithmetic it spares.
-  static constexpr bool kMaySkip = !kAligned && kVectors > 1;
-
   float value[kVectors][kWidth];
-  int places = kVectors;  // where a thread of the warp has a vector
 
   struct Fetched {
     Vector vectors[kVectors];
@@ -100,11 +96,8 @@ struct Held {
   }
 
   __device__ void Take(const Fetched& fetched, const Window<T>& window, int first) {
-    const int first_of_warp = first / kWarpThreads * kWarpThreads;
-    if (kMaySkip) places = (window.vectors - first_of_warp + kThreads - 1) / kThreads;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (IsSkipped(i)) break;
       fetched.vectors[i].Unpack(value[i]);
       if constexpr (!kAligned) KeepOwn(window, first + i * kThreads, value[i]);
     }
@@ -119,7 +112,6 @@ struct Held {
     float max = kLowest;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (IsSkipped(i)) break;
       float part = value[i][0];
 #pragma unroll
       for (int k = 1; k < kWidth; ++k) part = fmaxf(part, value[i][k]);
@@ -133,7 +125,6 @@ struct Held {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (IsSkipped(i)) break;
       float part = 0;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
@@ -180,8 +171,6 @@ struct Held {
   }
 
  private:
-  __device__ bool IsSkipped(int i) const { return kMaySkip && i > 0 && i >= places; }
-
   // Element k of vector v is one of the row.
   static __device__ bool IsOwn(const Window<T>& window, int v, int k) {
     return static_cast<unsigned>(v * kWidth + k - window.shift) < static_cast<unsigned>(window.n);
