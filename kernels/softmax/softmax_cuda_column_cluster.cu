@@ -219,7 +219,7 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
                                                cuda::kGridMax, " blocks; here they are ", blocks));
 }
 
-absl::Status Takes(const Problem& problem, const DeviceProperties& device, int variant) {
+absl::Status Takes(const Problem& problem, int variant) {
   RETURN_IF_ERROR(CheckVariantNumber(variant, kColumnClusterVariants));
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
   RETURN_IF_ERROR(CheckColumns(problem));
@@ -255,7 +255,7 @@ absl::StatusOr<PlanPtr> NewColumnPlan(const ColumnShape& shape, const PlanContex
 absl::StatusOr<PlanPtr> MakeColumnPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[0].elements() == 0) return PlanNothing();
   const ColumnShape shape = ShapeOf(problem);
-  const auto takes = [&](int variant) { return Takes(problem, *context.device, variant); };
+  const auto takes = [&](int variant) { return Takes(problem, variant); };
   ASSIGN_OR_RETURN(const int variant,
                    VariantToPlan(context, PlanColumnCluster(shape).variant, takes));
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
