@@ -152,6 +152,13 @@ OpCases Cases() {
   }
   AddAllFills({2, 1, 5}, 1, &cases);
   AddAllFills({4099, 3}, 0, &cases);
+  // Columns that clusters of GPUs hold, at the ends of what they do, and more of them than a
+  // cluster takes.
+  for (int64_t n : {512, 513, 8192, 8193, 16384, 16385, 32768, 32769})
+    AddAllFills({n, 8}, 0, &cases);
+  AddAllFills({2, 1025, 136}, 1, &cases);
+  Add({16384, 40}, 0, Fill::kSpikes, &cases);
+  Add({3, 4096, 24}, 1, Fill::kBroad, &cases);
   // Every axis of rank 8, from both ends, and tensors without elements.
   for (int64_t axis = -8; axis < 8; ++axis) AddAllFills({2, 3, 1, 2, 5, 1, 3, 4}, axis, &cases);
   for (const Dims& dims : {Dims{0}, Dims{0, 4}, Dims{4, 0}, Dims{3, 0, 2}}) {

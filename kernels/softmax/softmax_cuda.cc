@@ -3,10 +3,11 @@
 namespace warpcall {
 
 std::vector<Implementation> SoftmaxCudaRows() {
-  return {softmax::SubwarpPerRowRow(), softmax::WarpPerRowRow(),      softmax::BlockPerRowRow(),
-          softmax::ClusterPerRowRow(), softmax::TwoPassRow(),         softmax::ThreadPerColumnRow(),
-          softmax::TritonSoftmaxRow(), softmax::CompiledSoftmaxRow(), softmax::CudnnSoftmaxRow(),
-          softmax::ChainOfKernelsRow()};
+  return {
+      softmax::SubwarpPerRowRow(),   softmax::WarpPerRowRow(),    softmax::BlockPerRowRow(),
+      softmax::ClusterPerRowRow(),   softmax::TwoPassRow(),       softmax::ClusterPerColumnsRow(),
+      softmax::ThreadPerColumnRow(), softmax::TritonSoftmaxRow(), softmax::CompiledSoftmaxRow(),
+      softmax::CudnnSoftmaxRow(),    softmax::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

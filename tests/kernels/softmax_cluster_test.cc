@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/softmax/softmax_cuda_cluster.h"
+#include "kernels/softmax/softmax_cuda_column_cluster.h"
 
 namespace warpcall::softmax {
 namespace {
@@ -107,6 +108,37 @@ TEST(SoftmaxClusterTest, ResidentBlocksHaveRoom) {
       EXPECT_TRUE(shape.stages == 0 || shape.stages > shape.elements / WidestVector(bytes));
     }
   }
+}
+
+TEST(SoftmaxColumnClusterTest, BlocksHoldTheirShareAndTogetherTheAxis) {
+  for (int variant = 0; variant < kColumnClusterVariants; ++variant) {
+    int taken = 0;
+    for (int64_t n = 1; n <= kColumnClusterAxisMax + 3; n += 1 + n / 97) {
+      for (const int64_t lanes : {1, 2, 3, 8, 9, 512}) {
+        const ColumnClusterPlan plan = PlanColumnClusterAs(variant, {3, n, lanes});
+        ASSERT_EQ(plan.blocks > 0, n <= kClusterBlocksMax * ColumnClusterAxis(variant)) << n;
+        if (plan.blocks == 0) continue;
+        ++taken;
+        ASSERT_GE(plan.blocks, 2);
+        ASSERT_LE(plan.blocks, kClusterBlocksMax);
+        ASSERT_LE(plan.share, ColumnClusterAxis(variant));
+        ASSERT_GE(plan.share * plan.blocks, n);
+        ASSERT_EQ(plan.across, (lanes - 1) / kColumnClusterLanes[variant] + 1);
+      }
+    }
+    EXPECT_GT(taken, 1000);
+  }
+}
+
+TEST(SoftmaxColumnClusterTest, TakesTheWidestThatHoldsTheAxis) {
+  const auto variant_for = [](int64_t n) { return PlanColumnCluster({1, n, 512}).variant; };
+  EXPECT_EQ(variant_for(513), 0);
+  EXPECT_EQ(variant_for(8192), 0);
+  EXPECT_EQ(variant_for(8193), 1);
+  EXPECT_EQ(variant_for(16384), 1);
+  EXPECT_EQ(variant_for(16385), 2);
+  EXPECT_EQ(PlanColumnCluster({1, 32768, 512}).blocks, 16);
+  EXPECT_EQ(PlanColumnCluster({1, 32769, 512}).blocks, 0);
 }
 
 }  // namespace
