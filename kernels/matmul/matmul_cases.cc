@@ -51,8 +51,8 @@ Case Multiplication(const Size& size, const Transpose& transpose, const Batches&
 }
 
 // The vectorised row's register tile is 12 or 6 rows by 32, 16 or 2 columns, k is cut at 256 and
-// 512, tasks at 240 rows, strips of few rows at 64 and 512 columns, blocks at 1024 columns and, for
-// 16-bit types, 512 rows.
+// 512, tasks at 240 rows, strips of few rows at 64 and 512 columns and 8 and 24 rows, blocks at
+// 1024 columns and, for 16-bit types, 512 rows.
 constexpr Size kSizes[] = {
     {0, 3, 4},
     {3, 0, 4},
@@ -79,6 +79,7 @@ constexpr Size kSizes[] = {
     {12, 255, 32},
     {13, 257, 49},
     {24, 256, 64},
+    {23, 1031, 577},
     {25, 13, 1025},
     {53, 59, 61},
     {239, 5, 33},

@@ -21,9 +21,11 @@ namespace warpcall::matmul::HWY_NAMESPACE {
 
 // Where k is adjacent in b, which would have to be turned to be packed, and elsewhere.
 inline constexpr int kRowsAlongKMax = 8;
-inline constexpr int kRowsAcrossKMax = 4;
-// Sums of a strip and a's rows over a chunk of k stay in the inner cache: 4 x (512 + 512) floats
-// are 16 KiB.
+inline constexpr int kRowsAcrossKMax = 24;
+// Rows of a that meet a chunk of b at once. What more rows need of b lies in the middle cache then.
+inline constexpr int kRowsPerPass = 8;
+// Sums of a strip and a's rows over a chunk of k stay in the inner cache: 8 x (512 + 512) floats
+// are 32 KiB.
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
 inline constexpr int64_t kChunkDepth = 512;
@@ -66,18 +68,25 @@ struct StripSums {
 
 // Zeros behind `depth` up to a whole vector.
 template <int R, int64_t kDepth, typename T>
-void LoadRowsOfA(const Matrix<T>& a, int64_t depth, StripSums<R, kDepth>* strip) {
+void LoadRowsOfA(const Matrix<T>& a, int64_t depth, float (&rows)[R][kDepth]) {
   for (int r = 0; r < R; ++r) {
     for (int64_t p = 0; p < depth; ++p)
-      strip->a[r][p] = ToFloat(a.data[r * a.row_stride + p * a.column_stride]);
-    std::fill(strip->a[r] + depth, strip->a[r] + hwy::RoundUpTo(depth, kLanes), 0.0f);
+      rows[r][p] = ToFloat(a.data[r * a.row_stride + p * a.column_stride]);
+    std::fill(rows[r] + depth, rows[r] + hwy::RoundUpTo(depth, kLanes), 0.0f);
   }
 }
 
-// Adds K rows of b, weighted by a, to the sums.
+struct KRange {
+  int64_t begin;
+  int64_t depth;
+};
+
+// A row of sums of a strip.
+using SumsRow = float[kStripColumnsMax];
+
+// Adds K rows of b, weighted by a, to R rows of sums.
 template <int R, int K, typename T>
-HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a,
-                        StripSums<R, kChunkDepth>* strip) {
+HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a, SumsRow* sums) {
   const FloatTag d;
   for (int64_t j = 0; j < x.columns; j += kLanes) {
     const int64_t left = x.columns - j;
@@ -87,38 +96,51 @@ HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a,
       const T* from = b + i * x.b.row_stride + j;
       rows[i] = left >= kLanes ? LoadFloats(d, from) : LoadFloatsPartial(d, from, left, T{});
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      FloatVector sum = hn::Load(d, strip->c[r] + j);
+      FloatVector sum = hn::Load(d, sums[r] + j);
 #pragma GCC unroll 8
       for (int i = 0; i < K; ++i)
         sum = hn::MulAdd(hn::Set(d, a[r * kChunkDepth + i]), rows[i], sum);
-      hn::Store(sum, d, strip->c[r] + j);
+      hn::Store(sum, d, sums[r] + j);
     }
   }
 }
 
+// Adds to the sums of rows `first` to `first` + R what the elements of k in `range` contribute.
 template <int R, typename T>
-void MultiplyStripByRows(const Strip<T>& x) {
-  StripSums<R, kChunkDepth> strip;
-  for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
-  for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
-    if (x.StopsBefore(p0)) return;
-    const int64_t depth = std::min(kChunkDepth, x.depth - p0);
-    LoadRowsOfA<R>(x.a.At(0, p0), depth, &strip);
-    const T* b = x.b.At(p0, 0).data;
-    int64_t p = 0;
-    for (; p + kRowsPerVisit <= depth; p += kRowsPerVisit)
-      AddRows<R, kRowsPerVisit>(x, b + p * x.b.row_stride, strip.a[0] + p, &strip);
-    for (; p < depth; ++p) AddRows<R, 1>(x, b + p * x.b.row_stride, strip.a[0] + p, &strip);
-  }
-  for (int r = 0; r < R; ++r) FinishRow(x.finish, strip.c[r], x.columns, x.c + r * x.c_stride);
+void AddChunk(const Strip<T>& x, KRange range, int64_t first, SumsRow* sums) {
+  HWY_ALIGN float a[R][kChunkDepth];
+  LoadRowsOfA(x.a.At(first, range.begin), range.depth, a);
+  const T* b = x.b.At(range.begin, 0).data;
+  int64_t p = 0;
+  for (; p + kRowsPerVisit <= range.depth; p += kRowsPerVisit)
+    AddRows<R, kRowsPerVisit>(x, b + p * x.b.row_stride, a[0] + p, sums + first);
+  for (; p < range.depth; ++p) AddRows<R, 1>(x, b + p * x.b.row_stride, a[0] + p, sums + first);
 }
 
-struct KRange {
-  int64_t begin;
-  int64_t depth;
-};
+// AddChunk for a number of rows known at run time, 1 to R.
+template <int R, typename T>
+void AddChunkOf(int64_t rows, const Strip<T>& x, KRange range, int64_t first, SumsRow* sums) {
+  if (rows < R) {
+    if constexpr (R > 1) return AddChunkOf<R - 1>(rows, x, range, first, sums);
+  }
+  AddChunk<R>(x, range, first, sums);
+}
+
+template <typename T>
+void MultiplyStripByRows(int64_t rows, const Strip<T>& x) {
+  HWY_ALIGN SumsRow sums[kRowsAcrossKMax];
+  for (int64_t r = 0; r < rows; ++r) std::fill(sums[r], sums[r] + kStripColumnsMax, 0.0f);
+  const int64_t per_pass = CeilDivide(rows, CeilDivide(rows, int64_t{kRowsPerPass}));
+  for (int64_t p = 0; p < x.depth; p += kChunkDepth) {
+    if (x.StopsBefore(p)) return;
+    const KRange range{p, std::min(kChunkDepth, x.depth - p)};
+    for (int64_t first = 0; first < rows; first += per_pass)
+      AddChunkOf<kRowsPerPass>(std::min(per_pass, rows - first), x, range, first, sums);
+  }
+  for (int64_t r = 0; r < rows; ++r) FinishRow(x.finish, sums[r], x.columns, x.c + r * x.c_stride);
+}
 
 // Adds to C columns of sums, from column j, what the elements of k in `range` contribute.
 template <int R, int C, typename T>
@@ -159,7 +181,7 @@ void MultiplyStripByColumns(const Strip<T>& x) {
   for (int64_t p0 = 0; p0 < x.depth; p0 += kColumnChunkDepth<R>) {
     if (x.StopsBefore(p0)) return;
     const KRange range{p0, std::min(kColumnChunkDepth<R>, x.depth - p0)};
-    LoadRowsOfA<R>(x.a.At(0, p0), range.depth, &strip);
+    LoadRowsOfA(x.a.At(0, p0), range.depth, strip.a);
     int64_t j = 0;
     constexpr int kColumns = kColumnsPerVisit<R>;
     for (; j + kColumns <= x.columns; j += kColumns) AddColumns<R, kColumns>(x, range, j, &strip);
@@ -170,11 +192,9 @@ void MultiplyStripByColumns(const Strip<T>& x) {
 
 template <int R, typename T>
 void MultiplyStrip(int64_t rows, const Strip<T>& x) {
+  if (x.b.column_stride == 1) return MultiplyStripByRows(rows, x);
   if (rows < R) {
     if constexpr (R > 1) return MultiplyStrip<R - 1>(rows, x);
-  }
-  if constexpr (R <= kRowsAcrossKMax) {
-    if (x.b.column_stride == 1) return MultiplyStripByRows<R>(x);
   }
   MultiplyStripByColumns<R>(x);
 }
