@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "kernels/cpu/bf16_pairs.h"
 
 namespace warpcall::onednn {
 namespace {
@@ -15,7 +16,6 @@ constexpr uint32_t kLeafOfTiles = 0x1D;
 constexpr uint32_t kAnyAmx = 1u << 22 | 1u << 24 | 1u << 25;
 constexpr int kTileData = 18;
 constexpr uint64_t kTileState = uint64_t{1} << 17 | uint64_t{1} << kTileData;
-constexpr uint32_t kOsxsave = 1u << 27;
 
 // Linux's arch_prctl, Documentation/arch/x86/xstate.rst.
 constexpr int kGetPermission = 0x1022;
@@ -28,14 +28,6 @@ constexpr absl::string_view kWithoutAmx[] = {
 bool AmxWorks(const AmxFacts& facts) {
   return facts.leaf_max >= kLeafOfTiles && facts.palette_max > 0 &&
          (facts.xcr0 & kTileState) == kTileState && facts.permitted;
-}
-
-uint64_t ReadXcr0() {
-  uint32_t a, b, c, d;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsxsave) == 0) return 0;
-  uint32_t low, high;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return uint64_t{high} << 32 | low;
 }
 
 bool Permitted() {
@@ -53,7 +45,7 @@ AmxFacts ReadAmxFacts() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) facts.features = d;
   if ((facts.features & kAnyAmx) == 0) return facts;
   if (__get_cpuid_count(kLeafOfTiles, 0, &a, &b, &c, &d) != 0) facts.palette_max = a;
-  facts.xcr0 = ReadXcr0();
+  facts.xcr0 = cpu::ReadXcr0();
   facts.permitted = Permitted();
   return facts;
 }

@@ -12,7 +12,7 @@ absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& 
   const Problem product = ProductOf(problem);
   if (!matmul::NothingToSum(product))
     return matmul::PlanSimdTiled(product, context, matmul::Epilogue{ActivationOf(problem)});
-  RETURN_IF_ERROR(matmul::CheckSimdVariant(context.variant));
+  RETURN_IF_ERROR(matmul::CheckSimdVariant(product.outputs[0].data_type, context.variant));
   return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
     FinishWithoutSums(problem, operands);
     return absl::OkStatus();

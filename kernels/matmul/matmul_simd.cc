@@ -1,17 +1,20 @@
-// This project's vectorised matmul: float32 sums, 16-bit types widened while packing. How the work
-// is cut is decided here; what a thread does with its part stands in matmul_simd_blocked-inl.h and,
-// for few rows, matmul_simd_skinny-inl.h.
+// This project's vectorised matmul: float32 sums, 16-bit types widened while packing, but for
+// bfloat16 where the processor multiplies pairs of it. How the work is cut is decided here; what a
+// thread does with its part stands in matmul_simd_blocked-inl.h, matmul_simd_pairs.h and, for few
+// rows, matmul_simd_skinny-inl.h.
 #include "kernels/matmul/matmul_simd.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/simd_targets.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_simd_pairs.h"
 #include "kernels/matmul/matmul_simd_team.h"
 #include "kernels/plan.h"
 #include "proto/common/dispatch.h"
@@ -32,7 +35,11 @@ enum SimdVariant : int {
   kFewRows,        // b is read where it lies
   kSharedMatrix,   // threads share each matrix
   kWholeMatrices,  // each thread multiplies whole ones
+  kSharedPairs,    // as the two before, pairs of bfloat16 as they are
+  kWholePairs,
 };
+constexpr int kWidenedVariants = kWholeMatrices + 1;
+constexpr int kVariants = kWholePairs + 1;
 
 // How the work is cut; the targets' blocks differ.
 struct Cut {
@@ -42,17 +49,19 @@ struct Cut {
   bool swapped;  // c has one column, and is taken for the row b^T x a^T
   int64_t block_columns;
   int64_t block_rows;
-  // Sizes of the workspace's parts, in floats.
-  int64_t panel_floats;
-  int64_t sum_floats;  // where the output is narrower than its sums
-  int64_t row_floats;  // of a slot
+  // Sizes of the workspace's parts, in words of 4 bytes.
+  int64_t panel_words;
+  int64_t sum_words;  // where the output is narrower than its sums
+  int64_t row_words;  // of a slot
   std::optional<Epilogue> epilogue = std::nullopt;
 
-  // By kWholeMatrices each slot multiplies in a workspace of its own.
-  int64_t WorkspaceFloats() const {
+  bool in_pairs() const { return variant == kSharedPairs || variant == kWholePairs; }
+  // Each slot multiplies in a workspace of its own.
+  bool whole() const { return variant == kWholeMatrices || variant == kWholePairs; }
+  int64_t WorkspaceWords() const {
     if (variant == kFewRows) return 0;
-    const int64_t shared = panel_floats + sum_floats;
-    return variant == kWholeMatrices ? slots * (shared + row_floats) : shared + slots * row_floats;
+    const int64_t shared = panel_words + sum_words;
+    return whole() ? slots * (shared + row_words) : shared + slots * row_words;
   }
 };
 
@@ -62,16 +71,14 @@ struct Cut {
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-// A packed slice of b is 256 x 1024 floats, 1 MiB that the threads share; a task's rows of a are
-// 240 x 256 floats, 240 KiB of its own middle cache. Half and twice of either were within the noise
+// A packed slice of b is 256 x 1024 words, 1 MiB that the threads share; a task's rows of a are
+// 240 x 256 words, 240 KiB of its own middle cache. Half and twice of either were within the noise
 // of the measurement (10 %) on Sapphire Rapids at 1024^3 and 2048^3.
 inline constexpr int64_t kBlockColumns = 1024;
 inline constexpr int64_t kTaskRows = 240;
-// Sums of a 16-bit output wait in the workspace: 512 x 1024 floats are 2 MiB.
-inline constexpr int64_t kStagedRows = 512;
-// Tasks shorter than this would not repay loading a panel of b into the inner cache.
-inline constexpr int64_t kTaskRowsMin = 4 * kTileRows;
-static_assert(kTaskRows % kTileRows == 0);
+// Tasks of fewer tiles would not repay loading a panel of b into the inner cache.
+inline constexpr int64_t kTaskTilesMin = 4;
+static_assert(kTaskRows % Widened::kRows == 0 && kTaskRows % Paired::kRows == 0);
 
 // About 20 us at the 100 GFLOP/s that one core was measured to reach: less would not repay waking a
 // thread and waiting for it.
@@ -89,12 +96,33 @@ Shape AsRow(Shape shape) {
   return shape;
 }
 
+// Better targets have lower numbers, and AVX3 is the first with AVX-512. Tests choose others.
+bool HasPairs(DataType type) {
+  return HWY_TARGET <= HWY_AVX3 && type == DataType::kBFloat16 && pairs::Available();
+}
+
+int VariantCount(DataType type) { return HasPairs(type) ? kVariants : kWidenedVariants; }
+
 // The row's choice of a variant for a cut that has its shape and slots.
-int ChosenVariant(const Cut& cut) {
+int ChosenVariant(const Cut& cut, DataType type) {
   const Shape& shape = cut.shape;
   if (shape.m <= kSkinnyRowsMax) return kFewRows;
   const bool small = SaturatingMultiply(shape.m * shape.n, shape.k) <= kTermsPerSmallMatrix;
-  return shape.batches() >= 2 * cut.slots && small ? kWholeMatrices : kSharedMatrix;
+  const bool whole = shape.batches() >= 2 * cut.slots && small;
+  if (HasPairs(type)) return whole ? kWholePairs : kSharedPairs;
+  return whole ? kWholeMatrices : kSharedMatrix;
+}
+
+template <typename Blocks>
+void SizeParts(bool staged, Cut* cut) {
+  const Shape& shape = cut->shape;
+  const int64_t columns = hwy::RoundUpTo(shape.n, Blocks::kColumns);
+  cut->block_columns = std::min<int64_t>(kBlockColumns, columns);
+  cut->block_rows = staged ? std::min(Blocks::kStagedRows, shape.m) : shape.m;
+  cut->panel_words = cut->block_columns / Blocks::kColumns * Blocks::kPanelWords;
+  cut->sum_words = staged ? cut->block_rows * cut->block_columns : 0;
+  cut->row_words =
+      std::min<int64_t>(kTaskRows, hwy::RoundUpTo(shape.m, Blocks::kRows)) * Blocks::kRowWords;
 }
 
 // REQUIRES: the output of `problem` has elements.
@@ -108,46 +136,55 @@ Cut MakeCut(const Problem& problem, const DeviceProperties& device, int variant)
   cut.slots = static_cast<int>(
       std::clamp<int64_t>(SaturatingMultiply(terms, shape.batches()) / kTermsPerSlot, 1,
                           std::max(1, device.multiprocessors)));
-  cut.variant = variant == kRowsChoice ? ChosenVariant(cut) : variant;
-  const bool staged = problem.outputs[0].data_type != DataType::kFloat32;
-  cut.block_columns = std::min<int64_t>(kBlockColumns, hwy::RoundUpTo(shape.n, kPanelColumns));
-  cut.block_rows = staged ? std::min(kStagedRows, shape.m) : shape.m;
-  cut.panel_floats = kDepth * cut.block_columns;
-  cut.sum_floats = staged ? cut.block_rows * cut.block_columns : 0;
-  cut.row_floats = std::min<int64_t>(kTaskRows, hwy::RoundUpTo(shape.m, kTileRows)) * kRowDistance;
+  const DataType type = problem.outputs[0].data_type;
+  cut.variant = variant == kRowsChoice ? ChosenVariant(cut, type) : variant;
+  const bool staged = type != DataType::kFloat32;
+  if (cut.in_pairs()) {
+    SizeParts<Paired>(staged, &cut);
+  } else {
+    SizeParts<Widened>(staged, &cut);
+  }
   return cut;
 }
 
 // How `rows` x `columns` of c are cut into tasks for `slots` threads: rows first, columns where
 // rows are few.
 struct Tasks {
-  int64_t rows;     // of a task, a multiple of kTileRows
-  int64_t columns;  // of a task, a multiple of kPanelColumns
+  int64_t rows;     // of a task, whole tiles
+  int64_t columns;  // of a task, whole panels
   int64_t row_count;
   int64_t count;
 };
 
+template <typename Blocks>
 Tasks CutTasks(int64_t rows, int64_t columns, int slots) {
+  constexpr int64_t kTaskRowsMin = kTaskTilesMin * Blocks::kRows;
   int64_t row_tasks = CeilDivide(CeilDivide(rows, kTaskRows), slots) * slots;
   row_tasks = std::min(row_tasks, std::max<int64_t>(1, rows / kTaskRowsMin));
   Tasks tasks;
-  tasks.rows = std::min<int64_t>(kTaskRows, hwy::RoundUpTo(CeilDivide(rows, row_tasks), kTileRows));
+  tasks.rows =
+      std::min<int64_t>(kTaskRows, hwy::RoundUpTo(CeilDivide(rows, row_tasks), Blocks::kRows));
   tasks.row_count = CeilDivide(rows, tasks.rows);
   const int64_t column_tasks = CeilDivide(slots, tasks.row_count);
-  tasks.columns = hwy::RoundUpTo(CeilDivide(columns, column_tasks), kPanelColumns);
+  tasks.columns = hwy::RoundUpTo(CeilDivide(columns, column_tasks), Blocks::kColumns);
   tasks.count = tasks.row_count * CeilDivide(columns, tasks.columns);
   return tasks;
 }
 
+template <typename Word>
 struct Workspace {
-  float* panels;
+  Word* panels;
   float* sums;
-  float* rows;  // one stretch of row_floats per slot
-  int64_t row_floats;
+  Word* rows;  // one stretch of row_words per slot
+  int64_t row_words;
 };
 
-Workspace WorkspaceAt(const Cut& cut, float* base) {
-  return {base, base + cut.panel_floats, base + cut.panel_floats + cut.sum_floats, cut.row_floats};
+template <typename Word>
+Workspace<Word> WorkspaceAt(const Cut& cut, void* base) {
+  static_assert(sizeof(Word) == sizeof(float));
+  auto* const words = static_cast<Word*>(base);
+  return {words, static_cast<float*>(base) + cut.panel_words,
+          words + cut.panel_words + cut.sum_words, cut.row_words};
 }
 
 // One slice of k of one block of c.
@@ -167,25 +204,20 @@ struct Slice {
   Finish<T> finish;
 };
 
-template <typename T>
-void MultiplyTask(const Slice<T>& x, const float* panels, float* packed_rows) {
-  PackRows(x.a, x.rows, x.depth, packed_rows);
-  for (int64_t j = 0; j < x.columns; j += kPanelColumns) {
-    const int64_t columns = std::min<int64_t>(kPanelColumns, x.columns - j);
-    for (int64_t i = 0; i < x.rows; i += kTileRows) {
-      const int64_t rows = std::min<int64_t>(kTileRows, x.rows - i);
-      const Tile tile{.a = packed_rows + i * kRowDistance,
-                      .b = panels + j * kDepth,
-                      .c = x.sums + i * x.sums_stride + j,
-                      .c_stride = x.sums_stride,
-                      .depth = x.depth,
-                      .accumulate = !x.first};
-      if (columns == kPanelColumns) {
-        MultiplyRows<kTileRows, kPanelVectors>(rows, tile);
-      } else {
-        MultiplyEdge(rows, columns, tile);
-      }
-    }
+template <typename Blocks, typename T>
+void MultiplyTask(const Slice<T>& x, const typename Blocks::Word* panel,
+                  typename Blocks::Word* packed_rows) {
+  Blocks::PackRows(x.a, x.rows, x.depth, packed_rows);
+  for (int64_t j = 0; j < x.columns; j += Blocks::kColumns, panel += Blocks::kPanelWords) {
+    const int64_t columns = std::min(Blocks::kColumns, x.columns - j);
+    for (int64_t i = 0; i < x.rows; i += Blocks::kRows)
+      Blocks::Multiply(std::min(Blocks::kRows, x.rows - i), columns,
+                       {.a = packed_rows + i * Blocks::kRowWords,
+                        .b = panel,
+                        .c = x.sums + i * x.sums_stride + j,
+                        .c_stride = x.sums_stride,
+                        .depth = x.depth,
+                        .accumulate = !x.first});
     if (!x.last) continue;
     for (int64_t i = 0; i < x.rows; ++i)
       FinishRow(x.finish.From(j), x.sums + i * x.sums_stride + j, columns,
@@ -193,14 +225,15 @@ void MultiplyTask(const Slice<T>& x, const float* panels, float* packed_rows) {
   }
 }
 
-template <typename T>
-void MultiplySlice(const Slice<T>& x, const Workspace& workspace, const Team& team) {
-  team.ForEach(CeilDivide(x.columns, kPanelColumns), [&](int, int64_t panel) {
-    const int64_t j = panel * kPanelColumns;
-    PackPanel(x.b.At(0, j), x.depth, std::min<int64_t>(kPanelColumns, x.columns - j),
-              workspace.panels + j * kDepth);
+template <typename Blocks, typename T>
+void MultiplySlice(const Slice<T>& x, const Workspace<typename Blocks::Word>& workspace,
+                   const Team& team) {
+  team.ForEach(CeilDivide(x.columns, Blocks::kColumns), [&](int, int64_t panel) {
+    const int64_t j = panel * Blocks::kColumns;
+    Blocks::PackPanel(x.b.At(0, j), x.depth, std::min(Blocks::kColumns, x.columns - j),
+                      workspace.panels + panel * Blocks::kPanelWords);
   });
-  const Tasks tasks = CutTasks(x.rows, x.columns, team.slots());
+  const Tasks tasks = CutTasks<Blocks>(x.rows, x.columns, team.slots());
   team.ForEach(tasks.count, [&](int slot, int64_t index) {
     const int64_t i = index % tasks.row_count * tasks.rows;
     const int64_t j = index / tasks.row_count * tasks.columns;
@@ -211,18 +244,19 @@ void MultiplySlice(const Slice<T>& x, const Workspace& workspace, const Team& te
     part.sums += i * x.sums_stride + j;
     part.rows = std::min(tasks.rows, x.rows - i);
     part.columns = std::min(tasks.columns, x.columns - j);
-    MultiplyTask(part, workspace.panels + j * kDepth, workspace.rows + slot * workspace.row_floats);
+    MultiplyTask<Blocks>(part, workspace.panels + j / Blocks::kColumns * Blocks::kPanelWords,
+                         workspace.rows + slot * workspace.row_words);
   });
 }
 
-template <typename T>
-void MultiplyMatrix(const Cut& cut, const Slice<T>& whole, const Workspace& workspace,
-                    const Team& team) {
+template <typename Blocks, typename T>
+void MultiplyMatrix(const Cut& cut, const Slice<T>& whole,
+                    const Workspace<typename Blocks::Word>& workspace, const Team& team) {
   const Shape& shape = cut.shape;
   for (int64_t j = 0; j < shape.n; j += cut.block_columns) {
     for (int64_t i = 0; i < shape.m; i += cut.block_rows) {
-      for (int64_t p = 0; p < shape.k; p += kDepth) {
-        if (p > 0 && IsSet(team.stop())) return;
+      for (int64_t p = 0; p < shape.k; p += Blocks::kTerms) {
+        if ((j > 0 || i > 0 || p > 0) && IsSet(team.stop())) return;
         Slice<T> slice = whole;
         slice.a = whole.a.At(i, p);
         slice.b = whole.b.At(p, j);
@@ -236,10 +270,10 @@ void MultiplyMatrix(const Cut& cut, const Slice<T>& whole, const Workspace& work
         }
         slice.rows = std::min(cut.block_rows, shape.m - i);
         slice.columns = std::min(cut.block_columns, shape.n - j);
-        slice.depth = std::min(kDepth, shape.k - p);
+        slice.depth = std::min(Blocks::kTerms, shape.k - p);
         slice.first = p == 0;
         slice.last = p + slice.depth == shape.k;
-        MultiplySlice(slice, workspace, team);
+        MultiplySlice<Blocks>(slice, workspace, team);
       }
     }
   }
@@ -253,11 +287,11 @@ Finish<T> FinishOf(const Cut& cut, const Operands& operands) {
           .activation = cut.epilogue->activation};
 }
 
-template <typename T>
-void MultiplyBlocked(const Cut& cut, const Operands& operands, float* base, const Team& team) {
+template <typename Blocks, typename T>
+void MultiplyBlocked(const Cut& cut, const Operands& operands, void* base, const Team& team) {
   const Finish<T> finish = FinishOf<T>(cut, operands);
   const Shape& shape = cut.shape;
-  const auto multiply = [&](int64_t batch, float* at, const Team& own) {
+  const auto multiply = [&](int64_t batch, void* at, const Team& own) {
     const Offsets offsets = shape.BatchOffsets(batch);
     Slice<T> whole = {};
     whole.a = {static_cast<const T*>(operands.inputs[0]) + offsets.a, shape.a_row_stride,
@@ -267,12 +301,12 @@ void MultiplyBlocked(const Cut& cut, const Operands& operands, float* base, cons
     whole.c = static_cast<T*>(operands.outputs[0]) + offsets.c;
     whole.c_stride = shape.n;
     whole.finish = finish;
-    MultiplyMatrix(cut, whole, WorkspaceAt(cut, at), own);
+    MultiplyMatrix<Blocks>(cut, whole, WorkspaceAt<typename Blocks::Word>(cut, at), own);
   };
-  if (cut.variant == kWholeMatrices) {
-    const int64_t floats_per_slot = cut.WorkspaceFloats() / cut.slots;
+  if (cut.whole()) {
+    const int64_t words_per_slot = cut.WorkspaceWords() / cut.slots;
     team.ForEach(shape.batches(), [&](int slot, int64_t batch) {
-      multiply(batch, base + slot * floats_per_slot, team.Alone());
+      multiply(batch, static_cast<float*>(base) + slot * words_per_slot, team.Alone());
     });
   } else {
     for (int64_t batch = 0; batch < shape.batches(); ++batch) {
@@ -289,9 +323,12 @@ void Run(const Cut& cut, DataType type, const Operands& operands, const LaunchCo
   DispatchDataType(type, [&]<typename T>(T) {
     if (cut.variant == kFewRows) {
       MultiplySkinny<T>(cut.shape, ordered, FinishOf<T>(cut, ordered), team);
-    } else {
-      MultiplyBlocked<T>(cut, ordered, static_cast<float*>(context.workspace), team);
+      return;
     }
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (cut.in_pairs()) return MultiplyBlocked<Paired, T>(cut, ordered, context.workspace, team);
+    }
+    MultiplyBlocked<Widened, T>(cut, ordered, context.workspace, team);
   });
 }
 
@@ -304,13 +341,13 @@ namespace {
 
 HWY_EXPORT(MakeCut);
 HWY_EXPORT(Run);
+HWY_EXPORT(VariantCount);
 
-constexpr int kVariantCount = 3;
 constexpr int64_t kFewRowsMax = HWY_NAMESPACE::kSkinnyRowsMax;
 
 absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
   if (!NothingToSum(problem)) return PlanSimdTiled(problem, context, std::nullopt);
-  RETURN_IF_ERROR(CheckSimdVariant(context.variant));
+  RETURN_IF_ERROR(CheckSimdVariant(problem.outputs[0].data_type, context.variant));
   return NewPlan({}, [problem](const Operands& operands, const LaunchContext&) {
     FinishIfNothingToSum(problem, operands);
     return absl::OkStatus();
@@ -319,24 +356,28 @@ absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& 
 
 }  // namespace
 
-std::vector<std::string> SimdVariantNames(DataType) {
-  return {"few rows", "shared matrix", "whole matrices"};
+std::vector<std::string> SimdVariantNames(DataType type) {
+  std::vector<std::string> names = {"few rows", "shared matrix", "whole matrices",
+                                    "shared matrix in pairs", "whole matrices in pairs"};
+  names.resize(static_cast<size_t>(HWY_DYNAMIC_DISPATCH(VariantCount)(type)));
+  return names;
 }
 
-absl::Status CheckSimdVariant(int variant) {
-  return variant == kRowsChoice ? absl::OkStatus() : CheckVariantNumber(variant, kVariantCount);
+absl::Status CheckSimdVariant(DataType type, int variant) {
+  if (variant == kRowsChoice) return absl::OkStatus();
+  return CheckVariantNumber(variant, HWY_DYNAMIC_DISPATCH(VariantCount)(type));
 }
 
 absl::StatusOr<PlanPtr> PlanSimdTiled(const Problem& problem, const PlanContext& context,
                                       const std::optional<Epilogue>& epilogue) {
-  RETURN_IF_ERROR(CheckSimdVariant(context.variant));
+  RETURN_IF_ERROR(CheckSimdVariant(problem.outputs[0].data_type, context.variant));
   Cut cut = HWY_DYNAMIC_DISPATCH(MakeCut)(problem, *context.device, context.variant);
   cut.epilogue = epilogue;
   if (cut.variant == kFewRows && cut.shape.m > kFewRowsMax)
     return absl::InvalidArgumentError(
         absl::StrCat("few rows are up to ", kFewRowsMax, "; here they are ", cut.shape.m));
   const Plan::Traits traits = {
-      .workspace_bytes = SaturatingBytes(cut.WorkspaceFloats(), sizeof(float)),
+      .workspace_bytes = SaturatingBytes(cut.WorkspaceWords(), sizeof(float)),
       .variant = cut.variant};
   return NewPlan(traits, [cut = std::move(cut), type = problem.outputs[0].data_type](
                              const Operands& operands, const LaunchContext& launch) {

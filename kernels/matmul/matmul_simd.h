@@ -16,8 +16,9 @@ namespace warpcall::matmul {
 absl::StatusOr<PlanPtr> PlanSimdTiled(const Problem& problem, const PlanContext& context,
                                       const std::optional<Epilogue>& epilogue);
 
+// Of this processor.
 std::vector<std::string> SimdVariantNames(DataType type);
 // OK for the number of one, and for kRowsChoice.
-absl::Status CheckSimdVariant(int variant);
+absl::Status CheckSimdVariant(DataType type, int variant);
 
 }  // namespace warpcall::matmul

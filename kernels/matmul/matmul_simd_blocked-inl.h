@@ -18,6 +18,7 @@
 #include "kernels/cpu/simd_gelu-inl.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_epilogue.h"
+#include "kernels/matmul/matmul_simd_pairs.h"
 #include "kernels/matmul/matmul_simd_team.h"
 
 #if defined(WARPCALL_KERNELS_MATMUL_SIMD_BLOCKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -276,6 +277,58 @@ void PackPanel(const Matrix<T>& b, int64_t depth, int64_t columns, float* packed
   for (int64_t p = 0; p < depth; ++p)
     RowToFloat(b.data + p * b.row_stride, columns, packed + p * kPanelColumns);
 }
+
+// What a blocked multiplication is made of, whatever its elements: terms widened to float32, a word
+// each.
+struct Widened {
+  using Word = float;
+  static constexpr int64_t kRows = kTileRows;  // of a tile
+  static constexpr int64_t kColumns = kPanelColumns;
+  static constexpr int64_t kTerms = kDepth;  // of a slice of k
+  // Sums of a 16-bit output wait in the workspace: 512 x 1024 floats are 2 MiB.
+  static constexpr int64_t kStagedRows = 512;
+  static constexpr int64_t kRowWords = kRowDistance;
+  static constexpr int64_t kPanelWords = kDepth * kPanelColumns;
+
+  template <typename T>
+  static void PackRows(const Matrix<T>& a, int64_t rows, int64_t depth, float* packed) {
+    HWY_NAMESPACE::PackRows(a, rows, depth, packed);
+  }
+  template <typename T>
+  static void PackPanel(const Matrix<T>& b, int64_t depth, int64_t columns, float* packed) {
+    HWY_NAMESPACE::PackPanel(b, depth, columns, packed);
+  }
+  static void Multiply(int64_t rows, int64_t columns, const Tile& tile) {
+    if (columns < kPanelColumns) return MultiplyEdge(rows, columns, tile);
+    MultiplyRows<kTileRows, kPanelVectors>(rows, tile);
+  }
+};
+
+// bfloat16 by pairs of terms.
+struct Paired {
+  using Word = uint32_t;
+  using Tile = pairs::Tile;
+  static constexpr int64_t kRows = pairs::kTileRows;
+  static constexpr int64_t kColumns = pairs::kPanelColumns;
+  static constexpr int64_t kTerms = pairs::kDepth;
+  static constexpr int64_t kStagedRows = pairs::kStagedRows;
+  static constexpr int64_t kRowWords = pairs::kRowWords;
+  static constexpr int64_t kPanelWords = pairs::kPanelWords;
+
+  static pairs::Matrix Of(const Matrix<BFloat16>& x) {
+    return {x.data, x.row_stride, x.column_stride};
+  }
+  static void PackRows(const Matrix<BFloat16>& a, int64_t rows, int64_t depth, uint32_t* packed) {
+    pairs::PackRows(Of(a), rows, depth, packed);
+  }
+  static void PackPanel(const Matrix<BFloat16>& b, int64_t depth, int64_t columns,
+                        uint32_t* packed) {
+    pairs::PackPanel(Of(b), depth, columns, packed);
+  }
+  static void Multiply(int64_t rows, int64_t columns, const Tile& tile) {
+    pairs::MultiplyTile(rows, columns, tile);
+  }
+};
 
 }  // namespace warpcall::matmul::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

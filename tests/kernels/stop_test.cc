@@ -33,9 +33,10 @@ constexpr int64_t kNever = int64_t{1} << 60;
 
 struct Case {
   const char* kernel;
-  std::vector<Dims> inputs;  // float32
+  std::vector<Dims> inputs;
   std::vector<NamedAttribute> attributes;
   int64_t looks_min = 3;
+  DataType type = DataType::kFloat32;
 };
 
 // Of softmax and the norms, whose rows go over their elements at least twice.
@@ -71,13 +72,17 @@ const Case kCases[] = {
     {"matmul", {{2, 1 << 17}, {1 << 17, 16}}, {}},
     {"matmul", {{2, 1 << 17}, {16, 1 << 17}}, {{"transpose_b", true}}},
     {"matmul", {{2000, 16, 16}, {2000, 16, 16}}, {}},
+    // Which may go by pairs: sums over a long k, and blocks of columns and of rows.
+    {"matmul", {{64, 4096}, {4096, 256}}, {}, 3, DataType::kBFloat16},
+    {"matmul", {{8, 64}, {64, 16384}}, {}, 16, DataType::kBFloat16},
+    {"matmul", {{8192, 16}, {16, 64}}, {}, 8, DataType::kBFloat16},
 };
 
 class StopTest : public ::testing::TestWithParam<Case> {
  protected:
   StopTest() {
     std::vector<TensorSpec> specs;
-    for (const Dims& dims : GetParam().inputs) specs.push_back({DataType::kFloat32, dims});
+    for (const Dims& dims : GetParam().inputs) specs.push_back({GetParam().type, dims});
     kernel_ = *CpuKernels().Find(GetParam().kernel);
     problem_ = *MakeProblem(*kernel_->op, specs, GetParam().attributes);
     for (const TensorSpec& spec : specs) {

@@ -58,6 +58,7 @@ std::vector<Tally> TalliesFor(const Op& op, DataType type) {
     if (row.kernel->op != &op || row.type != type || !RunsHere(*row.row)) continue;
     const bool is_vectorised = row.row->family == Family::kCpu;
     for (const int64_t target : VectorTargets()) {
+      const ScopedVectorTarget chosen(target);  // some have variants of their own
       const std::string on = is_vectorised ? absl::StrCat(" on ", VectorTargetName(target)) : "";
       tallies.push_back({.row = row,
                          .target = target,

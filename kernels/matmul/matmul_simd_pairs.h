@@ -1,0 +1,75 @@
+// The blocked multiplication's inner parts for bfloat16 on processors that multiply pairs of them:
+// AVX512_BF16's VDPBF16PS adds the products of two neighbours in k to a float32 sum. So operands
+// are packed as they are, two terms of k in a word, and nothing is widened.
+//
+// VDPBF16PS takes subnormal inputs as 0 and gives subnormal sums as 0, whatever the control
+// register says (Intel SDM). Packing notes the least magnitude of what it packs, and where that
+// leaves room for a subnormal, a tile multiplies the same words by float32's multiply-adds, which
+// keep it: sums are those of float32 arithmetic everywhere.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/common/half.h"
+
+namespace warpcall::matmul::pairs {
+
+// The tile is 6 x 64: 24 registers of sums, 4 of b and one of a are 29 of 32, and 24 chains hide
+// the instruction's latency.
+inline constexpr int kTileRows = 6;
+inline constexpr int kPanelColumns = 64;
+
+// Terms of k that are packed at once: a panel of b is 128 KiB of the middle cache. Multiplying
+// takes half the time that it takes float32, so that what it costs to load and store sums weighs
+// twice as much, and what it costs to pack b: on Zen 5 512 terms, 512 rows were 13 % slower at
+// 2048^3, 1024 and 512 9 %.
+inline constexpr int64_t kDepth = 1024;
+// Rows whose sums wait for the next kDepth: 1024 x 1024 floats are 4 MiB.
+inline constexpr int64_t kStagedRows = 1024;
+inline constexpr int64_t kDepthWords = kDepth / 2;  // two terms each
+
+// Behind the words of a packed row, and of a panel, a cache line has their least magnitude. Rows
+// are thus no multiple of a page apart, or they would share cache sets.
+inline constexpr int64_t kNoteWords = 16;
+inline constexpr int64_t kRowWords = kDepthWords + kNoteWords;
+inline constexpr int64_t kPanelWords = kDepthWords * kPanelColumns + kNoteWords;
+
+// Whether this processor and its system have the instructions.
+bool Available();
+
+// Whether neither elements nor sums of products are ever subnormal, for elements that are 0 or no
+// less than what `a_noted` and `b_noted` say: bits of magnitudes, less 1. Such sums are integers
+// times the product of the two last bits, 2^(e - 127 - 7) for an exponent of e, and rounded to
+// float32 they still are: that has to be 2^-126 at least.
+bool StaysNormal(uint32_t a_noted, uint32_t b_noted);
+
+// Element (row, column) is at data[row * row_stride + column * column_stride]; one of the two is 1.
+struct Matrix {
+  const BFloat16* data;
+  int64_t row_stride;
+  int64_t column_stride;
+};
+
+// REQUIRES, here and below: Available(), 1 <= depth <= kDepth, and memory that is aligned to cache
+// lines.
+
+// Packs a[rows, depth] to `rows` rows of kRowWords.
+void PackRows(const Matrix& a, int64_t rows, int64_t depth, uint32_t* packed);
+
+// Packs b[depth, columns], 1 <= columns <= kPanelColumns, to kPanelWords.
+void PackPanel(const Matrix& b, int64_t depth, int64_t columns, uint32_t* packed);
+
+struct Tile {
+  const uint32_t* a;  // the first of packed rows
+  const uint32_t* b;  // a packed panel
+  float* c;
+  int64_t c_stride;
+  int64_t depth;
+  bool accumulate;  // add to c instead of overwriting it
+};
+
+// c[rows, columns] (+)= a x b. REQUIRES: 1 <= rows <= kTileRows, 1 <= columns <= kPanelColumns.
+// What lies behind the columns up to a multiple of 16 is written too.
+void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile);
+
+}  // namespace warpcall::matmul::pairs
