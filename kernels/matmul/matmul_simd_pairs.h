@@ -19,10 +19,9 @@ namespace warpcall::matmul::pairs {
 inline constexpr int kTileRows = 6;
 inline constexpr int kPanelColumns = 64;
 
-// Terms of k that are packed at once: a panel of b is 128 KiB of the middle cache. Multiplying
-// takes half the time that it takes float32, so that what it costs to load and store sums weighs
-// twice as much, and what it costs to pack b: on Zen 5 512 terms, 512 rows were 13 % slower at
-// 2048^3, 1024 and 512 9 %.
+// Terms of k that are packed at once: a panel of b is 128 KiB of the middle cache. Sums are loaded
+// and stored, and b is packed, for half as much multiplying as in float32, and so weigh twice as
+// much. On Zen 5 512 terms and 512 rows were 13 % slower at 2048^3, 1024 terms and 512 rows 10 %.
 inline constexpr int64_t kDepth = 1024;
 // Rows whose sums wait for the next kDepth: 1024 x 1024 floats are 4 MiB.
 inline constexpr int64_t kStagedRows = 1024;
