@@ -3,82 +3,35 @@
 #   docker run --rm --publish 127.0.0.1:8470:8470 --publish 127.0.0.1:9470:9470 warpcall:cpu
 #   docker build --target gpu --tag warpcall:gpu .
 #   docker run --rm --gpus all --publish 127.0.0.1:8470:8470 --publish 127.0.0.1:9470:9470 warpcall:gpu
-# BASE_IMAGE is any Debian 12, Ubuntu 24.04 or later; both stages use it, so that the libraries which
-# the binaries were linked with are the ones that they find. The CUDA images are Ubuntu 24.04's.
-ARG BASE_IMAGE=debian:bookworm-slim
-ARG CUDA_BUILD_IMAGE=nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04
-# With cuBLASLt and cuDNN, which rows of the family library load at run time.
-ARG CUDA_BASE_IMAGE=nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
+# BASE_IMAGE is any Debian 12, Ubuntu 24.04 or later; what compiles and what runs have the same, so that the libraries
+# which the binaries were linked with are the ones that they find.
+ARG BASE_IMAGE=debian:bookworm-20250520-slim
 
-FROM ${BASE_IMAGE} AS build
-WORKDIR /src
-# Ahead of the sources: the packages' layer is kept while only sources change.
-COPY deploy/install_packages.sh deploy/
-RUN bash deploy/install_packages.sh build && rm -rf /var/lib/apt/lists/*
-COPY CMakeLists.txt CMakePresets.json ./
-COPY proto/ proto/
-COPY kernels/ kernels/
-COPY server/ server/
-COPY client/ client/
-COPY deploy/CMakeLists.txt deploy/
-RUN cmake --preset release -DWARPCALL_BUILD_TESTS=OFF \
-    && cmake --build --preset release --target warpcalld warpcall \
-    && install --strip -D --target-directory=/out \
-         build/release/bin/warpcalld build/release/bin/warpcall
+FROM scratch AS sources
+COPY CMakeLists.txt CMakePresets.json /
+COPY proto/ /proto/
+COPY kernels/ /kernels/
+COPY server/ /server/
+COPY client/ /client/
+COPY deploy/CMakeLists.txt deploy/build_programs.sh /deploy/
 
-FROM ${CUDA_BUILD_IMAGE} AS build-gpu
-WORKDIR /src
-COPY deploy/install_packages.sh deploy/
-RUN bash deploy/install_packages.sh build && rm -rf /var/lib/apt/lists/*
-COPY CMakeLists.txt CMakePresets.json ./
-COPY proto/ proto/
-COPY kernels/ kernels/
-COPY server/ server/
-COPY client/ client/
-COPY deploy/CMakeLists.txt deploy/
-RUN cmake --preset cuda-all -DWARPCALL_BUILD_TESTS=OFF \
-    && cmake --build --preset cuda-all --target warpcalld warpcall \
-    && install --strip -D --target-directory=/out \
-         build/cuda-all/bin/warpcalld build/cuda-all/bin/warpcall
-
-FROM ${CUDA_BASE_IMAGE} AS gpu
+# Without the sources: its layers are kept while only they change.
+FROM ${BASE_IMAGE} AS compiler
 COPY deploy/install_packages.sh /tmp/
-# CUPTI, which Profile loads at run time.
-RUN bash /tmp/install_packages.sh run \
-    && apt-get update && apt-get install --yes --no-install-recommends cuda-cupti-13-0 \
-    && rm -rf /var/lib/apt/lists/* /tmp/install_packages.sh
-COPY LICENSE /usr/share/doc/warpcall/
-COPY --from=build-gpu /out/ /usr/local/bin/
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+RUN bash /tmp/install_packages.sh build && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
 
-ARG CUDA_BASE_IMAGE
-ARG VERSION=0.1.0
+FROM compiler AS build
+COPY --from=sources / /src/
 ARG REVISION=unknown
-LABEL org.opencontainers.image.title="warpcall" \
-      org.opencontainers.image.description="gRPC service that runs compute kernels" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.base.name="${CUDA_BASE_IMAGE}"
+RUN WARPCALL_REVISION=${REVISION} bash deploy/build_programs.sh release /out
 
-# A number, so that Kubernetes' runAsNonRoot can tell that it is not root.
-USER 10001:10001
-EXPOSE 8470 9470
-# `warpcall health` gives up after 5 s by itself; its message is then kept with the check.
-HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
-  CMD ["warpcall", "health"]
-# Without a shell between, SIGTERM reaches the server, which drains.
-ENTRYPOINT ["/usr/local/bin/warpcalld"]
-# Within its network, which decides who reaches it; give TLS or tokens, and leave that flag out, elsewhere.
-CMD ["--listen=0.0.0.0:8470", "--metrics_listen=0.0.0.0:9470", "--insecure"]
-
-FROM ${BASE_IMAGE} AS cpu
+# What both images have but for the programs.
+FROM ${BASE_IMAGE} AS service
 COPY deploy/install_packages.sh /tmp/
-RUN bash /tmp/install_packages.sh run \
+RUN bash /tmp/install_packages.sh run && apt-get clean \
     && rm -rf /var/lib/apt/lists/* /tmp/install_packages.sh
 COPY LICENSE /usr/share/doc/warpcall/
-COPY --from=build /out/ /usr/local/bin/
-
 ARG BASE_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
@@ -88,7 +41,6 @@ LABEL org.opencontainers.image.title="warpcall" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
-
 # A number, so that Kubernetes' runAsNonRoot can tell that it is not root.
 USER 10001:10001
 EXPOSE 8470 9470
@@ -99,3 +51,29 @@ HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
 ENTRYPOINT ["/usr/local/bin/warpcalld"]
 # Within its network, which decides who reaches it; give TLS or tokens, and leave that flag out, elsewhere.
 CMD ["--listen=0.0.0.0:8470", "--metrics_listen=0.0.0.0:9470", "--insecure"]
+
+FROM service AS cpu
+COPY --from=build /out/ /usr/local/bin/
+
+# CUDA as PyPI has it, pinned: what compiles, and what the server loads at run time (cuBLASLt, cuDNN, CUPTI, NVRTC).
+FROM compiler AS cuda
+COPY deploy/install_cuda.sh deploy/cuda_build_requirements.txt deploy/cuda_run_requirements.txt /tmp/
+RUN bash /tmp/install_cuda.sh /usr/local/cuda /opt/cuda
+
+FROM cuda AS build-gpu
+# cuda-all is for every GPU from Ampere to Blackwell, cuda for the H100 and H200 alone.
+ARG CUDA_PRESET=cuda-all
+COPY --from=sources / /src/
+ENV CUDACXX=/usr/local/cuda/bin/nvcc
+ARG REVISION=unknown
+RUN WARPCALL_REVISION=${REVISION} bash deploy/build_programs.sh ${CUDA_PRESET} /out
+
+FROM service AS gpu
+COPY --from=cuda /opt/cuda/ /usr/local/cuda/
+COPY --from=build-gpu /out/ /usr/local/bin/
+# NVIDIA's container toolkit reads the last three.
+ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64 \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility NVIDIA_REQUIRE_CUDA="cuda>=13.0"
+
+# Without --target: the one that runs anywhere.
+FROM cpu

@@ -39,7 +39,8 @@ pack() {
 }
 
 [[ -f $build/build.ninja ]] ||
-  run_logged "$scratch/configure.log" cmake --preset release -B "$build" -DWARPCALL_BUILD_TESTS=OFF
+  run_logged "$scratch/configure.log" cmake --preset release -B "$build" -DWARPCALL_BUILD_TESTS=OFF \
+    "-DCMAKE_CXX_FLAGS=-ffile-prefix-map=$PWD=."
 run_logged "$scratch/build.log" cmake --build "$build" --target warpcalld warpcall warpcall_client
 mkdir -p "$folder"
 git archive --prefix="$name/" HEAD | gzip --no-name >"$folder/$name.tar.gz"

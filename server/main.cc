@@ -255,7 +255,11 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
   bool finished = deps.engine->AwaitIdle(give_up - absl::Now());
   finished = server->AwaitQuiet(give_up - absl::Now()) && finished;
   if (finished) {
-    server->Shutdown(kShutdownTimeout);
+    // The last answers may still be on their way, and what their clients say meanwhile resets a
+    // connection that is closed. Who calls is still refused by name.
+    absl::SleepFor(kShutdownTimeout);
+    // At once: while it shuts down, gRPC ends what comes with CANCELLED, which nobody tries again.
+    server->Shutdown(absl::ZeroDuration());
     return kDone;
   }
   if (!EndUnfinished(deps, server)) _exit(kNotDrained);

@@ -109,14 +109,18 @@ class NodeServer:
         parent = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid())]
         environment = _DEFAULTS | os.environ
         environment.pop("OMP_NUM_THREADS", None)  # Ray's word to workers, mostly 1
-        self._process = subprocess.Popen(
-            [*parent, *command, f"--listen={address}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            errors="replace",
-            env=environment,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [*parent, *command, f"--listen={address}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                errors="replace",
+                env=environment,
+            )
+        except OSError as error:  # for want of memory or processes: the actor is not to wait for it
+            self._serving.set_exception(error)
+            return
         said: list[str] = []
         for line in self._process.stdout or ():
             said = [*said[-2:], line.strip()]

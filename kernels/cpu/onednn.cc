@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 
 #include "kernels/cpu/amx.h"
@@ -41,14 +42,21 @@ struct OpenMp {
 }  // namespace
 
 int ThreadsFor(int64_t work, int64_t work_per_thread, int threads_max) {
-  return static_cast<int>(std::clamp<int64_t>(work / work_per_thread, 1, threads_max));
+  return static_cast<int>(std::clamp<int64_t>(work / work_per_thread, 1, std::max(1, threads_max)));
 }
 
-void UseThreads(int64_t work, int64_t work_per_thread) {
+void UseThreads(int threads) {
   static const OpenMp open_mp;
-  if (open_mp.set_threads != nullptr)
-    open_mp.set_threads(ThreadsFor(work, work_per_thread, open_mp.threads_max));
+  if (open_mp.set_threads != nullptr) open_mp.set_threads(std::min(threads, open_mp.threads_max));
 }
+
+Team::Team(const LaunchContext& context, const cpu::ThreadPool::Guest::Wish& wish)
+    : guest_(static_cast<cpu::ThreadPool*>(context.stream), wish) {
+  UseThreads(guest_.threads());
+}
+
+Team::Team(const LaunchContext& context, int64_t work, int64_t work_per_thread)
+    : Team(context, {.max = ThreadsFor(work, work_per_thread, std::numeric_limits<int>::max())}) {}
 
 dnnl::engine CpuEngine() {
   static const dnnl::engine engine = [] {

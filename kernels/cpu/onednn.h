@@ -1,12 +1,14 @@
 // What the oneDNN rows share: the engine's types and the border that its exceptions do not cross.
 // oneDNN keeps created primitives in a cache of its own, which is why rows create them in every
-// launch; its threads are OpenMP's, not the device's pool, and a team for each thread that asks it.
+// launch; its threads are OpenMP's, a team for each thread that asks it, and guests of the device's
+// pool.
 #pragma once
 
 #include <new>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
 #include "oneapi/dnnl/dnnl.hpp"
 #include "oneapi/dnnl/dnnl_debug.h"
@@ -68,11 +70,22 @@ inline constexpr int64_t kProductsWorthAThread = 1024 * 1024;
 // How many of `threads_max` share `work`, 1 at least.
 int ThreadsFor(int64_t work, int64_t work_per_thread, int threads_max);
 
-// Limits the team of the calling thread to ThreadsFor. Threads that end a step together cost
+// Limits the calling thread's teams from here on, to no more than OpenMP has. oneDNN looks both
+// when it creates a primitive and when it executes it, with no more than it was created for.
+void UseThreads(int threads);
+
+// The calling thread's team, while it lives: as many threads as share `work`, of those that the
+// device has for everybody who is at work on it. Threads that end a step together cost
 // microseconds, and where one of them waits for a core, milliseconds: 64 x 64 elements of softmax
-// took 4.9 us on one thread, 5.0 to 9.2 on two, and 14 ms beside other work. oneDNN looks both when
-// it creates a primitive and when it executes it, so this comes before either.
-void UseThreads(int64_t work, int64_t work_per_thread);
+// took 4.9 us on one thread, 5.0 to 9.2 on two, and 14 ms beside other work.
+class Team {
+ public:
+  Team(const LaunchContext& context, int64_t work, int64_t work_per_thread);
+  Team(const LaunchContext& context, const cpu::ThreadPool::Guest::Wish& wish);
+
+ private:
+  cpu::ThreadPool::Guest guest_;
+};
 
 // The CPU's engine: the first thing to ask oneDNN for. Throws dnnl::error.
 dnnl::engine CpuEngine();

@@ -46,10 +46,12 @@ struct Job {
 
 bool HasChunks(const Job& job) { return job.next.load(std::memory_order_relaxed) < job.chunks; }
 
-void RunChunks(Job& job) {
+// Until none is left, or `leave` says so before another is taken.
+template <typename Leave>
+void RunChunks(Job& job, const Leave& leave) {
   // Relaxed is enough: the mutex that publishes the job and counts helpers out orders the body's
   // memory.
-  for (;;) {
+  while (!leave()) {
     const int64_t index = job.next.fetch_add(1, std::memory_order_relaxed);
     if (index >= job.chunks) return;
     if (IsSet(job.stop)) return job.next.store(job.chunks, std::memory_order_relaxed);
@@ -58,20 +60,52 @@ void RunChunks(Job& job) {
   }
 }
 
+void RunAllChunks(Job& job) {
+  RunChunks(job, [] { return false; });
+}
+
 }  // namespace
 
+// At any time `callers` threads came to compute, guests brought `brought` more, and `helpers` of
+// the pool's own are in jobs; together they are no more than the pool has, unless the callers alone
+// are. One that comes while all are taken adds itself until another ends a chunk or a call.
 struct ThreadPool::State {
+  explicit State(int threads_in) : threads(threads_in) {}
+
+  const int threads;  // the workers and a caller
   absl::Mutex mutex;
   absl::CondVar work_arrived;
   absl::CondVar helper_left;
   std::vector<Job*> jobs ABSL_GUARDED_BY(mutex);  // published, oldest first, rotated by who joins
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::vector<std::thread> workers;  // written by the constructor only
+  // Written under the mutex, read anywhere.
+  std::atomic<int> callers{0};
+  std::atomic<int> brought{0};
+  std::atomic<int> helpers{0};
+
+  // Threads that may join those that are here; less than none where there are too many.
+  int Room() const { return threads - callers - brought - helpers; }
+
+  void Come(int with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    ++callers;
+    brought += with;
+  }
+
+  void Go(int with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    --callers;
+    brought -= with;
+    if (Room() > 0 && FirstWithChunks() != jobs.end()) work_arrived.SignalAll();
+  }
+
+  std::vector<Job*>::iterator FirstWithChunks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return std::find_if(jobs.begin(), jobs.end(), [](const Job* job) { return HasChunks(*job); });
+  }
 
   // The first job with chunks left, moved to the back so that concurrent callers share the workers.
   Job* TakeJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    const auto found =
-        std::find_if(jobs.begin(), jobs.end(), [](const Job* job) { return HasChunks(*job); });
+    if (Room() <= 0) return nullptr;
+    const auto found = FirstWithChunks();
     if (found == jobs.end()) return nullptr;
     Job* const job = *found;
     std::rotate(found, found + 1, jobs.end());
@@ -87,9 +121,11 @@ struct ThreadPool::State {
         continue;
       }
       ++job->helpers;
+      ++helpers;
       mutex.Unlock();
-      RunChunks(*job);
+      RunChunks(*job, [this] { return Room() < 0; });
       mutex.Lock();
+      --helpers;
       if (--job->helpers == 0) helper_left.SignalAll();
     }
   }
@@ -101,7 +137,8 @@ void LowerPriority(int nice) {
   if (nice > getpriority(PRIO_PROCESS, thread)) setpriority(PRIO_PROCESS, thread, nice);
 }
 
-ThreadPool::ThreadPool(int threads, int nice) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads, int nice)
+    : state_(std::make_unique<State>(std::max(1, threads))) {
   for (int i = 1; i < threads; ++i) {
     state_->workers.emplace_back([state = state_.get(), nice] {
       LowerPriority(nice);
@@ -119,7 +156,7 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+int ThreadPool::threads() const { return state_->threads; }
 
 void ThreadPool::ParallelFor(int64_t count, int64_t grain,
                              absl::FunctionRef<void(int64_t, int64_t)> body, const StopFlag* stop) {
@@ -132,17 +169,35 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
   if (stop != nullptr)
     grains_per_chunk = std::min(grains_per_chunk, grain == 1 ? 1 : kGrainsPerLook);
   Job job(count, grains_per_chunk * grain, body, stop);
-  if (threads() == 1) return RunChunks(job);
+  if (threads() == 1) return RunAllChunks(job);
   {
     absl::MutexLock lock(&state_->mutex);
+    state_->Come(0);
     state_->jobs.push_back(&job);
-    const int64_t wanted = std::min<int64_t>(threads() - 1, job.chunks - 1);
+    const int64_t wanted = std::min<int64_t>(state_->Room(), job.chunks - 1);
     for (int64_t i = 0; i < wanted; ++i) state_->work_arrived.Signal();
   }
-  RunChunks(job);
+  RunAllChunks(job);
   absl::MutexLock lock(&state_->mutex);
   state_->jobs.erase(std::find(state_->jobs.begin(), state_->jobs.end(), &job));
   while (job.helpers > 0) state_->helper_left.Wait(&state_->mutex);
+  state_->Go(0);
+}
+
+ThreadPool::Guest::Guest(ThreadPool* pool, const Wish& wish) : pool_(pool) {
+  State& state = *pool_->state_;
+  absl::MutexLock lock(&state.mutex);
+  const int callers = state.callers + 1;
+  const int share = state.threads / callers;
+  const int left = state.threads - callers - state.brought;
+  threads_ = std::max(wish.min, std::min({wish.max, share, left + 1}));
+  state.Come(threads_ - 1);
+}
+
+ThreadPool::Guest::~Guest() {
+  State& state = *pool_->state_;
+  absl::MutexLock lock(&state.mutex);
+  state.Go(threads_ - 1);
 }
 
 }  // namespace warpcall::cpu

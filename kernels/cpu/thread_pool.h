@@ -1,5 +1,5 @@
 // A fixed set of threads that CPU kernels share: ParallelFor splits a range over them and the
-// caller.
+// caller. Libraries that bring threads of their own take their share of the same number.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,29 @@ class ThreadPool {
   // index where the grain is 1: once it is set no more are begun.
   void ParallelFor(int64_t count, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body,
                    const StopFlag* stop = nullptr);
+
+  // A caller that calls a library whose threads count as the pool's do, while it lives.
+  class Guest {
+   public:
+    // How many threads it wants, >= 1, the caller among them.
+    struct Wish {
+      int max;
+      int min = 1;
+    };
+
+    // It gets what falls to each caller that is at work now, as far as others left it, within its
+    // wish. Threads of the pool's that are then too many go when they end what they have begun.
+    Guest(ThreadPool* pool, const Wish& wish);
+    ~Guest();
+    Guest(const Guest&) = delete;
+    Guest& operator=(const Guest&) = delete;
+
+    int threads() const { return threads_; }
+
+   private:
+    ThreadPool* const pool_;
+    int threads_;
+  };
 
  private:
   struct State;

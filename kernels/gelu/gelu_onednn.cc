@@ -43,7 +43,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
   const TensorSpec& spec = problem.inputs[0];
   if (spec.elements() == 0) return absl::OkStatus();
   RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kInternal, "eltwise", [&] {
-    onednn::UseThreads(spec.elements(), onednn::kElementsWorthAThread);
+    const onednn::Team team(context, spec.elements(), onednn::kElementsWorthAThread);
     const dnnl::engine engine = onednn::CpuEngine();
     const dnnl::eltwise_forward::primitive_desc descriptor = Describe(problem, engine);
     const dnnl::memory x(descriptor.src_desc(), engine, const_cast<void*>(operands.inputs[0]));

@@ -22,10 +22,11 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
                           [&] { Describe(problem, onednn::CpuEngine()); });
 }
 
-absl::Status Launch(const Problem& problem, const Operands& operands, const LaunchContext&) {
+absl::Status Launch(const Problem& problem, const Operands& operands,
+                    const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
   return onednn::Guard(absl::StatusCode::kInternal, "reorder", [&] {
-    onednn::UseThreads(problem.inputs[0].elements(), onednn::kElementsWorthAThread);
+    const onednn::Team team(context, problem.inputs[0].elements(), onednn::kElementsWorthAThread);
     const dnnl::engine engine = onednn::CpuEngine();
     const dnnl::reorder::primitive_desc descriptor = Describe(problem, engine);
     const dnnl::memory x(descriptor.src_desc(), engine, const_cast<void*>(operands.inputs[0]));

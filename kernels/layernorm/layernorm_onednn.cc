@@ -74,10 +74,6 @@ Places PlacesIn(void* workspace, const View& view) {
   return {means, variances, weight, bias, bias + InLines(view.n)};
 }
 
-void UseThreads(const View& view) {
-  onednn::UseThreads(view.rows * view.n, onednn::kElementsWorthAThread);
-}
-
 class OnednnPlan final : public Plan {
  public:
   OnednnPlan(const Problem& problem, const Primitive::primitive_desc& descriptor)
@@ -100,16 +96,16 @@ class OnednnPlan final : public Plan {
       }
     });
     RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kInternal, "layer_normalization",
-                                  [&] { Execute(operands, places); }));
+                                  [&] { Execute(operands, places, context); }));
     Correct(operands, places, context);
     return absl::OkStatus();
   }
 
  private:
   // Throws dnnl::error.
-  void Execute(const Operands& operands, const Places& places) const {
+  void Execute(const Operands& operands, const Places& places, const LaunchContext& context) const {
     const dnnl::engine engine = onednn::CpuEngine();
-    UseThreads(view_);
+    const onednn::Team team(context, view_.rows * view_.n, onednn::kElementsWorthAThread);
     const memory::desc vector({view_.n}, memory::data_type::f32, memory::format_tag::a);
     dnnl::stream stream(engine);
     Primitive(primitive_)
@@ -151,11 +147,13 @@ class OnednnPlan final : public Plan {
   const Primitive primitive_;  // any number of threads may execute it
 };
 
-absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext&) {
+absl::StatusOr<PlanPtr> MakeOnednnPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[norm::kX].elements() == 0) return PlanNothing();
   PlanPtr plan;
   RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kUnimplemented, "layer_normalization", [&] {
-    UseThreads(norm::ViewOf(problem));
+    onednn::UseThreads(onednn::ThreadsFor(problem.inputs[norm::kX].elements(),
+                                          onednn::kElementsWorthAThread,
+                                          context.device->multiprocessors));
     plan = std::make_shared<const OnednnPlan>(problem, Describe(problem));
   }));
   return plan;

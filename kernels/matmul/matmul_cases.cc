@@ -98,7 +98,7 @@ constexpr Size kSizes[] = {
 };
 
 // Rounding errors add up and a lost term weighs least where k is long.
-constexpr Size kLongSums[] = {{1, 20011, 3}, {3, 4099, 5}, {17, 1537, 35}};
+constexpr Size kLongSums[] = {{1, 20011, 3}, {3, 4099, 5}, {8, 4099, 11}, {17, 1537, 35}};
 
 // With precision=tf32: within tiles and more than one of them, steps of 8 and 32 terms and not.
 constexpr Size kTf32Sizes[] = {{64, 64, 64},   {1, 7, 1},     {13, 257, 49}, {128, 64, 256},

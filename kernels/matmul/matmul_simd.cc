@@ -111,7 +111,7 @@ int VariantCount(DataType type) {
 // The row's choice of a variant for a cut that has its shape and slots.
 int ChosenVariant(const Cut& cut, DataType type) {
   const Shape& shape = cut.shape;
-  if (shape.m <= kSkinnyRowsMax) return kFewRows;
+  if (shape.m <= SkinnyRowsMax(shape)) return kFewRows;
   const bool small = SaturatingMultiply(shape.m * shape.n, shape.k) <= kTermsPerSmallMatrix;
   const bool whole = shape.batches() >= 2 * cut.slots && small;
   const int best = VariantCount(type) - 1;
@@ -351,8 +351,6 @@ HWY_EXPORT(MakeCut);
 HWY_EXPORT(Run);
 HWY_EXPORT(VariantCount);
 
-constexpr int64_t kFewRowsMax = HWY_NAMESPACE::kSkinnyRowsMax;
-
 absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& context) {
   if (!NothingToSum(problem)) return PlanSimdTiled(problem, context, std::nullopt);
   RETURN_IF_ERROR(CheckSimdVariant(problem.outputs[0].data_type, context.variant));
@@ -386,9 +384,10 @@ absl::StatusOr<PlanPtr> PlanSimdTiled(const Problem& problem, const PlanContext&
   RETURN_IF_ERROR(CheckSimdVariant(problem.outputs[0].data_type, context.variant));
   Cut cut = HWY_DYNAMIC_DISPATCH(MakeCut)(problem, *context.device, context.variant);
   cut.epilogue = epilogue;
-  if (cut.variant == kFewRows && cut.shape.m > kFewRowsMax)
+  const int64_t few_rows_max = HWY_NAMESPACE::SkinnyRowsMax(cut.shape);
+  if (cut.variant == kFewRows && cut.shape.m > few_rows_max)
     return absl::InvalidArgumentError(
-        absl::StrCat("few rows are up to ", kFewRowsMax, "; here they are ", cut.shape.m));
+        absl::StrCat("few rows are up to ", few_rows_max, "; here they are ", cut.shape.m));
   const Plan::Traits traits = {
       .workspace_bytes = SaturatingBytes(cut.WorkspaceWords(), sizeof(float)),
       .variant = cut.variant};

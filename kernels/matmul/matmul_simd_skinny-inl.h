@@ -2,8 +2,10 @@
 // once; packing b would cost as much as the multiplication itself. The limit is memory, not
 // arithmetic. Included once per target, inside hwy/foreach_target.h.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/matmul/matmul_simd_blocked-inl.h"
 
@@ -17,19 +19,29 @@
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-inline constexpr int kSkinnyRowsMax = 4;
+// Where k is adjacent in b, which would have to be turned to be packed, and elsewhere.
+inline constexpr int kRowsAlongKMax = 8;
+inline constexpr int kRowsAcrossKMax = 4;
 // Sums of a strip and a's rows over a chunk of k stay in the inner cache: 4 x (512 + 512) floats
 // are 16 KiB.
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
 inline constexpr int64_t kChunkDepth = 512;
+// Where k is adjacent in b, columns are walked so far at a time: shorter pieces of them cost their
+// sums' ends and memory's beginnings. a's rows, 64 KiB of floats, stay in the middle cache.
+template <int R>
+inline constexpr int64_t kColumnChunkDepth = R > 4 ? 2048 : 4096;
 // Depth between two looks at the stop flag: 16 MiB or more of a strip, some milliseconds.
 inline constexpr int64_t kDepthPerLook = 32 * kChunkDepth;
 // Rows of b added per visit to the sums, so that 8 multiplications share one load and store of a
 // sum.
 inline constexpr int kRowsPerVisit = 8;
-// Columns of b walked at a time where k is adjacent: with one row of a, 4 chains of additions.
-inline constexpr int kColumnsPerVisit = 4;
+// Columns of b walked at a time where k is adjacent: with one row of a, 4 chains of additions; with
+// more than 6, the sums of 4 would not fit the registers.
+template <int R>
+inline constexpr int kColumnsPerVisit = R > 6 ? 3 : 4;
+// How far ahead of a column's vector memory is asked for: of 512 to 2048 the best on a Zen 5.
+inline constexpr size_t kPrefetchBytes = 1024;
 
 // c[rows, columns] = a[rows, depth] x b[depth, columns].
 template <typename T>
@@ -46,15 +58,15 @@ struct Strip {
   bool StopsBefore(int64_t p) const { return p > 0 && p % kDepthPerLook == 0 && IsSet(stop); }
 };
 
-template <int R>
+template <int R, int64_t kDepth>
 struct StripSums {
-  HWY_ALIGN float a[R][kChunkDepth];
+  HWY_ALIGN float a[R][kDepth];
   HWY_ALIGN float c[R][kStripColumnsMax];
 };
 
 // Zeros behind `depth` up to a whole vector.
-template <int R, typename T>
-void LoadRowsOfA(const Matrix<T>& a, int64_t depth, StripSums<R>* strip) {
+template <int R, int64_t kDepth, typename T>
+void LoadRowsOfA(const Matrix<T>& a, int64_t depth, StripSums<R, kDepth>* strip) {
   for (int r = 0; r < R; ++r) {
     for (int64_t p = 0; p < depth; ++p)
       strip->a[r][p] = ToFloat(a.data[r * a.row_stride + p * a.column_stride]);
@@ -64,7 +76,8 @@ void LoadRowsOfA(const Matrix<T>& a, int64_t depth, StripSums<R>* strip) {
 
 // Adds K rows of b, weighted by a, to the sums.
 template <int R, int K, typename T>
-HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a, StripSums<R>* strip) {
+HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a,
+                        StripSums<R, kChunkDepth>* strip) {
   const FloatTag d;
   for (int64_t j = 0; j < x.columns; j += kLanes) {
     const int64_t left = x.columns - j;
@@ -87,7 +100,7 @@ HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a, StripSums
 
 template <int R, typename T>
 void MultiplyStripByRows(const Strip<T>& x) {
-  StripSums<R> strip;
+  StripSums<R, kChunkDepth> strip;
   for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
   for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
     if (x.StopsBefore(p0)) return;
@@ -109,12 +122,13 @@ struct KRange {
 
 // Adds to C columns of sums, from column j, what the elements of k in `range` contribute.
 template <int R, int C, typename T>
-HWY_INLINE void AddColumns(const Strip<T>& x, KRange range, int64_t j, StripSums<R>* strip) {
+HWY_INLINE void AddColumns(const Strip<T>& x, KRange range, int64_t j,
+                           StripSums<R, kColumnChunkDepth<R>>* strip) {
   const T* const b = x.b.At(range.begin, j).data;
   const int64_t depth = range.depth;
   const FloatTag d;
   FloatVector sums[R][C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int i = 0; i < C; ++i) sums[r][i] = hn::Zero(d);
@@ -123,10 +137,11 @@ HWY_INLINE void AddColumns(const Strip<T>& x, KRange range, int64_t j, StripSums
 #pragma GCC unroll 4
     for (int i = 0; i < C; ++i) {
       const T* from = b + i * x.b.column_stride + p;
+      hwy::Prefetch(from + kPrefetchBytes / sizeof(T));
       columns[i] =
           depth - p >= kLanes ? LoadFloats(d, from) : LoadFloatsPartial(d, from, depth - p, T{});
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const FloatVector row = hn::Load(d, strip->a[r] + p);
 #pragma GCC unroll 4
@@ -139,15 +154,15 @@ HWY_INLINE void AddColumns(const Strip<T>& x, KRange range, int64_t j, StripSums
 
 template <int R, typename T>
 void MultiplyStripByColumns(const Strip<T>& x) {
-  StripSums<R> strip;
+  StripSums<R, kColumnChunkDepth<R>> strip;
   for (int r = 0; r < R; ++r) std::fill(strip.c[r], strip.c[r] + kStripColumnsMax, 0.0f);
-  for (int64_t p0 = 0; p0 < x.depth; p0 += kChunkDepth) {
+  for (int64_t p0 = 0; p0 < x.depth; p0 += kColumnChunkDepth<R>) {
     if (x.StopsBefore(p0)) return;
-    const KRange range{p0, std::min(kChunkDepth, x.depth - p0)};
+    const KRange range{p0, std::min(kColumnChunkDepth<R>, x.depth - p0)};
     LoadRowsOfA<R>(x.a.At(0, p0), range.depth, &strip);
     int64_t j = 0;
-    for (; j + kColumnsPerVisit <= x.columns; j += kColumnsPerVisit)
-      AddColumns<R, kColumnsPerVisit>(x, range, j, &strip);
+    constexpr int kColumns = kColumnsPerVisit<R>;
+    for (; j + kColumns <= x.columns; j += kColumns) AddColumns<R, kColumns>(x, range, j, &strip);
     for (; j < x.columns; ++j) AddColumns<R, 1>(x, range, j, &strip);
   }
   for (int r = 0; r < R; ++r) FinishRow(x.finish, strip.c[r], x.columns, x.c + r * x.c_stride);
@@ -158,11 +173,17 @@ void MultiplyStrip(int64_t rows, const Strip<T>& x) {
   if (rows < R) {
     if constexpr (R > 1) return MultiplyStrip<R - 1>(rows, x);
   }
-  if (x.b.column_stride == 1) return MultiplyStripByRows<R>(x);
+  if constexpr (R <= kRowsAcrossKMax) {
+    if (x.b.column_stride == 1) return MultiplyStripByRows<R>(x);
+  }
   MultiplyStripByColumns<R>(x);
 }
 
-// REQUIRES: shape.m <= kSkinnyRowsMax.
+inline int64_t SkinnyRowsMax(const Shape& shape) {
+  return shape.b_column_stride == 1 ? kRowsAcrossKMax : kRowsAlongKMax;
+}
+
+// REQUIRES: shape.m <= SkinnyRowsMax(shape).
 template <typename T>
 void MultiplySkinny(const Shape& shape, const Operands& operands, const Finish<T>& finish,
                     const Team& team) {
@@ -177,7 +198,7 @@ void MultiplySkinny(const Shape& shape, const Operands& operands, const Finish<T
                       shape.a_column_stride};
     const Matrix<T> b{static_cast<const T*>(operands.inputs[1]) + at.b, shape.b_row_stride,
                       shape.b_column_stride};
-    MultiplyStrip<kSkinnyRowsMax>(
+    MultiplyStrip<kRowsAlongKMax>(
         shape.m,
         Strip<T>{a, b.At(0, j), static_cast<T*>(operands.outputs[0]) + at.c + j, shape.n,
                  std::min(strip_columns, shape.n - j), shape.k, team.stop(), finish.From(j)});

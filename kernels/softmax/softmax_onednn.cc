@@ -54,7 +54,7 @@ absl::Status Launch(const Problem& problem, const Operands& operands,
                     const LaunchContext& context) {
   if (problem.inputs[0].elements() == 0) return absl::OkStatus();
   RETURN_IF_ERROR(onednn::Guard(absl::StatusCode::kInternal, "softmax", [&] {
-    onednn::UseThreads(problem.inputs[0].elements(), onednn::kElementsWorthAThread);
+    const onednn::Team team(context, problem.inputs[0].elements(), onednn::kElementsWorthAThread);
     const dnnl::engine engine = onednn::CpuEngine();
     const dnnl::softmax_v2_forward::primitive_desc descriptor = Describe(problem, engine);
     const dnnl::memory x(descriptor.src_desc(), engine, const_cast<void*>(operands.inputs[0]));

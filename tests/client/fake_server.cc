@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "tests/held_port.h"
 
 namespace warpcall::testing {
 namespace {
@@ -186,6 +187,7 @@ struct FakeServer::Impl {
   explicit Impl(ExecuteHandler handler) : service(std::move(handler)) {}
   Service service;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<HeldPort> port;  // of a server that has been stopped
 };
 
 FakeServer::FakeServer(ExecuteHandler handler, const std::string& address)
@@ -251,7 +253,11 @@ std::set<std::string> FakeServer::peers() const { return impl_->service.peers();
 
 std::multiset<std::string> FakeServer::traces() const { return impl_->service.traces(); }
 
-void FakeServer::Stop() { impl_->server->Shutdown(); }
+void FakeServer::Stop() {
+  impl_->server->Shutdown();
+  if (impl_->port == nullptr && !absl::StartsWith(address_, "unix:"))
+    impl_->port = std::make_unique<HeldPort>(address_);
+}
 
 FakeAnswer EchoInputs(const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
   *response->mutable_outputs() = request.inputs();

@@ -8,7 +8,9 @@ by ExecuteStream), `infer` (ModelInfer of the Open Inference Protocol by grpcio 
 UNAVAILABLE or broken off), `hasty` (`python` with a deadline that a server which hangs lets pass). One thread
 calls at each ADDRESS. The report is a line of JSON: `ok` by address, and of calls that did not end as they should
 [Unix time, address, what]: `late` (of `hasty`: by the deadline), `failed`, `wrong`; `stuck`: addresses whose
-thread still waits for an answer. WARPCALL_TEST_ATTEMPTS: of a call, the first included; 12 without it.
+thread still waits for an answer. Streams go by the last ADDRESS alone, the servers in turns, from both threads:
+HAProxy, which the first is, can stop them for good (late_reader.py). WARPCALL_TEST_ATTEMPTS: of a call, the first
+included; 12 without it.
 """
 
 import json
@@ -226,7 +228,11 @@ class Caller(threading.Thread):
 def main():
     if KIND == "fast" and not warpcall.FAST:
         sys.exit("warpcall_fast can't be imported")
-    callers = [Caller(address, int(SEED) + number) for number, address in enumerate(ADDRESSES)]
+    addresses = ADDRESSES
+    if KIND == "stream":
+        scheme, _, servers = ADDRESSES[-1].partition(":")
+        addresses = [ADDRESSES[-1], f"{scheme}:{','.join(reversed(servers.split(',')))}"]
+    callers = [Caller(address, int(SEED) + number) for number, address in enumerate(addresses)]
     for caller in callers:
         caller.start()
     sys.stdin.read()

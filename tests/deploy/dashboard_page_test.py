@@ -167,7 +167,7 @@ def await_scrape(api, since, what):
     def scraped():
         times = [value for _, value in api.query("timestamp(warpcall_build_info)")]
         return times and min(times) > since
-    processes.wait_until(what, scraped, 30)
+    processes.wait_until(what, scraped, processes.START_SECONDS_MAX)
 
 
 def observe(binaries, folder, stack):
@@ -182,7 +182,7 @@ def observe(binaries, folder, stack):
         await_scrape(api, begin, "the server to be scraped")
         # It measures its own when it has nothing to do.
         processes.wait_until("the bandwidth ceiling", lambda: api.query(
-            "warpcall_device_bandwidth_ceiling_bytes_per_second > 0"), 60)
+            "warpcall_device_bandwidth_ceiling_bytes_per_second > 0"), processes.START_SECONDS_MAX)
         processes.load(warpcall, grpc, [*LOAD, "8"])
         inspect(warpcall, grpc)
         report = processes.load(warpcall, grpc, BURST)

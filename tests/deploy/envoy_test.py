@@ -164,7 +164,7 @@ class EnvoyTest(Replicas):
 
     def check_load(self, address, *options):
         """None of these calls fails, and none is told to be tried again."""
-        done = processes.load(WARPCALL, address, ["--warmup", "0", "--check", "--deadline", "20", *options])
+        done = processes.load(WARPCALL, address, ["--warmup", "0", "--check", "--deadline", "60", *options])
         self.assertEqual((done["all"]["failed"], done["all"]["retries"]), (0, 0), done["all"]["statuses"])
 
     def test_a_killed_server_is_not_missed(self):
@@ -212,6 +212,13 @@ class EnvoyTest(Replicas):
             done = subprocess.run([WARPCALL, "--server", envoy.address, "run", "gelu", "--shape", "33554432",
                                    "--stream"], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_stream_goes_on_that_is_read_late(self):
+        """HAProxy 2.6 stops it for good, as its configurations say."""
+        with self.balancer() as envoy:
+            done = subprocess.run([sys.executable, pathlib.Path(__file__).with_name("late_reader.py"), envoy.address, "24",
+                                   "2"], capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+            self.assertEqual((done.returncode, done.stdout), (0, "right\n"), done.stderr)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ class ServedTest(unittest.TestCase):
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             self.assertEqual(self.status(self.container[probe]["httpGet"]["path"]), 200)
         self.process.send_signal(signal.SIGTERM)
-        processes.wait_until("not ready", lambda: not self.call("ServerReady").ready, 30)
+        processes.wait_until("not ready", lambda: not self.call("ServerReady").ready, processes.START_SECONDS_MAX)
         with self.assertRaises(urllib.error.HTTPError) as caught:
             self.status(self.container["readinessProbe"]["httpGet"]["path"])
         self.assertEqual(caught.exception.code, 503)

@@ -302,16 +302,17 @@ class KubernetesTest(unittest.TestCase):
             log = folder / "log"
             with processes.running(arguments, log) as process:
                 address = processes.wait_until(
-                    "the server", lambda: re.search(r"metrics on (\S+)\n", log.read_text()), 30)[1]
+                    "the server", lambda: re.search(r"metrics on (\S+)\n", log.read_text()),
+                    processes.START_SECONDS_MAX)[1]
                 for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                     self.assertEqual(http_status(address, container[probe]["httpGet"]["path"]), 200)
                 with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
                     metrics = response.read().decode()
                 process.send_signal(signal.SIGTERM)
                 processes.wait_until("not ready", lambda: http_status(
-                    address, container["readinessProbe"]["httpGet"]["path"]) == 503, 30)
+                    address, container["readinessProbe"]["httpGet"]["path"]) == 503, processes.START_SECONDS_MAX)
                 self.assertEqual(http_status(address, container["livenessProbe"]["httpGet"]["path"]), 200)
-                process.wait(timeout=30)
+                process.wait(timeout=processes.STOP_SECONDS_MAX)
             (sum_mib,) = re.findall(r'"sum_mib":(\d+)', log.read_text())
         self.assertEqual(int(sum_mib), facts.Settings(self.flags, container["args"]).memory_mib(1))
         self.check_metrics(metrics)

@@ -17,8 +17,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-START_SECONDS_MAX = 30
-STOP_SECONDS_MAX = 30
+START_SECONDS_MAX = 90
+STOP_SECONDS_MAX = 90
 POLL_SECONDS = 0.1
 SCRAPE_INTERVAL = "1s"
 
@@ -241,7 +241,7 @@ def load(binary, server, arguments):
     """What `warpcall load` reports."""
     command = [binary, "--server", server, "--json", "load", *arguments]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            check=False, timeout=180)
+                            check=False, timeout=400)
     # 1: some requests were refused, as they should be.
     if result.returncode not in (0, 1) or not result.stdout:
         raise Failure(f"{command} ended with status {result.returncode}: {result.stderr}")

@@ -25,7 +25,7 @@ import processes  # noqa: E402
 
 SCRIPT = processes.deployed_folder() / "slurm" / "warpcalld.sbatch"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scancel", "scontrol")
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 # Slurm's own default, after which a cancelled job is killed.
 KILL_WAIT_SECONDS = 30
 LAME_DUCK_SECONDS = 1

@@ -21,7 +21,7 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(SKIPPED)
 
-SECONDS_MAX = 40
+SECONDS_MAX = 90
 PROGRAMS = pathlib.Path(os.environ.get("WARPCALL_TEST_BIN_DIR", BUILD / "bin"))
 ALICE, BOB, NEWER = "alice-0123456789abcdef", "bob-0123456789abcdef", "alice-fedcba9876543210"
 X = np.arange(8, dtype=np.float32)
@@ -94,7 +94,7 @@ class AccessCase(unittest.TestCase):
 
     def ends(self, server, **connection):
         """What identity by the Python client ends with: "OK" or the error's code."""
-        with warpcall.connect(server.address, timeout=20, **connection,
+        with warpcall.connect(server.address, timeout=SECONDS_MAX, **connection,
                               retry=warpcall.Retry(attempts_max=1)) as client:
             try:
                 np.testing.assert_array_equal(client.identity(X), X)
@@ -105,7 +105,7 @@ class AccessCase(unittest.TestCase):
     def shown(self, server):
         """The certificate that the server shows to a connection that begins now."""
         host, port = server.address.rsplit(":", 1)
-        return ssl.get_server_certificate((host, int(port)), timeout=20)
+        return ssl.get_server_certificate((host, int(port)), timeout=SECONDS_MAX)
 
     def assert_does_not_start(self, text, *flags):
         result = subprocess.run([PROGRAMS / "warpcalld", "--listen=127.0.0.1:0", "--devices=cpu",

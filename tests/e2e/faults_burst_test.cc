@@ -43,15 +43,11 @@ constexpr absl::Duration kRequestPause = absl::Milliseconds(1);
 class CallbackThreads {
  public:
   explicit CallbackThreads(pid_t pid) {
-    for (const auto& task :
-         std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
-      std::ifstream comm(task.path() / "comm");
-      std::string name;
-      comm >> name;
-      if (name != "nexting_thread") continue;  // as gRPC 1.51 names them
-      files_.push_back(open((task.path() / "schedstat").c_str(), O_RDONLY | O_CLOEXEC));
-    }
-    EXPECT_GE(files_.size(), 1u);  // gRPC starts the second when the first has work
+    // gRPC starts the second when the first has work; each has its name when it has run.
+    EXPECT_TRUE(Eventually([&] {
+      Open(pid);
+      return !files_.empty();
+    }));
   }
   ~CallbackThreads() {
     for (const int file : files_) close(file);
@@ -70,6 +66,17 @@ class CallbackThreads {
   }
 
  private:
+  void Open(pid_t pid) {
+    for (const auto& task :
+         std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
+      std::ifstream comm(task.path() / "comm");
+      std::string name;
+      comm >> name;
+      if (name != "nexting_thread") continue;  // as gRPC 1.51 names them
+      files_.push_back(open((task.path() / "schedstat").c_str(), O_RDONLY | O_CLOEXEC));
+    }
+  }
+
   std::vector<int> files_;
 };
 

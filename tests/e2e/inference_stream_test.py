@@ -113,7 +113,8 @@ class StreamTest(unittest.TestCase):
             more.put(request("held", i, gate=gate.path))
         answers = self.stub.ModelStreamInfer(iter(more.get, None))
         used = lambda: support.total(self.server, "warpcall_staging_bytes", 'state="used"')
-        support.eventually(lambda: used() > 0)
+        waiting = lambda: support.total(self.server, "warpcall_queue_depth")
+        support.eventually(lambda: used() > 0 and waiting() == 3)  # all four have come
         answers.cancel()
         support.eventually(lambda: self.counted("CANCELLED") == 4)
         more.put(None)

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,9 @@
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/pending_call.h"
 #include "tests/e2e/raw_call.h"
+#include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
+#include "tests/held_port.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
@@ -39,7 +42,7 @@ TEST(Lifecycle, ReportsHealthAndReadiness) {
   while ((ready = server.Get("/readyz")).first == 200) std::this_thread::yield();
   // The lame duck: not ready, but alive and serving.
   EXPECT_EQ(ready.first, 503);
-  EXPECT_EQ(*client.Health(), client::ServingStatus::kNotServing);
+  EXPECT_TRUE(Eventually([&] { return *client.Health() == client::ServingStatus::kNotServing; }));
   EXPECT_EQ(server.Get("/healthz").first, 200);
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
   EXPECT_EQ(server.Stop(), 0);  // a second signal ends it
@@ -47,7 +50,13 @@ TEST(Lifecycle, ReportsHealthAndReadiness) {
 
 TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
   for (int round = 0; round < 5; ++round) {
-    ServerProcess server({"--lame_duck_seconds=0.2"});
+    ServerProcess server(
+        FlagsForHeld({"--lame_duck_seconds=0.2", "--lanes_per_device=3", "--drain_seconds=600"}));
+    // Keeps the server there until each client is refused by name: to one that finds it gone
+    // nothing tells whether its request had been accepted.
+    Gate gate;
+    PendingCall held(server, gate.HeldRequest());
+    ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
     std::atomic<int> done{0}, wrong{0}, served{0};
     std::vector<std::thread> clients;
     std::vector<std::string> ends(8);
@@ -57,15 +66,9 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
         const v1::ExecuteRequest request = Request("gelu", {FloatTensor(1 << 16)});
         for (bool first = true;; first = false) {
           const Reply reply = Execute(channel, request);
-          if (!reply.status.ok()) {
-            // Refused by name, or by a port where nobody listens any more. A request that was
-            // accepted and lost ends UNAVAILABLE, too, but by gRPC's words about its socket.
-            end = reply.CodeAndMessage();
-            if (end != "14: the server is draining" &&
-                !absl::StartsWith(end, "14: failed to connect to all addresses"))
-              ++wrong;
-            return;
-          }
+          // A request that was accepted and lost ends UNAVAILABLE, too, but by gRPC's words.
+          end = reply.CodeAndMessage();
+          if (!reply.status.ok()) return;
           if (reply.response.outputs(0).data().size() != 4 << 16) ++wrong;
           ++done;
           if (first) ++served;
@@ -75,12 +78,40 @@ TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
     while (done < 50 || served < 8) std::this_thread::yield();
     server.Signal(SIGTERM);
     for (std::thread& client : clients) client.join();
-    EXPECT_EQ(wrong, 0) << ::testing::PrintToString(ends);
+    EXPECT_THAT(ends, ::testing::Each("14: the server is draining"));
+    EXPECT_EQ(wrong, 0);
+    gate.Open();
+    EXPECT_TRUE(held.Wait().ok()) << held.Wait().error_message();
     EXPECT_EQ(server.Wait(), 0);
     // What the server accepted it also finished: nothing but refusals in its log.
     EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("code=INTERNAL")));
     EXPECT_THAT(server.log(), ::testing::Not(HasSubstr("code=CANCELLED")));
   }
+}
+
+// gRPC, while it shuts down, ends what still comes with CANCELLED, which nobody tries again: the
+// server is in that state for hardly longer than it takes.
+TEST(Lifecycle, WhoseCallsComeUntilTheEndIsRefusedByNameAndNotCancelled) {
+  ServerProcess server;
+  RawHttp2 client(server.address());  // it heeds no GOAWAY
+  const std::string request = SmallRequest().SerializeAsString();
+  auto call = [&, stream = uint32_t{1}]() mutable {
+    client.Send(RawHttp2::CallFrames(stream, request));
+    return client.AwaitEnd(std::exchange(stream, stream + 2));
+  };
+  EXPECT_TRUE(call());
+  client.LeavePings();
+  server.Signal(SIGTERM);
+  int answered = 0;
+  int cancelled = 0;
+  for (; call(); ++answered)
+    if (absl::StrContains(client.headers(),
+                          "grpc-status\x01"
+                          "1"))
+      ++cancelled;
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_GT(answered, 0);
+  EXPECT_LE(cancelled, answered / 20) << "of " << answered;
 }
 
 TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
@@ -128,11 +159,13 @@ TEST(Lifecycle, LoadLeavesADrainingServerAndAPlaceWithoutOneAlone) {
   gate.Open();
   EXPECT_TRUE(held.Wait().ok());
   EXPECT_EQ(server.Wait(), 0);
-  // Two seconds more: it prints a line in each.
+  const HeldPort nobody(server.address());
+  EXPECT_TRUE(nobody.is_held());
+  // Some seconds more: it prints a line in each.
   const size_t printed = ReadFile(folder.Path("err")).size();
   EXPECT_TRUE(Eventually([&] {
     const std::string err = ReadFile(folder.Path("err"));
-    return std::count(err.begin() + static_cast<ptrdiff_t>(printed), err.end(), '\n') >= 2;
+    return std::count(err.begin() + static_cast<ptrdiff_t>(printed), err.end(), '\n') >= 4;
   }));
   EXPECT_EQ(kill(std::stoi(ReadFile(folder.Path("pid"))), SIGINT), 0);
   load.join();

@@ -59,14 +59,22 @@ class Failed(Exception):
     """perf_analyzer ended with another status than 0; the message is what it printed."""
 
 
+class Late(Failed):
+    """It did not end in time."""
+
+
 def run(program, address, *arguments):
     """What it prints."""
     # Who registers shared memory and who asks are one connection: regions belong to one.
     environment = dict(os.environ, LD_LIBRARY_PATH=str(program.parent),
                        TRITON_CLIENT_GRPC_CHANNEL_MAX_SHARE_COUNT="64")
-    done = subprocess.run([program, "-i", "grpc", "-u", address, "-v", *arguments], env=environment,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                          timeout=SECONDS_MAX)
+    try:
+        done = subprocess.run([program, "-i", "grpc", "-u", address, "-v", *arguments], env=environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired as late:
+        printed = b"".join(part or b"" for part in (late.stdout, late.stderr)).decode(errors="replace")
+        raise Late(f"{arguments} had not ended after {SECONDS_MAX} s: {printed}") from None
     if done.returncode != 0:
         raise Failed(done.stdout + done.stderr)
     return done.stdout

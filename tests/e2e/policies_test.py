@@ -17,10 +17,6 @@ import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
 
 CAROL = "carol-0123456789abcdef"
-# Some tenths of a second of the device.
-# The float64 row takes a good part of a second for a product of them; a sanitized server ten times that.
-SLOW_SIDE = 320 if os.environ.get("WARPCALL_TEST_SANITIZED") else 640
-SLOW = np.ones((SLOW_SIDE, SLOW_SIDE), np.float32)
 
 
 class PoliciesTest(AccessCase):
@@ -86,15 +82,19 @@ class PoliciesTest(AccessCase):
 
     def test_what_is_in_flight_has_limits(self):
         server = self.serve_with({"principals": {
-            "alice": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8 << 20}, "bob": {}}})
+            "alice": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8 << 20}, "bob": {}}},
+            "--test_fault_injection")
         alice, bob = self.connect(server, ALICE), self.connect(server, BOB)
         for size in (3 << 20, 16 << 20):  # one message, and a stream, of inputs alone over it
             with self.assertRaises(warpcall.ResourceExhausted) as caught:
                 alice.identity(np.zeros(size, np.float32))
             self.assertIn("its limit is 8388608 (bytes_in_flight_max)", str(caught.exception))
             self.assertIsNone(caught.exception.retry_after)
-        calls = [alice.submit("matmul", SLOW, SLOW, implementation="reference") for _ in range(4)]
-        others = [bob.submit("matmul", SLOW, SLOW, implementation="reference") for _ in range(4)]
+        gate = self.write("gate", "")
+        calls = [alice.submit("held", X, gate=gate) for _ in range(4)]
+        others = [bob.submit("held", X, gate=gate) for _ in range(4)]
+        self.assertTrue(eventually(lambda: sum(call.done() for call in calls) == 3))
+        os.remove(gate)
         ends = [call.exception(timeout=60) for call in calls]
         self.assertTrue(all(call.exception(timeout=60) is None for call in others))
         refused = [end for end in ends if end is not None]
@@ -107,11 +107,15 @@ class PoliciesTest(AccessCase):
             alice.identity(X)
         self.assertEqual(self.refusals(server), {"requests_in_flight": 3, "bytes_in_flight": 2})
         self.assertEqual(server.metrics()['warpcall_rejected_total{reason="quota"}'], 5)
-        running = alice.submit("matmul", SLOW, SLOW, implementation="reference")
+        used = 'warpcall_staging_bytes{device="cpu",state="used"}'
+        self.assertTrue(eventually(lambda: server.metrics()[used] == 0))
+        gate = self.write("gate", "")
+        running = alice.submit("held", X, gate=gate)
+        self.assertTrue(eventually(lambda: server.metrics()[used] > 0))
         with self.assertRaises(warpcall.ResourceExhausted) as caught:
-            while not running.done():
-                alice.kernels()
+            alice.kernels()
         self.assertAlmostEqual(caught.exception.retry_after, 0.1)
+        os.remove(gate)
         self.assertIsNone(running.exception(timeout=60))
         self.assertEqual(server.stop(), 0)
 
@@ -122,7 +126,8 @@ class PoliciesTest(AccessCase):
         self.assertEqual(server.metrics()[failures], 0)
         self.policies({"principals": {"alice": {"kernels": ["gelu"]}, "bob": {"share": 0}}})
         self.assertTrue(eventually(lambda: server.metrics()[failures] >= 1))
-        self.assertIn("principals.bob.share: is no number of 0.01 to 100", server.log_text())
+        self.assertTrue(eventually(
+            lambda: "principals.bob.share: is no number of 0.01 to 100" in server.log_text()))
         self.assertEqual([self.ends(server, token=token) for token in (ALICE, BOB)],
                          ["OK", "PERMISSION_DENIED"])
         self.policies({"principals": {"alice": {"kernels": ["gelu"]}, "bob": {"share": 2}}})

@@ -7,6 +7,7 @@ connections they come by.
 Exit status 77: skipped, openssl or Debian's packages for Python are missing.
 """
 
+import math
 import os
 import shutil
 import sys
@@ -18,63 +19,102 @@ from access_case import ALICE, BOB, SKIPPED, AccessCase  # noqa: E402
 import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
 
+SECONDS_MAX = 400
 # Some ten milliseconds of the device each, of a sanitized server's too.
 WARM_UP, RESULTS, SIDE = 50, 250, 80 if os.environ.get("WARPCALL_TEST_SANITIZED") else 224
-OUTSTANDING = 16  # of each principal
+# Of each principal, and as many as one connection takes: none is without a call while its thread here waits for
+# its turn.
+OUTSTANDING = 32
+LANES = 2
+ATTEMPTS = 5
 
 
 class Load:
-    """Keeps calls under way until `RESULTS` have come after a warm-up, in which connections are made,
-    and adds up the device's time by principal."""
+    """Keeps calls under way until `RESULTS` have come after a warm-up, in which all begin, and adds up the device's
+    time by principal; and on, until each has an answer to a call that was made after those."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.device_ns, self.results, self.failure = {}, 0, None
-        self.done = threading.Event()
+        self.under_way, self.results, self.failure = 0, 0, None
+        self.device_ns, self.after = {"alice": 0, "bob": 0}, {"alice": 0, "bob": 0}
+        self.longest_ns, self.least_wait_ns = 0, math.inf
+        self.done, self.idle = threading.Event(), threading.Event()
         random = np.random.default_rng(1)
         self.matrix = random.standard_normal((SIDE, SIDE), dtype=np.float32)
 
     def keep(self, principal, client):
+        with self.lock:
+            self.under_way += 1
+        self.submit(principal, client)
+
+    def submit(self, principal, client):
         client.submit("matmul", self.matrix, self.matrix, implementation="reference").add_done_callback(
             lambda future: self.note(principal, client, future))
 
     def note(self, principal, client, future):
-        if self.done.is_set():
-            return
         with self.lock:
-            if future.exception() is not None:
-                self.failure = future.exception()
-            elif self.results >= WARM_UP:
-                ns = self.device_ns.get(principal, 0) + future.result().timing.kernel_ns
-                self.device_ns[principal] = ns
-            self.results += 1
-            if self.results == WARM_UP + RESULTS or self.failure is not None:
-                self.done.set()
+            if not self.done.is_set():
+                self.count(principal, future)
+            if self.done.is_set():
+                self.under_way -= 1
+                if self.under_way == 0:
+                    self.idle.set()
                 return
-        self.keep(principal, client)
+        self.submit(principal, client)
+
+    def count(self, principal, future):
+        self.failure = future.exception()
+        if self.failure is None and self.results >= WARM_UP:
+            timing = future.result().timing
+            self.longest_ns = max(self.longest_ns, timing.kernel_ns)
+            self.least_wait_ns = min(self.least_wait_ns, timing.queue_ns)
+            if self.results < WARM_UP + RESULTS:
+                self.device_ns[principal] += timing.kernel_ns
+            else:
+                self.after[principal] += 1
+        self.results += 1
+        if min(self.after.values()) > OUTSTANDING or self.failure is not None:
+            self.done.set()
+
+    def was_kept(self):
+        """Whether each call found others of its principal before it: whose queue was empty is next."""
+        return self.least_wait_ns > self.longest_ns
 
 
 class PrincipalsTest(AccessCase):
-    def assert_equal_times(self, load, clients):
+    def assert_equal_times(self, clients):
         """clients: (principal, client, calls under way) of each connection."""
+        for _, client, _ in clients:
+            client.devices()  # it is connected now
+        for _ in range(ATTEMPTS):  # this process may not get to make its calls again in time
+            load = self.run_load(clients)
+            if load.was_kept():
+                break
+        alice, bob = load.device_ns["alice"], load.device_ns["bob"]
+        # Where the machine has other work one call may take long, which its principal is charged with when it
+        # is over: as many as there are lanes are still to be made up for where the sums begin and end.
+        self.assertLess(abs(alice - bob), 0.15 * min(alice, bob) + 2 * LANES * load.longest_ns,
+                        (load.device_ns, load.longest_ns, load.least_wait_ns))
+
+    def run_load(self, clients):
+        load = Load()
         for principal, client, calls in clients:
             for _ in range(calls):
                 load.keep(principal, client)
-        self.assertTrue(load.done.wait(120))
+        self.assertTrue(load.idle.wait(SECONDS_MAX))
         self.assertIsNone(load.failure)
-        alice, bob = load.device_ns["alice"], load.device_ns["bob"]
-        self.assertLess(max(alice, bob) / min(alice, bob), 1.15, load.device_ns)
+        return load
 
     def connect(self, server, **who):
-        return self.enterContext(warpcall.connect(server.address, timeout=100, **who,
+        return self.enterContext(warpcall.connect(server.address, timeout=SECONDS_MAX, **who,
                                                   retry=warpcall.Retry(attempts_max=1)))
 
     def test_eight_connections_of_one_token_get_what_one_of_another_gets(self):
         tokens = self.write("tokens", f"alice {ALICE}\nbob {BOB}\n")
-        server = self.serve(f"--token_file={tokens}")
+        server = self.serve(f"--token_file={tokens}", f"--lanes_per_device={LANES}")
         clients = [("alice", self.connect(server, token=ALICE), OUTSTANDING // 8) for _ in range(8)]
         clients.append(("bob", self.connect(server, token=BOB), OUTSTANDING))
-        self.assert_equal_times(Load(), clients)
+        self.assert_equal_times(clients)
         self.assertEqual(server.stop(), 0)
 
     def test_a_certificates_subject_is_a_principal_whatever_its_token(self):
@@ -84,14 +124,14 @@ class PrincipalsTest(AccessCase):
             self.make_signed(name, "authority")
         tokens = self.write("tokens", f"all {ALICE}\n")
         server = self.serve(*self.tls_flags(), f"--tls_client_ca={self.path('authority.pem')}",
-                            f"--token_file={tokens}", "--log_level=debug")
+                            f"--token_file={tokens}", f"--lanes_per_device={LANES}", "--log_level=debug")
         def tls(name):
             return warpcall.TLS(self.path("server.pem"), self.path(f"{name}.pem"),
                                 self.path(f"{name}.key"))
         clients = [("alice", self.connect(server, tls=tls("alice"), token=ALICE), OUTSTANDING // 4)
                    for _ in range(4)]
         clients.append(("bob", self.connect(server, tls=tls("bob"), token=ALICE), OUTSTANDING))
-        self.assert_equal_times(Load(), clients)
+        self.assert_equal_times(clients)
         log = server.log_text()
         self.assertTrue('principal="CN=alice"' in log and 'principal=all' not in log)
         self.assertEqual(server.stop(), 0)

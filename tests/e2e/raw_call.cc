@@ -26,7 +26,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   const auto channel =
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   // So that a call fails for what the server did, never for a connection that took too long.
-  channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(45));
+  channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(90));
   return channel;
 }
 

@@ -170,7 +170,8 @@ bool RawHttp2::ReadFrame() {
   if (type_ == kWindowUpdate && payload.size() == 4)
     (stream_ == 0 ? window_bytes_ : granted_bytes_[stream_]) += FromBigEndian(payload, 0, 4);
   if (type_ == kHeaders) headers_ = payload;
-  const bool asks = (type_ == kSettings || type_ == kPing) && (flags_ & kAck) == 0;
+  const bool asks =
+      (type_ == kSettings || (type_ == kPing && answers_pings_)) && (flags_ & kAck) == 0;
   // Without it gRPC grants no more than a few MiB.
   if (asks) Send(Frame(static_cast<Type>(type_), kAck, 0, type_ == kPing ? payload : ""));
   for (size_t i = 0; type_ == kSettings && i + 6 <= payload.size(); i += 6) {

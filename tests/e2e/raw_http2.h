@@ -45,6 +45,9 @@ class RawHttp2 {
   // Bytes as they are.
   void Send(const std::string& bytes);
 
+  // From now on pings are not answered, as by a client whose words are still on their way.
+  void LeavePings() { answers_pings_ = false; }
+
   // Waits until the server has ended `stream`, by trailers or a reset, or the connection. True for
   // trailers.
   bool AwaitEnd(uint32_t stream);
@@ -70,6 +73,7 @@ class RawHttp2 {
 
   int fd_ = -1;
   bool connected_ = false;
+  bool answers_pings_ = true;
   uint32_t next_stream_ = 1;
   // What the server lets us send, on the connection and beyond its initial window on each stream.
   int64_t window_bytes_ = kWindowBytesDefault;

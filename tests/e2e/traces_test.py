@@ -42,7 +42,7 @@ except (ImportError, pinned.Missing) as missing:
     print(f"skipped: {missing}")
     sys.exit(SKIPPED)
 
-SECONDS_MAX = 40
+SECONDS_MAX = 90
 PROGRAMS = pathlib.Path(os.environ.get("WARPCALL_TEST_BIN_DIR", BUILD / "bin"))
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PHASES = ["receive", "queue", "copy_in", "prepare", "h2d", "kernel", "copy_out", "reply"]

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "kernels/check/compare.h"
 #include "kernels/cpu/onednn.h"
 #include "tests/kernels/run_row.h"
@@ -82,6 +83,31 @@ TEST(OnednnThreadsTest, LittleWorkStartsNoneAndMuchWorkDoes) {
                          {"matmul", "onednn_matmul", {rows, rows}},
                          {"linear", "onednn_matmul", {rows, rows, {64}}}})
     EXPECT_EQ(ThreadsStartedBy(little), 0) << little.row;
+}
+
+// Whose threads oneDNN may choose anew at each call: its own code's, and not its gemm's.
+bool IsByBrgemm(int64_t side) {
+  const dnnl::memory::desc matrix({side, side}, dnnl::memory::data_type::f32,
+                                  dnnl::memory::dims{side, 1});
+  const dnnl::matmul::primitive_desc descriptor(dnnl::matmul::desc(matrix, matrix, matrix),
+                                                onednn::CpuEngine());
+  return absl::StartsWith(descriptor.impl_info_str(), "brg");
+}
+
+// Others are at work with all that the device has.
+TEST(OnednnThreadsTest, BesideOthersMuchWorkStartsNoneEither) {
+  const int threads = testing::TestPool().threads();
+  const cpu::ThreadPool::Guest others(&testing::TestPool(), {.max = threads, .min = threads});
+  const Dims matrix = {1024, 1024};
+  std::vector<Work> much = {{"identity", "onednn_reorder", {matrix}},
+                            {"gelu", "onednn_eltwise", {matrix}},
+                            {"softmax", "onednn_softmax", {matrix}},
+                            {"layernorm", "onednn_layer_normalization", {matrix, {1024}, {1024}}}};
+  if (IsByBrgemm(1024)) {
+    much.push_back({"matmul", "onednn_matmul", {matrix, matrix}});
+    much.push_back({"linear", "onednn_matmul", {matrix, matrix, {1024}}});
+  }
+  for (const Work& work : much) EXPECT_EQ(ThreadsStartedBy(work), 0) << work.row;
 }
 
 }  // namespace

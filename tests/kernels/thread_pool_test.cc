@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <thread>
@@ -184,6 +185,136 @@ TEST(ThreadPoolTest, IdleThreadsRest) {
       if (!absl::c_all_of(threads, warpcall::testing::ThreadRests)) return false;
     return true;
   }));
+}
+
+TEST(ThreadPoolTest, GuestsGetWhatFallsToEachCallerAndIsLeft) {
+  using Guest = ThreadPool::Guest;
+  ThreadPool pool(8);
+  EXPECT_EQ(Guest(&pool, {.max = 3}).threads(), 3);
+  EXPECT_EQ(Guest(&pool, {.max = 100}).threads(), 8);
+  {
+    const Guest all(&pool, {.max = 8});
+    EXPECT_EQ(Guest(&pool, {.max = 8}).threads(), 1);
+    EXPECT_EQ(Guest(&pool, {.max = 8, .min = 5}).threads(), 5);
+  }
+  const Guest one(&pool, {.max = 1});
+  const Guest half(&pool, {.max = 8});
+  EXPECT_EQ(half.threads(), 4);
+  EXPECT_EQ(Guest(&pool, {.max = 8}).threads(), 2);  // a third, and three are taken beside callers
+  EXPECT_EQ(Guest(&pool, {.max = 1}).threads(), 1);
+}
+
+// Bodies of one ParallelFor on four threads, which are all in them before a guest comes and after
+// it has gone; beside it they are counted.
+class CountedBodies {
+ public:
+  void Run() {
+    absl::MutexLock lock(&mutex_);
+    ++inside_;
+    changed_.SignalAll();
+    if (!came_) {
+      Await([this] { return came_ || (all_before_ = all_before_ || inside_ == 4); });
+      Await([this] { return came_; });
+    } else if (!has_counted_) {
+      most_ = std::max(most_, ++beside_);
+      mutex_.Unlock();
+      std::this_thread::yield();
+      mutex_.Lock();
+      --beside_;
+      ++counted_;
+      changed_.SignalAll();
+    } else {
+      Await([this] { return stop_.IsSet() || inside_ == 4; });
+      stop_.Set();
+      changed_.SignalAll();
+    }
+    --inside_;
+  }
+
+  void WaitUntilAllAreIn() {
+    absl::MutexLock lock(&mutex_);
+    Await([this] { return all_before_; });
+  }
+  void GuestCame() {
+    absl::MutexLock lock(&mutex_);
+    came_ = true;
+    changed_.SignalAll();
+  }
+  // Bodies that begin from then on wait for four to be in.
+  void CountSome() {
+    absl::MutexLock lock(&mutex_);
+    Await([this] { return counted_ >= 500; });
+    has_counted_ = true;
+  }
+  int most() const { return most_; }
+  const StopFlag* stop() const { return &stop_; }
+
+ private:
+  template <typename Condition>
+  void Await(Condition condition) {
+    while (!condition()) changed_.Wait(&mutex_);
+    changed_.SignalAll();
+  }
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;
+  SettableFlag stop_;
+  bool all_before_ = false;
+  bool came_ = false;
+  bool has_counted_ = false;
+  int inside_ = 0;
+  int beside_ = 0;
+  int most_ = 0;
+  int64_t counted_ = 0;
+};
+
+TEST(ThreadPoolTest, ItsThreadsGiveWayToAGuestAndComeBack) {
+  ThreadPool pool(4);
+  CountedBodies bodies;
+  std::thread caller([&] {
+    pool.ParallelFor(
+        int64_t{1} << 40, 1, [&](int64_t, int64_t) { bodies.Run(); }, bodies.stop());
+  });
+  bodies.WaitUntilAllAreIn();
+  {
+    const ThreadPool::Guest guest(&pool, {.max = 4});
+    EXPECT_EQ(guest.threads(), 2);
+    bodies.GuestCame();
+    bodies.CountSome();
+  }
+  caller.join();  // once all four were in bodies again
+  EXPECT_LE(bodies.most(), 2);
+}
+
+// Two callers are all that a pool of two has.
+TEST(ThreadPoolTest, ItsThreadsGiveWayToCallers) {
+  ThreadPool pool(2);
+  absl::Mutex mutex;
+  SettableFlag stop;
+  std::set<std::thread::id> callers;
+  int by_callers = 0;
+  int by_the_other = 0;
+  absl::CondVar came;
+  const auto both = [&] { return callers.size() == 2; };
+  const auto call = [&] {
+    const std::thread::id caller = std::this_thread::get_id();
+    const auto body = [&](int64_t, int64_t) {
+      std::this_thread::yield();
+      absl::MutexLock lock(&mutex);
+      if (std::this_thread::get_id() == caller) {
+        if (callers.insert(caller).second) came.SignalAll();
+        while (!both()) came.Wait(&mutex);
+        if (++by_callers == 1000) stop.Set();
+      } else if (both()) {
+        ++by_the_other;
+      }
+    };
+    pool.ParallelFor(int64_t{1} << 40, 1, body, &stop);
+  };
+  std::thread other(call);
+  call();
+  other.join();
+  EXPECT_LE(by_the_other, 1);  // what it had begun
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ import xml.etree.ElementTree
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
-# What tests need that are no programs of ours, but start them.
+# What tests start that are given a build's folder.
 SERVED = ["digits", "warpcall", "warpcalld"]
 # Of the given build: the copy is compiled as it is.
 CARRIED = ["CMAKE_CXX_COMPILER", "CMAKE_CXX_COMPILER_LAUNCHER"]
@@ -54,11 +54,14 @@ def read_table():
 
 
 def tests_of(build):
-    """The program of each test that ctest would run in `build`, whether it has been built or not."""
+    """Those of our programs that each test which ctest would run in `build` has in its command line, whether they
+    have been built or not."""
     programs = {}
     for file in build.rglob("CTestTestfile.cmake"):
-        for name, program in re.findall(r'^add_test\(\[=\[(.+?)\]=\] "(.*?)"', file.read_text(), re.MULTILINE):
-            programs[name] = pathlib.Path(program)
+        for name, words in re.findall(r'^add_test\(\[=\[(.+?)\]=\] (".*")', file.read_text(), re.MULTILINE):
+            paths = [pathlib.Path(word) for word in re.findall('"(.*?)"', words)]
+            programs[name] = [path.name for path in paths
+                              if path.parent.name == "bin" and path.parts[:2] != ("/", "usr")]
     return programs
 
 
@@ -67,13 +70,8 @@ def tests_for(mutant, programs):
 
 
 def targets_for(tests, programs):
-    """What has to be built to run them: a script's interpreter is none of ours."""
-    targets = set()
-    for name in tests:
-        program = programs[name]
-        ours = program.parent.name == "bin" and program.parts[:2] != ("/", "usr")
-        targets.update([program.name] if ours else SERVED)
-    return sorted(targets)
+    """What has to be built to run them."""
+    return sorted({target for name in tests for target in programs[name] or SERVED})
 
 
 def rotten(mutants, programs):
@@ -154,9 +152,8 @@ class Copy:
             self.fail("configure.log", "cmake failed")
         self.programs = tests_of(self.build)
 
-    def builds(self, log, tests):
-        return self.run(log, "cmake", "--build", self.build, "--parallel", self.jobs,
-                        "--target", *targets_for(tests, self.programs))
+    def builds(self, log, *targets):
+        return self.run(log, "cmake", "--build", self.build, "--parallel", self.jobs, "--target", *targets)
 
     def red(self, log, tests):
         """Which of them fail: one at least, if any does."""
@@ -178,7 +175,7 @@ class Copy:
         tests = tests_for(mutant, self.programs)
         try:
             path.write_bytes(original.replace(mutant.text.encode(), mutant.by.encode()))
-            if not self.builds(log, tests):
+            if not self.builds(log, *targets_for(tests, self.programs)):
                 return None, f"does not compile, see {self.folder / log}"
             red = self.red(log, tests)
         finally:
@@ -190,7 +187,7 @@ class Copy:
     def check_green(self, mutants):
         tests = sorted({name for mutant in mutants for name in tests_for(mutant, self.programs)})
         (self.folder / "green.log").unlink(missing_ok=True)
-        if not self.builds("green.log", tests):
+        if not self.builds("green.log", "all"):
             self.fail("green.log", "it does not compile without any mutant")
         if red := self.red("green.log", tests):
             self.fail("green.log", f"red without any mutant: {', '.join(red)}")

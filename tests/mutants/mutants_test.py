@@ -25,11 +25,12 @@ cmake_minimum_required(VERSION 3.25)
 project(planted NONE)
 enable_testing()
 foreach(word right also)
-  add_custom_target(${word} grep -q compiles ${CMAKE_SOURCE_DIR}/text
+  add_custom_target(${word} ALL grep -q compiles ${CMAKE_SOURCE_DIR}/text
     COMMAND ${CMAKE_COMMAND} -E make_directory bin COMMAND ${CMAKE_COMMAND} -E copy /bin/sh bin/${word})
   add_test(NAME ${word}_test COMMAND bin/${word} -c "grep -q ${word} ${CMAKE_SOURCE_DIR}/text")
 endforeach()
 add_test(NAME script_test COMMAND sh -c "exit 0")
+add_test(NAME handed_test COMMAND /usr/bin/env sh -c "exit 0" bin/right bin/also)
 """,
     ".gitignore": "/build/\n",
     "text": "compiles, is right, twice twice\n",
@@ -74,8 +75,7 @@ class MutantsTest(unittest.TestCase):
         programs = mutants.tests_of(self.build)
         self.assertEqual(mutants.targets_for(["right_test"], programs), ["right"])
         self.assertEqual(mutants.targets_for(["script_test"], programs), mutants.SERVED)
-        programs["interpreted_test"] = pathlib.Path("/usr/bin/python3")
-        self.assertEqual(mutants.targets_for(["interpreted_test"], programs), mutants.SERVED)
+        self.assertEqual(mutants.targets_for(["handed_test"], programs), ["also", "right"])
 
     def test_only_what_compiles_and_turns_a_test_red_is_planted(self):
         copy = self.copy()

@@ -176,7 +176,7 @@ class EndsTest(unittest.TestCase):
         release = threading.Event()
 
         def handler(request, context):
-            release.wait(60)
+            release.wait(120)
             return REPLY
 
         with FakeServer(handler) as server:
@@ -219,7 +219,7 @@ class EndsTest(unittest.TestCase):
 
         def handler(request, context):
             entered.release()
-            release.wait(60)
+            release.wait(120)
             return REPLY
 
         server = FakeServer(handler)
@@ -251,7 +251,7 @@ class EndsTest(unittest.TestCase):
             future = client.submit("identity", X)
             self.assertTrue(eventually(lambda: is_pausing(client, handler)))
             client.close()
-            self.assertIsInstance(future.exception(30), warpcall.Cancelled)
+            self.assertIsInstance(future.exception(60), warpcall.Cancelled)
             self.assertFalse(any(isinstance(thread, threading.Timer)
                                  for thread in threading.enumerate()))
 
@@ -262,7 +262,7 @@ class CancelTest(unittest.TestCase):
         cancelled = threading.Event()
         if not context.add_callback(cancelled.set):
             cancelled.set()
-        if cancelled.wait(60):
+        if cancelled.wait(120):
             self.cancelled.release()
         return REPLY
 
@@ -272,15 +272,15 @@ class CancelTest(unittest.TestCase):
     def test_a_cancelled_future_ends_the_call(self):
         with FakeServer(self.handler) as server, warpcall.connect(server.address) as client:
             future = client.submit("identity", X)
-            self.assertTrue(self.entered.acquire(timeout=30))
+            self.assertTrue(self.entered.acquire(timeout=60))
             self.assertTrue(future.running())
             waiter = concurrent.futures.ThreadPoolExecutor(1)
             waited = waiter.submit(concurrent.futures.wait, [future])
             self.assertTrue(future.cancel())
             self.assertTrue(future.cancel())
             self.assertTrue(future.cancelled())
-            self.assertTrue(self.cancelled.acquire(timeout=30), "the server was not told")
-            self.assertEqual(len(waited.result(30).done), 1)
+            self.assertTrue(self.cancelled.acquire(timeout=60), "the server was not told")
+            self.assertEqual(len(waited.result(60).done), 1)
             with self.assertRaises(concurrent.futures.CancelledError):
                 future.result()
             waiter.shutdown()
@@ -288,7 +288,7 @@ class CancelTest(unittest.TestCase):
     def test_what_is_done_cannot_be_cancelled(self):
         with FakeServer(Script()) as server, warpcall.connect(server.address) as client:
             future = client.submit("identity", X)
-            future.result(30)
+            future.result(60)
             self.assertFalse(future.cancel())
             self.assertFalse(future.cancelled())
 
@@ -311,19 +311,19 @@ class CancelTest(unittest.TestCase):
 
         with FakeServer(self.handler) as server:
             asyncio.run(cancel(server.address))
-            self.assertTrue(self.cancelled.acquire(timeout=30), "the server was not told")
+            self.assertTrue(self.cancelled.acquire(timeout=60), "the server was not told")
 
     def test_map_that_fails_cancels_the_rest(self):
         def batches():
             yield from [X, X]
-            self.assertTrue(self.entered.acquire(timeout=30) and self.entered.acquire(timeout=30))
+            self.assertTrue(self.entered.acquire(timeout=60) and self.entered.acquire(timeout=60))
             yield X.astype(np.float64)
 
         with FakeServer(self.handler) as server, warpcall.connect(server.address) as client:
             with self.assertRaises(warpcall.InvalidArgument):
                 next(client.map("identity", batches(), window=3))
             for _ in range(2):
-                self.assertTrue(self.cancelled.acquire(timeout=30), "the server was not told")
+                self.assertTrue(self.cancelled.acquire(timeout=60), "the server was not told")
 
     def test_a_stream_whose_call_was_not_made_sends_nothing(self):
         session = StreamSession(None)
@@ -356,11 +356,11 @@ class CancelTest(unittest.TestCase):
                 process = subprocess.Popen(
                     [sys.executable, "-c", program, server.address, str(elements)], text=True,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT)
-                self.assertTrue(self.entered.acquire(timeout=30))
+                self.assertTrue(self.entered.acquire(timeout=60))
                 process.stdin.write("\n")
                 process.stdin.flush()
                 self.assertEqual(process.stdout.readline(), "interrupted\n")
-                self.assertTrue(self.cancelled.acquire(timeout=30), "the server was not told")
+                self.assertTrue(self.cancelled.acquire(timeout=60), "the server was not told")
                 process.communicate("\n")
                 self.assertEqual(process.returncode, 0)
 

@@ -6,6 +6,7 @@ import datetime
 import os
 import random
 import signal
+import socket
 import tempfile
 import unittest
 
@@ -250,6 +251,9 @@ class EndsTest(unittest.TestCase):
         os.unlink(self.gate)
         np.testing.assert_array_equal(future.result(60), X)  # what it had accepted
         self.assertEqual(self.server.process.wait(60), 0)
+        nobody = self.enterContext(socket.socket())  # else the port may be another test's server's
+        nobody.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        nobody.bind(("127.0.0.1", int(self.server.address.rpartition(":")[2])))
         with self.assertRaises(warpcall.Unavailable):
             self.client.identity(X)
 

@@ -89,18 +89,18 @@ class CuttingServer:
 
 
 def by_run(address, retry):
-    with warpcall.connect(address, timeout=20, retry=retry) as client:
+    with warpcall.connect(address, timeout=60, retry=retry) as client:
         return np.asarray(client.identity(X))
 
 
 def by_future(address, retry):
-    with warpcall.connect(address, timeout=20, retry=retry) as client:
+    with warpcall.connect(address, timeout=60, retry=retry) as client:
         return np.asarray(client.submit("identity", X).result())
 
 
 def by_asyncio(address, retry):
     async def call():
-        async with warpcall.aio.connect(address, timeout=20, retry=retry) as client:
+        async with warpcall.aio.connect(address, timeout=60, retry=retry) as client:
             return np.asarray(await client.identity(X))
     return asyncio.run(call())
 
@@ -136,7 +136,7 @@ class CutTest(unittest.TestCase):
 
     def test_blocks_that_were_taken_are_not_asked_for_again(self):
         with CuttingServer(9, CANCEL, b"") as server:
-            with warpcall.connect(server.address, timeout=20, retry=warpcall.Retry(**QUICK)) as client:
+            with warpcall.connect(server.address, timeout=60, retry=warpcall.Retry(**QUICK)) as client:
                 with self.assertRaises(warpcall.Unavailable):
                     client.identity(warpcall.Blocks((1,), "float32", iter([X[0, :1]])))
             self.assertEqual(server.calls, 1)

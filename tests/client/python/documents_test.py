@@ -29,7 +29,7 @@ class DocumentsTest(unittest.TestCase):
 
     def python(self, *arguments, folder=None):
         return subprocess.run([sys.executable, "-W", "error", *arguments], env=ENVIRONMENT, text=True,
-                              capture_output=True, timeout=50, cwd=folder, check=False)
+                              capture_output=True, timeout=200, cwd=folder, check=False)
 
     def test_readme_runs(self):
         blocks = re.findall(r"```python\n(.*?)```", text_of(os.path.join(PACKAGE, "README.md")), re.S)

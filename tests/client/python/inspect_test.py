@@ -278,7 +278,7 @@ class InspectTest(unittest.TestCase):
     def command(self, *arguments):
         return subprocess.run(
             [sys.executable, "-m", "warpcall", "--server", self.server.address, *arguments],
-            env=ENVIRONMENT, text=True, capture_output=True, timeout=50, check=False)
+            env=ENVIRONMENT, text=True, capture_output=True, timeout=200, check=False)
 
     def test_the_command(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ it is printed there, on the real server.
 Exit status 77: skipped, PyPI is out of reach.
 """
 
+import ast
 import os
 import pathlib
 import re
@@ -41,12 +42,14 @@ class Newcomer:
         self.environment["PATH"] = f"{self.folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
     def check_pypi(self):
-        """Raises pinned.Missing when what builds the package can't be had."""
-        (builder,) = re.search(r'^requires = \["(.*)"\]$',
-                               (PACKAGE / "pyproject.toml").read_text(encoding="utf-8"), re.M).groups()
-        pinned.run("pip download", self.folder / "venv" / "bin" / "pip", "download", "--quiet", "--no-deps",
+        """Raises pinned.Missing when what builds the package, or what it needs, can't be had. pip keeps what it
+        has got here: installing hardly asks PyPI again."""
+        project = (PACKAGE / "pyproject.toml").read_text(encoding="utf-8")
+        needed = [name for key in ("requires", "dependencies")
+                  for name in ast.literal_eval(re.search(rf"^{key} = (\[.*\])$", project, re.M)[1])]
+        pinned.run("pip download", self.folder / "venv" / "bin" / "pip", "download", "--quiet",
                    "--disable-pip-version-check", "--no-input", "--retries", "2",
-                   "--dest", self.folder / "builder", builder)
+                   "--dest", self.folder / "needed", *needed)
 
     def run(self, *command, folder=None):
         return subprocess.run(command, cwd=folder or self.folder, env=self.environment, text=True,

@@ -127,7 +127,7 @@ class EngineTest : public ::testing::Test {
   void Run(Call* call, std::unique_ptr<Job> job) {
     ASSERT_TRUE(engine_->Submit(&job).ok());
     call->done.WaitForNotification();
-    ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+    ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(60)));
   }
 
   // Makes lanes wait at the end of their job until `go`.

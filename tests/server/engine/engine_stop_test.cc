@@ -61,7 +61,7 @@ TEST_F(EngineStopTest, CancelOfARunningJobFreesItsLane) {
   EXPECT_TRUE(waiting.status.ok()) << waiting.status;
   EXPECT_FALSE(running[1].done.HasBeenNotified());
   running[1].cancelled = true;
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(60)));
 }
 
 TEST_F(EngineStopTest, WhatHoldsItsLaneTooLongIsStoppedAndThenRefused) {
@@ -93,7 +93,7 @@ TEST_F(EngineStopTest, WhatHoldsItsLaneTooLongIsStoppedAndThenRefused) {
   std::unique_ptr<Job> next = MakeEndlessJob(&tried);
   EXPECT_TRUE(engine_->Submit(&next).ok());
   tried.cancelled = true;
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(60)));
 }
 
 TEST_F(EngineStopTest, EndAllTellsWhatDoesNotStop) {
@@ -112,7 +112,7 @@ TEST_F(EngineStopTest, EndAllTellsWhatDoesNotStop) {
   EXPECT_EQ(left[0].id, id);
   EXPECT_STREQ(left[0].row->implementation.name, "twice");
   go.Notify();
-  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  EXPECT_TRUE(engine_->AwaitIdle(absl::Seconds(60)));
 }
 
 }  // namespace

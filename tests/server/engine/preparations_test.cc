@@ -139,7 +139,7 @@ TEST_F(PreparationsTest, TheDrainEndsThoseThatWait) {
   EXPECT_EQ(left.running, 1);
   EXPECT_EQ(same.status.code(), absl::StatusCode::kUnavailable);
   go.Notify();
-  ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(10)));
+  ASSERT_TRUE(engine_->AwaitIdle(absl::Seconds(60)));
 }
 
 TEST_F(PreparationsTest, AreOneForEachRowAndProblemUntilTheDeviceIsStartedAgain) {

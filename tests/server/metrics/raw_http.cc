@@ -20,7 +20,7 @@ RawHttp::RawHttp(const std::string& text)
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(std::atoi(text.substr(colon + 1).c_str())));
   inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr);
-  const timeval patience = {10, 0};
+  const timeval patience = {60, 0};
   setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   connected_ = connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;

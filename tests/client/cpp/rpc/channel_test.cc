@@ -36,7 +36,7 @@ TEST(ChannelTest, AWaitForALockWhileConnectingFailsNoConnection) {
   testing::StalledPeer peer;
   Client client(peer.address(), {.retry = {.attempts_max = 1}, .stall_timeout = absl::Seconds(1)});
   waiting = true;
-  const auto result = client.Identity(Tensor::FromFloats({1}, {1}), {.timeout = absl::Seconds(1)});
+  const auto result = client.Identity(Tensor::FromFloats({1}, {1}), {.timeout = absl::Seconds(3)});
   waiting = false;
   EXPECT_GT(waits.load(), 0);
   // Connected, the peer says nothing: not UNAVAILABLE for want of a connection.

@@ -52,7 +52,7 @@ class SeveralServersTest : public ::testing::Test {
 
   // Rounds until one goes as expected: connections and reports of health take their time.
   std::vector<int> RoundLike(const ::testing::Matcher<std::vector<int>>& expected) {
-    const absl::Time give_up = absl::Now() + absl::Seconds(30);
+    const absl::Time give_up = absl::Now() + absl::Seconds(90);
     std::vector<int> calls;
     do {
       calls = Round();

@@ -1,5 +1,5 @@
-// Stands in for kernels/matmul/matmul_cuda_wgmma_multiply.cuh on the CPU: descriptors are made as
-// there, and read as the PTX ISA says ("Asynchronous Warpgroup Level Matrix Shared Memory Layout",
+// Stands in for kernels/matmul/matmul_cuda_wgmma_multiply.cuh on the CPU: descriptors are read as
+// the PTX ISA says ("Asynchronous Warpgroup Level Matrix Shared Memory Layout",
 // "Register Fragments for wgmma.mma_async"). Sums are rounded once an instruction.
 #pragma once
 
@@ -9,21 +9,11 @@
 
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "kernels/matmul/matmul_cuda_wgmma_descriptor.cuh"
 #include "proto/common/half.h"
 #include "tests/kernels/emulated/hopper.h"
 
 namespace warpcall::matmul {
-
-template <Adjacent kAdjacent>
-uint64_t DescriptorOf(uint32_t address) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
-  constexpr uint64_t kChunk = uint64_t{kAdjacent == Adjacent::kDepth ? 1 : 8192 >> 4} << 16;
-  return kSwizzle128 | kEightRows | kChunk | (address & 0x3FFFF) >> 4;
-}
-
-template <Adjacent kAdjacent>
-inline constexpr uint64_t kDescriptorStep = (kAdjacent == Adjacent::kDepth ? 32 : 2048) >> 4;
 
 inline void FenceSums() {}
 inline void CommitProducts() { emulated::Self().multiplications.Commit(); }

@@ -1,0 +1,27 @@
+// What tells wgmma where its operands lie in shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matmul/matmul_cuda_select.h"
+
+namespace warpcall::matmul {
+
+// Where wgmma finds an operand that a box of 128-byte rows with 128-byte swizzle was copied to, as
+// the instruction takes it (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"):
+// addresses and strides in 16 bytes. Eight rows make 1024 bytes. With k adjacent the outer index
+// goes on there; else 8 terms of k do, and the box of the next 64 outer indices, 64 rows of k, is
+// 8192 bytes away.
+template <Adjacent kAdjacent>
+__device__ inline uint64_t DescriptorOf(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
+  constexpr uint64_t kChunk = uint64_t{kAdjacent == Adjacent::kDepth ? 1 : 8192 >> 4} << 16;
+  return kSwizzle128 | kEightRows | kChunk | (address & 0x3FFFF) >> 4;
+}
+
+// What is added to a descriptor for the next 32 bytes of k.
+template <Adjacent kAdjacent>
+inline constexpr uint64_t kDescriptorStep = (kAdjacent == Adjacent::kDepth ? 32 : 2048) >> 4;
+
+}  // namespace warpcall::matmul
