@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/onednn_isa.h"
 
 namespace warpcall::onednn {
@@ -60,7 +61,7 @@ Team::Team(const LaunchContext& context, int64_t work, int64_t work_per_thread)
 dnnl::engine CpuEngine() {
   static const dnnl::engine engine = [] {
     // Before anything else: oneDNN takes no limit once it has looked at the processor.
-    const std::optional<dnnl::cpu_isa> limit = IsaLimit(ReadAmxFacts(), AskedIsa());
+    const std::optional<dnnl::cpu_isa> limit = IsaLimit(cpu::ReadAmxFacts(), AskedIsa());
     if (limit.has_value())
       dnnl::error::wrap_c_api(dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(*limit)),
                               "limiting the instruction set");

@@ -4,28 +4,16 @@
 // tiles at all, and its first tile instruction ends the process by SIGILL.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
 #include "absl/strings/string_view.h"
+#include "kernels/cpu/amx.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace warpcall::onednn {
 
-// What the processor and the system say about AMX.
-struct AmxFacts {
-  uint32_t leaf_max = 0;     // CPUID leaf 0, EAX
-  uint32_t features = 0;     // CPUID leaf 7, EDX: bit 22 AMX-BF16, 24 AMX-TILE, 25 AMX-INT8
-  uint32_t palette_max = 0;  // CPUID leaf 0x1D, EAX; means nothing beyond leaf_max
-  uint64_t xcr0 = 0;         // bits 17 and 18: the system keeps the tiles' state
-  bool permitted = false;    // the system lets this process use the tiles' state
-};
-
-// Asks the system for its permission, as oneDNN does.
-AmxFacts ReadAmxFacts();
-
 // What oneDNN must be limited to, empty when its own choice is right. `asked` is what the user set
 // as ONEDNN_MAX_CPU_ISA: a limit without AMX stands.
-std::optional<dnnl::cpu_isa> IsaLimit(const AmxFacts& facts, absl::string_view asked);
+std::optional<dnnl::cpu_isa> IsaLimit(const cpu::AmxFacts& facts, absl::string_view asked);
 
 }  // namespace warpcall::onednn

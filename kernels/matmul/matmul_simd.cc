@@ -16,6 +16,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_simd_pairs.h"
 #include "kernels/matmul/matmul_simd_team.h"
+#include "kernels/matmul/matmul_simd_tiles.h"
 #include "kernels/plan.h"
 #include "proto/common/dispatch.h"
 #include "proto/common/status_macros.h"
@@ -37,9 +38,9 @@ enum SimdVariant : int {
   kWholeMatrices,  // each thread multiplies whole ones
   kSharedPairs,    // as the two before, pairs of bfloat16 as they are
   kWholePairs,
+  kSharedTiles,  // and those by AMX
+  kWholeTiles,
 };
-constexpr int kWidenedVariants = kWholeMatrices + 1;
-constexpr int kVariants = kWholePairs + 1;
 
 // How the work is cut; the targets' blocks differ.
 struct Cut {
@@ -56,8 +57,11 @@ struct Cut {
   std::optional<Epilogue> epilogue = std::nullopt;
 
   bool in_pairs() const { return variant == kSharedPairs || variant == kWholePairs; }
+  bool in_tiles() const { return variant == kSharedTiles || variant == kWholeTiles; }
   // Each slot multiplies in a workspace of its own.
-  bool whole() const { return variant == kWholeMatrices || variant == kWholePairs; }
+  bool whole() const {
+    return variant == kWholeMatrices || variant == kWholePairs || variant == kWholeTiles;
+  }
   int64_t WorkspaceWords() const {
     if (variant == kFewRows) return 0;
     const int64_t shared = panel_words + sum_words;
@@ -75,10 +79,10 @@ namespace warpcall::matmul::HWY_NAMESPACE {
 // 240 x 256 words, 240 KiB of its own middle cache. Half and twice of either were within the noise
 // of the measurement (10 %) on Sapphire Rapids at 1024^3 and 2048^3.
 inline constexpr int64_t kBlockColumns = 1024;
-inline constexpr int64_t kTaskRows = 240;
 // Tasks of fewer tiles would not repay loading a panel of b into the inner cache.
 inline constexpr int64_t kTaskTilesMin = 4;
-static_assert(kTaskRows % Widened::kRows == 0 && kTaskRows % Paired::kRows == 0);
+static_assert(Widened::kTaskRows % Widened::kRows == 0 && Paired::kTaskRows % Paired::kRows == 0 &&
+              Tiled::kTaskRows % Tiled::kRows == 0);
 
 // About 20 us at the 100 GFLOP/s that one core was measured to reach: less would not repay waking a
 // thread and waiting for it.
@@ -96,12 +100,13 @@ Shape AsRow(Shape shape) {
   return shape;
 }
 
-// Better targets have lower numbers, and AVX3 is the first with AVX-512. Tests choose others.
-bool HasPairs(DataType type) {
-  return HWY_TARGET <= HWY_AVX3 && type == DataType::kBFloat16 && pairs::Available();
+// How many of the variants there are, best last. Better targets have lower numbers, and AVX3 is the
+// first with AVX-512; tests choose others.
+int VariantCount(DataType type) {
+  if (HWY_TARGET > HWY_AVX3 || type != DataType::kBFloat16 || !pairs::Available())
+    return kWholeMatrices + 1;
+  return (tiles::Available() ? kWholeTiles : kWholePairs) + 1;
 }
-
-int VariantCount(DataType type) { return HasPairs(type) ? kVariants : kWidenedVariants; }
 
 // The row's choice of a variant for a cut that has its shape and slots.
 int ChosenVariant(const Cut& cut, DataType type) {
@@ -109,8 +114,8 @@ int ChosenVariant(const Cut& cut, DataType type) {
   if (shape.m <= SkinnyRowsMax(shape)) return kFewRows;
   const bool small = SaturatingMultiply(shape.m * shape.n, shape.k) <= kTermsPerSmallMatrix;
   const bool whole = shape.batches() >= 2 * cut.slots && small;
-  if (HasPairs(type)) return whole ? kWholePairs : kSharedPairs;
-  return whole ? kWholeMatrices : kSharedMatrix;
+  const int best = VariantCount(type) - 1;
+  return whole ? best : best - 1;
 }
 
 template <typename Blocks>
@@ -121,8 +126,8 @@ void SizeParts(bool staged, Cut* cut) {
   cut->block_rows = staged ? std::min(Blocks::kStagedRows, shape.m) : shape.m;
   cut->panel_words = cut->block_columns / Blocks::kColumns * Blocks::kPanelWords;
   cut->sum_words = staged ? cut->block_rows * cut->block_columns : 0;
-  cut->row_words =
-      std::min<int64_t>(kTaskRows, hwy::RoundUpTo(shape.m, Blocks::kRows)) * Blocks::kRowWords;
+  cut->row_words = std::min<int64_t>(Blocks::kTaskRows, hwy::RoundUpTo(shape.m, Blocks::kRows)) *
+                   Blocks::kRowWords;
 }
 
 // REQUIRES: the output of `problem` has elements.
@@ -139,7 +144,9 @@ Cut MakeCut(const Problem& problem, const DeviceProperties& device, int variant)
   const DataType type = problem.outputs[0].data_type;
   cut.variant = variant == kRowsChoice ? ChosenVariant(cut, type) : variant;
   const bool staged = type != DataType::kFloat32;
-  if (cut.in_pairs()) {
+  if (cut.in_tiles()) {
+    SizeParts<Tiled>(staged, &cut);
+  } else if (cut.in_pairs()) {
     SizeParts<Paired>(staged, &cut);
   } else {
     SizeParts<Widened>(staged, &cut);
@@ -159,11 +166,11 @@ struct Tasks {
 template <typename Blocks>
 Tasks CutTasks(int64_t rows, int64_t columns, int slots) {
   constexpr int64_t kTaskRowsMin = kTaskTilesMin * Blocks::kRows;
-  int64_t row_tasks = CeilDivide(CeilDivide(rows, kTaskRows), slots) * slots;
+  int64_t row_tasks = CeilDivide(CeilDivide(rows, Blocks::kTaskRows), slots) * slots;
   row_tasks = std::min(row_tasks, std::max<int64_t>(1, rows / kTaskRowsMin));
   Tasks tasks;
-  tasks.rows =
-      std::min<int64_t>(kTaskRows, hwy::RoundUpTo(CeilDivide(rows, row_tasks), Blocks::kRows));
+  tasks.rows = std::min<int64_t>(Blocks::kTaskRows,
+                                 hwy::RoundUpTo(CeilDivide(rows, row_tasks), Blocks::kRows));
   tasks.row_count = CeilDivide(rows, tasks.rows);
   const int64_t column_tasks = CeilDivide(slots, tasks.row_count);
   tasks.columns = hwy::RoundUpTo(CeilDivide(columns, column_tasks), Blocks::kColumns);
@@ -326,6 +333,7 @@ void Run(const Cut& cut, DataType type, const Operands& operands, const LaunchCo
       return;
     }
     if constexpr (std::is_same_v<T, BFloat16>) {
+      if (cut.in_tiles()) return MultiplyBlocked<Tiled, T>(cut, ordered, context.workspace, team);
       if (cut.in_pairs()) return MultiplyBlocked<Paired, T>(cut, ordered, context.workspace, team);
     }
     MultiplyBlocked<Widened, T>(cut, ordered, context.workspace, team);
@@ -355,8 +363,13 @@ absl::StatusOr<PlanPtr> MakeSimdPlan(const Problem& problem, const PlanContext& 
 }  // namespace
 
 std::vector<std::string> SimdVariantNames(DataType type) {
-  std::vector<std::string> names = {"few rows", "shared matrix", "whole matrices",
-                                    "shared matrix in pairs", "whole matrices in pairs"};
+  std::vector<std::string> names = {"few rows",
+                                    "shared matrix",
+                                    "whole matrices",
+                                    "shared matrix in pairs",
+                                    "whole matrices in pairs",
+                                    "shared matrix in tiles",
+                                    "whole matrices in tiles"};
   names.resize(static_cast<size_t>(HWY_DYNAMIC_DISPATCH(VariantCount)(type)));
   return names;
 }

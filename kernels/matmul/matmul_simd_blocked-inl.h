@@ -20,6 +20,7 @@
 #include "kernels/matmul/matmul_epilogue.h"
 #include "kernels/matmul/matmul_simd_pairs.h"
 #include "kernels/matmul/matmul_simd_team.h"
+#include "kernels/matmul/matmul_simd_tiles.h"
 
 #if defined(WARPCALL_KERNELS_MATMUL_SIMD_BLOCKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WARPCALL_KERNELS_MATMUL_SIMD_BLOCKED_INL_H_
@@ -283,6 +284,7 @@ void PackPanel(const Matrix<T>& b, int64_t depth, int64_t columns, float* packed
 struct Widened {
   using Word = float;
   static constexpr int64_t kRows = kTileRows;  // of a tile
+  static constexpr int64_t kTaskRows = 240;    // whole tiles
   static constexpr int64_t kColumns = kPanelColumns;
   static constexpr int64_t kTerms = kDepth;  // of a slice of k
   // Sums of a 16-bit output wait in the workspace: 512 x 1024 floats are 2 MiB.
@@ -309,6 +311,7 @@ struct Paired {
   using Word = uint32_t;
   using Tile = pairs::Tile;
   static constexpr int64_t kRows = pairs::kTileRows;
+  static constexpr int64_t kTaskRows = 240;
   static constexpr int64_t kColumns = pairs::kPanelColumns;
   static constexpr int64_t kTerms = pairs::kDepth;
   static constexpr int64_t kStagedRows = pairs::kStagedRows;
@@ -327,6 +330,16 @@ struct Paired {
   }
   static void Multiply(int64_t rows, int64_t columns, const Tile& tile) {
     pairs::MultiplyTile(rows, columns, tile);
+  }
+};
+
+// The same words by AMX.
+struct Tiled : Paired {
+  static constexpr int64_t kRows = tiles::kTileRows;
+  static constexpr int64_t kTaskRows = 256;
+
+  static void Multiply(int64_t rows, int64_t columns, const Tile& tile) {
+    tiles::MultiplyTile(rows, columns, tile);
   }
 };
 

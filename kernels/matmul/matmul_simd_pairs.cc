@@ -154,6 +154,10 @@ void PackPanelAcross(const Matrix& b, int64_t depth, int64_t columns, uint32_t* 
       _mm512_store_si512(packed + p / 2 * kPanelColumns + j, words);
     }
   }
+  const int64_t words = WordsFor(depth);
+  for (int64_t p = words; p < (words + kLanes - 1) / kLanes * kLanes; ++p)
+    for (int64_t j = 0; j < columns; j += kLanes)
+      _mm512_store_si512(packed + p * kPanelColumns + j, _mm512_setzero_si512());
   packed[kDepthWords * kPanelColumns] = least.Noted();
 }
 
@@ -256,12 +260,28 @@ void PackPanel(const Matrix& b, int64_t depth, int64_t columns, uint32_t* packed
 }
 
 void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile) {
+  if (StaysNormal(rows, tile))
+    return MultiplyAny<kTileRows, kPanelVectors, false>(rows, columns, tile);
+  MultiplyAny<kTileRows, kPanelVectors, true>(rows, columns, tile);
+}
+
+bool StaysNormal(int64_t rows, const Tile& tile) {
   uint32_t a_noted = kMagnitude;
   for (int64_t r = 0; r < rows; ++r)
     a_noted = std::min(a_noted, tile.a[r * kRowWords + kDepthWords]);
-  if (StaysNormal(a_noted, tile.b[kDepthWords * kPanelColumns]))
-    return MultiplyAny<kTileRows, kPanelVectors, false>(rows, columns, tile);
-  MultiplyAny<kTileRows, kPanelVectors, true>(rows, columns, tile);
+  return StaysNormal(a_noted, tile.b[kDepthWords * kPanelColumns]);
+}
+
+void PutSums(int64_t rows, int64_t columns, const float* sums, const Tile& tile) {
+  constexpr int64_t kSumsStride = 32;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      float* const to = tile.c + r * tile.c_stride + j;
+      __m512 sum = _mm512_load_ps(sums + r * kSumsStride + j);
+      if (tile.accumulate) sum = _mm512_add_ps(_mm512_loadu_ps(to), sum);
+      _mm512_storeu_ps(to, sum);
+    }
+  }
 }
 
 }  // namespace warpcall::matmul::pairs

@@ -55,7 +55,8 @@ struct Matrix {
 // Packs a[rows, depth] to `rows` rows of kRowWords.
 void PackRows(const Matrix& a, int64_t rows, int64_t depth, uint32_t* packed);
 
-// Packs b[depth, columns], 1 <= columns <= kPanelColumns, to kPanelWords.
+// Packs b[depth, columns], 1 <= columns <= kPanelColumns, to kPanelWords. Like those of a, its
+// words are filled up with zeros to a multiple of 16 along k.
 void PackPanel(const Matrix& b, int64_t depth, int64_t columns, uint32_t* packed);
 
 struct Tile {
@@ -70,5 +71,12 @@ struct Tile {
 // c[rows, columns] (+)= a x b. REQUIRES: 1 <= rows <= kTileRows, 1 <= columns <= kPanelColumns.
 // What lies behind the columns up to a multiple of 16 is written too.
 void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile);
+
+// The above for all that is packed in `tile`.
+bool StaysNormal(int64_t rows, const Tile& tile);
+
+// Puts sums[rows, columns], 32 apart, where those of `tile` are wanted. REQUIRES: columns is a
+// multiple of 16.
+void PutSums(int64_t rows, int64_t columns, const float* sums, const Tile& tile);
 
 }  // namespace warpcall::matmul::pairs

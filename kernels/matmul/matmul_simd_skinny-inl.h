@@ -107,25 +107,25 @@ HWY_INLINE void AddRows(const Strip<T>& x, const T* b, const float* a, SumsRow* 
   }
 }
 
-// Adds to the sums of rows `first` to `first` + R what the elements of k in `range` contribute.
+// Adds to R rows of sums what the elements of k in `range` contribute.
 template <int R, typename T>
-void AddChunk(const Strip<T>& x, KRange range, int64_t first, SumsRow* sums) {
+void AddChunk(const Strip<T>& x, KRange range, SumsRow* sums) {
   HWY_ALIGN float a[R][kChunkDepth];
-  LoadRowsOfA(x.a.At(first, range.begin), range.depth, a);
+  LoadRowsOfA(x.a.At(0, range.begin), range.depth, a);
   const T* b = x.b.At(range.begin, 0).data;
   int64_t p = 0;
   for (; p + kRowsPerVisit <= range.depth; p += kRowsPerVisit)
-    AddRows<R, kRowsPerVisit>(x, b + p * x.b.row_stride, a[0] + p, sums + first);
-  for (; p < range.depth; ++p) AddRows<R, 1>(x, b + p * x.b.row_stride, a[0] + p, sums + first);
+    AddRows<R, kRowsPerVisit>(x, b + p * x.b.row_stride, a[0] + p, sums);
+  for (; p < range.depth; ++p) AddRows<R, 1>(x, b + p * x.b.row_stride, a[0] + p, sums);
 }
 
 // AddChunk for a number of rows known at run time, 1 to R.
 template <int R, typename T>
-void AddChunkOf(int64_t rows, const Strip<T>& x, KRange range, int64_t first, SumsRow* sums) {
+void AddChunkOf(int64_t rows, const Strip<T>& x, KRange range, SumsRow* sums) {
   if (rows < R) {
-    if constexpr (R > 1) return AddChunkOf<R - 1>(rows, x, range, first, sums);
+    if constexpr (R > 1) return AddChunkOf<R - 1>(rows, x, range, sums);
   }
-  AddChunk<R>(x, range, first, sums);
+  AddChunk<R>(x, range, sums);
 }
 
 template <typename T>
@@ -136,8 +136,11 @@ void MultiplyStripByRows(int64_t rows, const Strip<T>& x) {
   for (int64_t p = 0; p < x.depth; p += kChunkDepth) {
     if (x.StopsBefore(p)) return;
     const KRange range{p, std::min(kChunkDepth, x.depth - p)};
-    for (int64_t first = 0; first < rows; first += per_pass)
-      AddChunkOf<kRowsPerPass>(std::min(per_pass, rows - first), x, range, first, sums);
+    Strip<T> part = x;
+    for (int64_t first = 0; first < rows; first += per_pass) {
+      part.a = x.a.At(first, 0);
+      AddChunkOf<kRowsPerPass>(std::min(per_pass, rows - first), part, range, sums + first);
+    }
   }
   for (int64_t r = 0; r < rows; ++r) FinishRow(x.finish, sums[r], x.columns, x.c + r * x.c_stride);
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/matmul/matmul_simd_pairs.h"
 
 namespace warpcall::cpu {
@@ -61,6 +62,28 @@ TEST(Bf16PairsTest, TheMachineAtHandIsRead) {
                                                  __builtin_cpu_supports("avx512bw") != 0 &&
                                                  __builtin_cpu_supports("avx512vl") != 0);
   EXPECT_EQ(matmul::pairs::Available(), HasBf16Pairs(ReadVectorFacts()));
+}
+
+// The Sapphire Rapids above; onednn_isa_test has what hypervisors make of it.
+TEST(Bf16TilesTest, NeedTheirFlagsAndTilesThatWork) {
+  const AmxFacts facts = {.leaf_max = 0x20,
+                          .features = 0xFFDD4432,
+                          .palette_max = 1,
+                          .xcr0 = 0x602E7,
+                          .permitted = true};
+  EXPECT_TRUE(HasBf16Tiles(facts));
+  for (const int bit : {22, 24}) {
+    AmxFacts lacking = facts;
+    lacking.features &= ~(1u << bit);
+    EXPECT_FALSE(HasBf16Tiles(lacking)) << bit;
+  }
+  AmxFacts hidden = facts;
+  hidden.leaf_max = 0x1C;
+  EXPECT_FALSE(HasBf16Tiles(hidden));
+  AmxFacts refused = facts;
+  refused.permitted = false;
+  EXPECT_FALSE(HasBf16Tiles(refused));
+  EXPECT_FALSE(HasBf16Tiles({}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// matmul by pairs of bfloat16, where the processor multiplies those: every edge of its tiles and
-// vectors, and what the instruction would lose.
+// matmul by pairs of bfloat16, and by AMX, where the processor multiplies those: every edge of
+// tiles and vectors, and what the instructions would lose.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_simd_pairs.h"
+#include "kernels/matmul/matmul_simd_tiles.h"
 #include "tests/kernels/run_row.h"
 #include "tests/kernels/seed.h"
 
@@ -125,8 +126,10 @@ class MatmulPairsTest : public ::testing::Test {
   void SetUp() override {
     const auto names = row_.variant_names(DataType::kBFloat16);
     for (size_t v = 0; v < names.size(); ++v)
-      if (names[v].find("pairs") != std::string::npos) variants_.push_back(static_cast<int>(v));
-    ASSERT_EQ(variants_.size(), pairs::Available() ? 2u : 0u);
+      if (names[v].find("pairs") != std::string::npos ||
+          names[v].find("tiles") != std::string::npos)
+        variants_.push_back(static_cast<int>(v));
+    ASSERT_EQ(variants_.size(), tiles::Available() ? 4u : pairs::Available() ? 2u : 0u);
     if (variants_.empty()) GTEST_SKIP() << "this processor has no AVX512_BF16";
   }
 

@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/amx.h"
+
 namespace warpcall::onednn {
 namespace {
+
+using cpu::AmxFacts;
+using cpu::ReadAmxFacts;
 
 constexpr auto kWithoutAmx = dnnl::cpu_isa::avx512_core_bf16;
 

@@ -1,0 +1,29 @@
+// What the processor and the system say about AMX. A hypervisor may show its flags and hide the
+// leaf that describes its palettes, and then the first tile instruction ends the process.
+#pragma once
+
+#include <cstdint>
+
+namespace warpcall::cpu {
+
+struct AmxFacts {
+  uint32_t leaf_max = 0;     // CPUID leaf 0, EAX
+  uint32_t features = 0;     // CPUID leaf 7, EDX: bit 22 AMX-BF16, 24 AMX-TILE, 25 AMX-INT8
+  uint32_t palette_max = 0;  // CPUID leaf 0x1D, EAX; means nothing beyond leaf_max
+  uint64_t xcr0 = 0;         // bits 17 and 18: the system keeps the tiles' state
+  bool permitted = false;    // the system lets this process use the tiles' state
+};
+
+// Asks the system for its permission, which holds for every thread of the process.
+AmxFacts ReadAmxFacts();
+
+// Whether the processor shows any of AMX's flags.
+bool ShowsAmx(const AmxFacts& facts);
+
+// Whether tiles can be used, if the flags are there.
+bool TilesWork(const AmxFacts& facts);
+
+// Whether tiles multiply bfloat16.
+bool HasBf16Tiles(const AmxFacts& facts);
+
+}  // namespace warpcall::cpu

@@ -1,0 +1,22 @@
+// The blocked multiplication's inner part for bfloat16 on processors with AMX, whose tiles multiply
+// 16 rows by 32 terms by 16 columns at once. It takes what matmul_simd_pairs.h packs: 16 words of
+// 16 packed rows are a tile of a, and 16 rows of 16 words of a panel one of b.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matmul/matmul_simd_pairs.h"
+
+namespace warpcall::matmul::tiles {
+
+// Two by two tiles of sums share the loads of two tiles of a and two of b: that is all eight.
+inline constexpr int kTileRows = 32;
+
+// Whether this processor and its system have the instructions, and those of pairs.
+bool Available();
+
+// As pairs::MultiplyTile, for up to kTileRows rows. REQUIRES: memory of kTileRows packed rows
+// behind tile.a, whatever those beyond `rows` hold.
+void MultiplyTile(int64_t rows, int64_t columns, const pairs::Tile& tile);
+
+}  // namespace warpcall::matmul::tiles
