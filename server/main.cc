@@ -29,6 +29,7 @@
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
 #include "server/log.h"
+#include "server/memory_trim.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
 #include "server/reload.h"
@@ -472,6 +473,7 @@ int main(int argc, char** argv) {
   if (!config.self_test_device.empty()) return warpcall::TryRows(config);
   if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));
   const sigset_t signals = warpcall::BlockSignals();
+  const warpcall::MemoryTrim memory_trim(warpcall::MemoryLimitBytes());
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
                                                                        : warpcall::kFailed;

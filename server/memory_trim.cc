@@ -1,0 +1,74 @@
+#include "server/memory_trim.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+
+#include "server/log.h"
+
+namespace warpcall {
+namespace {
+
+constexpr double kMib = 1 << 20;
+
+int64_t NowNs(clockid_t clock) {
+  timespec now = {};
+  clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// proc(5): pages in all, resident, and those of the resident ones that are files' or shared. 0
+// where they cannot be read.
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all_pages = 0;
+  int64_t resident_pages = 0;
+  int64_t shared_pages = 0;
+  if (!(file >> all_pages >> resident_pages >> shared_pages)) return 0;
+  return (resident_pages - shared_pages) * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+
+bool TrimRule::IsDue(const Look& look) {
+  const Look last = last_;
+  last_ = look;
+  if (!has_looked_) {
+    has_looked_ = true;
+    least_bytes_ = look.resident_bytes;
+    return false;
+  }
+  least_bytes_ = std::min(least_bytes_, look.resident_bytes);
+  if (look.resident_bytes - least_bytes_ < kGrownBytesMin) return false;
+  if (static_cast<double>(look.resident_bytes) >= kFull * static_cast<double>(limit_bytes_))
+    return true;
+  return static_cast<double>(look.cpu_ns - last.cpu_ns) <
+         kRestCores * static_cast<double>(look.time_ns - last.time_ns);
+}
+
+MemoryTrim::MemoryTrim(int64_t limit_bytes, absl::Duration period)
+    : rule_(limit_bytes), period_(period), thread_([this] { Run(); }) {}
+
+MemoryTrim::~MemoryTrim() {
+  ending_.Notify();
+  thread_.join();
+}
+
+void MemoryTrim::Run() {
+  do {
+    const TrimRule::Look look = {NowNs(CLOCK_MONOTONIC), NowNs(CLOCK_PROCESS_CPUTIME_ID),
+                                 ResidentBytes()};
+    if (!rule_.IsDue(look)) continue;
+    malloc_trim(0);
+    const int64_t left_bytes = ResidentBytes();
+    rule_.Trimmed(left_bytes);
+    Log(LogLevel::kDebug, "gave free memory back",
+        {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},
+         {"left_mib", static_cast<double>(left_bytes) / kMib}});
+  } while (!ending_.WaitForNotificationWithTimeout(period_));
+}
+
+}  // namespace warpcall

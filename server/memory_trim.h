@@ -1,0 +1,60 @@
+// Gives the system back what malloc keeps of messages that are gone.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+
+namespace warpcall {
+
+// When to do so. Who allocates meanwhile waits, 0.25 ms for a MiB that goes back, so it is done at
+// rest, or where the memory would run out.
+class TrimRule {
+ public:
+  struct Look {
+    int64_t time_ns;
+    int64_t cpu_ns;          // that all threads have taken since the process began
+    int64_t resident_bytes;  // without pages of files, which the system takes back by itself
+  };
+
+  // What has become resident since the last time, whatever it is; for less it is not worth it.
+  static constexpr int64_t kGrownBytesMin = int64_t{32} << 20;
+  // A process at rest takes less than this of one core from one look to the next.
+  static constexpr double kRestCores = 0.05;
+  // The part of the limit from which on it is done at work, too.
+  static constexpr double kFull = 0.75;
+
+  // `limit_bytes`: what the process may have.
+  explicit TrimRule(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  // Looks follow one another in time. Where it is due, Trimmed comes before the next.
+  bool IsDue(const Look& look);
+  void Trimmed(int64_t resident_bytes) { least_bytes_ = resident_bytes; }
+
+ private:
+  const int64_t limit_bytes_;
+  bool has_looked_ = false;
+  Look last_ = {};
+  int64_t least_bytes_ = 0;  // that was resident at a look since the last time
+};
+
+// Follows the rule on a thread of its own as long as it lives.
+class MemoryTrim {
+ public:
+  explicit MemoryTrim(int64_t limit_bytes, absl::Duration period = absl::Seconds(1));
+  ~MemoryTrim();
+  MemoryTrim(const MemoryTrim&) = delete;
+  MemoryTrim& operator=(const MemoryTrim&) = delete;
+
+ private:
+  void Run();
+
+  TrimRule rule_;  // the thread's
+  const absl::Duration period_;
+  absl::Notification ending_;
+  std::thread thread_;
+};
+
+}  // namespace warpcall

@@ -1,0 +1,52 @@
+// What a real server holds when it has served more than it ever holds at once: malloc alone would
+// keep it.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
+#include "tests/e2e/pending_call.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "tests/programs.h"
+
+namespace warpcall::testing {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+constexpr int64_t kStagingMib = 64;
+constexpr int kWaiting = 24;
+constexpr int64_t kMessageMib = 16;
+// For what a server comes to hold by its first requests, beside their tensors.
+constexpr int64_t kSlackMib = 48;
+
+TEST(MemoryGivenBackTest, MemoryOfMessagesGoesBackWhenTheServerRests) {
+  if (ProgramsAreSanitized()) GTEST_SKIP() << "AddressSanitizer's allocator is not malloc's";
+  ServerProcess server(
+      FlagsForHeld({absl::StrCat("--staging_mib=", kStagingMib), "--max_message_mib=32",
+                    "--devices=cpu", "--lanes_per_device=1"}));
+  const int64_t before = server.ResidentBytes();
+  Gate gate;
+  PendingCall held(server, gate.HeldRequest());
+  ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+  std::vector<std::unique_ptr<PendingCall>> waiting;
+  for (int i = 0; i < kWaiting; ++i)
+    waiting.push_back(std::make_unique<PendingCall>(
+        server, Request("identity", {FloatTensor(kMessageMib * kMib / 4)})));
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == kWaiting; }));
+  EXPECT_GE(server.ResidentBytes() - before, kWaiting * kMessageMib * kMib);
+  gate.Open();
+  EXPECT_EQ(held.Code(), grpc::StatusCode::OK);
+  for (const auto& call : waiting) EXPECT_EQ(call->Code(), grpc::StatusCode::OK);
+  EXPECT_TRUE(Eventually([&] {
+    return server.ResidentBytes() - before <= (kStagingMib + kSlackMib) * kMib;
+  })) << (server.ResidentBytes() - before) / kMib
+      << " MiB more than before";
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+}  // namespace
+}  // namespace warpcall::testing

@@ -1,0 +1,75 @@
+#include "server/memory_trim.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace warpcall {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+constexpr int64_t kLimitMib = 4096;
+constexpr int64_t kFullMib = 3072;
+constexpr int64_t kGrownMib = TrimRule::kGrownBytesMin / kMib;
+
+// A rule that is looked at once a second.
+class TrimRuleTest : public ::testing::Test {
+ protected:
+  // After a second of which the process's threads took `cpu_ms` together.
+  bool IsDue(int64_t resident_mib, int64_t cpu_ms) {
+    now_.time_ns += 1'000'000'000;
+    now_.cpu_ns += cpu_ms * 1'000'000;
+    now_.resident_bytes = resident_mib * kMib;
+    return rule_.IsDue(now_);
+  }
+
+  TrimRule rule_{kLimitMib * kMib};
+
+ private:
+  TrimRule::Look now_ = {.time_ns = 7, .cpu_ns = 9'000'000'000, .resident_bytes = 0};
+};
+
+TEST_F(TrimRuleTest, IsDueOnceTheProcessRestsAfterItGrew) {
+  EXPECT_FALSE(IsDue(100, 0));
+  EXPECT_FALSE(IsDue(100 + kGrownMib - 1, 0));
+  EXPECT_FALSE(IsDue(100 + kGrownMib, 50));  // a twentieth of a core
+  EXPECT_FALSE(IsDue(500, 2000));
+  EXPECT_TRUE(IsDue(500, 49));
+}
+
+TEST_F(TrimRuleTest, TheFirstLookIsWhatGrowthIsCountedFrom) {
+  EXPECT_FALSE(IsDue(2000, 0));
+  EXPECT_FALSE(IsDue(2000, 0));
+}
+
+// What nobody can give back, such as staging that was touched, is not tried again each second.
+TEST_F(TrimRuleTest, WhatStayedIsNotTriedAgain) {
+  EXPECT_FALSE(IsDue(100, 0));
+  EXPECT_TRUE(IsDue(500, 0));
+  rule_.Trimmed(450 * kMib);
+  EXPECT_FALSE(IsDue(450, 0));
+  EXPECT_FALSE(IsDue(450 + kGrownMib - 1, 0));
+  EXPECT_TRUE(IsDue(450 + kGrownMib, 0));
+}
+
+TEST_F(TrimRuleTest, WhatWentByItselfCountsWhenItComesBack) {
+  EXPECT_FALSE(IsDue(500, 0));
+  EXPECT_FALSE(IsDue(100, 1000));
+  EXPECT_TRUE(IsDue(100 + kGrownMib, 0));
+}
+
+TEST_F(TrimRuleTest, NearTheLimitItIsDueAtWorkToo) {
+  EXPECT_FALSE(IsDue(100, 0));
+  EXPECT_FALSE(IsDue(kFullMib - 1, 2000));
+  EXPECT_TRUE(IsDue(kFullMib, 2000));
+  rule_.Trimmed(kFullMib * kMib);
+  EXPECT_FALSE(IsDue(kFullMib + kGrownMib - 1, 2000));
+  EXPECT_TRUE(IsDue(kFullMib + kGrownMib, 2000));
+}
+
+TEST(MemoryTrimTest, EndsAtOnceHoweverLongItsPeriod) {
+  const MemoryTrim trim(kLimitMib * kMib, absl::Hours(1));
+}
+
+}  // namespace
+}  // namespace warpcall
