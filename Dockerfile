@@ -41,7 +41,8 @@ LABEL org.opencontainers.image.title="warpcall" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
-# Threads of GNU's OpenMP, on which oneDNN runs, give their cores back soon: its own count is 300 000.
+# Threads of GNU's OpenMP, on which oneDNN runs, give their cores back soon: its own count is 300 000. It goes before
+# OMP_WAIT_POLICY.
 ENV GOMP_SPINCOUNT=1000
 # A number, so that Kubernetes' runAsNonRoot can tell that it is not root.
 USER 10001:10001

@@ -26,7 +26,8 @@ class TrimRule {
   // The part of the limit from which on it is done at work, too.
   static constexpr double kFull = 0.75;
 
-  // `limit_bytes`: what the process may have.
+  // `limit_bytes`: what the process may have. Of a server of several processes each follows the
+  // rule for itself, and what they share, such as staging that workers fill, is not looked at.
   explicit TrimRule(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
   // Looks follow one another in time. Where it is due, Trimmed comes before the next.

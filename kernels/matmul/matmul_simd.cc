@@ -1,7 +1,7 @@
 // This project's vectorised matmul: float32 sums, 16-bit types widened while packing, but for
 // bfloat16 where the processor multiplies pairs of it. How the work is cut is decided here; what a
-// thread does with its part stands in matmul_simd_blocked-inl.h, matmul_simd_pairs.h and, for few
-// rows, matmul_simd_skinny-inl.h.
+// thread does with its part stands in matmul_simd_blocked-inl.h, matmul_simd_pairs.h,
+// matmul_simd_tiles.h and, for few rows, matmul_simd_skinny-inl.h.
 #include "kernels/matmul/matmul_simd.h"
 
 #include <algorithm>
@@ -75,9 +75,10 @@ struct Cut {
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-// A packed slice of b is 256 x 1024 words, 1 MiB that the threads share; a task's rows of a are
-// 240 x 256 words, 240 KiB of its own middle cache. Half and twice of either were within the noise
-// of the measurement (10 %) on Sapphire Rapids at 1024^3 and 2048^3.
+// A packed slice of b is 1024 columns of 256 words in float32, 1 MiB that the threads share, and of
+// 512 words in pairs; a task's rows of a are 240 x 256 words, 240 KiB of its own middle cache, and
+// twice that. Half and twice of either were within the noise of the measurement (10 %) on Sapphire
+// Rapids at 1024^3 and 2048^3, in float32.
 inline constexpr int64_t kBlockColumns = 1024;
 // Tasks of fewer tiles would not repay loading a panel of b into the inner cache.
 inline constexpr int64_t kTaskTilesMin = 4;

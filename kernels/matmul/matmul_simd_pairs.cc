@@ -273,7 +273,6 @@ bool StaysNormal(int64_t rows, const Tile& tile) {
 }
 
 void PutSums(int64_t rows, int64_t columns, const float* sums, const Tile& tile) {
-  constexpr int64_t kSumsStride = 32;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < columns; j += kLanes) {
       float* const to = tile.c + r * tile.c_stride + j;

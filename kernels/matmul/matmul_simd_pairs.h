@@ -72,11 +72,13 @@ struct Tile {
 // What lies behind the columns up to a multiple of 16 is written too.
 void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile);
 
-// The above for all that is packed in `tile`.
+// StaysNormal(a_noted, b_noted) for all that is packed in `tile`.
 bool StaysNormal(int64_t rows, const Tile& tile);
 
-// Puts sums[rows, columns], 32 apart, where those of `tile` are wanted. REQUIRES: columns is a
-// multiple of 16.
+inline constexpr int64_t kSumsStride = 32;
+
+// Puts sums[rows, columns], kSumsStride apart, where those of `tile` are wanted. REQUIRES: columns
+// is a multiple of 16.
 void PutSums(int64_t rows, int64_t columns, const float* sums, const Tile& tile);
 
 }  // namespace warpcall::matmul::pairs

@@ -14,8 +14,8 @@ inline constexpr int64_t kSide = 16;
 
 // A block of sums: 2 x 2 tiles.
 inline constexpr int64_t kBlockSide = 2 * kSide;
-static_assert(kTileRows == kBlockSide && pairs::kPanelColumns % kBlockSide == 0 &&
-              pairs::kDepthWords % kSide == 0);
+static_assert(kTileRows == kBlockSide && pairs::kSumsStride == kBlockSide &&
+              pairs::kPanelColumns % kBlockSide == 0 && pairs::kDepthWords % kSide == 0);
 
 // sums = a x b, by 16 words of k at a time. Unit's tiles 0 to 3 are sums, 4 and 5 of a, 6 and 7 of
 // b. Tall and wide are blocks of two tiles in that direction.

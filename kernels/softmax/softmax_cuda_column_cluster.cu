@@ -196,7 +196,7 @@ absl::Status CheckColumns(const Problem& problem) {
                    " apart; here they are ", view.inner, " apart"));
 }
 
-// Shorter ones are held by the blocks of thread_per_column.
+// Of shorter ones thread_per_column's blocks hold most, those of up to 128 elements all.
 constexpr int64_t kShortestAxis = 513;
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {

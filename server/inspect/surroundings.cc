@@ -11,6 +11,7 @@ constexpr int64_t kPatienceNs = 1'000'000'000;
 constexpr double kServiceShareMax = 0.05;
 // What a server without requests takes for its looks at devices and timers.
 constexpr double kIdleShareMax = 0.01;
+constexpr int64_t kAtWorkNs = 1'000'000'000;
 // For which threads may wait for a core: what waking them costs on a quiet machine, and a share of
 // the sample.
 constexpr double kWaitedNsMax = 100'000;
@@ -48,18 +49,19 @@ class MachineSurroundings final : public Surroundings {
            kWaitedNsMax + kWaitedShareMax * static_cast<double>(sample_ns);
   }
 
-  bool ServerAtWork() const override { return share_ > kIdleShareMax; }
+  bool ServerAtWork() const override { return looked_ns_ < at_work_until_ns_; }
 
  private:
   // Of the time since the last call.
   double ServiceShare() {
     const int64_t now_ns = machine_->NowNs();
     const int64_t service_ns = machine_->ServiceNs();
-    share_ = static_cast<double>(service_ns - service_ns_) /
-             static_cast<double>(now_ns > looked_ns_ ? now_ns - looked_ns_ : 1);
+    const double share = static_cast<double>(service_ns - service_ns_) /
+                         static_cast<double>(now_ns > looked_ns_ ? now_ns - looked_ns_ : 1);
     looked_ns_ = now_ns;
     service_ns_ = service_ns;
-    return share_;
+    if (share > kIdleShareMax) at_work_until_ns_ = now_ns + kAtWorkNs;
+    return share;
   }
 
   bool Quiet() {
@@ -71,7 +73,7 @@ class MachineSurroundings final : public Surroundings {
   const std::unique_ptr<Machine> machine_;
   int64_t service_ns_;
   int64_t looked_ns_;
-  double share_ = 0;  // as last looked at
+  int64_t at_work_until_ns_ = 0;
   int64_t waited_ns_ = 0;
   int64_t waited_for_core_ns_ = 0;
 };

@@ -20,7 +20,9 @@ class Surroundings {
   // Called after it, when it took so long on the device: whether something else has had the device
   // or its threads since Begin in a way that the sample tells of.
   virtual bool Disturbed(int64_t sample_ns) = 0;
-  // After Disturbed, of a GPU: whether the server has computed since Begin, be it little.
+  // After Disturbed, of a GPU: whether the server has computed within the last second, be it
+  // little. It waits for a kernel of its own without computing, so less than that would say
+  // nothing.
   virtual bool ServerAtWork() const = 0;
 };
 

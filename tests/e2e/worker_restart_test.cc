@@ -1,7 +1,6 @@
 // The real server with two worker processes, which die.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include <memory>
 #include <string>
@@ -61,23 +60,6 @@ class WorkerRestartTest : public ::testing::Test {
   const std::shared_ptr<grpc::Channel> channel_ = Connect(server_.address());
   const v1::ExecuteRequest small_ = Request("gelu", {FloatTensor(1000)});
 };
-
-TEST_F(WorkerRestartTest, ProcessesThatTheServerStartsLetOpenMpSpinBriefly) {
-  const pid_t worker = ChildWith(server_.pid(), "--worker_device=cpu:0");
-  ASSERT_GT(worker, 0);
-  EXPECT_TRUE(absl::StrContains(ReadProcFile(worker, "environ"), "GOMP_SPINCOUNT=1000"));
-}
-
-TEST(StartedProcessesTest, KeepWhatTheUserSaysOfOpenMpsWaiting) {
-  setenv("OMP_WAIT_POLICY", "active", 1);
-  ServerProcess server(FlagsForHeld({"--test_cpu_workers=1"}));
-  unsetenv("OMP_WAIT_POLICY");
-  const pid_t worker = ChildWith(server.pid(), "--worker_device=cpu:0");
-  ASSERT_GT(worker, 0);
-  const std::string environment = ReadProcFile(worker, "environ");
-  EXPECT_TRUE(absl::StrContains(environment, "OMP_WAIT_POLICY=active"));
-  EXPECT_FALSE(absl::StrContains(environment, "GOMP_SPINCOUNT"));
-}
 
 TEST_F(WorkerRestartTest, AKilledWorkerIsReplacedAndOnlyItsRequestsEnd) {
   EXPECT_EQ(Gauge("warpcall_worker_restarts_total", "cpu:1"), 0);

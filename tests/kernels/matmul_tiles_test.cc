@@ -33,6 +33,7 @@ class StandIn {
 
   template <int kTile>
   static void Zero() {
+    EXPECT_TRUE(configured_);
     std::memset(tiles_[kTile], 0, sizeof(tiles_[kTile]));
   }
   template <int kTile>

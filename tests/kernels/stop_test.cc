@@ -72,9 +72,10 @@ const Case kCases[] = {
     {"matmul", {{2, 1 << 17}, {1 << 17, 16}}, {}},
     {"matmul", {{2, 1 << 17}, {16, 1 << 17}}, {{"transpose_b", true}}},
     {"matmul", {{2000, 16, 16}, {2000, 16, 16}}, {}},
+    {"matmul", {{24, 64}, {64, 16384}}, {}, 8, DataType::kBFloat16},
     // Which may go by pairs: sums over a long k, and blocks of columns and of rows.
     {"matmul", {{64, 4096}, {4096, 256}}, {}, 3, DataType::kBFloat16},
-    {"matmul", {{8, 64}, {64, 16384}}, {}, 16, DataType::kBFloat16},
+    {"matmul", {{32, 64}, {64, 16384}}, {}, 16, DataType::kBFloat16},
     {"matmul", {{8192, 16}, {16, 64}}, {}, 8, DataType::kBFloat16},
 };
 

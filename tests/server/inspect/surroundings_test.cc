@@ -75,7 +75,21 @@ TEST_F(SurroundingsTest, AServerIsAtWorkBeforeItDisturbs) {
   EXPECT_FALSE(at_work(0));
   EXPECT_FALSE(at_work(9 * kMicrosecond));
   EXPECT_TRUE(at_work(11 * kMicrosecond));
+  // While it waits for a kernel of its own it computes nothing.
+  seen_.now_ns += 990 * kMillisecond;
+  EXPECT_TRUE(at_work(0));
+  seen_.now_ns += 10 * kMillisecond;
   EXPECT_FALSE(at_work(0));
+}
+
+TEST_F(SurroundingsTest, AServerIsAtWorkBetweenSamplesToo) {
+  const auto surroundings = Of(DeviceKind::kCuda);
+  seen_.now_ns += kMillisecond;
+  seen_.service_ns += kMillisecond;
+  surroundings->Begin();
+  seen_.now_ns += kMillisecond;
+  EXPECT_FALSE(surroundings->Disturbed(kMillisecond));
+  EXPECT_TRUE(surroundings->ServerAtWork());
 }
 
 TEST_F(SurroundingsTest, WhatWasBeforeASampleDoesNotDisturbIt) {
