@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Sourced by scripts: steps that are quiet when they succeed and say what went wrong when not.
 
-# The part of a log that tells: from ninja's first failed step on, or else its end.
+# The part of a log that tells: from ninja's first failed step on, or else its end and behind it
+# what the first checks that failed said, which may stand far above.
 print_failure() {
   local log=$1 first
   first=$(grep -n -m 1 '^FAILED: ' "$log" | cut -d : -f 1) || true
@@ -9,6 +10,7 @@ print_failure() {
     sed -n "$first,$((first + 60))p" "$log"
   else
     tail -n 60 "$log"
+    grep -n -m 2 -A 6 -E ': Failure$|^(FAIL|ERROR): |runtime error: |ERROR: AddressSanitizer' "$log" || true
   fi
 }
 
