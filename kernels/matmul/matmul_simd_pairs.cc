@@ -219,6 +219,103 @@ void MultiplyAny(int64_t rows, int64_t columns, const Tile& tile) {
   Multiply<R, V, kAsFloats>(tile);
 }
 
+// How far ahead of a column's vector memory is asked for.
+constexpr int64_t kPrefetchElements = 512;
+
+// What R rows times C columns sum up to, a sum for each lane.
+template <int R, int C>
+struct LaneSums {
+  __m512 at[R][C];
+};
+
+// Returns the least magnitude of b's elements.
+template <int R, int C, bool kAsFloats>
+HWY_INLINE uint32_t SumLanes(const FewTile& tile, LaneSums<R, C>* sums) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) sums->at[r][c] = _mm512_setzero_ps();
+  Least least;
+  const uint32_t* a = tile.a->words;
+  const BFloat16* b = tile.b;
+  for (int64_t left = tile.depth; left > 0; left -= 2 * kLanes, a += kLanes, b += 2 * kLanes) {
+    __m512i columns[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const BFloat16* const from = b + c * tile.b_stride;
+      __builtin_prefetch(from + kPrefetchElements);
+      columns[c] = LoadAdjacent(from, left);
+      least.Take(columns[c]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512i row = _mm512_load_si512(a + r * kFewRowWords);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c)
+        sums->at[r][c] = AddProducts<kAsFloats>(sums->at[r][c], row, columns[c]);
+    }
+  }
+  return least.Noted();
+}
+
+// Of four vectors the sums of their elements, in parts: each quarter has one of each.
+inline __m512 SumsOfFour(const __m512* v) {
+  const __m512 first =
+      _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+  const __m512 second =
+      _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+  const __m512d a = _mm512_castps_pd(first);
+  const __m512d b = _mm512_castps_pd(second);
+  return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                       _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+}
+
+// Of eight such quarters' vectors two, of four in order.
+inline __m512 AddQuarters(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+// Of sixteen vectors the sums of their elements.
+inline __m512 SumsOfSixteen(const __m512* v) {
+  return AddQuarters(AddQuarters(SumsOfFour(v), SumsOfFour(v + 4)),
+                     AddQuarters(SumsOfFour(v + 8), SumsOfFour(v + 12)));
+}
+
+// By float32's multiply-adds where a has subnormals, and again by them where b turns out to.
+template <int R, int C>
+HWY_NOINLINE void AddColumns(const FewTile& tile) {
+  // Zeros fill up the last sixteen.
+  constexpr int kSums = (R * C + kLanes - 1) / kLanes * kLanes;
+  LaneSums<R, C> sums;
+  const uint32_t a_noted = tile.a->noted;
+  if (!StaysNormal(a_noted, kMagnitude) ||
+      !StaysNormal(a_noted, SumLanes<R, C, /*kAsFloats=*/false>(tile, &sums)))
+    SumLanes<R, C, /*kAsFloats=*/true>(tile, &sums);
+  __m512 lanes[kSums];
+#pragma GCC unroll 32
+  for (int i = 0; i < kSums; ++i)
+    lanes[i] = i < R * C ? sums.at[i / C][i % C] : _mm512_setzero_ps();
+  alignas(64) float totals[kSums];
+#pragma GCC unroll 2
+  for (int i = 0; i < kSums; i += kLanes) _mm512_store_ps(totals + i, SumsOfSixteen(lanes + i));
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) tile.c[r * tile.c_stride + c] += totals[r * C + c];
+}
+
+// AddColumns for numbers of rows and columns known at run time, 1 to R and 1 to C.
+template <int R, int C>
+void AddColumnsAny(int64_t rows, int64_t columns, const FewTile& tile) {
+  if constexpr (R > 1) {
+    if (rows < R) return AddColumnsAny<R - 1, C>(rows, columns, tile);
+  }
+  if constexpr (C > 1) {
+    if (columns < C) return AddColumnsAny<R, C - 1>(rows, columns, tile);
+  }
+  AddColumns<R, C>(tile);
+}
+
 }  // namespace
 
 void PackRows(const Matrix& a, int64_t rows, int64_t depth, uint32_t* packed) {
@@ -263,6 +360,27 @@ void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile) {
   if (StaysNormal(rows, tile))
     return MultiplyAny<kTileRows, kPanelVectors, false>(rows, columns, tile);
   MultiplyAny<kTileRows, kPanelVectors, true>(rows, columns, tile);
+}
+
+void PackFewRows(const Matrix& a, int64_t rows, int64_t depth, FewRows* packed) {
+  Least least;
+  alignas(64) BFloat16 gathered[2 * kLanes] = {};
+  for (int64_t i = 0; i < rows; ++i) {
+    const BFloat16* const from = a.data + i * a.row_stride;
+    for (int64_t p = 0; p < depth; p += 2 * kLanes) {
+      const int64_t count = std::min(2 * kLanes, depth - p);
+      if (a.column_stride != 1)
+        for (int64_t q = 0; q < count; ++q) gathered[q] = from[(p + q) * a.column_stride];
+      const __m512i words = LoadAdjacent(a.column_stride == 1 ? from + p : gathered, count);
+      least.Take(words);
+      _mm512_store_si512(packed->words + i * kFewRowWords + p / 2, words);
+    }
+  }
+  packed->noted = least.Noted();
+}
+
+void AddFewColumns(int64_t rows, int64_t columns, const FewTile& tile) {
+  AddColumnsAny<kFewRowsMax, kFewColumns>(rows, columns, tile);
 }
 
 bool StaysNormal(int64_t rows, const Tile& tile) {

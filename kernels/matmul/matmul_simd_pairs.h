@@ -81,4 +81,32 @@ inline constexpr int64_t kSumsStride = 32;
 // is a multiple of 16.
 void PutSums(int64_t rows, int64_t columns, const float* sums, const Tile& tile);
 
+// Few rows of a against columns of b whose terms lie side by side, which are read where they lie.
+inline constexpr int kFewRowsMax = 8;
+// Columns at a time: 24 sums, 3 of b and one of a are 28 of 32 registers.
+inline constexpr int kFewColumns = 3;
+// Terms at a time: eight rows of them, 32 KiB, stay in the inner cache.
+inline constexpr int64_t kFewDepth = 2048;
+inline constexpr int64_t kFewRowWords = kFewDepth / 2 + kNoteWords;
+
+struct FewRows {
+  alignas(64) uint32_t words[kFewRowsMax * kFewRowWords];
+  uint32_t noted;  // the least magnitude of all, as StaysNormal takes it
+};
+
+// Packs a[rows, depth], 1 <= rows <= kFewRowsMax, 1 <= depth <= kFewDepth.
+void PackFewRows(const Matrix& a, int64_t rows, int64_t depth, FewRows* packed);
+
+struct FewTile {
+  const FewRows* a;
+  const BFloat16* b;
+  int64_t b_stride;  // elements from one column to the next
+  float* c;
+  int64_t c_stride;
+  int64_t depth;  // that of a
+};
+
+// c[rows, columns] += a x b, with the rows of a, 1 <= columns <= kFewColumns.
+void AddFewColumns(int64_t rows, int64_t columns, const FewTile& tile);
+
 }  // namespace warpcall::matmul::pairs

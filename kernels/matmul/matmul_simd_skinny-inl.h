@@ -22,8 +22,14 @@ namespace warpcall::matmul::HWY_NAMESPACE {
 // Where k is adjacent in b, which would have to be turned to be packed, and elsewhere.
 inline constexpr int kRowsAlongKMax = 8;
 inline constexpr int kRowsAcrossKMax = 24;
+// Where k is adjacent in b, by pairs. With 64 rows their sums and words would fill the inner
+// caches.
+inline constexpr int kRowsOfPairsMax = 48;
 // Rows of a that meet a chunk of b at once. What more rows need of b lies in the middle cache then.
 inline constexpr int kRowsPerPass = 8;
+static_assert(kRowsPerPass == pairs::kFewRowsMax);
+// Columns that so many rows meet before the next do, by pairs: 256 KiB of b.
+inline constexpr int64_t kColumnsPerPass = 21 * pairs::kFewColumns;
 // Sums of a strip and a's rows over a chunk of k stay in the inner cache: 8 x (512 + 512) floats
 // are 32 KiB.
 inline constexpr int64_t kStripColumnsMax = 512;
@@ -193,6 +199,48 @@ void MultiplyStripByColumns(const Strip<T>& x) {
   for (int r = 0; r < R; ++r) FinishRow(x.finish, strip.c[r], x.columns, x.c + r * x.c_stride);
 }
 
+// Rows of a that meet a chunk of b together, by pairs.
+struct PairsPass {
+  const pairs::FewRows* a;
+  int64_t rows;
+  SumsRow* sums;
+};
+
+// Adds to kColumnsPerPass columns of sums, from column j, what the elements of k in `range`
+// contribute.
+inline void AddColumnsByPairs(const PairsPass& pass, const Strip<BFloat16>& x, KRange range,
+                              int64_t j) {
+  for (const int64_t end = std::min(j + kColumnsPerPass, x.columns); j < end;
+       j += pairs::kFewColumns)
+    pairs::AddFewColumns(pass.rows, std::min<int64_t>(pairs::kFewColumns, end - j),
+                         {.a = pass.a,
+                          .b = x.b.At(range.begin, j).data,
+                          .b_stride = x.b.column_stride,
+                          .c = pass.sums[0] + j,
+                          .c_stride = kStripColumnsMax,
+                          .depth = range.depth});
+}
+
+// MultiplyStripByColumns in pairs of bfloat16.
+inline void MultiplyStripByPairs(int64_t rows, const Strip<BFloat16>& x) {
+  pairs::FewRows a[CeilDivide(kRowsOfPairsMax, kRowsPerPass)];
+  HWY_ALIGN SumsRow sums[kRowsOfPairsMax];
+  for (int64_t r = 0; r < rows; ++r) std::fill(sums[r], sums[r] + kStripColumnsMax, 0.0f);
+  const int64_t passes = CeilDivide(rows, int64_t{kRowsPerPass});
+  const int64_t per_pass = CeilDivide(rows, passes);
+  const auto rows_of = [&](int64_t pass) { return std::min(per_pass, rows - pass * per_pass); };
+  for (int64_t p = 0; p < x.depth; p += pairs::kFewDepth) {
+    if (x.StopsBefore(p)) return;
+    const KRange range{p, std::min(pairs::kFewDepth, x.depth - p)};
+    for (int64_t i = 0; i < passes; ++i)
+      pairs::PackFewRows(Paired::Of(x.a.At(i * per_pass, p)), rows_of(i), range.depth, &a[i]);
+    for (int64_t j = 0; j < x.columns; j += kColumnsPerPass)
+      for (int64_t i = 0; i < passes; ++i)
+        AddColumnsByPairs({&a[i], rows_of(i), sums + i * per_pass}, x, range, j);
+  }
+  for (int64_t r = 0; r < rows; ++r) FinishRow(x.finish, sums[r], x.columns, x.c + r * x.c_stride);
+}
+
 template <int R, typename T>
 void MultiplyStrip(int64_t rows, const Strip<T>& x) {
   if (x.b.column_stride == 1) return MultiplyStripByRows(rows, x);
@@ -206,8 +254,13 @@ inline int64_t SkinnyRowsMax(const Shape& shape) {
   return shape.b_column_stride == 1 ? kRowsAcrossKMax : kRowsAlongKMax;
 }
 
-// REQUIRES: shape.m <= SkinnyRowsMax(shape).
-template <typename T>
+inline bool TakesSkinnyByPairs(const Shape& shape) {
+  return shape.b_column_stride != 1 && shape.m <= kRowsOfPairsMax;
+}
+
+// REQUIRES: shape.m <= SkinnyRowsMax(shape), or in pairs TakesSkinnyByPairs(shape) and
+// pairs::Available().
+template <bool kInPairs, typename T>
 void MultiplySkinny(const Shape& shape, const Operands& operands, const Finish<T>& finish,
                     const Team& team) {
   const int64_t share = CeilDivide(shape.n, team.slots());
@@ -221,10 +274,19 @@ void MultiplySkinny(const Shape& shape, const Operands& operands, const Finish<T
                       shape.a_column_stride};
     const Matrix<T> b{static_cast<const T*>(operands.inputs[1]) + at.b, shape.b_row_stride,
                       shape.b_column_stride};
-    MultiplyStrip<kRowsAlongKMax>(
-        shape.m,
-        Strip<T>{a, b.At(0, j), static_cast<T*>(operands.outputs[0]) + at.c + j, shape.n,
-                 std::min(strip_columns, shape.n - j), shape.k, team.stop(), finish.From(j)});
+    const Strip<T> strip{a,
+                         b.At(0, j),
+                         static_cast<T*>(operands.outputs[0]) + at.c + j,
+                         shape.n,
+                         std::min(strip_columns, shape.n - j),
+                         shape.k,
+                         team.stop(),
+                         finish.From(j)};
+    if constexpr (kInPairs) {
+      MultiplyStripByPairs(shape.m, strip);
+    } else {
+      MultiplyStrip<kRowsAlongKMax>(shape.m, strip);
+    }
   });
 }
 

@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/status/status.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_simd_pairs.h"
 #include "kernels/matmul/matmul_simd_tiles.h"
@@ -129,12 +131,28 @@ class MatmulPairsTest : public ::testing::Test {
       if (names[v].find("pairs") != std::string::npos ||
           names[v].find("tiles") != std::string::npos)
         variants_.push_back(static_cast<int>(v));
-    ASSERT_EQ(variants_.size(), tiles::Available() ? 4u : pairs::Available() ? 2u : 0u);
+    ASSERT_EQ(variants_.size(), tiles::Available() ? 5u : pairs::Available() ? 3u : 0u);
     if (variants_.empty()) GTEST_SKIP() << "this processor has no AVX512_BF16";
+    ran_.resize(names.size());
+  }
+
+  void TearDown() override {
+    for (const int variant : variants_) EXPECT_GT(ran_[static_cast<size_t>(variant)], 0) << variant;
+  }
+
+  // Nothing where the variant does not take the problem.
+  std::optional<std::vector<Memory>> RunBy(int variant, const Problem& problem,
+                                           const std::vector<Memory>& inputs) {
+    auto outputs = testing::RunRow({row_, variant}, problem, inputs, /*poison=*/0x42);
+    if (absl::IsInvalidArgument(outputs.status())) return std::nullopt;
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+    if (!outputs.ok()) return std::nullopt;
+    ++ran_[static_cast<size_t>(variant)];
+    return *std::move(outputs);
   }
 
   // By every variant in pairs, and by the row's choice.
-  void ExpectProduct(const Values& a, const Values& b, const Values& c) const {
+  void ExpectProduct(const Values& a, const Values& b, const Values& c) {
     for (const Form& form : kForms) ExpectProduct(a, b, c, form);
   }
 
@@ -142,7 +160,9 @@ class MatmulPairsTest : public ::testing::Test {
   std::vector<int> variants_;
 
  private:
-  void ExpectProduct(const Values& a, const Values& b, const Values& c, const Form& form) const {
+  std::vector<int> ran_;  // problems, by variant
+
+  void ExpectProduct(const Values& a, const Values& b, const Values& c, const Form& form) {
     Dims a_dims = {a.rows, a.columns};
     Dims b_dims = {b.rows, b.columns};
     if (form.transpose_a) std::swap(a_dims[0], a_dims[1]);
@@ -158,8 +178,8 @@ class MatmulPairsTest : public ::testing::Test {
                    << a.rows << " x " << a.columns << " by " << b.rows << " x " << b.columns
                    << (form.transpose_a ? ", a transposed" : "")
                    << (form.transpose_b ? ", b transposed" : "") << ", variant " << variant);
-      const auto outputs = testing::RunRow({row_, variant}, problem, inputs, /*poison=*/0x42);
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      const auto outputs = RunBy(variant, problem, inputs);
+      if (!outputs.has_value()) continue;
       const auto* const got = static_cast<const BFloat16*>((*outputs)[0].data());
       for (int64_t i = 0; i < c.rows * c.columns; ++i) {
         const float expected = c.at[static_cast<size_t>(i)];
@@ -186,9 +206,15 @@ TEST_F(MatmulPairsTest, EveryEdgeOfTilesVectorsAndPairs) {
   for (const int64_t k : {pairs::kDepth - 1, pairs::kDepth, pairs::kDepth + 1})
     sizes.push_back({7, k, 65});
   sizes.push_back({3, 2 * pairs::kDepth + 33, 20});
+  // Few rows, to the last, and their terms.
+  for (int64_t n = 1; n <= 2 * pairs::kFewColumns + 1; ++n)
+    for (const int64_t m : {8, 9, 17, 48}) sizes.push_back({m, 33 + n, n});
+  for (const int64_t k : {pairs::kFewDepth - 1, pairs::kFewDepth, pairs::kFewDepth + 1})
+    for (const int64_t m : {1, 5, 8}) sizes.push_back({m, k, 4});
   // Blocks of rows and of columns.
   sizes.push_back({pairs::kStagedRows + 1, 3, 2});
   sizes.push_back({5, 2, 1025});
+  sizes.push_back({41, 2, 514});
   for (const Size& size : sizes) {
     Values a(size.m, size.k);
     Values b(size.k, size.n);
@@ -234,21 +260,23 @@ TEST_F(MatmulPairsTest, SumsThatTheInstructionWouldFlushAreKept) {
 
 // The other rows and columns are ordinary, and of other slices of k.
 TEST_F(MatmulPairsTest, SubnormalElementsAreKept) {
-  constexpr int64_t kM = 14, kK = pairs::kDepth + 70, kN = 70;
+  constexpr int64_t kK = pairs::kFewDepth + 70, kN = 70;
   constexpr float kSubnormal = 0x1p-133f;
-  for (const int64_t p : {int64_t{0}, int64_t{33}, pairs::kDepth - 1, kK - 1}) {
-    for (const bool in_a : {false, true}) {
-      Values a(kM, kK);
-      Values b(kK, kN);
-      a(13, p) = in_a ? kSubnormal : 0x1p100f;
-      b(p, 69) = in_a ? 0x1p100f : kSubnormal;
-      a(2, 5) = 3;
-      b(5, 7) = 5;
-      Values c(kM, kN);
-      c(13, 69) = 0x1p-33f;
-      c(2, 7) = 15;
-      ExpectProduct(a, b, c);
-      if (HasFatalFailure()) return;
+  for (const int64_t m : {5, 14}) {
+    for (const int64_t p : {int64_t{0}, int64_t{33}, pairs::kDepth - 1, kK - 1}) {
+      for (const bool in_a : {false, true}) {
+        Values a(m, kK);
+        Values b(kK, kN);
+        a(m - 1, p) = in_a ? kSubnormal : 0x1p100f;
+        b(p, 69) = in_a ? 0x1p100f : kSubnormal;
+        a(2, 5) = 3;
+        b(5, 7) = 5;
+        Values c(m, kN);
+        c(m - 1, 69) = 0x1p-33f;
+        c(2, 7) = 15;
+        ExpectProduct(a, b, c);
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }
@@ -266,9 +294,14 @@ TEST_F(MatmulPairsTest, SubnormalTimesInfinityIsInfiniteAndZeroTimesInfinityIsNo
 
 // What lies behind an operand's last term is another matrix's.
 TEST_F(MatmulPairsTest, NeighboursInABatchReachNothing) {
-  constexpr int64_t kM = 13, kK = 35, kN = 70;
-  for (const Form& form : kForms) {
-    const Dims a_dims = form.transpose_a ? Dims{2, kK, kM} : Dims{2, kM, kK};
+  constexpr int64_t kK = 35, kN = 70;
+  for (const auto& [m, form] : {std::pair{13, kForms[0]},
+                                {13, kForms[1]},
+                                {13, kForms[2]},
+                                {13, kForms[3]},
+                                {5, kForms[2]},
+                                {5, kForms[3]}}) {
+    const Dims a_dims = form.transpose_a ? Dims{2, kK, m} : Dims{2, m, kK};
     const Dims b_dims = form.transpose_b ? Dims{2, kN, kK} : Dims{2, kK, kN};
     const Problem problem =
         *MakeProblem(MatmulOp(), {{DataType::kBFloat16, a_dims}, {DataType::kBFloat16, b_dims}},
@@ -281,12 +314,12 @@ TEST_F(MatmulPairsTest, NeighboursInABatchReachNothing) {
         to[i] = FromFloat<BFloat16>(i < spec.elements() / 2 ? 1.0f : std::nanf(""));
     }
     for (const int variant : variants_) {
-      const auto outputs = testing::RunRow({row_, variant}, problem, inputs, /*poison=*/0x42);
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      const auto outputs = RunBy(variant, problem, inputs);
+      if (!outputs.has_value()) continue;
       const auto* const got = static_cast<const BFloat16*>((*outputs)[0].data());
-      for (int64_t i = 0; i < kM * kN; ++i) {
+      for (int64_t i = 0; i < m * kN; ++i) {
         ASSERT_EQ(ToFloat(got[i]), kK) << "variant " << variant << " at " << i;
-        ASSERT_TRUE(std::isnan(ToFloat(got[kM * kN + i]))) << i;
+        ASSERT_TRUE(std::isnan(ToFloat(got[m * kN + i]))) << i;
       }
     }
   }
@@ -303,6 +336,30 @@ TEST_F(MatmulPairsTest, WhatPaddingHoldsReachesNothing) {
     absl::c_fill(c.at, kInfinity);
     ExpectProduct(a, b, c);
   }
+}
+
+TEST(MatmulPairsChoice, FewRowsAreThoseThatRepayNoPacking) {
+  if (!pairs::Available()) GTEST_SKIP() << "this processor has no AVX512_BF16";
+  const Implementation row = SimdTiledRow();
+  const auto names = row.variant_names(DataType::kBFloat16);
+  const auto chosen = [&](const Size& size, bool transpose_b) -> std::string {
+    const Dims b = transpose_b ? Dims{size.n, size.k} : Dims{size.k, size.n};
+    const Problem problem = *MakeProblem(
+        MatmulOp(), {{DataType::kBFloat16, {size.m, size.k}}, {DataType::kBFloat16, b}},
+        {{"transpose_b", transpose_b}});
+    const auto plan = row.plan(problem, {.device = &testing::TestDeviceProperties()});
+    return plan.ok() ? names[static_cast<size_t>((*plan)->traits().variant)] : "none";
+  };
+  EXPECT_EQ(chosen({8, 2, 100}, true), "few rows in pairs");
+  EXPECT_EQ(chosen({8, 2, 100}, false), "few rows");
+  if (tiles::Available()) {
+    EXPECT_EQ(chosen({9, 2, 100}, true), "shared matrix in tiles");
+    return;
+  }
+  EXPECT_EQ(chosen({16, 2, 100}, true), "few rows in pairs");
+  EXPECT_EQ(chosen({17, 127, 100}, true), "shared matrix in pairs");
+  EXPECT_EQ(chosen({48, 128, 100}, true), "few rows in pairs");
+  EXPECT_EQ(chosen({49, 128, 100}, true), "shared matrix in pairs");
 }
 
 }  // namespace
