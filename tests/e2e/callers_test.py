@@ -18,6 +18,7 @@ import urllib.request
 
 sys.dont_write_bytecode = True
 from access_case import ALICE, BOB, NEWER, SKIPPED, X, AccessCase, eventually  # noqa: E402
+import grpc  # noqa: E402
 import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
 
@@ -49,6 +50,22 @@ class CallersTest(AccessCase):
                       if name.startswith("warpcall_requests_total") and 'code="UNAUTHENTICATED"' in name)
         self.assertEqual(refused, 3)  # identity twice, and a stream
         self.assertNotIn(ALICE, server.log_text())
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_stream_without_a_token_ends_before_it_has_sent_anything(self):
+        server = self.serve(f"--token_file={self.write('tokens', f'alice {ALICE}')}")
+        done = threading.Event()
+
+        def silence():
+            done.wait()
+            yield from ()
+
+        with grpc.insecure_channel(server.address) as channel:
+            stream = channel.stream_stream("/warpcall.v1.KernelService/ExecuteStream")
+            with self.assertRaises(grpc.RpcError) as ended:
+                next(stream(silence(), timeout=60))
+            done.set()
+        self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
         self.assertEqual(server.stop(), 0)
 
     def test_tokens_change_while_the_server_runs_and_never_by_half(self):

@@ -89,12 +89,13 @@ TEST(ComparisonTest, WhatCantBeJudgedIsMissingOrSlowerWithoutProof) {
   MeasuredRow broken = RowOf("broken", 0, 0), quick = RowOf("quick", 50, 1);
   broken.error = "crashed";
   quick.unstable = true;
-  const auto comparison = Compare(Of("a", {RowOf("gone", 100, 1), broken, RowOf("unstable", 100, 1),
-                                           RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
-                                  Of("b", {unstable, unknown, quick, RowOf("new", 100, 1)}));
+  const auto comparison = Compare(
+      Of("a", {RowOf("gone", 100, 1), RowOf("gone, too", 100, 1), broken, RowOf("unstable", 100, 1),
+               RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
+      Of("b", {unstable, unknown, quick, RowOf("new", 100, 1)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_EQ(comparison->Regressions(5), 0);
-  EXPECT_EQ(comparison->NotJudged(5).missing, 1);  // what did not run before is not missed
+  EXPECT_EQ(comparison->NotJudged(5).missing, 2);  // what did not run before is not missed
   EXPECT_EQ(comparison->NotJudged(5).noisy, 2);
   EXPECT_EQ(comparison->NotJudged(40).noisy, 0);
 }
