@@ -47,6 +47,7 @@ build_binaries() {
 # Sets server_pid, server_address and metrics_address.
 start_server() {
   local log=$logs/quickstart-warpcalld.log deadline=$((SECONDS + start_seconds_max)) ready=
+  : >"$log"  # here: what is begun below may come to it after the first look for this server's line
   "$build/bin/warpcalld" --listen 127.0.0.1:0 --metrics_listen 127.0.0.1:0 --lame_duck_seconds 0 \
     >"$log" 2>"$logs/quickstart-warpcalld-errors.log" </dev/null &
   server_pid=$!
