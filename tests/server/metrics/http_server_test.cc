@@ -197,7 +197,9 @@ std::string OutsideAddress() {
   if (getifaddrs(&list) != 0) return found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) continue;
+    // Who calls an address of an interface that nothing is joined to does so from another.
+    constexpr unsigned kInUse = IFF_UP | IFF_RUNNING;
+    if ((entry->ifa_flags & (kInUse | IFF_LOOPBACK)) != kInUse) continue;
     char text[INET_ADDRSTRLEN];
     const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
     found = inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text));
