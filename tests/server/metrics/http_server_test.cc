@@ -190,49 +190,51 @@ TEST_F(LogLevelTest, IsForClientsOnThisMachine) {
   }
 }
 
-// An IPv4 address of this machine that others reach, "" without one.
-std::string OutsideAddress() {
-  std::string found;
+// The IPv4 addresses of this machine that others reach.
+std::vector<std::string> OutsideAddresses() {
+  std::vector<std::string> found;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    // Who calls an address of an interface that nothing is joined to does so from another.
-    constexpr unsigned kInUse = IFF_UP | IFF_RUNNING;
-    if ((entry->ifa_flags & (kInUse | IFF_LOOPBACK)) != kInUse) continue;
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) continue;
     char text[INET_ADDRSTRLEN];
     const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    found = inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text));
+    found.emplace_back(inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text)));
   }
   freeifaddrs(list);
   return found;
 }
 
 TEST_F(LogLevelTest, IsRefusedToAConnectionFromOutside) {
-  const std::string outside = OutsideAddress();
+  const std::vector<std::string> outside = OutsideAddresses();
   if (outside.empty()) GTEST_SKIP() << "this machine has no address but loopback's";
   HttpServer::Options options = Options();
   options.listen = "0.0.0.0:0";
   const auto server = Start(std::move(options));
-  httplib::Client client(outside, std::stoi(server->address().substr(8)));
+  httplib::Client client(outside.back(), std::stoi(server->address().substr(8)));
   EXPECT_EQ(client.Get("/healthz")->status, 200);
   EXPECT_EQ(client.Get("/log_level")->status, 403);
   const httplib::Result reply = client.Put("/log_level", "debug", "text/plain");
   EXPECT_EQ(reply->status, 403);
-  EXPECT_THAT(reply->body, HasSubstr(outside));
+  // Which of them is for the system to say: Docker has calls to its bridge come from another.
+  std::vector<::testing::Matcher<std::string>> named;
+  for (const std::string& address : outside)
+    named.emplace_back(HasSubstr(absl::StrCat("which ", address, " is not")));
+  EXPECT_THAT(reply->body, ::testing::AnyOfArray(named));
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
 }
 
 // Before a byte of a body has come: it is for the body that they would have to be let in.
 TEST_F(LogLevelTest, WhoIsOutsideIsRefusedBeforeTheBody) {
-  const std::string outside = OutsideAddress();
+  const std::vector<std::string> outside = OutsideAddresses();
   if (outside.empty()) GTEST_SKIP() << "this machine has no address but loopback's";
   HttpServer::Options options = Options();
   options.listen = "0.0.0.0:0";
   options.request_timeout = absl::Seconds(600);
   const auto server = Start(std::move(options));
   for (const char* length : {"Content-Length: 5", "Transfer-Encoding: chunked"}) {
-    RawHttp client(absl::StrCat(outside, ":", server->address().substr(8)));
+    RawHttp client(absl::StrCat(outside.back(), ":", server->address().substr(8)));
     client.Send(absl::StrCat("PUT /log_level HTTP/1.1\r\nHost: h\r\n", length, "\r\n\r\n"));
     EXPECT_THAT(client.ReadLines(1), StartsWith("HTTP/1.1 403 ")) << length;
   }
