@@ -55,6 +55,11 @@ void AddLimits(CLI::App* app, Config* config) {
                   "Jobs that a device works on at once, each with a thread and a stream")
       ->check(CLI::Range(1, 64))
       ->default_str("2, or 4 on a GPU");
+  app->add_option("--busy_poll_us", config->busy_poll_us,
+                  "For so long after an event one thread looks for the next one from the network "
+                  "awake, us; 0: it sleeps at once")
+      ->check(CLI::Range(0, 100'000))
+      ->default_str("100, or 0 with fewer than 8 CPUs");
   app->add_option("--staging_mib", config->staging_mib,
                   "Staging memory per device, for the inputs and outputs of running requests and "
                   "for responses not yet sent, MiB")

@@ -34,11 +34,12 @@
 #include "server/metrics/prometheus_sink.h"
 #include "server/reload.h"
 #include "server/revision.h"
-#include "server/runtime/cpu/memory_limit.h"
+#include "server/runtime/cpu/control_group.h"
 #include "server/self_test_main.h"
 #include "server/spawn.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/bandwidths.h"
+#include "server/transport/busy_poll.h"
 #include "server/transport/server.h"
 #include "server/transport/span_exporter.h"
 #include "server/version.h"
@@ -76,8 +77,11 @@ constexpr int64_t kRunByCallerNsMax = 30'000;
 // to 15 us then instead of 5 (an H200's host). A client that waits for each answer comes back
 // within some 100 us, one in Python within 400. Where there are few cores, others need them more.
 constexpr int64_t kLaneSpinNs = 1'000'000;
-constexpr int64_t kLaneSpinFewCoresNs = 200'000;
-constexpr unsigned kCoresForLongSpin = 8;
+constexpr int64_t kLaneSpinFewCpusNs = 200'000;
+constexpr int kCpusToSpin = 8;
+
+// As with lanes: a thread of gRPC's that sleeps is woken late, too.
+constexpr int kBusyPollUs = 100;
 
 // Large inputs are copied by several threads: one copies some 6 to 12 GB/s.
 constexpr int kCopyThreadsMin = 2;
@@ -146,13 +150,16 @@ EngineOptions ToEngineOptions(const Config& config) {
   options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);
   // Workers have lanes of their own only.
   options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
-  options.lane_spin_ns =
-      std::thread::hardware_concurrency() >= kCoresForLongSpin ? kLaneSpinNs : kLaneSpinFewCoresNs;
-  options.copy_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2,
-                                    kCopyThreadsMin, kCopyThreadsMax);
+  options.lane_spin_ns = UsableCpus() >= kCpusToSpin ? kLaneSpinNs : kLaneSpinFewCpusNs;
+  options.copy_threads = std::clamp(UsableCpus() / 2, kCopyThreadsMin, kCopyThreadsMax);
   options.create_executor = CreateExecutor;
   options.on_devices_lost = [] { kill(getpid(), kDevicesLost); };
   return options;
+}
+
+absl::Duration BusyPoll(const Config& config) {
+  if (config.busy_poll_us >= 0) return absl::Microseconds(config.busy_poll_us);
+  return UsableCpus() >= kCpusToSpin ? absl::Microseconds(kBusyPollUs) : absl::ZeroDuration();
 }
 
 // What was compiled at run time, for all devices.
@@ -477,6 +484,7 @@ int main(int argc, char** argv) {
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
                                                                        : warpcall::kFailed;
+  warpcall::SetBusyPoll(warpcall::BusyPoll(config));
   const absl::StatusOr<int> result = warpcall::Serve(config, signals);
   if (!result.ok()) {
     std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/runtime/cpu/memory_limit.h"
+#include "server/runtime/cpu/control_group.h"
 
 namespace warpcall {
 namespace {

@@ -1,0 +1,23 @@
+// Threads that wait for the network look for it awake for a while before they sleep.
+//
+// A core that has nothing to do takes tens of microseconds to run the thread that an event wakes
+// (an idle virtual core has to be called by the hypervisor): more than the whole way of a small
+// request through the server. gRPC 1.51 has no setting for it, but it waits by epoll_wait, and a
+// program's own function of that name comes before the C library's.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace warpcall {
+
+// For so long after an event threads of this process that wait by epoll_wait look awake for the
+// next one, which one thread at a time does where they are gRPC's; zero, as at the start: never.
+void SetBusyPoll(absl::Duration duration);
+
+// How often epoll_wait of this process was called: 0 where gRPC does not come by here, as under
+// ThreadSanitizer, which needs its own function of that name.
+int64_t EpollWaits();
+
+}  // namespace warpcall
