@@ -60,6 +60,11 @@ void AddLimits(CLI::App* app, Config* config) {
                   "awake, us; 0: it sleeps at once")
       ->check(CLI::Range(0, 100'000))
       ->default_str("100, or 0 with fewer than 8 CPUs");
+  app->add_option("--pollers", config->pollers,
+                  "Of gRPC's threads, half as many as there are cores, so many look for requests "
+                  "while these are small (under 256 KiB with their answers); 0: always all")
+      ->check(CLI::Range(0, 16))
+      ->default_str("2");
   app->add_option("--staging_mib", config->staging_mib,
                   "Staging memory per device, for the inputs and outputs of running requests and "
                   "for responses not yet sent, MiB")

@@ -18,6 +18,7 @@ struct Config {
   std::string devices = "auto";
   int lanes_per_device = 0;  // 0: not given
   int busy_poll_us = -1;     // less than 0: not given
+  int pollers = -1;          // less than 0: not given; 0: all that gRPC has
   int64_t staging_mib = 2048;
   int64_t max_message_mib = 512;
   int64_t queue_limit = 1024;

@@ -80,9 +80,6 @@ constexpr int64_t kLaneSpinNs = 1'000'000;
 constexpr int64_t kLaneSpinFewCpusNs = 200'000;
 constexpr int kCpusToSpin = 8;
 
-// As with lanes: a thread of gRPC's that sleeps is woken late, too.
-constexpr int kBusyPollUs = 100;
-
 // Large inputs are copied by several threads: one copies some 6 to 12 GB/s.
 constexpr int kCopyThreadsMin = 2;
 constexpr int kCopyThreadsMax = 4;
@@ -158,8 +155,8 @@ EngineOptions ToEngineOptions(const Config& config) {
 }
 
 absl::Duration BusyPoll(const Config& config) {
-  if (config.busy_poll_us >= 0) return absl::Microseconds(config.busy_poll_us);
-  return UsableCpus() >= kCpusToSpin ? absl::Microseconds(kBusyPollUs) : absl::ZeroDuration();
+  return config.busy_poll_us < 0 ? BusyPollFor(UsableCpus())
+                                 : absl::Microseconds(config.busy_poll_us);
 }
 
 // What was compiled at run time, for all devices.
@@ -345,6 +342,7 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
   deps->inspect_access = ToInspectAccess(config.inspect);
   deps->allow_shared_memory = config.allow_shared_memory;
   deps->tell_load = config.load_reports;
+  deps->pollers_few = config.pollers < 0 ? Pollers::kFew : config.pollers;
   deps->facts = FactsOf(config);
   deps->gate = access.gate.get();
 }

@@ -12,6 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr absl::Duration kBusyPoll = absl::Microseconds(100);
+constexpr int kCpusMin = 8;
+
 std::atomic<int64_t> busy_poll_ns{0};
 std::atomic<int64_t> last_event_ns{0};
 std::atomic<int64_t> epoll_waits{0};
@@ -31,6 +34,8 @@ int Wait(int epoll, epoll_event* events, int events_max, int timeout_ms) {
 void SetBusyPoll(absl::Duration duration) {
   busy_poll_ns.store(absl::ToInt64Nanoseconds(duration), std::memory_order_relaxed);
 }
+
+absl::Duration BusyPollFor(int cpus) { return cpus < kCpusMin ? absl::ZeroDuration() : kBusyPoll; }
 
 int64_t EpollWaits() { return epoll_waits.load(std::memory_order_relaxed); }
 

@@ -16,6 +16,10 @@ namespace warpcall {
 // next one, which one thread at a time does where they are gRPC's; zero, as at the start: never.
 void SetBusyPoll(absl::Duration duration);
 
+// What is worth its time on a machine of which so many CPUs are for this process: 100 us, zero
+// where they are fewer than 8, which others need more.
+absl::Duration BusyPollFor(int cpus);
+
 // How often epoll_wait of this process was called: 0 where gRPC does not come by here, as under
 // ThreadSanitizer, which needs its own function of that name.
 int64_t EpollWaits();

@@ -12,6 +12,7 @@
 #include "server/transport/caller.h"
 #include "server/transport/failure_log.h"
 #include "server/transport/load_report.h"
+#include "server/transport/pollers.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -216,6 +217,7 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
   for (const TensorSpec& spec : part.outputs)
     job->output_bytes += static_cast<int64_t>(spec.bytes());
+  if (deps_->pollers != nullptr) deps_->pollers->Note(job->input_bytes + job->output_bytes);
   return job;
 }
 

@@ -33,6 +33,7 @@ namespace warpcall {
 
 class FailureLog;
 class LoadReporter;
+class Pollers;
 class Refusals;
 
 // What ServerInfo answers, beside gRPC's version.
@@ -68,6 +69,8 @@ struct ExecuteDeps {
   bool allow_shared_memory = false;   // of this host, with clients of the inference protocol
   bool tell_load = false;             // with each answer, to balancers
   LoadReporter* loads = nullptr;      // null: nobody is told
+  Pollers* pollers = nullptr;         // null: all of gRPC's threads poll
+  int pollers_few = 0;                // for small requests; 0: all of them
   Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
   FailureLog* failures = nullptr;     // null: each has its line
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced

@@ -76,14 +76,17 @@ GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
       loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
       service_(std::make_unique<KernelService>(deps)),
-      inference_service_(std::make_unique<oip::InferenceService>(deps)) {
+      inference_service_(std::make_unique<oip::InferenceService>(deps)),
+      pollers_(deps->pollers_few, deps->clock) {
   deps->failures = &failures_;
   deps->refusals = &refusals_;
   deps->loads = loads_.get();
+  deps->pollers = &pollers_;
 }
 
 GrpcServer::~GrpcServer() {
   if (server_ != nullptr) server_->Shutdown();
+  deps_->pollers = nullptr;
   deps_->loads = nullptr;
   deps_->refusals = nullptr;
   deps_->failures = nullptr;
@@ -120,6 +123,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
                        ": it is named twice, or another process has just taken it"));
     server->addresses_.push_back(WithPort(addresses[i], ports[i]));
   }
+  server->pollers_.Begin();
   server->SetServing(true);
   return server;
 }

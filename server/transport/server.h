@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "server/listen.h"
 #include "server/transport/failure_log.h"
+#include "server/transport/pollers.h"
 #include "server/transport/refusals.h"
 #include "server/transport/request.h"
 
@@ -71,6 +72,7 @@ class GrpcServer {
   std::vector<std::string> addresses_;
   std::vector<SocketLock> locks_;  // until server_ has removed its sockets
   std::unique_ptr<grpc::Server> server_;
+  Pollers pollers_;  // before its server goes
 };
 
 }  // namespace warpcall

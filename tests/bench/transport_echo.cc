@@ -2,16 +2,21 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "server/transport/busy_poll.h"
+#include "server/transport/pollers.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::bench {
@@ -23,15 +28,24 @@ constexpr int kTcpReadChunkBytesMax = 1 << 20;
 class RawEcho final
     : public v1::KernelService::WithRawCallbackMethod_Execute<v1::KernelService::Service> {
  public:
+  explicit RawEcho(Pollers* pollers) : pollers_(*pollers) {}
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override {
+    pollers_.Note(2 * static_cast<int64_t>(request->Length()));
     const_cast<grpc::ByteBuffer*>(request)->Swap(response);  // not even a reference is counted
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+
+ private:
+  Pollers& pollers_;
 };
+
+int64_t NowNs() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 class ProtobufEcho final : public v1::KernelService::CallbackService {
  public:
@@ -48,7 +62,11 @@ class ProtobufEcho final : public v1::KernelService::CallbackService {
 }  // namespace
 
 void ServeEcho(const EchoOptions& options) {
-  RawEcho raw;
+  // As warpcalld waits for the network.
+  const bool tuned = options.kind == "echo";
+  if (tuned) SetBusyPoll(BusyPollFor(static_cast<int>(std::thread::hardware_concurrency())));
+  Pollers pollers(tuned ? Pollers::kFew : 0, NowNs);
+  RawEcho raw(&pollers);
   ProtobufEcho protobuf;
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
@@ -72,6 +90,7 @@ void ServeEcho(const EchoOptions& options) {
     if (!absl::StartsWith(served[i], "unix:"))
       served[i] = absl::StrCat(served[i].substr(0, served[i].rfind(':')), ":", ports[i]);
   }
+  pollers.Begin();
   std::printf("echo: serving on %s\n", absl::StrJoin(served, ",").c_str());
   std::fflush(stdout);
   server->Wait();

@@ -6,8 +6,8 @@
 namespace warpcall::bench {
 
 struct EchoOptions {
-  // "echo" (ByteBuffers, with warpcalld's read chunk), "echo_defaults" (ByteBuffers, with gRPC's
-  // own) or "protobuf" (generated code).
+  // "echo" (ByteBuffers, with warpcalld's read chunk and waiting as it does), "echo_defaults"
+  // (ByteBuffers, with gRPC's own) or "protobuf" (generated code).
   std::string kind;
   std::string addresses;  // comma-separated
 };

@@ -22,6 +22,7 @@ refused --lanes_per_device=0 lanes_per_device 0 1 64
 refused --lanes_per_device=65 65 64
 refused --busy_poll_us=-1 busy_poll_us 0 100000
 refused --busy_poll_us=100001 100001 100000
+refused --pollers=17 pollers 0 16
 refused --staging_mib=0 staging_mib 1
 refused --max_message_mib=2048 max_message_mib 2047
 refused --queue_limit=0 queue_limit 1
@@ -53,7 +54,7 @@ output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_c
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --tuning_cache=/nowhere/tuning 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tuning_cache*'"/nowhere/tuning"'*'No such file or directory'* ]] || { echo "--tuning_cache: $output"; failures=1; }
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
-for flag in listen metrics_listen devices lanes_per_device busy_poll_us staging_mib max_message_mib queue_limit \
+for flag in listen metrics_listen devices lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
   queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds self_test compile_cache tuning_cache \
   check log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
   otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do
