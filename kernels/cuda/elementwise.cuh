@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/vector.cuh"
 
 namespace warpcall::cuda {
@@ -19,19 +20,34 @@ inline constexpr int kMapThreads = 256;
 template <typename T>
 inline constexpr int kMapTileElements = kMapThreads* kVectorWidth<T>;
 
+// 16 bytes, past the L1 cache. Unlike Vector's streaming loads this one may be for what was written
+// since the block began: those tell the hardware, and the assembler, that nobody does.
+template <typename T>
+__device__ Vector<T> LoadAwaited(const T* at) {
+  static_assert(Vector<T>::kBytes == 16);
+  typename Vector<T>::Raw raw;
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+               : "l"(at)
+               : "memory");
+  return {raw};
+}
+
 // The body of a kernel of kMapThreads threads and CeilDivide(count, kMapTileElements) blocks, for
 // count > 0. transform(vector) gives what is stored for a Vector<T, kWidth>, of any width. x and y
-// are aligned to vectors.
+// are aligned to vectors. The kernel may be launched early; x is not to be declared __restrict__,
+// which would let the compiler read it as what nobody writes.
 template <typename T, typename Transform>
 __device__ void MapTile(const T* x, T* y, int64_t count, Transform transform) {
   constexpr int kWidth = kVectorWidth<T>;
   const int64_t at = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kWidth;
+  AwaitKernelAhead();
+  LetNextKernelBegin();
   if (at + kWidth <= count) {
-    transform(Vector<T>::LoadStreaming(x + at)).StoreStreaming(y + at);
+    transform(LoadAwaited(x + at)).StoreStreaming(y + at);
     return;
   }
-  for (int64_t i = at; i < count; ++i)
-    transform(Vector<T, 1>::LoadStreaming(x + i)).StoreStreaming(y + i);
+  for (int64_t i = at; i < count; ++i) transform(Vector<T, 1>::Load(x + i)).StoreStreaming(y + i);
 }
 
 }  // namespace warpcall::cuda

@@ -3,6 +3,7 @@
 // pace; both forms take about half of that.
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gelu/gelu_cuda_forms.cuh"
@@ -24,8 +25,7 @@ struct ApplyForm {
 };
 
 template <typename Form, typename T>
-__global__ void __launch_bounds__(cuda::kMapThreads)
-    Gelu(const T* __restrict__ x, T* __restrict__ y, int64_t count) {
+__global__ void __launch_bounds__(cuda::kMapThreads) Gelu(const T* x, T* y, int64_t count) {
   cuda::MapTile(x, y, count, ApplyForm<Form>());
 }
 
@@ -53,12 +53,13 @@ absl::StatusOr<PlanPtr> MakeVectorPlan(const Problem& problem, const PlanContext
   if (elements == 0) return PlanNothing();
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     auto* const kernel = KernelFor<T>(problem);
-    const cuda::Grid grid = GridFor<T>(problem);
+    const cuda::EarlyGrid grid = cuda::EarlyGridOf(reinterpret_cast<const void*>(kernel),
+                                                   GridFor<T>(problem), *context.device);
     return cuda::NewKernelPlan(
-        {.variant = form, .may_be_replayed = true}, {kernel, grid}, context,
+        {.variant = form, .may_be_replayed = true}, {kernel, grid.grid}, context,
         [kernel, grid, elements](const Operands& operands, const LaunchContext& launch) {
-          return cuda::Launch(kernel, grid, launch, static_cast<const T*>(operands.inputs[0]),
-                              static_cast<T*>(operands.outputs[0]), elements);
+          return cuda::LaunchEarly(kernel, grid, launch, static_cast<const T*>(operands.inputs[0]),
+                                   static_cast<T*>(operands.outputs[0]), elements);
         });
   });
 }

@@ -2,6 +2,7 @@
 // which every type divides.
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/identity/identity.h"
 
@@ -17,8 +18,7 @@ struct Keep {
   }
 };
 
-__global__ void __launch_bounds__(cuda::kMapThreads)
-    Copy(const Unit* __restrict__ x, Unit* __restrict__ y, int64_t count) {
+__global__ void __launch_bounds__(cuda::kMapThreads) Copy(const Unit* x, Unit* y, int64_t count) {
   cuda::MapTile(x, y, count, Keep());
 }
 
@@ -39,12 +39,13 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 absl::StatusOr<PlanPtr> MakeCopyPlan(const Problem& problem, const PlanContext& context) {
   const int64_t units = Units(problem);
   if (units == 0) return PlanNothing();
-  const cuda::Grid grid = GridFor(problem);
-  return cuda::NewKernelPlan({.may_be_replayed = true}, {Copy, grid}, context,
+  const cuda::EarlyGrid grid =
+      cuda::EarlyGridOf(reinterpret_cast<const void*>(&Copy), GridFor(problem), *context.device);
+  return cuda::NewKernelPlan({.may_be_replayed = true}, {Copy, grid.grid}, context,
                              [grid, units](const Operands& operands, const LaunchContext& launch) {
-                               return cuda::Launch(Copy, grid, launch,
-                                                   static_cast<const Unit*>(operands.inputs[0]),
-                                                   static_cast<Unit*>(operands.outputs[0]), units);
+                               return cuda::LaunchEarly(
+                                   Copy, grid, launch, static_cast<const Unit*>(operands.inputs[0]),
+                                   static_cast<Unit*>(operands.outputs[0]), units);
                              });
 }
 

@@ -1,0 +1,61 @@
+// How launchers start kernels that may begin before the kernel ahead of them in the stream has
+// ended (programmatic dependent launch). What is ahead and no kernel (a copy, an event) ends first,
+// and what follows and was not launched so begins when the kernel has ended, as ever.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/device_properties.h"
+
+namespace warpcall::cuda {
+
+// Devices of these, and code for these, have the instructions of early_launch.cuh.
+inline constexpr int32_t kArchitectureOfEarlyLaunches = 90;
+
+// `code_architecture`: the virtual one that the kernel was compiled for. It is asked for beside the
+// device's own because a driver can translate code for an older one, in which nothing waits.
+constexpr bool CanBeLaunchedEarly(int32_t architecture, int32_t code_architecture) {
+  return architecture >= kArchitectureOfEarlyLaunches &&
+         code_architecture >= kArchitectureOfEarlyLaunches;
+}
+
+struct EarlyGrid {
+  Grid grid;
+  bool early;  // whether launches ask for it
+};
+
+// For a kernel that calls AwaitKernelAhead(). Early where the current device, which `device` tells
+// of, can do it; not where there is none and plans are made for one that is only described.
+inline EarlyGrid EarlyGridOf(const void* kernel, const Grid& grid, const DeviceProperties& device) {
+  cudaFuncAttributes attributes = {};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+    (void)cudaGetLastError();  // it is told of once
+    return {grid, false};
+  }
+  return {grid, CanBeLaunchedEarly(device.architecture, attributes.ptxVersion)};
+}
+
+// REQUIRES: no dynamic shared memory.
+template <typename... Parameters, typename... Arguments>
+absl::Status LaunchEarly(void (*kernel)(Parameters...), const EarlyGrid& grid,
+                         const LaunchContext& context, Arguments&&... arguments) {
+  if (!grid.early) return Launch(kernel, grid.grid, context, std::forward<Arguments>(arguments)...);
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.grid.blocks;
+  config.blockDim = grid.grid.threads;
+  config.stream = StreamOf(context);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return ToStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
+                  "launching a kernel early");
+}
+
+}  // namespace warpcall::cuda
