@@ -36,8 +36,8 @@ struct Span {
 // A request, or one window of a stream, as it came to its end.
 struct Record {
   Span span;
-  absl::string_view method;  // "Execute", ...; outlives all
-  bool is_window = false;    // of the request with this span
+  absl::string_view method = {};  // "Execute", ...; outlives all
+  bool is_window = false;         // of the request with this span
   std::string request_id = {};
   std::string error = {};  // of its status
   int64_t begin_ns = 0;    // of the request, by MonotonicNs; its end is `trace.total_ns` later
