@@ -2,7 +2,7 @@
 // copies into it that the hardware makes by itself, both told of by barriers in shared memory. Only
 // for compute capability 9.0 and later: on others what this is used by does nothing, and its rows
 // refuse the device. The instructions are those of NVIDIA's PTX ISA 8.0, chapters mbarrier,
-// cp.async.bulk and st.async.
+// cp.async.bulk, cp.async.bulk.tensor and st.async.
 #pragma once
 
 #include <cstdint>
@@ -95,6 +95,25 @@ __device__ inline void CopyToShared(uint32_t to, const void* from, uint32_t byte
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(to),
       "l"(from), "r"(bytes), "r"(barrier.address())
+      : "memory");
+}
+
+// Where a box begins in a tensor of three dimensions, the fastest first.
+struct BoxPlace {
+  int32_t x;
+  int32_t y;
+  int32_t z;
+};
+
+// Copies a box of the tensor that `map` describes to this block's shared memory, which is aligned
+// to 128 bytes, and tells `barrier` all of the box's bytes. What lies outside the tensor arrives as
+// zeros.
+__device__ inline void CopyBoxToShared(uint32_t to, const void* map, const BoxPlace& at,
+                                       const SharedBarrier& barrier) {
+  WARPCALL_CLUSTER_ASM(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier.address())
       : "memory");
 }
 

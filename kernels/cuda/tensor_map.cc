@@ -65,7 +65,8 @@ absl::Status CheckMap(const MatrixStack& stack) {
   return absl::OkStatus();
 }
 
-absl::Status MakeMap(const MatrixStack& stack, const void* data, int box_rows, CUtensorMap* map) {
+absl::Status MakeMap(const MatrixStack& stack, const void* data, const MapBox& box,
+                     CUtensorMap* map) {
   static const absl::StatusOr<Encode>& encode = *new absl::StatusOr<Encode>(FindEncode());
   RETURN_IF_ERROR(encode.status());
   const auto unsigned64 = [](int64_t value) { return static_cast<cuuint64_t>(value); };
@@ -73,14 +74,16 @@ absl::Status MakeMap(const MatrixStack& stack, const void* data, int box_rows, C
                               unsigned64(stack.matrices)};
   const int64_t row_bytes = stack.row_elements * BytesOfElement(stack);
   const cuuint64_t strides[] = {unsigned64(row_bytes), unsigned64(stack.rows * row_bytes)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(kMapRowBytes / ElementBytes(stack.data_type)),
-                            static_cast<cuuint32_t>(box_rows), 1};
+  const cuuint32_t box_sizes[] = {
+      static_cast<cuuint32_t>(box.row_bytes / ElementBytes(stack.data_type)),
+      static_cast<cuuint32_t>(box.rows), 1};
   const cuuint32_t steps[] = {1, 1, 1};
   // The driver takes an address that may be written, and writes nothing there.
   const CUresult result =
-      (*encode)(map, TypeOf(stack.data_type), 3, const_cast<void*>(data), sizes, strides, box,
-                steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      (*encode)(map, TypeOf(stack.data_type), 3, const_cast<void*>(data), sizes, strides, box_sizes,
+                steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                box.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                box.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cuTensorMapEncodeTiled: error ", result, " for ",
                                           stack.matrices, " matrices of ", stack.rows, " x ",

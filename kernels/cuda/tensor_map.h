@@ -22,15 +22,25 @@ struct MatrixStack {
   int64_t row_elements;
 };
 
-// Boxes of box_rows rows of 128 bytes, which lie in shared memory row after row with the 128-byte
-// swizzle. What lies outside a matrix arrives as zeros, and is not written.
+// The widest row of a box that can be swizzled.
 inline constexpr size_t kMapRowBytes = 128;
+
+// What is copied at a time: rows that lie in shared memory one after the other, with the 128-byte
+// swizzle or as they are. What lies outside a matrix arrives as zeros, and is not written.
+struct MapBox {
+  int rows;
+  size_t row_bytes = kMapRowBytes;
+  bool swizzled = true;
+  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+};
 
 // OK when a map of it can be made: UNIMPLEMENTED names what is too large, and the limit.
 // REQUIRES: a row is a multiple of 16 bytes.
 absl::Status CheckMap(const MatrixStack& stack);
 
-// Some 50 ns. REQUIRES: CheckMap(stack) is OK, 0 < box_rows <= 256, data is aligned to 16 bytes.
-absl::Status MakeMap(const MatrixStack& stack, const void* data, int box_rows, CUtensorMap* map);
+// Some 50 ns. REQUIRES: CheckMap(stack) is OK, 0 < box.rows <= 256, data is aligned to 16 bytes,
+// rows that are swizzled have kMapRowBytes.
+absl::Status MakeMap(const MatrixStack& stack, const void* data, const MapBox& box,
+                     CUtensorMap* map);
 
 }  // namespace warpcall::cuda

@@ -235,11 +235,11 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
   // A copy is a multiple of 16 bytes, as addresses in maps are.
   ASSIGN_OR_RETURN(const void* const b,
                    Place(tiling.b, second, workspace + tiling.a.copy_bytes, context));
-  RETURN_IF_ERROR(cuda::MakeMap(tiling.a.stack, a, tiling.a.box_rows, &arguments.a));
-  RETURN_IF_ERROR(cuda::MakeMap(tiling.b.stack, b, tiling.b.box_rows, &arguments.b));
+  RETURN_IF_ERROR(cuda::MakeMap(tiling.a.stack, a, {tiling.a.box_rows}, &arguments.a));
+  RETURN_IF_ERROR(cuda::MakeMap(tiling.b.stack, b, {tiling.b.box_rows}, &arguments.b));
   arguments.out = operands.outputs[0];
   if (arguments.of.c_in_boxes)
-    RETURN_IF_ERROR(cuda::MakeMap(tiling.c, arguments.out, kWgmmaBoxRows, &arguments.c));
+    RETURN_IF_ERROR(cuda::MakeMap(tiling.c, arguments.out, {kWgmmaBoxRows}, &arguments.c));
   return arguments;
 }
 
