@@ -51,6 +51,7 @@ Implementation SubwarpPerRowRow();
 Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();
 Implementation ClusterPerRowRow();
+Implementation RingPerColumnsRow();
 Implementation ClusterPerColumnsRow();
 Implementation TwoPassRow();
 Implementation ThreadPerColumnRow();

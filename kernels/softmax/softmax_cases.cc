@@ -165,6 +165,8 @@ OpCases Cases() {
   AddAllFills({2, 1025, 136}, 1, &cases);
   Add({16384, 40}, 0, Fill::kSpikes, &cases);
   Add({3, 4096, 24}, 1, Fill::kBroad, &cases);
+  // More panels of columns than clusters work on at a time.
+  Add({3, 8200, 200}, 1, Fill::kSpecial, &cases);
   // Every axis of rank 8, from both ends, and tensors without elements.
   for (int64_t axis = -8; axis < 8; ++axis) AddAllFills({2, 3, 1, 2, 5, 1, 3, 4}, axis, &cases);
   for (const Dims& dims : {Dims{0}, Dims{0, 4}, Dims{4, 0}, Dims{3, 0, 2}}) {

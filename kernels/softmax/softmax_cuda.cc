@@ -4,10 +4,10 @@ namespace warpcall {
 
 std::vector<Implementation> SoftmaxCudaRows() {
   return {
-      softmax::SubwarpPerRowRow(),   softmax::WarpPerRowRow(),    softmax::BlockPerRowRow(),
-      softmax::ClusterPerRowRow(),   softmax::TwoPassRow(),       softmax::ClusterPerColumnsRow(),
-      softmax::ThreadPerColumnRow(), softmax::TritonSoftmaxRow(), softmax::CompiledSoftmaxRow(),
-      softmax::CudnnSoftmaxRow(),    softmax::ChainOfKernelsRow()};
+      softmax::SubwarpPerRowRow(),     softmax::WarpPerRowRow(),      softmax::BlockPerRowRow(),
+      softmax::ClusterPerRowRow(),     softmax::TwoPassRow(),         softmax::RingPerColumnsRow(),
+      softmax::ClusterPerColumnsRow(), softmax::ThreadPerColumnRow(), softmax::TritonSoftmaxRow(),
+      softmax::CompiledSoftmaxRow(),   softmax::CudnnSoftmaxRow(),    softmax::ChainOfKernelsRow()};
 }
 
 }  // namespace warpcall

@@ -4,6 +4,7 @@
 
 #include "kernels/softmax/softmax_cuda_cluster.h"
 #include "kernels/softmax/softmax_cuda_column_cluster.h"
+#include "kernels/softmax/softmax_cuda_column_ring.h"
 
 namespace warpcall::softmax {
 namespace {
@@ -139,6 +140,88 @@ TEST(SoftmaxColumnClusterTest, TakesTheWidestThatHoldsTheAxis) {
   EXPECT_EQ(variant_for(16385), 2);
   EXPECT_EQ(PlanColumnCluster({1, 32768, 512}).blocks, 16);
   EXPECT_EQ(PlanColumnCluster({1, 32769, 512}).blocks, 0);
+}
+
+TEST(SoftmaxColumnRingTest, BlocksCoverTheAxisInChunksThatTheRingHasRoomFor) {
+  for (const size_t bytes : kElementSizes) {
+    for (int variant = 0; variant < RingVariants(bytes); ++variant) {
+      const int row_bytes = RingRowBytes(variant, bytes);
+      const int64_t longest = RingAxisMax(variant, bytes);
+      int taken = 0;
+      for (int64_t n = 1; n <= longest + 3; n += n < longest - 3 ? 1 + n / 97 : 1) {
+        SCOPED_TRACE(::testing::Message() << n << " of " << bytes << ", variant " << variant);
+        const ColumnShape shape = {3, n, 1 + n % 13};
+        const ColumnRingPlan plan = PlanColumnRingAs(variant, bytes, shape);
+        ASSERT_EQ(plan.variant, variant);
+        ASSERT_EQ(plan.blocks > 0, n <= longest);
+        if (plan.blocks == 0) continue;
+        ++taken;
+        ASSERT_TRUE(plan.blocks == 2 || plan.blocks == 4 || plan.blocks == 8 || plan.blocks == 16);
+        // While a panel is worked on there is room for a part of the next.
+        ASSERT_GE(plan.chunks, 1);
+        ASSERT_LT(plan.chunks, kRingStages);
+        ASSERT_LE(plan.chunk_rows, RingChunkRows(row_bytes));
+        // All of the axis, and no chunk in all of the shares too many.
+        const int64_t chunks = int64_t{plan.blocks} * plan.chunks;
+        ASSERT_GE(chunks * plan.chunk_rows, n);
+        ASSERT_LT(chunks * (plan.chunk_rows - 1), n);
+        ASSERT_GE(plan.across * row_bytes, shape.lanes * kVectorBytes);
+        ASSERT_LT((plan.across - 1) * row_bytes, shape.lanes * kVectorBytes);
+        ASSERT_EQ(plan.PanelsOf(shape), 3 * plan.across);
+      }
+      EXPECT_GT(taken, 500);
+      EXPECT_EQ(PlanColumnRingAs(variant, bytes, {1, int64_t{1} << 60, 512}).blocks, 0);
+    }
+  }
+}
+
+// A box of a tensor map has up to 256 rows; a multiprocessor 227 KiB of shared memory for blocks.
+TEST(SoftmaxColumnRingTest, ChunksAreBoxesAndTheRingHasRoom) {
+  for (const size_t bytes : kElementSizes) {
+    for (int variant = 0; variant < RingVariants(bytes); ++variant) {
+      const int row_bytes = RingRowBytes(variant, bytes);
+      EXPECT_EQ(RingChunkRows(row_bytes) * row_bytes, kRingChunkBytes);
+      EXPECT_LE(RingChunkRows(row_bytes), 256);
+      EXPECT_EQ(row_bytes % kSectorBytes, 0);
+    }
+  }
+  EXPECT_LE(kRingSharedBytes, 227 << 10);
+}
+
+struct RingChoice {
+  int64_t n;
+  size_t bytes;
+  ColumnRingPlan plan;
+};
+
+constexpr RingChoice kRingChoices[] = {
+    {2048, 2, {0, 2, 4, 256, 16}},    {2049, 2, {0, 4, 3, 171, 16}},
+    {4096, 2, {0, 4, 4, 256, 16}},    {4097, 2, {0, 8, 3, 171, 16}},
+    {8192, 2, {0, 8, 4, 256, 16}},    {8193, 2, {0, 16, 3, 171, 16}},
+    {16384, 2, {0, 16, 4, 256, 16}},  {16385, 2, {0, 16, 5, 205, 16}},
+    {40960, 2, {0, 16, 10, 256, 16}}, {40961, 2, {0, 0, 0, 0, 0}},
+    {8193, 4, {0, 16, 5, 103, 8}},    {16384, 4, {0, 16, 8, 128, 8}},
+    {20480, 4, {0, 16, 10, 128, 8}},  {20481, 4, {1, 16, 6, 214, 16}},
+    {32768, 4, {1, 16, 8, 256, 16}},  {40960, 4, {1, 16, 10, 256, 16}},
+    {40961, 4, {1, 0, 0, 0, 0}},
+};
+
+TEST(SoftmaxColumnRingTest, ChoicesChangeAtTheirThresholds) {
+  for (const RingChoice& choice : kRingChoices) {
+    SCOPED_TRACE(::testing::Message() << choice.n << " of " << choice.bytes);
+    const ColumnRingPlan plan = PlanColumnRing(choice.bytes, {1, choice.n, 64});
+    EXPECT_EQ(plan.variant, choice.plan.variant);
+    EXPECT_EQ(plan.blocks, choice.plan.blocks);
+    EXPECT_EQ(plan.chunks, choice.plan.chunks);
+    EXPECT_EQ(plan.chunk_rows, choice.plan.chunk_rows);
+    EXPECT_EQ(plan.across, choice.plan.across);
+  }
+}
+
+TEST(SoftmaxColumnRingTest, ClustersHaveTwoPanelsEach) {
+  EXPECT_EQ(RingPanelsMin({.blocks = 16}, kMultiprocessors), 16);
+  EXPECT_EQ(RingPanelsMin({.blocks = 4}, kMultiprocessors), 66);
+  EXPECT_EQ(RingPanelsMin({.blocks = 16}, 8), 2);
 }
 
 }  // namespace

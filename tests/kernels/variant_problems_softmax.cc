@@ -58,8 +58,13 @@ std::vector<VariantProblem> SoftmaxVariantProblems(DataType type) {
                                     {1, 1000, 17},  {2, 300, 72}, {1, 5000, 8},  {1, 9001, 3},
                                     {1, 9000, 64},  {40, 6, 24},  {1, 2, 70000}, {300, 4, 3},
                                     {1, 1031, 520}, {2, 129, 33}, {7, 15, 1000}, {131, 40, 24}};
-  for (const Dims& dims : shapes)
-    problems.push_back(NameProblem(SoftmaxOp(), {{type, dims}}, {{"axis", int64_t{1}}}));
+  // Rings: around whole chunks, of panels that end inside a row of theirs; the longest axes; panels
+  // enough that each cluster takes several.
+  const std::vector<Dims> rings = {{1, 1024, 136}, {1, 1025, 136}, {1, 20480, 8},   {1, 20481, 264},
+                                   {1, 40960, 8},  {1, 40961, 8},  {1, 1025, 4400}, {3, 8193, 200}};
+  for (const std::vector<Dims>* const list : {&shapes, &rings})
+    for (const Dims& dims : *list)
+      problems.push_back(NameProblem(SoftmaxOp(), {{type, dims}}, {{"axis", int64_t{1}}}));
   return problems;
 }
 

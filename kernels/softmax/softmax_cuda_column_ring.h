@@ -1,0 +1,102 @@
+// Which columns ring_per_columns takes, in clusters of how many blocks: pure functions, no CUDA.
+//
+// A panel is the whole axis of some neighbouring columns. A cluster takes panels one after the
+// other, each of its blocks a share of the rows, in chunks that fill a ring in its shared memory.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/saturate.h"
+#include "kernels/cuda/vector_width.h"
+#include "kernels/softmax/softmax_cuda_tile.h"
+
+namespace warpcall::softmax {
+
+using cuda::kVectorBytes;
+
+inline constexpr int kRingBlocksMax = 16;
+inline constexpr int kRingChunkBytes = 16 << 10;
+inline constexpr int kRingStages = 12;
+
+// Bytes of shared memory of a block beside the ring: barriers, and what is known of columns.
+inline constexpr int kRingFixedBytesMax = 14 << 10;
+inline constexpr int kRingSharedBytes = kRingStages * kRingChunkBytes + kRingFixedBytesMax;
+
+// Chunks that a block has of one panel: as few as are worth an exchange, and no more than leave
+// room for some of the next.
+inline constexpr int kRingChunksWanted = 4;
+inline constexpr int kRingChunksMax = kRingStages - 2;
+
+// Columns of a panel, and of one that holds an axis twice as long: the variants, of which the first
+// that holds the axis is taken. Of elements of 16 bits there is only the first, whose rows of 64
+// bytes are as many to a chunk, 256, as a tensor map's boxes can have.
+inline constexpr int kRingColumns[] = {32, 16};
+
+constexpr int RingVariants(size_t element_bytes) { return element_bytes == sizeof(float) ? 2 : 1; }
+
+constexpr int RingRowBytes(int variant, size_t element_bytes) {
+  return kRingColumns[variant] * static_cast<int>(element_bytes);
+}
+
+// That a chunk has room for.
+constexpr int RingChunkRows(int row_bytes) { return kRingChunkBytes / row_bytes; }
+
+// The shortest axis. Of shorter ones cluster_per_columns is as fast or faster, measured on an H100
+// in microseconds, the ring's first. 16 bits: 115 and 116 for 2048x32768, 112 and 114 for
+// 8x4096x2048, 115 and 129 for 8192x8192. float32: 209 and 209 for 8192x8192, 213 and 236 for
+// 16384x4096, as clusters hold more than 8192 elements of columns of 64 bytes only, not of 128.
+constexpr int64_t RingAxisMin(size_t element_bytes) {
+  return element_bytes == sizeof(float) ? 8193 : 4096;
+}
+
+// The longest.
+constexpr int64_t RingAxisMax(int variant, size_t element_bytes) {
+  return int64_t{kRingBlocksMax} * kRingChunksMax *
+         RingChunkRows(RingRowBytes(variant, element_bytes));
+}
+
+struct ColumnRingPlan {
+  int variant;
+  int blocks;  // of a cluster; 0: none takes the axis
+  int chunks;  // of a block's share of a panel
+  int chunk_rows;
+  int64_t across;  // panels side by side in one slab
+
+  constexpr int64_t PanelsOf(const ColumnShape& shape) const {
+    return SaturatingMultiply(across, shape.outer);
+  }
+};
+
+// How clusters of a variant take them: in two blocks at least, as compute-sanitizer wants them, and
+// in a power of two, as those fill the groups that multiprocessors come in best.
+constexpr ColumnRingPlan PlanColumnRingAs(int variant, size_t element_bytes,
+                                          const ColumnShape& shape) {
+  if (shape.n > RingAxisMax(variant, element_bytes)) return {variant, 0, 0, 0, 0};
+  const int row_bytes = RingRowBytes(variant, element_bytes);
+  const int64_t rows = RingChunkRows(row_bytes);
+  const int64_t wanted =
+      std::clamp<int64_t>(CeilDivide(shape.n, kRingChunksWanted * rows), 2, kRingBlocksMax);
+  const auto blocks = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
+  const int64_t chunks = CeilDivide(shape.n, blocks * rows);
+  return {variant, static_cast<int>(blocks), static_cast<int>(chunks),
+          static_cast<int>(CeilDivide(shape.n, blocks * chunks)),
+          CeilDivide(shape.lanes, row_bytes / kVectorBytes)};
+}
+
+constexpr ColumnRingPlan PlanColumnRing(size_t element_bytes, const ColumnShape& shape) {
+  int variant = 0;
+  while (variant + 1 < RingVariants(element_bytes) &&
+         PlanColumnRingAs(variant, element_bytes, shape).blocks == 0)
+    ++variant;
+  return PlanColumnRingAs(variant, element_bytes, shape);
+}
+
+// Panels below which clusters have fewer than two each, and nothing to copy ahead.
+constexpr int64_t RingPanelsMin(const ColumnRingPlan& plan, int32_t multiprocessors) {
+  return 2 * std::max<int64_t>(1, multiprocessors / plan.blocks);
+}
+
+}  // namespace warpcall::softmax
