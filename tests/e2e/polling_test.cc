@@ -11,64 +11,85 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cpp/client.h"
-#include "tests/e2e/children.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/server_process.h"
 
 namespace warpcall::testing {
 namespace {
 
-// Of the server, in the time between calls, when it has nothing to do: until it is as much as
-// `seconds_max`, or 50 calls were made.
-double IdleCpuSeconds(const char* flag, double seconds_max) {
-  constexpr int kCalls = 50;
-  constexpr absl::Duration kBetweenCalls = absl::Milliseconds(100);
-  ServerProcess server({flag});
-  client::Client client(server.address());
-  double seconds = 0;
-  for (int i = 0; i < kCalls && seconds < seconds_max; ++i) {
-    EXPECT_TRUE(client.ServerInfo().ok());
-    const double before = CpuSecondsOf(server.pid());
-    absl::SleepFor(kBetweenCalls);
-    seconds += CpuSecondsOf(server.pid()) - before;
+// What gRPC's threads have done so far.
+struct Thread {
+  double cpu_seconds;
+  int64_t sleeps;
+};
+
+std::map<std::string, Thread> ThreadsOfGrpc(pid_t server) {
+  std::map<std::string, Thread> threads;
+  for (const auto& folder :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", server, "/task"))) {
+    std::ifstream status(folder.path() / "status"), times(folder.path() / "schedstat");
+    std::string name;
+    int64_t sleeps = -1, cpu_ns = -1;
+    for (std::string word; status >> word;) {
+      if (word == "Name:") status >> name;
+      if (word == "voluntary_ctxt_switches:") status >> sleeps;
+    }
+    times >> cpu_ns;
+    if (name == "nexting_thread")
+      threads[folder.path()] = {1e-9 * static_cast<double>(cpu_ns), sleeps};
   }
+  return threads;
+}
+
+double CpuSecondsOfGrpc(pid_t server) {
+  double seconds = 0;
+  for (const auto& [path, thread] : ThreadsOfGrpc(server)) seconds += thread.cpu_seconds;
   return seconds;
 }
 
-TEST(PollingTest, TakesTimeAfterARequestWhereItIsAskedFor) {
-  // 2.5 s where nobody else wants a core.
-  constexpr double kAwakeSeconds = 0.25;
-  EXPECT_GE(IdleCpuSeconds("--busy_poll_us=50000", kAwakeSeconds), kAwakeSeconds);
-  EXPECT_LT(IdleCpuSeconds("--busy_poll_us=0", kAwakeSeconds), kAwakeSeconds);
+struct Idle {
+  double cpu_seconds = 0;
+  int calls = 0;
+};
+
+// What gRPC's threads take between calls, when they have nothing to do: until it is `seconds_max`,
+// or `calls_max` were made.
+Idle IdleBetweenCalls(const char* flag, double seconds_max, int calls_max) {
+  constexpr absl::Duration kBetweenCalls = absl::Milliseconds(100);
+  ServerProcess server({flag});
+  client::Client client(server.address());
+  Idle idle;
+  while (idle.calls < calls_max && idle.cpu_seconds < seconds_max) {
+    EXPECT_TRUE(client.ServerInfo().ok());
+    ++idle.calls;
+    const double before = CpuSecondsOfGrpc(server.pid());
+    absl::SleepFor(kBetweenCalls);
+    idle.cpu_seconds += CpuSecondsOfGrpc(server.pid()) - before;
+  }
+  return idle;
 }
 
-// How often each of gRPC's threads has slept.
-std::map<std::string, int64_t> SleepsOfGrpc(pid_t server) {
-  std::map<std::string, int64_t> sleeps;
-  for (const auto& thread :
-       std::filesystem::directory_iterator(absl::StrCat("/proc/", server, "/task"))) {
-    std::ifstream status(thread.path() / "status");
-    std::string word, name;
-    while (status >> word) {
-      if (word == "Name:") status >> name;
-      if (word == "voluntary_ctxt_switches:" && name == "nexting_thread")
-        status >> sleeps[thread.path()];
-    }
-  }
-  return sleeps;
+TEST(PollingTest, TakesTimeAfterARequestWhereItIsAskedFor) {
+  // After one call where nobody else wants a core; whoever does goes before.
+  constexpr double kAwakeSeconds = 0.05;
+  constexpr int kCallsMax = 500;
+  const Idle awake = IdleBetweenCalls("--busy_poll_us=100000", kAwakeSeconds, kCallsMax);
+  EXPECT_GE(awake.cpu_seconds, kAwakeSeconds);
+  const Idle asleep = IdleBetweenCalls("--busy_poll_us=0", kAwakeSeconds, awake.calls);
+  EXPECT_LT(asleep.cpu_seconds, kAwakeSeconds / 2);
 }
 
 // Of gRPC's threads those that ran while there were so many requests of so many elements: with
 // each event one calls the next of those that poll, and one that does not sleeps throughout.
 int ThreadsAtWork(const ServerProcess& server, client::Client* client, int64_t elements) {
   constexpr int kCalls = 300;
-  const std::map<std::string, int64_t> before = SleepsOfGrpc(server.pid());
+  const std::map<std::string, Thread> before = ThreadsOfGrpc(server.pid());
   const std::vector<float> values(static_cast<size_t>(elements), 0.5f);
   for (int i = 0; i < kCalls; ++i)
     EXPECT_TRUE(client->Gelu(client::Tensor::FromFloats({elements}, values)).ok());
   int at_work = 0;
-  for (const auto& [thread, sleeps] : SleepsOfGrpc(server.pid()))
-    if (sleeps > before.at(thread)) ++at_work;
+  for (const auto& [path, thread] : ThreadsOfGrpc(server.pid()))
+    if (thread.sleeps > before.at(path).sleeps) ++at_work;
   return at_work;
 }
 
