@@ -29,15 +29,29 @@ struct EarlyGrid {
   bool early;  // whether launches ask for it
 };
 
-// For a kernel that calls AwaitKernelAhead(). Early where the current device, which `device` tells
-// of, can do it; not where there is none and plans are made for one that is only described.
-inline EarlyGrid EarlyGridOf(const void* kernel, const Grid& grid, const DeviceProperties& device) {
+// Whether launches of a kernel that calls AwaitKernelAhead() ask for it: where the current device,
+// which `device` tells of, can do it; not where there is none and plans are made for one that is
+// only described.
+inline bool IsLaunchedEarly(const void* kernel, const DeviceProperties& device) {
   cudaFuncAttributes attributes = {};
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
     (void)cudaGetLastError();  // it is told of once
-    return {grid, false};
+    return false;
   }
-  return {grid, CanBeLaunchedEarly(device.architecture, attributes.ptxVersion)};
+  return CanBeLaunchedEarly(device.architecture, attributes.ptxVersion);
+}
+
+// Of a kernel that calls AwaitKernelAhead().
+inline EarlyGrid EarlyGridOf(const void* kernel, const Grid& grid, const DeviceProperties& device) {
+  return {grid, IsLaunchedEarly(kernel, device)};
+}
+
+// With which a launch asks for it.
+inline cudaLaunchAttribute EarlyAttribute() {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  return attribute;
 }
 
 // REQUIRES: no dynamic shared memory.
@@ -45,9 +59,7 @@ template <typename... Parameters, typename... Arguments>
 absl::Status LaunchEarly(void (*kernel)(Parameters...), const EarlyGrid& grid,
                          const LaunchContext& context, Arguments&&... arguments) {
   if (!grid.early) return Launch(kernel, grid.grid, context, std::forward<Arguments>(arguments)...);
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute = EarlyAttribute();
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.grid.blocks;
   config.blockDim = grid.grid.threads;

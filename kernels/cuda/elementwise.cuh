@@ -20,19 +20,6 @@ inline constexpr int kMapThreads = 256;
 template <typename T>
 inline constexpr int kMapTileElements = kMapThreads* kVectorWidth<T>;
 
-// 16 bytes, past the L1 cache. Unlike Vector's streaming loads this one may be for what was written
-// since the block began: those tell the hardware, and the assembler, that nobody does.
-template <typename T>
-__device__ Vector<T> LoadAwaited(const T* at) {
-  static_assert(Vector<T>::kBytes == 16);
-  typename Vector<T>::Raw raw;
-  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
-               : "l"(at)
-               : "memory");
-  return {raw};
-}
-
 // The body of a kernel of kMapThreads threads and CeilDivide(count, kMapTileElements) blocks, for
 // count > 0. transform(vector) gives what is stored for a Vector<T, kWidth>, of any width. x and y
 // are aligned to vectors. The kernel may be launched early; x is not to be declared __restrict__,
@@ -44,7 +31,7 @@ __device__ void MapTile(const T* x, T* y, int64_t count, Transform transform) {
   AwaitKernelAhead();
   LetNextKernelBegin();
   if (at + kWidth <= count) {
-    transform(LoadAwaited(x + at)).StoreStreaming(y + at);
+    transform(Vector<T>::LoadAwaited(x + at)).StoreStreaming(y + at);
     return;
   }
   for (int64_t i = at; i < count; ++i) transform(Vector<T, 1>::Load(x + i)).StoreStreaming(y + i);

@@ -78,16 +78,23 @@ __device__ uint32_t NarrowPair(float first, float second) {
 template <int kBytes>
 struct Access;
 
-// Streaming loads are for what is read once and written by nobody while the kernel runs: they pass
-// by the L1 cache. Streaming stores leave the L2 cache first. Neither is merged with another of its
-// kind; but where registers are short the assembler may move a load down to its use, so kernels
-// that want several in flight are to be looked at in SASS.
+// Streaming loads are for what is read once: they pass by the L1 cache. LoadStreaming tells the
+// hardware, and the assembler, that nobody writes it while the kernel runs. LoadAwaited does not: a
+// kernel that may be launched early (early_launch.cuh) runs while the one ahead of it writes.
+// Streaming stores leave the L2 cache first. None is merged with another of its kind; but where
+// registers are short the assembler may move a load down to its use, so kernels that want several
+// in flight are to be looked at in SASS.
 template <>
 struct Access<2> {
   using Raw = uint16_t;
   static __device__ Raw LoadStreaming(const Raw* at) {
     Raw raw;
     asm volatile("ld.global.nc.L1::no_allocate.b16 %0, [%1];" : "=h"(raw) : "l"(at));
+    return raw;
+  }
+  static __device__ Raw LoadAwaited(const Raw* at) {
+    Raw raw;
+    asm volatile("ld.global.L1::no_allocate.b16 %0, [%1];" : "=h"(raw) : "l"(at) : "memory");
     return raw;
   }
 };
@@ -98,6 +105,11 @@ struct Access<4> {
   static __device__ Raw LoadStreaming(const Raw* at) {
     Raw raw;
     asm volatile("ld.global.nc.L1::no_allocate.b32 %0, [%1];" : "=r"(raw) : "l"(at));
+    return raw;
+  }
+  static __device__ Raw LoadAwaited(const Raw* at) {
+    Raw raw;
+    asm volatile("ld.global.L1::no_allocate.b32 %0, [%1];" : "=r"(raw) : "l"(at) : "memory");
     return raw;
   }
 };
@@ -112,6 +124,14 @@ struct Access<8> {
                  : "l"(at));
     return raw;
   }
+  static __device__ Raw LoadAwaited(const Raw* at) {
+    Raw raw;
+    asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(raw.x), "=r"(raw.y)
+                 : "l"(at)
+                 : "memory");
+    return raw;
+  }
 };
 
 template <>
@@ -122,6 +142,14 @@ struct Access<16> {
     asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
                  : "l"(at));
+    return raw;
+  }
+  static __device__ Raw LoadAwaited(const Raw* at) {
+    Raw raw;
+    asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+                 : "l"(at)
+                 : "memory");
     return raw;
   }
 };
@@ -139,6 +167,11 @@ struct Vector {
 
   static __device__ Vector LoadStreaming(const T* at) {
     return {Access<kBytes>::LoadStreaming(reinterpret_cast<const Raw*>(at))};
+  }
+
+  // Of what may have been written since the kernel began.
+  static __device__ Vector LoadAwaited(const T* at) {
+    return {Access<kBytes>::LoadAwaited(reinterpret_cast<const Raw*>(at))};
   }
 
   __device__ void Store(T* at) const { *reinterpret_cast<Raw*>(at) = raw; }

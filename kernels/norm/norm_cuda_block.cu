@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/early_launch.cuh"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/prefetch.cuh"
 #include "kernels/norm/norm_cuda_held.cuh"
 #include "kernels/norm/norm_cuda_launch.h"
@@ -44,11 +46,13 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
   constexpr int kThreads = Tiling::kThreads;
   __shared__ Shared<kThreads> shared;
   const int64_t row = BlockIndex();
-  if (row >= tensors.rows) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int vectors = static_cast<int>(tensors.n) / Tiling::kWidth;
   const auto n = static_cast<float>(tensors.n);
   const bool centered = tensors.bias != nullptr;
+  cuda::AwaitKernelAhead();  // blocks without a row, too
+  cuda::LetNextKernelBegin();
+  if (row >= tensors.rows) return;
   HeldRow held;
   held.Take(
       HeldRow::template Fetch</*kReadOnce=*/true>(tensors.x + row * tensors.n, thread, vectors),
@@ -96,11 +100,13 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   const int64_t ahead =
       SaturatingMultiply(kBlockShapes[variant / 2].resident, context.device->multiprocessors);
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+    const cuda::EarlyGrid early =
+        cuda::EarlyGridOf(reinterpret_cast<const void*>(kernel), grid, *context.device);
     return cuda::NewKernelPlan(
         {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
-        [kernel, grid, ahead, view = ViewOf(problem)](const Operands& operands,
-                                                      const LaunchContext& launch) {
-          return cuda::Launch(kernel, grid, launch, TensorsOf<T>(view, operands), ahead);
+        [kernel, early, ahead, view = ViewOf(problem)](const Operands& operands,
+                                                       const LaunchContext& launch) {
+          return cuda::LaunchEarly(kernel, early, launch, TensorsOf<T>(view, operands), ahead);
         });
   });
 }

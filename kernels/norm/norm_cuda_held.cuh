@@ -30,7 +30,7 @@ class Held {
       const int v = first + i * kThreads;
       if (v < vectors) {
         fetched.vectors[i] =
-            kReadOnce ? VectorOf::LoadStreaming(x + v * kWidth) : VectorOf::Load(x + v * kWidth);
+            kReadOnce ? VectorOf::LoadAwaited(x + v * kWidth) : VectorOf::Load(x + v * kWidth);
       }
     }
     return fetched;

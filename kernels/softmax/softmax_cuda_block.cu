@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/prefetch.cuh"
 #include "kernels/softmax/softmax_cuda_launch.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
@@ -31,9 +32,11 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kRow.resident)
     BlockPerRow(RowTensor<T> tensor, int64_t ahead) {
   __shared__ MaxSum shared[Tiling::kThreads / kWarpThreads];
   const int64_t row = BlockIndex();
-  if (row >= tensor.rows) return;
   const Window<T> window = WholeRow<Tiling::kWidth, Tiling::kAligned>(tensor, row);
   const int thread = threadIdx.x;
+  cuda::AwaitKernelAhead();  // blocks without a row, too
+  cuda::LetNextKernelBegin();
+  if (row >= tensor.rows) return;
   Held<T, Tiling::kWidth, Tiling::kVectors, Tiling::kThreads, Tiling::kAligned> held;
   held.template Load</*kReadOnce=*/true>(window, thread);
   if (Tiling::kRow.ahead > 0 && thread == 0) {
@@ -76,11 +79,13 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   const int64_t ahead =
       SaturatingMultiply(shapes[variant / 2].ahead, context.device->multiprocessors);
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
+    const cuda::EarlyGrid early =
+        cuda::EarlyGridOf(reinterpret_cast<const void*>(kernel), grid, *context.device);
     return cuda::NewKernelPlan(
         {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
-        [kernel, grid, ahead, view = ViewOf(problem)](const Operands& operands,
-                                                      const LaunchContext& launch) {
-          return cuda::Launch(kernel, grid, launch, TensorOf<T>(view, operands), ahead);
+        [kernel, early, ahead, view = ViewOf(problem)](const Operands& operands,
+                                                       const LaunchContext& launch) {
+          return cuda::LaunchEarly(kernel, early, launch, TensorOf<T>(view, operands), ahead);
         });
   });
 }

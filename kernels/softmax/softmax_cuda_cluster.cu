@@ -130,9 +130,10 @@ absl::StatusOr<PlanPtr> NewClusterPlan(ClusterWay way, const PlanContext& contex
       return absl::UnimplementedError(absl::StrCat("a cluster a row takes up to ",
                                                    cuda::kGridMax / way.plan.blocks,
                                                    " rows; here they are ", rows));
-    RETURN_IF_ERROR(
-        cuda::ClustersAtOnce(reinterpret_cast<const void*>(kernel), way.grid, 1).status());
+    const auto* const address = reinterpret_cast<const void*>(kernel);
+    RETURN_IF_ERROR(cuda::ClustersAtOnce(address, way.grid, 1).status());
     way.grid.grid.blocks.x = static_cast<unsigned>(clusters * way.plan.blocks);
+    way.grid.early = cuda::IsLaunchedEarly(address, *context.device);
     return NewOneRowPlan<T>(kernel, way, context);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/row_ring.cuh"
 #include "kernels/softmax/softmax_cuda_cluster.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
@@ -147,6 +148,8 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
   const Window<T> window = PartOfRow<Tiling::kWidth, /*kAligned=*/true>(
       tensor, blockIdx.x / cuda::ClusterBlocks(),
       {static_cast<int64_t>(cuda::ClusterRank()) * share, share});
+  cuda::AwaitKernelAhead();
+  cuda::LetNextKernelBegin();
   const typename HeldPart::Fetched fetched =
       HeldPart::template Fetch</*kReadOnce=*/true>(window, thread);
   cuda::SyncCluster();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_cuda_select.h"
@@ -93,13 +94,16 @@ struct RowLaunch {
   View view;
 };
 
+// For a kernel that calls AwaitKernelAhead().
 template <typename T>
 PlanPtr NewRowPlan(const RowLaunch<T>& row, const PlanContext& context, int variant) {
-  return cuda::NewKernelPlan({.variant = variant, .may_be_replayed = true}, {row.kernel, row.grid},
-                             context, [row](const Operands& operands, const LaunchContext& launch) {
-                               return cuda::Launch(row.kernel, row.grid, launch,
-                                                   TensorOf<T>(row.view, operands));
-                             });
+  const cuda::EarlyGrid grid =
+      cuda::EarlyGridOf(reinterpret_cast<const void*>(row.kernel), row.grid, *context.device);
+  return cuda::NewKernelPlan(
+      {.variant = variant, .may_be_replayed = true}, {row.kernel, row.grid}, context,
+      [row, grid](const Operands& operands, const LaunchContext& launch) {
+        return cuda::LaunchEarly(row.kernel, grid, launch, TensorOf<T>(row.view, operands));
+      });
 }
 
 }  // namespace warpcall::softmax

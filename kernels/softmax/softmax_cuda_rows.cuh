@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/softmax/softmax_cuda_math.cuh"
 #include "kernels/softmax/softmax_cuda_window.cuh"
 
@@ -40,8 +41,12 @@ __device__ void RowsInWarps(const RowTensor<T>& tensor) {
     const int64_t row = first + i * Tiling::kRowsPerStep;
     windows[i] = row < tensor.rows ? WholeRow<Tiling::kWidth, Tiling::kAligned>(tensor, row)
                                    : EmptyWindow(tensor);
-    fetched[i] = HeldRow::template Fetch</*kReadOnce=*/true>(windows[i], lane);
   }
+  cuda::AwaitKernelAhead();
+  cuda::LetNextKernelBegin();
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+    fetched[i] = HeldRow::template Fetch</*kReadOnce=*/true>(windows[i], lane);
   // Also keeps the compiler from beginning with the first row before it asked for the others.
   if (warp * (Tiling::kRowsPerStep * kRows) >= tensor.rows) return;
   HeldRow held[kRows];

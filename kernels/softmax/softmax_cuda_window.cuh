@@ -185,7 +185,7 @@ struct Held {
   static __device__ Vector FetchVector(const Window<T>& window, int v) {
     const T* const x = window.x + (window.start + static_cast<int64_t>(v) * kWidth);
     if (v < (kAligned ? window.vectors : window.whole))
-      return kReadOnce ? Vector::LoadStreaming(x) : Vector::Load(x);
+      return kReadOnce ? Vector::LoadAwaited(x) : Vector::Load(x);
     return FetchOutside(window, v);
   }
 

@@ -6,13 +6,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <memory>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/early_launch.h"
@@ -36,6 +40,27 @@ constexpr int kPoison = 0x42;
 // Of bfloat16, a few blocks, which leave room for all launches at once; a quarter of an H200's
 // room; about all of it, with a tail; several times that.
 constexpr int64_t kElements[] = {1 << 14, 1 << 19, (1 << 21) + 5, 1 << 23};
+// In rows: a few blocks; half of an H200's room or less; about all of it or twice that.
+constexpr int64_t kElementsOfRows[] = {1 << 14, 1 << 20, 1 << 22};
+
+// Elements in whole rows of each length, where there is one.
+std::vector<Dims> InRowsOf(std::initializer_list<int64_t> lengths) {
+  std::vector<Dims> dims;
+  for (const int64_t elements : kElementsOfRows)
+    for (const int64_t length : lengths)
+      if (length <= elements) dims.push_back({elements / length, length});
+  return dims;
+}
+
+// What an op with rows that are launched early is tried on: every such row takes some of it.
+std::vector<Dims> DimsFor(absl::string_view op) {
+  if (op == "softmax") return InRowsOf({33, 64, 250, 256, 1023, 4096, 131072, 262144});
+  if (op == "layernorm" || op == "rmsnorm") return InRowsOf({1023, 4096});
+  std::vector<Dims> dims;
+  if (op != "gelu" && op != "identity") return dims;
+  for (const int64_t elements : kElements) dims.push_back({elements});
+  return dims;
+}
 
 TEST(EarlyLaunchTest, NeedsADeviceThatCanAndCodeThatAwaits) {
   EXPECT_FALSE(cuda::CanBeLaunchedEarly(80, 80));
@@ -77,16 +102,14 @@ class LaunchOrderTest : public ::testing::Test {
     return owned;
   }
 
-  absl::Status Finish() const {
-    return ToStatus(cudaStreamSynchronize(stream_.get()), "waiting for the device");
-  }
-
   std::unique_ptr<CudaDevice> device_;
   cuda::StreamHandle stream_;
   Registry registry_;
 };
 
-// A row's launches from x to a, from a to b, from b to a, and so on.
+// A row's launches in pairs, the first from x to `between` and the second from there to y; two of x
+// and two of y take turns. So each finds what the one ahead wrote, and the next overwrites it, and
+// what is found is never far from x: softmax of softmax of softmax is the same for every x.
 class Chain {
  public:
   static absl::StatusOr<Chain> Create(PlanPtr plan, const Problem& problem, cudaStream_t stream) {
@@ -94,140 +117,185 @@ class Chain {
     chain.plan_ = std::move(plan);
     chain.bytes_ = problem.inputs[0].bytes();
     chain.stream_ = stream;
-    for (DeviceArray* const array : {&chain.x_, &chain.to_[0], &chain.to_[1]}) {
+    for (DeviceArray* const array :
+         {&chain.x_[0], &chain.x_[1], &chain.between_, &chain.y_[0], &chain.y_[1]}) {
       ASSIGN_OR_RETURN(*array, DeviceArray::Create(chain.bytes_));
     }
-    const Memory x = FilledInput(problem.inputs[0], Fill::kNormal, "x");
-    RETURN_IF_ERROR(
-        ToStatus(cudaMemcpy(chain.x_.data(), x.data(), chain.bytes_, cudaMemcpyDefault), "in"));
+    ASSIGN_OR_RETURN(chain.workspace_, DeviceArray::Create(chain.plan_->traits().workspace_bytes));
+    for (size_t i = 1; i < problem.inputs.size(); ++i) {
+      ASSIGN_OR_RETURN(DeviceArray weights, DeviceArray::Create(problem.inputs[i].bytes()));
+      chain.weights_.push_back(std::move(weights));
+    }
     return chain;
   }
 
+  absl::Status Fill(const Problem& problem) const {
+    for (size_t i = 0; i < 2; ++i)
+      RETURN_IF_ERROR(Upload(problem.inputs[0], absl::StrCat("x ", i), x_[i]));
+    for (size_t i = 0; i < weights_.size(); ++i)
+      RETURN_IF_ERROR(Upload(problem.inputs[i + 1], absl::StrCat("weights ", i), weights_[i]));
+    return absl::OkStatus();
+  }
+
   absl::Status Poison() const {
-    for (const DeviceArray& array : to_)
+    for (const DeviceArray* const array : {&between_, &y_[0], &y_[1]})
       RETURN_IF_ERROR(
-          ToStatus(cudaMemsetAsync(array.data(), kPoison, bytes_, stream_), "poisoning"));
+          ToStatus(cudaMemsetAsync(array->data(), kPoison, bytes_, stream_), "poisoning"));
     return absl::OkStatus();
   }
 
   absl::Status Enqueue(bool one_at_a_time) const {
-    const void* from = x_.data();
     for (int i = 0; i < kLaunches; ++i) {
-      void* const to = to_[i % 2].data();
+      const int turn = i / 2 % 2;
+      const bool is_first = i % 2 == 0;
       Operands operands;
-      operands.inputs.push_back(from);
-      operands.outputs.push_back(to);
-      RETURN_IF_ERROR(plan_->Enqueue(operands, {.stream = stream_}));
+      operands.inputs.push_back((is_first ? x_[turn] : between_).data());
+      for (const DeviceArray& weights : weights_) operands.inputs.push_back(weights.data());
+      operands.outputs.push_back((is_first ? between_ : y_[turn]).data());
+      RETURN_IF_ERROR(
+          plan_->Enqueue(operands, {.stream = stream_, .workspace = workspace_.data()}));
       if (one_at_a_time) RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream_), "waiting"));
-      from = to;
     }
     return absl::OkStatus();
   }
 
-  // What the two last launches left.
   absl::StatusOr<std::vector<char>> Results() const {
     std::vector<char> results(2 * bytes_);
     for (size_t i = 0; i < 2; ++i)
       RETURN_IF_ERROR(ToStatus(
-          cudaMemcpy(results.data() + i * bytes_, to_[i].data(), bytes_, cudaMemcpyDefault),
-          "out"));
+          cudaMemcpy(results.data() + i * bytes_, y_[i].data(), bytes_, cudaMemcpyDefault), "out"));
     return results;
   }
 
  private:
+  // Broadly, so that where softmax has its ones tells x.
+  static absl::Status Upload(const TensorSpec& spec, absl::string_view label,
+                             const DeviceArray& array) {
+    const Memory values = FilledInput(spec, warpcall::Fill::kBroad, label);
+    return ToStatus(cudaMemcpy(array.data(), values.data(), spec.bytes(), cudaMemcpyDefault), "in");
+  }
+
   PlanPtr plan_;
   size_t bytes_ = 0;
   cudaStream_t stream_ = nullptr;
-  DeviceArray x_;
-  DeviceArray to_[2];
+  DeviceArray x_[2];
+  DeviceArray between_;
+  DeviceArray y_[2];
+  DeviceArray workspace_;
+  std::vector<DeviceArray> weights_;  // and biases, the same for all
 };
 
-// Rows that lanes record, with a name for each.
+// A row that lanes record, and what it is tried on.
 struct Candidate {
-  std::string name;
+  std::string row;
+  std::string dims;
   Problem problem;
   PlanPtr plan;
 };
 
-std::vector<Candidate> Candidates(const Registry& registry, CudaDevice& device, int64_t elements) {
+absl::StatusOr<Problem> ProblemOf(const Op& op, const Dims& dims) {
+  std::vector<TensorSpec> inputs = {{DataType::kBFloat16, dims}};
+  while (inputs.size() < op.input_names.size())
+    inputs.push_back({DataType::kBFloat16, {dims.back()}});
+  return MakeProblem(op, inputs, {});
+}
+
+std::vector<Candidate> Candidates(const Registry& registry, CudaDevice& device) {
   std::vector<Candidate> candidates;
-  for (const Kernel& kernel : registry.kernels()) {
-    const absl::string_view name = kernel.op->name;
-    if (name != "gelu" && name != "identity") continue;
-    const auto problem = MakeProblem(*kernel.op, {{DataType::kBFloat16, {elements}}}, {});
-    EXPECT_TRUE(problem.ok()) << problem.status();
-    if (!problem.ok()) continue;
-    for (const int id : kernel.rows) {
-      const Implementation& row = registry.rows()[static_cast<size_t>(id)].implementation;
-      if (!IsSmallEnough(*problem) || !row.supports(*problem, device.properties()).ok()) continue;
-      const auto plan =
-          row.plan(*problem, {.device = &device.properties(), .libraries = device.libraries()});
-      EXPECT_TRUE(plan.ok()) << row.name << ": " << plan.status();
-      if (!plan.ok() || !(*plan)->traits().may_be_replayed) continue;
-      candidates.push_back({absl::StrCat(name, " ", row.name, ", ", elements), *problem, *plan});
+  for (const Kernel& kernel : registry.kernels())
+    for (const Dims& dims : DimsFor(kernel.op->name)) {
+      const auto problem = ProblemOf(*kernel.op, dims);
+      EXPECT_TRUE(problem.ok()) << problem.status();
+      if (!problem.ok()) continue;
+      for (const int id : kernel.rows) {
+        const Implementation& row = registry.rows()[static_cast<size_t>(id)].implementation;
+        if (!row.supports(*problem, device.properties()).ok()) continue;
+        const auto plan =
+            row.plan(*problem, {.device = &device.properties(), .libraries = device.libraries()});
+        if (absl::IsUnimplemented(plan.status())) continue;
+        EXPECT_TRUE(plan.ok()) << row.name << ": " << plan.status();
+        if (!plan.ok() || !(*plan)->traits().may_be_replayed) continue;
+        candidates.push_back({absl::StrCat(kernel.op->name, " ", row.name),
+                              ToString(problem->inputs[0]), *problem, *plan});
+      }
     }
-  }
   return candidates;
 }
 
-// Mutants that turn it red: no wait in AwaitKernelAhead; a wait by the first warp alone.
+// What is enqueued computes, in a graph and without, what it computes one at a time.
+void ExpectInOrder(const Chain& chain, cudaStream_t stream, const Graph& graph) {
+  ASSERT_TRUE(chain.Poison().ok() && chain.Enqueue(true).ok());
+  const auto expected = chain.Results();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph.get(), 0), cudaSuccess);
+  const cuda::GraphHandle owner(executable);
+  for (int run = 0; run < 2 * kReplays; ++run) {
+    const bool replayed = run < kReplays;
+    ASSERT_TRUE(chain.Poison().ok());
+    if (replayed)
+      ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+    else
+      ASSERT_TRUE(chain.Enqueue(false).ok());
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    const auto results = chain.Results();
+    ASSERT_TRUE(results.ok()) << results.status();
+    ASSERT_TRUE(*results == *expected) << (replayed ? "in a graph" : "enqueued") << ", run " << run;
+  }
+}
+
+// Edges of the graph from one launch to one that may begin early.
+absl::StatusOr<int> EarlyEdges(const Graph& graph) {
+  size_t edges = 0;
+  RETURN_IF_ERROR(
+      ToStatus(cudaGraphGetEdges(graph.get(), nullptr, nullptr, nullptr, &edges), "counting"));
+  std::vector<cudaGraphNode_t> from(edges);
+  std::vector<cudaGraphNode_t> to(edges);
+  std::vector<cudaGraphEdgeData> data(edges);
+  RETURN_IF_ERROR(ToStatus(
+      cudaGraphGetEdges(graph.get(), from.data(), to.data(), data.data(), &edges), "asking"));
+  return static_cast<int>(
+      std::count_if(data.begin(), data.end(), [](const cudaGraphEdgeData& edge) {
+        return edge.type == cudaGraphDependencyTypeProgrammatic;
+      }));
+}
+
+// Mutants that turn it red: no wait in AwaitKernelAhead, or in the kernels of one row; a wait by
+// the first warp alone.
 TEST_F(LaunchOrderTest, EachFindsWhatTheOneAheadWrote) {
-  for (const int64_t elements : kElements)
-    for (const Candidate& candidate : Candidates(registry_, *device_, elements)) {
-      SCOPED_TRACE(candidate.name);
-      const auto chain = Chain::Create(candidate.plan, candidate.problem, stream_.get());
-      ASSERT_TRUE(chain.ok()) << chain.status();
-      ASSERT_TRUE(chain->Poison().ok() && chain->Enqueue(true).ok());
-      const auto expected = chain->Results();
-      ASSERT_TRUE(expected.ok()) << expected.status();
-      const auto enqueue = [&]() -> absl::Status {
-        RETURN_IF_ERROR(chain->Poison());
-        return chain->Enqueue(false);
-      };
-      const auto graph = Capture(enqueue);
-      ASSERT_TRUE(graph.ok()) << graph.status();
-      cudaGraphExec_t executable = nullptr;
-      ASSERT_EQ(cudaGraphInstantiate(&executable, graph->get(), 0), cudaSuccess);
-      const cuda::GraphHandle owner(executable);
-      for (int run = 0; run < 2 * kReplays; ++run) {
-        const bool replayed = run < kReplays;
-        if (replayed)
-          ASSERT_EQ(cudaGraphLaunch(executable, stream_.get()), cudaSuccess);
-        else
-          ASSERT_TRUE(enqueue().ok());
-        ASSERT_TRUE(Finish().ok());
-        ASSERT_TRUE(*chain->Results() == *expected)
-            << (replayed ? "in a graph" : "enqueued") << ", run " << run;
-      }
-    }
+  for (const Candidate& candidate : Candidates(registry_, *device_)) {
+    if (!IsSmallEnough(candidate.problem)) continue;
+    SCOPED_TRACE(absl::StrCat(candidate.row, ", ", candidate.dims));
+    const auto chain = Chain::Create(candidate.plan, candidate.problem, stream_.get());
+    ASSERT_TRUE(chain.ok()) << chain.status();
+    ASSERT_TRUE(chain->Fill(candidate.problem).ok());
+    const auto graph = Capture([&] { return chain->Enqueue(false); });
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    ExpectInOrder(*chain, stream_.get(), *graph);
+  }
 }
 
 // Or else nothing would be gained, and the test above would see no launch that is early.
 TEST_F(LaunchOrderTest, GraphsHoldWhatWasLaunchedEarly) {
   if (device_->properties().architecture < cuda::kArchitectureOfEarlyLaunches)
     GTEST_SKIP() << "this device launches nothing early";
-  int early_rows = 0;
-  for (const Candidate& candidate : Candidates(registry_, *device_, kElements[0])) {
-    SCOPED_TRACE(candidate.name);
+  std::set<std::string> early_rows;
+  for (const Candidate& candidate : Candidates(registry_, *device_)) {
+    SCOPED_TRACE(absl::StrCat(candidate.row, ", ", candidate.dims));
     const auto chain = Chain::Create(candidate.plan, candidate.problem, stream_.get());
     ASSERT_TRUE(chain.ok()) << chain.status();
     const auto graph = Capture([&] { return chain->Enqueue(false); });
     ASSERT_TRUE(graph.ok()) << graph.status();
-    size_t edges = 0;
-    ASSERT_EQ(cudaGraphGetEdges(graph->get(), nullptr, nullptr, nullptr, &edges), cudaSuccess);
-    std::vector<cudaGraphNode_t> from(edges);
-    std::vector<cudaGraphNode_t> to(edges);
-    std::vector<cudaGraphEdgeData> data(edges);
-    ASSERT_EQ(cudaGraphGetEdges(graph->get(), from.data(), to.data(), data.data(), &edges),
-              cudaSuccess);
-    const auto early = std::count_if(data.begin(), data.end(), [](const cudaGraphEdgeData& edge) {
-      return edge.type == cudaGraphDependencyTypeProgrammatic;
-    });
-    if (early == 0) continue;
-    EXPECT_EQ(early, kLaunches - 1);
-    ++early_rows;
+    const auto early = EarlyEdges(*graph);
+    ASSERT_TRUE(early.ok()) << early.status();
+    if (*early == 0) continue;
+    EXPECT_EQ(*early, kLaunches - 1);
+    early_rows.insert(candidate.row);
   }
-  EXPECT_EQ(early_rows, 2);  // gelu's vectorized and identity's vector_copy
+  EXPECT_EQ(early_rows, (std::set<std::string>{"gelu vectorized", "identity vector_copy",
+                                               "layernorm block_per_row", "rmsnorm block_per_row",
+                                               "softmax block_per_row", "softmax cluster_per_row",
+                                               "softmax subwarp_per_row", "softmax warp_per_row"}));
 }
 
 }  // namespace
