@@ -219,9 +219,10 @@ TEST(SoftmaxColumnRingTest, ChoicesChangeAtTheirThresholds) {
 }
 
 TEST(SoftmaxColumnRingTest, ClustersHaveTwoPanelsEach) {
-  EXPECT_EQ(RingPanelsMin({.blocks = 16}, kMultiprocessors), 16);
-  EXPECT_EQ(RingPanelsMin({.blocks = 4}, kMultiprocessors), 66);
-  EXPECT_EQ(RingPanelsMin({.blocks = 16}, 8), 2);
+  constexpr ColumnRingPlan kLarge = {0, 16, 4, 256, 1}, kSmall = {0, 4, 4, 256, 1};
+  EXPECT_EQ(RingPanelsMin(kLarge, kMultiprocessors), 16);
+  EXPECT_EQ(RingPanelsMin(kSmall, kMultiprocessors), 66);
+  EXPECT_EQ(RingPanelsMin(kLarge, 8), 2);
 }
 
 }  // namespace
