@@ -86,6 +86,17 @@ class ComposeTest(unittest.TestCase):
             self.assertEqual(server["build"]["target"], profile)
             self.assertRegex(self.dockerfile, rf"(?m)^FROM \S+ AS {profile}$")
 
+    def test_builds_take_from_the_environment_what_the_documents_name(self):
+        text = (COMPOSE.parent / "README.md").read_text(encoding="utf-8")
+        table = re.search(r"^\| `--build-arg` \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)[1]
+        named = re.findall(r"^\| `(\w+)` \|", table, re.M)
+        of_gpu, of_cpu = (self.services[SERVERS[profile]]["build"]["args"] for profile in ("gpu", "cpu"))
+        # A list without values: what the environment lacks has the Dockerfile's default.
+        self.assertEqual(of_gpu, sorted(named))
+        self.assertEqual(of_cpu, [name for name in of_gpu if not name.startswith("CUDA_")])
+        for name in named:
+            self.assertRegex(self.dockerfile, rf"(?m)^ARG {name}=\S+$")
+
     def test_health_is_asked_as_in_the_image(self):
         option = re.compile(r"HEALTHCHECK --interval=(\w+) --timeout=(\w+) --start-period=(\w+) "
                             r'--retries=(\d) \\\n  CMD \["warpcall", "health"\]')
