@@ -8,7 +8,7 @@
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
 #                           latencies again and again, mutants, a soak, servers in trouble for ten minutes, a
-#                           Ray cluster, the container image, and packages in a clean root
+#                           Ray cluster, the container image, compose, and packages in a clean root
 # A build beside the release one that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -230,6 +230,8 @@ run_at_night() {
   WARPCALL_TEST_NIGHTLY=1 run_ctest release ray -R '^ray_test$'
   step 'release: its container image, built twice'
   WARPCALL_TEST_NIGHTLY=1 run_ctest release image -R '^image_test$'
+  step 'release: compose, by an engine of its own'
+  WARPCALL_TEST_NIGHTLY=1 run_ctest release compose -R '^compose_up_test$'
   if ((EUID != 0)) || ! command -v debootstrap >/dev/null; then
     skip 'packages in a clean root' 'it needs root and debootstrap'
   else
