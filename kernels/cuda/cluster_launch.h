@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/launch.h"
 #include "proto/common/status_macros.h"
 
@@ -25,7 +24,6 @@ inline constexpr int kClusterBlocksPortable = 8;
 struct ClusterGrid {
   Grid grid;
   int cluster_blocks;
-  bool early = false;  // whether launches ask to begin early, as IsLaunchedEarly tells
 };
 
 // Fills `config`, with `attribute` in it, for launches of `kernel` and questions about them.
@@ -54,7 +52,7 @@ absl::Status LaunchClusters(void (*kernel)(Parameters...), const ClusterGrid& gr
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   RETURN_IF_ERROR(Configure(reinterpret_cast<const void*>(kernel), grid, attributes, &config));
-  if (grid.early) attributes[config.numAttrs++] = EarlyAttribute();
+  if (grid.grid.early) attributes[config.numAttrs++] = EarlyAttribute();
   config.stream = StreamOf(context);
   return ToStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
                   "launching a kernel of clusters");

@@ -1,14 +1,12 @@
-// How launchers start kernels that may begin before the kernel ahead of them in the stream has
-// ended (programmatic dependent launch). What is ahead and no kernel (a copy, an event) ends first,
-// and what follows and was not launched so begins when the kernel has ended, as ever.
+// Which kernels are launched so that they may begin before the kernel ahead of them in the stream
+// has ended (programmatic dependent launch). What is ahead and no kernel (a copy, an event) ends
+// first, and what follows and was not launched so begins when the kernel has ended, as ever.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <utility>
 
-#include "absl/status/status.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device_properties.h"
 
@@ -24,11 +22,6 @@ constexpr bool CanBeLaunchedEarly(int32_t architecture, int32_t code_architectur
          code_architecture >= kArchitectureOfEarlyLaunches;
 }
 
-struct EarlyGrid {
-  Grid grid;
-  bool early;  // whether launches ask for it
-};
-
 // Whether launches of a kernel that calls AwaitKernelAhead() ask for it: where the current device,
 // which `device` tells of, can do it; not where there is none and plans are made for one that is
 // only described.
@@ -41,33 +34,10 @@ inline bool IsLaunchedEarly(const void* kernel, const DeviceProperties& device) 
   return CanBeLaunchedEarly(device.architecture, attributes.ptxVersion);
 }
 
-// Of a kernel that calls AwaitKernelAhead().
-inline EarlyGrid EarlyGridOf(const void* kernel, const Grid& grid, const DeviceProperties& device) {
-  return {grid, IsLaunchedEarly(kernel, device)};
-}
-
-// With which a launch asks for it.
-inline cudaLaunchAttribute EarlyAttribute() {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  return attribute;
-}
-
-// REQUIRES: no dynamic shared memory.
-template <typename... Parameters, typename... Arguments>
-absl::Status LaunchEarly(void (*kernel)(Parameters...), const EarlyGrid& grid,
-                         const LaunchContext& context, Arguments&&... arguments) {
-  if (!grid.early) return Launch(kernel, grid.grid, context, std::forward<Arguments>(arguments)...);
-  cudaLaunchAttribute attribute = EarlyAttribute();
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid.grid.blocks;
-  config.blockDim = grid.grid.threads;
-  config.stream = StreamOf(context);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return ToStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
-                  "launching a kernel early");
+// `grid` for such a kernel.
+inline Grid EarlyGridOf(const void* kernel, Grid grid, const DeviceProperties& device) {
+  grid.early = IsLaunchedEarly(kernel, device);
+  return grid;
 }
 
 }  // namespace warpcall::cuda

@@ -29,6 +29,7 @@ struct Grid {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;  // dynamic, per block
+  bool early = false;       // whether launches may begin early: early_launch.h
 };
 
 // Any number of blocks that a tensor in memory can need: those beyond the limit of x go on in y,
@@ -55,6 +56,14 @@ inline cudaStream_t StreamOf(const LaunchContext& context) {
   return static_cast<cudaStream_t>(context.stream);
 }
 
+// What asks for a launch that may begin early.
+inline cudaLaunchAttribute EarlyAttribute() {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  return attribute;
+}
+
 // Blocks of more dynamic shared memory than 48 KiB have to be allowed, per function and device.
 absl::Status AllowSharedMemory(const void* kernel, size_t bytes);
 
@@ -63,11 +72,14 @@ template <typename... Parameters, typename... Arguments>
 absl::Status Launch(void (*kernel)(Parameters...), const Grid& grid, const LaunchContext& context,
                     Arguments&&... arguments) {
   RETURN_IF_ERROR(AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
+  cudaLaunchAttribute early = EarlyAttribute();
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = StreamOf(context);
+  config.attrs = &early;
+  config.numAttrs = grid.early ? 1 : 0;
   return ToStatus(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...),
                   "launching a kernel");
 }

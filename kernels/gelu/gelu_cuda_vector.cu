@@ -53,13 +53,13 @@ absl::StatusOr<PlanPtr> MakeVectorPlan(const Problem& problem, const PlanContext
   if (elements == 0) return PlanNothing();
   return DispatchDataType(problem.inputs[0].data_type, [&]<typename T>(T) {
     auto* const kernel = KernelFor<T>(problem);
-    const cuda::EarlyGrid grid = cuda::EarlyGridOf(reinterpret_cast<const void*>(kernel),
-                                                   GridFor<T>(problem), *context.device);
+    const cuda::Grid grid = cuda::EarlyGridOf(reinterpret_cast<const void*>(kernel),
+                                              GridFor<T>(problem), *context.device);
     return cuda::NewKernelPlan(
-        {.variant = form, .may_be_replayed = true}, {kernel, grid.grid}, context,
+        {.variant = form, .may_be_replayed = true}, {kernel, grid}, context,
         [kernel, grid, elements](const Operands& operands, const LaunchContext& launch) {
-          return cuda::LaunchEarly(kernel, grid, launch, static_cast<const T*>(operands.inputs[0]),
-                                   static_cast<T*>(operands.outputs[0]), elements);
+          return cuda::Launch(kernel, grid, launch, static_cast<const T*>(operands.inputs[0]),
+                              static_cast<T*>(operands.outputs[0]), elements);
         });
   });
 }

@@ -39,13 +39,13 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
 absl::StatusOr<PlanPtr> MakeCopyPlan(const Problem& problem, const PlanContext& context) {
   const int64_t units = Units(problem);
   if (units == 0) return PlanNothing();
-  const cuda::EarlyGrid grid =
+  const cuda::Grid grid =
       cuda::EarlyGridOf(reinterpret_cast<const void*>(&Copy), GridFor(problem), *context.device);
-  return cuda::NewKernelPlan({.may_be_replayed = true}, {Copy, grid.grid}, context,
+  return cuda::NewKernelPlan({.may_be_replayed = true}, {Copy, grid}, context,
                              [grid, units](const Operands& operands, const LaunchContext& launch) {
-                               return cuda::LaunchEarly(
-                                   Copy, grid, launch, static_cast<const Unit*>(operands.inputs[0]),
-                                   static_cast<Unit*>(operands.outputs[0]), units);
+                               return cuda::Launch(Copy, grid, launch,
+                                                   static_cast<const Unit*>(operands.inputs[0]),
+                                                   static_cast<Unit*>(operands.outputs[0]), units);
                              });
 }
 

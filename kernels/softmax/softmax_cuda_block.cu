@@ -79,13 +79,13 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
   const int64_t ahead =
       SaturatingMultiply(shapes[variant / 2].ahead, context.device->multiprocessors);
   return WithKernel(problem, variant, [&]<typename T>(auto* kernel, const cuda::Grid& grid, T) {
-    const cuda::EarlyGrid early =
+    const cuda::Grid early =
         cuda::EarlyGridOf(reinterpret_cast<const void*>(kernel), grid, *context.device);
     return cuda::NewKernelPlan(
         {.variant = variant, .may_be_replayed = true}, {kernel, grid}, context,
         [kernel, early, ahead, view = ViewOf(problem)](const Operands& operands,
                                                        const LaunchContext& launch) {
-          return cuda::LaunchEarly(kernel, early, launch, TensorOf<T>(view, operands), ahead);
+          return cuda::Launch(kernel, early, launch, TensorOf<T>(view, operands), ahead);
         });
   });
 }

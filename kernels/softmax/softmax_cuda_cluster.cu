@@ -136,7 +136,7 @@ absl::StatusOr<PlanPtr> NewClusterPlan(ClusterWay way, const PlanContext& contex
     // In float32 a block fills a multiprocessor, and clusters that come early find no room for all
     // of their blocks: 8x262144 takes 10.8 us otherwise and 12.0 so on an H100, 7.3 and 6.8 in 16
     // bits.
-    way.grid.early = sizeof(T) == 2 && cuda::IsLaunchedEarly(address, *context.device);
+    way.grid.grid.early = sizeof(T) == 2 && cuda::IsLaunchedEarly(address, *context.device);
     return NewOneRowPlan<T>(kernel, way, context);
   }
 }

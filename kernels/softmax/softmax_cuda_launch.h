@@ -97,12 +97,12 @@ struct RowLaunch {
 // For a kernel that calls AwaitKernelAhead().
 template <typename T>
 PlanPtr NewRowPlan(const RowLaunch<T>& row, const PlanContext& context, int variant) {
-  const cuda::EarlyGrid grid =
+  const cuda::Grid grid =
       cuda::EarlyGridOf(reinterpret_cast<const void*>(row.kernel), row.grid, *context.device);
   return cuda::NewKernelPlan(
       {.variant = variant, .may_be_replayed = true}, {row.kernel, row.grid}, context,
       [row, grid](const Operands& operands, const LaunchContext& launch) {
-        return cuda::LaunchEarly(row.kernel, grid, launch, TensorOf<T>(row.view, operands));
+        return cuda::Launch(row.kernel, grid, launch, TensorOf<T>(row.view, operands));
       });
 }
 
