@@ -180,6 +180,14 @@ __device__ inline uint4 LoadShared(uint32_t address) {
   return vector;
 }
 
+// Of a chunk of kCount vectors for each of kThreads threads, those of one.
+template <int kThreads, typename Vector, int kCount>
+__device__ void LoadChunk(uint32_t chunk, int thread, Vector (&vectors)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    vectors[i] = {LoadShared(chunk + static_cast<uint32_t>(thread + i * kThreads) * 16)};
+}
+
 // ---- Reducing ----
 
 // NaN may be lost.
@@ -215,9 +223,7 @@ class Reducer {
   // A chunk, of whose rows so many exist.
   __device__ void Add(uint32_t chunk, int thread, int rows) {
     Vector raw[kVectors];
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i)
-      raw[i] = {LoadShared(chunk + static_cast<uint32_t>(thread + i * kThreads) * 16)};
+    LoadChunk<kThreads>(chunk, thread, raw);
     if (rows < Tiling::kChunkRows) {
       float nothing[kWidth];
 #pragma unroll
@@ -403,9 +409,7 @@ class Writer {
   template <typename Release>
   __device__ void Write(uint32_t chunk, int thread, int rows, const Release& release) {
     Vector raw[kVectors];
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i)
-      raw[i] = {LoadShared(chunk + static_cast<uint32_t>(thread + i * kThreads) * 16)};
+    LoadChunk<kThreads>(chunk, thread, raw);
     release();
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -36,8 +35,8 @@ std::vector<Group> GroupsOf(absl::string_view controller, const std::string& roo
     const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
     if (first_version && std::count(controllers.begin(), controllers.end(), controller) == 0)
       continue;
-    const std::string top = absl::StrCat(root, "/sys/fs/cgroup", first_version ? "/" : "",
-                                         first_version ? parts[1] : "");
+    std::string top = root + "/sys/fs/cgroup";
+    if (first_version) absl::StrAppend(&top, "/", parts[1]);
     groups.push_back({first_version, top});
     for (size_t end = 0; parts[2].size() > 1 && end != std::string::npos;) {
       end = parts[2].find('/', end + 1);
