@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/call_once.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -62,7 +62,7 @@ class Plan {
   // Zeros on the CPU, where there is no grid. The device, which must be current, is asked the first
   // time. Thread-safe.
   const absl::StatusOr<LaunchShape>& shape() const {
-    absl::call_once(asked_, [this] { launch_shape_ = AskShape(); });
+    std::call_once(asked_, [this] { launch_shape_ = AskShape(); });
     return launch_shape_;
   }
 
@@ -75,7 +75,7 @@ class Plan {
   virtual absl::StatusOr<LaunchShape> AskShape() const { return LaunchShape(); }
 
   const Traits traits_;
-  mutable absl::once_flag asked_;
+  mutable std::once_flag asked_;
   mutable absl::StatusOr<LaunchShape> launch_shape_;
 };
 

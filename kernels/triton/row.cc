@@ -5,11 +5,11 @@
 #include <array>
 #include <bit>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/call_once.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/launch.h"
@@ -98,7 +98,7 @@ class KernelPlan final : public Plan {
 
   // The kernel on the current device, which is the plan's. Thread-safe.
   const absl::StatusOr<cudaKernel_t>& Loaded() const {
-    absl::call_once(asked_, [this] { kernel_ = Loader::Get().Load(*launch_.image); });
+    std::call_once(asked_, [this] { kernel_ = Loader::Get().Load(*launch_.image); });
     return kernel_;
   }
 
@@ -130,7 +130,7 @@ class KernelPlan final : public Plan {
   }
 
   const Launch launch_;
-  mutable absl::once_flag asked_;
+  mutable std::once_flag asked_;
   mutable absl::StatusOr<cudaKernel_t> kernel_;
 };
 

@@ -119,5 +119,44 @@ TEST_F(PlanCacheTest, WhoAsksForWhatIsBeingMadeWaitsAndWhoAsksForAnotherDoesNot)
   for (const PlanPtr& plan : plans) EXPECT_EQ(plan, plans[0]);
 }
 
+// Its device is asked for the shape only when all who want it have come.
+class CrowdedPlan final : public Plan {
+ public:
+  static constexpr int kCrowd = 4;
+
+  explicit CrowdedPlan(std::atomic<int>* asked) : Plan({}), asked_(*asked) {}
+  absl::Status Enqueue(const Operands&, const LaunchContext&) const override {
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<LaunchShape> AskShape() const override {
+    if (asked_ < 0) return absl::InternalError("asked twice");
+    while (asked_ < kCrowd) std::this_thread::yield();
+    asked_ = -1;
+    return LaunchShape{.gpu_kernels = 3};
+  }
+
+  std::atomic<int>& asked_;
+};
+
+// Under ThreadSanitizer this also shows that it sees what orders the shape before its readers.
+TEST(PlanTest, ManyAskForAShapeAndTheDeviceIsAskedOnce) {
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> asked{0};
+    const CrowdedPlan plan(&asked);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < CrowdedPlan::kCrowd; ++i)
+      threads.emplace_back([&] {
+        ++asked;
+        const absl::StatusOr<LaunchShape> shape = plan.shape();
+        ASSERT_TRUE(shape.ok()) << shape.status();
+        EXPECT_EQ(shape->gpu_kernels, 3);
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(asked, -1);
+  }
+}
+
 }  // namespace
 }  // namespace warpcall

@@ -3,6 +3,7 @@
 // definitions come before the library's: they tell ThreadSanitizer what happens and call the
 // library. Conditions of Await and LockWhen are called by whichever thread unlocks, after it said
 // so: only Abseil's own (Notification, Barrier), which are not instrumented either, may use them.
+// absl::call_once has no such door: std::call_once stands in for it wherever somebody waits.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 

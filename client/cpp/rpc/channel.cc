@@ -10,10 +10,10 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "absl/base/call_once.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -125,8 +125,8 @@ struct Channel::Impl {
 
 Channel::Channel(const std::string& address, ChannelOptions options)
     : impl_(std::make_unique<Impl>(address, std::move(options))) {
-  static absl::once_flag waited;
-  absl::call_once(waited, WaitBehindAnotherThread);
+  static std::once_flag waited;
+  std::call_once(waited, WaitBehindAnotherThread);
 }
 
 Channel::~Channel() = default;
