@@ -29,8 +29,10 @@ RUN WARPCALL_REVISION=${REVISION} bash deploy/build_programs.sh release /out
 # What both images have but for the programs.
 FROM ${BASE_IMAGE} AS service
 COPY deploy/install_packages.sh /tmp/
+# The folder is for --compile_cache and --tuning_cache: a new volume there is its user's as well.
 RUN bash /tmp/install_packages.sh run && apt-get clean \
-    && rm -rf /var/lib/apt/lists/* /tmp/install_packages.sh
+    && rm -rf /var/lib/apt/lists/* /tmp/install_packages.sh \
+    && install --directory --owner=10001 --group=10001 --mode=0700 /var/cache/warpcall
 COPY LICENSE /usr/share/doc/warpcall/
 ARG BASE_IMAGE
 ARG VERSION=0.1.0

@@ -6,6 +6,7 @@
 FOLDER keeps what comes from PyPI. Exit status 77: skipped, that can't be had.
 """
 
+import os
 import pathlib
 import re
 import sys
@@ -85,6 +86,18 @@ class ComposeTest(unittest.TestCase):
             self.assertGreaterEqual(seconds(server["stop_grace_period"]), settings.stop_seconds())
             self.assertEqual(server["build"]["target"], profile)
             self.assertRegex(self.dockerfile, rf"(?m)^FROM \S+ AS {profile}$")
+
+    def test_what_was_found_out_outlives_the_container(self):
+        defaults = facts.flags_of(WARPCALLD)
+        (user,) = set(re.findall(r"(?m)^USER (\d+):\1$", self.dockerfile))
+        for _, server in self.servers():
+            settings = facts.Settings(defaults, server["command"])
+            (mount,) = server["volumes"]
+            folder = mount.partition(":")[2]
+            self.assertEqual([settings.all["compile_cache"], os.path.dirname(settings.all["tuning_cache"])],
+                             [folder, folder])
+            # A volume that is new has the owner of what the image has there.
+            self.assertIn(f"install --directory --owner={user} --group={user} --mode=0700 {folder}\n", self.dockerfile)
 
     def test_builds_take_from_the_environment_what_the_documents_name(self):
         text = (COMPOSE.parent / "README.md").read_text(encoding="utf-8")

@@ -127,6 +127,18 @@ class ComposeUpTest(unittest.TestCase):
         self.compose("exec", "-T", "grafana", "python3", "-c",
                      f"import urllib.request; urllib.request.urlopen('{url}/-/ready', timeout=60)")
 
+    def chosen_because(self):
+        answer = self.engine.beside(OPTIONS["programs"][1], "--json", "describe", "gelu", "--shape", "1024")
+        return json.loads(answer)["chosen_because"]
+
+    def test_what_tune_found_outlives_the_container(self):
+        self.assertNotIn("tuned", self.chosen_because())
+        self.engine.beside(OPTIONS["programs"][1], "tune", "gelu", "--shape", "1024", "--iterations", "5")
+        before = self.engine.inspect(SERVER, "Id")
+        self.compose("up", "--detach", "--wait", "--force-recreate", "warpcalld")
+        self.assertNotEqual(self.engine.inspect(SERVER, "Id"), before)
+        self.assertIn("tuned", self.chosen_because())
+
     def test_the_server_of_the_other_profile_has_its_name_and_ends_with_every_profile(self):
         self.compose("down")
         self.compose("--file", "/src/bare.yml", "--profile", "gpu", "up", "--detach", "--wait")

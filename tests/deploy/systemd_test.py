@@ -126,7 +126,8 @@ class SystemdTest(unittest.TestCase):
         defaults = facts.flags_of(WARPCALLD)
         settings = facts.Settings(defaults, self.file_words)
         self.assertEqual(facts.given(self.words), {"flagfile": f"/etc/warpcall/{FLAGS.name}"})
-        self.assertEqual(settings.all["compile_cache"], f"/var/cache/{self.unit['CacheDirectory'][0]}")
+        kept = f"/var/cache/{self.unit['CacheDirectory'][0]}"
+        self.assertEqual((settings.all["compile_cache"], os.path.dirname(settings.all["tuning_cache"])), (kept, kept))
         self.assertGreater(int(self.unit["TimeoutStopSec"][0]), settings.stop_seconds() + 5)
         # Of a wrong flag: README, "Operations".
         self.assertEqual(self.unit["RestartPreventExitStatus"], ["2"])
@@ -140,8 +141,9 @@ class SystemdTest(unittest.TestCase):
         program, flags = folder / "warpcalld", folder / "flags"
         shutil.copy(WARPCALLD, program)
         kept = [word[2:] for word in self.file_words
-                if not re.match(r"--(listen|metrics_listen|compile_cache|lame_duck_seconds)=", word)]
-        flags.write_text("\n".join(kept) + f"\ncompile_cache={folder}/compiled\n", encoding="utf-8")
+                if not re.match(r"--(listen|metrics_listen|compile_cache|tuning_cache|lame_duck_seconds)=", word)]
+        kept += [f"compile_cache={folder}/compiled", f"tuning_cache={folder}/tuning.txt"]
+        flags.write_text("\n".join(kept) + "\n", encoding="utf-8")
         return [program, f"--flagfile={flags}", *processes.FREE_PORTS, "--lame_duck_seconds=0"]
 
     def confine(self):
