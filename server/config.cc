@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstring>
 #include <iostream>
 #include <set>
@@ -33,6 +34,19 @@ struct Names {
 
 // The longest message that protobuf's own parsers, and so most clients, can hold is 2 GiB - 1.
 constexpr int64_t kMessageMibMax = 2047;
+
+// CLI::Range takes NaN, which lies in no range.
+CLI::Validator Between(double least, double most) {
+  const CLI::Range range(least, most);
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && std::isnan(value))
+          return absl::StrCat("Value ", text, " not in range ", least, " to ", most);
+        return range(text);
+      },
+      range.get_description());
+}
 
 std::string CheckLogLevel(const std::string& name) {
   LogLevel level;
@@ -78,7 +92,7 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app->add_option("--queue_seconds", config->queue_seconds,
                   "Predicted work that may wait for a device, seconds of one lane")
-      ->check(CLI::Range(0.001, 86400.0));
+      ->check(Between(0.001, 86400.0));
   app->add_option("--reception_mib", config->reception_mib,
                   "Memory for messages on their way in, of all connections together, MiB; at least "
                   "max_message_mib")
@@ -90,15 +104,15 @@ void AddLimits(CLI::App* app, Config* config) {
       ->check(CLI::Range(int64_t{1024}, int64_t{1} << 20));
   app->add_option("--lame_duck_seconds", config->lame_duck_seconds,
                   "After SIGTERM: not ready but still serving, for load balancers to notice")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(Between(0.0, 3600.0));
   app->add_option("--drain_seconds", config->drain_seconds,
                   "The longest wait for accepted requests before the process ends; what is left "
                   "then ends with UNAVAILABLE, and the process with status 3")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(Between(0.0, 3600.0));
   app->add_option("--max_run_seconds", config->max_run_seconds,
                   "For which a request may hold a lane: work that is predicted to take longer is "
                   "refused, what does so stopped")
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(Between(0.1, 86400.0));
 }
 
 void AddInspectFlags(CLI::App* app, Config* config) {
@@ -108,7 +122,7 @@ void AddInspectFlags(CLI::App* app, Config* config) {
       ->check(CLI::IsMember({"on", "local", "off"}));
   app->add_option("--inspect_seconds", config->inspect_seconds,
                   "The longest that one of these calls may run; they run one at a time")
-      ->check(CLI::Range(1.0, 86400.0));
+      ->check(Between(1.0, 86400.0));
   app->add_option("--inspect_queue", config->inspect_queue,
                   "Such calls that may wait, half of them of one connection")
       ->check(CLI::Range(1, 1024));
@@ -144,7 +158,7 @@ void AddTraceFlags(CLI::App* app, Config* config) {
   app->add_option("--otlp_sample_ratio", config->otlp_sample_ratio,
                   "Of requests that bring no traceparent so many are traced; of others those whose "
                   "callers trace them")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(Between(0.0, 1.0));
   app->add_flag("--load_reports", config->load_reports,
                 "Tell balancers that read ORCA's reports with each answer how busy the server is");
 }
@@ -174,7 +188,7 @@ void AddInternal(CLI::App* app, Config* config) {
       ->group("");
   app->add_option("--self_test_row_seconds", config->self_test_row_seconds,
                   "When a row's trials count as hanging")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(Between(0.1, 3600.0))
       ->group("");
   app->add_option("--self_test_device", config->self_test_device, "Try rows on this device")
       ->group("");

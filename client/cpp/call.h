@@ -52,13 +52,13 @@ struct Call {
 
 // One attempt of a call, as it went over a connection.
 struct Attempt {
-  std::string server;  // the address
-  std::string method;  // "Execute"
+  std::string server = {};  // the address
+  std::string method = {};  // "Execute"
   int64_t sent_bytes = 0;
   int64_t received_bytes = 0;
   bool stream = false;  // then neither is counted
-  absl::Duration time;
-  absl::Status status;
+  absl::Duration time = absl::ZeroDuration();
+  absl::Status status = absl::OkStatus();
 };
 
 struct LaunchInfo {

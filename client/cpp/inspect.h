@@ -57,7 +57,7 @@ struct BenchmarkResult {
   double median_low_ns = 0;
   double median_high_ns = 0;
   // "fastest", "not distinguishable from the fastest" or "slower by N %"; empty when it did not run
-  // or is unstable.
+  // or is unstable and not the fastest beyond doubt.
   std::string verdict;
   double max_error = 0;     // largest |out - ref| over the bound of its tolerance: right is <= 1
   double noise = 0;         // the relative standard error of the median

@@ -97,7 +97,8 @@ Implementation OnednnRow() {
   return {.name = "onednn_matmul",
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCpu,
-          .summary = "oneDNN's matmul primitive with bias and gelu on its sums",
+          .summary = "oneDNN's matmul primitive with bias and gelu on its sums; bfloat16's "
+                     "subnormals count as 0",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
           .plan = MakeOnednnPlan};

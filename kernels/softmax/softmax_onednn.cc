@@ -82,7 +82,7 @@ Implementation OnednnSoftmaxRow() {
   return {.name = "onednn_softmax",
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCpu,
-          .summary = "oneDNN's softmax primitive; bfloat16 results are rounded twice",
+          .summary = "oneDNN's softmax primitive; sums columns term by term, rounds bfloat16 twice",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
           .plan = PlanBy(Launch)};

@@ -65,8 +65,8 @@ struct BenchmarkResult {
   // fastest tenth, are further apart than kSpreadMax: of a row that has two speeds the median is
   // the one that it happened to have more often.
   bool unstable = false;
-  // Against the fastest stable row that was measured: "fastest", "not distinguishable from the
-  // fastest", "slower by N %". Empty when it is unstable.
+  // By Rank(): "fastest", "not distinguishable from the fastest", "slower by N %". Empty when it is
+  // unstable, unless it is the fastest beyond doubt.
   std::string verdict;
   // |out - ref| / |ref| (Euclidean) against the definition in float64, over checked_elements spread
   // over output 0; see OutputError. A right result has the rounding's: at most 2^-24 in float32,

@@ -16,19 +16,35 @@ std::string Compared(const BenchmarkResult& result, const BenchmarkResult& faste
   return absl::StrCat("slower by ", std::max<int64_t>(1, std::llround(more)), " %");
 }
 
+// The least median of the rows that ran and that `among` takes; null: of none.
+template <typename Among>
+const BenchmarkResult* Fastest(absl::Span<BenchmarkResult* const> results, const Among& among) {
+  const BenchmarkResult* fastest = nullptr;
+  for (const BenchmarkResult* result : results)
+    if (result->status.ok() && among(*result) &&
+        (fastest == nullptr || result->median_ns < fastest->median_ns))
+      fastest = result;
+  return fastest;
+}
+
 }  // namespace
 
 void Rank(absl::Span<BenchmarkResult* const> results) {
-  const BenchmarkResult* fastest = nullptr;
-  for (const BenchmarkResult* result : results)
-    if (result->status.ok() && !result->unstable &&
-        (fastest == nullptr || result->median_ns < fastest->median_ns))
-      fastest = result;
+  const BenchmarkResult* fastest =
+      Fastest(results, [](const BenchmarkResult& result) { return !result.unstable; });
+  // What is unstable and faster all the same.
+  const BenchmarkResult* const unstable =
+      Fastest(results, [fastest](const BenchmarkResult& result) {
+        return fastest != nullptr && result.median_high_ns < fastest->median_low_ns;
+      });
+  if (unstable != nullptr) fastest = unstable;
   for (BenchmarkResult* result : results) {
-    if (!result->status.ok() || result->unstable)
+    if (result == fastest)
+      result->verdict = "fastest";
+    else if (!result->status.ok() || result->unstable)
       result->verdict.clear();
     else
-      result->verdict = result == fastest ? "fastest" : Compared(*result, *fastest);
+      result->verdict = Compared(*result, *fastest);
   }
 }
 

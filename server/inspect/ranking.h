@@ -7,8 +7,9 @@
 namespace warpcall::inspect {
 
 // Sets the verdicts of results that are OK, all of which were measured: of those that are not
-// unstable, the least median is the fastest; one whose interval overlaps with that one's is not
-// distinguishable from it.
+// unstable, the least median is the fastest, unless an unstable one is faster beyond doubt, its
+// interval below that one's; one whose interval overlaps with the fastest's is not distinguishable
+// from it. Other unstable ones have no verdict, and nothing has where all are unstable.
 void Rank(absl::Span<BenchmarkResult* const> results);
 
 }  // namespace warpcall::inspect

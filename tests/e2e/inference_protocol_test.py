@@ -139,6 +139,8 @@ class ProtocolTest(unittest.TestCase):
             self.assertTrue(self.client.is_model_ready(model, "1"), model)
         for model, version in (("nosuch", ""), ("gelu_fp64", ""), ("gelu", "2"), ("gelu__cpu", "")):
             self.assertFalse(self.client.is_model_ready(model, version), model)
+        with self.assertRaisesRegex(triton.InferenceServerException, '"x" is no number'):
+            self.client.is_model_ready("gelu", "x")
         index = self.client.get_model_repository_index()
         names = [model.name for model in index.models]
         self.assertEqual(len(names), len(set(names)))

@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "kernels/check/cases.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
@@ -14,6 +19,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 absl::Status RefuseOdd(const Problem& problem, const DeviceProperties&) {
   if (problem.inputs[0].elements() % 2 == 0) return absl::OkStatus();
@@ -181,6 +188,31 @@ TEST(CatalogTest, EveryCpuKernelHasAReferenceLast) {
           << kernel.op->name;
     }
   }
+}
+
+// Who chooses among rows reads the summary before the tolerance.
+TEST(CatalogTest, WhatIsLessExactSaysSoInItsSummary) {
+  Registry registry;
+  AddCpuKernels(&registry);
+  std::map<std::string, int> said;
+  for (const Row& row : registry.rows()) {
+    const Op& op = *registry.kernels()[static_cast<size_t>(row.kernel)].op;
+    if (op.cases == nullptr) continue;
+    const std::vector<Allowance> allowances = op.cases().allowances;
+    for (const Allowance& allowance : allowances) {
+      if (row.implementation.name != allowance.row) continue;
+      const auto says = [&](bool known, const char* word) {
+        if (!known) return;
+        ++said[word];
+        EXPECT_THAT(std::string(row.implementation.summary), HasSubstr(word))
+            << op.name << " by " << allowance.row << ": " << allowance.reason;
+      };
+      says(allowance.roundings > 1, "twice");
+      says(absl::StrContains(allowance.reason, " sums "), "sums");
+      says(allowance.flushes_subnormal_inputs, "subnormals");
+    }
+  }
+  EXPECT_THAT(said, UnorderedElementsAre(Pair("twice", 1), Pair("sums", 2), Pair("subnormals", 2)));
 }
 
 }  // namespace

@@ -45,9 +45,13 @@ std::string Noise(const BenchmarkResult& result) {
   return result.median_high_ns > 0 ? absl::StrFormat("%.1f%%", result.noise * 100) : "-";
 }
 
+bool IsUnranked(const BenchmarkResult& result) {
+  return result.unstable && result.verdict.empty();
+}
+
 // Of a row that ran, in place of a rank where it has none.
 std::string VersusBest(const BenchmarkResult& result, double best_ns) {
-  if (result.unstable) return "unstable";
+  if (IsUnranked(result)) return "unstable";
   if (!(best_ns > 0)) return "-";
   const bool alike = absl::StartsWith(result.verdict, "not distinguishable");
   return absl::StrFormat("%s%.2f", alike ? "~" : "", result.median_ns / best_ns);
@@ -87,7 +91,7 @@ Table PointTable(const BenchPoint& point) {
   const std::vector<BenchmarkResult> ranked = Ranked(point.report);
   for (const BenchmarkResult& result : ranked) {
     if (result.error.empty()) {
-      table.AddRow(Cells(point, result, ranked[0].unstable ? 0 : ranked[0].median_ns));
+      table.AddRow(Cells(point, result, IsUnranked(ranked[0]) ? 0 : ranked[0].median_ns));
     } else {
       table.AddNote({CutMiddle(result.implementation, kNameWidth)},
                     // The server's sentence says of a row that it skipped that it did.
@@ -122,7 +126,7 @@ std::string Footnotes(const BenchPoint& point) {
   for (const BenchmarkResult& result : point.report.results) {
     cut |= IsCut(point.call, result);
     over |= IsOverCeiling(result);
-    unstable |= result.unstable;
+    unstable |= IsUnranked(result);
   }
   const auto marked = [](const char* mark, const std::string& note) {
     return Fitted(absl::StrCat(mark, " "), note, kIndent);
@@ -193,7 +197,7 @@ std::vector<BenchmarkResult> Ranked(const client::BenchmarkReport& report) {
   };
   const auto order = [&](const BenchmarkResult& row) {
     const bool failed = !row.error.empty();
-    return std::tuple(failed, !failed && row.unstable, failed ? 0 : time(row));
+    return std::tuple(failed, !failed && IsUnranked(row), failed ? 0 : time(row));
   };
   std::stable_sort(ranked.begin(), ranked.end(),
                    [&](const auto& a, const auto& b) { return order(a) < order(b); });

@@ -75,7 +75,7 @@ std::string KernelTitle(const BenchReport& report);
 // "8x32 float32".
 std::string ProblemTitle(const BenchPoint& point);
 
-// Those that ran and can be ranked, fastest first, then those that are unstable, likewise, then
+// Those that ran and have a rank, fastest first, then those that are unstable, likewise, then
 // those that did not run, as they came.
 std::vector<client::BenchmarkResult> Ranked(const client::BenchmarkReport& report);
 

@@ -43,7 +43,7 @@ struct Division {
   // them, become one, of the parts.
   size_t kept = 0;
   size_t first = 0;  // of the split inputs
-  std::vector<bool> shared;
+  std::vector<bool> shared = {};
 };
 
 // True when every input has a rank that the contract allows and as many bytes as its shape.

@@ -42,7 +42,7 @@ class BenchmarkResult:
     median_high_ns: float = 0.0
     verdict: str = ""
     """"fastest", "not distinguishable from the fastest", "slower by N %"; empty when it did not
-    run or is unstable."""
+    run or is unstable and not the fastest beyond doubt."""
     max_error: float = 0.0
     """Largest |out - ref| over the bound of its tolerance: right is at most 1."""
     noise: float = 0.0

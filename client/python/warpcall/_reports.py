@@ -135,7 +135,7 @@ class Benchmark(_Table):
                     f"{100 * row.fraction_of_ceiling:.1f} %{over}",
                     flops_per_second(row.flops_per_second),
                     f"{row.relative_error:.1e}",
-                    "unstable" if row.unstable else row.verdict,
+                    row.verdict or ("unstable" if row.unstable else ""),
                 ]
             )
         return header, rows
@@ -147,7 +147,7 @@ class Benchmark(_Table):
                 "! faster than copying was in the same run: its data stay in caches, or the copy"
                 " met more load"
             )
-        if any(row.unstable for row in self.rows):
+        if any(row.unstable and not row.verdict for row in self.rows):
             notes.append("unstable: too noisy, or of more than one speed, to be ranked")
         return notes
 

@@ -20,8 +20,7 @@ constexpr char kSharedMemoryExtension[] = "system_shared_memory";
 template <typename Fill>
 grpc::ServerUnaryReactor* ReplyToAll(grpc::CallbackServerContext* context, Fill fill) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  fill();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(ToGrpcStatus(fill()));
   return reactor;
 }
 
@@ -51,14 +50,19 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::M
 grpc::ServerUnaryReactor* InferenceService::ServerLive(Context* context,
                                                        const inference::ServerLiveRequest*,
                                                        inference::ServerLiveResponse* response) {
-  return ReplyToAll(context, [&] { response->set_live(true); });
+  return ReplyToAll(context, [&] {
+    response->set_live(true);
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::ServerReady(Context* context,
                                                         const inference::ServerReadyRequest*,
                                                         inference::ServerReadyResponse* response) {
-  return ReplyToAll(
-      context, [&] { response->set_ready(serving_.load() && AnyDeviceIsHealthy(*deps_->engine)); });
+  return ReplyToAll(context, [&] {
+    response->set_ready(serving_.load() && AnyDeviceIsHealthy(*deps_->engine));
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelReady(Context* context,
@@ -66,8 +70,11 @@ grpc::ServerUnaryReactor* InferenceService::ModelReady(Context* context,
                                                        inference::ModelReadyResponse* response) {
   return ReplyToAll(context, [&] {
     const absl::StatusOr<size_t> model = door_.models.Find(request->name(), request->version());
+    // A model that is not there is not ready; a version that is no number is a mistake.
+    if (absl::IsInvalidArgument(model.status())) return model.status();
     response->set_ready(model.ok() && serving_.load() &&
                         door_.models.CheckReady(door_.models.all()[*model], *deps_->engine).ok());
+    return absl::OkStatus();
   });
 }
 

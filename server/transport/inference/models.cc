@@ -4,12 +4,16 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/engine/engine.h"
 
 namespace warpcall::oip {
 namespace {
+
+// Between a model's name and what it is pinned to.
+constexpr char kPin[] = "__";
 
 // Those of the protocol that no kernel takes.
 constexpr const char* kOtherTypes[] = {"BOOL",  "UINT8", "UINT16", "UINT32", "UINT64", "INT8",
@@ -63,8 +67,23 @@ void Models::AddTyped(const Kernel& kernel, DataType type) {
     Add({name, &kernel, type, ""});
     for (const char* const pinned :
          {FamilyName(row.implementation.family), row.implementation.name})
-      Add({absl::StrCat(name, "__", pinned), &kernel, type, pinned});
+      Add({absl::StrCat(name, kPin, pinned), &kernel, type, pinned});
   }
+}
+
+// What `name` may be pinned to, if it is a known model pinned to something else; or the kernels.
+std::string Models::Known(absl::string_view name) const {
+  const size_t pin = name.find(kPin);
+  const auto unpinned = by_name_.find(name.substr(0, pin));
+  std::vector<absl::string_view> known;
+  if (pin != name.npos && unpinned != by_name_.end()) {
+    const std::string start = absl::StrCat(models_[unpinned->second].name, kPin);
+    for (const Model& model : models_)
+      if (absl::StartsWith(model.name, start)) known.push_back(model.name);
+  }
+  if (!known.empty()) return absl::StrCat("Pinned are: ", absl::StrJoin(known, ", "));
+  for (const Kernel& kernel : registry_.kernels()) known.push_back(kernel.op->name);
+  return absl::StrCat("Kernels: ", absl::StrJoin(known, ", "));
 }
 
 absl::StatusOr<size_t> Models::Find(absl::string_view name, absl::string_view version) const {
@@ -76,10 +95,8 @@ absl::StatusOr<size_t> Models::Find(absl::string_view name, absl::string_view ve
     return absl::NotFoundError(absl::StrCat(
         "Request for unknown model: '", name,
         "' is not found; a model is a kernel, or a kernel "
-        "with a type (gelu_fp32) and a family or row (gelu_bf16__cuda). Kernels: ",
-        absl::StrJoin(registry_.kernels(), ", ", [](std::string* out, const Kernel& kernel) {
-          absl::StrAppend(out, kernel.op->name);
-        })));
+        "with a type (gelu_fp32) and a family or row (gelu_bf16__cuda). ",
+        Known(name)));
   if (!version.empty() && version != kModelVersion)
     return absl::NotFoundError(absl::StrCat("Request for unknown model: '", name, "' version ",
                                             version, " is not found; every model has version ",

@@ -52,6 +52,7 @@ class Models {
  private:
   void Add(Model model);
   void AddTyped(const Kernel& kernel, DataType type);
+  std::string Known(absl::string_view name) const;
 
   const Registry& registry_;
   std::vector<Model> models_;

@@ -99,6 +99,7 @@ class InspectTest(unittest.TestCase):
             (_inspect.BenchmarkResult("fast", noise=0.013, verdict="fastest", **ran),
              _inspect.BenchmarkResult("noisy", noise=0.2, unstable=True, **ran),
              _inspect.BenchmarkResult("cached", noise=0.001, fraction_of_ceiling=1.57, **ran),
+             _inspect.BenchmarkResult("far", noise=0.2, unstable=True, verdict="fastest", **ran),
              _inspect.BenchmarkResult("slow", predicted_ns=4e9, error="skipped: 4 s, ask with x")),
             "cpu", 1e9, _inspect.RunStamp(device_description="a chip", started_unix_ns=5), 2e12))
         lines = repr(report).splitlines()
@@ -107,15 +108,16 @@ class InspectTest(unittest.TestCase):
         self.assertTrue(lines[3].endswith("fastest"), lines)
         self.assertTrue(lines[4].endswith("unstable"), lines)
         self.assertIn("157.0 %!", lines[5])
-        self.assertTrue(lines[6].endswith("skipped: 4 s, ask with x"), lines)
-        self.assertEqual([line[:8] for line in lines[7:]], ["! faster", "unstable"])
+        self.assertTrue(lines[6].endswith("fastest"), lines)
+        self.assertTrue(lines[7].endswith("skipped: 4 s, ask with x"), lines)
+        self.assertEqual([line[:8] for line in lines[8:]], ["! faster", "unstable"])
         self.assertIn("<p>! faster than", report._repr_html_())
         data = json.loads(json.dumps(report.to_dict()))
         self.assertEqual(data["stamps"]["4x4"]["device_description"], "a chip")
         self.assertEqual(data["flops_ceilings"], {"4x4": 2e12})
         self.assertEqual(data["rows"][1]["unstable"], True)
         self.assertEqual(data["rows"][0]["noise"], 0.013)
-        self.assertEqual(data["rows"][3]["predicted_ns"], 4e9)
+        self.assertEqual(data["rows"][4]["predicted_ns"], 4e9)
 
     def test_how_long_a_row_may_take_is_a_time(self):
         for seconds in (-1, 90000, float("nan")):

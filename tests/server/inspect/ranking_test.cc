@@ -44,6 +44,23 @@ TEST(RankTest, WhatIsUnstableOrDidNotRunHasNoRank) {
   EXPECT_EQ(Verdicts({unstable, failed}), (std::vector<std::string>{"", ""}));
 }
 
+TEST(RankTest, WhatIsUnstableAndFasterBeyondDoubtIsTheFastest) {
+  std::vector<BenchmarkResult> results = {Result(398, 400, 402), Result(60, 90, 300),
+                                          Result(50, 80, 397), Result(399, 401, 403),
+                                          Result(70, 100, 398)};
+  for (const size_t unstable : {1u, 2u, 4u}) results[unstable].unstable = true;
+  EXPECT_EQ(Verdicts(results), (std::vector<std::string>{"slower by 400 %", "", "fastest",
+                                                         "slower by 401 %", ""}));
+  // An interval that reaches the fastest stable one's leaves a doubt.
+  results[2].median_high_ns = 398;
+  EXPECT_EQ(Verdicts(results), (std::vector<std::string>{"slower by 344 %", "fastest", "",
+                                                         "slower by 346 %", ""}));
+  results[1].median_high_ns = 398;
+  EXPECT_EQ(Verdicts(results),
+            (std::vector<std::string>{"fastest", "", "", "not distinguishable from the fastest",
+                                      ""}));
+}
+
 TEST(RankTest, ALittleSlowerIsNotSlowerByNothing) {
   EXPECT_EQ(Verdicts({Result(100, 100, 100), Result(100.1, 100.1, 100.1)})[1], "slower by 1 %");
 }

@@ -102,6 +102,7 @@ TEST_F(BenchCliTest, TheTableSaysHowFarARowCanBeTrusted) {
     // slow_row, fast_row, picky_row, middle_row.
     response->mutable_results(0)->set_verdict("not distinguishable from the fastest");
     response->mutable_results(1)->set_unstable(true);
+    response->mutable_results(1)->clear_verdict();
     response->mutable_results(1)->set_noise(0.37);
     response->mutable_results(2)->set_predicted_ns(4e9);
     response->mutable_results(2)->set_error("skipped: 4 s are predicted, 1 s is the limit");
@@ -126,6 +127,24 @@ TEST_F(BenchCliTest, TheTableSaysHowFarARowCanBeTrusted) {
             " the copy met more load");
   EXPECT_THAT(lines[10], StartsWith("unstable: "));
   for (const std::string& line : lines) EXPECT_LE(line.size(), 100u) << line;
+}
+
+TEST_F(BenchCliTest, WhatIsFastestBeyondDoubtIsTheBestAlthoughItIsUnstable) {
+  benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    const FakeAnswer answer = FourRows(request, response);
+    // slow_row, fast_row, picky_row, middle_row.
+    response->mutable_results(0)->set_verdict("slower by 300 %");
+    response->mutable_results(1)->set_verdict("fastest");
+    response->mutable_results(1)->set_unstable(true);
+    return answer;
+  });
+  const auto run = Warpcall("bench softmax --shape 8x32 --iterations 100");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const std::vector<std::string> lines = Lines(run.out);
+  EXPECT_THAT(lines[4], AllOf(StartsWith("fast_row"), EndsWith(" 1.00")));
+  EXPECT_THAT(lines[5], AllOf(StartsWith("middle_row"), EndsWith(" 2.50")));
+  EXPECT_THAT(lines[6], AllOf(StartsWith("slow_row"), EndsWith(" 4.00")));
+  EXPECT_THAT(run.out, Not(HasSubstr("unstable")));
 }
 
 // What a server answers whose time is up before a row's turn has come.

@@ -64,6 +64,12 @@ TEST(Models, SayWhatThereIsNot) {
     EXPECT_THAT(status.message(),
                 HasSubstr(absl::StrCat("unknown model: '", name, "' is not found")));
   }
+  EXPECT_THAT(models.Find("identity_bf16__cublas", "").status().message(),
+              HasSubstr("Pinned are: identity_bf16__"));
+  EXPECT_THAT(models.Find("identity_bf16__cublas", "").status().message(),
+              HasSubstr("identity_bf16__two_pass"));
+  EXPECT_THAT(models.Find("gelu_bf16__cublas", "").status().message(),
+              HasSubstr("Kernels: identity"));
   EXPECT_TRUE(absl::IsNotFound(models.Find("identity", "2").status()));
   for (const char* const version : {"x", "-1", "1.0", " 1"})
     EXPECT_TRUE(absl::IsInvalidArgument(models.Find("identity", version).status())) << version;
