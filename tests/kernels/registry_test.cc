@@ -200,7 +200,7 @@ TEST(CatalogTest, WhatIsLessExactSaysSoInItsSummary) {
     if (op.cases == nullptr) continue;
     const std::vector<Allowance> allowances = op.cases().allowances;
     for (const Allowance& allowance : allowances) {
-      if (row.implementation.name != allowance.row) continue;
+      if (absl::string_view(row.implementation.name) != allowance.row) continue;
       const auto says = [&](bool known, const char* word) {
         if (!known) return;
         ++said[word];
