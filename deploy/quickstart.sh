@@ -14,7 +14,7 @@ configuration=()
 if [[ -e /dev/nvidiactl ]] && command -v nvcc >/dev/null &&
   printf '#include <cublasLt.h>\n#include <cudnn.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
   preset=cuda
-  configuration=(-DCMAKE_CUDA_ARCHITECTURES=native)
+  configuration=("-DCMAKE_CUDA_ARCHITECTURES=$(bash deploy/gpu_architectures.sh)")
 fi
 readonly preset configuration build=build/$preset
 readonly logs=build/logs

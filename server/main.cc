@@ -106,6 +106,8 @@ sigset_t BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   // nohup has it ignored, and then nobody could wait for it.
   signal(SIGHUP, SIG_DFL);
+  // Who reads the log may go away. Children have the default again (spawn.cc).
+  signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
@@ -265,6 +267,8 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
     absl::SleepFor(kShutdownTimeout);
     // At once: while it shuts down, gRPC ends what comes with CANCELLED, which nobody tries again.
     server->Shutdown(absl::ZeroDuration());
+    // What was refused meanwhile may have a timer, which gRPC does not wait for.
+    server->AwaitQuiet(kShutdownTimeout);
     return kDone;
   }
   if (!EndUnfinished(deps, server)) _exit(kNotDrained);

@@ -114,7 +114,9 @@ void Lane::End(absl::Status status) {
   Job& job = *job_;
   shared_.busy->Leave();
   if (!status.ok() && !shared_.device->healthy()) {
-    job.trace->reject_reason = RejectReason::kDeviceLost;
+    // Of a job that had to end the reason is known: its worker was stopped for it.
+    if (job.trace->reject_reason == RejectReason::kNone)
+      job.trace->reject_reason = RejectReason::kDeviceLost;
     shared_.on_lost();
   }
   StagingBuffers outputs;

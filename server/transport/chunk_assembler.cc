@@ -95,6 +95,8 @@ Slices ChunkAssembler::Take(int64_t count) {
     grpc::Slice piece = ToSlice(std::move(pieces_.extract(pieces_.begin()).mapped()));
     const int64_t size = SizeOf(piece);
     if (size > count) {
+      // Short parts have no reference to what was received: the last one goes as Slices' do.
+      const Slices whole = {piece};
       pieces_.emplace_hint(
           pieces_.begin(), taken_ + count,
           Piece{piece.sub(static_cast<size_t>(count), static_cast<size_t>(size)), ""});

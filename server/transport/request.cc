@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
@@ -217,7 +218,8 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
   for (const TensorSpec& spec : part.outputs)
     job->output_bytes += static_cast<int64_t>(spec.bytes());
-  if (deps_->pollers != nullptr) deps_->pollers->Note(job->input_bytes + job->output_bytes);
+  if (deps_->pollers != nullptr)
+    deps_->pollers->Note(SaturatingAdd(job->input_bytes, job->output_bytes));
   return job;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
@@ -28,8 +29,11 @@ constexpr int64_t kStagingShare = 2;
 
 int64_t BytesOf(const Problem& problem) {
   int64_t bytes = 0;
-  for (const TensorSpec& spec : problem.inputs) bytes += static_cast<int64_t>(spec.bytes());
-  for (const TensorSpec& spec : problem.outputs) bytes += static_cast<int64_t>(spec.bytes());
+  const auto add = [&bytes](const TensorSpec& spec) {
+    bytes = SaturatingAdd(bytes, static_cast<int64_t>(spec.bytes()));
+  };
+  absl::c_for_each(problem.inputs, add);
+  absl::c_for_each(problem.outputs, add);
   return bytes;
 }
 
@@ -64,7 +68,8 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   const Problem sizes[] = {full_, last_};
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
   // Of its inputs and outputs no more is here than so many windows.
-  RETURN_IF_ERROR(request_.Hold(std::min(windows_, kWindowsUnderWayMax) * BytesOf(full_)));
+  RETURN_IF_ERROR(request_.Hold(
+      SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));
@@ -107,7 +112,7 @@ absl::Status StreamRequest::Plan() {
     full_ = TakeParts(op, problem, parts_per_window_);
     last_ = TakeParts(op, problem, parts_ - (windows_ - 1) * parts_per_window_);
   }
-  held_bytes_max_ = BytesOf(full_) + kHeldBytesMax;
+  held_bytes_max_ = SaturatingAdd(BytesOf(full_), kHeldBytesMax);
   // A client that knows nothing of it sends what all windows share no sooner than the rest. That
   // may take as much as Execute of the same problem.
   if (shared > 0)

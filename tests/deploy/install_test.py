@@ -128,7 +128,8 @@ class PackagesTest(unittest.TestCase):
         unit = (root / "usr/lib/systemd/system/warpcalld.service").read_text(encoding="utf-8")
         program, flags = re.search(r"^ExecStart=(\S+) --flagfile=(\S+)$", unit, re.M).groups()
         with processes.warpcalld(root / program[1:], self.folder, f"--flagfile={root / flags[1:]}",
-                                 f"--compile_cache={self.folder / 'compiled'}"):
+                                 f"--compile_cache={self.folder / 'compiled'}",
+                                 f"--tuning_cache={self.folder / 'tuning.txt'}"):
             pass
 
     def test_maintainers_scripts_are_shell(self):

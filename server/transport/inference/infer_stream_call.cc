@@ -162,6 +162,7 @@ void InferStreamCall::EndIfIdle() {
   if (!failure_.has_value() && !input_ended_) return;
   finished_ = true;
   const absl::Status end = failure_.value_or(absl::OkStatus());
+  AddPushback(end, context_);
   AddLoadReport(*deps_, end.code(), context_);
   Finish(ToGrpcStatus(end));
 }
