@@ -57,7 +57,7 @@ std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
   const auto add = [&](std::vector<std::string> watched) {
     const std::string& file = watched.front();
     if (file.empty()) return;
-    auto read_again = [&reloader, file] { reloader.ReadAgain(file); };
+    auto read_again = [&reloader, file] { return reloader.ReadAgain(file); };
     watches.push_back(std::make_unique<FileWatch>(std::move(watched), std::move(read_again)));
   };
   add({config.tls_cert, config.tls_key, config.tls_client_ca});

@@ -17,9 +17,11 @@ class TrimRule {
     int64_t time_ns;
     int64_t cpu_ns;          // that all threads have taken since the process began
     int64_t resident_bytes;  // without pages of files, which the system takes back by itself
+    int64_t free_bytes;      // that malloc keeps, given back or not
   };
 
-  // What has become resident since the last time, whatever it is; for less it is not worth it.
+  // What has become resident since the last time, whatever it is, or free, which was in use then
+  // and so is resident; for less it is not worth it.
   static constexpr int64_t kGrownBytesMin = int64_t{32} << 20;
   // A process at rest takes less than this of one core from one look to the next.
   static constexpr double kRestCores = 0.05;
@@ -32,13 +34,18 @@ class TrimRule {
 
   // Looks follow one another in time. Where it is due, Trimmed comes before the next.
   bool IsDue(const Look& look);
-  void Trimmed(int64_t resident_bytes) { least_bytes_ = resident_bytes; }
+  void Trimmed(int64_t resident_bytes, int64_t free_bytes) {
+    least_resident_bytes_ = resident_bytes;
+    least_free_bytes_ = free_bytes;
+  }
 
  private:
   const int64_t limit_bytes_;
   bool has_looked_ = false;
   Look last_ = {};
-  int64_t least_bytes_ = 0;  // that was resident at a look since the last time
+  // At a look since the last time.
+  int64_t least_resident_bytes_ = 0;
+  int64_t least_free_bytes_ = 0;
 };
 
 // Follows the rule on a thread of its own as long as it lives.

@@ -16,9 +16,11 @@ void Reloader::ReadAgain() const {
   for (const Source& source : sources_) ReadAgain(source);
 }
 
-void Reloader::ReadAgain(const std::string& file) const {
+bool Reloader::ReadAgain(const std::string& file) const {
+  bool all = true;
   for (const Source& source : sources_)
-    if (source.file.file == file) ReadAgain(source);
+    if (source.file.file == file) all &= ReadAgain(source);
+  return all;
 }
 
 std::vector<LabelledCount> Reloader::failures() const {
@@ -28,7 +30,7 @@ std::vector<LabelledCount> Reloader::failures() const {
   return counts;
 }
 
-void Reloader::ReadAgain(const Source& source) {
+bool Reloader::ReadAgain(const Source& source) {
   const absl::StatusOr<std::string> outcome = source.read();
   if (!outcome.ok()) source.failures->fetch_add(1);
   if (outcome.ok())
@@ -36,6 +38,7 @@ void Reloader::ReadAgain(const Source& source) {
   else
     LogAlways(LogLevel::kError, "could not be read again: what it said before stays",
               {{"file", source.file.file}, {"error", outcome.status().message()}});
+  return outcome.ok();
 }
 
 }  // namespace warpcall

@@ -26,7 +26,8 @@ class Reloader {
 
   // Reads every file, or this one. A line of the log for each, whatever the level.
   void ReadAgain() const;
-  void ReadAgain(const std::string& file) const;
+  // Whether it could.
+  bool ReadAgain(const std::string& file) const;
 
   // How often each could not be read, by its flag.
   std::vector<LabelledCount> failures() const;
@@ -37,7 +38,7 @@ class Reloader {
     std::function<absl::StatusOr<std::string>()> read;
     std::unique_ptr<std::atomic<int64_t>> failures;
   };
-  static void ReadAgain(const Source& source);
+  static bool ReadAgain(const Source& source);
 
   std::vector<Source> sources_;
 };

@@ -2,15 +2,26 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace warpcall {
 
-FileWatch::FileWatch(std::vector<std::string> files, std::function<void()> changed,
+namespace {
+
+constexpr int64_t kPeriodsBetweenTriesMax = 64;
+
+}  // namespace
+
+FileWatch::FileWatch(std::vector<std::string> files, std::function<bool()> read_again,
                      absl::Duration period)
-    : files_(std::move(files)), changed_(std::move(changed)), period_(period), seen_(States()) {
+    : files_(std::move(files)),
+      read_again_(std::move(read_again)),
+      period_(period),
+      seen_(States()) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -20,11 +31,15 @@ FileWatch::~FileWatch() {
 }
 
 void FileWatch::Run() {
+  int64_t wait = 0;  // periods from the last failure to the next try; 0: it did not fail
+  int64_t waited = 0;
   while (!ending_.WaitForNotificationWithTimeout(period_)) {
     std::string now = States();
-    if (now == seen_) continue;
+    const bool changed = now != seen_;
+    if (!changed && (wait == 0 || ++waited < wait)) continue;
     seen_ = std::move(now);
-    changed_();
+    wait = read_again_() ? 0 : changed ? 1 : std::min(2 * wait, kPeriodsBetweenTriesMax);
+    waited = 0;
   }
 }
 

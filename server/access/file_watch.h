@@ -13,9 +13,12 @@ namespace warpcall {
 
 class FileWatch {
  public:
-  // Looks at `files` once a period and calls `changed`, on a thread of its own, when one of them is
-  // another, or longer, or was written since: also by a rename, or where a link leads elsewhere.
-  FileWatch(std::vector<std::string> files, std::function<void()> changed,
+  // Looks at `files` once a period and calls `read_again`, on a thread of its own, when one of them
+  // is another, or longer, or was written since: also by a rename, or where a link leads elsewhere.
+  // Where that fails, which may be for reasons outside of them (a certificate that counts from some
+  // seconds on, no free descriptor), it is called anew after 1, 2, 4, and from then on each 64
+  // periods until it succeeds.
+  FileWatch(std::vector<std::string> files, std::function<bool()> read_again,
             absl::Duration period = absl::Seconds(1));
   ~FileWatch();
   FileWatch(const FileWatch&) = delete;
@@ -27,7 +30,7 @@ class FileWatch {
   std::string States() const;
 
   const std::vector<std::string> files_;
-  const std::function<void()> changed_;
+  const std::function<bool()> read_again_;
   const absl::Duration period_;
   std::string seen_;  // the thread's
   absl::Notification ending_;

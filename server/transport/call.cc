@@ -8,7 +8,6 @@
 #include "proto/common/status_macros.h"
 #include "server/transport/caller.h"
 #include "server/transport/refusals.h"
-#include "server/transport/status.h"
 
 namespace warpcall {
 namespace {
@@ -147,9 +146,8 @@ void UnaryCall::OnCancel() {
 }
 
 void UnaryCall::Finish(const absl::Status& status) {
-  AddPushback(status, context_);
   AddLoadReport(deps_, status.code(), context_);
-  const grpc::Status end = ToGrpcStatus(status);
+  const grpc::Status end = EndOf(status, context_);
   handover_.Give();
   grpc::ServerUnaryReactor::Finish(end);
 }

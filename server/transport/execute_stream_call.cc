@@ -10,7 +10,6 @@
 #include "proto/wire/chunk.h"
 #include "server/engine/retry_pushback.h"
 #include "server/transport/caller.h"
-#include "server/transport/status.h"
 
 namespace warpcall {
 namespace {
@@ -274,8 +273,7 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
   // Not so where none was to come, or none more: the client left, or the server ends.
   if (request_ == nullptr && !absl::IsCancelled(status) && !absl::IsUnavailable(status))
     request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
-  if (request_ == nullptr) AddPushback(status, context_);
-  failure_ = request_ == nullptr ? ToGrpcStatus(status) : request_->End(status);
+  failure_ = request_ == nullptr ? EndOf(status, context_) : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
   while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();
   for (const auto& [index, window] : windows_)

@@ -202,9 +202,9 @@ grpc::Status InspectCall::End(const absl::Status& status) {
   admission_ = Admission();  // before a client that waits for the answer sends the next
   deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
   LogEnd(status);
-  AddPushback(status, context_);
+  const grpc::Status end = EndOf(status, context_);
   handover_.Give();
-  return ToGrpcStatus(status);
+  return end;
 }
 
 UnaryInspectCall* UnaryInspectCall::Start(ExecuteDeps* deps, Inspection kind, const Unary& unary) {

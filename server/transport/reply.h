@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "server/transport/caller.h"
 #include "server/transport/request.h"
-#include "server/transport/status.h"
 
 namespace warpcall {
 
@@ -20,8 +19,7 @@ inline grpc::ServerUnaryReactor* ReplyTo(const ExecuteDeps& deps,
   const absl::StatusOr<Principal> caller = Identify(deps, *context);
   absl::Status status = Admit(deps, caller, method).status();
   if (status.ok()) status = fill(*caller);
-  AddPushback(status, context);
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(EndOf(status, context));
   return reactor;
 }
 

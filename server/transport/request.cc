@@ -1,6 +1,8 @@
 #include "server/transport/request.h"
 
-#include <chrono>
+#include <grpc/support/time.h>
+
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -25,6 +27,7 @@ constexpr size_t kRequestIdBytesMax = 256;
 // gRPC cancels a call when its deadline passes, by its own clock: a cancellation this close is the
 // deadline's.
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
+constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 std::optional<tracing::Span> BeginSpan(const ExecuteDeps& deps,
                                        const grpc::CallbackServerContext& context) {
@@ -62,11 +65,11 @@ bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason rea
 }
 
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return kNoDeadline;
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      deadline - std::chrono::system_clock::now());
-  return left.count() >= kNoDeadline - now_ns ? kNoDeadline : now_ns + left.count();
+  // Not context.deadline(), whose nanoseconds since 1970 wrap around for what is 236 years ahead.
+  const gpr_timespec deadline = context.raw_deadline();
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  if (left.tv_sec >= (kNoDeadline - now_ns) / kNsPerSecond) return kNoDeadline;
+  return now_ns + std::max<int64_t>(left.tv_sec, -1) * kNsPerSecond + left.tv_nsec;
 }
 
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
@@ -86,9 +89,10 @@ absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
       kNeverRetry);
 }
 
-void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context) {
+grpc::Status EndOf(const absl::Status& status, grpc::CallbackServerContext* context) {
   if (const auto pushback_ms = RetryPushbackMs(status); pushback_ms.has_value())
     context->AddTrailingMetadata(kPushbackTrailer, absl::StrCat(*pushback_ms));
+  return ToGrpcStatus(status);
 }
 
 void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
@@ -239,8 +243,7 @@ void Request::Count(const absl::Status& status) {
 
 grpc::Status Request::End(const absl::Status& status) {
   Count(status);
-  AddPushback(status, context_);
-  return ToGrpcStatus(status);
+  return EndOf(status, context_);
 }
 
 void Request::TracePart(const RequestTrace& part) {

@@ -98,8 +98,8 @@ std::string MadeUpRequestId(uint64_t id);
 // The deadline by the clock that says `now_ns`; kNoDeadline when the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns);
 
-// Tells the client when to try again, if `status` does.
-void AddPushback(const absl::Status& status, grpc::CallbackServerContext* context);
+// What the call ends with. Tells the client when to try again, if `status` does.
+grpc::Status EndOf(const absl::Status& status, grpc::CallbackServerContext* context);
 // Tells balancers how busy the server is, if it does: once for each call that uses devices.
 void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
                    grpc::CallbackServerContext* context);

@@ -76,10 +76,18 @@ SpanExporter::SpanExporter(tracing::Tracer* tracer, SpanSource source, const Otl
       source_(std::move(source)),
       address_(endpoint.address),
       stub_(otlp::TraceService::NewStub(Connect(endpoint))),
-      thread_([this] { Run(); }) {}
+      thread_([this] {
+        Run();
+        ended_.Notify();
+      }) {}
 
 SpanExporter::~SpanExporter() {
   tracer_->Stop();
+  // What is under way has the time of those before the end.
+  if (!ended_.WaitForNotificationWithTimeout(kLastSendTimeout)) {
+    absl::MutexLock lock(&mutex_);
+    if (under_way_ != nullptr) under_way_->TryCancel();
+  }
   thread_.join();
 }
 
@@ -102,15 +110,26 @@ void SpanExporter::Run() {
   }
 }
 
+grpc::Status SpanExporter::SendOnce(const otlp::ExportTraceServiceRequest& request) {
+  grpc::ClientContext context;
+  {
+    absl::MutexLock lock(&mutex_);
+    under_way_ = &context;
+  }
+  const absl::Duration timeout = tracer_->stopped() ? kLastSendTimeout : kSendTimeout;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
+  otlp::ExportTraceServiceResponse response;
+  grpc::Status status = stub_->Export(&context, request, &response);
+  absl::MutexLock lock(&mutex_);
+  under_way_ = nullptr;
+  return status;
+}
+
 grpc::Status SpanExporter::Send(const otlp::ExportTraceServiceRequest& request) {
   grpc::Status status;
   absl::Duration pause = kFirstPause;
   for (int attempt = 1;; ++attempt, pause *= 2) {
-    grpc::ClientContext context;
-    const absl::Duration timeout = tracer_->stopped() ? kLastSendTimeout : kSendTimeout;
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
-    otlp::ExportTraceServiceResponse response;
-    status = stub_->Export(&context, request, &response);
+    status = SendOnce(request);
     if (status.ok() || !MaySendAgain(status.error_code()) || attempt == kAttemptsMax) return status;
     if (!tracer_->AwaitStop(pause)) continue;
     return status;

@@ -7,7 +7,10 @@
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/span_messages.h"
@@ -24,7 +27,7 @@ struct OtlpEndpoint {
 absl::StatusOr<OtlpEndpoint> ParseOtlpEndpoint(const std::string& text);
 
 // Has a thread of its own. A collector that does not answer costs spans, which are counted, and
-// nothing else. Destruction sends what there is, if that takes a moment.
+// nothing else. Destruction sends what there is, if that takes a moment: at most some two seconds.
 class SpanExporter {
  public:
   // `tracer` outlives it.
@@ -33,6 +36,8 @@ class SpanExporter {
 
  private:
   void Run();
+  grpc::Status SendOnce(
+      const opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest& request);
   // Again, later and later, while the collector is not there, or asks for it.
   grpc::Status Send(
       const opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest& request);
@@ -41,6 +46,9 @@ class SpanExporter {
   const SpanSource source_;
   const std::string address_;
   const std::unique_ptr<opentelemetry::proto::collector::trace::v1::TraceService::Stub> stub_;
+  absl::Mutex mutex_;
+  grpc::ClientContext* under_way_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Notification ended_;
   std::thread thread_;
 };
 

@@ -14,6 +14,7 @@ import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -55,6 +56,8 @@ class Collector:
     def __init__(self, refusals=()):
         self.requests = queue.Queue()
         self.refusals = list(refusals)
+        self.answers = threading.Event()
+        self.answers.set()
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
         self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(
             "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -74,6 +77,7 @@ class Collector:
         if self.refusals:
             context.abort(self.refusals.pop(0), "not now")
         self.requests.put(request)
+        self.answers.wait()
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def spans(self, enough):
@@ -253,6 +257,17 @@ class TracesTest(unittest.TestCase):
             client.execute(self.request())
             self.assertEqual(server.stop(), 0)
             self.assertEqual(len(roots(collector.spans(lambda spans: len(spans) > 0))), 1)
+
+    def test_a_collector_that_does_not_answer_delays_the_end_by_two_seconds_at_most(self):
+        with Collector() as collector:
+            collector.answers.clear()
+            server, client = self.serve(collector)
+            client.execute(self.request())
+            collector.requests.get(timeout=SECONDS_MAX)
+            began = time.monotonic()
+            self.assertEqual(server.stop(), 0)
+            self.assertLess(time.monotonic() - began, 7)  # of ten that a call to a collector has
+            collector.answers.set()
 
     def test_an_address_that_is_none_is_refused_at_the_start(self):
         for address in ("collector", "http://collector:4317/v1/traces", "ftp://collector:1", ":4317",

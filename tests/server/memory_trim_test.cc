@@ -16,17 +16,22 @@ constexpr int64_t kGrownMib = TrimRule::kGrownBytesMin / kMib;
 class TrimRuleTest : public ::testing::Test {
  protected:
   // After a second of which the process's threads took `cpu_ms` together.
-  bool IsDue(int64_t resident_mib, int64_t cpu_ms) {
+  bool IsDue(int64_t resident_mib, int64_t cpu_ms, int64_t free_mib = 0) {
     now_.time_ns += 1'000'000'000;
     now_.cpu_ns += cpu_ms * 1'000'000;
     now_.resident_bytes = resident_mib * kMib;
+    now_.free_bytes = free_mib * kMib;
     return rule_.IsDue(now_);
+  }
+  void Trimmed(int64_t resident_mib, int64_t free_mib = 0) {
+    rule_.Trimmed(resident_mib * kMib, free_mib * kMib);
   }
 
   TrimRule rule_{kLimitMib * kMib};
 
  private:
-  TrimRule::Look now_ = {.time_ns = 7, .cpu_ns = 9'000'000'000, .resident_bytes = 0};
+  TrimRule::Look now_ = {
+      .time_ns = 7, .cpu_ns = 9'000'000'000, .resident_bytes = 0, .free_bytes = 0};
 };
 
 TEST_F(TrimRuleTest, IsDueOnceTheProcessRestsAfterItGrew) {
@@ -46,7 +51,7 @@ TEST_F(TrimRuleTest, TheFirstLookIsWhatGrowthIsCountedFrom) {
 TEST_F(TrimRuleTest, WhatStayedIsNotTriedAgain) {
   EXPECT_FALSE(IsDue(100, 0));
   EXPECT_TRUE(IsDue(500, 0));
-  rule_.Trimmed(450 * kMib);
+  Trimmed(450);
   EXPECT_FALSE(IsDue(450, 0));
   EXPECT_FALSE(IsDue(450 + kGrownMib - 1, 0));
   EXPECT_TRUE(IsDue(450 + kGrownMib, 0));
@@ -58,11 +63,31 @@ TEST_F(TrimRuleTest, WhatWentByItselfCountsWhenItComesBack) {
   EXPECT_TRUE(IsDue(100 + kGrownMib, 0));
 }
 
+// As when messages that waited while the server rested are freed: no more is resident than before.
+TEST_F(TrimRuleTest, WhatIsFreedThatWasInUseTheLastTimeIsGivenBack) {
+  EXPECT_FALSE(IsDue(100, 0));
+  EXPECT_TRUE(IsDue(500, 0, 10));
+  Trimmed(500, 10);
+  EXPECT_FALSE(IsDue(500, 2000, 10 + kGrownMib));
+  EXPECT_FALSE(IsDue(500, 0, 10 + kGrownMib - 1));
+  EXPECT_TRUE(IsDue(500, 0, 10 + kGrownMib));
+}
+
+// It stays free, and is not resident any more.
+TEST_F(TrimRuleTest, WhatWasGivenBackIsNotTriedAgain) {
+  EXPECT_FALSE(IsDue(100, 0));
+  EXPECT_TRUE(IsDue(500, 0, 400));
+  Trimmed(100, 400);
+  EXPECT_FALSE(IsDue(100, 0, 400));
+  EXPECT_FALSE(IsDue(100, 0, 380));
+  EXPECT_TRUE(IsDue(100, 0, 380 + kGrownMib));
+}
+
 TEST_F(TrimRuleTest, NearTheLimitItIsDueAtWorkToo) {
   EXPECT_FALSE(IsDue(100, 0));
   EXPECT_FALSE(IsDue(kFullMib - 1, 2000));
   EXPECT_TRUE(IsDue(kFullMib, 2000));
-  rule_.Trimmed(kFullMib * kMib);
+  Trimmed(kFullMib);
   EXPECT_FALSE(IsDue(kFullMib + kGrownMib - 1, 2000));
   EXPECT_TRUE(IsDue(kFullMib + kGrownMib, 2000));
 }

@@ -162,9 +162,8 @@ void InferStreamCall::EndIfIdle() {
   if (!failure_.has_value() && !input_ended_) return;
   finished_ = true;
   const absl::Status end = failure_.value_or(absl::OkStatus());
-  AddPushback(end, context_);
   AddLoadReport(*deps_, end.code(), context_);
-  Finish(ToGrpcStatus(end));
+  Finish(EndOf(end, context_));
 }
 
 }  // namespace warpcall::oip

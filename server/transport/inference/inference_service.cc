@@ -8,6 +8,7 @@
 #include "server/transport/inference/infer_stream_call.h"
 #include "server/transport/inference/signature.h"
 #include "server/transport/reply.h"
+#include "server/transport/status.h"
 
 namespace warpcall::oip {
 namespace {

@@ -120,12 +120,36 @@ TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
         const int times = told.fetch_add(1) + 1;
         if (times == 1) begun.Notify();
         if (times == 2) ended.Notify();
+        return true;
       },
       absl::Milliseconds(1));
   Write(one, "b");
   begun.WaitForNotification();
   Write(two, "c");  // was not there
   ended.WaitForNotification();
+}
+
+TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
+  const testing::TempFolder folder;
+  const std::string file = folder.Path("file");
+  Write(file, "a");
+  std::atomic<int> called{0};
+  absl::Notification third, again;
+  const FileWatch watch(
+      {file},
+      [&] {
+        const int times = called.fetch_add(1) + 1;
+        if (times == 3) third.Notify();
+        if (times == 4) again.Notify();
+        return times >= 3;
+      },
+      absl::Milliseconds(1));
+  Write(file, "b");
+  third.WaitForNotification();
+  // What succeeded is not called anew: the fourth is of the next change.
+  EXPECT_FALSE(again.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
+  Write(file, "c");
+  again.WaitForNotification();
 }
 
 }  // namespace
