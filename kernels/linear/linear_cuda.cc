@@ -3,7 +3,7 @@
 namespace warpcall {
 
 std::vector<Implementation> LinearCudaRows() {
-  return {linear::CublasltRow(),      linear::DotPerOutputRow(),  linear::WgmmaTiledRow(),
+  return {linear::WgmmaTiledRow(),    linear::CublasltRow(),      linear::DotPerOutputRow(),
           linear::MmaTiledRow(),      linear::RegisterTiledRow(), linear::TritonLinearRow(),
           linear::ChainOfKernelsRow()};
 }

@@ -49,10 +49,12 @@ absl::Status Supports(const Problem& problem, const DeviceProperties& device) {
 }
 
 template <typename T>
-PlanPtr NewWgmmaPlan(const Problem& problem, const matmul::WgmmaTiling& tiling,
+PlanPtr NewWgmmaPlan(const Problem& problem, const matmul::WgmmaTiling& chosen,
                      const PlanContext& context) {
   const WgmmaKernel<T> kernel =
-      KernelFrom<T>(tiling.variant, std::make_integer_sequence<int, kVariants.Count()>());
+      KernelFrom<T>(chosen.variant, std::make_integer_sequence<int, kVariants.Count()>());
+  const matmul::WgmmaTiling tiling =
+      matmul::LaunchedAs(reinterpret_cast<const void*>(kernel), chosen, *context.device);
   return cuda::NewKernelPlan(
       {.workspace_bytes = tiling.workspace_bytes(), .variant = tiling.variant},
       {kernel, tiling.grid(), tiling.gpu_kernels()}, context,

@@ -276,35 +276,46 @@ struct RegisterKernel {
     }
   }
 
-  // What this thread stored, in place: a loop over memory that the caches still hold, whose code
-  // is there once, where sums in registers would have it unrolled.
+  // Store with bias and the like, by way of the ring, which nobody reads any more: a loop can index
+  // what lies there, and so has its code once for four columns, where sums in registers would have
+  // it unrolled. A thread reads what it wrote itself, 16 bytes at a time beside its neighbours.
   template <typename Finish>
-  __device__ static void FinishStored(const Corner<T>& corner, const Finish& finish) {
-    static_assert(kWide, "sums are stored without being rounded");
+  __device__ static void StoreFinished(float* ring, const Sums& sums, const Corner<T>& corner,
+                                       const Finish& finish) {
+    static_assert(kTile.threads() * kThreadM * kSquare <= kStageFloats * kTile.stages);
+    using BiasOfSquare = typename Finish::template BiasOfColumns<kSquare>;
+    BiasOfSquare biases[kThreadN / kSquare];
+#pragma unroll
+    for (int j = 0; j < kThreadN; j += kSquare) {
+      const int column = j * kLanesN;
+      biases[j / kSquare] = finish.From(column).template BiasOf<kSquare>(corner.columns - column);
+    }
     const bool in_vectors = corner.stride % kSquare == 0;
-#pragma unroll 1
-    for (int column = 0; column < kTile.warp_n(); column += kLanesN * kSquare) {
+    float4* const own = reinterpret_cast<float4*>(ring) + threadIdx.x;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kThreadN; j += kSquare) {
+      const int column = j * kLanesN;
       if (column >= corner.columns) return;
-      const auto bias = finish.From(column).template BiasOf<kSquare>(corner.columns - column);
-#pragma unroll 4
+#pragma unroll
+      for (int i = 0; i < kThreadM; ++i)
+        own[i * kTile.threads()] =
+            make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+#pragma unroll 2
       for (int i = 0; i < kThreadM; ++i) {
         const int row = i / kSquare * kLanesM * kSquare + i % kSquare;
         if (row >= corner.rows) break;
+        const float4 sum = own[i * kTile.threads()];
+        float four[kSquare] = {sum.x, sum.y, sum.z, sum.w};
+        finish.Apply(biases[j / kSquare], four);
         T* const at = corner.at + row * corner.stride + column;
-        float four[kSquare] = {};
         if (in_vectors) {
-          cuda::Vector<T, kSquare>::Load(at).Unpack(four);
-          finish.Apply(bias, four);
           cuda::Vector<T, kSquare>::Pack(four).Store(at);
           continue;
         }
 #pragma unroll
         for (int e = 0; e < kSquare; ++e)
-          if (column + e < corner.columns) four[e] = at[e];
-        finish.Apply(bias, four);
-#pragma unroll
-        for (int e = 0; e < kSquare; ++e)
-          if (column + e < corner.columns) at[e] = four[e];
+          if (column + e < corner.columns) at[e] = cuda::Narrow<T>(four[e]);
       }
     }
   }
@@ -333,8 +344,11 @@ struct RegisterKernel {
           sums, {arguments.partial + offset, arguments.n, arguments.m - m, arguments.n - n});
     const Corner<T> corner = {static_cast<T*>(arguments.c) + offset, arguments.n, arguments.m - m,
                               arguments.n - n};
-    Store<T>(sums, corner);
-    if constexpr (!std::is_same_v<Finish, NoFinish>) FinishStored(corner, finish.From(n));
+    if constexpr (std::is_same_v<Finish, NoFinish>) {
+      Store<T>(sums, corner);
+    } else {
+      StoreFinished(ring, sums, corner, finish.From(n));
+    }
   }
 };
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
@@ -232,13 +233,16 @@ struct WgmmaKernel {
     }
     for (uint32_t work = FirstWork(); work < arguments.of.work; work += NextWork()) {
       Sums sums;
+      typename Outputs::Bias bias;
+      if constexpr (Outputs::template kHasBias<Finish>)
+        Outputs::LoadBias(finish, Shape::PlaceOfWork(arguments, work).n, arguments.of.n, &bias);
       if constexpr (Shape::kIsTurned) {
         AccumulateTurned(memory, steps.end - steps.begin, slot, sums);
       } else {
         Accumulate(memory, steps.end - steps.begin, slot, sums);
       }
       const typename Outputs::template Target<Finish> target = {
-          arguments, Shape::PlaceOfWork(arguments, work), finish};
+          arguments, Shape::PlaceOfWork(arguments, work), finish, bias};
       if constexpr (kSplits > 1) ClusterWait();
       if constexpr (Outputs::kIsDirect) {
         Outputs::StoreDirectly(memory, sums, target);
@@ -280,6 +284,10 @@ struct WgmmaKernel {
   __device__ static void Run(uint32_t ring, const WgmmaArguments& arguments, const Finish& finish) {
     const Memory memory{ring};
     Init(memory, arguments);
+    if constexpr (kTile.MayBeginEarly()) {
+      cuda::AwaitKernelAhead();
+      cuda::LetNextKernelBegin();
+    }
     if (threadIdx.x < 128) {
       if constexpr (kConsumers > 1) GiveRegisters<kProducerRegisters>();
       if (threadIdx.x == 0) Produce(memory, arguments);

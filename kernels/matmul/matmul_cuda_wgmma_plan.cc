@@ -243,8 +243,10 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
   return arguments;
 }
 
-PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& tiling,
+PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& chosen,
                      const PlanContext& context) {
+  const WgmmaTiling tiling =
+      LaunchedAs(reinterpret_cast<const void*>(kernel), chosen, *context.device);
   return cuda::NewKernelPlan(
       {.workspace_bytes = tiling.workspace_bytes(), .variant = tiling.variant},
       {kernel, tiling.grid(), tiling.gpu_kernels()}, context,

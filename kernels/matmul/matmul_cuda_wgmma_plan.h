@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/matmul/matmul_cuda_tiling.h"
@@ -39,13 +40,15 @@ struct WgmmaTiling {
   cuda::MatrixStack c;
   WgmmaGeometry geometry;
   uint32_t blocks;
+  bool early;  // as in cuda::Grid
 
   int gpu_kernels() const { return 1 + (a.copy_bytes > 0 ? 1 : 0) + (b.copy_bytes > 0 ? 1 : 0); }
   size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes; }
   cuda::Grid grid() const {
     return {.blocks = dim3(blocks),
             .threads = dim3(static_cast<unsigned>(tile.threads())),
-            .shared_bytes = WgmmaSharedBytes(tile)};
+            .shared_bytes = WgmmaSharedBytes(tile),
+            .early = early};
   }
 };
 
@@ -74,6 +77,13 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
 
 std::vector<std::string> NamesOf(const WgmmaVariants& variants);
 
+// `tiling` for launches of `kernel`, which it will be the tiling of.
+inline WgmmaTiling LaunchedAs(const void* kernel, WgmmaTiling tiling,
+                              const DeviceProperties& device) {
+  tiling.early = tiling.tile.MayBeginEarly() && cuda::IsLaunchedEarly(kernel, device);
+  return tiling;
+}
+
 // Enqueues a kernel in clusters. It is allowed its shared memory first.
 template <typename... Parameters>
 absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tiling,
@@ -81,16 +91,19 @@ absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tilin
   const cuda::Grid grid = tiling.grid();
   RETURN_IF_ERROR(
       cuda::AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(tiling.tile.blocks), 1, 1};
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
+  config.attrs = attributes;
+  if (tiling.tile.blocks > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(tiling.tile.blocks), 1, 1};
+  }
+  if (grid.early) attributes[config.numAttrs++] = cuda::EarlyAttribute();
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = cuda::StreamOf(context);
-  config.attrs = &cluster;
-  config.numAttrs = tiling.tile.blocks > 1 ? 1 : 0;
   void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
   return cuda::ToStatus(
       cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), addresses),
@@ -98,7 +111,7 @@ absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tilin
 }
 
 // A plan of matmul: copies, where they are needed, and the kernel.
-PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& tiling,
+PlanPtr NewWgmmaPlan(void (*kernel)(WgmmaArguments), const WgmmaTiling& chosen,
                      const PlanContext& context);
 
 }  // namespace warpcall::matmul

@@ -33,21 +33,48 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   using typename Shape::Sums;
   static constexpr bool kIsDirect = kSplits > 1 || kIsTurned;
 
-  // Bias and the like, on 8 columns of the warp's rows that begin at column `n`.
+  // A thread's bias for the columns that its block writes of a tile, two neighbours of each 8.
+  struct Bias {
+    uint32_t pairs[kOwnGroups];
+  };
   template <typename Finish>
-  __device__ static void Apply(const Finish& finish, int64_t n, int64_t columns, float* sums) {
-    const int64_t at = n + threadIdx.x % 4 * 2;
-    const auto pair = finish.From(at).template BiasOf<2>(columns - at);
-    typename Finish::template BiasOfColumns<4> bias;
-    float values[4];
+  static constexpr bool kHasBias = !std::is_same_v<Finish, NoFinish>;
+
+  // Asks for a tile's bias before its products are made, so that nobody waits for it after them. It
+  // is 0 beyond the columns of c.
+  template <typename Finish>
+  __device__ static void LoadBias(const Finish& finish, int64_t n, int64_t columns, Bias* bias) {
+    const int64_t first =
+        n + (kSplits > 1 ? Shape::Rank() * kOwnGroups * 8 : 0) + threadIdx.x % 4 * 2;
+    const T* const from = finish.bias + first;
+    if (columns % 2 == 0) {  // the bias is aligned
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      bias.values[i] = pair.values[i % 2];
-      values[i] = sums[i];
+      for (uint32_t i = 0; i < kOwnGroups; ++i)
+        bias->pairs[i] =
+            first + i * 8 < columns ? *reinterpret_cast<const uint32_t*>(from + i * 8) : 0;
+      return;
     }
+#pragma unroll
+    for (uint32_t i = 0; i < kOwnGroups; ++i) {
+      const uint32_t low = first + i * 8 < columns ? from[i * 8].bits : 0;
+      const uint32_t high = first + i * 8 + 1 < columns ? from[i * 8 + 1].bits : 0;
+      bias->pairs[i] = low | high << 16;
+    }
+  }
+
+  // Bias and the like, on the warp's rows of kGroups x 8 columns.
+  template <uint32_t kGroups, typename Finish>
+  __device__ static void Apply(const Finish& finish, const uint32_t* pairs, float* sums) {
+    typename Finish::template BiasOfColumns<kGroups * 4> bias;
+    float values[kGroups * 4];
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups * 4; i += 2)
+      cuda::WidenPair<T>(pairs[i / 4], &bias.values[i], &bias.values[i + 1]);
+#pragma unroll
+    for (uint32_t i = 0; i < kGroups * 4; ++i) values[i] = sums[i];
     finish.Apply(bias, values);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] = values[i];
+    for (uint32_t i = 0; i < kGroups * 4; ++i) sums[i] = values[i];
   }
 
   // Rounds 16 columns of the warp's rows and puts them into its box, from `column` on. Its 128-byte
@@ -100,6 +127,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     const WgmmaArguments& arguments;
     const Place place;
     const Finish& finish;
+    const Bias& bias;
   };
 
   // The warp's rows of the tile, a box at a time: the copy of one runs while the next is rounded.
@@ -119,10 +147,8 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
 #pragma unroll
       for (int j = 0; j < static_cast<int>(kBoxColumns) / 16; ++j) {
         float* const columns = &sums[i * kBoxColumns / 2 + j * 8];
-        if constexpr (!std::is_same_v<Finish, NoFinish>) {
-          Apply(target.finish, at.x + j * 16, arguments.of.n, columns);
-          Apply(target.finish, at.x + j * 16 + 8, arguments.of.n, columns + 4);
-        }
+        if constexpr (kHasBias<Finish>)
+          Apply<2>(target.finish, &target.bias.pairs[i * kBoxColumns / 8 + j * 2], columns);
         StoreColumns(box, j * 16, columns);
       }
       FenceForCopies();
@@ -153,11 +179,10 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
 
   // A thread's sums of 8 columns from `n` on, straight from registers; its first row is `m`.
   template <typename Finish>
-  __device__ static void StoreGroup(int64_t m, int64_t n, float* sums,
+  __device__ static void StoreGroup(int64_t m, int64_t n, const float* sums,
                                     const Target<Finish>& target) {
     const WgmmaGeometry& of = target.arguments.of;
     T* const out = static_cast<T*>(target.arguments.out) + target.place.c * of.m * of.n;
-    if constexpr (!std::is_same_v<Finish, NoFinish>) Apply(target.finish, n, of.n, sums);
     const int64_t column = n + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -214,7 +239,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   template <typename Finish>
   __device__ static void StoreDirectly(const Memory& memory, Sums& sums,
                                        const Target<Finish>& target) {
-    static_assert(!kIsTurned || std::is_same_v<Finish, NoFinish>, "a finish goes along c's rows");
+    static_assert(!kIsTurned || !kHasBias<Finish>, "a bias goes along c's rows");
     const Place& place = target.place;
     const auto warp = static_cast<int32_t>(threadIdx.x / 32 - 4);
     if (place.m + warp / kSharing * kSharedRows >= target.arguments.of.m) return;
@@ -229,6 +254,8 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     for (uint32_t i = 0; i < kGroups; ++i) {
       if (i / kOwnGroups != rank) continue;
       if constexpr (kSplits > 1) AddUp(memory, i % kOwnGroups, &sums[i * 4]);
+      if constexpr (kHasBias<Finish>)
+        Apply<1>(target.finish, &target.bias.pairs[i % kOwnGroups], &sums[i * 4]);
       StoreGroup<Finish>(m, place.n + static_cast<int32_t>(i * 8), &sums[i * 4], target);
     }
   }

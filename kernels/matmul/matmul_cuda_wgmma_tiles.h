@@ -25,6 +25,8 @@ struct WgmmaTile {
   constexpr int threads() const { return (consumers() + 1) * 128; }
   // Runs that sums are cut into.
   constexpr int splits() const { return cluster == WgmmaCluster::kTile ? blocks : 1; }
+  // Whether launches may begin early (early_launch.h): where blocks share tiles, kernels are short.
+  constexpr bool MayBeginEarly() const { return splits() > 1; }
   // Neighbours along m.
   constexpr int across() const { return cluster == WgmmaCluster::kColumns ? blocks : 1; }
 };
@@ -41,15 +43,17 @@ inline constexpr int kWgmmaBoxRows = 16;
 
 // Of 227 KiB. Per stage shared memory is written (m + n) x 128 bytes and read once by each
 // warpgroup, (64 + n) x 128: at 128 bytes a cycle 1024 cycles for 128 x 256, as many as the tensor
-// cores take for it, and 1.08, 1.25, 1.5 and 2 times as many for the tiles below.
+// cores take for it, and 1.08, 1.25, 1.5 and 2 times as many for the tiles below. A block of 64 x
+// 64 that shares its tile takes less than half of it: the next launch's blocks, which may begin
+// early, have their barriers and maps ready when this one's end.
 inline constexpr WgmmaTile kWgmmaTiles[] = {
     {128, 256, 4, 1, WgmmaCluster::kColumns}, {128, 256, 4, 2, WgmmaCluster::kColumns},
     {128, 192, 4, 1, WgmmaCluster::kColumns}, {128, 192, 4, 2, WgmmaCluster::kColumns},
     {128, 128, 6, 1, WgmmaCluster::kColumns}, {128, 128, 6, 2, WgmmaCluster::kColumns},
     {64, 128, 8, 1, WgmmaCluster::kColumns},  {64, 128, 8, 2, WgmmaCluster::kColumns},
     {64, 64, 12, 1, WgmmaCluster::kColumns},  {64, 128, 8, 2, WgmmaCluster::kTile},
-    {64, 128, 8, 4, WgmmaCluster::kTile},     {64, 64, 12, 2, WgmmaCluster::kTile},
-    {64, 64, 12, 4, WgmmaCluster::kTile},     {64, 64, 12, 8, WgmmaCluster::kTile},
+    {64, 128, 8, 4, WgmmaCluster::kTile},     {64, 64, 6, 2, WgmmaCluster::kTile},
+    {64, 64, 6, 4, WgmmaCluster::kTile},      {64, 64, 6, 8, WgmmaCluster::kTile},
 };
 inline constexpr int kWgmmaTileCount = sizeof(kWgmmaTiles) / sizeof(kWgmmaTiles[0]);
 

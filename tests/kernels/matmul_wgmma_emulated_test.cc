@@ -31,13 +31,6 @@ struct AddBias {
   struct BiasOfColumns {
     float values[kCount];
   };
-  AddBias From(int64_t column) const { return {bias + column}; }
-  template <int kCount>
-  BiasOfColumns<kCount> BiasOf(int64_t columns) const {
-    BiasOfColumns<kCount> of;
-    for (int i = 0; i < kCount; ++i) of.values[i] = i < columns ? ToFloat(bias[i]) : 0;
-    return of;
-  }
   template <int kCount>
   void Apply(const BiasOfColumns<kCount>& of, float (&values)[kCount]) const {
     for (int i = 0; i < kCount; ++i) values[i] += of.values[i];

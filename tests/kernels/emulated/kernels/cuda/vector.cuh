@@ -13,6 +13,12 @@ T Narrow(float value) {
 }
 
 template <typename T>
+void WidenPair(uint32_t pair, float* first, float* second) {
+  *first = ToFloat(T{static_cast<uint16_t>(pair)});
+  *second = ToFloat(T{static_cast<uint16_t>(pair >> 16)});
+}
+
+template <typename T>
 uint32_t NarrowPair(float first, float second) {
   return FromFloat<T>(first).bits | uint32_t{FromFloat<T>(second).bits} << 16;
 }
