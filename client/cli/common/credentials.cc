@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -19,8 +18,12 @@ constexpr char kTokenFile[] = "--token_file";
 
 absl::StatusOr<std::string> Read(const char* option, const std::string& path) {
   if (path.empty()) return std::string();
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text;
+  // Not by iterators, out of which a folder's error is thrown.
+  for (char part[4096]; file.read(part, sizeof(part)) || file.gcount() > 0;)
+    text.append(part, static_cast<size_t>(file.gcount()));
   if (!file.is_open() || file.bad())
     return absl::InvalidArgumentError(
         absl::StrCat(option, ": ", path, ": ", strerror(errno == 0 ? EIO : errno)));

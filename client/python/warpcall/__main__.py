@@ -11,6 +11,7 @@ when it was interrupted. A benchmark that ends early prints what was measured un
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -56,17 +57,8 @@ def _bench(client: Client, options: argparse.Namespace) -> Benchmark:
     )
 
 
-def _of_benchmark(report: Benchmark, options: argparse.Namespace) -> tuple[str, object]:
-    """(for people, for programs)."""
-    if options.plot:
-        report.plot(options.plot)
-    return repr(report), report.to_dict()
-
-
 def _run(client: Client, options: argparse.Namespace) -> tuple[str, object]:
     """(for people, for programs)."""
-    if options.command == "bench":
-        return _of_benchmark(_bench(client, options), options)
     if options.command == "profile":
         if len(options.shape) > 1 or len(options.implementation) > 1:
             raise InvalidArgument("profile takes one --shape and one --implementation")
@@ -100,18 +92,31 @@ def _show(said: tuple[str, object], options: argparse.Namespace) -> None:
     print(json.dumps(data, indent=2) if options.json else text)
 
 
+def _show_benchmark(report: Benchmark, options: argparse.Namespace) -> None:
+    _show((repr(report), report.to_dict()), options)
+    if options.plot:  # last: what was measured is not lost with a file that cannot be written
+        report.plot(options.plot)
+
+
 def main() -> int:
     options = _parser().parse_args()
     try:
         with connect(options.server) as client:
-            _show(_run(client, options), options)
+            if options.command == "bench":
+                _show_benchmark(_bench(client, options), options)
+            else:
+                _show(_run(client, options), options)
     except (Error, KeyboardInterrupt) as error:
         report: Benchmark | None = getattr(error, "report", None)
         if report is not None and report.rows:
-            _show(_of_benchmark(report, options), options)
+            with contextlib.suppress(OSError):  # the call's own end is what counts
+                _show_benchmark(report, options)
         interrupted = isinstance(error, KeyboardInterrupt)
         print("interrupted" if interrupted else error, file=sys.stderr)
         return _INTERRUPTED if interrupted else 1
+    except OSError as error:  # a file that was to be written
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

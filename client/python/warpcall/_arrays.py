@@ -94,7 +94,7 @@ def _narrow(values: Array) -> Array:
     rounded: Array = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(_BITS)
     quiet: Array = (bits >> 16 | 0x40).astype(_BITS)
     np.copyto(rounded, quiet, where=(bits & 0x7FFFFFFF) > 0x7F800000)
-    return rounded
+    return rounded.reshape(values.shape)  # which was (1,) of a single number
 
 
 def plain(array: Array) -> Array:
@@ -113,7 +113,7 @@ def _convert(array: Array, target: str) -> Array:
     uint16 stands for bits of bfloat16 already."""
     source = array_type_name(array)
     if target == "bfloat16" and source == "uint16":
-        return plain(array)
+        return np.asarray(plain(array), _BITS)
     if array.dtype.kind in "OUSMmVc" and source != "bfloat16":
         raise InvalidArgument(f"an input of dtype {array.dtype}; it must hold numbers")
     if source == "bfloat16":
@@ -250,7 +250,8 @@ def copy_into(out: Array, array: Array, error: type[Error] = InvalidArgument) ->
     """Fills the caller's array. Raises `error` when it is not one for this result."""
     check_out(out, TensorSpec(array_type_name(array), array.shape), error)
     if array_type_name(array) == "bfloat16":
-        out, array = out.view(np.uint16), array.view(np.uint16)
+        out = plain(out) if out.dtype.kind == "u" else out.view(np.uint16)
+        array = array.view(np.uint16)
     np.copyto(out, array)  # also to another order of bytes
 
 

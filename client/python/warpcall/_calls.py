@@ -415,14 +415,22 @@ class Calls:
             if not pending.future.done():
                 self._begin(pending)
 
+        def abort() -> None:
+            timer.cancel()
+            with self._lock:
+                self._pauses.discard(timer)
+
         timer = threading.Timer(pause, begin)
         timer.daemon = True
+        # Before it runs: `begin` has the future cancel the call instead.
+        pending.future.on_cancel(abort)
         with self._lock:
             if self._closed.is_set():
                 return False
             self._pauses.add(timer)
             timer.start()
-        pending.future.on_cancel(timer.cancel)
+        if pending.future.done():  # by now, or before it was kept
+            abort()
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -269,7 +270,7 @@ class Client(KernelMethods):
         implementation: str = "",
         device: str = "",
         iterations: int = 0,
-        trace: bool | str = False,
+        trace: bool | str | os.PathLike[str] = False,
         seed: int = 0,
         request_path: bool = False,
         timeout: float | None = None,

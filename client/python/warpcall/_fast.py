@@ -185,7 +185,7 @@ class FastCalls(Calls):
         trace = next((value for key, value in terms.metadata or () if key == "traceparent"), "")
         names = (call.kernel, call.implementation, call.device, call.request_id)
         limit = _STRIPED_BYTES_MAX if self._several else STREAM_BYTES
-        way = (request.nbytes >= limit, ended_by, *_memory_of(request.out))
+        way = (request.nbytes >= limit, ended_by, *_memory_of(request))
         return self._native.run(
             (*names, seconds, trace), _plain(call.attributes), request.inputs, way
         )
@@ -216,12 +216,13 @@ def _plain(attributes: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _memory_of(out: Array | None) -> tuple[int | None, Array | None]:
-    """(number of its data type, itself) of an array that the module can write to."""
+def _memory_of(request: Request) -> tuple[int | None, Array | None]:
+    """(number of its data type, itself) of an `out` that the module can write to."""
+    out = request.out
     if out is None or not out.flags.c_contiguous or not out.flags.writeable or out.ndim == 0:
         return None, None
     name = "bfloat16" if out.dtype == np.uint16 else array_type_name(out)
-    if name not in DATA_TYPE_NUMBERS or not out.dtype.isnative:
+    if name not in DATA_TYPE_NUMBERS or not out.dtype.isnative or not request.out_takes_parts():
         return None, None
     base = plain(out)
     return DATA_TYPE_NUMBERS[name], base.view(np.uint16) if name == "bfloat16" else base
@@ -247,7 +248,7 @@ def _finished(request: Request, answer: Any) -> Result:
     if request.out is None:
         outputs = request.finisher.shaped(outputs)
     else:
-        if _memory_of(request.out)[0] is None:
-            copy_into(request.out, outputs[0])
+        if _memory_of(request)[0] is None:
+            copy_into(request.out, request.finisher.shaped_as(request.out, outputs)[0])
         outputs[0] = request.out
     return request.finisher.made_of((FastResponse, answer), outputs, answer.stripes)

@@ -9,7 +9,7 @@ from typing import Any
 from . import _wire as wire
 from ._arrays import type_name
 from ._execute import Call, encode_header
-from ._messages import TABLE, Field, LaunchInfo, TensorSpec, encode
+from ._messages import TABLE, Field, LaunchInfo, TensorSpec, checked, encode
 from .errors import InvalidArgument
 
 
@@ -382,11 +382,12 @@ def encode_profile(problem: Problem, call: Call, options: ProfileOptions) -> byt
     """A ProfileRequest whose inputs the server makes."""
     out = wire.bytes_field(1, encode_header(call, []))
     if options.iterations:
-        out += wire.varint_field(2, options.iterations)
+        out += wire.varint_field(2, checked("iterations", options.iterations, 32))
     out += wire.varint_field(3, options.trace)
     for spec in problem.inputs:
         out += wire.bytes_field(4, encode(spec))
-    return out + wire.varint_field(5, options.seed) + wire.varint_field(6, options.request_path)
+    out += wire.varint_field(5, checked("seed", options.seed, 64, signed=False))
+    return out + wire.varint_field(6, options.request_path)
 
 
 def encode_describe(problem: Problem, call: Call) -> bytes:

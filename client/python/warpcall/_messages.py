@@ -388,7 +388,14 @@ def _encode_field(field: Field, value: Any) -> bytes:
         return wire.bytes_field(field.number, encode_attribute(field.name, value))
     if field.kind == "type":
         return wire.varint_field(field.number, DATA_TYPE_NUMBERS[value])
-    number = int(value)
-    if not -(1 << 63) <= number < 1 << (64 if field.kind == "uint" else 63):
-        raise InvalidArgument(f"{field.name} is {number}; it must fit into 64 bits")
+    bits = 32 if field.kind == "int32" else 64
+    number = checked(field.name, value, bits, signed=field.kind != "uint")
     return wire.varint_field(field.number, number)
+
+
+def checked(name: str, value: Any, bits: int, *, signed: bool = True) -> int:
+    """An integer of Python's own. Raises InvalidArgument for one that the field has no room for."""
+    number = int(value)
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1 if signed else bits):
+        raise InvalidArgument(f"{name} is {number}; it must fit into {bits} bits")
+    return number

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -106,7 +108,7 @@ class Benchmark(_Table):
             "ceilings": dict(self.ceilings),
             "flops_ceilings": dict(self.flops_ceilings),
             "stamps": {name: dataclasses.asdict(stamp) for name, stamp in self.stamps.items()},
-            "rows": [dataclasses.asdict(row) for row in self.rows],
+            "rows": [_finite(dataclasses.asdict(row)) for row in self.rows],
         }
 
     def _title(self) -> str:
@@ -355,13 +357,23 @@ class Description(_Table, DescribeResponse):
         return ["fact", "value"], rows
 
 
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """None for infinity and NaN, which JSON has none of, and a wrong row's errors may be."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
+
 # ---- calls --------------------------------------------------------------------------------------
 
 
-def take_profile(kernel: str, label: str, data: bytes, trace: bool | str) -> Profile:
+def take_profile(
+    kernel: str, label: str, data: bytes, trace: bool | str | os.PathLike[str]
+) -> Profile:
     """The Profile in an answer; `trace`: where to write the trace, if it is a path."""
     report = Profile(kernel, label, decoded(ProfileResponse, data))
-    if isinstance(trace, str):
+    if isinstance(trace, (str, os.PathLike)):
         with open(trace, "wb") as file:
             file.write(report.trace_json)
     return report

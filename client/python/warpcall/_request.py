@@ -109,6 +109,14 @@ class Request:
         request.misfit, request._place = Internal, place
         return request
 
+    def out_takes_parts(self) -> bool:
+        """Whether `out` may be written while the call may still be sent again: not where an input
+        lies in its memory."""
+        return self.out is not None and not any(
+            isinstance(item, Operand) and np.may_share_memory(self.out, item.data)
+            for item in self.inputs
+        )
+
     def out_for(self, shape: tuple[int, ...]) -> Array | None:
         """Where the first output, of that shape, is to be written; None: anywhere. Of a stripe,
         raises as its place."""

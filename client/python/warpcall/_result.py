@@ -229,11 +229,15 @@ class Finisher:
             raise bad_response(NO_OUTPUTS)
         out = out_for(outputs[0].shape)
         if out is not None:
-            copy_into(out, outputs[0], misfit)
+            copy_into(out, self.shaped_as(out, outputs)[0], misfit)
             outputs[0] = out
         else:
             outputs = self.shaped(outputs)
         return self.made_of(answer, outputs)
+
+    def shaped_as(self, out: Array, outputs: list[Array]) -> list[Array]:
+        """For an `out` without dimensions as it would be without it; for others as it came."""
+        return self.shaped(outputs) if out.ndim == 0 else outputs
 
     def shaped(self, outputs: list[Array]) -> list[Array]:
         """Of inputs without dimensions a result has none either."""

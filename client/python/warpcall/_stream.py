@@ -177,7 +177,8 @@ class StreamSession:
                 continue
             self._out = out
             check_out(out, spec, self._request.misfit)
-            if out.flags.c_contiguous and out.dtype.isnative:
+            whole = out.flags.c_contiguous and out.dtype.isnative
+            if whole and (out is not self._request.out or self._request.out_takes_parts()):
                 base = plain(out)
                 flat = base.view(np.uint16) if base.dtype.itemsize == 2 else base
                 view = flat.reshape(-1).view(np.uint8).data

@@ -68,6 +68,7 @@ class _Output:
         assert division is not None  # there are stripes
         first = division.split(request.inputs)[0]
         self._out, self._kernel = request.out, kernel
+        self._out_takes_parts = request.out_takes_parts()
         self._type = DATA_TYPES[first.data_type]
         self._outer = first.shape[: len(first.shape) - division.kept]
         self._lock = threading.Lock()
@@ -80,7 +81,8 @@ class _Output:
         if self._out is None:
             return empty(spec)[0]
         check_out(self._out, spec)
-        return self._out if self._out.flags.c_contiguous else empty(spec)[0]
+        whole = self._out.flags.c_contiguous and self._out_takes_parts
+        return self._out if whole else empty(spec)[0]
 
     def place(self, stripe: Stripe, shape: tuple[int, ...]) -> Array:
         """Where the output of a stripe goes. Raises Internal when none of it has that shape."""

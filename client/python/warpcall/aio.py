@@ -7,6 +7,8 @@ async with warpcall.aio.connect("127.0.0.1:8470") as gpu:
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -84,6 +86,7 @@ class Client(AsyncKernelMethods):
         self._threads: Calls | None = None
         self._small_bytes = small_bytes(target.connections)
         self._closed = False
+        self._ending: asyncio.Event | None = None  # of those who wait to try again
         self._ceilings: dict[str, float] = {}
 
     # ---- kernels ----
@@ -244,7 +247,7 @@ class Client(AsyncKernelMethods):
         implementation: str = "",
         device: str = "",
         iterations: int = 0,
-        trace: bool | str = False,
+        trace: bool | str | os.PathLike[str] = False,
         seed: int = 0,
         request_path: bool = False,
         timeout: float | None = None,
@@ -282,6 +285,8 @@ class Client(AsyncKernelMethods):
     async def close(self) -> None:
         """Ends every call under way."""
         self._closed = True
+        if self._ending is not None:
+            self._ending.set()
         for channel in self._channels:
             await channel.close()
         if self._threads is not None:
@@ -395,7 +400,16 @@ class Client(AsyncKernelMethods):
                 pause = schedule.next(code, pushback, time.monotonic(), deadline)
             if pause is None:
                 raise make_error(code, message, pushback)
-            await asyncio.sleep(pause)
+            await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        """Raises Cancelled when the client is closed meanwhile."""
+        if self._ending is None:
+            self._ending = asyncio.Event()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ending.wait(), seconds)
+        if self._closed:
+            raise Cancelled(CLOSED)
 
     async def _by_threads(self, request: Request) -> Result:
         """By calls that block: stripes, and streams, as grpc.aio (seen in 1.85) now and then says

@@ -153,6 +153,7 @@ TEST_F(RunCliTest, UsageErrorsAreStatusTwo) {
       {absl::StrCat("fused x0 --attribute seed=1", in), "--attribute"},
       {"run --input a.npy", "kernel"},
       {absl::StrCat("run gelu", in, " --frobnicate 1"), "frobnicate"},
+      {"--token_file /proc/self devices", "--token_file: /proc/self: Is a directory"},
       {absl::StrCat("run gelu", in, " --deadline 0"), "--deadline"},
       {absl::StrCat("run gelu", in, " --deadline soon"), "--deadline"},
       {absl::StrCat("run gelu", in, " --connections 0"), "--connections"},

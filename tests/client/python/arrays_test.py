@@ -138,6 +138,19 @@ class BFloat16Test(unittest.TestCase):
             self.assertEqual((operand.data_type, operand.data.tolist()), (3, again.tolist()))
         self.assertEqual(to_operand(array, "float32").data.tolist(), [[1.0, 2.0]])
 
+    def test_bits_in_another_order_of_bytes_are_turned(self):
+        bits = np.array([0x3F80, 0x4000], np.uint16)
+        operand = to_operand(bits.astype(">u2"), "bfloat16")
+        self.assertEqual(operand.data.tobytes(), bits.astype("<u2").tobytes())
+        out = np.zeros(2, ">u2")
+        _arrays.copy_into(out, bits.view(BFloat16Bits))
+        self.assertEqual(out.tolist(), bits.tolist())
+
+    def test_a_number_has_no_dimensions(self):
+        for value in (1.0, np.float32(1)):
+            operand = to_operand(value, "bfloat16")
+            self.assertEqual((operand.shape, operand.is_scalar), ((1,), True))
+
     def test_with_ml_dtypes(self):
         if importlib.util.find_spec("ml_dtypes") is None:
             self.skipTest("ml_dtypes is not installed")
@@ -222,6 +235,13 @@ class ResultTest(unittest.TestCase):
             with self.assertRaises(warpcall.InvalidArgument) as raised:
                 self.result(out=wrong)
             self.assertIn("out is", str(raised.exception))
+
+    def test_out_of_a_number_has_no_dimensions_either(self):
+        out = np.zeros((), np.float32)
+        self.result(np.array([2.5]), out=out, scalar=True)
+        self.assertEqual(out[()], 2.5)
+        with self.assertRaises(warpcall.InvalidArgument):
+            self.result(np.array([2.5]), out=out)
 
     def test_an_answer_that_contradicts_itself(self):
         for data in (b"", b"\x0a\x05abc", answer(VALUES)[:-1]):

@@ -2,6 +2,7 @@
 that answers part by part as a test says, and on the real one."""
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -316,6 +317,28 @@ class BenchmarkTest(unittest.TestCase):
         self.assertEqual((status, errors), (130, "interrupted\n"))
         self.assertIn("gelu of float32 on chip", out)
         self.assertIn("1.50 µs", out)
+
+    def command(self, address, *arguments):
+        return subprocess.run([sys.executable, "-m", "warpcall", "--server", address, *arguments],
+                              env=ENVIRONMENT, text=True, capture_output=True, timeout=SECONDS_MAX, check=False)
+
+    def test_a_wrong_row_is_json_and_a_picture_that_cannot_be_written_costs_no_row(self):
+        response = MESSAGES.BenchmarkResponse.FromString(LAST)
+        response.results[0].max_error = float("inf")
+        response.results[0].relative_error = float("nan")
+        address = self.serve(lambda context: [response.SerializeToString()])
+
+        def refuse(constant):
+            raise AssertionError(f"{constant} is no JSON")
+
+        done = self.command(address, "--json", "bench", "gelu", "--shape", "4x4")
+        row = json.loads(done.stdout, parse_constant=refuse)["rows"][0]
+        self.assertEqual((row["max_error"], row["relative_error"], row["median_ns"]), (None, None, 1500))
+        done = self.command(address, "bench", "gelu", "--shape", "4x4", "--plot", "/nonexistent/x.svg")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("1.50 µs", done.stdout)
+        self.assertIn("/nonexistent/x.svg", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
 
     # ---- the real server ----
 

@@ -256,6 +256,23 @@ class EndsTest(unittest.TestCase):
                                  for thread in threading.enumerate()))
 
 
+    def test_close_ends_pauses_of_asyncio(self):
+        handler = Script(("UNAVAILABLE", 50_000), repeat=True)
+
+        async def end(address):
+            client = warpcall.aio.connect(address, timeout=600)
+            task = asyncio.create_task(client.identity(X))
+            while client._ending is None:
+                await asyncio.sleep(0)
+            await client.close()
+            with self.assertRaises(warpcall.Cancelled):
+                await asyncio.wait_for(task, 40)  # of fifty seconds
+
+        with FakeServer(handler) as server:
+            asyncio.run(end(server.address))
+        self.assertEqual(handler.calls, 1)
+
+
 class CancelTest(unittest.TestCase):
     def handler(self, request, context):
         self.entered.release()
@@ -299,6 +316,8 @@ class CancelTest(unittest.TestCase):
             self.assertTrue(eventually(lambda: is_pausing(client, handler)))
             self.assertTrue(future.cancel())
             self.assertEqual(handler.calls, 1)
+            if not FAST:  # nor does the pause keep the inputs
+                self.assertFalse(client._calls._pauses)
 
     def test_a_cancelled_task_ends_the_call(self):
         async def cancel(address):

@@ -9,7 +9,7 @@ import struct
 import threading
 import unittest
 
-from support import answer, main, np
+from support import FAST, FakeServer, Messages, answer, grpc, main, np
 import warpcall
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -21,6 +21,7 @@ NO_ERROR, INTERNAL_ERROR, CANCEL = 0, 2, 8
 RESPONSE = b"\x88" + b"\x00\x0ccontent-type" + b"\x10application/grpc"
 TRAILERS = b"\x00\x0bgrpc-status" + b"\x010"
 QUICK = {"backoff_initial": 0.001}
+MESSAGES = Messages()
 
 
 def frame(kind, payload=b"", flags=0, stream=0):
@@ -140,6 +141,41 @@ class CutTest(unittest.TestCase):
                 with self.assertRaises(warpcall.Unavailable):
                     client.identity(warpcall.Blocks((1,), "float32", iter([X[0, :1]])))
             self.assertEqual(server.calls, 1)
+
+
+@unittest.skipIf(FAST, "the module asks such a server for Execute, whose answer comes whole")
+class OverlapTest(unittest.TestCase):
+    """An `out` in an input's memory, and a stream that breaks when part of the answer has come."""
+
+    def stream(self, requests, context):
+        self.attempts += 1
+        data = bytearray(self.x.nbytes)
+        for raw in requests:
+            chunk = MESSAGES.ExecuteStreamRequest.FromString(raw).chunk
+            data[chunk.offset:chunk.offset + len(chunk.data)] = chunk.data
+        message = MESSAGES.ExecuteStreamResponse()
+        message.header.outputs.add(data_type=1, shape=self.x.shape)
+        yield message.SerializeToString()
+        first = self.attempts == 1
+        for at in range(0, len(data), 1 << 20):
+            part = bytes(1 << 20) if first else bytes(data[at:at + (1 << 20)])
+            chunk = MESSAGES.Chunk(offset=at, data=part)
+            yield MESSAGES.ExecuteStreamResponse(chunk=chunk).SerializeToString()
+            if first:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "broken off")
+        done = MESSAGES.ExecuteResponse(implementation="fake", device="cpu")
+        yield MESSAGES.ExecuteStreamResponse(done=done).SerializeToString()
+
+    def test_the_input_is_sent_again_as_it_was(self):
+        for where in (0, 1 << 21):  # in place, and over half of it
+            memory = np.arange((1 << 22) + where, dtype=np.float32)
+            self.x, self.attempts = memory[:1 << 22], 0
+            expected, out = self.x.copy(), memory[where:]
+            with FakeServer(None, self.stream) as server, \
+                    warpcall.connect(server.address, retry=warpcall.Retry(**QUICK)) as client:
+                client.identity(self.x, out=out)
+            self.assertEqual(self.attempts, 2)
+            np.testing.assert_array_equal(out, expected)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from support import ROOT, RealServer, main
+from support import ROOT, RealServer, main, np
 import warpcall
 from warpcall import _inspect
 
@@ -223,7 +224,7 @@ class InspectTest(unittest.TestCase):
 
     def test_a_profile_and_its_trace(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "trace.json")
+            path = pathlib.Path(folder, "trace.json")
             report = self.gpu.profile("softmax", "64x32", implementation="manual", iterations=2,
                                       trace=path)
             with open(path, encoding="utf-8") as file:
@@ -237,6 +238,14 @@ class InspectTest(unittest.TestCase):
                          sum(row.kind in ("kernel", "copy", "set", "gap") for row in report.rows))
         self.assertIn("thread", {row.kind for row in report.rows})
         self.assertEqual(self.gpu.profile("softmax", "64x32").trace_json, b"")
+
+    def test_integers_are_numpys_too_and_have_room(self):
+        report = self.gpu.profile("softmax", "64x32", iterations=np.int64(2), seed=np.uint64(300))
+        self.assertEqual(report.iterations, 2)
+        for call in (self.gpu.profile, self.gpu.benchmark):
+            with self.assertRaises(warpcall.InvalidArgument) as raised:
+                call("softmax", "64x32", iterations=(1 << 32) + 1)
+            self.assertIn("iterations is 4294967297; it must fit into 32 bits", str(raised.exception))
 
     # ---- describe ----
 
