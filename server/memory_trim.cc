@@ -70,7 +70,8 @@ void MemoryTrim::Run() {
     if (!rule_.IsDue(look)) continue;
     malloc_trim(0);
     const int64_t left_bytes = ResidentBytes();
-    rule_.Trimmed(left_bytes, FreeBytes());
+    // What was freed meanwhile, in an arena that had its turn, is resident still.
+    rule_.Trimmed(left_bytes, std::min(look.free_bytes, FreeBytes()));
     Log(LogLevel::kDebug, "gave free memory back",
         {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},
          {"left_mib", static_cast<double>(left_bytes) / kMib}});

@@ -35,8 +35,8 @@ struct Arguments {
 };
 
 // What is done to sums before they are rounded: nothing. linear's kernels have in its place what
-// knows, from a column of c on (From), the Bias of the kCount columns there and how it is applied
-// to as many sums of a row (Apply).
+// knows, from a column of c on (From), the `bias`, or BiasOf the kCount columns there, and how it
+// is applied to as many sums of a row (Apply).
 struct NoFinish {};
 
 }  // namespace warpcall::matmul

@@ -47,7 +47,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
     const int64_t first =
         n + (kSplits > 1 ? Shape::Rank() * kOwnGroups * 8 : 0) + threadIdx.x % 4 * 2;
     const T* const from = finish.bias + first;
-    if (columns % 2 == 0) {  // the bias is aligned
+    if (columns % 2 == 0) {  // no pair lies half beyond the bias
 #pragma unroll
       for (uint32_t i = 0; i < kOwnGroups; ++i)
         bias->pairs[i] =

@@ -16,8 +16,8 @@ class FileWatch {
   // Looks at `files` once a period and calls `read_again`, on a thread of its own, when one of them
   // is another, or longer, or was written since: also by a rename, or where a link leads elsewhere.
   // Where that fails, which may be for reasons outside of them (a certificate that counts from some
-  // seconds on, no free descriptor), it is called anew after 1, 2, 4, and from then on each 64
-  // periods until it succeeds.
+  // seconds on, no free descriptor), it is called anew after 1, 2, 4 and so on up to 64 periods,
+  // and then each 64, until it succeeds.
   FileWatch(std::vector<std::string> files, std::function<bool()> read_again,
             absl::Duration period = absl::Seconds(1));
   ~FileWatch();

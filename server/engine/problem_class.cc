@@ -128,8 +128,14 @@ ProblemClass ClassOf(const Op& op, const Problem& problem) {
             AlignmentOf(sizes.back(), input.data_type) << 16);
     all.AddSizes(sizes);
   }
-  for (const TensorSpec& output : problem.outputs)
-    all.Add(AlignmentOf(SizesOf(op, problem, output).back(), output.data_type));
+  // Where inputs are spread over each other the output may be many times as large.
+  const bool is_spread = op.independence == Independence::kBroadcastRows ||
+                         op.independence == Independence::kProductRows;
+  for (const TensorSpec& output : problem.outputs) {
+    const Dims sizes = SizesOf(op, problem, output);
+    all.Add(AlignmentOf(sizes.back(), output.data_type));
+    if (is_spread) all.AddSizes(sizes);
+  }
   for (size_t i = 0; i < problem.attributes.size(); ++i)
     AddAttribute(op, i, problem.attributes[i], &all);
   return words;

@@ -29,12 +29,39 @@ void KeepWrong(const TunedClass& before, TunedClass* measured) {
   }
 }
 
-// Rows that were left out this time keep the times that this version took before.
-void KeepRight(const TunedClass& before, TunedClass* measured) {
+// How much longer the problem that was measured takes than the one before, which may be less than
+// half or more than twice as much work: by the rows that ran both, or else by the work.
+double Longer(const Op& op, const TunedClass& before, const TunedClass& measured) {
+  if (before.problem == measured.problem) return 1;
+  std::vector<double> ratios;
+  for (const RightRow& right : measured.right)
+    for (const RightRow& known : before.right)
+      if (known.row == right.row) ratios.push_back(right.median_ns / known.median_ns);
+  if (!ratios.empty()) {
+    absl::c_sort(ratios);
+    return ratios[ratios.size() / 2];
+  }
+  const Work then = op.work(before.problem);
+  const Work now = op.work(measured.problem);
+  if (then.flops > 0 && now.flops > 0)
+    return static_cast<double>(now.flops) / static_cast<double>(then.flops);
+  if (then.bytes <= 0 || now.bytes <= 0) return 1;
+  return static_cast<double>(now.bytes) / static_cast<double>(then.bytes);
+}
+
+// Rows that were left out this time keep the times that this version took before, as they would be
+// for the problem that was measured.
+void KeepRight(const Op& op, const TunedClass& before, TunedClass* measured) {
   if (before.stamp.server_version != measured->stamp.server_version) return;
-  for (const RightRow& right : before.right)
-    if (!IsRight(*measured, right.row) && !IsWrong(*measured, right.row))
-      measured->right.push_back(right);
+  const double longer = Longer(op, before, *measured);
+  std::vector<RightRow> kept;
+  for (RightRow right : before.right) {
+    if (IsRight(*measured, right.row) || IsWrong(*measured, right.row)) continue;
+    for (double* const ns : {&right.median_ns, &right.median_low_ns, &right.median_high_ns})
+      *ns *= longer;
+    kept.push_back(right);
+  }
+  measured->right.insert(measured->right.end(), kept.begin(), kept.end());
 }
 
 }  // namespace
@@ -93,7 +120,7 @@ std::shared_ptr<const TunedClass> TuningTable::Take(TunedClass measured) {
   std::shared_ptr<const TunedClass> before = std::move(slot);
   if (before != nullptr) {
     KeepWrong(*before, &measured);
-    KeepRight(*before, &measured);
+    KeepRight(op, *before, &measured);
   }
   SortByPreference(&measured.right);
   slot = std::make_shared<const TunedClass>(std::move(measured));

@@ -100,6 +100,9 @@ int64_t Inspector::EndAll() {
 void Inspector::Loop() {
   while (std::unique_ptr<Task> task = Next()) {
     absl::StatusOr<std::string> answer = Perform(*task);
+    // No process, no descriptor, no memory of a GPU: others have it, and give it back.
+    if (absl::IsResourceExhausted(answer.status()) && !RetryPushbackMs(answer.status()))
+      answer = WithRetryPushback(answer.status(), kPushbackMs);
     task->done(std::move(answer));
   }
 }

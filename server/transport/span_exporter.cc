@@ -83,7 +83,7 @@ SpanExporter::SpanExporter(tracing::Tracer* tracer, SpanSource source, const Otl
 
 SpanExporter::~SpanExporter() {
   tracer_->Stop();
-  // What is under way has the time of those before the end.
+  // What began before has had as much time as what begins now.
   if (!ended_.WaitForNotificationWithTimeout(kLastSendTimeout)) {
     absl::MutexLock lock(&mutex_);
     if (under_way_ != nullptr) under_way_->TryCancel();
@@ -116,7 +116,12 @@ grpc::Status SpanExporter::SendOnce(const otlp::ExportTraceServiceRequest& reque
     absl::MutexLock lock(&mutex_);
     under_way_ = &context;
   }
-  const absl::Duration timeout = tracer_->stopped() ? kLastSendTimeout : kSendTimeout;
+  const bool last = tracer_->stopped();
+  if (last) {  // it ends by itself
+    absl::MutexLock lock(&mutex_);
+    under_way_ = nullptr;
+  }
+  const absl::Duration timeout = last ? kLastSendTimeout : kSendTimeout;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
   otlp::ExportTraceServiceResponse response;
   grpc::Status status = stub_->Export(&context, request, &response);

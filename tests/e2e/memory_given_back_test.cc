@@ -42,6 +42,7 @@ TEST(MemoryGivenBackTest, MemoryOfMessagesGoesBackWhenTheServerRests) {
     Gate gate;
     PendingCall held(server, gate.HeldRequest());
     ASSERT_TRUE(Eventually([&] { return LaneIsHeld(server); }));
+    const size_t tries = Count(server.log(), kGaveBack);
     std::vector<std::unique_ptr<PendingCall>> waiting;
     for (int i = 0; i < kWaiting; ++i)
       waiting.push_back(std::make_unique<PendingCall>(
@@ -49,7 +50,6 @@ TEST(MemoryGivenBackTest, MemoryOfMessagesGoesBackWhenTheServerRests) {
     EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_queue_depth") == kWaiting; }));
     EXPECT_GE(server.ResidentBytes() - before, kWaiting * kMessageMib * kMib);
     // It rests while they wait, too: what is in use then must go back later all the same.
-    const size_t tries = Count(server.log(), kGaveBack);
     ASSERT_TRUE(Eventually([&] { return Count(server.log(), kGaveBack) > tries; }));
     gate.Open();
     EXPECT_EQ(held.Code(), grpc::StatusCode::OK);

@@ -71,6 +71,7 @@ class Collector:
         return self
 
     def __exit__(self, *_):
+        self.answers.set()
         self.server.stop(None)
 
     def export(self, request, context):
@@ -267,7 +268,6 @@ class TracesTest(unittest.TestCase):
             began = time.monotonic()
             self.assertEqual(server.stop(), 0)
             self.assertLess(time.monotonic() - began, 7)  # of ten that a call to a collector has
-            collector.answers.set()
 
     def test_an_address_that_is_none_is_refused_at_the_start(self):
         for address in ("collector", "http://collector:4317/v1/traces", "ftp://collector:1", ":4317",

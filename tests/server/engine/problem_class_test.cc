@@ -49,6 +49,15 @@ TEST(ProblemClassTest, OfElementwiseOpsTheNumberOfElementsCounts) {
   EXPECT_NE(Of(GeluOp(), {{4096}}), Of(GeluOp(), {{4096}}, {}, DataType::kFloat16));
 }
 
+// Inputs as large, an output and work 64 times as large.
+TEST(ProblemClassTest, WhatInputsMakeOfEachOtherCounts) {
+  EXPECT_NE(Of(MatmulOp(), {{64, 1, 32, 16}, {1, 64, 16, 32}}),
+            Of(MatmulOp(), {{64, 32, 16}, {64, 16, 32}}));
+  const std::vector<NamedAttribute> sum = {{"expression", std::string("x0 + x1")}};
+  EXPECT_NE(Of(FusedOp(), {{64, 1, 512}, {1, 64, 512}}, sum),
+            Of(FusedOp(), {{64, 512}, {64, 512}}, sum));
+}
+
 TEST(ProblemClassTest, AlignmentCountsUpTo16Bytes) {
   // 4096 float32 are aligned to 16 KiB, 4100 to 16 bytes, 4098 to 8, 4097 to 4: one bucket.
   EXPECT_EQ(Of(GeluOp(), {{4096}}), Of(GeluOp(), {{4100}}));

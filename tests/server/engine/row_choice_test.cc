@@ -90,6 +90,18 @@ TEST_F(TuningTest, WhatIsLeftOutKeepsItsTimeOfThisVersion) {
   EXPECT_EQ(Chosen("", 1024), "first, tuned");
 }
 
+// 864 and 1216 share 1024's bucket: a row's time for the one is none for the other.
+TEST_F(TuningTest, WhatIsLeftOutIsComparedAsOfTheSameProblem) {
+  table_.Take(Measured(864, {{kEven, 10}, {kLast, 12}}));
+  table_.Take(Measured(1216, {{kEven, 14}}));  // as fast as before, for so much more
+  EXPECT_EQ(Chosen("", 1024), "even, tuned");
+  table_.Take(Measured(864, {{kLast, 12}}));
+  EXPECT_EQ(Chosen("", 1024), "even, tuned");
+  // No row ran both: by the work.
+  table_.Take(Measured(1216, {{kFirst, 15}}));
+  EXPECT_EQ(Chosen("", 1024), "even, tuned");
+}
+
 TEST_F(TuningTest, AWrongRowIsNeverServedForItsClass) {
   table_.Take(Measured(1024, {{kLast, 10}}, {kFirst, kTruth}));
   EXPECT_EQ(Chosen("", 1024), "last, tuned");

@@ -250,6 +250,25 @@ TEST_F(InspectorTest, AChildThatEndsEarlyIsAnError) {
   EXPECT_TRUE(absl::IsInternal(asked.Await().status()));
 }
 
+TEST_F(InspectorTest, WhatOthersMayGiveBackIsWorthAnotherTry) {
+  Inspector::Options options;
+  options.start = [](const Inquiry&) -> absl::StatusOr<std::unique_ptr<Child>> {
+    return absl::ResourceExhaustedError("no descriptors for another process");
+  };
+  inspector_ = std::make_unique<Inspector>(std::move(options));
+  Asked asked;
+  ASSERT_TRUE(Ask("a", &asked).ok());
+  EXPECT_GT(RetryPushbackMs(asked.Await().status()).value_or(-1), 0);
+  // Nor is it said of what says so itself.
+  answer_ = [](const std::string&) -> absl::StatusOr<std::string> {
+    return WithRetryPushback(absl::ResourceExhaustedError("too large"), kNeverRetry);
+  };
+  StartInspector({});
+  Asked never;
+  ASSERT_TRUE(Ask("b", &never).ok());
+  EXPECT_EQ(RetryPushbackMs(never.Await().status()), kNeverRetry);
+}
+
 // Fills the inspector with a task that runs until `release` and lets the test look meanwhile.
 class BusyInspectorTest : public InspectorTest {
  protected:
