@@ -67,6 +67,17 @@ TEST(Limits, WhatDoesNotStopEndsWithTheProcess) {
   EXPECT_THAT(server.log(), HasSubstr("a job does not stop"));
 }
 
+// As gRPC's own clients do not say it: they end at three years.
+TEST(Limits, ADeadlineThatIsMillenniaAheadIsNotPassed) {
+  ServerProcess server;
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, Request("gelu", {FloatTensor(16)}).SerializeAsString(),
+                                   "99999999H"));
+  EXPECT_TRUE(client.AwaitEnd(1));
+  EXPECT_THAT(client.headers(), HasSubstr("\x0bgrpc-status\x01" "0"));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
 TEST(Limits, ACancelledRequestLeavesItsLaneToOthers) {
   CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
   const Gate gate;

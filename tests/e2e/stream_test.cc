@@ -101,16 +101,6 @@ TEST(StreamTest, ResultsComeBeforeTheRequestHasEnded) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
-TEST(StreamTest, ADeadlineThatIsMillenniaAheadIsNotPassed) {
-  ServerProcess server;
-  Stream stream(server, "99999999H");
-  const std::string data = Data(4000);
-  EXPECT_EQ(Call(&stream, Header("identity", {1000}), data, kMib).output, data);
-  stream.CloseInput();
-  EXPECT_TRUE(stream.Finish().ok());
-  EXPECT_EQ(server.Stop(), 0);
-}
-
 TEST(StreamTest, OneStreamCarriesManyRequests) {
   ServerProcess server;
   Stream stream(server);
