@@ -54,14 +54,12 @@ double Longer(const Op& op, const TunedClass& before, const TunedClass& measured
 void KeepRight(const Op& op, const TunedClass& before, TunedClass* measured) {
   if (before.stamp.server_version != measured->stamp.server_version) return;
   const double longer = Longer(op, before, *measured);
-  std::vector<RightRow> kept;
   for (RightRow right : before.right) {
     if (IsRight(*measured, right.row) || IsWrong(*measured, right.row)) continue;
     for (double* const ns : {&right.median_ns, &right.median_low_ns, &right.median_high_ns})
       *ns *= longer;
-    kept.push_back(right);
+    measured->right.push_back(right);
   }
-  measured->right.insert(measured->right.end(), kept.begin(), kept.end());
 }
 
 }  // namespace
