@@ -284,10 +284,8 @@ struct WgmmaKernel {
   __device__ static void Run(uint32_t ring, const WgmmaArguments& arguments, const Finish& finish) {
     const Memory memory{ring};
     Init(memory, arguments);
-    if constexpr (kTile.MayBeginEarly()) {
-      cuda::AwaitKernelAhead();
-      cuda::LetNextKernelBegin();
-    }
+    cuda::AwaitKernelAhead();
+    cuda::LetNextKernelBegin();
     if (threadIdx.x < 128) {
       if constexpr (kConsumers > 1) GiveRegisters<kProducerRegisters>();
       if (threadIdx.x == 0) Produce(memory, arguments);

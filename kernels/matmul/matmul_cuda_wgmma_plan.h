@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda/cluster_launch.h"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tensor_map.h"
@@ -42,6 +43,10 @@ struct WgmmaTiling {
   uint32_t blocks;
   bool early;  // as in cuda::Grid
 
+  // Whether each cluster has one tile.
+  bool is_one_wave() const {
+    return uint64_t{geometry.work} * static_cast<uint64_t>(tile.blocks) == blocks;
+  }
   int gpu_kernels() const { return 1 + (a.copy_bytes > 0 ? 1 : 0) + (b.copy_bytes > 0 ? 1 : 0); }
   size_t workspace_bytes() const { return a.copy_bytes + b.copy_bytes; }
   cuda::Grid grid() const {
@@ -77,37 +82,20 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
 
 std::vector<std::string> NamesOf(const WgmmaVariants& variants);
 
-// `tiling` for launches of `kernel`, which it will be the tiling of.
+// `tiling` for launches of `kernel`, which it will be the tiling of. They may begin early where
+// they are short: long ones lose as much by it as those gain.
 inline WgmmaTiling LaunchedAs(const void* kernel, WgmmaTiling tiling,
                               const DeviceProperties& device) {
-  tiling.early = tiling.tile.MayBeginEarly() && cuda::IsLaunchedEarly(kernel, device);
+  tiling.early = tiling.is_one_wave() && cuda::IsLaunchedEarly(kernel, device);
   return tiling;
 }
 
-// Enqueues a kernel in clusters. It is allowed its shared memory first.
+// Enqueues a kernel, in clusters where its tile is of several blocks.
 template <typename... Parameters>
 absl::Status LaunchWgmma(void (*kernel)(Parameters...), const WgmmaTiling& tiling,
                          const LaunchContext& context, const Parameters&... parameters) {
-  const cuda::Grid grid = tiling.grid();
-  RETURN_IF_ERROR(
-      cuda::AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
-  cudaLaunchAttribute attributes[2] = {};
-  cudaLaunchConfig_t config = {};
-  config.attrs = attributes;
-  if (tiling.tile.blocks > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(tiling.tile.blocks), 1, 1};
-  }
-  if (grid.early) attributes[config.numAttrs++] = cuda::EarlyAttribute();
-  config.gridDim = grid.blocks;
-  config.blockDim = grid.threads;
-  config.dynamicSmemBytes = grid.shared_bytes;
-  config.stream = cuda::StreamOf(context);
-  void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
-  return cuda::ToStatus(
-      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), addresses),
-      "launching a kernel in clusters");
+  if (tiling.tile.blocks == 1) return cuda::Launch(kernel, tiling.grid(), context, parameters...);
+  return cuda::LaunchClusters(kernel, {tiling.grid(), tiling.tile.blocks}, context, parameters...);
 }
 
 // A plan of matmul: copies, where they are needed, and the kernel.

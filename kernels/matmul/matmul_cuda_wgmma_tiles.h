@@ -25,8 +25,6 @@ struct WgmmaTile {
   constexpr int threads() const { return (consumers() + 1) * 128; }
   // Runs that sums are cut into.
   constexpr int splits() const { return cluster == WgmmaCluster::kTile ? blocks : 1; }
-  // Whether launches may begin early (early_launch.h): where blocks share tiles, kernels are short.
-  constexpr bool MayBeginEarly() const { return splits() > 1; }
   // Neighbours along m.
   constexpr int across() const { return cluster == WgmmaCluster::kColumns ? blocks : 1; }
 };

@@ -100,13 +100,14 @@ struct RingShared {
   alignas(8) float2 blocks[2][kRingBlocksMax][Tiling::kColumns];  // the cluster's, by rank
   float2 columns[2][Tiling::kColumns];  // the maximum, and what to multiply with
 
-  // By one thread.
+  // By one thread. Whoever writes or reads what threads tell each other arrives itself: racecheck
+  // does not see that one thread may arrive for those of its warp after __syncwarp().
   __device__ void Create() {
     for (cuda::SharedBarrier& barrier : full) barrier.Create(1);
     for (cuda::SharedBarrier& barrier : empty) barrier.Create(Tiling::kWriters);
-    for (cuda::SharedBarrier& barrier : parts) barrier.Create(Tiling::kReducers);
-    for (cuda::SharedBarrier& barrier : totals) barrier.Create(1);
-    for (cuda::SharedBarrier& barrier : taken) barrier.Create(Tiling::kWriters);
+    for (cuda::SharedBarrier& barrier : parts) barrier.Create(Tiling::kReducers * 32);
+    for (cuda::SharedBarrier& barrier : totals) barrier.Create(32);
+    for (cuda::SharedBarrier& barrier : taken) barrier.Create(Tiling::kWriters * 32);
     for (cuda::SharedBarrier& barrier : arrived) barrier.Create(1);
   }
 };
@@ -310,7 +311,7 @@ __device__ void ReducePanels(const RingWork<Tiling>& work, RingShared<Tiling>* s
       for (int k = 0; k < Tiling::kWidth; ++k)
         shared->warps[slot][thread / 32][lane * Tiling::kWidth + k] = reducer[k];
     }
-    ArriveWarp(&shared->parts[slot]);
+    shared->parts[slot].Arrive();
   }
 }
 
@@ -371,7 +372,7 @@ __device__ void ExchangePanels(const RingWork<Tiling>& work, RingShared<Tiling>*
       if (turn.HasBefore()) shared->taken[slot].Wait(turn.parity() ^ 1);
       shared->columns[slot][column] = make_float2(total.max, Reciprocal(total.sum));
     }
-    ArriveWarp(&shared->totals[slot]);
+    shared->totals[slot].Arrive();
   }
 }
 
@@ -444,7 +445,7 @@ __device__ void WritePanels(const RingWork<Tiling>& work, RingShared<Tiling>* sh
     const uint32_t slot = turn.slot();
     shared->totals[slot].Wait(turn.parity());
     writer.Take(&shared->columns[slot][thread % Tiling::kLanes * Tiling::kWidth]);
-    ArriveWarp(&shared->taken[slot]);
+    shared->taken[slot].Arrive();
     for (int chunk = 0; chunk < work.tensor.plan.chunks; ++chunk) {
       // It has been full since the reducers were there, but only who waits may see a copy's bytes.
       shared->full[place.stage].Wait(place.parity);

@@ -73,6 +73,13 @@ sanitizer() {
   WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ELEMENTS_MAX=4000 step racecheck \
     compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_conformance_test" \
     --gtest_filter=Catalog/*-*/identity_*:*/gelu_*
+  # Rows whose variants small cases do not reach, each forced.
+  local row
+  for row in two_pass block_per_row cluster_per_row cluster_per_columns ring_per_columns; do
+    WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_BANDS=0 WARPCALL_TEST_ROW=$row step "racecheck_$row" \
+      compute-sanitizer --tool racecheck --error-exitcode 3 "$here/bin/kernels_variants_test" \
+      --gtest_filter=Catalog/*/softmax_bfloat16
+  done
 }
 
 service() { TAIL_LINES=24 step service python3 "$here/service_check.py" "$here" service; }
