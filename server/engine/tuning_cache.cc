@@ -148,6 +148,7 @@ void TuningCache::ReadFile() {
   // What it is is for people to find out, and the next one must not replace it.
   const bool moved =
       !absl::IsUnavailable(text.status()) && rename(path_.c_str(), aside.c_str()) == 0;
+  may_be_replaced_ = moved;
   Log(LogLevel::kError, "the tuning cache is not used",
       {{"file", path_}, {"error", text.status().message()}, {"moved_to", moved ? aside : ""}});
 }
@@ -166,6 +167,9 @@ void TuningCache::Learn(TunedClass measured) {
 }
 
 absl::Status TuningCache::WriteFile() {
+  if (!may_be_replaced_)
+    return absl::FailedPreconditionError(
+        "what was there at the start could be neither read nor moved aside, and is not replaced");
   std::vector<std::shared_ptr<const TunedClass>> classes = table_->Classes();
   std::erase_if(classes, [](const auto& tuned) { return tuned->shipped; });
   std::string made;

@@ -29,8 +29,9 @@ class TuningCache {
 
   // Fills `table` with ShippedTuning and with the file's classes, which go before; both outlive
   // this. An empty path: nothing is kept. A file that is not there is made later. One that is
-  // damaged, or of another version, is not used: it is logged, counted, and moved aside.
-  // INVALID_ARGUMENT when there can be no such file.
+  // damaged, or of another version, is not used: it is logged, counted, and moved aside. One that
+  // can be neither read nor moved aside stays as it is, and nothing is kept. INVALID_ARGUMENT when
+  // there can be no such file.
   static absl::StatusOr<std::unique_ptr<TuningCache>> Open(const Registry& registry,
                                                            TuningTable* table, std::string path);
 
@@ -59,6 +60,7 @@ class TuningCache {
   TuningTable* const table_;
   const std::string path_;
   std::vector<std::string> unknown_;  // TuningText's, of the file
+  bool may_be_replaced_ = true;       // the file
   std::atomic<int64_t> read_errors_{0};
   std::atomic<int64_t> write_errors_{0};
   absl::Mutex writing_;

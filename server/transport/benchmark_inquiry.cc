@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
@@ -51,10 +52,12 @@ absl::StatusOr<CheckedBenchmark> Check(const Registry& registry,
   return checked;
 }
 
-// Where one of the implementations named runs, or any. Where none does: the device that is named,
-// or the first, for the results to tell why.
-absl::StatusOr<int> DeviceFor(const Engine& engine, const CheckedBenchmark& checked,
-                              const v1::BenchmarkRequest& request) {
+// Where one of the implementations named runs, or any. Where none does, for the results to tell
+// why: the device that is named, or the first that one of `rows`, theirs, is for.
+absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const CheckedBenchmark& checked,
+                              const v1::BenchmarkRequest& request, absl::Span<const int> rows) {
+  const Engine& engine = *deps.engine;
+  const Registry& registry = *deps.registry;
   std::vector<std::string> names(request.implementations().begin(),
                                  request.implementations().end());
   if (names.empty()) names.push_back("");
@@ -64,8 +67,14 @@ absl::StatusOr<int> DeviceFor(const Engine& engine, const CheckedBenchmark& chec
     if (!absl::IsUnimplemented(choice.status()) || request.implementations().empty())
       return choice.status();
   }
-  for (int i = 0; i < engine.device_count(); ++i)
-    if (engine.device(i).properties().name == request.device()) return i;
+  for (int i = 0; i < engine.device_count(); ++i) {
+    const DeviceProperties& device = engine.device(i).properties();
+    if (device.name == request.device()) return i;
+    if (request.device().empty() && absl::c_any_of(rows, [&](int id) {
+          return registry.rows()[static_cast<size_t>(id)].implementation.device_kind == device.kind;
+        }))
+      return i;
+  }
   return 0;
 }
 
@@ -240,7 +249,7 @@ absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std
     for (const std::string& name : request.implementations())
       if (Registry::Matches(deps.registry->rows()[static_cast<size_t>(id)], name))
         inquiry.rows.push_back(id);
-  ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(*deps.engine, checked, request));
+  ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(deps, checked, request, inquiry.rows));
   const Device& device = deps.engine->device(inquiry.device_index);
   RETURN_IF_ERROR(
       CheckOperandBytes(deps, "benchmarking", inspect::BenchmarkBytes(checked.problem), device));

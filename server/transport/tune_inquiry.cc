@@ -81,6 +81,21 @@ std::string WhyTuned(const Registry& registry, const TunedClass& tuned) {
       tuned.shipped ? ", shipped with the server" : "");
 }
 
+// The first that was right and that a device of that model runs here: it may have been measured
+// where a library was that this machine lacks. Null: none.
+const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned) {
+  for (const RightRow& right : tuned.right) {
+    const Row& row = deps.registry->rows()[static_cast<size_t>(right.row)];
+    for (int i = 0; i < deps.engine->device_count(); ++i) {
+      const DeviceProperties& device = deps.engine->device(i).properties();
+      if (DeviceModelOf(device) == tuned.device_model &&
+          Registry::CheckRuns(row, tuned.problem, device).ok())
+        return &row;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes) {
@@ -143,9 +158,8 @@ void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response) {
     told->set_problem(ToText(*kernel.op, tuned->problem));
     told->set_device_model(tuned->device_model);
     told->set_chosen_because(WhyTuned(*deps.registry, *tuned));
-    if (!tuned->right.empty())
-      told->set_implementation(
-          deps.registry->rows()[static_cast<size_t>(tuned->right.front().row)].implementation.name);
+    if (const Row* const row = FirstThatRuns(deps, *tuned))
+      told->set_implementation(row->implementation.name);
   }
 }
 

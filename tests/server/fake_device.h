@@ -35,9 +35,11 @@ class FakeDevice : public Device {
     };
   };
 
-  FakeDevice(Control* control, std::string name) : control_(control) {
+  FakeDevice(Control* control, std::string name, DeviceKind kind = DeviceKind::kCpu)
+      : control_(control) {
     properties_.name = std::move(name);
-    properties_.kind = DeviceKind::kCpu;
+    properties_.kind = kind;
+    properties_.memory_bytes = int64_t{1} << 40;
   }
 
   const DeviceProperties& properties() const override { return properties_; }

@@ -157,6 +157,20 @@ TEST_F(TuningCacheTest, ADamagedFileIsNotUsedAtAll) {
   EXPECT_EQ(Read().size(), 0u);  // there is none any more
 }
 
+TEST_F(TuningCacheTest, WhatCanBeNeitherReadNorMovedAsideIsNotReplaced) {
+  WriteFile(path_, "what somebody may want to look at");
+  ASSERT_EQ(mkdir(absl::StrCat(path_, ".damaged").c_str(), 0700), 0);
+  ::testing::internal::CaptureStderr();
+  const auto cache = Open(&table_);
+  cache->Learn(Measured(1024, {{kLast, 10}}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("could be neither read nor moved aside, and is not replaced"));
+  EXPECT_EQ(cache->errors().read, 1);
+  EXPECT_EQ(cache->errors().write, 1);
+  EXPECT_EQ(ReadFile(path_), "what somebody may want to look at");
+  EXPECT_EQ(Chosen("", 1024), "last, tuned");
+}
+
 TEST_F(TuningCacheTest, AFileOfAnotherVersionIsNotUsed) {
   Learn({Measured(1024, {{kLast, 10}})});
   const std::string newer = absl::StrReplaceAll(ReadFile(path_), {{"table 1\n", "table 2\n"}});

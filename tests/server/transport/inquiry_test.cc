@@ -5,8 +5,13 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "server/engine/engine.h"
+#include "tests/server/fake_device.h"
 #include "tests/temp_folder.h"
 
 namespace warpcall {
@@ -145,6 +150,78 @@ TEST_F(LearnFromTest, WhatWasNotCheckedOrIsNoTimeIsNeither) {
 TEST_F(LearnFromTest, WhatIsNoResponseTeachesNothing) {
   LearnFrom({&registry_, nullptr, nullptr, nullptr, 0}, {0, Problem(), device_}, "\xff\xff");
   EXPECT_EQ(Learned(), "nothing");
+}
+
+// Engines that never run anything.
+class AskedEngineTest : public ::testing::Test {
+ protected:
+  AskedEngineTest() { AddCpuKernels(&registry_); }
+
+  int RowNamed(const std::string& name) const {
+    return *absl::c_find_if(gelu().rows, [&](int id) {
+      return name == registry_.rows()[static_cast<size_t>(id)].implementation.name;
+    });
+  }
+  const Kernel& gelu() const { return **registry_.Find("gelu"); }
+  ExecuteDeps DepsWith(const std::vector<DeviceKind>& kinds) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (const DeviceKind kind : kinds)
+      devices.push_back(
+          std::make_unique<testing::FakeDevice>(&control_, DeviceKindName(kind), kind));
+    auto engine = Engine::Create(registry_, std::move(devices), {});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    return {&registry_, engine_.get(), nullptr, nullptr, 0};
+  }
+
+  testing::FakeDevice::Control control_;
+  Registry registry_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// It was the fastest where a library was, or before a driver was updated.
+TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
+  registry_.SetUnavailable(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
+  const ExecuteDeps deps = DepsWith({DeviceKind::kCpu});
+  TunedClass tuned;
+  tuned.kernel = gelu().id;
+  tuned.device_model = DeviceModelOf(engine_->device(0).properties());
+  tuned.problem = *MakeProblem(*gelu().op, {{DataType::kFloat32, {64}}}, {});
+  for (const char* const name : {"simd_fused", "chain_of_loops"})
+    tuned.right.push_back({RowNamed(name), 10, 10, 10, false});
+  engine_->tuning().Take(tuned);
+  const auto told = [&] {
+    v1::ListKernelsResponse response;
+    for (size_t i = 0; i < registry_.kernels().size(); ++i) response.add_kernels();
+    AddTuned(deps, &response);
+    const v1::KernelInfo& info = response.kernels(gelu().id);
+    return info.tuned_size() == 1 ? "\"" + info.tuned(0).implementation() + "\"" : "no class";
+  };
+  EXPECT_EQ(told(), "\"chain_of_loops\"");
+  registry_.SetUnavailable(RowNamed("chain_of_loops"), {Unavailability::Cause::kSelfTest, "wrong"});
+  EXPECT_EQ(told(), "\"\"");
+}
+
+// Its reason is told by a device that it is for, not that it is for none of the first one's kind.
+TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
+  registry_.SetUnavailable(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
+  ExecuteDeps deps = DepsWith({DeviceKind::kCuda, DeviceKind::kCpu});
+  deps.benchmark_bytes_max = 1 << 20;
+  v1::BenchmarkRequest request;
+  request.set_kernel("gelu");
+  request.add_implementations("simd_fused");
+  v1::TensorSpec* const input = request.add_inputs();
+  input->set_data_type(v1::DATA_TYPE_FLOAT32);
+  input->add_shape(64);
+  const auto device_of = [&](const std::string& name) {
+    request.set_device(name);
+    const auto inquiry = ToBenchmarkInquiry(deps, request.SerializeAsString());
+    EXPECT_TRUE(inquiry.ok()) << inquiry.status();
+    return inquiry.ok() ? inquiry->device_index : -1;
+  };
+  EXPECT_EQ(device_of(""), 1);
+  EXPECT_EQ(device_of("cpu"), 1);
+  EXPECT_EQ(device_of("cuda"), 0);  // as it was told to
 }
 
 }  // namespace
