@@ -8,9 +8,21 @@
 #include "server/transport/caller.h"
 
 namespace warpcall {
+namespace {
+
+// What is read again together; empty names where a flag is not given.
+std::vector<std::vector<std::string>> WatchedFiles(const Config& config) {
+  return {{config.tls_cert, config.tls_key, config.tls_client_ca},
+          {config.token_file},
+          {config.policy_file}};
+}
+
+}  // namespace
 
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config) {
   AccessFiles files;
+  for (const std::vector<std::string>& watched : WatchedFiles(config))
+    files.seen.push_back(FileWatch::StatesOf(watched));
   if (!config.tls_cert.empty()) {
     ASSIGN_OR_RETURN(files.certificates,
                      Certificates::Open({config.tls_cert, config.tls_key, config.tls_client_ca}));
@@ -52,17 +64,17 @@ void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files) {
 }
 
 std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
+                                                         const AccessFiles& files,
                                                          const Reloader& reloader) {
   std::vector<std::unique_ptr<FileWatch>> watches;
-  const auto add = [&](std::vector<std::string> watched) {
-    const std::string& file = watched.front();
-    if (file.empty()) return;
+  const std::vector<std::vector<std::string>> all = WatchedFiles(config);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string& file = all[i].front();
+    if (file.empty()) continue;
     auto read_again = [&reloader, file] { return reloader.ReadAgain(file); };
-    watches.push_back(std::make_unique<FileWatch>(std::move(watched), std::move(read_again)));
-  };
-  add({config.tls_cert, config.tls_key, config.tls_client_ca});
-  add({config.token_file});
-  add({config.policy_file});
+    watches.push_back(
+        std::make_unique<FileWatch>(all[i], files.seen[i], std::move(read_again)));
+  }
   return watches;
 }
 

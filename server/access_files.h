@@ -20,6 +20,7 @@ struct AccessFiles {
   std::unique_ptr<Callers> callers;            // null: no tokens
   std::unique_ptr<Policies> policies;          // null: everybody may do everything
   std::unique_ptr<Gate> gate;                  // by the others
+  std::vector<std::string> seen;               // FileWatch's, before they were read
 };
 
 // Errors name flag and file.
@@ -31,8 +32,10 @@ std::vector<LabelledCount> AuthRefusals(const Gate& gate);
 // `files` outlives `reloader`.
 void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files);
 
-// Has `reloader` read again what changes, until what is returned is gone.
+// Has `reloader` read again what has changed since `files` were read, until what is returned is
+// gone.
 std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
+                                                         const AccessFiles& files,
                                                          const Reloader& reloader);
 
 }  // namespace warpcall

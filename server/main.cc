@@ -447,7 +447,7 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
   ready = true;
   PrintAddresses(*server, *http);
-  const auto watches = WatchAccessFiles(config, reloader);
+  const auto watches = WatchAccessFiles(config, access, reloader);
   const int signal = AwaitSignal(signals, reloader);
   ready = false;
   server->SetServing(false);

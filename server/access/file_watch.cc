@@ -16,12 +16,12 @@ constexpr int64_t kPeriodsBetweenTriesMax = 64;
 
 }  // namespace
 
-FileWatch::FileWatch(std::vector<std::string> files, std::function<bool()> read_again,
-                     absl::Duration period)
+FileWatch::FileWatch(std::vector<std::string> files, std::string seen,
+                     std::function<bool()> read_again, absl::Duration period)
     : files_(std::move(files)),
       read_again_(std::move(read_again)),
       period_(period),
-      seen_(States()) {
+      seen_(std::move(seen)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -34,7 +34,7 @@ void FileWatch::Run() {
   int64_t wait = 0;  // periods from the last failure to the next try; 0: it did not fail
   int64_t waited = 0;
   while (!ending_.WaitForNotificationWithTimeout(period_)) {
-    std::string now = States();
+    std::string now = StatesOf(files_);
     const bool changed = now != seen_;
     if (!changed && (wait == 0 || ++waited < wait)) continue;
     seen_ = std::move(now);
@@ -43,9 +43,9 @@ void FileWatch::Run() {
   }
 }
 
-std::string FileWatch::States() const {
+std::string FileWatch::StatesOf(const std::vector<std::string>& files) {
   std::string states;
-  for (const std::string& file : files_) {
+  for (const std::string& file : files) {
     struct stat found = {};
     if (stat(file.c_str(), &found) != 0) found = {};
     absl::StrAppend(&states, found.st_dev, " ", found.st_ino, " ", found.st_size, " ",

@@ -123,6 +123,8 @@ absl::Status ExecuteStreamCall::ReadMessage() {
 }
 
 absl::Status ExecuteStreamCall::OpenRequest(const wire::FragmentedBytes& header) {
+  // Anew: a stream may go on for longer than a token counts.
+  if (requests_done_ > 0) caller_ = Identify(*deps_, *context_);
   request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
   RETURN_IF_ERROR(request_->Open(header));
   v1::ExecuteStreamResponse response;

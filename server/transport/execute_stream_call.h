@@ -59,7 +59,7 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
 
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
-  const absl::StatusOr<Principal> caller_;
+  absl::StatusOr<Principal> caller_;  // of the request under way
   std::atomic<int> holders_{1};  // gRPC, until OnDone
   Handover handover_;
   Strand strand_;

@@ -9,6 +9,7 @@ Exit status 77: skipped, openssl or Debian's packages for Python are missing.
 
 import os
 import pathlib
+import queue
 import re
 import shutil
 import sys
@@ -21,6 +22,10 @@ from access_case import ALICE, BOB, NEWER, SKIPPED, X, AccessCase, eventually  #
 import grpc  # noqa: E402
 import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
+from warpcall import _execute  # noqa: E402
+
+FLOAT32, DONE = 1, 3
+EVERYTHING = '{"default": {}}'
 
 
 class CallersTest(AccessCase):
@@ -83,6 +88,48 @@ class CallersTest(AccessCase):
         self.assertTrue(eventually(lambda: "No such file" in server.log_text()))
         self.assertEqual(self.ends(server, token=NEWER), "OK")
         self.assertNotIn(NEWER, server.log_text())
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_token_that_is_gone_gets_no_further_request_on_a_stream(self):
+        tokens = self.write("tokens", f"alice {ALICE}\nbob {BOB}\n")
+        server = self.serve(f"--token_file={tokens}")
+        data = np.arange(4, dtype=np.float32).tobytes()
+        header = _execute.encode_header(_execute.Call("identity"), [(FLOAT32, (4,))])
+        todo = queue.Queue()
+        with grpc.insecure_channel(server.address) as channel:
+            stream = channel.stream_stream("/warpcall.v1.KernelService/ExecuteStream")(
+                iter(todo.get, None), timeout=60, metadata=[("authorization", f"Bearer {BOB}")])
+
+            def run():
+                todo.put(_execute.stream_header(header))
+                todo.put(_execute.stream_chunk(0, 0, memoryview(data)))
+                return next(True for message in stream
+                            if _execute.split_stream_response(message)[0] == DONE)
+
+            self.assertTrue(run() and run())
+            self.write("tokens", f"alice {ALICE}\n")
+            self.assertTrue(eventually(lambda: self.ends(server, token=BOB) == "UNAUTHENTICATED"))
+            with self.assertRaises(grpc.RpcError) as ended:
+                run()
+            todo.put(None)
+        self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_token_that_went_while_the_server_got_ready_does_not_count(self):
+        tokens = self.write("tokens", f"alice {ALICE}\nbob {BOB}\n")
+        policies = self.path("policies")
+        os.mkfifo(policies)
+
+        def replace():
+            with open(policies, "w") as pipe:  # now the server has read its tokens, and waits
+                self.write("tokens", f"alice {ALICE}\n")
+                self.write("policies", EVERYTHING)
+                pipe.write(EVERYTHING)
+
+        threading.Thread(target=replace).start()
+        server = self.serve(f"--token_file={tokens}", f"--policy_file={policies}")
+        self.assertTrue(eventually(lambda: self.ends(server, token=BOB) == "UNAUTHENTICATED"))
+        self.assertEqual(self.ends(server, token=ALICE), "OK")
         self.assertEqual(server.stop(), 0)
 
     # ---- TLS ------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
   std::atomic<int> told{0};
   absl::Notification begun, ended;
   const FileWatch watch(
-      {one, two},
+      {one, two}, FileWatch::StatesOf({one, two}),
       [&] {
         const int times = told.fetch_add(1) + 1;
         if (times == 1) begun.Notify();
@@ -129,6 +129,24 @@ TEST(FileWatchTest, TellsOfAFileThatIsAnotherByNow) {
   ended.WaitForNotification();
 }
 
+// While the server got ready, which may take minutes.
+TEST(FileWatchTest, TellsOfWhatChangedBeforeItWatched) {
+  const testing::TempFolder folder;
+  const std::string file = folder.Path("file");
+  Write(file, "a");
+  const std::string seen = FileWatch::StatesOf({file});
+  Write(file, "ab");
+  absl::Notification told;
+  const FileWatch watch(
+      {file}, seen,
+      [&] {
+        told.Notify();
+        return true;
+      },
+      absl::Milliseconds(1));
+  told.WaitForNotification();
+}
+
 TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
   const testing::TempFolder folder;
   const std::string file = folder.Path("file");
@@ -136,7 +154,7 @@ TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
   std::atomic<int> called{0};
   absl::Notification third, again;
   const FileWatch watch(
-      {file},
+      {file}, FileWatch::StatesOf({file}),
       [&] {
         const int times = called.fetch_add(1) + 1;
         if (times == 3) third.Notify();
