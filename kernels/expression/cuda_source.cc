@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 #include "kernels/common/saturate.h"
@@ -417,11 +418,14 @@ CudaKernel CudaKernelFor(const CudaProblem& problem) {
 }
 
 CudaKernel CudaKernelIn(const CudaShape& shape, const CudaProblem& problem) {
+  // Sources that are alike are compiled once.
+  const bool is_seeded = absl::c_any_of(
+      problem.graph.nodes, [](const Node& node) { return node.op == Operator::kDropout; });
   const CudaPrelude prelude = {.data_type = problem.data_type,
                                .vector = shape.vector,
                                .row_threads = shape.threads,
                                .reduces = problem.graph.HasReductions(),
-                               .seed = problem.seed};
+                               .seed = is_seeded ? problem.seed : 0};
   return {.source = absl::StrCat(PreludeText(prelude), Writer(problem, shape).Write()),
           .shape = shape};
 }

@@ -96,7 +96,7 @@ class Expansion {
 class StepBuilder {
  public:
   StepBuilder(const Graph& graph, const std::vector<bool>& constant)
-      : graph_(graph), constant_(constant) {}
+      : graph_(graph), constant_(constant), copies_(graph.nodes.size(), kNone) {}
 
   ChainStep Build(int node) && {
     const int result = Copy(node);
@@ -108,11 +108,19 @@ class StepBuilder {
 
  private:
   int Operand(int node) {
-    if (constant_[static_cast<size_t>(node)]) return Copy(node);
+    if (constant_[static_cast<size_t>(node)]) return CopyOnce(node);
     const auto known = absl::c_find(operands_, node);
     const int index = static_cast<int>(known - operands_.begin());
     if (known == operands_.end()) operands_.push_back(node);
     return build_.Input(index);
+  }
+
+  // What several nodes use is walked once: nested reductions of numbers, of which each uses the one
+  // within it several times, would take a power of their depth otherwise.
+  int CopyOnce(int id) {
+    int& copy = copies_[static_cast<size_t>(id)];
+    if (copy == kNone) copy = Copy(id);
+    return copy;
   }
 
   int Copy(int id) {
@@ -125,8 +133,11 @@ class StepBuilder {
     return build_.Apply(node.op, operands[0], operands[1], operands[2]);
   }
 
+  static constexpr int kNone = -1;
+
   const Graph& graph_;
   const std::vector<bool>& constant_;
+  std::vector<int> copies_;  // by node of graph_
   GraphBuilder build_;
   std::vector<int> operands_;
 };

@@ -30,7 +30,7 @@ inline constexpr int kRowsPerPass = 8;
 static_assert(kRowsPerPass == pairs::kFewRowsMax);
 // Columns that so many rows meet before the next do, by pairs: 256 KiB of b.
 inline constexpr int64_t kColumnsPerPass = 21 * pairs::kFewColumns;
-// Sums of a strip and a's rows over a chunk of k stay in the inner cache: 8 x (512 + 512) floats
+// Sums of a strip over a chunk of k and a's rows stay in the inner cache: 8 x (512 + 512) floats
 // are 32 KiB.
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
@@ -134,9 +134,19 @@ void AddChunkOf(int64_t rows, const Strip<T>& x, KRange range, SumsRow* sums) {
   AddChunk<R>(x, range, sums);
 }
 
+// sums += part, of `rows` rows.
+inline void AddSums(int64_t rows, int64_t columns, const SumsRow* part, SumsRow* sums) {
+  const FloatTag d;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < columns; j += kLanes)
+      hn::Store(hn::Add(hn::Load(d, sums[r] + j), hn::Load(d, part[r] + j)), d, sums[r] + j);
+}
+
+// Each chunk is summed by itself: over all of k the errors of terms that are alike would add up.
 template <typename T>
 void MultiplyStripByRows(int64_t rows, const Strip<T>& x) {
   HWY_ALIGN SumsRow sums[kRowsAcrossKMax];
+  HWY_ALIGN SumsRow chunk[kRowsPerPass];
   for (int64_t r = 0; r < rows; ++r) std::fill(sums[r], sums[r] + kStripColumnsMax, 0.0f);
   const int64_t per_pass = CeilDivide(rows, CeilDivide(rows, int64_t{kRowsPerPass}));
   for (int64_t p = 0; p < x.depth; p += kChunkDepth) {
@@ -144,8 +154,11 @@ void MultiplyStripByRows(int64_t rows, const Strip<T>& x) {
     const KRange range{p, std::min(kChunkDepth, x.depth - p)};
     Strip<T> part = x;
     for (int64_t first = 0; first < rows; first += per_pass) {
+      const int64_t count = std::min(per_pass, rows - first);
       part.a = x.a.At(first, 0);
-      AddChunkOf<kRowsPerPass>(std::min(per_pass, rows - first), part, range, sums + first);
+      for (int64_t r = 0; r < count; ++r) std::fill(chunk[r], chunk[r] + kStripColumnsMax, 0.0f);
+      AddChunkOf<kRowsPerPass>(count, part, range, chunk);
+      AddSums(count, x.columns, chunk, sums + first);
     }
   }
   for (int64_t r = 0; r < rows; ++r) FinishRow(x.finish, sums[r], x.columns, x.c + r * x.c_stride);

@@ -39,7 +39,12 @@ WARPCALL_NORM_INLINE bool IsReciprocalInRange(float reciprocal, float n, float e
 WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
   const float root = static_cast<float>(sqrt(epsilon));
   const float greater = largest > root ? largest : root;
-  if (!(greater > 0) || largest > 0x1.fffffep127f) return {1, static_cast<float>(epsilon)};
+  // Where a row is the same throughout it is all that keeps the square above 0.
+  constexpr float kLeastNormal = 0x1p-126f;
+  if (!(greater > 0) || largest > 0x1.fffffep127f) {
+    const auto as_it_is = static_cast<float>(epsilon);
+    return {1, epsilon > 0 && as_it_is < kLeastNormal ? kLeastNormal : as_it_is};
+  }
     // Brings the greater of the two to [2^-2, 2^-1), save at the ends of the range.
 #if defined(__CUDA_ARCH__)
   const auto bits = static_cast<uint32_t>(__float_as_uint(greater));
@@ -55,8 +60,6 @@ WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
 #else
   const auto factor = std::bit_cast<float>(factor_bits);
 #endif
-  // Where a row is the same throughout it is all that keeps the square above 0.
-  constexpr float kLeastNormal = 0x1p-126f;
   const auto scaled = static_cast<float>(epsilon * factor * factor);
   return {factor, epsilon > 0 && scaled < kLeastNormal ? kLeastNormal : scaled};
 }

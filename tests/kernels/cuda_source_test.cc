@@ -48,6 +48,15 @@ CudaKernel KernelOf(const Problem& problem) {
       {program.graph, program.layout, problem.outputs[0].data_type, program.seed});
 }
 
+// Or else one client's seeds would fill the cache of compiled code for all.
+TEST(CudaSourceTest, OnlyWhatDropsOutHasItsSeed) {
+  const auto source = [](const std::string& text, int64_t seed) {
+    return KernelOf(FusedProblem(text, {{64, 4096}}, DataType::kBFloat16, seed)).source;
+  };
+  EXPECT_EQ(source("gelu(x0)", 1), source("gelu(x0)", 2));
+  EXPECT_NE(source("dropout(x0, 0.5)", 1), source("dropout(x0, 0.5)", 2));
+}
+
 TEST(CudaSourceTest, TheFormSuitsTheProblem) {
   const auto kernel = [](const std::string& text, const std::vector<Dims>& shapes) {
     return KernelOf(FusedProblem(text, shapes, DataType::kBFloat16));

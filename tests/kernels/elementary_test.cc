@@ -150,5 +150,15 @@ TEST(ElementaryTest, AStepIsAnElementaryOperation) {
   EXPECT_EQ(StepsOf("where(1 < 2, x0, 3)"), 1u);
 }
 
+// Each reduction uses the one within it several times: walked anew each time, this takes years.
+TEST(ElementaryTest, NestedReductionsOfNumbersAreWalkedOnce) {
+  std::string nested = "1";
+  for (int depth = 0; depth < 60; ++depth) nested = absl::StrCat("var(", nested, ")");
+  const Graph graph = expression::ElementaryGraph(*expression::Parse("x0 + " + nested));
+  const std::vector<ChainStep> steps = expression::ChainOf(graph);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_LE(steps[0].graph.nodes.size(), graph.nodes.size());
+}
+
 }  // namespace
 }  // namespace warpcall::testing

@@ -85,6 +85,7 @@ std::vector<Row> HardRows() {
           {"subnormal", {kMin, 9 * kMin, -5 * kMin}, 1e-300},
           {"beside a large epsilon", {1e19f, -2e19f, 4e19f}, 1e39},
           {"beside a small epsilon", {1e-25f, -2e-25f}, 1e-22},
+          {"zeros", {0, 0, 0}, 1e-300},
           {"within", {1, 2, -3}, 0}};
 }
 
@@ -150,6 +151,8 @@ TEST(NormTest, AScaleIsAPowerOfTwoThatLeavesTheLargestNearOne) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(norm::ScaleFor(infinity, 1e-5).factor, 1);
   EXPECT_EQ(norm::ScaleFor(0, 0).factor, 1);
+  EXPECT_EQ(norm::ScaleFor(0, 0).epsilon, 0);
+  EXPECT_GT(norm::ScaleFor(0, 1e-300).epsilon, 0);
 }
 
 }  // namespace
