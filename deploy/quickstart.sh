@@ -13,8 +13,11 @@ preset=release
 configuration=()
 if [[ -e /dev/nvidiactl ]] && command -v nvcc >/dev/null &&
   printf '#include <cublasLt.h>\n#include <cudnn.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
-  preset=cuda
-  configuration=("-DCMAKE_CUDA_ARCHITECTURES=$(bash deploy/gpu_architectures.sh)")
+  architectures=$(bash deploy/gpu_architectures.sh)
+  if [[ -n $architectures ]]; then
+    preset=cuda
+    configuration=("-DCMAKE_CUDA_ARCHITECTURES=$architectures")
+  fi
 fi
 readonly preset configuration build=build/$preset
 readonly logs=build/logs

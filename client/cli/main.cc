@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/credentials.h"
@@ -22,9 +23,9 @@ constexpr char kServerVariable[] = "WARPCALL_SERVER";
 
 // Before the command line is read: what is wrong with it is said in the form that it asks for.
 bool AsksForJson(absl::Span<const std::string> words) {
-  for (const std::string& word : words)
-    if (word == "--json") return true;
-  return false;
+  return absl::c_any_of(words, [](const std::string& word) {
+    return word == "--json" || word == "--json=true";
+  });
 }
 
 int RunCommand(int argc, char** argv) {

@@ -20,6 +20,8 @@ expect 90a 9.0
 expect 90a 9.0 9.0
 expect '86;90a' 9.0 8.6
 expect '100;120' 12.0 10.0
+expect 80 6.1 8.0
+expect '' 7.5
 expect native '[N/A]'
 status=9 expect native 'NVIDIA-SMI has failed'
 exit $failures

@@ -48,6 +48,11 @@ void LatencyHistogram::Subtract(const LatencyHistogram& earlier) {
   for (size_t i = 0; i < kBuckets; ++i)
     Add(&counts_[i], -earlier.counts_[i].load(std::memory_order_relaxed));
   Add(&sum_, -earlier.sum_.load(std::memory_order_relaxed));
+  size_t highest = kBuckets;
+  while (highest > 0 && counts_[highest - 1].load(std::memory_order_relaxed) <= 0) --highest;
+  // The greatest of all may have come before.
+  if (highest > 0 && BucketOf(Max()) != highest - 1)
+    max_.store(MiddleOf(highest - 1), std::memory_order_relaxed);
 }
 
 int64_t LatencyHistogram::Count() const {

@@ -34,7 +34,9 @@ const KernelInfo* KernelCache::Find(absl::string_view name, absl::Time deadline)
   }
   absl::StatusOr<std::vector<KernelInfo>> kernels = Ask(connections_->channel(0), deadline);
   absl::MutexLock lock(&mutex_);
-  const bool settled = kernels.ok() || absl::IsUnimplemented(kernels.status());
+  // Who may not ask will hear the same each time, and the server counts each as a refusal.
+  const bool settled = kernels.ok() || absl::IsUnimplemented(kernels.status()) ||
+                       absl::IsPermissionDenied(kernels.status());
   state_ = settled ? State::kSettled : State::kUnknown;
   if (kernels.ok()) kernels_ = *std::move(kernels);
   return Lookup(name);

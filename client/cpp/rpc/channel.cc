@@ -9,6 +9,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -59,8 +61,7 @@ grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration 
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(stall_timeout)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KeepaliveTimeoutMs(stall_timeout));
   if (MayBeSeveral(address)) arguments.SetServiceConfigJSON(kTurns);
   return arguments;
 }
@@ -95,6 +96,11 @@ void WaitBehindAnotherThread() {
 }
 
 }  // namespace
+
+int KeepaliveTimeoutMs(absl::Duration stall_timeout) {
+  return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(stall_timeout), 1,
+                                              std::numeric_limits<int>::max()));
+}
 
 struct Channel::Impl {
   Impl(const std::string& address_in, ChannelOptions options_in)

@@ -66,6 +66,9 @@ struct ChannelOptions {
   Credentials credentials = {};
 };
 
+// As gRPC takes it, whose longest is never.
+int KeepaliveTimeoutMs(absl::Duration stall_timeout);
+
 // One connection. Thread-safe.
 class Channel {
  public:

@@ -35,6 +35,10 @@ absl::Status Check(const ClientOptions& options, const absl::Status& address_sta
   if (options.connections < 1 || options.connections > kConnectionsMax)
     return absl::InvalidArgumentError(absl::StrCat("connections is ", options.connections,
                                                    "; it must be 1 to ", kConnectionsMax));
+  if (options.stall_timeout <= absl::ZeroDuration())
+    return absl::InvalidArgumentError(
+        absl::StrCat("stall_timeout is ", absl::FormatDuration(options.stall_timeout),
+                     "; it must be over 0"));
   if (options.chunk_bytes < kChunkBytesMin || options.chunk_bytes > kChunkBytesMax)
     return absl::InvalidArgumentError(absl::StrCat("chunk_bytes is ", options.chunk_bytes,
                                                    "; it must be ", kChunkBytesMin, " to ",

@@ -37,6 +37,7 @@ _UNARY = (EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, TUNE, PRO
 # The C++ client's, with its reasons (client/cpp/rpc/channel.cc).
 _FRAME_BYTES = 4 << 20
 _KEEPALIVE_MS = 6 * 60 * 1000
+_NEVER_MS = (1 << 31) - 1
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -105,7 +106,10 @@ class Target:
         """Channels of `module`, which is grpc or grpc.aio. They connect with the first call."""
         options: list[tuple[str, int | str]] = [
             *_OPTIONS,
-            ("grpc.keepalive_timeout_ms", max(1, round(self.stall_timeout * 1000))),
+            (
+                "grpc.keepalive_timeout_ms",
+                max(1, round(min(self.stall_timeout * 1000, _NEVER_MS))),
+            ),
         ]
         if self.address.startswith(_SEVERAL):
             options.append(("grpc.service_config", _TURNS))

@@ -50,7 +50,8 @@ class KernelCache:
         try:
             kernels = decode(ListKernelsResponse, self._ask(now + patience)).kernels
         except Error as error:
-            return {} if error.code == "UNIMPLEMENTED" else None  # it will never say
+            # It will never say, or not to who asks.
+            return {} if error.code in ("UNIMPLEMENTED", "PERMISSION_DENIED") else None
         except ValueError:  # no such message
             return None
         return {kernel.name: kernel for kernel in kernels}

@@ -225,10 +225,10 @@ TEST_F(RunCliTest, HealthIsAnExitStatus) {
   EXPECT_EQ(run.exit_status, 1);
   EXPECT_EQ(run.out, "NOT_SERVING\n");
   EXPECT_EQ(run.err, "");
-  EXPECT_EQ(
-      json::parse(Warpcall("health --json").err, nullptr, false)["error"],
-      json(
-          {{"code", "UNAVAILABLE"}, {"message", "the server is NOT_SERVING"}, {"exit_status", 1}}));
+  const json error = {
+      {"code", "UNAVAILABLE"}, {"message", "the server is NOT_SERVING"}, {"exit_status", 1}};
+  for (const char* const line : {"health --json", "health --json=true", "--json=true health"})
+    EXPECT_EQ(json::parse(Warpcall(line).err, nullptr, false)["error"], error) << line;
   EXPECT_EQ(Warpcall("health --service no.such.Service").exit_status, 1);
 }
 

@@ -211,6 +211,10 @@ class EndsTest(unittest.TestCase):
         with FakeServer(Script()) as server, warpcall.connect(server.address, timeout=60) as client:
             for timeout in (float("inf"), 1e9, 1e10, 1e300):
                 np.testing.assert_array_equal(client.identity(X, timeout=timeout), X)
+        for stall_timeout in (float("inf"), 1e7, 1e-9):
+            with FakeServer(Script()) as server, \
+                    warpcall.connect(server.address, timeout=60, stall_timeout=stall_timeout) as client:
+                np.testing.assert_array_equal(client.identity(X), X)
 
     def test_close_ends_what_is_under_way_and_leaves_no_thread(self):
         before = set(threading.enumerate())

@@ -410,7 +410,7 @@ class EndsTest(unittest.TestCase):
             tensor = THEIRS.ExecuteRequest.FromString(request).inputs[0]
             return answer(np.frombuffer(tensor.data, np.float32))
 
-        for code, asked in (("UNIMPLEMENTED", 1), ("INTERNAL", 2)):
+        for code, asked in (("UNIMPLEMENTED", 1), ("PERMISSION_DENIED", 1), ("INTERNAL", 2)):
             listed = []
             with FakeServer(handler) as server, \
                     warpcall.connect(server.address, connections=2) as client:

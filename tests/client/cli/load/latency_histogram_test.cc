@@ -120,6 +120,16 @@ TEST(LatencyHistogramTest, SubtractingAnEarlierStateLeavesWhatCameSince) {
   }
 }
 
+TEST(LatencyHistogramTest, TheSlowestOfAllIsForgottenWhereItCameBefore) {
+  LatencyHistogram earlier, now;
+  now.Record(1'000'000'000);
+  earlier.Merge(now);
+  for (int i = 0; i < 10; ++i) now.Record(1'000'000 + i);
+  now.Subtract(earlier);
+  EXPECT_NEAR(static_cast<double>(now.Percentile(0.99)), 1e6,
+              1e6 * LatencyHistogram::kRelativeErrorMax);
+}
+
 TEST(LatencyHistogramTest, MayBeReadWhileItIsWritten) {
   LatencyHistogram histogram;
   std::atomic<bool> reading{false};

@@ -262,7 +262,8 @@ TEST_F(StripingTest, OneConnectionNeitherStripesNorAsks) {
 TEST_F(StripingTest, WithoutTheListOfKernelsCallsAreSentWhole) {
   const Call call{.kernel = "elements", .inputs = {RandomTensor(DataType::kFloat32, {kMiB})}};
   for (const auto& [status, asked] : {std::pair(absl::UnavailableError("busy"), 3),
-                                      std::pair(absl::UnimplementedError("old"), 1)}) {
+                                      std::pair(absl::UnimplementedError("old"), 1),
+                                      std::pair(absl::PermissionDeniedError("not you"), 1)}) {
     FakeServer server(RunKernel);
     server.AnswerListKernels([refusal = status](v1::ListKernelsResponse*) { return refusal; });
     Client client(server.address(), Over(3));

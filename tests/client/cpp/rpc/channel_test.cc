@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
 
 #include "absl/base/internal/sysinfo.h"
 #include "client/cpp/client.h"
+#include "client/cpp/rpc/channel.h"
 #include "client/cpp/tensor.h"
 #include "gtest/gtest.h"
 #include "tests/client/stalled_peer.h"
@@ -41,6 +43,20 @@ TEST(ChannelTest, AWaitForALockWhileConnectingFailsNoConnection) {
   EXPECT_GT(waits.load(), 0);
   // Connected, the peer says nothing: not UNAVAILABLE for want of a connection.
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << result.status();
+}
+
+// 0 and less would end a connection with its first look at it.
+TEST(ChannelTest, AStallTimeoutIsWithinWhatGrpcTakes) {
+  constexpr int kNever = std::numeric_limits<int>::max();
+  EXPECT_EQ(KeepaliveTimeoutMs(absl::InfiniteDuration()), kNever);
+  EXPECT_EQ(KeepaliveTimeoutMs(absl::Hours(24 * 40)), kNever);
+  EXPECT_EQ(KeepaliveTimeoutMs(absl::Seconds(20)), 20'000);
+  EXPECT_EQ(KeepaliveTimeoutMs(absl::Nanoseconds(1)), 1);
+  for (const absl::Duration none : {absl::ZeroDuration(), -absl::Seconds(1)}) {
+    Client client("127.0.0.1:1", {.stall_timeout = none});
+    const auto result = client.Identity(Tensor::FromFloats({1}, {1}));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+  }
 }
 
 }  // namespace
