@@ -40,6 +40,7 @@
 #include "server/tracing/tracer.h"
 #include "server/transport/bandwidths.h"
 #include "server/transport/busy_poll.h"
+#include "server/transport/grpc_log.h"
 #include "server/transport/server.h"
 #include "server/transport/span_exporter.h"
 #include "server/version.h"
@@ -472,6 +473,7 @@ int main(int argc, char** argv) {
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
   warpcall::SetLogLevel(config.log_level);
   warpcall::SetLogFormat(config.log_format);
+  warpcall::TakeGrpcLog();
   for (const std::string& warning : config.warnings)
     warpcall::Log(warpcall::LogLevel::kWarning, warning);
   mallopt(M_ARENA_MAX, warpcall::kArenas);

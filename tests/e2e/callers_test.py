@@ -7,11 +7,15 @@ the command line (the C++ client) and the Python client.
 Exit status 77: skipped, openssl or Debian's packages for Python are missing.
 """
 
+import collections
+import contextlib
+import json
 import os
 import pathlib
 import queue
 import re
 import shutil
+import socket
 import sys
 import threading
 import unittest
@@ -158,6 +162,23 @@ class CallersTest(AccessCase):
         self.assertEqual(self.ends(server, tls=warpcall.TLS(ca)), "UNAUTHENTICATED")
         self.assertEqual(self.ends(server, tls=warpcall.TLS(self.path("other.pem"))), "UNAVAILABLE")
         self.assertEqual(server.stop(), 0)
+
+    def test_peers_without_tls_can_neither_break_nor_fill_the_log(self):
+        self.make_certificate("server")
+        server = self.serve(*self.tls_flags(), "--log_format=json")
+        host, port = server.address.rsplit(":", 1)
+        for _ in range(50):
+            with contextlib.suppress(ConnectionError), \
+                    socket.create_connection((host, int(port)), timeout=60) as peer:
+                peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                peer.recv(1)  # the server has ended it
+        self.assertEqual(server.stop(), 0)
+        lines = [json.loads(line) for line in server.log_text().splitlines()]
+        told = [line for line in lines if line["msg"] == "grpc"]
+        self.assertEqual({line["level"] for line in told}, {"warning"})
+        in_second = collections.Counter(line["ts"][:len("2026-01-01T00:00:00")] for line in told)
+        self.assertLessEqual(max(in_second.values()), 10)  # 5, of two seconds of the limit's clock
+        self.assertIn("Handshake failed", told[0]["text"])
 
     def test_clients_show_a_certificate_of_the_authority(self):
         for name in ("server", "authority", "other"):

@@ -1,0 +1,67 @@
+#include "server/transport/grpc_log.h"
+
+#include <grpc/support/log.h>
+
+#include <cstring>
+
+#include "absl/base/const_init.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "server/log.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int kLinesPerSecond = 5;
+
+absl::Mutex mutex(absl::kConstInit);
+int64_t second ABSL_GUARDED_BY(mutex) = 0;
+int lines ABSL_GUARDED_BY(mutex) = 0;         // of that second
+int64_t left_out ABSL_GUARDED_BY(mutex) = 0;  // since the last line
+
+// Whether there may be a line now, and how many were left out before it.
+bool Admit(int64_t* left_out_before) {
+  const absl::MutexLock lock(&mutex);
+  if (const int64_t now = absl::ToUnixSeconds(absl::Now()); now != second) {
+    second = now;
+    lines = 0;
+  }
+  if (lines == kLinesPerSecond) {
+    ++left_out;
+    return false;
+  }
+  ++lines;
+  *left_out_before = left_out;
+  left_out = 0;
+  return true;
+}
+
+LogLevel LevelOf(gpr_log_severity severity) {
+  switch (severity) {
+    case GPR_LOG_SEVERITY_DEBUG:
+      return LogLevel::kDebug;
+    case GPR_LOG_SEVERITY_INFO:
+      return LogLevel::kInfo;
+    case GPR_LOG_SEVERITY_ERROR:
+      break;
+  }
+  return LogLevel::kWarning;
+}
+
+void OnLine(gpr_log_func_args* line) {
+  int64_t left_out_before = 0;
+  if (!Admit(&left_out_before)) return;
+  const char* const slash = std::strrchr(line->file, '/');
+  Log(LevelOf(line->severity), "grpc",
+      {{"text", line->message},
+       {"at", absl::StrCat(slash == nullptr ? line->file : slash + 1, ":", line->line)},
+       {"left_out_before", left_out_before}});
+}
+
+}  // namespace
+
+void TakeGrpcLog() { gpr_set_log_function(OnLine); }
+
+}  // namespace warpcall
