@@ -134,7 +134,7 @@ struct RunOptions {
 };
 
 bool WritesToStdout(const RunOptions& options) {
-  return std::count(options.outputs.begin(), options.outputs.end(), kStandardStream) > 0;
+  return std::any_of(options.outputs.begin(), options.outputs.end(), NamesStdout);
 }
 
 // What is wrong whatever the server has.
@@ -148,7 +148,7 @@ absl::Status CheckOptions(const Globals& globals, const RunOptions& options) {
   for (auto output = options.outputs.begin(); output != options.outputs.end(); ++output) {
     if (std::find(options.outputs.begin(), output, *output) != output)
       return absl::InvalidArgumentError(absl::StrCat("--output ", *output, " is given twice"));
-    if (*output != kStandardStream) RETURN_IF_ERROR(CheckOutput(*output));
+    if (!NamesStdout(*output)) RETURN_IF_ERROR(CheckOutput(*output));
   }
   if (!WritesToStdout(options)) return absl::OkStatus();
   if (globals.json) return absl::InvalidArgumentError("--json and --output - both want stdout");
@@ -167,7 +167,7 @@ absl::Status WriteOutputs(const RunOptions& options, const client::Result& resul
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const std::string& path = options.outputs[i];
     const Progress progress(absl::StrCat("writing ", path));
-    RETURN_IF_ERROR(path == kStandardStream
+    RETURN_IF_ERROR(NamesStdout(path)
                         ? client::WriteNpy(STDOUT_FILENO, "stdout", result.outputs[i])
                         : client::WriteNpy(path, result.outputs[i]));
   }

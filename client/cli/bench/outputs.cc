@@ -20,15 +20,14 @@ namespace {
 // What this run is called beside a baseline.
 constexpr char kThisRun[] = "this run";
 
-bool IsStdout(const std::string& name) { return name == kStandardStream; }
-bool IsFile(const std::string& name) { return !name.empty() && !IsStdout(name); }
+bool IsFile(const std::string& name) { return !name.empty() && !NamesStdout(name); }
 bool IsPng(const std::string& name) { return absl::EndsWithIgnoreCase(name, ".png"); }
 
 absl::Status CheckStdout(const BenchOutputs& outputs) {
   std::vector<std::string> wants;
   if (outputs.json) wants.push_back("--json");
-  if (IsStdout(outputs.csv)) wants.push_back("--csv -");
-  if (IsStdout(outputs.plot)) wants.push_back("--plot -");
+  if (NamesStdout(outputs.csv)) wants.push_back("--csv -");
+  if (NamesStdout(outputs.plot)) wants.push_back("--plot -");
   if (wants.size() > 1)
     return absl::InvalidArgumentError(
         absl::StrCat(wants[0], " and ", wants[1], " both want stdout"));
@@ -70,7 +69,7 @@ absl::Status CheckOutputs(const BenchOutputs& outputs) {
 }
 
 bool PrintsText(const BenchOutputs& outputs) {
-  return !outputs.json && !IsStdout(outputs.csv) && !IsStdout(outputs.plot);
+  return !outputs.json && !NamesStdout(outputs.csv) && !NamesStdout(outputs.plot);
 }
 
 absl::Status WriteOutputs(const BenchOutputs& outputs, const BenchReport& report,
@@ -86,9 +85,9 @@ absl::Status WriteOutputs(const BenchOutputs& outputs, const BenchReport& report
   if (outputs.json) {
     if (comparison.ok()) value["comparison"] = ToJson(*comparison);
     PrintJson(value);
-  } else if (IsStdout(outputs.csv)) {
+  } else if (NamesStdout(outputs.csv)) {
     PrintData(ToCsv(report));
-  } else if (IsStdout(outputs.plot)) {
+  } else if (NamesStdout(outputs.plot)) {
     PrintData(BenchPlot(report));
   } else if (comparison.ok()) {
     PrintText(absl::StrCat("\n", ToText(*comparison)));

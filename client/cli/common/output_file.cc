@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/common/options.h"
 #include "client/cpp/complete_file.h"
 #include "proto/common/status_macros.h"
 
@@ -40,6 +41,11 @@ absl::Status CheckApart(const std::vector<NamedFile>& files) {
         return absl::InvalidArgumentError(absl::StrCat(files[j].option, " and ", files[i].option,
                                                        " name the same file: ", files[i].name));
   return absl::OkStatus();
+}
+
+bool NamesStdout(absl::string_view name) {
+  return name == kStandardStream || name == "/dev/stdout" || name == "/dev/fd/1" ||
+         name == "/proc/self/fd/1";
 }
 
 absl::Status CheckOutput(const std::string& path) {

@@ -9,6 +9,10 @@
 
 namespace warpcall::cli {
 
+// "-", and what systems call the same: opened as a file it would be written from its beginning,
+// beside what else goes to stdout.
+bool NamesStdout(absl::string_view name);
+
 // Whether WriteOutput would succeed; OK of an empty path, which asks for no file. The error says
 // the path and the system's reason.
 absl::Status CheckOutput(const std::string& path);

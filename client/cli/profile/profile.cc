@@ -189,7 +189,7 @@ absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileRepo
 }
 
 bool CsvIsFile(const ProfileOptions& options) {
-  return !options.csv.empty() && options.csv != kStandardStream;
+  return !options.csv.empty() && !NamesStdout(options.csv);
 }
 
 absl::Status CheckFiles(const ProfileOptions& options) {
@@ -204,7 +204,7 @@ absl::Status Print(const Globals& globals, const ProfileOptions& options,
                    const std::vector<Profiled>& profiled) {
   if (globals.json) {
     PrintJson(ToJson(profiled));
-  } else if (options.csv == kStandardStream) {
+  } else if (NamesStdout(options.csv)) {
     PrintData(ToCsv(profiled));
   } else {
     PrintText(ToText(profiled));
@@ -216,7 +216,7 @@ absl::Status Print(const Globals& globals, const ProfileOptions& options,
 absl::Status CheckUsage(const Globals& globals, const ProfileOptions& options) {
   if (options.inputs.empty() == options.shape.empty())
     return absl::InvalidArgumentError("--input or --shape is required");
-  if (globals.json && options.csv == kStandardStream)
+  if (globals.json && NamesStdout(options.csv))
     return absl::InvalidArgumentError("--json and --csv - both want stdout");
   if (options.implementations.size() > kImplementationsMax)
     return absl::InvalidArgumentError(absl::StrCat("--implementation is given ",

@@ -106,6 +106,19 @@ TEST_F(OwnDataTest, DashIsStdinAndStdout) {
                      {"run gelu - </dev/null", "stdin: the file ends"}});
 }
 
+// Opened a second time it would be written from its beginning by both.
+TEST_F(OwnDataTest, WhatElseNamesStdoutIsStdout) {
+  const std::string line = absl::StrCat("run gelu ", x_, " --output ");
+  ASSERT_EQ(Warpcall(absl::StrCat(line, "- >", y_)).exit_status, 0);
+  const std::string array = testing::ReadFile(y_);
+  for (const char* const name : {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
+    const std::string to = folder_.Path("to");
+    EXPECT_EQ(Warpcall(absl::StrCat(line, name, " >", to)).exit_status, 0);
+    EXPECT_EQ(testing::ReadFile(to), array) << name;
+    ExpectUsageErrors({{absl::StrCat(line, name, " --json"), "both want stdout"}});
+  }
+}
+
 TEST_F(OwnDataTest, BFloat16ThatItWroteItReadsWithoutAFlag) {
   const std::string bf = folder_.Path("bf.npy");
   ASSERT_TRUE(client::WriteNpy(bf, Tensor::Borrow(DataType::kBFloat16, {2}, {"abcd", 4})).ok());
