@@ -55,7 +55,7 @@ Cubins::~Cubins() = default;
 
 absl::StatusOr<CubinPtr> Cubins::Get(const Program& program, const StopFlag* stop) {
   if (program.source.size() > kSourceBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat("the source of ", program.entry, " has ",
+    return absl::UnimplementedError(absl::StrCat("the source of ", program.entry, " has ",
                                                    program.source.size(), " bytes; the limit is ",
                                                    kSourceBytesMax));
   for (bool is_first = true;; is_first = false) {

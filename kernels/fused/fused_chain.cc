@@ -78,11 +78,13 @@ void ReduceRows(const Frame& frame, int node, const Tile& rows, const StopFlag* 
 }
 
 void RunChain(const Chain& chain, const cpu::Workers& workers, Frame frame) {
-  const Tile everything = {0, chain.program.layout.rows, 0, chain.program.layout.columns};
   for (size_t i = 0; i < chain.schedule.passes.size(); ++i) {
     const Pass& pass = chain.schedule.passes[i];
     frame.places = chain.places.of_pass[i];
-    for (const int node : pass.narrow) RunStep(frame, node, everything);
+    for (const int node : pass.narrow)
+      workers.ParallelFor(chain.program.layout.rows, kGrain, [&](int64_t begin, int64_t end) {
+        RunStep(frame, node, {begin, end - begin, 0, chain.program.layout.columns});
+      });
     for (const int node : pass.wide)
       ForEachTile(chain, workers, false, [&](const Tile& tile) { RunStep(frame, node, tile); });
     for (const int node : pass.reductions)
