@@ -28,6 +28,8 @@ const char* RejectReasonName(RejectReason reason) {
       return "run_time";
     case RejectReason::kQuota:
       return "quota";
+    case RejectReason::kInspectQueue:
+      return "inspect_queue";
     case RejectReason::kDeviceLost:
       return "device_lost";
   }

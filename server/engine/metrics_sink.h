@@ -26,10 +26,11 @@ enum class RejectReason : uint8_t {
   kDeadlineUnmeetable,  // by the time that such requests, and those ahead, are measured to take
   kDraining,            // the server is on its way out
   kDeviceLost,
-  kRunTime,  // max_run_seconds
-  kQuota,    // its principal's own limits
+  kRunTime,       // max_run_seconds
+  kQuota,         // its principal's own limits
+  kInspectQueue,  // inspect_queue: a benchmark or the like, no request
 };
-inline constexpr int kRejectReasonCount = 13;
+inline constexpr int kRejectReasonCount = 14;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 

@@ -87,7 +87,7 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (in_parts_) task->part = [this](std::string part) { AnswerPart(std::move(part)); };
   task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
   absl::Status status = deps_->inspector->Submit(&task);
-  if (absl::IsResourceExhausted(status)) reject_reason_ = RejectReason::kQueueRequests;
+  if (absl::IsResourceExhausted(status)) reject_reason_ = RejectReason::kInspectQueue;
   if (absl::IsUnavailable(status)) reject_reason_ = RejectReason::kDraining;
   return status;
 }

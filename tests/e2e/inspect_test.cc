@@ -343,7 +343,8 @@ TEST_F(InspectTest, OneConnectionDoesNotFillTheQueue) {
     });
   }
   EXPECT_TRUE(Eventually([&] { return refused.load() >= 6; }));
-  EXPECT_GE(server_.Sum("warpcall_rejected_total", {"queue_requests"}), 6);
+  EXPECT_GE(server_.Sum("warpcall_rejected_total", {"inspect_queue"}), 6);
+  EXPECT_EQ(server_.Sum("warpcall_rejected_total", {"queue_requests"}), 0);  // of requests
   // Another client waits its turn, and its deadline ends that, not a full queue.
   const auto other = v1::KernelService::NewStub(Connect(server_.address()));
   grpc::ClientContext context;
