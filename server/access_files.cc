@@ -72,8 +72,7 @@ std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
     const std::string& file = all[i].front();
     if (file.empty()) continue;
     auto read_again = [&reloader, file] { return reloader.ReadAgain(file); };
-    watches.push_back(
-        std::make_unique<FileWatch>(all[i], files.seen[i], std::move(read_again)));
+    watches.push_back(std::make_unique<FileWatch>(all[i], files.seen[i], std::move(read_again)));
   }
   return watches;
 }

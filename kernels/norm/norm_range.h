@@ -34,18 +34,21 @@ WARPCALL_NORM_INLINE bool IsReciprocalInRange(float reciprocal, float n, float e
   return reciprocal > 0 && total * n <= 0x1p127f && epsilon <= 0x1p100f && total >= 0x1p-60f;
 }
 
+// Of epsilon, scaled: above 0 where epsilon is, for where a row is the same throughout it is all
+// that keeps the square above 0.
+WARPCALL_NORM_INLINE float KeptAboveZero(float scaled, double epsilon) {
+  constexpr float kLeastNormal = 0x1p-126f;
+  return epsilon > 0 && scaled < kLeastNormal ? kLeastNormal : scaled;
+}
+
 // For a row whose largest finite |x| is `largest`. `largest` infinite: as it is, for the result is
 // NaN or 0 then.
 WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
   const float root = static_cast<float>(sqrt(epsilon));
   const float greater = largest > root ? largest : root;
-  // Where a row is the same throughout it is all that keeps the square above 0.
-  constexpr float kLeastNormal = 0x1p-126f;
-  if (!(greater > 0) || largest > 0x1.fffffep127f) {
-    const auto as_it_is = static_cast<float>(epsilon);
-    return {1, epsilon > 0 && as_it_is < kLeastNormal ? kLeastNormal : as_it_is};
-  }
-    // Brings the greater of the two to [2^-2, 2^-1), save at the ends of the range.
+  if (!(greater > 0) || largest > 0x1.fffffep127f)
+    return {1, KeptAboveZero(static_cast<float>(epsilon), epsilon)};
+  // Brings the greater of the two to [2^-2, 2^-1), save at the ends of the range.
 #if defined(__CUDA_ARCH__)
   const auto bits = static_cast<uint32_t>(__float_as_uint(greater));
 #else
@@ -60,8 +63,7 @@ WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
 #else
   const auto factor = std::bit_cast<float>(factor_bits);
 #endif
-  const auto scaled = static_cast<float>(epsilon * factor * factor);
-  return {factor, epsilon > 0 && scaled < kLeastNormal ? kLeastNormal : scaled};
+  return {factor, KeptAboveZero(static_cast<float>(epsilon * factor * factor), epsilon)};
 }
 
 }  // namespace warpcall::norm

@@ -82,13 +82,15 @@ std::string WhyTuned(const Registry& registry, const TunedClass& tuned) {
 }
 
 // The first that was right and that a device of that model runs here: it may have been measured
-// where a library was that this machine lacks. Null: none.
-const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned) {
+// where a library was that this machine lacks. `models` are those of the engine's devices. Null:
+// none.
+const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned,
+                         const std::vector<std::string>& models) {
   for (const RightRow& right : tuned.right) {
     const Row& row = deps.registry->rows()[static_cast<size_t>(right.row)];
-    for (int i = 0; i < deps.engine->device_count(); ++i) {
-      const DeviceProperties& device = deps.engine->device(i).properties();
-      if (DeviceModelOf(device) == tuned.device_model &&
+    for (size_t i = 0; i < models.size(); ++i) {
+      const DeviceProperties& device = deps.engine->device(static_cast<int>(i)).properties();
+      if (models[i] == tuned.device_model &&
           Registry::CheckRuns(row, tuned.problem, device).ok())
         return &row;
     }
@@ -158,7 +160,7 @@ void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response) {
     told->set_problem(ToText(*kernel.op, tuned->problem));
     told->set_device_model(tuned->device_model);
     told->set_chosen_because(WhyTuned(*deps.registry, *tuned));
-    if (const Row* const row = FirstThatRuns(deps, *tuned))
+    if (const Row* const row = FirstThatRuns(deps, *tuned, models))
       told->set_implementation(row->implementation.name);
   }
 }
