@@ -1,7 +1,8 @@
+#include "kernels/cuda/timestamp.h"
+
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/timestamp.h"
+#include "kernels/cuda/launch.h"
 
 namespace warpcall::cuda {
 namespace {
@@ -24,13 +25,11 @@ __global__ void WriteReport(const int64_t* begin, int64_t* report) {
 }  // namespace
 
 absl::Status EnqueueTimestamp(cudaStream_t stream, int64_t* slot) {
-  WriteTime<<<1, 1, 0, stream>>>(slot);
-  return ToStatus(cudaGetLastError(), "launching a timestamp");
+  return Launch(WriteTime, GridOf(1, 1), {.stream = stream}, slot);
 }
 
 absl::Status EnqueueReport(cudaStream_t stream, const int64_t* begin, int64_t* report) {
-  WriteReport<<<1, 1, 0, stream>>>(begin, report);
-  return ToStatus(cudaGetLastError(), "launching a report");
+  return Launch(WriteReport, GridOf(1, 1), {.stream = stream}, begin, report);
 }
 
 }  // namespace warpcall::cuda

@@ -214,7 +214,7 @@ std::vector<Candidate> Candidates(const Registry& registry, CudaDevice& device) 
       for (const int id : kernel.rows) {
         const Implementation& row = registry.rows()[static_cast<size_t>(id)].implementation;
         if (row.family == Family::kLibrary) continue;  // what it launches is its own affair
-        if (!row.supports(*problem, device.properties()).ok()) continue;
+        if (!registry.Select(kernel, row.name, *problem, device.properties()).ok()) continue;
         const auto plan =
             row.plan(*problem, {.device = &device.properties(), .libraries = device.libraries()});
         if (absl::IsUnimplemented(plan.status())) continue;

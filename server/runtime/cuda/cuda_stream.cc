@@ -1,6 +1,7 @@
 #include "server/runtime/cuda/cuda_stream.h"
 
 #include <chrono>
+#include <utility>
 
 #include "proto/common/status_macros.h"
 
@@ -36,6 +37,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(CudaDevice* devic
 
 CudaStream::~CudaStream() {
   device_->MakeCurrent().IgnoreError();
+  last_ = Last::kUnknown;
   Synchronize().IgnoreError();
 }
 
@@ -44,6 +46,7 @@ absl::StatusOr<Buffer> CudaStream::AllocateMemory(size_t bytes) {
 }
 
 absl::Status CudaStream::Begin(int rounds) {
+  last_ = Last::kUnknown;
   replayed_ = -1;
   events_used_ = 0;
   rounds_wanted_ = rounds;
@@ -100,7 +103,14 @@ absl::Status CudaStream::CopyToStaging(void* staging, const void* device, size_t
 
 absl::Status CudaStream::Mark(Milestone milestone) {
   if (milestone == Milestone::kStart) rounds_.emplace_back();
-  if (overlapped()) return MarkOverlapped(milestone);
+  RETURN_IF_ERROR(overlapped() ? MarkOverlapped(milestone) : MarkInOrder(milestone));
+  // The last round's outputs come after everything else of a job, and its event is the last.
+  if (milestone == Milestone::kOutputsReady && static_cast<int>(rounds_.size()) == rounds_wanted_)
+    last_ = Last::kEvent;
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::MarkInOrder(Milestone milestone) {
   if (milestone == Milestone::kInputsReady) clocked_ = copied_in_bytes_ >= kClockBytesMin;
   // Between the two events around the kernel.
   if (clocked_ && milestone != Milestone::kInputsReady) RETURN_IF_ERROR(MarkClock(milestone));
@@ -130,7 +140,10 @@ absl::Status CudaStream::Mark(Milestone milestone) {
 }
 
 absl::Status CudaStream::MarkClock(Milestone milestone) {
-  if (milestone == Milestone::kOutputsReady) return clock_->Fetch(compute_.get());
+  if (milestone == Milestone::kOutputsReady) {
+    copied_ = true;
+    return clock_->Fetch(compute_.get());
+  }
   if (milestone == Milestone::kInputsReady) RETURN_IF_ERROR(clock_->Begin(1));
   return clock_->Stamp();
 }
@@ -162,7 +175,10 @@ absl::StatusOr<int> CudaStream::Record(absl::FunctionRef<absl::Status()> enqueue
 absl::Status CudaStream::Replay(int recording) {
   rounds_.clear();
   replayed_ = recording;
-  return recordings_->Replay(recording);
+  last_ = Last::kUnknown;
+  RETURN_IF_ERROR(recordings_->Replay(recording));
+  last_ = Last::kReplay;
+  return absl::OkStatus();
 }
 
 void CudaStream::Forget(int recording) { recordings_->Forget(recording); }
@@ -178,13 +194,14 @@ absl::Status CudaStream::Await(absl::FunctionRef<cudaError_t()> query,
 }
 
 absl::Status CudaStream::Synchronize() {
-  // The last round's outputs come after everything else of a job, and its event is the last.
-  const bool finished = !rounds_.empty() && rounds_.back().outputs_ready == events_used_ - 1;
-  if (finished) {
-    const cudaEvent_t last = events_[events_used_ - 1].get();
-    return Await([=] { return cudaEventQuery(last); }, [=] { return cudaEventSynchronize(last); });
+  // What is enqueued next may come without a word to this class, such as a plan's own trials.
+  const Last last = std::exchange(last_, Last::kUnknown);
+  if (last == Last::kEvent) {
+    const cudaEvent_t event = events_[events_used_ - 1].get();
+    return Await([=] { return cudaEventQuery(event); },
+                 [=] { return cudaEventSynchronize(event); });
   }
-  if (replayed_ >= 0)
+  if (last == Last::kReplay)
     return Await(
         [this] { return recordings_->IsDone(replayed_) ? cudaSuccess : cudaErrorNotReady; },
         [this] { return cudaStreamSynchronize(compute_.get()); });

@@ -41,12 +41,16 @@ class CudaStream final : public Stream {
     int outputs_ready = 0;
   };
 
+  // What has run once everything has that was enqueued.
+  enum class Last : uint8_t { kUnknown, kEvent, kReplay };
+
   explicit CudaStream(CudaDevice* device) : device_(device) {}
   bool overlapped() const { return rounds_wanted_ > 1; }
   // Records the next event on `stream` and returns its index.
   absl::StatusOr<int> Record(cudaStream_t stream);
   absl::Status WaitFor(cudaStream_t stream, int event);
   absl::Status Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
+  absl::Status MarkInOrder(Milestone milestone);
   absl::Status MarkOverlapped(Milestone milestone);
   // Of a job of one round whose copies take so long that stamps, too, are there before their turn.
   absl::Status MarkClock(Milestone milestone);
@@ -69,6 +73,7 @@ class CudaStream final : public Stream {
   std::vector<Round> rounds_;
   std::unique_ptr<Recordings> recordings_;
   int replayed_ = -1;  // since Begin: none
+  Last last_ = Last::kUnknown;
 };
 
 }  // namespace warpcall

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -78,6 +79,45 @@ void CopyThereAndBack(Device* device, int rounds) {
 TEST_P(DeviceTest, CopiesThereAndBackInOrder) {
   CopyThereAndBack(device_.get(), 1);
   CopyThereAndBack(device_.get(), 16);
+}
+
+// A job that ends in an error waits for what it had enqueued by then: others get its memory next.
+// Of `rounds` rounds the last has only begun, those before it are whole. Mutant: a GPU's stream
+// that takes events of rounds as 0 until they are recorded waits for the first alone.
+void CopyInAndGiveUp(Device* device, int rounds) {
+  constexpr size_t kBytes = size_t{256} << 20;
+  auto stream = device->CreateStream();
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE((*stream)->BindThread().ok());
+  auto staging = device->AllocateStaging(kBytes);
+  auto memory = (*stream)->AllocateMemory(kBytes);
+  ASSERT_TRUE(staging.ok() && memory.ok());
+  auto* const there = static_cast<char*>(memory->data());
+  auto* const here = static_cast<char*>(staging->data());
+  std::memset(here, 1, kBytes);
+  ASSERT_TRUE((*stream)->Begin(rounds).ok());
+  for (int round = 0; round < rounds; ++round) {
+    ASSERT_TRUE((*stream)->Mark(Milestone::kStart).ok());
+    const bool last = round + 1 == rounds;
+    ASSERT_TRUE((*stream)->CopyToDevice(there, here, last ? kBytes : 1).ok());
+    if (last) break;
+    for (const Milestone milestone :
+         {Milestone::kInputsReady, Milestone::kKernelDone, Milestone::kOutputsReady})
+      ASSERT_TRUE((*stream)->Mark(milestone).ok());
+  }
+  ASSERT_TRUE((*stream)->Synchronize().ok());
+  // From the end, where a copy that is under way comes last.
+  std::memset(here + kBytes / 2, 2, kBytes / 2);
+  ASSERT_TRUE((*stream)->Begin(1).ok());
+  ASSERT_TRUE((*stream)->Mark(Milestone::kStart).ok());
+  ASSERT_TRUE((*stream)->CopyToStaging(here, there, kBytes).ok());
+  ASSERT_TRUE((*stream)->Synchronize().ok());
+  EXPECT_EQ(std::count(here, here + kBytes, 1), static_cast<ptrdiff_t>(kBytes));
+}
+
+TEST_P(DeviceTest, WaitsForAJobThatEndsHalfway) {
+  CopyInAndGiveUp(device_.get(), 1);
+  CopyInAndGiveUp(device_.get(), 2);
 }
 
 TEST_P(DeviceTest, StreamsOfSeveralThreadsDoNotDisturbEachOther) {
