@@ -1,6 +1,7 @@
 // What compilers of a process did, for the metrics.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,14 @@ struct Counts {
     for (size_t i = 0; i < fields.size(); ++i) fields[i] += other.fields[i];
     for (size_t i = 0; i < compilations.size(); ++i) compilations[i] += other.compilations[i];
     return *this;
+  }
+
+  // To what is known of the same process later, or was known earlier.
+  void Advance(const Counts& other) {
+    for (size_t i = 0; i < fields.size(); ++i) fields[i] = std::max(fields[i], other.fields[i]);
+    for (size_t i = 0; i < compilations.size(); ++i)
+      compilations[i] = std::max(compilations[i], other.compilations[i]);
+    fields[kMemoryBytes] = other[kMemoryBytes];
   }
 };
 

@@ -193,8 +193,10 @@ void RemoteDevice::NoteBroken(Link* link) {
 void RemoteDevice::Note(const RunReply& reply) {
   absl::MutexLock lock(&mutex_);
   memory_ = reply.memory;
-  errors_.assign(reply.errors, reply.errors + kErrorCodesMax);
-  compile_counts_ = reply.compile_counts;
+  // A lane may have been overtaken by another on its way here: what counts up never goes back.
+  errors_.resize(kErrorCodesMax);
+  for (size_t i = 0; i < errors_.size(); ++i) errors_[i] = std::max(errors_[i], reply.errors[i]);
+  compile_counts_.Advance(reply.compile_counts);
 }
 
 void RemoteDevice::Supervise(std::shared_ptr<Link> link) {

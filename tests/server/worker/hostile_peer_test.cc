@@ -78,6 +78,7 @@ class MadWorker {
   }
 
   bool healthy() const { return remote_->healthy(); }
+  const RemoteDevice& device() const { return *remote_; }
   RequestTrace trace;
 
  private:
@@ -152,6 +153,26 @@ TEST(HostilePeerTest, AReplyOfNonsenseIsALostDevice) {
     EXPECT_FALSE(worker.healthy());
     EXPECT_LT(static_cast<int>(worker.trace.reject_reason), kRejectReasonCount);
   }
+}
+
+// Lanes overtake each other between a worker's counting and the server's.
+TEST(HostilePeerTest, CountsNeverGoBack) {
+  const Hello hello = GoodHello();
+  MadWorker worker;
+  ASSERT_TRUE(worker.Greet(&hello, sizeof(hello)).ok());
+  RunReply reply = GoodReply();
+  for (const int64_t count : {3, 5, 4}) {
+    reply.errors[1] = count;
+    reply.compile_counts[compiled::Counts::kDiskHits] = 10 * count;
+    reply.compile_counts[compiled::Counts::kMemoryBytes] = 100 * count;
+    reply.compile_counts.compilations[2] = 1000 * count;
+    ASSERT_TRUE(worker.Reply(reply).ok());
+  }
+  EXPECT_EQ(worker.device().error_counts()[1], 5);
+  const compiled::Counts counts = worker.device().compile_counts();
+  EXPECT_EQ(counts[compiled::Counts::kDiskHits], 50);
+  EXPECT_EQ(counts[compiled::Counts::kMemoryBytes], 400);
+  EXPECT_EQ(counts.compilations[2], 5000);
 }
 
 TEST(HostilePeerTest, BellsWithoutMailAreALostDevice) {
