@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cpu/chunked_sum.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/linear/linear.h"
 #include "kernels/plan.h"
@@ -36,11 +37,8 @@ struct Chain {
     ForEachOutput(k, t, [&](int64_t i) {
       const T* const row = x + i / n * k;
       const T* const column = weight + i % n * k;
-      float sum = 0;
-      cpu::ForRanges(k, workers.stop(), [&](int64_t begin, int64_t end) {
-        for (int64_t p = begin; p < end; ++p) sum += ToFloat(row[p]) * ToFloat(column[p]);
-      });
-      return sum;
+      return cpu::ChunkedSum(k, workers.stop(),
+                             [&](int64_t p) { return ToFloat(row[p]) * ToFloat(column[p]); });
     });
   }
 };

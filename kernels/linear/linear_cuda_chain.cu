@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/chunked_sum.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/linear/linear.h"
@@ -35,9 +36,9 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= size.outputs()) return;
   const T* const row = x + i / size.n * size.k;
   const T* const column = weight + i % size.n * size.k;
-  float sum = 0;
-  for (int64_t p = 0; p < size.k; ++p) sum = fmaf(cuda::Widen(row[p]), cuda::Widen(column[p]), sum);
-  t[i] = sum;
+  t[i] = cuda::ChunkedSum(size.k, [&](int64_t p, float before) {
+    return fmaf(cuda::Widen(row[p]), cuda::Widen(column[p]), before);
+  });
 }
 
 template <typename T>

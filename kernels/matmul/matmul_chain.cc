@@ -2,6 +2,7 @@
 // nothing reused.
 #include <algorithm>
 
+#include "kernels/cpu/chunked_sum.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
@@ -25,11 +26,9 @@ void Multiply(const Shape& shape, const Operands& operands, const cpu::Workers& 
     const T* const b = static_cast<const T*>(operands.inputs[1]);
     const int64_t row = at.a + i * shape.a_row_stride;
     const int64_t column = at.b + j * shape.b_column_stride;
-    float sum = 0;
-    cpu::ForRanges(shape.k, workers.stop(), [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p)
-        sum += ToFloat(a[row + p * shape.a_column_stride]) *
-               ToFloat(b[column + p * shape.b_row_stride]);
+    const float sum = cpu::ChunkedSum(shape.k, workers.stop(), [&](int64_t p) {
+      return ToFloat(a[row + p * shape.a_column_stride]) *
+             ToFloat(b[column + p * shape.b_row_stride]);
     });
     static_cast<T*>(operands.outputs[0])[at.c + i * shape.n + j] = FromFloat<T>(sum);
   };

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/chunked_sum.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul.h"
@@ -51,9 +52,9 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t j = output % arguments.n;
     const T* const a = static_cast<const T*>(arguments.a) + at.a + i * strides.a_row;
     const T* const b = static_cast<const T*>(arguments.b) + at.b + j * strides.b_column;
-    float sum = 0;
-    for (int64_t p = 0; p < arguments.k; ++p)
-      sum = fmaf(cuda::Widen(a[p * strides.a_column]), cuda::Widen(b[p * strides.b_row]), sum);
+    const float sum = cuda::ChunkedSum(arguments.k, [&](int64_t p, float before) {
+      return fmaf(cuda::Widen(a[p * strides.a_column]), cuda::Widen(b[p * strides.b_row]), before);
+    });
     static_cast<T*>(arguments.c)[output] = cuda::Narrow<T>(sum);
   }
 }

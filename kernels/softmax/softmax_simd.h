@@ -15,6 +15,9 @@ namespace warpcall::softmax {
 // first-level cache of a current server core.
 inline constexpr int64_t kBlock = 8192;
 
+// Terms that one lane of a vector adds one after the other.
+inline constexpr int64_t kTermsPerChain = 128;
+
 // Elements that one thread handles between two looks at the stop flag: under a millisecond.
 inline constexpr int64_t kElementsPerLook = 32 * kBlock;
 

@@ -52,10 +52,10 @@ HWY_INLINE float MaxOf(const T* x, size_t n) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
-// The sum of exp(x - max); with kKeep the terms go to `terms`, which has room for a vector more
-// than n.
+// The sum of exp(x - max) in two chains a lane; with kKeep the terms go to `terms`, which has room
+// for a vector more than n.
 template <bool kKeep, typename T>
-HWY_INLINE float SumOfExp(const T* x, size_t n, float max, float* terms) {
+HWY_INLINE float SumOfChains(const T* x, size_t n, float max, float* terms) {
   const Floats d;
   const size_t lanes = hn::Lanes(d);
   const FloatVec vmax = hn::Set(d, max);
@@ -73,6 +73,16 @@ HWY_INLINE float SumOfExp(const T* x, size_t n, float max, float* terms) {
   for (; j + lanes <= n; j += lanes) s0 = hn::Add(s0, term(simd::LoadFloats(d, x + j), j));
   if (j < n) s1 = hn::Add(s1, term(simd::LoadFloatsPartial(d, x + j, n - j, Padding<T>()), j));
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+}
+
+// The same for any n: chains of more terms that are alike may be off by more than the bound.
+template <bool kKeep, typename T>
+HWY_INLINE float SumOfExp(const T* x, size_t n, float max, float* terms) {
+  const size_t chains = 2 * kTermsPerChain * hn::Lanes(Floats());
+  float sum = 0;
+  for (size_t j = 0; j < n; j += chains)
+    sum += SumOfChains<kKeep>(x + j, std::min(chains, n - j), max, kKeep ? terms + j : nullptr);
+  return sum;
 }
 
 template <bool kStream, typename T>

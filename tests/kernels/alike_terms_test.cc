@@ -1,6 +1,6 @@
 // Sums of terms that are alike: the rounding errors of a float32 chain then have one sign and add
 // up, where those of random data, which other tests use, are as good as independent and cancel. For
-// rows that a client may get without naming one.
+// our own rows on the CPU.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check/compare.h"
+#include "kernels/linear/linear.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/rows.h"
@@ -16,8 +17,7 @@ namespace warpcall::testing {
 namespace {
 
 void Fill(const Memory& memory, const TensorSpec& spec, float value) {
-  for (int64_t i = 0; i < spec.elements(); ++i)
-    SetValue(memory.data(), spec.data_type, i, value);
+  for (int64_t i = 0; i < spec.elements(); ++i) SetValue(memory.data(), spec.data_type, i, value);
 }
 
 // Rows of that name meet the op's bounds, on each instruction set.
@@ -34,22 +34,31 @@ void ExpectWithinBounds(const Op& op, const Problem& problem, const std::vector<
   }
 }
 
+void ExpectProductsWithinBounds(const Op& op, const std::vector<TensorSpec>& specs,
+                                absl::string_view row) {
+  const auto problem = *MakeProblem(op, specs, {});
+  std::vector<Memory> inputs;
+  for (const TensorSpec& spec : problem.inputs) {
+    inputs.emplace_back(spec.bytes());
+    Fill(inputs.back(), spec, 0.1f);
+  }
+  ExpectWithinBounds(op, problem, inputs, row);
+}
+
 TEST(AlikeTermsTest, ProductsOfFewRows) {
-  for (const DataType type : {DataType::kFloat32, DataType::kFloat16})
-    for (const int64_t m : {1, 8, 24}) {
-      const auto problem =
-          *MakeProblem(MatmulOp(), {{type, {m, 65536}}, {type, {65536, 32}}}, {});
-      std::vector<Memory> inputs;
-      for (const TensorSpec& spec : problem.inputs) {
-        inputs.emplace_back(spec.bytes());
-        Fill(inputs.back(), spec, 0.1f);
-      }
-      ExpectWithinBounds(MatmulOp(), problem, inputs, "simd_tiled");
-    }
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat16}) {
+    for (const int64_t m : {1, 8, 24})
+      ExpectProductsWithinBounds(MatmulOp(), {{type, {m, 65536}}, {type, {65536, 32}}},
+                                 "simd_tiled");
+    ExpectProductsWithinBounds(MatmulOp(), {{type, {2, 65536}}, {type, {65536, 3}}},
+                               "one_dot_per_output");
+    ExpectProductsWithinBounds(LinearOp(), {{type, {2, 65536}}, {type, {3, 65536}}, {type, {3}}},
+                               "chain_of_loops");
+  }
 }
 
 TEST(AlikeTermsTest, LongRows) {
-  for (const int64_t n : {131072, 1048576}) {
+  for (const int64_t n : {256, 512, 1024, 4096, 8192, 16384, 131072, 1048576}) {
     const Problem problem = *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {1, n}}}, {});
     std::vector<Memory> inputs;
     inputs.emplace_back(problem.inputs[0].bytes());
