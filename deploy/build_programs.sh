@@ -9,7 +9,8 @@ set -euo pipefail
   echo 'usage: deploy/build_programs.sh PRESET FOLDER [CMAKE_OPTION...]' >&2
   exit 2
 }
-readonly preset=$1 folder=$2
+preset=$1 folder=$(realpath --canonicalize-missing "$2")
+readonly preset folder
 shift 2
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

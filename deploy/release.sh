@@ -5,9 +5,6 @@
 # with their checksums in SHA256SUMS. BUILD, by default build/release, is configured and built if need be.
 # Sources, tree, dashboard and objects have the same bytes each time they are made of the same binaries.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# shellcheck source=deploy/logged.sh
-source deploy/logged.sh
 
 fail() {
   echo "release.sh: $1" >&2
@@ -18,9 +15,13 @@ fail() {
   echo 'usage: deploy/release.sh FOLDER [BUILD]' >&2
   exit 2
 }
+root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 folder=$(realpath --canonicalize-missing "$1")
-build=${2:-build/release}
-readonly folder build
+build=$(realpath --canonicalize-missing "${2:-$root/build/release}")
+readonly root folder build
+cd "$root"
+# shellcheck source=deploy/logged.sh
+source deploy/logged.sh
 [[ ! -e $folder ]] || fail "$folder is there already"
 [[ -z $(git status --porcelain) ]] || fail 'there are changes that are not committed'
 scratch=$(mktemp -d)
