@@ -9,30 +9,31 @@ expression leaves out what never ran (`> 0`, and `>= 0` where it would be NaN), 
 
 import dataclasses
 
-# (name, label, query). All of `kernel` and `implementation` includes "", which requests have that
-# were refused before these were known.
-VARIABLES = [
-    ("instance", "server", "label_values(warpcall_build_info, instance)"),
-    ("device", "device", 'label_values(warpcall_queue_depth{instance=~"$instance"}, device)'),
-    ("kernel", "kernel",
-     'label_values(warpcall_requests_total{instance=~"$instance", kernel!=""}, kernel)'),
-    ("implementation", "implementation",
-     'label_values(warpcall_requests_total{instance=~"$instance", kernel=~"$kernel", '
-     'implementation!=""}, implementation)'),
-]
-
-SERVER = 'instance=~"$instance"'
+# What tells deployments apart, as in rules.yml. Without namespaces, all of them matches none.
+DEPLOYMENT = 'job=~"$job", namespace=~"$namespace"'
+SERVER = f'{DEPLOYMENT}, instance=~"$instance"'
 DEVICE = f'{SERVER}, device=~"$device"'
 KERNEL = f'{SERVER}, kernel=~"$kernel"'
 ROW = f'{KERNEL}, implementation=~"$implementation"'
 # What ran: a request that was refused has no implementation.
 RAN = f'{ROW}, implementation!=""'
 RUN = f'{ROW}, device=~"$device"'
-BUILD = "and on (instance) warpcall_build_info"
+BUILD = "and on (job, namespace, instance) warpcall_build_info"
 ROW_LEGEND = "{{kernel}} {{implementation}}"
 RUN_LEGEND = "{{kernel}} {{implementation}} on {{device}}"
 DEVICE_LEGEND = "{{device}} of {{instance}}"
 
+# (name, label, query). All of `kernel` and `implementation` includes "", which requests have that
+# were refused before these were known.
+VARIABLES = [
+    ("job", "job", "label_values(warpcall_build_info, job)"),
+    ("namespace", "namespace", 'label_values(warpcall_build_info{job=~"$job"}, namespace)'),
+    ("instance", "server", f"label_values(warpcall_build_info{{{DEPLOYMENT}}}, instance)"),
+    ("device", "device", f"label_values(warpcall_queue_depth{{{SERVER}}}, device)"),
+    ("kernel", "kernel", f'label_values(warpcall_requests_total{{{SERVER}, kernel!=""}}, kernel)'),
+    ("implementation", "implementation",
+     f'label_values(warpcall_requests_total{{{KERNEL}, implementation!=""}}, implementation)'),
+]
 
 IDLE = "no request ran in this time"
 NO_SERVER = "Prometheus sees no server"
@@ -72,7 +73,7 @@ def latency(share, selector, labels):
 
 
 def per_kernel_second(metric):
-    labels = ["instance", "device", "kernel", "implementation"]
+    labels = ["job", "namespace", "instance", "device", "kernel", "implementation"]
     seconds = rate("warpcall_kernel_duration_seconds_sum", RUN, labels)
     return f"{rate(metric, RUN, labels)} / ({seconds} > 0) > 0"
 
@@ -93,13 +94,13 @@ def number(title, unit, expression, description, **more):
 OVERVIEW = [
     number("Answers", "reqps", rate("warpcall_requests_total", SERVER, []),
            "Requests answered by all chosen servers together, refusals included.", absent=NO_SERVER),
-    number("Errors", "percentunit", "max(warpcall:request_errors:ratio_rate5m)",
-           "Share of requests that failed by the server's doing, over five minutes. The objective "
-           "allows 0.1 %: see Error budget burn.",
+    number("Errors", "percentunit", f"max(warpcall:request_errors:ratio_rate5m{{{DEPLOYMENT}}})",
+           "Share of requests that failed by the server's doing, over five minutes, of the "
+           "deployment where it is largest. The objective allows 0.1 %: see Error budget burn.",
            steps=((0.001, "orange"), (0.0144, "red"))),
-    number("Refused", "percentunit", "max(warpcall:requests_refused:ratio_rate5m)",
-           "Share of requests refused for lack of room, over five minutes. Over 5 % for ten minutes "
-           "alerts: see Refusals by reason.",
+    number("Refused", "percentunit", f"max(warpcall:requests_refused:ratio_rate5m{{{DEPLOYMENT}}})",
+           "Share of requests refused for lack of room, over five minutes, of the deployment where "
+           "it is largest. Over 5 % for ten minutes alerts: see Refusals by reason.",
            steps=((0.01, "orange"), (0.05, "red"))),
     number("99 % within", "s", latency(0.99, SERVER, []),
            "99th percentile of the time from receipt to answer, of all requests: see Latency."),
@@ -154,12 +155,11 @@ REQUESTS = [
           "went.",
           "nothing was refused in this time"),
     Panel("Error budget burn", "short",
-          [("warpcall:request_errors:ratio_rate5m / 0.001", "5 minutes"),
-           ("warpcall:request_errors:ratio_rate1h / 0.001", "1 hour"),
-           ("warpcall:request_errors:ratio_rate6h / 0.001", "6 hours")],
+          [(f"max(warpcall:request_errors:ratio_rate{window}{{{DEPLOYMENT}}}) / 0.001", name)
+           for window, name in [("5m", "5 minutes"), ("1h", "1 hour"), ("6h", "6 hours")]],
           "How many times faster than evenly over 30 days the budget of 0.1 % errors by the "
-          "server's doing is spent. Over 14.4 in the hour, or over 6 in six hours, an alert "
-          "pages: see Requests by code, then the server's log.",
+          "server's doing is spent, in the deployment where it is fastest. Over 14.4 in the hour, or "
+          "over 6 in six hours, an alert pages: see Requests by code, then the server's log.",
           IDLE),
     Panel("Request durations", "s",
           [(f"sum by (le) (increase(warpcall_request_duration_seconds_bucket{{{ROW}}}"

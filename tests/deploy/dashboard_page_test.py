@@ -47,8 +47,8 @@ INSPECTION_SECONDS_MAX = 120
 
 LEGENDS_MAX = 20
 WINDOW = "15s"  # $__rate_interval; Grafana takes four scrapes at least, and a busy machine leaves some out
-VARIABLES = {"$__rate_interval": WINDOW, "$instance": ".*", "$kernel": ".*", "$implementation": ".*",
-             "$device": ".*"}
+VARIABLES = {"$__rate_interval": WINDOW, "$job": ".*", "$namespace": ".*", "$instance": ".*", "$kernel": ".*",
+             "$implementation": ".*", "$device": ".*"}
 
 
 def check(condition, message):

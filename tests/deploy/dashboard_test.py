@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -111,6 +112,7 @@ class DashboardTest(unittest.TestCase):
                 self.assertEqual(entry["type"], "query")
                 self.assertRegex(entry["query"]["query"], rf"^label_values\(.*, {entry['name']}\)$")
                 self.assertTrue(entry["multi"] and entry["includeAll"])
+                self.assertNotIn(f"${entry['name']}", entry["query"]["query"])
                 self.assertEqual(entry["allValue"], ".*")
 
     def test_panels_lie_on_the_grid_and_on_no_other(self):
@@ -122,6 +124,68 @@ class DashboardTest(unittest.TestCase):
             self.assertLessEqual(position["x"] + position["w"], GRID_COLUMNS, panel["title"])
         for a, b in itertools.combinations(self.panels, 2):
             self.assertFalse(overlap(a["gridPos"], b["gridPos"]), (a["title"], b["title"]))
+
+
+class ExpressionsTest(unittest.TestCase):
+    """What panels show of made-up series, by promtool's tests of expressions."""
+
+    INTERVAL = "4m"  # $__rate_interval; the series' is a minute
+
+    @classmethod
+    def setUpClass(cls):
+        if shutil.which("promtool") is None:
+            raise unittest.SkipTest("there is no promtool (Debian: package prometheus)")
+        cls.targets = {panel["title"]: panel["targets"] for panel in processes.dashboard()["panels"]
+                       if panel["type"] != "row"}
+
+    def expressions(self, title, chosen):
+        """Of a panel, with the variables that are `chosen`, and all of the others."""
+        for target in self.targets[title]:
+            expression = target["expr"].replace("$__rate_interval", self.INTERVAL)
+            for variable, value in chosen.items():
+                expression = expression.replace(f"${variable}", value)
+            yield re.sub(r"\$\w+", ".*", expression)
+
+    def check(self, title, series, expected, **chosen):
+        """`series`: {series: its values}; `expected`: [(minute, query, {labels: rounded value})]."""
+        expressions = list(self.expressions(title, chosen))
+        tests = {"rule_files": [], "evaluation_interval": "1m", "tests": [{
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [{
+                "expr": f"round({expressions[query]}, 0.01)", "eval_time": f"{minute}m",
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in shown.items()],
+            } for minute, query, shown in expected]}]}
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            json.dump(tests, file)
+            file.flush()
+            done = subprocess.run(["promtool", "test", "rules", file.name], capture_output=True,
+                                  text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_error_ratios_are_of_the_chosen_deployments(self):
+        ratios = {f'warpcall:request_errors:ratio_rate{window}{{job="{job}", namespace="{namespace}"}}': value
+                  for window in ("5m", "1h", "6h")
+                  for job, namespace, value in [("warpcall", "well", "0x5"), ("warpcall", "ill", "0.5x5"),
+                                                ("other", "ill", "0.7x5")]}
+        self.check("Error budget burn", ratios, [(1, query, {"{}": 0}) for query in range(3)],
+                   job="warpcall", namespace="well")
+        self.check("Error budget burn", ratios, [(1, query, {"{}": 500}) for query in range(3)],
+                   job="warpcall")
+        self.check("Errors", ratios, [(1, 0, {"{}": 0.5})], job="warpcall")
+        refused = {'warpcall:requests_refused:ratio_rate5m{job="warpcall", namespace="well"}': "0x5",
+                   'warpcall:requests_refused:ratio_rate5m{job="warpcall", namespace="ill"}': "0.2x5"}
+        self.check("Refused", refused, [(1, 0, {"{}": 0})], namespace="well")
+
+    def test_servers_of_one_address_are_told_apart_by_their_namespaces(self):
+        labels = 'job="warpcall", namespace="{}", instance="i", device="cpu", kernel="k", implementation="r"'
+        series = {}
+        for namespace, rate in [("a", 60), ("b", 180)]:
+            name = labels.format(namespace)
+            series[f"warpcall_kernel_bytes_total{{{name}}}"] = f"0+{rate}x9"
+            series[f'warpcall_kernel_duration_seconds_sum{{{name}, data_type="t"}}'] = "0+60x9"
+        self.check("Achieved bandwidth", series,
+                   [(9, 0, {f'{{{labels.format("a")}}}': 1, f'{{{labels.format("b")}}}': 3})])
 
 
 class ProvisioningTest(unittest.TestCase):

@@ -45,7 +45,8 @@ REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", "")}
 GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_kernel_(occupancy|wave)|warpcall_cuda_errors|warpcall_compile_")
 
 # The window holds the whole run: rates of counters that stood still before and after.
-VARIABLES = {"$__rate_interval": "2m", "$kernel": ".*", "$implementation": ".*", "$device": ".*"}
+VARIABLES = {"$__rate_interval": "2m", "$job": ".*", "$namespace": ".*", "$kernel": ".*", "$implementation": ".*",
+             "$device": ".*"}
 BUCKET_FACTOR = 2
 FIRST_BUCKET_SECONDS = 1e-6
 
@@ -130,8 +131,8 @@ def check_panels_give_data(watch):
 
 
 def check_variables_offer_values(watch):
-    for metric, label in [("warpcall_build_info", "instance"), ("warpcall_queue_depth", "device"),
-                          ("warpcall_requests_total", "kernel"),
+    for metric, label in [("warpcall_build_info", "job"), ("warpcall_build_info", "instance"),
+                          ("warpcall_queue_depth", "device"), ("warpcall_requests_total", "kernel"),
                           ("warpcall_requests_total", "implementation")]:
         values = watch.api.get(f"/api/v1/label/{label}/values", **{"match[]": metric})
         check([value for value in values if value], f"{metric} has no label {label}")
