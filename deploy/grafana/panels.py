@@ -78,6 +78,14 @@ def per_kernel_second(metric):
     return f"{rate(metric, RUN, labels)} / ({seconds} > 0) > 0"
 
 
+def new_errors(metric, selector, labels):
+    """Of what has no series before it happens: increase() sees nothing of a series' first value, so that
+    counts as long as it is younger than the interval."""
+    series = f"{metric}{{{selector}}}"
+    return (f"sum by ({', '.join(labels)}) ({series} unless {series} offset $__rate_interval "
+            f"or increase({series}[$__rate_interval])) > 0")
+
+
 def named(expression):
     """The same with words where a request that was refused has no kernel or implementation."""
     for label, word in [("kernel", "any kernel"), ("implementation", "refused")]:
@@ -297,10 +305,10 @@ GPU = [
           "Above about 85 °C the GPU lowers its clocks, and kernels slow down: look at fans and "
           "air flow.", NO_READING),
     Panel("Errors of GPU and CUDA", "short",
-          [(f"sum by (instance, device, xid) (increase(warpcall_gpu_xid_errors_total{{{DEVICE}}}"
-            "[$__rate_interval])) > 0", DEVICE_LEGEND + " Xid {{xid}}"),
-           (f"sum by (instance, code) (increase(warpcall_cuda_errors_total{{{SERVER}}}"
-            "[$__rate_interval])) > 0", "{{code}} of {{instance}}")],
+          [(new_errors("warpcall_gpu_xid_errors_total", DEVICE, ["instance", "device", "xid"]),
+            DEVICE_LEGEND + " Xid {{xid}}"),
+           (new_errors("warpcall_cuda_errors_total", SERVER, ["instance", "code"]),
+            "{{code}} of {{instance}}")],
           "What the driver reported. NVIDIA's table of Xid errors says whether a program or the "
           "hardware is at fault (48, 63, 64, 74, 79, 94, 95: the hardware); a CUDA error that is "
           "not cudaErrorMemoryAllocation loses the device.",

@@ -187,6 +187,23 @@ class ExpressionsTest(unittest.TestCase):
         self.check("Achieved bandwidth", series,
                    [(9, 0, {f'{{{labels.format("a")}}}': 1, f'{{{labels.format("b")}}}': 3})])
 
+    def test_the_first_error_of_its_kind_is_shown(self):
+        """The server has no series of what never happened; the others are seen from the first scrape on."""
+        xid = 'warpcall_gpu_xid_errors_total{{instance="i", device="cuda:0", xid="{}"}}'
+        cuda = 'warpcall_cuda_errors_total{{instance="i", code="{}"}}'
+        shown = {query: [f'{{instance="i", device="cuda:0", xid="{name}"}}' if query == 0 else
+                         f'{{instance="i", code="{name}"}}' for name in ("first", "again", "old")]
+                 for query in (0, 1)}
+        series = {kind.format(name): values for kind in (xid, cuda)
+                  for name, values in [("first", "_x20 1x5 3x20"), ("again", "_x10 2x40"), ("old", "1x50")]}
+        expected = []
+        for query, (first, again, _) in shown.items():
+            # From its first sample, at minute 20 and 10, for the interval; then what came on top of it.
+            expected += [(9, query, {}), (10, query, {again: 2}), (13, query, {again: 2}), (14, query, {}),
+                         (20, query, {first: 1}), (23, query, {first: 1}), (24, query, {})]
+            expected += [(27, query, {first: 2}), (31, query, {})]
+        self.check("Errors of GPU and CUDA", series, expected)
+
 
 class ProvisioningTest(unittest.TestCase):
     """compose.yml, Prometheus' configuration and Grafana's name the same places."""
