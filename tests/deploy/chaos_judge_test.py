@@ -106,6 +106,14 @@ class JudgeTest(unittest.TestCase):
         self.fails("as they should be", check, faults=full, firing={(name, "i1"): [50, 103]})
         self.fails("as they should be", check, faults=full, firing={(name, "i1"): [103], (name, "i2"): [103]})
 
+    def test_alerts_of_files_that_are_well_again(self):
+        check, name = judge.check_alerts_tell_files, "WarpcallFileNotRead"
+        damaged = [Fault("damaged file", 0, 100, 104), Fault("damaged file", 0, 300, 304)]
+        self.passes(check, faults=damaged, firing={(name, "i1"): [103, 303, 409, 599]})
+        self.fails("after 410 s", check, faults=damaged[:1], firing={(name, "i1"): [103, 409, 410]})
+        self.passes(check, faults=[Fault("full disk", 0, 100, 104)],
+                    firing={("WarpcallTuningNotKept", "i1"): [103, 599]})
+
     def test_other_alerts(self):
         self.fails("WarpcallQueueOld of i1", judge.check_no_other_alert_fires,
                    firing={("WarpcallQueueOld", "i1"): [5]})
