@@ -97,6 +97,8 @@ def check_life(root, folder, build):
     root.install(make_packages(build, folder / "first"))
     enabled = root.path / "etc/systemd/system/multi-user.target.wants/warpcalld.service"
     check(enabled.is_symlink(), "the service is not enabled")
+    group = re.search(r"^SupplementaryGroups=(\w+)$", (root.path / UNIT).read_text(encoding="utf-8"), re.M)[1]
+    root.run("getent", "group", group)
     check("gelu on cpu" in root.serve(folder), "the server did not answer")
     # What an administrator wrote stays.
     with open(root.path / FLAGS, "a", encoding="utf-8") as flags:

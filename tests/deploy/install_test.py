@@ -119,6 +119,7 @@ class PackagesTest(unittest.TestCase):
         for package in ("warpcall-server", "warpcall"):
             self.assertRegex(self.field(package, "Depends"), r"\blibgrpc\+\+1")
         self.assertIn("libdnnl", self.field("warpcall-server", "Depends"))
+        self.assertRegex(self.field("warpcall-server", "Depends"), r"\bpasswd\b")  # whose groupadd postinst calls
         self.assertNotIn("libdnnl", self.field("warpcall", "Depends"))
         self.assertIn("libgrpc++-dev", self.field("libwarpcall-dev", "Depends"))
 

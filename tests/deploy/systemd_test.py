@@ -47,6 +47,7 @@ OPEN = {
     "RestrictAddressFamilies=~AF_NETLINK": "getaddrinfo",
     "RestrictAddressFamilies=~AF_UNIX": "it may serve one, and speaks to its workers over them",
     "RootDirectory=/RootImage=": "libraries are the system's",
+    "SupplementaryGroups=": "the one that may read keys and tokens",
     "SystemCallFilter=~@resources": "priorities and affinities",
 }
 RUNS = [["run", "softmax", "--shape", "64x256"],
@@ -56,6 +57,10 @@ INSPECTIONS = [["describe", "gelu", "--shape", "64x64"],
                ["profile", "gelu", "--shape", "4096", "--type", "f32"]]
 # nobody's, which every Debian has.
 USER = 65534
+# In the place of each group that the unit has beside its user's; nobody is in it.
+GROUP = 64999
+POSTINST = processes.deployed_folder() / "install" / "debian" / "postinst"
+TOKENS = [f"{digit}" * 32 for digit in "12"]
 
 WARPCALLD, WARPCALL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 
@@ -149,7 +154,7 @@ class SystemdTest(unittest.TestCase):
     def confine(self):
         """Between fork and exec: as another user, who has no capabilities, under the unit's filter."""
         if os.geteuid() == 0:
-            os.setgroups([])
+            os.setgroups([GROUP for _ in self.groups()])
             os.setgid(USER)
             os.setuid(USER)
         allow = seccomp.SyscallFilter(seccomp.ERRNO(1))
@@ -168,7 +173,57 @@ class SystemdTest(unittest.TestCase):
         """Processes of devices, as a server of several GPUs has them."""
         self.serve(["--test_cpu_workers=2"], RUNS)
 
-    def serve(self, flags, commands):
+    def groups(self):
+        return " ".join(self.unit.get("SupplementaryGroups", [])).split()
+
+    def test_it_reads_secrets_that_others_may_not_also_when_they_change(self):
+        """Files of root and of the unit's group, as deploy/README.md has them made."""
+        if os.geteuid() != 0:
+            self.skipTest("root gives files to groups")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            folder.chmod(0o755)
+            (folder / "mine").write_text(TOKENS[0], encoding="utf-8")
+            (folder / "new").write_text(TOKENS[1], encoding="utf-8")
+
+            def put(token):
+                (folder / "next").write_text(f"alice {token}\n", encoding="utf-8")
+                (folder / "next").chmod(0o640)
+                os.chown(folder / "next", 0, GROUP)
+                (folder / "next").rename(folder / "tokens")
+            put(TOKENS[0])
+
+            def exchange(address, log):
+                def run(token):
+                    return self.call(address, ["--token_file", folder / token, *RUNS[0]])
+                self.assertEqual(run("mine").returncode, 0, log.read_text()[-2000:])
+                put(TOKENS[1])
+                processes.wait_until("the new token to count", lambda: run("new").returncode == 0,
+                                     processes.START_SECONDS_MAX)
+                self.assertNotEqual(run("mine").returncode, 0)
+            self.serve([f"--token_file={folder}/tokens"], [], exchange)
+
+    def test_the_package_makes_the_units_groups(self):
+        """Its script, beside programs that only note how they are called."""
+        self.assertNotEqual(self.groups(), [])
+        with tempfile.TemporaryDirectory() as folder:
+            calls = pathlib.Path(folder, "calls")
+            for program, status in [("deb-systemd-helper", 1), ("deb-systemd-invoke", 0), ("systemctl", 0),
+                                    ("getent", 2), ("groupadd", 0)]:
+                path = pathlib.Path(folder, program)
+                path.write_text(f'#!/bin/sh\necho "{program} $*" >>{calls}\nexit {status}\n', encoding="utf-8")
+                path.chmod(0o755)
+            environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+            subprocess.run(["sh", POSTINST, "configure", ""], env=environment, check=True, timeout=60)
+            made = re.findall(r"^groupadd --system (\S+)$", calls.read_text(encoding="utf-8"), re.M)
+            self.assertEqual(made, self.groups())
+            # Those that there are stay as they are.
+            pathlib.Path(folder, "getent").write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+            calls.unlink()
+            subprocess.run(["sh", POSTINST, "configure", "0.1.0"], env=environment, check=True, timeout=60)
+            self.assertNotIn("groupadd", calls.read_text(encoding="utf-8"))
+
+    def serve(self, flags, commands, also=lambda address, log: None):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             words = self.arguments(folder) + flags
@@ -180,21 +235,25 @@ class SystemdTest(unittest.TestCase):
                                            stderr=subprocess.STDOUT, preexec_fn=self.confine, cwd="/",
                                            env={"PATH": os.environ["PATH"]})
             try:
-                self.watch(process, log, commands)
+                self.watch(process, log, commands, also)
             finally:
                 process.kill()
                 process.wait()
 
-    def watch(self, process, log, commands):
+    def call(self, address, command):
+        return subprocess.run([WARPCALL, "--server", address, *command], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False, timeout=120)
+
+    def watch(self, process, log, commands, also):
         def serving():
             if process.poll() is not None:
                 raise processes.Failure(f"the server left at start: {log.read_text()}")
             return re.search(r"serving on ([^ ,]+)", log.read_text())
         address = processes.wait_until("warpcalld to serve", serving, processes.START_SECONDS_MAX)[1]
         for command in commands:
-            done = subprocess.run([WARPCALL, "--server", address, *command], stdin=subprocess.DEVNULL,
-                                  capture_output=True, text=True, check=False, timeout=120)
+            done = self.call(address, command)
             self.assertEqual(done.returncode, 0, f"{command}: {done.stderr}{log.read_text()[-2000:]}")
+        also(address, log)
         process.send_signal(signal.SIGHUP)
         processes.wait_until("the flag file to be read again",
                              lambda: 'msg="read again"' in log.read_text(), processes.START_SECONDS_MAX)
