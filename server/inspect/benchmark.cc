@@ -240,9 +240,9 @@ class Run {
     candidate.timer = std::make_unique<RowTimer>(
         candidate.plan, RowTimer::Shared{stream_.get(), &*sets_, site_.clock}, Timing(),
         workspace_.data());
-    RETURN_IF_ERROR(sets_->Poison());
+    RETURN_IF_ERROR(sets_->Poison(reference_->ranges()));
     RETURN_IF_ERROR(candidate.timer->First());
-    RETURN_IF_ERROR(sets_->ReadOutputs());
+    RETURN_IF_ERROR(sets_->ReadOutput(reference_->ranges()));
     const OutputError error = reference_->Compare(
         sets_->host().outputs[0], AllowanceOf(candidate.result.row->implementation));
     candidate.result.relative_error = error.relative;

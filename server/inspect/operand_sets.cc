@@ -108,7 +108,13 @@ absl::StatusOr<OperandSets> OperandSets::Create(const Plan& plan, const DevicePr
   sets.FillHost(plan, *pool);
   RETURN_IF_ERROR(sets.CopyInputs());
   // So that no launch is the first to touch a page.
-  for (const Operands& set : sets.sets_) RETURN_IF_ERROR(sets.Poison(set));
+  const auto touch = [&]() -> absl::Status {
+    for (const Operands& set : sets.sets_)
+      for (size_t i = 0; i < set.outputs.size(); ++i)
+        RETURN_IF_ERROR(sets.EnqueuePoison(set, i, {0, plan.problem->outputs[i].elements()}));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunPhase(stream, Milestone::kInputsReady, touch));
   return sets;
 }
 
@@ -160,26 +166,36 @@ absl::Status OperandSets::CopyInputs() {
   });
 }
 
-absl::Status OperandSets::Poison(const Operands& set) {
+absl::Status OperandSets::EnqueuePoison(const Operands& set, size_t output,
+                                        const ElementRange& range) {
   static const std::string& poison = *new std::string(kPoisonPieceBytes, kPoisonByte);
+  const size_t element_bytes = ElementBytes(problem_->outputs[output].data_type);
+  const size_t end = static_cast<size_t>(range.last) * element_bytes;
+  for (size_t begin = static_cast<size_t>(range.first) * element_bytes; begin < end;
+       begin += kPoisonPieceBytes)
+    RETURN_IF_ERROR(stream_->CopyToDevice(static_cast<char*>(set.outputs[output]) + begin,
+                                          poison.data(), std::min(kPoisonPieceBytes, end - begin)));
+  return absl::OkStatus();
+}
+
+absl::Status OperandSets::Poison(absl::Span<const ElementRange> ranges) {
   return RunPhase(stream_, Milestone::kInputsReady, [&]() -> absl::Status {
-    for (size_t i = 0; i < set.outputs.size(); ++i) {
-      const size_t bytes = problem_->outputs[i].bytes();
-      for (size_t begin = 0; begin < bytes; begin += kPoisonPieceBytes)
-        RETURN_IF_ERROR(stream_->CopyToDevice(static_cast<char*>(set.outputs[i]) + begin,
-                                              poison.data(),
-                                              std::min(kPoisonPieceBytes, bytes - begin)));
-    }
+    for (const ElementRange& range : ranges) RETURN_IF_ERROR(EnqueuePoison(sets_[0], 0, range));
     return absl::OkStatus();
   });
 }
 
-absl::Status OperandSets::ReadOutputs() {
+absl::Status OperandSets::ReadOutput(absl::Span<const ElementRange> ranges) {
   if (host_memory_.data() == nullptr) return absl::OkStatus();
+  const size_t element_bytes = ElementBytes(problem_->outputs[0].data_type);
   return RunPhase(stream_, Milestone::kOutputsReady, [&]() -> absl::Status {
-    for (size_t i = 0; i < host_.outputs.size(); ++i)
-      RETURN_IF_ERROR(stream_->CopyToStaging(host_.outputs[i], sets_[0].outputs[i],
-                                             problem_->outputs[i].bytes()));
+    for (const ElementRange& range : ranges) {
+      const size_t begin = static_cast<size_t>(range.first) * element_bytes;
+      const size_t bytes = static_cast<size_t>(range.last) * element_bytes - begin;
+      RETURN_IF_ERROR(stream_->CopyToStaging(static_cast<char*>(host_.outputs[0]) + begin,
+                                             static_cast<char*>(sets_[0].outputs[0]) + begin,
+                                             bytes));
+    }
     return absl::OkStatus();
   });
 }

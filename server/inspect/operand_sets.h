@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
 #include "server/runtime/device.h"
@@ -45,6 +46,12 @@ struct OperandLayout {
 // an eighth of the device's memory; at least 1.
 int64_t SetsFor(int64_t set_bytes, const DeviceProperties& device);
 
+// Elements [first, last) of a tensor.
+struct ElementRange {
+  int64_t first = 0;
+  int64_t last = 0;
+};
+
 // Runs one round of which only the phase that ends at `end` has work, and waits for it.
 absl::Status RunPhase(Stream* stream, Milestone end, absl::FunctionRef<absl::Status()> enqueue);
 
@@ -71,10 +78,10 @@ class OperandSets {
 
   // Inputs that the host can read.
   const Operands& host() const { return host_; }
-  // NaN into every element of the outputs of set 0.
-  absl::Status Poison() { return Poison(sets_[0]); }
-  // Brings the outputs of set 0 to host().outputs.
-  absl::Status ReadOutputs();
+  // NaN into elements of output 0 of set 0.
+  absl::Status Poison(absl::Span<const ElementRange> ranges);
+  // Brings elements of output 0 of set 0 to host().outputs.
+  absl::Status ReadOutput(absl::Span<const ElementRange> ranges);
 
  private:
   OperandSets(const Problem& problem, Stream* stream);
@@ -83,7 +90,7 @@ class OperandSets {
   absl::Status PlaceHost(bool device_is_host);
   void FillHost(const Plan& plan, cpu::ThreadPool& pool);
   absl::Status CopyInputs();
-  absl::Status Poison(const Operands& set);
+  absl::Status EnqueuePoison(const Operands& set, size_t output, const ElementRange& range);
 
   const Problem* problem_;
   OperandLayout layout_;

@@ -17,6 +17,9 @@ constexpr int64_t kTrialSlices = 4;
 constexpr int64_t kTrialShare = 8;
 constexpr int64_t kGrainElements = 4096;
 
+// A copy over PCIe takes some 10 us to begin, in which it brings 100 KiB and more.
+constexpr size_t kGapBytes = size_t{128} << 10;
+
 // Number i of `count` indices spread over [0, total), the first and the last included.
 int64_t Spread(int64_t i, int64_t count, int64_t total) {
   if (count == 1) return 0;
@@ -80,6 +83,7 @@ Reference::Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool
   int64_t count = std::min({slices, kSlicesMax, kElementsMax / longest});
   if (count > 1) count = std::min(count, Affordable(source, slices, ns_max, pool->threads()));
   Choose(source, slices, std::max<int64_t>(1, count));
+  NoteRanges();
   pool->ParallelFor(static_cast<int64_t>(parts_.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) Evaluate(source, parts_[i]);
   });
@@ -101,6 +105,23 @@ void Reference::Choose(const Source& source, int64_t slices, int64_t count) {
   const bool whole =
       std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.step == 1; });
   if (source.cases != nullptr && whole) bounds_.resize(values);
+}
+
+void Reference::NoteRanges() {
+  std::vector<ElementRange> all;
+  all.reserve(parts_.size());
+  for (const Part& part : parts_)
+    all.push_back(
+        {part.kept.first, part.kept.first + (part.kept.count - 1) * part.kept.stride + 1});
+  std::sort(all.begin(), all.end(),
+            [](const ElementRange& a, const ElementRange& b) { return a.first < b.first; });
+  const auto gap = static_cast<int64_t>(kGapBytes / ElementBytes(data_type_));
+  for (const ElementRange& range : all) {
+    if (!ranges_.empty() && range.first <= ranges_.back().last + gap)
+      ranges_.back().last = std::max(ranges_.back().last, range.last);
+    else
+      ranges_.push_back(range);
+  }
 }
 
 void Reference::Evaluate(const Source& source, const Part& part) {

@@ -9,6 +9,7 @@
 #include "kernels/check/cases.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/op.h"
+#include "server/inspect/operand_sets.h"
 
 namespace warpcall::inspect {
 
@@ -40,6 +41,9 @@ class Reference {
   // third, ...). None where the op has no definition.
   Reference(const Source& source, int64_t ns_max, cpu::ThreadPool* pool);
 
+  // Where Compare looks, in order: pieces further apart than it takes to copy what lies between.
+  const std::vector<ElementRange>& ranges() const { return ranges_; }
+
   // `allowance` is that of the row that computed it.
   OutputError Compare(const void* output, const Allowance& allowance = {}) const;
 
@@ -58,11 +62,13 @@ class Reference {
   };
 
   void Choose(const Source& source, int64_t slices, int64_t count);
+  void NoteRanges();
   void Evaluate(const Source& source, const Part& part);
 
   cpu::ThreadPool* const pool_;
   const DataType data_type_;
   std::vector<Part> parts_;
+  std::vector<ElementRange> ranges_;
   std::vector<double> values_;
   std::vector<Bound> bounds_;  // of the values, where there are any
 };

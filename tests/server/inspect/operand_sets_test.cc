@@ -121,15 +121,23 @@ TEST_F(MirroredSetsTest, AllSetsHoldTheSameInputsAndPoisonedOutputs) {
   EXPECT_EQ(std::memcmp(sets->host().inputs[0], Expected().data(), 4000), 0);
 }
 
-TEST_F(MirroredSetsTest, OutputsComeToTheHost) {
+TEST_F(MirroredSetsTest, ChosenElementsOfTheOutputArePoisonedAndComeToTheHost) {
   absl::StatusOr<OperandSets> sets = Create(2);
   ASSERT_TRUE(sets.ok()) << sets.status();
-  std::memset((*sets)[0].outputs[0], 0, 4000);
-  ASSERT_TRUE(sets->ReadOutputs().ok());
-  EXPECT_EQ(static_cast<const float*>(sets->host().outputs[0])[999], 0);
-  ASSERT_TRUE(sets->Poison().ok());
-  ASSERT_TRUE(sets->ReadOutputs().ok());
-  EXPECT_TRUE(std::isnan(static_cast<const float*>(sets->host().outputs[0])[999]));
+  auto* const device = static_cast<float*>((*sets)[0].outputs[0]);
+  const auto* const host = static_cast<const float*>(sets->host().outputs[0]);
+  std::fill_n(device, 1000, 1.0f);
+  ASSERT_TRUE(sets->ReadOutput({{0, 1000}}).ok());
+  EXPECT_EQ(std::count(host, host + 1000, 1.0f), 1000);
+  ASSERT_TRUE(sets->Poison({{3, 5}, {999, 1000}}).ok());
+  std::fill_n(device + 100, 10, 2.0f);
+  ASSERT_TRUE(sets->ReadOutput({{4, 6}, {105, 120}, {999, 1000}}).ok());
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(std::isnan(device[i]), i == 3 || i == 4 || i == 999) << i;
+    EXPECT_EQ(std::isnan(host[i]), i == 4 || i == 999) << i;
+    if (i == 4 || i == 999) continue;
+    EXPECT_EQ(host[i], i >= 105 && i < 110 ? 2.0f : 1.0f) << i;
+  }
 }
 
 TEST_F(MirroredSetsTest, FewerSetsDoWhereMemoryEnds) {

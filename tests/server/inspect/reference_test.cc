@@ -128,6 +128,42 @@ TEST(ReferenceTest, ASampleIsSpreadFromEndToEnd) {
   }
 }
 
+// Of every second row, which is what there is room for, and not of those between.
+TEST(ReferenceTest, RangesHoldAllThatIsComparedAndLittleElse) {
+  constexpr int64_t kColumns = int64_t{1} << 17;
+  constexpr int64_t kRows = 2 * Reference::kElementsMax / kColumns;
+  const Problem problem = *MakeProblem(SoftmaxOp(), {{DataType::kBFloat16, {kRows, kColumns}}}, {});
+  const std::vector<BFloat16> input(kRows * kColumns, FromFloat<BFloat16>(0));
+  Operands operands;
+  operands.inputs.push_back(input.data());
+  cpu::ThreadPool pool(2);
+  const Reference reference({&SoftmaxOp(), &problem, &operands}, kPlentyNs, &pool);
+  std::vector<BFloat16> output(kRows * kColumns, FromFloat<BFloat16>(kNan));
+  int64_t elements = 0;
+  for (const ElementRange& range : reference.ranges()) {
+    std::fill(output.begin() + range.first, output.begin() + range.last,
+              FromFloat<BFloat16>(1.0f / kColumns));
+    elements += range.last - range.first;
+  }
+  EXPECT_EQ(reference.Compare(output.data()).relative, 0);
+  EXPECT_EQ(reference.Compare(output.data()).elements, Reference::kElementsMax);
+  EXPECT_LE(elements, kRows * kColumns * 6 / 10);
+}
+
+// Neighbours are one range, which begins with the least of them: columns lie between each other.
+TEST(ReferenceTest, RangesOfColumnsAreTheWholeOutput) {
+  const Problem problem =
+      *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {300, 7}}}, {{"axis", int64_t{0}}});
+  const std::vector<float> input(2100, 0);
+  Operands operands;
+  operands.inputs.push_back(input.data());
+  cpu::ThreadPool pool(2);
+  const Reference reference({&SoftmaxOp(), &problem, &operands}, kPlentyNs, &pool);
+  ASSERT_EQ(reference.ranges().size(), 1u);
+  EXPECT_EQ(reference.ranges()[0].first, 0);
+  EXPECT_EQ(reference.ranges()[0].last, 2100);
+}
+
 // A slice longer than the limit: every second element.
 TEST(ReferenceTest, OfALongSliceEverySecondElementIsCompared) {
   constexpr int64_t kLong = Reference::kElementsMax + 4;
