@@ -20,6 +20,7 @@
 #include "kernels/compiled/counts.h"
 #include "kernels/compiled/disk_cache.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/steady_wait.h"
 #include "server/access_files.h"
 #include "server/config.h"
 #include "server/devices.h"
@@ -242,9 +243,9 @@ bool EndUnfinished(const ExecuteDeps& deps, GrpcServer* server) {
        {"running", left.running},
        {"streams", streams},
        {"inspections", inspections}});
-  const absl::Time give_up = absl::Now() + kEndTimeout;
-  const bool idle = deps.engine->AwaitIdle(give_up - absl::Now());
-  server->AwaitQuiet(give_up - absl::Now());
+  const SteadyTime give_up = SteadyAfter(kEndTimeout);
+  const bool idle = deps.engine->AwaitIdle(UntilSteady(give_up));
+  server->AwaitQuiet(UntilSteady(give_up));
   if (idle) server->Shutdown(kShutdownTimeout);
   if (idle && server->AwaitQuiet(kShutdownTimeout)) return true;
   for (const Scheduler::Running& job : deps.engine->RunningJobs())
@@ -259,9 +260,9 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
   deps.engine->Refuse();
   deps.inspector->Refuse();
   Log(LogLevel::kInfo, "draining", {{"drain_seconds", config.drain_seconds}});
-  const absl::Time give_up = absl::Now() + absl::Seconds(config.drain_seconds);
-  bool finished = deps.engine->AwaitIdle(give_up - absl::Now());
-  finished = server->AwaitQuiet(give_up - absl::Now()) && finished;
+  const SteadyTime give_up = SteadyAfter(absl::Seconds(config.drain_seconds));
+  bool finished = deps.engine->AwaitIdle(UntilSteady(give_up));
+  finished = server->AwaitQuiet(UntilSteady(give_up)) && finished;
   if (finished) {
     // The last answers may still be on their way, and what their clients say meanwhile resets a
     // connection that is closed. Who calls is still refused by name.

@@ -75,7 +75,7 @@ void MemoryTrim::Run() {
     Log(LogLevel::kDebug, "gave free memory back",
         {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},
          {"left_mib", static_cast<double>(left_bytes) / kMib}});
-  } while (!ending_.WaitForNotificationWithTimeout(period_));
+  } while (!ending_.WaitFor(period_));
 }
 
 }  // namespace warpcall

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "proto/common/steady_wait.h"
 
 namespace warpcall {
 
@@ -61,7 +61,7 @@ class MemoryTrim {
 
   TrimRule rule_;  // the thread's
   const absl::Duration period_;
-  absl::Notification ending_;
+  SteadyNotification ending_;
   std::thread thread_;
 };
 

@@ -33,7 +33,7 @@ FileWatch::~FileWatch() {
 void FileWatch::Run() {
   int64_t wait = 0;  // periods from the last failure to the next try; 0: it did not fail
   int64_t waited = 0;
-  while (!ending_.WaitForNotificationWithTimeout(period_)) {
+  while (!ending_.WaitFor(period_)) {
     std::string now = StatesOf(files_);
     const bool changed = now != seen_;
     if (!changed && (wait == 0 || ++waited < wait)) continue;

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "proto/common/steady_wait.h"
 
 namespace warpcall {
 
@@ -35,7 +35,7 @@ class FileWatch {
   const std::function<bool()> read_again_;
   const absl::Duration period_;
   std::string seen_;  // the thread's
-  absl::Notification ending_;
+  SteadyNotification ending_;
   std::thread thread_;
 };
 

@@ -6,7 +6,6 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/execution.h"
 #include "server/engine/retry_pushback.h"
@@ -277,10 +276,10 @@ void Engine::Refuse() {
 }
 
 bool Engine::AwaitIdle(absl::Duration timeout) {
-  const absl::Time give_up = absl::Now() + timeout;
+  const SteadyTime give_up = SteadyAfter(timeout);
   absl::MutexLock lock(&mutex_);
   while (accepted_ > 0)
-    if (idle_.WaitWithDeadline(&mutex_, give_up)) break;
+    if (idle_.WaitUntil(&mutex_, give_up)) break;
   return accepted_ == 0;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/registry.h"
+#include "proto/common/steady_wait.h"
 #include "server/engine/balancer.h"
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
@@ -213,7 +214,7 @@ class Engine {
   cpu::ThreadPool copiers_;
   std::atomic<bool> devices_lost_{false};
   absl::Mutex mutex_;
-  absl::CondVar idle_;
+  SteadyCondVar idle_;
   int64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;  // and not done
   std::vector<std::unique_ptr<Runner>> runners_;
 };

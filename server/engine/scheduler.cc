@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
@@ -378,7 +377,7 @@ void Scheduler::Watch() {
     EndStarved();
     absl::MutexLock lock(&mutex_);
     if (watching_ && !ending_)
-      watch_.WaitWithDeadline(&mutex_, absl::Now() + absl::Nanoseconds(kStarvedCheckPeriodNs));
+      watch_.WaitUntil(&mutex_, SteadyAfter(absl::Nanoseconds(kStarvedCheckPeriodNs)));
     while (!watching_ && !ending_) watch_.Wait(&mutex_);
     if (ending_) return;
   }

@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/fair_queue.h"
 #include "server/engine/job.h"
@@ -202,7 +203,7 @@ class Scheduler {
   bool comes_back_soon_ ABSL_GUARDED_BY(mutex_) = true;  // the last work, within spin_ns
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::CondVar watch_;
+  SteadyCondVar watch_;
   bool watching_ ABSL_GUARDED_BY(mutex_) = false;  // EndStarved is to be called again
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread watcher_;  // last: runs on all of the above

@@ -119,7 +119,7 @@ std::unique_ptr<Task> Inspector::Next() {
   absl::MutexLock lock(&mutex_);
   runs_ = runs_call_ = false;
   while (!stopping_.load() && UntilNext() > absl::ZeroDuration())
-    changed_.WaitWithTimeout(&mutex_, UntilNext());
+    changed_.WaitUntil(&mutex_, SteadyAfter(UntilNext()));
   const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& task) {
     return stopping_.load() || task->not_before_ns <= options_.clock();
   });

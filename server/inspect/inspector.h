@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/op.h"
+#include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
 #include "server/inspect/child.h"
@@ -111,7 +112,7 @@ class Inspector {
   const int wake_;  // an eventfd
   std::atomic<bool> stopping_{false};
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondVar changed_;
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool runs_ ABSL_GUARDED_BY(mutex_) = false;
   bool runs_call_ ABSL_GUARDED_BY(mutex_) = false;  // not a task of the server's own

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/steady_wait.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -85,7 +85,7 @@ class Running {
 class LineReader {
  public:
   LineReader(int fd, const ToolLimits& limits)
-      : fd_(fd), limits_(limits), give_up_(absl::Now() + limits.time) {}
+      : fd_(fd), limits_(limits), give_up_(SteadyAfter(limits.time)) {}
 
   // False at the end. `line` lives until the next call.
   absl::StatusOr<bool> Next(absl::string_view* line) {
@@ -109,7 +109,7 @@ class LineReader {
 
  private:
   absl::Status ReadMore() {
-    const absl::Duration left = give_up_ - absl::Now();
+    const absl::Duration left = UntilSteady(give_up_);
     if (left <= absl::ZeroDuration())
       return absl::DeadlineExceededError(
           absl::StrCat("took longer than the limit of ", absl::FormatDuration(limits_.time)));
@@ -125,7 +125,7 @@ class LineReader {
 
   const int fd_;
   const ToolLimits& limits_;
-  const absl::Time give_up_;
+  const SteadyTime give_up_;
   std::string text_;
   size_t begin_ = 0;  // of what no line was made of yet
   bool at_end_ = false;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/time/clock.h"
 
 namespace warpcall::tracing {
 namespace {
@@ -69,11 +68,11 @@ void Tracer::Add(Record record) {
 std::vector<Record> Tracer::Take(size_t enough, absl::Duration timeout) {
   std::vector<Record> records;
   records.reserve(records_max_);  // so that Add never allocates
-  const absl::Time end = absl::Now() + timeout;
+  const SteadyTime end = SteadyAfter(timeout);
   absl::MutexLock lock(&mutex_);
   awaited_ = enough;
   while (!stopped_ && records_.size() < enough)
-    if (changed_.WaitWithDeadline(&mutex_, end)) break;
+    if (changed_.WaitUntil(&mutex_, end)) break;
   records.swap(records_);
   return records;
 }
@@ -90,11 +89,11 @@ bool Tracer::stopped() const {
 }
 
 bool Tracer::AwaitStop(absl::Duration timeout) {
-  const absl::Time end = absl::Now() + timeout;
+  const SteadyTime end = SteadyAfter(timeout);
   absl::MutexLock lock(&mutex_);
   awaited_ = records_max_ + 1;
   while (!stopped_)
-    if (changed_.WaitWithDeadline(&mutex_, end)) break;
+    if (changed_.WaitUntil(&mutex_, end)) break;
   return stopped_;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "proto/common/steady_wait.h"
 #include "server/engine/metrics_sink.h"
 
 namespace warpcall::tracing {
@@ -85,7 +86,7 @@ class Tracer {
   std::atomic<uint64_t> dropped_{0};
   std::atomic<uint64_t> failed_{0};
   mutable absl::Mutex mutex_;
-  absl::CondVar changed_;  // there are as many records as awaited, or it is stopped
+  SteadyCondVar changed_;  // there are as many records as awaited, or it is stopped
   size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Record> records_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -69,7 +69,7 @@ void FailureLog::Loop() {
       absl::MutexLock lock(&mutex_);
       while (counts_.empty() && !stopping_) changed_.Wait(&mutex_);
       // Until the second of the first that was left out is over, at least.
-      if (!stopping_) changed_.WaitWithTimeout(&mutex_, absl::Nanoseconds(kSecondNs));
+      if (!stopping_) changed_.WaitUntil(&mutex_, SteadyAfter(absl::Nanoseconds(kSecondNs)));
       if (stopping_) return;
     }
     Tell(MonotonicNs());

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
 #include "server/log.h"
@@ -73,7 +74,7 @@ class FailureLog {
   void Tell(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondVar changed_;
   FailureCounts counts_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: runs on all of the above

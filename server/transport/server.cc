@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
+#include "proto/common/steady_wait.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
 #include "server/transport/load_report.h"
@@ -152,11 +153,12 @@ void GrpcServer::SetServing(bool serving) {
 }
 
 bool GrpcServer::AwaitQuiet(absl::Duration timeout) {
-  const absl::Time start = absl::Now();
+  const SteadyTime end = SteadyAfter(timeout);
+  const SteadyTime quiet_end = SteadyAfter(kQuietTimeout);
   uint64_t seen = 0;
-  while (absl::Now() - start < timeout) {
+  while (UntilSteady(end) > absl::ZeroDuration()) {
     const uint64_t calls = deps_->next_id.load();
-    const bool quiet = calls == seen || absl::Now() - start > kQuietTimeout;
+    const bool quiet = calls == seen || UntilSteady(quiet_end) < absl::ZeroDuration();
     if (quiet && deps_->open_calls.load() == 0) return true;
     seen = calls;
     absl::SleepFor(kQuietPeriod);

@@ -84,7 +84,7 @@ SpanExporter::SpanExporter(tracing::Tracer* tracer, SpanSource source, const Otl
 SpanExporter::~SpanExporter() {
   tracer_->Stop();
   // What began before has had as much time as what begins now.
-  if (!ended_.WaitForNotificationWithTimeout(kLastSendTimeout)) {
+  if (!ended_.WaitFor(kLastSendTimeout)) {
     absl::MutexLock lock(&mutex_);
     if (under_way_ != nullptr) under_way_->TryCancel();
   }

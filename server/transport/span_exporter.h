@@ -10,8 +10,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
+#include "proto/common/steady_wait.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/span_messages.h"
 
@@ -48,7 +48,7 @@ class SpanExporter {
   const std::unique_ptr<opentelemetry::proto::collector::trace::v1::TraceService::Stub> stub_;
   absl::Mutex mutex_;
   grpc::ClientContext* under_way_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  absl::Notification ended_;
+  SteadyNotification ended_;
   std::thread thread_;
 };
 

@@ -1,10 +1,11 @@
 #include "server/runtime/cuda/nvml_monitor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "proto/common/steady_wait.h"
 #include "server/log.h"
 #include "server/runtime/cuda/nvml_gpu.h"
 
@@ -101,7 +102,7 @@ struct Monitor::Shared {
 
   absl::Mutex mutex;  // held for no call of NVML
   std::vector<GpuReading> readings ABSL_GUARDED_BY(mutex);
-  absl::CondVar changed;  // one of these two
+  SteadyCondVar changed;  // one of these two
   bool stop ABSL_GUARDED_BY(mutex) = false;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
 };
@@ -126,8 +127,8 @@ Monitor::~Monitor() {
     absl::MutexLock lock(&shared_->mutex);
     shared_->stop = true;
     shared_->changed.SignalAll();
-    const absl::Time deadline = absl::Now() + options_.patience;
-    while (!shared_->stopped && !shared_->changed.WaitWithDeadline(&shared_->mutex, deadline)) {
+    const SteadyTime deadline = SteadyAfter(options_.patience);
+    while (!shared_->stopped && !shared_->changed.WaitUntil(&shared_->mutex, deadline)) {
     }
     stopped = shared_->stopped;
   }
@@ -153,8 +154,9 @@ void Monitor::Watch(const std::shared_ptr<Shared>& shared) {
   }
   {
     Session session(shared->api, shared->watched);
-    absl::Time next = absl::Now();
-    for (bool stop = false; !stop; next += shared->period) {
+    const auto period = absl::ToChronoNanoseconds(shared->period);
+    SteadyTime next = std::chrono::steady_clock::now();
+    for (bool stop = false; !stop; next += period) {
       std::vector<GpuReading> readings;
       {
         absl::MutexLock lock(&shared->mutex);
@@ -163,9 +165,9 @@ void Monitor::Watch(const std::shared_ptr<Shared>& shared) {
       session.Poll(&readings);
       absl::MutexLock lock(&shared->mutex);
       shared->readings = std::move(readings);
-      next = std::max(next, absl::Now() - shared->period);  // a slow call is not made up for
-      const absl::Time wake = next + shared->period;
-      while (!shared->stop && !shared->changed.WaitWithDeadline(&shared->mutex, wake)) {
+      // A slow call is not made up for.
+      next = std::max(next, std::chrono::steady_clock::now() - period);
+      while (!shared->stop && !shared->changed.WaitUntil(&shared->mutex, next + period)) {
       }
       stop = shared->stop;
     }
