@@ -33,6 +33,11 @@ class Cancellation {
   void Cancel();
   // Returns when cancelled, or after `timeout`.
   void WaitFor(absl::Duration timeout);
+  // Waits, with `mutex` held, for `condition`: false when `deadline` came first, or when cancelled,
+  // which it notices within 50 ms. `cancellation` may be null.
+  static bool Await(Cancellation* cancellation, absl::Mutex* mutex,
+                    const absl::Condition& condition, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
   friend class Channel;
@@ -45,6 +50,7 @@ class Cancellation {
   // Whether anybody wants to be asked, and whether nobody has said no.
   bool Asks() const { return wanted_ != nullptr || (parent_ != nullptr && parent_->Asks()); }
   bool IsWanted() const;
+  bool IsCancelled();
 
   Cancellation* const parent_ = nullptr;
   const std::function<bool()> wanted_;

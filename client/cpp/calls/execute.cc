@@ -33,7 +33,7 @@ CallTerms TermsOf(const CallOptions& options, absl::Time deadline) {
 absl::StatusOr<Result> Executor::Execute(const Call& call, absl::Time deadline) {
   const int connections = connections_->count();
   if (connections > 1 && LargeEnoughToStripe(call)) {
-    const KernelInfo* kernel = kernels_.Find(call.kernel, deadline);
+    const KernelInfo* kernel = kernels_.Find(call.kernel, TermsOf(call.options, deadline));
     std::vector<Stripe> stripes;
     if (kernel != nullptr) stripes = PlanStripes(call, *kernel, connections);
     if (!stripes.empty()) {

@@ -14,25 +14,27 @@ namespace {
 // more than half of its own time, or try again.
 constexpr absl::Duration kAskingMax = absl::Seconds(10);
 
-absl::StatusOr<std::vector<KernelInfo>> Ask(const Channel& channel, absl::Time deadline) {
-  const absl::Time now = absl::Now();
-  const absl::Duration patience = std::min(kAskingMax, (deadline - now) / 2);
-  const Reply reply = channel.Unary(kListKernels, {}, {.deadline = now + patience});
+absl::StatusOr<std::vector<KernelInfo>> Ask(const Channel& channel, const CallTerms& terms) {
+  const Reply reply = channel.Unary(kListKernels, {}, terms);
   if (!reply.status.ok()) return reply.status;
   return DecodeKernels(reply.fragments);
 }
 
 }  // namespace
 
-const KernelInfo* KernelCache::Find(absl::string_view name, absl::Time deadline) {
+const KernelInfo* KernelCache::Find(absl::string_view name, const CallTerms& call) {
+  const absl::Time now = absl::Now();
+  const CallTerms terms = {now + std::min(kAskingMax, (call.deadline - now) / 2),
+                           call.cancellation};
   {
     absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithDeadline(absl::Condition(this, &KernelCache::NobodyAsks), deadline))
+    if (!Cancellation::Await(terms.cancellation, &mutex_,
+                             absl::Condition(this, &KernelCache::NobodyAsks), terms.deadline))
       return nullptr;
     if (state_ == State::kSettled) return Lookup(name);
     state_ = State::kAsking;
   }
-  absl::StatusOr<std::vector<KernelInfo>> kernels = Ask(connections_->channel(0), deadline);
+  absl::StatusOr<std::vector<KernelInfo>> kernels = Ask(connections_->channel(0), terms);
   absl::MutexLock lock(&mutex_);
   // Who may not ask will hear the same each time, and the server counts each as a refusal.
   const bool settled = kernels.ok() || absl::IsUnimplemented(kernels.status()) ||

@@ -6,7 +6,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "client/cpp/client.h"
 #include "client/cpp/rpc/connections.h"
 
@@ -19,8 +18,9 @@ class KernelCache {
   explicit KernelCache(const Connections* connections) : connections_(connections) {}
 
   // Null when the server has no such kernel, or did not say in time which it has; then the next
-  // call asks again, unless the server knows no such question. Valid as long as the cache.
-  const KernelInfo* Find(absl::string_view name, absl::Time deadline);
+  // call asks again, unless the server knows no such question. Valid as long as the cache. Takes
+  // half of what the call may take at most, and nothing once it is cancelled.
+  const KernelInfo* Find(absl::string_view name, const CallTerms& call);
 
  private:
   enum class State { kUnknown, kAsking, kSettled };

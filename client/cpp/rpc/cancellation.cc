@@ -50,6 +50,16 @@ void Cancellation::WaitFor(absl::Duration timeout) {
   }
 }
 
+bool Cancellation::Await(Cancellation* cancellation, absl::Mutex* mutex,
+                         const absl::Condition& condition, absl::Time deadline) {
+  if (cancellation == nullptr) return mutex->AwaitWithDeadline(condition, deadline);
+  while (true) {
+    const absl::Time until = std::min(deadline, absl::Now() + kAskingInterval);
+    if (mutex->AwaitWithDeadline(condition, until)) return true;
+    if (until == deadline || cancellation->IsCancelled()) return false;
+  }
+}
+
 void Cancellation::Add(grpc::ClientContext* call) {
   absl::MutexLock lock(&mutex_);
   calls_.push_back(call);
@@ -69,6 +79,12 @@ bool Cancellation::Next(grpc::CompletionQueue* queue, void** tag, bool* ok) {
     if (next != grpc::CompletionQueue::TIMEOUT) return next == grpc::CompletionQueue::GOT_EVENT;
     if (!IsWanted()) Cancel();
   }
+}
+
+bool Cancellation::IsCancelled() {
+  if (!IsWanted()) Cancel();
+  absl::MutexLock lock(&mutex_);
+  return cancelled_;
 }
 
 bool Cancellation::IsWanted() const {

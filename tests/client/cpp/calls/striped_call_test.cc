@@ -7,6 +7,7 @@
 #include <atomic>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
+#include "tests/e2e/eventually.h"
 
 namespace warpcall::client {
 namespace {
@@ -391,6 +393,39 @@ TEST(StripingFailureTest, AListOfKernelsThatNeverComesCostsHalfOfTheTime) {
                                       .options = {.timeout = absl::Seconds(8)}});
   EXPECT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(server.list_kernels(), 1);
+  finish.Notify();
+}
+
+TEST(StripingFailureTest, WhoWaitsForTheListOfKernelsMayCancelAndKeepsHalfOfItsTime) {
+  absl::Notification finish;
+  FakeServer server(RunKernel);
+  server.AnswerListKernels([&](v1::ListKernelsResponse*) {
+    finish.WaitForNotification();
+    return absl::OkStatus();
+  });
+  Client client(server.address(), Over(2));
+  const auto run = [&](CallOptions options) {
+    return client.Execute({.kernel = "elements",
+                           .inputs = {RandomTensor(DataType::kFloat32, {kMiB})},
+                           .options = std::move(options)});
+  };
+  const absl::Time start = absl::Now();
+  Cancellation asking, waiting;
+  absl::Status asked, waited;
+  std::thread asks([&] { asked = run({.cancellation = &asking}).status(); });
+  EXPECT_TRUE(testing::Eventually([&] { return server.list_kernels() == 1; }));
+  std::thread waits([&] { waited = run({.cancellation = &waiting}).status(); });
+  // Who asks does so for 10 s.
+  const auto in_time = run({.timeout = absl::Seconds(4)});
+  EXPECT_TRUE(in_time.ok()) << in_time.status();
+  waiting.Cancel();
+  waits.join();
+  EXPECT_EQ(server.list_kernels(), 1);
+  asking.Cancel();
+  asks.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(9));
+  EXPECT_EQ(asked.code(), absl::StatusCode::kCancelled) << asked;
+  EXPECT_EQ(waited.code(), absl::StatusCode::kCancelled) << waited;
   finish.Notify();
 }
 
