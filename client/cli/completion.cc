@@ -2,8 +2,10 @@
 #include "client/cli/completion.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -95,24 +97,40 @@ void AddKernels(const Completion& completion, client::Client* client,
   }
 }
 
-void AddFromServer(const Completion& completion, const std::string& server,
+void AddFromServer(const Completion& completion, const Globals& globals,
                    std::set<std::string>* words) {
-  if (completion.names == Names::kNone || completion.names == Names::kFiles) return;
-  client::Client client(completion.server.empty() ? server : completion.server,
-                        {.retry = {.attempts_max = 1}, .timeout = kAskTimeout});
+  client::Client client(
+      globals.server,
+      {.retry = {.attempts_max = 1}, .timeout = kAskTimeout, .credentials = globals.credentials});
   if (completion.names != Names::kDevices) return AddKernels(completion, &client, words);
   const auto devices = client.ListDevices();
   if (!devices.ok()) return;
   for (const client::DeviceInfo& device : *devices) words->insert(device.name);
 }
 
+// Words are completed as they were typed, before the shell puts the home folder in place of a ~.
+std::vector<std::string> AtHome(std::vector<std::string> options) {
+  const char* const home = std::getenv("HOME");
+  for (std::string& option : options)
+    if (const size_t at = option.find("=~/"); home != nullptr && at != std::string::npos)
+      option.replace(at + 1, 1, home);
+  return options;
+}
+
 }  // namespace
 
-int PrintCompletions(const ProgramModel& program, absl::Span<const std::string> words,
-                     const std::string& server) {
-  const Completion completion = Complete(program, words);
+int PrintCompletions(CommandLine* command_line, absl::Span<const std::string> words,
+                     const Globals& globals, const CredentialFiles& files) {
+  const Completion completion = Complete(command_line->Model(), words);
   std::set<std::string> possible(completion.words.begin(), completion.words.end());
-  AddFromServer(completion, server, &possible);
+  const bool server_knows = completion.names != Names::kNone && completion.names != Names::kFiles;
+  if (server_knows && command_line->ParseOptions(AtHome(completion.options))) {
+    Globals asking = globals;
+    if (auto credentials = ReadCredentials(files); credentials.ok()) {
+      asking.credentials = *std::move(credentials);
+      AddFromServer(completion, asking, &possible);
+    }
+  }
   for (const std::string& word : possible)
     if (absl::StartsWith(word, completion.begun))
       PrintText(absl::StrCat(completion.before, Printable(word), "\n"));

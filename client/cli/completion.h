@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "client/cli/common/command.h"
+#include "client/cli/common/credentials.h"
 #include "client/cli/common/options.h"
 
 namespace warpcall::cli {
@@ -14,9 +16,9 @@ namespace warpcall::cli {
 inline constexpr char kCompleteWord[] = "__complete";
 
 // Prints what may stand in place of the last of `words`, one a line, and returns the exit status.
-// What only the server knows is left out where it does not answer at once. `server` is its address
-// where the words have none.
-int PrintCompletions(const ProgramModel& program, absl::Span<const std::string> words,
-                     const std::string& server);
+// What only the server knows is left out where it does not answer at once. It is asked as the
+// command would ask it: `command_line` reads the program's options into `globals` and `files`.
+int PrintCompletions(CommandLine* command_line, absl::Span<const std::string> words,
+                     const Globals& globals, const CredentialFiles& files);
 
 }  // namespace warpcall::cli

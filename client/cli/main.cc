@@ -23,9 +23,8 @@ constexpr char kServerVariable[] = "WARPCALL_SERVER";
 
 // Before the command line is read: what is wrong with it is said in the form that it asks for.
 bool AsksForJson(absl::Span<const std::string> words) {
-  return absl::c_any_of(words, [](const std::string& word) {
-    return word == "--json" || word == "--json=true";
-  });
+  return absl::c_any_of(
+      words, [](const std::string& word) { return word == "--json" || word == "--json=true"; });
 }
 
 int RunCommand(int argc, char** argv) {
@@ -64,11 +63,8 @@ int RunCommand(int argc, char** argv) {
       AddCompletionCommand(arguments),
   };
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (!words.empty() && words[0] == kCompleteWord) {
-    const char* const server = std::getenv(kServerVariable);
-    return PrintCompletions(command_line.Model(), absl::MakeConstSpan(words).subspan(1),
-                            server == nullptr ? kServer : server);
-  }
+  if (!words.empty() && words[0] == kCompleteWord)
+    return PrintCompletions(&command_line, absl::MakeConstSpan(words).subspan(1), globals, files);
   if (AsksForJson(words)) PrintErrorsAsJson();
   if (int status = kExitOk; !command_line.Parse(argc, argv, &status)) return status;
   for (const Command& command : commands) {

@@ -16,13 +16,14 @@ import queue
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import unittest
 import urllib.request
 
 sys.dont_write_bytecode = True
-from access_case import ALICE, BOB, NEWER, SKIPPED, X, AccessCase, eventually  # noqa: E402
+from access_case import ALICE, BOB, NEWER, PROGRAMS, SECONDS_MAX, SKIPPED, X, AccessCase, eventually  # noqa: E402
 import grpc  # noqa: E402
 import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
@@ -302,6 +303,27 @@ class CallersTest(AccessCase):
             status, output, errors = self.command(server, *arguments, "devices")
             self.assertEqual((status, output), (2, ""), errors)
             self.assertIn(text, errors)
+
+    def test_completion_asks_the_server_as_the_command_would(self):
+        self.make_certificate("server")
+        token = self.write("alice", ALICE)
+        server = self.serve(*self.tls_flags(), f"--token_file={self.write('tokens', f'alice {ALICE}')}")
+
+        def names(*words, **variables):
+            return subprocess.run([PROGRAMS / "warpcall", "__complete", *words, "run", "soft"], text=True,
+                                  capture_output=True, check=True, timeout=SECONDS_MAX,
+                                  env={**os.environ, "HOME": str(self.folder), **variables}).stdout.split()
+
+        at, trusting = ["--server", server.address], f"--tls_ca={self.path('server.pem')}"
+        for words, variables in [
+                ([*at, trusting, "--token_file", token], {}),
+                ([*at, trusting, "--token_file", "~/alice"], {}),
+                ([trusting], {"WARPCALL_SERVER": server.address, "WARPCALL_TOKEN_FILE": token})]:
+            # A busy server may answer too late.
+            self.assertTrue(eventually(lambda: names(*words, **variables) == ["softmax"]), words)
+        self.assertEqual(names(*at, trusting), [])
+        self.assertEqual(names(*at, "--tls", "--token_file", token), [])  # nobody that it trusts
+        self.assertEqual(names(*at, trusting, "--token_file", self.path("missing")), [])
 
 
 if __name__ == "__main__":

@@ -156,6 +156,17 @@ bool CommandLine::Parse(int argc, char** argv, int* status) {
   return false;
 }
 
+bool CommandLine::ParseOptions(std::vector<std::string> words) {
+  app_->require_subcommand(0);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  try {
+    app_->parse(words);
+    return true;
+  } catch (const CLI::Error&) {
+    return false;
+  }
+}
+
 ProgramModel CommandLine::Model() const {
   ProgramModel model{.options = Options(*app_)};
   for (const CLI::App* command : Commands(*app_))

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace warpcall::cli {
 namespace {
@@ -27,16 +28,16 @@ class Reader {
 
   void Take(const std::string& word) {
     if (pending_ != nullptr) {
-      if (pending_->name == "--server") server_ = word;
+      if (IsTheProgramsOwn(*pending_)) options_.push_back(absl::StrCat(pending_->name, "=", word));
       pending_ = nullptr;
     } else if (absl::StartsWith(word, "-")) {
       const size_t equals = word.find('=');
       const OptionModel* const option = Find(word.substr(0, equals));
-      if (option == nullptr || !option->takes_value) return;
-      if (equals == std::string::npos) {
+      if (option == nullptr) return;
+      if (option->takes_value && equals == std::string::npos) {
         pending_ = option;
-      } else if (option->name == "--server") {
-        server_ = word.substr(equals + 1);
+      } else if (IsTheProgramsOwn(*option)) {
+        options_.push_back(word);
       }
     } else if (command_ == nullptr) {
       const auto found =
@@ -51,7 +52,7 @@ class Reader {
   }
 
   Completion Finish(const std::string& begun) const {
-    Completion completion{.begun = begun, .kernel = kernel_, .server = server_};
+    Completion completion{.begun = begun, .kernel = kernel_, .options = options_};
     const size_t equals = begun.find('=');
     const bool has_value = absl::StartsWith(begun, "-") && equals != std::string::npos;
     if (pending_ == nullptr && has_value) {
@@ -87,6 +88,11 @@ class Reader {
     return nullptr;
   }
 
+  bool IsTheProgramsOwn(const OptionModel& option) const {
+    return std::any_of(program_.options.begin(), program_.options.end(),
+                       [&](const OptionModel& own) { return &own == &option; });
+  }
+
   // The value without a name whose turn it is; the last takes all that follow.
   const OptionModel* NextValue() const {
     const OptionModel* last = nullptr;
@@ -112,7 +118,7 @@ class Reader {
   const OptionModel* pending_ = nullptr;  // whose value comes next
   int values_ = 0;                        // without names, so far
   std::string kernel_;
-  std::string server_;
+  std::vector<std::string> options_;
 };
 
 }  // namespace

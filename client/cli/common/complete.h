@@ -14,12 +14,12 @@ namespace warpcall::cli {
 enum class Names : uint8_t { kNone, kKernels, kImplementations, kDevices, kAttributes, kFiles };
 
 struct Completion {
-  std::vector<std::string> words = {};  // that may stand there, by the command line alone
-  Names names = Names::kNone;           // what may stand there beside them
-  std::string begun = {};               // that the words are to begin with
-  std::string before = {};              // stands before it in the last word: "--type="
-  std::string kernel = {};              // that the command line names, if any
-  std::string server = {};              // as --server says; empty: it does not
+  std::vector<std::string> words = {};    // that may stand there, by the command line alone
+  Names names = Names::kNone;             // what may stand there beside them
+  std::string begun = {};                 // that the words are to begin with
+  std::string before = {};                // stands before it in the last word: "--type="
+  std::string kernel = {};                // that the command line names, if any
+  std::vector<std::string> options = {};  // the program's own that it has, as "--server=unix:/s"
 };
 
 // Of the last of `words`, which may be begun or empty; those before it are whole. The program's

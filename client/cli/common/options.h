@@ -101,6 +101,10 @@ class CommandLine {
   // wrong, in one line (*status 2).
   bool Parse(int argc, char** argv, int* status);
 
+  // The program's own options alone, without a subcommand. False when they are wrong, which nobody
+  // is told.
+  bool ParseOptions(std::vector<std::string> words);
+
   ProgramModel Model() const;
   // What --help prints, of the program or of one subcommand. NOT_FOUND says what there is.
   absl::StatusOr<std::string> Help(const std::string& command) const;

@@ -67,12 +67,13 @@ TEST(CompleteTest, WhatHasNoNameGoesByItsPlace) {
   EXPECT_THAT(Of({"help", ""}).words, ElementsAre("run", "help"));
 }
 
-TEST(CompleteTest, KernelAndServerAreTheCommandLines) {
-  const Completion completion =
-      Of({"--server", "unix:/s", "run", "--type", "f32", "gelu", "--implementation", ""});
+TEST(CompleteTest, TheKernelAndTheProgramsOptionsAreTheCommandLines) {
+  const Completion completion = Of({"--server", "unix:/s", "--json", "run", "--type", "f32", "gelu",
+                                    "--seed=1", "--implementation", ""});
   EXPECT_EQ(completion.kernel, "gelu");
-  EXPECT_EQ(completion.server, "unix:/s");
-  EXPECT_EQ(Of({"--server=unix:/t", "run", ""}).server, "unix:/t");
+  EXPECT_THAT(completion.options, ElementsAre("--server=unix:/s", "--json"));
+  EXPECT_THAT(Of({"run", "--server=unix:/t", ""}).options, ElementsAre("--server=unix:/t"));
+  EXPECT_THAT(Of({"run", "--server", ""}).options, IsEmpty());
 }
 
 TEST(CompleteTest, NothingIsCompletedOfNothing) { EXPECT_THAT(Of({}).words, IsEmpty()); }
