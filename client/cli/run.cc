@@ -148,6 +148,7 @@ absl::Status CheckOptions(const Globals& globals, const RunOptions& options) {
   for (auto output = options.outputs.begin(); output != options.outputs.end(); ++output) {
     if (std::find(options.outputs.begin(), output, *output) != output)
       return absl::InvalidArgumentError(absl::StrCat("--output ", *output, " is given twice"));
+    if (output->empty()) return absl::InvalidArgumentError("--output is empty");
     if (!NamesStdout(*output)) RETURN_IF_ERROR(CheckOutput(*output));
   }
   if (!WritesToStdout(options)) return absl::OkStatus();
@@ -164,6 +165,7 @@ absl::Status WriteOutputs(const RunOptions& options, const client::Result& resul
     return absl::InvalidArgumentError(absl::StrCat(options.outputs.size(), " --output for ",
                                                    result.outputs.size(), " outputs of ",
                                                    options.kernel));
+  const CleanEnd clean_end;
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const std::string& path = options.outputs[i];
     const Progress progress(absl::StrCat("writing ", path));

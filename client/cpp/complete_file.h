@@ -15,8 +15,9 @@ namespace warpcall::client {
 
 class CompleteFile {
  public:
-  // What is at `path` stays until Commit. What is no regular file (a pipe, /dev/null) is opened,
-  // and gets bytes as they are written. Errors say the path and the system's reason.
+  // What is at `path` stays until Commit; links are followed, to what is not there yet as well.
+  // What is no regular file (a pipe, /dev/null) is opened, and gets bytes as they are written.
+  // Errors say the path and the reason, also where Commit could not put the file in its place.
   static absl::StatusOr<std::unique_ptr<CompleteFile>> Create(const std::string& path);
   // What is open already, a pipe or stdout, gets bytes as they are written; `name` is what errors
   // call it.
@@ -24,6 +25,9 @@ class CompleteFile {
                                                               const std::string& name);
   // Whether `path` can be written now. Leaves nothing behind.
   static absl::Status Check(const std::string& path);
+  // Before a signal ends the process: removes what is not committed, of all files, and lets none
+  // begin or be committed any more. Not to be called by a signal's handler.
+  static void RemoveAllPartial();
 
   // Without Commit nothing has happened.
   ~CompleteFile();
@@ -40,10 +44,12 @@ class CompleteFile {
 
   absl::Status Open();
   absl::Status OpenTemporary();
+  absl::Status CheckReplaceable() const;
   absl::Status Failed() const;  // by errno
 
   const std::string path_;
   struct stat facts_ = {};  // of what exists
+  const int stat_errno_;
   const bool exists_;
   const bool in_place_;
   std::string target_;   // path_ without links

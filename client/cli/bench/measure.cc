@@ -88,7 +88,7 @@ void AskServer(client::Client* client, absl::Duration timeout, BenchServer* serv
 int MeasurePoints(client::Client* client, BenchReport* report,
                   const std::function<void(const BenchPoint&)>& show) {
   client::Cancellation cancellation;
-  const Interrupt interrupt([&] {
+  const Interrupt interrupt([&](int) {
     PrintNote(
         absl::StrCat(report->tunes ? "tune" : "bench", ": interrupted; what was measured is kept"));
     cancellation.Cancel();

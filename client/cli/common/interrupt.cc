@@ -23,9 +23,9 @@ void WakeUp(int event) {
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
 
-// `action` of SIGINT and SIGTERM, but where the program was started with them ignored.
+// `action` of the signals that end a program, but where the program was started with them ignored.
 void SetHandlers(void (*action)(int)) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction now = {};
     sigaction(signal, nullptr, &now);
     if (now.sa_handler == SIG_IGN) continue;
@@ -46,7 +46,7 @@ void OnSignal(int signal) {
 
 }  // namespace
 
-Interrupt::Interrupt(std::function<void()> act)
+Interrupt::Interrupt(std::function<void(int signal)> act)
     : act_(std::move(act)), event_(eventfd(0, EFD_CLOEXEC)) {
   signal_number = 0;
   signal_event = event_;
@@ -67,7 +67,7 @@ int Interrupt::signal() const { return signal_number; }
 void Interrupt::Watch() {
   uint64_t count;
   [[maybe_unused]] const ssize_t bytes = read(event_, &count, sizeof(count));
-  if (signal_number != 0) act_();
+  if (const int signal = signal_number; signal != 0) act_(signal);
 }
 
 }  // namespace warpcall::cli

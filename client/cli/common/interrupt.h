@@ -6,12 +6,12 @@
 
 namespace warpcall::cli {
 
-// While it lives, the first SIGINT or SIGTERM calls `act`, on a thread of its own, instead of
-// ending the program; the second ends it. A signal that the program was started with ignored stays
-// so. One at a time.
+// While it lives, the first SIGINT, SIGTERM or SIGHUP calls `act`, on a thread of its own, instead
+// of ending the program; the second ends it. A signal that the program was started with ignored
+// stays so. One at a time.
 class Interrupt {
  public:
-  explicit Interrupt(std::function<void()> act);
+  explicit Interrupt(std::function<void(int signal)> act);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -22,7 +22,7 @@ class Interrupt {
  private:
   void Watch();
 
-  const std::function<void()> act_;
+  const std::function<void(int signal)> act_;
   const int event_;
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
 #include "client/cli/common/output_file.h"
 
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -48,11 +49,19 @@ bool NamesStdout(absl::string_view name) {
          name == "/proc/self/fd/1";
 }
 
+CleanEnd::CleanEnd()
+    : interrupt_([](int signal) {
+        client::CompleteFile::RemoveAllPartial();
+        raise(signal);  // which nobody handles any more
+      }) {}
+
 absl::Status CheckOutput(const std::string& path) {
+  const CleanEnd clean_end;
   return path.empty() ? absl::OkStatus() : client::CompleteFile::Check(path);
 }
 
 absl::Status WriteOutput(const std::string& path, absl::string_view bytes) {
+  const CleanEnd clean_end;
   ASSIGN_OR_RETURN(const std::unique_ptr<client::CompleteFile> file,
                    client::CompleteFile::Create(path));
   RETURN_IF_ERROR(file->Write({bytes.data(), bytes.size()}));

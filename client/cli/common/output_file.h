@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/cli/common/interrupt.h"
 
 namespace warpcall::cli {
 
@@ -25,6 +26,16 @@ struct NamedFile {
 
 // INVALID_ARGUMENT when two of them name the same file, whether it exists or not.
 absl::Status CheckApart(const std::vector<NamedFile>& files);
+
+// While it lives, a signal that ends the program takes what is not complete of files with it. One
+// at a time, and not beside another Interrupt.
+class CleanEnd {
+ public:
+  CleanEnd();
+
+ private:
+  const Interrupt interrupt_;
+};
 
 // The file appears, or replaces what was there, with its last byte.
 absl::Status WriteOutput(const std::string& path, absl::string_view bytes);

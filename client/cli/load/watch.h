@@ -22,7 +22,7 @@ class LoadWakeup {
  private:
   absl::Mutex mutex_;
   bool notified_ ABSL_GUARDED_BY(mutex_) = false;
-  const Interrupt interrupt_{[this] { Notify(); }};  // last: its thread uses the others
+  const Interrupt interrupt_{[this](int) { Notify(); }};  // last: its thread uses the others
 };
 
 // Waits until `run`, whose on_done notifies `wakeup`, is done, and stops it when it is interrupted.

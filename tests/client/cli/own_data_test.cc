@@ -1,7 +1,9 @@
 // `warpcall run` on data as people have them: made up, of other types, in pipes.
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/client/cli/cli_fixture.h"
@@ -13,6 +15,7 @@ using client::Tensor;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class OwnDataTest : public CliTest {
  protected:
@@ -127,6 +130,41 @@ TEST_F(OwnDataTest, BFloat16ThatItWroteItReadsWithoutAFlag) {
   ASSERT_EQ(Warpcall(absl::StrCat("run gelu ", y_)).exit_status, 0);
   EXPECT_THAT(execute_.TakeText(), HasSubstr("DATA_TYPE_BFLOAT16 shape: 2 data: \"abcd\""));
   EXPECT_THAT(ReadFile(y_), HasSubstr("'descr': '<V2'"));  // as ml_dtypes writes it
+}
+
+TEST_F(OwnDataTest, WhatCannotBeWrittenIsFoundBeforeAnythingIsSent) {
+  std::filesystem::create_directory(folder_.Path("folder"));
+  std::filesystem::create_symlink("nowhere/y.npy", folder_.Path("lost"));
+  const std::string line = absl::StrCat("run gelu --shape 4 --output ", folder_.Path(""));
+  ExpectUsageErrors({{"run gelu --shape 4 --output ''", "--output is empty"},
+                     {line + "folder", "folder: Is a directory"},
+                     {line + "lost", "lost: No such file or directory"}});
+  EXPECT_EQ(server_.list_kernels() + server_.executes(), 0);
+}
+
+TEST_F(OwnDataTest, ALinkToNothingIsFollowed) {
+  const std::string link = folder_.Path("link");
+  std::filesystem::create_symlink("y.npy", link);
+  ASSERT_EQ(Warpcall(absl::StrCat("run gelu ", x_, " --output ", link)).exit_status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_THAT(client::ReadNpy(y_)->ToFloats(), ElementsAre(1, 2, 3, 4));
+}
+
+// As soon as the incomplete file is seen, whose 64 MiB take a while; the first, which only tries
+// whether there can be one, does not.
+TEST_F(OwnDataTest, ASignalTakesAnIncompleteFileWithIt) {
+  const std::string program = testing::ProgramPath("warpcall");
+  for (const auto& [name, number] : {std::pair("INT", 2), {"TERM", 15}, {"HUP", 1}}) {
+    const std::string script = absl::StrCat(
+        "cd ", folder_.Path(""), "; env --default-signal=", name, " '", program,
+        "' run gelu --shape 16x1048576 --output y.npy & "
+        "until { set -- y.npy.*-2.part; [ -e $1 ]; } || ! kill -0 $!; do :; done; kill -",
+        name, " $!; wait $!; exit $?");
+    int exit_status = 0;  // where it was done first
+    EXPECT_TRUE(Eventually([&] { return (exit_status = Shell(script).exit_status) != 0; }));
+    EXPECT_EQ(exit_status, 128 + number) << name;
+    EXPECT_THAT(folder_.Names(), ::testing::Each(Not(HasSubstr(".part")))) << name;
+  }
 }
 
 TEST_F(OwnDataTest, OverTheMessageLimitItSaysStream) {

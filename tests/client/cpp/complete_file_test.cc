@@ -2,9 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -17,9 +24,10 @@
 namespace warpcall::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::ReadFile;
 using ::testing::HasSubstr;
+using testing::ReadFile;
 using ::testing::SizeIs;
 
 mode_t ModeOf(const std::string& path) {
@@ -39,6 +47,13 @@ class CompleteFileTest : public ::testing::Test {
     const auto file = Create(path);
     EXPECT_TRUE(file->Write({text.data(), text.size()}).ok());
     EXPECT_TRUE(file->Commit().ok());
+  }
+
+  static void ExpectRefused(const std::string& path, const std::string& why) {
+    for (const absl::Status& status :
+         {CompleteFile::Check(path), CompleteFile::Create(path).status()})
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr("can't write " + path), HasSubstr(why)));
   }
 
   const testing::TempFolder folder_;
@@ -85,6 +100,25 @@ TEST_F(CompleteFileTest, FollowsALink) {
   EXPECT_EQ(ReadFile(path_), "new");
 }
 
+TEST_F(CompleteFileTest, FollowsLinksToWhatIsNotThereYet) {
+  const std::string link = folder_.Path("link");
+  std::filesystem::create_symlink("link2", link);
+  std::filesystem::create_directory(folder_.Path("to"));
+  std::filesystem::create_symlink("to/../to/y", folder_.Path("link2"));
+  EXPECT_TRUE(CompleteFile::Check(link).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder_.Path("to/y")));
+  Fill(link, "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.Path("link2")));
+  EXPECT_EQ(ReadFile(folder_.Path("to/y")), "new");
+  EXPECT_THAT(folder_.Names(), ElementsAre("link", "link2", "to"));
+
+  std::filesystem::create_symlink("nowhere/y", folder_.Path("lost"));
+  std::filesystem::create_symlink("ring", folder_.Path("ring"));
+  for (const char* const name : {"lost", "ring"}) ExpectRefused(folder_.Path(name), "");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.Path("ring")));
+}
+
 TEST_F(CompleteFileTest, ADeviceStaysOne) {
   Fill("/dev/null", "gone");
   EXPECT_TRUE(CompleteFile::Check("/dev/null").ok());
@@ -105,11 +139,55 @@ TEST_F(CompleteFileTest, APipeGetsTheBytes) {
 }
 
 TEST_F(CompleteFileTest, SaysWhatCannotBeWritten) {
-  for (const std::string& path : {folder_.Path("no/y"), folder_.Path("")}) {
-    for (const absl::Status& status :
-         {CompleteFile::Check(path), CompleteFile::Create(path).status()})
-      EXPECT_THAT(std::string(status.message()), HasSubstr("can't write " + path));
-  }
+  std::ofstream(path_) << "old";
+  std::filesystem::create_directory(folder_.Path("folder"));
+  for (const char* const name : {"no/y", "", "folder", "y/y"})
+    ExpectRefused(folder_.Path(name), "");
+  ExpectRefused("", "");
+
+  const std::string socket_path = folder_.Path("s");
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  struct sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  socket_path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  ASSERT_EQ(bind(listener, reinterpret_cast<struct sockaddr*>(&name), sizeof(name)), 0);
+  ExpectRefused(socket_path, "No such device or address");
+  close(listener);
+}
+
+// A program that has written everything would be told by rename(2).
+TEST_F(CompleteFileTest, WhatNoFileCanTakeThePlaceOfIsRefusedBefore) {
+  if (geteuid() != 0) GTEST_SKIP() << "makes files of several users, as root";
+  const std::string folder = folder_.Path("sticky");
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/y") << "old";
+  chmod((folder + "/y").c_str(), 0666);
+  chmod(folder.c_str(), 01777);
+  chmod(folder_.Path("").c_str(), 0755);
+  std::thread other([&] {
+    // Of this thread alone, unlike seteuid(2) by the C library.
+    ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
+    ExpectRefused(folder + "/y", "sticky");
+    Fill(folder + "/own", "one");
+    Fill(folder + "/own", "two");
+  });
+  other.join();
+  EXPECT_EQ(ReadFile(folder + "/y"), "old");
+  EXPECT_EQ(ReadFile(folder + "/own"), "two");
+}
+
+TEST_F(CompleteFileTest, AMountPointIsRefusedBefore) {
+  std::ofstream(path_) << "old";
+  std::thread other([&] {
+    // Of this thread alone, and told to no other namespace.
+    if (unshare(CLONE_FS | CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(path_.c_str(), path_.c_str(), nullptr, MS_BIND, nullptr) != 0)
+      GTEST_SKIP() << "no mounts: " << strerror(errno);
+    ExpectRefused(path_, "mount point");
+  });
+  other.join();
+  EXPECT_EQ(ReadFile(path_), "old");
 }
 
 TEST_F(CompleteFileTest, TensorsAreWrittenSo) {
