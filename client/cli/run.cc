@@ -21,6 +21,7 @@
 #include "client/cli/common/output_file.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/screen.h"
+#include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cpp/client.h"
@@ -315,7 +316,7 @@ int Run(const Globals& globals, const RunOptions& options) {
                                          call.options.timeout);
     if (!kernels.ok()) return Refused(kernels.status());
     if (const absl::Status status = AskAndFillIn(options, *kernels, &call); !status.ok())
-      return UsageError(status);
+      return UsageError(WithShapes(status, options.kernel, &client));
   }
   const auto result = Execute(globals, options, call, &client);
   if (!result.ok()) return Refused(result.status());

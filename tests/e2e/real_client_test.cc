@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/client.h"
@@ -144,6 +145,32 @@ TEST_F(RealClientTest, BenchTimesEveryRow) {
 }
 
 // Both sides count alike, by kernel and by code; one entry is refused.
+// Of each kernel whose rows share an input, as the list says.
+TEST_F(RealClientTest, WhatItAdvisesForShapesOfWeightsWorks) {
+  std::set<std::string> kernels;
+  client::Client client(server_->address());
+  const auto list = client.ListKernels();
+  ASSERT_TRUE(list.ok()) << list.status();
+  for (const client::KernelInfo& kernel : *list)
+    for (const client::OperandRole role : kernel.input_roles)
+      if (role == client::OperandRole::kShared) kernels.insert(kernel.name);
+  EXPECT_THAT(kernels, ::testing::IsSupersetOf({"layernorm", "rmsnorm", "linear"}));
+  for (const std::string& kernel : kernels) {
+    for (const char* const command : {"run", "describe", "profile", "bench --iterations 2"}) {
+      const std::string line = absl::StrCat(command, " ", kernel, " --shape ");
+      const ProgramResult refused = Warpcall(line + "4x3x8");
+      EXPECT_EQ(refused.exit_status, 2) << line << refused.out;
+      const std::vector<std::string> parts =
+          absl::StrSplit(refused.err, "; give a shape for each, with commas between them, as ");
+      ASSERT_EQ(parts.size(), 2u) << line << refused.err;
+      const std::string advised(absl::StripAsciiWhitespace(parts[1]));
+      EXPECT_EQ(Warpcall(line + advised).exit_status, 0) << line << advised;
+    }
+  }
+  EXPECT_THAT(Warpcall("load linear:4x8 --requests 1").err,
+              HasSubstr("1 shape, but linear takes 3: x, weight, bias, with * between them"));
+}
+
 TEST_F(RealClientTest, LoadIsCountedAlikeOnBothSides) {
   const auto counted = [&] {
     return std::map<std::string, double>{

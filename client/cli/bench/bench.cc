@@ -21,6 +21,7 @@
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
+#include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/client.h"
@@ -44,10 +45,12 @@ constexpr char kFooter[] =
 Several braces: all combinations. At most 256 points, each a device, a type
 and a shape.
 Kernels of two inputs (matmul) take MxNxK for a[m,k] and b[k,n], stored as the
-attributes transpose_a and transpose_b say, or both with a comma:
+attributes transpose_a and transpose_b say, or both with a comma; those with
+weights (layernorm, linear) a shape for each input:
   warpcall bench softmax --shape '1024x{256..262144:x2}' --type bf16 --type f32
   warpcall bench matmul --shape '{1024,4096}x4096x4096' --plot matmul.svg
   warpcall bench matmul --shape 8x128x64,64x256 --implementation cuda
+  warpcall bench linear --shape 64x1024,4096x1024,4096
 --input takes types and shapes of .npy files instead, one for each input. The
 values are random, N(0, 1), all the same: the server makes them.
 Rows are measured in turns; what is predicted to take longer than a row may is
@@ -298,7 +301,7 @@ int Run(const Globals& globals, const BenchOptions& options) {
                                        options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   auto report = Plan(options, *shapes, *kernels);
-  if (!report.ok()) return UsageError(report.status());
+  if (!report.ok()) return UsageError(WithShapes(report.status(), options.kernel, &client));
   report->server.address = globals.server;
   return Measure(&client, options, *baseline, &*report);
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -159,7 +160,58 @@ ShapePoint PointAt(const Sweep& sweep, absl::Span<const size_t> places) {
   return point;
 }
 
+// With a refusal: guesses as --shape would have them, with semicolons between.
+constexpr char kGuessesPayload[] = "warpcall/shape-guesses";
+constexpr size_t kGuessesMax = 8;
+
+bool IsWeight(const client::KernelInfo& kernel, size_t input) {
+  return input < kernel.input_roles.size() &&
+         kernel.input_roles[input] == client::OperandRole::kShared;
+}
+
+std::string Guesses(const Shape& first, const client::KernelInfo& kernel) {
+  std::vector<Shapes> guesses = {{}};
+  for (size_t i = 0; i < kernel.input_names.size(); ++i) {
+    const size_t count = guesses.size();
+    for (size_t guess = 0; guess < count; ++guess) {
+      if (IsWeight(kernel, i) && guesses.size() < kGuessesMax) {
+        guesses.push_back(guesses[guess]);
+        guesses.back().push_back(Shape(2, first.back()));
+      }
+      guesses[guess].push_back(IsWeight(kernel, i) ? Shape(1, first.back()) : first);
+    }
+  }
+  return absl::StrJoin(guesses, ";", [](std::string* out, const Shapes& shapes) {
+    absl::StrAppend(out, ShapeText(shapes));
+  });
+}
+
+absl::Status LacksWeights(const ShapePoint& point, const client::KernelInfo& kernel) {
+  absl::Status refusal = Invalid(absl::StrCat("--shape ", point.text),
+                                 absl::StrCat(kernel.name, " takes ", kernel.input_names.size(),
+                                              " inputs: ", absl::StrJoin(kernel.input_names, ", "),
+                                              "; give a shape for each, with commas between them"));
+  refusal.SetPayload(kGuessesPayload, absl::Cord(Guesses(point.shapes[0], kernel)));
+  return refusal;
+}
+
 }  // namespace
+
+bool HasWeights(const client::KernelInfo& kernel) {
+  for (size_t i = 0; i < kernel.input_roles.size(); ++i)
+    if (IsWeight(kernel, i)) return true;
+  return false;
+}
+
+std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal) {
+  std::vector<ShapePoint> points;
+  const auto guesses = refusal.GetPayload(kGuessesPayload);
+  if (!guesses.has_value()) return points;
+  const std::string texts(*guesses);
+  for (const string_view text : absl::StrSplit(texts, ';'))
+    points.push_back(ParseShapeSweep(text)->at(0));
+  return points;
+}
 
 absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(string_view text) {
   const absl::StatusOr<Sweep> sweep = ParseSweep(text);
@@ -190,6 +242,10 @@ absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& k
                                 " inputs; give a shape for each, with commas between them"));
   }
   const Shape& only = point.shapes[0];
+  if (HasWeights(*info)) {
+    if (point.shapes.size() == 1 && only.size() == 1) return Shapes(inputs, only);
+    return LacksWeights(point, *info);
+  }
   if (inputs == 2 && point.shapes.size() == 1 && only.size() == 3) {
     const auto [m, n, k] = std::tuple(only[0], only[1], only[2]);
     return Shapes{BoolAttribute(attributes, "transpose_a") ? Shape{k, m} : Shape{m, k},

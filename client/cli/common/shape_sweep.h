@@ -33,13 +33,21 @@ struct ShapePoint {
 // kSweepPointsMax points.
 absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(absl::string_view text);
 
+// Whether rows share an input of this kernel, whose shape then is not theirs.
+bool HasWeights(const client::KernelInfo& kernel);
+
 // The shapes of all inputs that `kernels` says there are. Of two inputs a single MxNxK stands for
 // a[m, k] and b[k, n], stored as transpose_a and transpose_b in `attributes` say; of any other
-// number a single shape is every input's. INVALID_ARGUMENT when the point fits in neither way. A
-// kernel that is not listed is left as it is, so that the server says what exists.
+// number a single shape is every input's. With weights only that of a single row is.
+// INVALID_ARGUMENT when the point fits in neither way. A kernel that is not listed is left as it
+// is, so that the server says what exists.
 absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& kernel,
                                    const AttributeMap& attributes,
                                    absl::Span<const client::KernelInfo> kernels);
+
+// Of InputShapes' refusal where shapes of weights are missing: some that may be meant, by the first
+// input's n columns, of which a weight has n elements or n by n. Of any other status: none.
+std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal);
 
 // A problem as the command line says it.
 struct ProblemText {

@@ -13,6 +13,7 @@
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/progress.h"
+#include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/describe/report.h"
 #include "client/cpp/client.h"
@@ -25,7 +26,8 @@ constexpr char kFooter[] =
     R"(SHAPE is of the inputs:
   16384x16384              of a kernel of one input
   4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
-  8x128x64,64x256          one for each input
+  8x128x64,64x256          one for each input, as of one with weights (layernorm):
+  64x1024,1024,1024
 --source prints nothing but files: what the implementation is written in
 (cuda, triton, cpp, expression), and what was made of it (ptx, sass).)";
 
@@ -84,7 +86,7 @@ int Run(const Globals& globals, const DescribeOptions& options) {
                                        options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
-  if (!call.ok()) return UsageError(call.status());
+  if (!call.ok()) return UsageError(WithShapes(call.status(), options.problem.kernel, &client));
   absl::StatusOr<DescribeReport> report = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("describing ", call->kernel, " on ", globals.server));

@@ -44,6 +44,7 @@ to their weights (default 1).
   OPTION  implementation=NAME, device=NAME or an attribute of the kernel, such
           as axis=0; in square brackets
   SHAPES  64x1024; with * between those of several inputs, or one for all
+          where they are alike
   TYPE    float32, float16 or bfloat16; f32, f16 and bf16 are taken as well
 --shape, --type, --implementation, --device and --attribute are for entries
 that do not say.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/cli/common/shape_sweep.h"
 #include "client/cpp/tensor.h"
 #include "proto/common/status_macros.h"
 
@@ -185,11 +186,13 @@ absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry
     // One that takes as many as its attributes say is given a shape for each.
     const bool may_have_fewer =
         kernel->inputs_min > 0 && given >= static_cast<size_t>(kernel->inputs_min);
-    if (given == 1 && !may_have_fewer) entry->shapes.resize(inputs, entry->shapes[0]);
+    const bool serves_all = !HasWeights(*kernel) || entry->shapes[0].size() == 1;
+    if (given == 1 && !may_have_fewer && serves_all) entry->shapes.resize(inputs, entry->shapes[0]);
     if (entry->shapes.size() != inputs && !(may_have_fewer && given < inputs))
       return Invalid(EntryName(*entry),
-                     absl::StrCat(entry->shapes.size(), " shapes, but ", entry->kernel, " takes ",
-                                  inputs, ": ", absl::StrJoin(kernel->input_names, ", ")));
+                     absl::StrCat(given, given == 1 ? " shape" : " shapes", ", but ", entry->kernel,
+                                  " takes ", inputs, ": ", absl::StrJoin(kernel->input_names, ", "),
+                                  ", with * between them"));
   }
   int64_t total_bytes = 0;
   for (const std::vector<int64_t>& shape : entry->shapes) {

@@ -51,9 +51,10 @@ absl::StatusOr<std::vector<LoadEntry>> ParseMix(absl::string_view mix, const Loa
 // The entry as ParseMix takes it, without its weight.
 std::string EntryName(const LoadEntry& entry);
 
-// Repeats a single shape for every input that `kernels` says there is. INVALID_ARGUMENT when there
-// is another number of shapes, or the inputs have more bytes than kRequestBytesMax. A kernel that
-// is not listed is left as it is, so that the server says what exists.
+// Repeats a single shape for every input that `kernels` says there is, but rows' for their weights.
+// INVALID_ARGUMENT when there is another number of shapes, or the inputs have more bytes than
+// kRequestBytesMax. A kernel that is not listed is left as it is, so that the server says what
+// exists.
 absl::Status FitToKernel(absl::Span<const client::KernelInfo> kernels, LoadEntry* entry);
 
 }  // namespace warpcall::cli

@@ -16,6 +16,7 @@
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
 #include "client/cli/common/progress.h"
+#include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cli/profile/figures.h"
@@ -33,7 +34,8 @@ constexpr char kFooter[] =
     R"(Inputs are files (--input) or random, N(0, 1), made by the server, of one --shape:
   16384x16384              of a kernel of one input
   4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
-  8x128x64,64x256          one for each input
+  8x128x64,64x256          one for each input, as of one with weights (layernorm):
+  64x1024,1024,1024
 First comes what bounds the kernel and why. AS A COPY is the time in which a
 copy moves as many bytes, LEAST BYTES has each read or written once, PASSES is
 how often they were moved: as counted, or at most. Then comes what took the
@@ -235,7 +237,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
                                        options.deadline.duration());
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
-  if (!call.ok()) return UsageError(call.status());
+  if (!call.ok()) return UsageError(WithShapes(call.status(), options.kernel, &client));
   if (const absl::Status status = CheckFiles(options); !status.ok()) return UsageError(status);
 
   absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");

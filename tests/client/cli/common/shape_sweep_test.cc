@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace warpcall::cli {
 namespace {
 
@@ -29,7 +31,7 @@ std::string ErrorOf(const std::string& shape) {
 }
 
 std::vector<client::KernelInfo> Kernels() {
-  std::vector<client::KernelInfo> kernels(4);
+  std::vector<client::KernelInfo> kernels(6);
   kernels[0].name = "softmax";
   kernels[0].input_names = {"x"};
   kernels[1].name = "matmul";
@@ -39,6 +41,13 @@ std::vector<client::KernelInfo> Kernels() {
   kernels[3].name = "fused";
   kernels[3].input_names = {"x0", "x1", "x2"};
   kernels[3].inputs_min = 1;
+  using client::OperandRole;
+  kernels[4].name = "rmsnorm";
+  kernels[4].input_names = {"x", "weight"};
+  kernels[4].input_roles = {OperandRole::kSplit, OperandRole::kShared};
+  kernels[5].name = "linear";
+  kernels[5].input_names = {"x", "weight", "bias"};
+  kernels[5].input_roles = {OperandRole::kSplit, OperandRole::kShared, OperandRole::kShared};
   return kernels;
 }
 
@@ -158,6 +167,19 @@ TEST(InputShapesTest, ShapesThatDoNotFitSayWhatDoes) {
   EXPECT_FALSE(Fit("2,3", "softmax").ok());
   EXPECT_FALSE(Fit("2,3", "fma").ok());
   EXPECT_THAT(Fit("2,3,4,5", "fused").status().message(), HasSubstr("takes 1 to 3 inputs"));
+}
+
+TEST(InputShapesTest, WeightsHaveShapesOfTheirOwn) {
+  EXPECT_THAT(Fit("4x8,8", "rmsnorm").value(), ElementsAre(Shape{4, 8}, Shape{8}));
+  // A single row may be as its weights are; if not, the server says what they must be.
+  EXPECT_THAT(Fit("8", "rmsnorm").value(), ElementsAre(Shape{8}, Shape{8}));
+  for (const char* shape : {"4x8", "2x3x4", "8,8,8"})
+    EXPECT_EQ(Fit(shape, "rmsnorm").status().message(),
+              absl::StrCat("'--shape ", shape,
+                           "': rmsnorm takes 2 inputs: x, weight; give a shape "
+                           "for each, with commas between them"));
+  for (const char* shape : {"4x8", "4x8,8x8"})
+    EXPECT_THAT(Fit(shape, "linear").status().message(), HasSubstr("; give a shape for each,"));
 }
 
 }  // namespace

@@ -118,6 +118,15 @@ TEST(FitToKernelTest, OneShapeServesAllInputs) {
     EXPECT_TRUE(FitToKernel(kernels, &entry).ok());
     EXPECT_EQ(entry.shapes, given);
   }
+  kernels.emplace_back();
+  kernels[3].name = "rmsnorm";
+  kernels[3].input_names = {"x", "weight"};
+  kernels[3].input_roles = {client::OperandRole::kSplit, client::OperandRole::kShared};
+  LoadEntry row = Parse("rmsnorm:8")[0];
+  EXPECT_TRUE(FitToKernel(kernels, &row).ok());
+  LoadEntry rows = Parse("rmsnorm:4x8")[0];
+  EXPECT_THAT(FitToKernel(kernels, &rows).message(),
+              HasSubstr("1 shape, but rmsnorm takes 2: x, weight, with * between them"));
   LoadEntry wrong = Parse("matmul:1*2*3")[0];
   const absl::Status status = FitToKernel(kernels, &wrong);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
