@@ -19,6 +19,7 @@
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
+#include "client/cli/common/patience.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/screen.h"
 #include "client/cli/common/shape_advice.h"
@@ -244,11 +245,12 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
 
 // For --verbose.
 void PrintCall(const Globals& globals, const client::Call& call) {
+  const absl::Duration within = absl::Ceil(call.options.timeout, absl::Milliseconds(1));
   PrintNote(
       absl::StrCat("asking ", globals.server, " for ", call.kernel, ", implementation ",
                    call.options.implementation.empty() ? "auto" : call.options.implementation,
                    call.options.device.empty() ? "" : absl::StrCat(" on ", call.options.device),
-                   ", within ", absl::FormatDuration(call.options.timeout)));
+                   ", within ", absl::FormatDuration(within)));
   for (const client::Tensor& input : call.inputs)
     PrintNote(absl::StrCat("  input ", DataTypeName(input.data_type()), " ",
                            absl::StrJoin(input.shape(), "x"), ", ",
@@ -300,7 +302,6 @@ int Run(const Globals& globals, const RunOptions& options) {
   if (const absl::Status status = CheckOptions(globals, options); !status.ok())
     return UsageError(status);
   client::Call call{.kernel = options.kernel, .options = options.call};
-  call.options.timeout = options.timeout.duration();
   auto inputs =
       ReadInputs(options.inputs.empty() ? options.files : options.inputs, options.reading);
   if (!inputs.ok()) return UsageError(inputs.status());
@@ -311,13 +312,16 @@ int Run(const Globals& globals, const RunOptions& options) {
   client::ClientOptions client_options = OptionsOf(globals);
   client_options.connections = options.connections;
   client::Client client(globals.server, std::move(client_options));
+  Patience patience(options.timeout.duration());
   if (!options.attributes.empty() || !options.shape.empty()) {
-    const auto kernels = ListKernelsWith({options.kernel, {options.call.implementation}}, &client,
-                                         call.options.timeout);
+    const Choice choice{options.kernel, {options.call.implementation}};
+    const auto kernels = patience.Spend(
+        [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
     if (!kernels.ok()) return Refused(kernels.status());
     if (const absl::Status status = AskAndFillIn(options, *kernels, &call); !status.ok())
       return UsageError(WithShapes(status, options.kernel, &client));
   }
+  call.options.timeout = patience.left();
   const auto result = Execute(globals, options, call, &client);
   if (!result.ok()) return Refused(result.status());
   if (const absl::Status status = WriteOutputs(options, *result); !status.ok())

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "tests/held_port.h"
 
 namespace warpcall::testing {
@@ -61,12 +62,14 @@ class Service final : public v1::KernelService::Service {
   grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
                        v1::ExecuteResponse* response) override {
     executes_.fetch_add(1);
+    NoteTimeout(*context);
     Note(*context);
     return Finish(handler_(*request, response), context);
   }
 
   grpc::Status Benchmark(grpc::ServerContext* context, const v1::BenchmarkRequest* request,
                          v1::BenchmarkResponse* response) override {
+    NoteTimeout(*context);
     if (benchmark_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Benchmark"};
     return Finish(benchmark_handler_(*request, response), context);
   }
@@ -85,18 +88,21 @@ class Service final : public v1::KernelService::Service {
 
   grpc::Status Tune(grpc::ServerContext* context, const v1::BenchmarkRequest* request,
                     v1::BenchmarkResponse* response) override {
+    NoteTimeout(*context);
     if (tune_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Tune"};
     return Finish(tune_handler_(*request, response), context);
   }
 
   grpc::Status Profile(grpc::ServerContext* context, const v1::ProfileRequest* request,
                        v1::ProfileResponse* response) override {
+    NoteTimeout(*context);
     if (profile_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Profile"};
     return Finish(profile_handler_(*request, response), context);
   }
 
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                         v1::DescribeResponse* response) override {
+    NoteTimeout(*context);
     if (describe_handler_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "no Describe"};
     return Finish(describe_handler_(*request, response), context);
   }
@@ -108,22 +114,25 @@ class Service final : public v1::KernelService::Service {
                                       : ToGrpc(stream_handler_(stream));
   }
 
-  grpc::Status ListKernels(grpc::ServerContext*, const v1::ListKernelsRequest*,
+  grpc::Status ListKernels(grpc::ServerContext* context, const v1::ListKernelsRequest*,
                            v1::ListKernelsResponse* response) override {
+    NoteTimeout(*context);
     list_kernels_.fetch_add(1);
     if (kernels_handler_ != nullptr) return ToGrpc(kernels_handler_(response));
     Merge(kKernel, response->add_kernels());
     return grpc::Status::OK;
   }
 
-  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+  grpc::Status ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* response) override {
+    NoteTimeout(*context);
     Merge(kDevice, response->add_devices());
     return grpc::Status::OK;
   }
 
-  grpc::Status ServerInfo(grpc::ServerContext*, const v1::ServerInfoRequest*,
+  grpc::Status ServerInfo(grpc::ServerContext* context, const v1::ServerInfoRequest*,
                           v1::ServerInfoResponse* response) override {
+    NoteTimeout(*context);
     return info_handler_ == nullptr ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no ServerInfo")
                                     : ToGrpc(info_handler_(response));
   }
@@ -149,8 +158,17 @@ class Service final : public v1::KernelService::Service {
     absl::MutexLock lock(&mutex_);
     return traces_;
   }
+  std::vector<absl::Duration> timeouts() const {
+    absl::MutexLock lock(&mutex_);
+    return timeouts_;
+  }
 
  private:
+  void NoteTimeout(const grpc::ServerContext& context) {
+    absl::MutexLock lock(&mutex_);
+    timeouts_.push_back(absl::FromChrono(context.deadline()) - absl::Now());
+  }
+
   void Note(const grpc::ServerContext& context) {
     NoteTrace(context);
     absl::MutexLock lock(&mutex_);
@@ -178,6 +196,7 @@ class Service final : public v1::KernelService::Service {
   std::atomic<int> execute_streams_{0};
   mutable absl::Mutex mutex_;
   std::set<std::string> peers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Duration> timeouts_ ABSL_GUARDED_BY(mutex_);
   std::multiset<std::string> traces_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -252,6 +271,8 @@ int FakeServer::execute_streams() const { return impl_->service.execute_streams(
 std::set<std::string> FakeServer::peers() const { return impl_->service.peers(); }
 
 std::multiset<std::string> FakeServer::traces() const { return impl_->service.traces(); }
+
+std::vector<absl::Duration> FakeServer::timeouts() const { return impl_->service.timeouts(); }
 
 void FakeServer::Stop() {
   impl_->server->Shutdown();

@@ -8,8 +8,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
@@ -70,6 +72,8 @@ class FakeServer {
   std::set<std::string> peers() const;
   // The header `traceparent` of each Execute and ExecuteStream that had one.
   std::multiset<std::string> traces() const;
+  // How long each call was given when it arrived, in their order; but for streams.
+  std::vector<absl::Duration> timeouts() const;
   // Nothing answers at address() any more.
   void Stop();
 

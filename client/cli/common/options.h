@@ -113,7 +113,8 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// --deadline SECONDS, for the whole call with its retries.
+// --deadline SECONDS, for all that a command asks the server, retries included (patience.h); but
+// bench's and tune's is for each point, and load's for each request.
 class TimeoutOption {
  public:
   // Stays where it is: `arguments` write into it.

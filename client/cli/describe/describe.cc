@@ -12,6 +12,7 @@
 #include "client/cli/common/command.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
+#include "client/cli/common/patience.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
@@ -60,18 +61,21 @@ absl::StatusOr<client::DescribeCall> MakeCall(const DescribeOptions& options,
                                               const std::vector<client::KernelInfo>& kernels) {
   client::DescribeCall call{.kernel = options.problem.kernel,
                             .implementation = options.implementation,
-                            .device = options.device,
-                            .timeout = options.deadline.duration()};
+                            .device = options.device};
   ASSIGN_OR_RETURN(call.attributes, ParseAttributes(options.attributes, call.kernel, kernels));
   ASSIGN_OR_RETURN(call.inputs, OneProblem(options.problem, call.attributes, kernels));
   return call;
 }
 
-absl::StatusOr<DescribeReport> Ask(const client::DescribeCall& call, client::Client* client) {
+absl::StatusOr<DescribeReport> Ask(client::DescribeCall call, Patience* patience,
+                                   client::Client* client) {
   DescribeReport report{.kernel = call.kernel, .description = {}, .advice = {}};
-  ASSIGN_OR_RETURN(report.description, client->Describe(call));
+  ASSIGN_OR_RETURN(report.description, patience->Spend([&](absl::Duration timeout) {
+    call.timeout = timeout;
+    return client->Describe(call);
+  }));
   ASSIGN_OR_RETURN(const std::vector<client::DeviceInfo> devices,
-                   client->ListDevices(call.timeout));
+                   client->ListDevices(patience->left()));
   for (const client::DeviceInfo& device : devices)
     if (device.name == report.description.device)
       report.advice = Advise(report.description, device);
@@ -82,15 +86,17 @@ int Run(const Globals& globals, const DescribeOptions& options) {
   if (globals.json && !options.source.empty())
     return UsageError(absl::InvalidArgumentError("--json and --source both want stdout"));
   client::Client client(globals.server, OptionsOf(globals));
-  const auto kernels = ListKernelsWith({options.problem.kernel, {options.implementation}}, &client,
-                                       options.deadline.duration());
+  const Choice choice{options.problem.kernel, {options.implementation}};
+  Patience patience(options.deadline.duration());
+  const auto kernels = patience.Spend(
+      [&](absl::Duration timeout) { return ListKernelsWith(choice, &client, timeout); });
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
   if (!call.ok()) return UsageError(WithShapes(call.status(), options.problem.kernel, &client));
   absl::StatusOr<DescribeReport> report = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("describing ", call->kernel, " on ", globals.server));
-    report = Ask(*call, &client);
+    report = Ask(*call, &patience, &client);
   }
   if (!report.ok()) return Refused(report.status());
   if (globals.json) {

@@ -53,7 +53,7 @@ that do not say.
   warpcall load matmul --shape 64x128 --shape 128x32 --requests 1000
 Without --rate each worker always has one request in flight (closed loop).
 With it requests arrive by a plan, and latencies count from the planned times
-(open loop).
+(open loop). --deadline is for each request.
 A worker whose request was refused for now (UNAVAILABLE, RESOURCE_EXHAUSTED)
 pauses before its next one: as long as the server asks, or else 50 ms, then
 twice as long each time, up to 2 s.

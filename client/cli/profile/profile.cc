@@ -15,6 +15,7 @@
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
+#include "client/cli/common/patience.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
@@ -100,7 +101,6 @@ absl::StatusOr<client::ProfileCall> MakeCall(const ProfileOptions& options,
   client::ProfileCall profile = options.profile;
   client::Call& call = profile.call;
   call.kernel = options.kernel;
-  call.options.timeout = options.deadline.duration();
   profile.trace = !options.trace.empty();
   ASSIGN_OR_RETURN(call.attributes, ParseAttributes(options.attributes, options.kernel, kernels));
   if (options.shape.empty()) {
@@ -121,6 +121,12 @@ std::vector<client::TensorSpec> SpecsOf(const client::ProfileCall& profile) {
   return specs;
 }
 
+// Whom, and how long all answers together may take.
+struct Asking {
+  client::Client* client;
+  Patience* patience;
+};
+
 // By a benchmark of next to nothing, which measures a copy beside it; 0 where it does not.
 double MeasureCopy(const std::string& device, absl::Duration timeout, client::Client* client) {
   const auto report = client->Benchmark({.kernel = "identity",
@@ -134,20 +140,22 @@ double MeasureCopy(const std::string& device, absl::Duration timeout, client::Cl
 
 // What the server tells of the row and the device beside the profile. It may be an older one: what
 // it does not tell is missing from the figures, with the reason.
-void AddPlanAndDevice(const client::ProfileCall& call, client::Client* client, Profiled* profiled) {
-  const absl::Duration timeout = call.call.options.timeout;
-  absl::StatusOr<client::Description> plan =
-      client->Describe({.kernel = call.call.kernel,
-                        .implementation = profiled->report.implementation,
-                        .inputs = SpecsOf(call),
-                        .attributes = call.call.attributes,
-                        .device = profiled->report.device,
-                        .timeout = timeout});
+void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Profiled* profiled) {
+  client::DescribeCall describe{.kernel = call.call.kernel,
+                                .implementation = profiled->report.implementation,
+                                .inputs = SpecsOf(call),
+                                .attributes = call.call.attributes,
+                                .device = profiled->report.device};
+  absl::StatusOr<client::Description> plan = asking.patience->Spend([&](absl::Duration timeout) {
+    describe.timeout = timeout;
+    return asking.client->Describe(describe);
+  });
   if (plan.ok())
     profiled->plan = *std::move(plan);
   else
     profiled->plan_missing = absl::StrCat("Describe: ", plan.status().message());
-  const auto devices = client->ListDevices(timeout);
+  const auto devices = asking.patience->Spend(
+      [&](absl::Duration timeout) { return asking.client->ListDevices(timeout); });
   if (!devices.ok()) return;
   for (const client::DeviceInfo& device : *devices)
     if (device.name == profiled->report.device) profiled->device = device;
@@ -157,24 +165,29 @@ void AddPlanAndDevice(const client::ProfileCall& call, client::Client* client, P
   if (profiled->device.name.empty() ||
       (bandwidth > 0 && FiguresOf(*profiled).fraction_of_ceiling <= kAboveMemory))
     return;
-  bandwidth = std::max(bandwidth, MeasureCopy(profiled->device.name, timeout, client));
+  bandwidth = std::max(bandwidth, asking.patience->Spend([&](absl::Duration timeout) {
+    return MeasureCopy(profiled->device.name, timeout, asking.client);
+  }));
 }
 
-absl::StatusOr<Profiled> ProfileOne(const client::ProfileCall& call, client::Client* client) {
+absl::StatusOr<Profiled> ProfileOne(client::ProfileCall call, const Asking& asking) {
   Profiled profiled{.kernel = call.call.kernel, .iterations_asked = call.iterations};
-  ASSIGN_OR_RETURN(profiled.report, client->Profile(call));
-  AddPlanAndDevice(call, client, &profiled);
+  ASSIGN_OR_RETURN(profiled.report, asking.patience->Spend([&](absl::Duration timeout) {
+    call.call.options.timeout = timeout;
+    return asking.client->Profile(call);
+  }));
+  AddPlanAndDevice(call, asking, &profiled);
   return profiled;
 }
 
 absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
-                                                 client::ProfileCall call, client::Client* client) {
+                                                 client::ProfileCall call, const Asking& asking) {
   std::vector<std::string> implementations = options.implementations;
   if (implementations.empty()) implementations.emplace_back();
   std::vector<Profiled> profiled;
   for (const std::string& implementation : implementations) {
     call.call.options.implementation = implementation;
-    ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, client));
+    ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, asking));
     // Of two the server may choose the device of the first.
     call.call.options.device = one.report.device;
     profiled.push_back(std::move(one));
@@ -233,8 +246,10 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   if (const absl::Status status = CheckUsage(globals, options); !status.ok())
     return UsageError(status);
   client::Client client(globals.server, OptionsOf(globals));
-  const auto kernels = ListKernelsWith({options.kernel, options.implementations}, &client,
-                                       options.deadline.duration());
+  Patience patience(options.deadline.duration());
+  const auto kernels = patience.Spend([&](absl::Duration timeout) {
+    return ListKernelsWith({options.kernel, options.implementations}, &client, timeout);
+  });
   if (!kernels.ok()) return Refused(kernels.status());
   const auto call = MakeCall(options, *kernels);
   if (!call.ok()) return UsageError(WithShapes(call.status(), options.kernel, &client));
@@ -243,7 +258,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
   absl::StatusOr<std::vector<Profiled>> profiled = absl::UnknownError("not called");
   {
     const Progress progress(absl::StrCat("profiling ", options.kernel, " on ", globals.server));
-    profiled = ProfileAll(options, *call, &client);
+    profiled = ProfileAll(options, *call, {&client, &patience});
   }
   if (!profiled.ok()) return Refused(profiled.status());
   if (const absl::Status status = Print(globals, options, *profiled); !status.ok())

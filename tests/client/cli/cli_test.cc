@@ -136,6 +136,37 @@ TEST_F(RunCliTest, AServerThatIsNotThereIsStatusOne) {
                      "bench softmax --shape 8 --deadline 1", "load gelu:8 --deadline 1"});
 }
 
+// Each call has what those before it left of it.
+TEST_F(RunCliTest, TheDeadlineIsForAllThatACommandAsks) {
+  constexpr absl::Duration kEach = absl::Milliseconds(300);
+  const auto slowly = [&](absl::string_view text, auto* response) {
+    absl::SleepFor(kEach);  // what the server takes
+    testing::Merge(std::string(text), response);
+    return absl::OkStatus();
+  };
+  server_.AnswerListKernels([&](v1::ListKernelsResponse* response) {
+    return slowly(R"(kernels { name: "gelu" input_names: "x" })", response);
+  });
+  server_.AnswerDescribe([&](const v1::DescribeRequest&, v1::DescribeResponse* response) {
+    return FakeAnswer{slowly("implementation: 'a' device: 'cpu'", response), std::nullopt};
+  });
+  server_.AnswerProfile([&](const v1::ProfileRequest&, v1::ProfileResponse* response) {
+    return FakeAnswer{slowly("implementation: 'a' device: 'cpu'", response), std::nullopt};
+  });
+  size_t before = 0;
+  for (const auto& [command, calls] :
+       {std::pair("run", 2u), {"describe", 3u}, {"profile --implementation a", 4u}}) {
+    const std::string line = absl::StrCat(command, " gelu --shape 4 --deadline 9");
+    EXPECT_EQ(Warpcall(line).exit_status, 0) << line;
+    const std::vector<absl::Duration> timeouts = server_.timeouts();
+    ASSERT_GE(timeouts.size(), before + calls) << line;
+    absl::Duration most = absl::Seconds(9.2);  // of the first; gRPC rounds them up
+    for (size_t i = 0; i < calls; ++i, most -= kEach)
+      EXPECT_LT(timeouts[before + i], most) << line << ", call " << i;
+    before = timeouts.size();
+  }
+}
+
 TEST_F(RunCliTest, UsageErrorsAreStatusTwo) {
   std::ofstream(folder_.Path("text.npy")) << "no array";
   const std::string f64 = folder_.Path("f64.npy");
