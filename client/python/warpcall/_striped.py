@@ -30,25 +30,25 @@ class KernelCache:
         self._kernels: dict[str, KernelInfo] | None = None
 
     def find(self, name: str, deadline: float | None) -> KernelInfo | None:
-        """None: there is no such kernel, or the server did not say."""
+        """None: there is no such kernel, or the server did not say. Takes half of the time until
+        the deadline at most."""
         if self._kernels is None:
-            left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
-            if left <= 0 or not self._lock.acquire(timeout=left):
+            patience = _ASKING_SECONDS_MAX
+            now = time.monotonic()
+            if deadline is not None:
+                patience = min(patience, (deadline - now) / 2)
+            if patience <= 0 or not self._lock.acquire(timeout=patience):
                 return None
             try:
                 if self._kernels is None:
-                    self._kernels = self._asked(deadline)
+                    self._kernels = self._asked(now + patience)
             finally:
                 self._lock.release()
         return (self._kernels or {}).get(name)
 
-    def _asked(self, deadline: float | None) -> dict[str, KernelInfo] | None:
-        now = time.monotonic()
-        patience = _ASKING_SECONDS_MAX
-        if deadline is not None:
-            patience = min(patience, (deadline - now) / 2)
+    def _asked(self, until: float) -> dict[str, KernelInfo] | None:
         try:
-            kernels = decode(ListKernelsResponse, self._ask(now + patience)).kernels
+            kernels = decode(ListKernelsResponse, self._ask(until)).kernels
         except Error as error:
             # It will never say, or not to who asks.
             return {} if error.code in ("UNIMPLEMENTED", "PERMISSION_DENIED") else None

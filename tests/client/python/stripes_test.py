@@ -420,6 +420,25 @@ class EndsTest(unittest.TestCase):
                     np.testing.assert_array_equal(y, X)
                 self.assertEqual(len(listed), asked)
 
+    def test_who_waits_for_another_that_asks_keeps_half_of_its_time(self):
+        listing, done = threading.Event(), threading.Event()
+
+        def handler(request, context):
+            if not request:
+                listing.set()
+                done.wait(60)
+                return KERNELS.SerializeToString()
+            return echo(0, np.frombuffer(THEIRS.ExecuteRequest.FromString(request).inputs[0].data,
+                                         np.float32), context)
+
+        with FakeServer(handler) as server, \
+                warpcall.connect(server.address, timeout=60, connections=2) as client:
+            asks = client.submit("gelu", X)
+            self.assertTrue(listing.wait(60))
+            np.testing.assert_array_equal(client.gelu(X, timeout=4), X)
+            done.set()
+            np.testing.assert_array_equal(asks.result(60), X)
+
 
 if __name__ == "__main__":
     main()
