@@ -117,8 +117,8 @@ void AddLimits(CLI::App* app, Config* config) {
 
 void AddInspectFlags(CLI::App* app, Config* config) {
   app->add_option("--inspect", config->inspect,
-                  "Who may call Benchmark, Profile and Describe: everybody (on), callers on this "
-                  "machine (local: from a loopback address or a Unix socket), nobody (off)")
+                  "Who may call Benchmark, Tune, Profile and Describe: everybody (on), callers on "
+                  "this machine (local: from a loopback address or a Unix socket), nobody (off)")
       ->check(CLI::IsMember({"on", "local", "off"}));
   app->add_option("--inspect_seconds", config->inspect_seconds,
                   "The longest that one of these calls may run; they run one at a time")

@@ -94,6 +94,22 @@ TEST(CudaSourceTest, NothingOfTheTextIsInIt) {
   EXPECT_THAT(kernel.source, Not(HasSubstr("#include")));
 }
 
+// Sixteen softmaxes in each other are 49 passes of up to 81 steps: unfolded for eight elements at a
+// time they took NVRTC 15 s.
+TEST(CudaSourceTest, ManyPassesOverLongRowsAreNotUnfolded) {
+  const auto vector_of = [](int softmaxes) {
+    std::string text = "x0";
+    for (int i = 0; i < softmaxes; ++i) text = absl::StrCat("softmax(", text, ")");
+    const CudaKernel kernel = KernelOf(FusedProblem(text, {{4, 1 << 20}}, DataType::kBFloat16));
+    EXPECT_EQ(kernel.shape.form, Form::kReadAgain);
+    return kernel.shape.vector;
+  };
+  EXPECT_EQ(vector_of(1), 8);
+  EXPECT_EQ(vector_of(4), 8);
+  EXPECT_LT(vector_of(8), 8);
+  EXPECT_EQ(vector_of(16), 1);
+}
+
 // Twice every shape in every type, of other expressions in each run.
 constexpr int kRandomSamples = 36;
 
