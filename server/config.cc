@@ -174,6 +174,9 @@ void AddInternal(CLI::App* app, Config* config) {
       ->group("");
   app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
       ->group("");
+  app->add_flag("--compile_programs", config->compiles_programs,
+                "Be a process that compiles programs")
+      ->group("");
   app->add_option("--inspect_method", config->inspect_method,
                   "Answer one benchmark, profile, describe or tune")
       ->check(CLI::IsMember({"benchmark", "profile", "describe", "tune"}))

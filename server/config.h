@@ -34,6 +34,7 @@ struct Config {
   bool fault_injection = false;
   int cpu_workers = 0;         // 0: none; see DeviceOptions
   std::string worker_device;   // not empty: this is a worker process for it
+  bool compiles_programs = false;  // this is a process that does, and nothing else
   std::string inspect = "on";  // "local", "off"
   double inspect_seconds = 600;
   int inspect_queue = 8;

@@ -22,6 +22,7 @@
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
 #include "server/access_files.h"
+#include "server/compiling.h"
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/engine/engine.h"
@@ -483,17 +484,17 @@ int main(int argc, char** argv) {
   warpcall::RaiseDescriptorLimit();  // before anything starts a process or listens
   if (!config.inspect_method.empty()) return warpcall::RunInspection(config);
   if (!config.self_test_device.empty()) return warpcall::TryRows(config);
+  if (config.compiles_programs) return warpcall::CompilePrograms();
   if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));
   const sigset_t signals = warpcall::BlockSignals();
+  warpcall::CompileInOwnProcesses();
   const warpcall::MemoryTrim memory_trim(warpcall::MemoryLimitBytes());
   if (!config.worker_device.empty())
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
                                                                        : warpcall::kFailed;
   warpcall::SetBusyPoll(warpcall::BusyPoll(config));
   const absl::StatusOr<int> result = warpcall::Serve(config, signals);
-  if (!result.ok()) {
-    std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
-    return warpcall::kFailed;
-  }
-  return *result;
+  if (result.ok()) return *result;
+  std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
+  return warpcall::kFailed;
 }

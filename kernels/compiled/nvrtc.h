@@ -32,6 +32,10 @@ struct NvrtcApi {
   // NOLINTEND(readability-identifier-naming)
 };
 
+// The option by which NVRTC compiles programs on which it dies otherwise. Versions before 12.8 do
+// not know it.
+inline constexpr char kCarefulNvrtc[] = "--Ofast-compile=min";
+
 // Thread-safe.
 class Nvrtc {
  public:
