@@ -4,9 +4,11 @@
 # scripts, and the service's description.
 #   tests/gpu/pack.sh [BUILD_FOLDER [OUT_FOLDER]]       there: bash OUT_FOLDER/run.sh
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-readonly build=${1:-build/cuda}
-readonly out=${2:-build/gpu-pack}
+root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
+build=$(realpath --canonicalize-missing "${1:-$root/build/cuda}")
+out=$(realpath --canonicalize-missing "${2:-$root/build/gpu-pack}")
+readonly root build out
+cd "$root"
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib"

@@ -19,6 +19,7 @@ namespace warpcall::compiled {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // What a process of the test does for a source.
 absl::StatusOr<std::string> Compile(const std::string& source,
@@ -102,7 +103,9 @@ TEST_F(CompileProcessesTest, OneThatWasEndedWhileItWasIdleIsReplaced) {
   ASSERT_TRUE(processes_.Compile("fine", {}).ok());
   kill(started_[0], SIGKILL);
   waitpid(started_[0], nullptr, 0);
-  EXPECT_TRUE(processes_.Compile("fine", {}).ok());
+  const auto compiled = processes_.Compile("fine", {});
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  EXPECT_THAT(*compiled, Not(HasSubstr("--careful")));
   EXPECT_EQ(started_.size(), 2u);
 }
 
