@@ -248,6 +248,16 @@ def load(binary, server, arguments):
     return json.loads(result.stdout)
 
 
+def promtool(words, document):
+    """`promtool WORDS FILE`, with the document in the file: its status, and all that it says."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yml", encoding="utf-8") as file:
+        json.dump(document, file)  # which YAML is, too
+        file.flush()
+        done = subprocess.run(["promtool", *words, file.name], capture_output=True, text=True, check=False,
+                              timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
 def deployed_folder():
     return pathlib.Path(__file__).resolve().parents[2] / "deploy"
 

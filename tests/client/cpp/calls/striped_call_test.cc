@@ -380,13 +380,18 @@ TEST(StripingFailureTest, AStripeThatPausesEndsWithTheOthers) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(40));
 }
 
+// Who asks which kernels there are hears nothing before that.
+void ListAfter(absl::Notification* finish, FakeServer* server) {
+  server->AnswerListKernels([finish](v1::ListKernelsResponse*) {
+    finish->WaitForNotification();
+    return absl::OkStatus();
+  });
+}
+
 TEST(StripingFailureTest, AListOfKernelsThatNeverComesCostsHalfOfTheTime) {
   absl::Notification finish;
   FakeServer server(RunKernel);
-  server.AnswerListKernels([&](v1::ListKernelsResponse*) {
-    finish.WaitForNotification();
-    return absl::OkStatus();
-  });
+  ListAfter(&finish, &server);
   Client client(server.address(), Over(2));
   const auto result = client.Execute({.kernel = "elements",
                                       .inputs = {RandomTensor(DataType::kFloat32, {kMiB})},
@@ -399,10 +404,7 @@ TEST(StripingFailureTest, AListOfKernelsThatNeverComesCostsHalfOfTheTime) {
 TEST(StripingFailureTest, WhoWaitsForTheListOfKernelsMayCancelAndKeepsHalfOfItsTime) {
   absl::Notification finish;
   FakeServer server(RunKernel);
-  server.AnswerListKernels([&](v1::ListKernelsResponse*) {
-    finish.WaitForNotification();
-    return absl::OkStatus();
-  });
+  ListAfter(&finish, &server);
   Client client(server.address(), Over(2));
   const auto run = [&](CallOptions options) {
     return client.Execute({.kernel = "elements",
