@@ -33,9 +33,14 @@ TEST(LinuxMachineTest, KnowsWhatTheServiceHasComputed) {
   while (machine->ServiceNs() < 20'000'000) machine->Pause();
   kill(service, SIGSTOP);
   ASSERT_EQ(waitpid(service, nullptr, WUNTRACED), service);
-  const int64_t stopped_ns = machine->ServiceNs();
-  machine->Pause();
-  EXPECT_EQ(machine->ServiceNs(), stopped_ns);
+  // The parent is told first: the way into the stop is computed too, and may be a core's next turn.
+  int64_t stopped_ns = 0;
+  int pauses = 0;
+  for (; pauses < 1000 && machine->ServiceNs() != stopped_ns; ++pauses) {
+    stopped_ns = machine->ServiceNs();
+    machine->Pause();
+  }
+  EXPECT_LT(pauses, 1000) << "it computes while it is stopped";
 }
 
 TEST(LinuxMachineTest, WhereThereIsNoServiceItHasComputedNothing) {
