@@ -2,6 +2,7 @@
 #include "kernels/catalog_folders.h"
 #include "kernels/fault/broken.h"
 #include "kernels/fault/held.h"
+#include "kernels/fault/picky.h"
 #include "kernels/fused/fused.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
@@ -29,6 +30,7 @@ void AddCpuKernels(Registry* registry) {
 void AddBrokenKernels(Registry* registry) {
   registry->Add(BrokenOp(), BrokenCpuRows());
   registry->Add(HeldOp(), HeldCpuRows());
+  registry->Add(PickyOp(), PickyCpuRows());
 }
 
 }  // namespace warpcall

@@ -122,8 +122,10 @@ Admission& Admission::operator=(Admission&& other) noexcept {
   return *this;
 }
 
-Admission::~Admission() {
+void Admission::GiveBack() {
   if (gate_ != nullptr) gate_->GiveBack(principal_.id, bytes_);
+  gate_ = nullptr;
+  bytes_ = 0;
 }
 
 absl::Status Admission::Deny(AuthRefusal reason, absl::string_view what, absl::string_view name,

@@ -55,7 +55,10 @@ class Admission {
   Admission() = default;
   Admission(Admission&& other) noexcept { *this = std::move(other); }
   Admission& operator=(Admission&& other) noexcept;
-  ~Admission();
+  ~Admission() { GiveBack(); }
+
+  // What it holds. The policy stays what it was, whatever else is asked of it at the same time.
+  void GiveBack();
 
   double share() const { return policy_ == nullptr ? 1 : policy_->share; }
   bool limits_implementations() const {

@@ -66,8 +66,8 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   Runner& runner = *runners_.emplace_back(
       std::make_unique<Runner>(std::move(device), std::move(staging_memory), options));
   Device* const opened = runner.device.get();
-  LaneShared shared = {opened,    &runner.scheduler, &runner.busy,          &history_,
-                       &copiers_, &limits_,          [this] { NoteLoss(); }};
+  LaneShared shared = {opened,    &runner.scheduler, &runner.busy, &runner.refusals,
+                       &history_, &copiers_,         &limits_,     [this] { NoteLoss(); }};
   tuning_.AddDevice(opened->properties());
   const int lanes = LanesOf(*opened, options);
   balancer_.AddDevice(lanes);
@@ -109,8 +109,9 @@ Engine::~Engine() {
 absl::StatusOr<RowChoice> Engine::Select(const Kernel& kernel, const Wish& wish,
                                          absl::Span<const Problem> problems, int index) const {
   const DeviceProperties& properties = device(index).properties();
-  absl::StatusOr<RowChoice> first =
-      ChooseRow(registry_, tuning_, {&kernel, wish.implementation, problems, index}, properties);
+  RowQuestion question = {&kernel, wish.implementation, problems, index,
+                          &runners_[static_cast<size_t>(index)]->refusals};
+  absl::StatusOr<RowChoice> first = ChooseRow(registry_, tuning_, question, properties);
   if (!first.ok() || wish.may_use == nullptr || wish.may_use(first->row->implementation))
     return first;
   Kernel permitted = kernel;
@@ -118,8 +119,9 @@ absl::StatusOr<RowChoice> Engine::Select(const Kernel& kernel, const Wish& wish,
     const Row& row = registry_.rows()[static_cast<size_t>(id)];
     return !wish.may_use(row.implementation) || !Registry::Matches(row, wish.implementation);
   });
-  absl::StatusOr<RowChoice> row =
-      ChooseRow(registry_, tuning_, {&permitted, "", problems, index}, properties);
+  question.kernel = &permitted;
+  question.implementation = "";
+  absl::StatusOr<RowChoice> row = ChooseRow(registry_, tuning_, question, properties);
   if (row.ok()) return row;
   return absl::PermissionDeniedError(
       absl::StrCat(properties.name, ": ", first->row->implementation.name, " would run it"));

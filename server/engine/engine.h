@@ -21,6 +21,7 @@
 #include "server/engine/job.h"
 #include "server/engine/lane.h"
 #include "server/engine/metrics_sink.h"
+#include "server/engine/plan_refusals.h"
 #include "server/engine/preparations.h"
 #include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
@@ -176,6 +177,7 @@ class Engine {
     StagingPool staging;
     Scheduler scheduler;
     Preparations preparations;
+    PlanRefusals refusals;
     BusyMeter busy;
     std::atomic<double> bandwidth_bytes_per_second{0};  // measured; 0: not yet
     // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.

@@ -71,6 +71,9 @@ struct Job {
   // their memory back early. A job that ends before its inputs were copied leaves them to its
   // owner.
   absl::AnyInvocable<void()> release_inputs;
+  // Called on a lane's thread when the row refuses the problem: sets another, in the trace too, or
+  // returns why there is none, perhaps `refusal` itself. Null: the request named its row.
+  absl::AnyInvocable<absl::Status(Job* job, const absl::Status& refusal)> choose_again;
   // Called exactly once, on a lane's thread or in Engine::Cancel: how it ended and, when OK, one
   // buffer per output. The last thing that touches the job's owner.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
+#include "server/log.h"
 
 namespace warpcall {
 namespace {
@@ -89,9 +91,10 @@ absl::Status Lane::Run() {
   absl::InlinedVector<StagingRange, 3> ranges;
   for (const StagingBuffer& buffer : job.staging) ranges.push_back({buffer.data(), buffer.bytes()});
   const RunWatch watch(job, *shared_.limits, start_ns_);
-  const bool is_planned = job.is_prepared();
+  const Row* const chosen = job.row;
+  const bool was_prepared = job.is_prepared();
   job.watch = &watch;
-  absl::Status status = executor_->Run(job, ranges);
+  absl::Status status = RunSomeRow(job, ranges);
   job.watch = nullptr;
   // A refusal is found out once, too.
   is_prepared_ = status.ok() || absl::IsUnimplemented(status);
@@ -99,7 +102,8 @@ absl::Status Lane::Run() {
   const int64_t taken_ns = job.trace->device_done_ns - start_ns_;
   if (absl::Status stopped = watch.Check(); !stopped.ok()) {
     // What was stopped while its plan was made tells nothing about how long it runs.
-    if (is_planned) shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
+    if (was_prepared && job.row == chosen)
+      shared_.history->NoteAtLeast(job.row->id, job.trace->work, taken_ns);
     return stopped;
   }
   RETURN_IF_ERROR(status);
@@ -108,6 +112,23 @@ absl::Status Lane::Run() {
   shared_.history->Note(job.row->id, job.trace->work, job.trace->copy_in_ns + job.trace->device_ns);
   job.trace->ran = true;
   return absl::OkStatus();
+}
+
+absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) {
+  while (true) {
+    absl::Status status = executor_->Run(job, staging);
+    if (!absl::IsUnimplemented(status) && !compiled::IsCompileError(status)) return status;
+    if (shared_.refusals->Note(*job.row, job.problem, status))
+      Log(LogLevel::kWarning, "an implementation refuses what it was chosen for: its first time",
+          {{"kernel", job.op == nullptr ? "" : job.op->name},
+           {"implementation", job.row->implementation.name},
+           {"device", shared_.device->properties().name},
+           {"error", status.message()}});
+    if (job.choose_again == nullptr) return status;
+    const Row* const refusing = job.row;
+    RETURN_IF_ERROR(job.choose_again(&job, status));
+    if (job.row == refusing) return status;
+  }
 }
 
 void Lane::End(absl::Status status) {

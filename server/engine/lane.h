@@ -11,6 +11,7 @@
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
+#include "server/engine/plan_refusals.h"
 #include "server/engine/run_watch.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/service_history.h"
@@ -40,6 +41,7 @@ struct LaneShared {
   Device* device;
   Scheduler* scheduler;  // whose jobs the lane runs; null: those that a caller brings
   BusyMeter* busy;
+  PlanRefusals* refusals;
   ServiceHistory* history;
   cpu::ThreadPool* copiers;       // for large inputs
   const RunLimits* limits;        // and the clock
@@ -66,6 +68,8 @@ class Lane {
 
  private:
   void CopyIn(Job& job);
+  // By its row, or by others as long as one refuses and the job may have another.
+  absl::Status RunSomeRow(Job& job, absl::Span<const StagingRange> staging);
 
   const LaneShared shared_;
   const std::unique_ptr<Executor> executor_;

@@ -11,7 +11,11 @@ namespace {
 
 using Classes = absl::InlinedVector<std::shared_ptr<const TunedClass>, 2>;
 
-absl::Status CheckNotWrong(const Classes& classes, const Row& row) {
+// OK, or what has been found out about the row that `supports` could not tell.
+absl::Status CheckTried(const Classes& classes, const RowQuestion& question, const Row& row) {
+  if (question.refusals != nullptr && question.implementation != row.implementation.name)
+    for (const Problem& problem : question.problems)
+      RETURN_IF_ERROR(question.refusals->Check(row, problem));
   for (const std::shared_ptr<const TunedClass>& known : classes)
     for (const WrongRow& wrong : known->wrong)
       if (wrong.row == row.id)
@@ -27,7 +31,8 @@ const Row* FastestMeasured(const Registry& registry, const Classes& classes,
   for (const RightRow& measured : classes.front()->right) {
     const Row& row = registry.rows()[static_cast<size_t>(measured.row)];
     if (absl::c_linear_search(question.kernel->rows, row.id) &&
-        Registry::Matches(row, question.implementation) && CheckNotWrong(classes, row).ok() &&
+        Registry::Matches(row, question.implementation) &&
+        CheckTried(classes, question, row).ok() &&
         absl::c_all_of(question.problems, [&](const Problem& problem) {
           return Registry::CheckRuns(row, problem, device).ok();
         }))
@@ -59,11 +64,12 @@ absl::StatusOr<RowChoice> ChooseRow(const Registry& registry, const TuningTable&
       return choice;
     }
   }
-  ASSIGN_OR_RETURN(choice.row,
-                   registry.Select(kernel,
-                                   {question.implementation, question.problems,
-                                    [&](const Row& row) { return CheckNotWrong(classes, row); }},
-                                   device));
+  ASSIGN_OR_RETURN(
+      choice.row,
+      registry.Select(kernel,
+                      {question.implementation, question.problems,
+                       [&](const Row& row) { return CheckTried(classes, question, row); }},
+                      device));
   return choice;
 }
 

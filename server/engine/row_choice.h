@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/registry.h"
+#include "server/engine/plan_refusals.h"
 #include "server/engine/tuning_table.h"
 
 namespace warpcall {
@@ -18,7 +19,8 @@ struct RowQuestion {
   // That differ in size alone: a row must run each of them. The first, at least, is there, and its
   // class decides.
   absl::Span<const Problem> problems;
-  int device = 0;  // as TuningTable numbers them
+  int device = 0;                          // as TuningTable numbers them
+  const PlanRefusals* refusals = nullptr;  // of that device; null: nothing is known
 };
 
 struct RowChoice {
@@ -28,7 +30,8 @@ struct RowChoice {
 };
 
 // As Registry::Select; never a row whose result was outside its tolerance for the class of one of
-// the problems: those refuse with that reason.
+// the problems, nor, unless it is asked for by its own name, one that has refused to plan one:
+// those refuse with that reason.
 absl::StatusOr<RowChoice> ChooseRow(const Registry& registry, const TuningTable& table,
                                     const RowQuestion& question, const DeviceProperties& device);
 

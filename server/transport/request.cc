@@ -170,24 +170,45 @@ absl::Status Request::Read(const CallSpec& spec,
   return absl::OkStatus();
 }
 
-absl::Status Request::Choose(absl::Span<const Problem> parts) {
-  Engine::Wish wish = {implementation_, device_name_};
+absl::StatusOr<Engine::Choice> Request::ChooseOn(absl::string_view device,
+                                                 absl::Span<const Problem> parts) const {
+  Engine::Wish wish = {implementation_, device};
   if (admission_.limits_implementations())
     wish.may_use = [this](const Implementation& row) {
       return admission_.MayUseImplementation(row.name, FamilyName(row.family));
     };
   if (admission_.limits_devices())
     wish.may_use_device = [this](absl::string_view name) { return admission_.MayUseDevice(name); };
-  absl::StatusOr<Engine::Choice> choice = deps_->engine->Choose(*kernel_, wish, parts);
+  return deps_->engine->Choose(*kernel_, wish, parts);
+}
+
+void Request::NoteChoice(const Engine::Choice& choice, RequestTrace* trace) const {
+  trace->row = choice.row->id;
+  if (Registry::IsAuto(implementation_))
+    trace->auto_choice = choice.tuned == nullptr ? AutoChoice::kOrder : AutoChoice::kTuned;
+}
+
+absl::Status Request::Choose(absl::Span<const Problem> parts) {
+  absl::StatusOr<Engine::Choice> choice = ChooseOn(device_name_, parts);
   if (absl::IsPermissionDenied(choice.status()))
     return admission_.NoneAllowed(choice.status().message());
   RETURN_IF_ERROR(choice.status());
-  row_ = choice->row;
-  trace_.row = choice->row->id;
+  NoteChoice(*choice, &trace_);
   trace_.device = choice->device;
-  if (Registry::IsAuto(implementation_))
-    trace_.auto_choice = choice->tuned == nullptr ? AutoChoice::kOrder : AutoChoice::kTuned;
   load_ = std::move(choice->load);
+  return absl::OkStatus();
+}
+
+// Where it runs it has its staging. Of a request in parts others may end it at the same time, which
+// leaves all that is read here as it was.
+absl::Status Request::ChooseAgain(Job* job, const absl::Status& refusal) const {
+  const absl::StatusOr<Engine::Choice> choice =
+      ChooseOn(device(), absl::MakeConstSpan(&job->problem, 1));
+  // Others would run it, and may not be used.
+  if (absl::IsPermissionDenied(choice.status())) return refusal;
+  RETURN_IF_ERROR(choice.status());
+  job->row = choice->row;
+  NoteChoice(*choice, job->trace);
   return absl::OkStatus();
 }
 
@@ -215,7 +236,11 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   job->key = key_;
   job->share = admission_.share();
   job->op = kernel_->op;
-  job->row = row_;
+  job->row = &row();
+  if (implementation_ != row().implementation.name)
+    job->choose_again = [this](Job* refused, const absl::Status& refusal) {
+      return ChooseAgain(refused, refusal);
+    };
   job->device = trace_.device;
   job->problem = part;
   job->load = std::move(load_);
@@ -234,7 +259,7 @@ void Request::Count(const absl::Status& status) {
     trace_.reject_reason = RejectReason::kDeadline;
   }
   if (trace_.total_ns == 0) StopClock();
-  admission_ = Admission();  // before a client that waits for the answer sends the next
+  admission_.GiveBack();  // before a client that waits for the answer sends the next
   if (span_.has_value()) trace_.trace_id = span_->trace_id;
   deps_->metrics->Record(trace_);
   LogEnd(status);
@@ -267,17 +292,16 @@ std::string Request::request_id() const {
 void Request::LogEnd(const absl::Status& status) const {
   const LogLevel level = LogLevelFor(status);
   if (!HasLogLine(*deps_, trace_.code, trace_.reject_reason, level)) return;
-  std::vector<LogField> fields = {
-      {"request_id", request_id()},
-      {"peer", context_->peer()},
-      {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
-      {"implementation", row_ == nullptr ? "" : row_->implementation.name},
-      {"code", CodeName(trace_.code)},
-      {"queue_ns", trace_.queue_ns},
-      {"kernel_ns", trace_.kernel_ns},
-      {"device_ns", trace_.device_ns},
-      {"total_ns", trace_.total_ns},
-      {"error", absl::string_view(status.message())}};
+  std::vector<LogField> fields = {{"request_id", request_id()},
+                                  {"peer", context_->peer()},
+                                  {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
+                                  {"implementation", trace_.row < 0 ? "" : implementation()},
+                                  {"code", CodeName(trace_.code)},
+                                  {"queue_ns", trace_.queue_ns},
+                                  {"kernel_ns", trace_.kernel_ns},
+                                  {"device_ns", trace_.device_ns},
+                                  {"total_ns", trace_.total_ns},
+                                  {"error", absl::string_view(status.message())}};
   AppendCallFields(*context_, caller_, &fields);
   Log(level, status.ok() ? "request done" : "request failed", fields);
 }

@@ -143,7 +143,8 @@ class Request {
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
   absl::Status CheckMessageLength(int64_t bytes);
 
-  // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks.
+  // A job for `part` with key, row and device, which may get another row of those that were asked
+  // for where this one refuses it; the caller adds inputs, trace and callbacks.
   // The first takes over the load that Choose put on the device's books.
   std::unique_ptr<Job> NewJob(const Problem& part);
 
@@ -160,7 +161,7 @@ class Request {
 
   const Kernel& kernel() const { return *kernel_; }
   // Who runs it. REQUIRES: Choose was OK.
-  const char* implementation() const { return row_->implementation.name; }
+  const char* implementation() const { return row().implementation.name; }
   const std::string& device() const {
     return deps_->engine->device(trace_.device).properties().name;
   }
@@ -171,6 +172,14 @@ class Request {
   std::string request_id() const;
 
  private:
+  const Row& row() const { return deps_->registry->rows()[static_cast<size_t>(trace_.row)]; }
+  // What runs each of `parts` on `device`, or on any where that is empty.
+  absl::StatusOr<Engine::Choice> ChooseOn(absl::string_view device,
+                                          absl::Span<const Problem> parts) const;
+  // Notes in `trace` what was chosen.
+  void NoteChoice(const Engine::Choice& choice, RequestTrace* trace) const;
+  // As Job::choose_again, on a lane's thread.
+  absl::Status ChooseAgain(Job* job, const absl::Status& refusal) const;
   // Returns `status`; where its limit is the caller's own, the trace says so.
   absl::Status NoteQuota(absl::Status status);
   // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
@@ -192,7 +201,6 @@ class Request {
   std::string device_name_;
   std::string request_id_;  // empty: not given, or not known yet
   const Kernel* kernel_ = nullptr;
-  const Row* row_ = nullptr;
   Problem problem_;
   DeviceLoad load_;
   RequestTrace trace_;

@@ -68,8 +68,8 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   const Problem sizes[] = {full_, last_};
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
   // Of its inputs and outputs no more is here than so many windows.
-  RETURN_IF_ERROR(request_.Hold(
-      SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
+  RETURN_IF_ERROR(
+      request_.Hold(SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
   header_.ReleaseData();
   for (const TensorSpec& spec : request_.problem().inputs)
     inputs_.emplace_back(static_cast<int64_t>(spec.bytes()));
@@ -220,6 +220,7 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   window->trace = RequestTrace();
   window->trace.kernel = trace.kernel;
   window->trace.row = trace.row;
+  window->trace.auto_choice = trace.auto_choice;
   window->trace.device = trace.device;
   window->trace.data_type = trace.data_type;
   window->trace.work = request_.kernel().op->work(*window->problem);
@@ -247,7 +248,12 @@ void StreamRequest::NoteRan(const Window& window) {
   trace.copy_in_bytes += part.copy_in_bytes;
   trace.copy_out_bytes += part.copy_out_bytes;
   const int32_t gpu_kernels = trace.launch.gpu_kernels + part.launch.gpu_kernels;
-  if (window.index == 0) trace.launch = part.launch;
+  if (window.index == 0) {
+    // Where its row refused it, others take it from there.
+    trace.row = part.row;
+    trace.auto_choice = part.auto_choice;
+    trace.launch = part.launch;
+  }
   trace.launch.gpu_kernels = gpu_kernels;
   trace.ran = ++windows_ran_ == windows_;
   request_.TracePart(part);

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 
@@ -92,6 +93,7 @@ bool Overlap(const StagingRange& a, const StagingRange& b) {
 WireStatus ToWire(const absl::Status& status) {
   WireStatus wire = {};
   wire.code = static_cast<int32_t>(status.code());
+  wire.is_compile_error = compiled::IsCompileError(status) ? 1 : 0;
   SetText(wire.message, status.message());
   return wire;
 }
@@ -99,7 +101,8 @@ WireStatus ToWire(const absl::Status& status) {
 absl::Status FromWire(const WireStatus& status) {
   if (status.code < 0 || status.code > static_cast<int32_t>(absl::StatusCode::kUnauthenticated))
     return InvalidField("a status code", status.code);
-  return absl::Status(static_cast<absl::StatusCode>(status.code), TextOf(status.message));
+  absl::Status told(static_cast<absl::StatusCode>(status.code), TextOf(status.message));
+  return status.is_compile_error != 0 ? compiled::AsCompileError(std::move(told)) : told;
 }
 
 Hello ToWire(const DeviceProperties& properties) {

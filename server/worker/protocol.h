@@ -32,6 +32,7 @@ inline constexpr int kErrorCodesMax = 32;
 
 struct WireStatus {
   int32_t code;
+  int32_t is_compile_error;     // 0 or 1
   char message[kMessageBytes];  // cut to fit
 };
 

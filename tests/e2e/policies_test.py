@@ -80,6 +80,20 @@ class PoliciesTest(AccessCase):
                                                  "method": 3})
         self.assertEqual(server.stop(), 0)
 
+    def test_where_a_row_refuses_another_that_is_allowed_serves(self):
+        server = self.serve_with({"principals": {
+            "alice": {"implementations": ["refusing", "taking"]}, "bob": {"implementations": ["refusing"]}}},
+            "--test_fault_injection")
+        bob = self.connect(server, BOB)
+        with self.assertRaises(warpcall.Unimplemented) as caught:
+            bob.picky(X, elements_max=1)
+        self.assertIn("there is no way to copy", str(caught.exception))
+        self.assert_denied("lets bob use nothing that would do: cpu: not_compiling would run it",
+                           lambda: bob.picky(X, elements_max=1))
+        result = self.connect(server, ALICE).picky(X, elements_max=1)
+        self.assertEqual(result.implementation, "taking")
+        self.assertEqual(server.stop(), 0)
+
     def test_what_is_in_flight_has_limits(self):
         server = self.serve_with({"principals": {
             "alice": {"requests_in_flight_max": 1, "bytes_in_flight_max": 8 << 20}, "bob": {}}},

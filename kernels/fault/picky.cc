@@ -1,0 +1,79 @@
+#include "kernels/fault/picky.h"
+
+#include <cstring>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/compiled/program.h"
+#include "kernels/plan.h"
+
+namespace warpcall {
+namespace {
+
+absl::Status Copy(const Problem& problem, const Operands& operands, const LaunchContext&) {
+  const size_t bytes = problem.outputs[0].bytes();
+  if (bytes > 0) std::memcpy(operands.outputs[0], operands.inputs[0], bytes);
+  return absl::OkStatus();
+}
+
+bool IsTaken(const Problem& problem) {
+  const int64_t elements_max = std::get<int64_t>(problem.attributes[0]);
+  return elements_max == 0 || problem.inputs[0].elements() <= elements_max;
+}
+
+absl::StatusOr<PlanPtr> PlanOrRefuse(const Problem& problem, const PlanContext& context) {
+  if (IsTaken(problem)) return PlanBy(Copy)(problem, context);
+  return absl::UnimplementedError(
+      absl::StrCat("there is no way to copy ", problem.inputs[0].elements(), " elements"));
+}
+
+absl::StatusOr<PlanPtr> PlanOrFailToCompile(const Problem& problem, const PlanContext& context) {
+  if (IsTaken(problem)) return PlanBy(Copy)(problem, context);
+  return compiled::AsCompileError(absl::InternalError("error: expected a kernel"));
+}
+
+}  // namespace
+
+const Op& PickyOp() {
+  static const Op* const op = new Op{
+      .name = "picky",
+      .summary = "copies x by the first row that will: for tests only",
+      .input_names = {"x"},
+      .attributes = {{.name = "elements_max",
+                      .summary = "rows that refuse take no more; 0: any number",
+                      .default_value = int64_t{0},
+                      .allowed_values = {}}},
+      .infer_outputs =
+          [](Problem* problem) {
+            problem->outputs.push_back(problem->inputs[0]);
+            return absl::OkStatus();
+          },
+      .work =
+          [](const Problem& problem) {
+            return Work{.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()), .flops = 0};
+          },
+      .independence = Independence::kElements};
+  return *op;
+}
+
+std::vector<Implementation> PickyCpuRows() {
+  Implementation refusing = {
+      .name = "refusing",
+      .family = Family::kLibrary,
+      .device_kind = DeviceKind::kCpu,
+      .summary = "for tests only",
+      .data_types = {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16},
+      .supports = SupportsAll,
+      .plan = PlanOrRefuse};
+  Implementation not_compiling = refusing;
+  not_compiling.name = "not_compiling";
+  not_compiling.slow_to_plan = true;
+  not_compiling.plan = PlanOrFailToCompile;
+  Implementation taking = refusing;
+  taking.name = "taking";
+  taking.family = Family::kReference;
+  taking.plan = PlanBy(Copy);
+  return {refusing, not_compiling, taking};
+}
+
+}  // namespace warpcall

@@ -1,0 +1,19 @@
+#include "server/engine/plan_refusals.h"
+
+namespace warpcall {
+
+bool PlanRefusals::Note(const Row& row, const Problem& problem, const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  any_.store(true, std::memory_order_release);
+  known_.Insert({row.id, problem}, why);
+  return rows_.insert(row.id).second;
+}
+
+absl::Status PlanRefusals::Check(const Row& row, const Problem& problem) const {
+  if (!any_.load(std::memory_order_acquire)) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  const absl::Status* const why = known_.Find({row.id, problem});
+  return why == nullptr ? absl::OkStatus() : *why;
+}
+
+}  // namespace warpcall

@@ -1,0 +1,158 @@
+// A row that refuses when it plans what it was chosen for hands the job to the next, and is not
+// chosen for that again.
+#include "server/engine/plan_refusals.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/compiled/program.h"
+#include "proto/common/status_macros.h"
+#include "tests/server/engine/engine_fixture.h"
+
+namespace warpcall {
+namespace {
+
+using testing::Call;
+
+int g_plans_asked;
+
+absl::StatusOr<PlanPtr> PlanNone(const Problem&, const PlanContext&) {
+  ++g_plans_asked;
+  return absl::UnimplementedError("no way to do it");
+}
+
+absl::StatusOr<PlanPtr> CompileNothing(const Problem&, const PlanContext&) {
+  ++g_plans_asked;
+  return compiled::AsCompileError(absl::InternalError("line 7"));
+}
+
+absl::StatusOr<PlanPtr> FailToPlan(const Problem&, const PlanContext&) {
+  return absl::InternalError("a defect");
+}
+
+absl::Status FailToRun(const Problem&, const Operands&, const LaunchContext&) {
+  return absl::InternalError("a defect");
+}
+
+class PlanRefusalsTest : public testing::EngineTest {
+ protected:
+  enum Id { kRefusing, kUncompilable, kTwice, kBroken, kFailing };
+
+  PlanRefusalsTest() {
+    g_plans_asked = 0;
+    std::vector<Implementation> rows(5, registry_.rows()[0].implementation);
+    rows[kRefusing].name = "refusing";
+    rows[kRefusing].plan = PlanNone;
+    rows[kUncompilable].name = "uncompilable";
+    rows[kUncompilable].plan = CompileNothing;
+    rows[kBroken].name = "broken";
+    rows[kBroken].plan = FailToPlan;
+    rows[kFailing].name = "failing";
+    rows[kFailing].plan = PlanBy(FailToRun);
+    registry_ = Registry();
+    registry_.Add(testing::DoubleOp(), rows);
+  }
+
+  const Row& row(Id id) const { return registry_.rows()[static_cast<size_t>(id)]; }
+  std::string Chosen(absl::string_view implementation, const Problem& problem, const char* device) {
+    const auto choice = engine_->Choose(registry_.kernels()[0], implementation, device, problem);
+    return choice.ok() ? choice->row->implementation.name : choice.status().ToString();
+  }
+  // By `first`, and then by what the engine chooses for `implementation`; null: by none.
+  std::unique_ptr<Job> MakeChosen(Call* call, Id first, const char* implementation) {
+    std::unique_ptr<Job> job = MakeJob(call);
+    job->row = &row(first);
+    if (implementation == nullptr) return job;
+    job->choose_again = [this, implementation](Job* refused, const absl::Status& refusal) {
+      refusals_.push_back(std::string(refusal.message()));
+      const auto choice =
+          engine_->Choose(registry_.kernels()[0], implementation, "fake:0", refused->problem);
+      RETURN_IF_ERROR(choice.status());
+      refused->row = choice->row;
+      return absl::OkStatus();
+    };
+    return job;
+  }
+
+  std::vector<std::string> refusals_;
+};
+
+TEST_F(PlanRefusalsTest, AJobGoesToTheFirstRowThatTakesIt) {
+  Call call;
+  std::unique_ptr<Job> job = MakeChosen(&call, kRefusing, "auto");
+  const Problem problem = job->problem;
+  Run(&call, std::move(job));
+  ASSERT_TRUE(call.status.ok()) << call.status;
+  EXPECT_EQ(call.output.back(), 2 * call.input.back());
+  EXPECT_EQ(call.done_count, 1);
+  EXPECT_EQ(refusals_, (std::vector<std::string>{"no way to do it", "line 7"}));
+  // For this problem, on this device, whether asked for by family or not at all.
+  EXPECT_EQ(Chosen("", problem, "fake:0"), "twice");
+  EXPECT_EQ(Chosen("cpu", problem, "fake:0"), "twice");
+  EXPECT_EQ(Chosen("", problem, "fake:1"), "refusing");
+  EXPECT_EQ(Chosen("refusing", problem, "fake:0"), "refusing");
+  Problem other = problem;
+  other.inputs[0].dims = other.outputs[0].dims = {7};
+  EXPECT_EQ(Chosen("", other, "fake:0"), "refusing");
+}
+
+TEST_F(PlanRefusalsTest, ARowIsAskedOnce) {
+  for (int i = 0; i < 5; ++i) {
+    Call call;
+    Run(&call, MakeChosen(&call, kRefusing, "auto"));
+    EXPECT_TRUE(call.status.ok()) << call.status;
+  }
+  EXPECT_EQ(g_plans_asked, 2);
+}
+
+TEST_F(PlanRefusalsTest, AJobThatNamedItsRowIsRefused) {
+  Call refused;
+  Run(&refused, MakeChosen(&refused, kRefusing, nullptr));
+  EXPECT_EQ(refused.status, absl::UnimplementedError("no way to do it"));
+  Call uncompilable;
+  Run(&uncompilable, MakeChosen(&uncompilable, kUncompilable, nullptr));
+  EXPECT_EQ(uncompilable.status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(uncompilable.status.message(), "line 7");
+}
+
+TEST_F(PlanRefusalsTest, WhereTheSameRowIsChosenAgainTheJobIsRefused) {
+  Call call;
+  Run(&call, MakeChosen(&call, kRefusing, "uncompilable"));
+  EXPECT_EQ(call.status, compiled::AsCompileError(absl::InternalError("line 7")));
+}
+
+TEST_F(PlanRefusalsTest, ADefectIsNoRefusal) {
+  for (const Id id : {kBroken, kFailing}) {
+    Call call;
+    Run(&call, MakeChosen(&call, id, "auto"));
+    EXPECT_EQ(call.status, absl::InternalError("a defect"));
+  }
+  EXPECT_TRUE(refusals_.empty());
+}
+
+TEST(PlanRefusalsOfADeviceTest, KnowsTheLatestThousandAndTheFirstOfEachRow) {
+  Registry registry = testing::MakeRegistry();
+  const Row& twice = registry.rows()[0];
+  PlanRefusals refusals;
+  Problem problem;
+  problem.inputs.resize(1);
+  const auto of_size = [&](int64_t elements) {
+    problem.inputs[0].dims = {elements};
+    return problem;
+  };
+  EXPECT_TRUE(refusals.Check(twice, of_size(0)).ok());
+  EXPECT_TRUE(refusals.Note(twice, of_size(0), absl::UnimplementedError("0")));
+  for (int64_t i = 1; i < 1024; ++i)
+    EXPECT_FALSE(refusals.Note(twice, of_size(i), absl::UnimplementedError("more")));
+  EXPECT_EQ(refusals.Check(twice, of_size(0)), absl::UnimplementedError("0"));
+  EXPECT_TRUE(refusals.Check(registry.rows()[1], of_size(0)).ok());
+  refusals.Note(twice, of_size(1024), absl::UnimplementedError("more"));
+  EXPECT_TRUE(refusals.Check(twice, of_size(1)).ok());
+  EXPECT_FALSE(refusals.Check(twice, of_size(0)).ok());
+  EXPECT_TRUE(refusals.Note(registry.rows()[1], of_size(0), absl::UnimplementedError("0")));
+}
+
+}  // namespace
+}  // namespace warpcall
