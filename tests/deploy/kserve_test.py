@@ -138,13 +138,14 @@ class KServeTest(unittest.TestCase):
 class ServedTest(unittest.TestCase):
     """A server with the runtime's flags, on free ports and with a short lame duck."""
 
-    def setUp(self):
+    def serve(self, lame_duck_seconds):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         runtime = manifests.named(manifests.kubectl(WHEELS, KSERVE), "ServingRuntime")["spec"]
         (self.container,) = runtime["containers"]
         self.messages = kserve_messages(folder)
         words = facts.given(self.container["args"]) | {
-            "listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "lame_duck_seconds": "2", "devices": "cpu"}
+            "listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "devices": "cpu",
+            "lame_duck_seconds": lame_duck_seconds}
         log = folder / "log"
         self.process = self.enterContext(processes.running(
             [WARPCALLD, *(f"--{flag}={value}" for flag, value in words.items())], log))
@@ -169,6 +170,7 @@ class ServedTest(unittest.TestCase):
             return response.status
 
     def test_it_answers_kserves_messages(self):
+        self.serve(lame_duck_seconds=0)
         self.assertTrue(self.call("ServerLive").live)
         self.assertTrue(self.call("ServerReady").ready)
         self.assertTrue(self.call("ModelReady", name="gelu_fp32", version="1").ready)
@@ -188,6 +190,7 @@ class ServedTest(unittest.TestCase):
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
     def test_probes_and_kserves_own_question_say_that_it_drains(self):
+        self.serve(lame_duck_seconds=3600)
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             self.assertEqual(self.status(self.container[probe]["httpGet"]["path"]), 200)
         self.process.send_signal(signal.SIGTERM)

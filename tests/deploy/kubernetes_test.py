@@ -287,11 +287,11 @@ class KubernetesTest(unittest.TestCase):
         self.assertLessEqual({("cpu", 0), ("gpu", 1), ("gpu", 8)}, seen)
 
     def test_a_server_with_these_flags_is_what_the_pods_are_thought_to_be(self):
-        """On free ports, with a short lame duck: its probes, its metrics, its end."""
+        """On free ports, with a lame duck until it is told again: its probes, its metrics, its end."""
         container = container_of(self.rendered["keda"])
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            changed = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "lame_duck_seconds": "2",
+            changed = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "lame_duck_seconds": "3600",
                        "compile_cache": str(folder / "compiled"), "devices": "cpu"}
             words = facts.given(container["args"]) | changed
             arguments = [WARPCALLD, *(f"--{flag}={value}" for flag, value in words.items())]
@@ -308,6 +308,7 @@ class KubernetesTest(unittest.TestCase):
                 processes.wait_until("not ready", lambda: http_status(
                     address, container["readinessProbe"]["httpGet"]["path"]) == 503, processes.START_SECONDS_MAX)
                 self.assertEqual(http_status(address, container["livenessProbe"]["httpGet"]["path"]), 200)
+                process.send_signal(signal.SIGTERM)
                 process.wait(timeout=processes.STOP_SECONDS_MAX)
             (sum_mib,) = re.findall(r'"sum_mib":(\d+)', log.read_text())
         self.assertEqual(int(sum_mib), facts.Settings(self.flags, container["args"]).memory_mib(1))

@@ -20,7 +20,7 @@ fail() {
   >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 trap 'kill -9 $pid 2>/dev/null; rm -rf "$scratch"' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 900); do
   grep -q serving "$scratch/out" && break
   kill -0 $pid 2>/dev/null || break
   sleep 0.1

@@ -45,7 +45,7 @@ MORE = [
     ("warpcall version", 0, "warpcalld "),
     ("warpcall bench softmax --shape 64x64 --iterations 5 --warmup 1 --implementation cpu", 0, "VS BEST"),
     ("warpcall bench softmax --shape 1048576x1048576", 1, "refused: "),
-    ("warpcall load gelu:4096=80,softmax:64x1024:bf16=20 --rate 200 --duration 0.3 --warmup 0", 0,
+    ("warpcall load gelu:4096=80,softmax:64x1024:bf16=20 --rate 200 --requests 60 --warmup 0", 0,
      "sent after the planned time"),
     ("warpcall profile softmax --shape 64x64 --implementation cpu", 0, "HOST PHASE"),
     ("warpcall profile softmax --shape 64x64 --implementation cpu --implementation manual", 0, "OF A RUN"),

@@ -288,7 +288,7 @@ TEST_F(LoadTest, ChecksFindWrongAnswers) {
 }
 
 TEST_F(LoadTest, TheWarmUpIsNotCounted) {
-  const ProgramResult run = Load("gelu:8 --warmup 0.3 --requests 20 --json");
+  const ProgramResult run = Load("gelu:8 --warmup 2 --requests 20 --json");
   ASSERT_EQ(run.exit_status, 0) << run.err;
   const json result = json::parse(run.out);
   EXPECT_EQ(result["all"]["sent"], 20);
