@@ -1,20 +1,13 @@
 #include "kernels/fault/broken.h"
 
-#include <cstring>
-
 #include "kernels/check/cases.h"
 #include "kernels/compiled/program.h"
+#include "kernels/fault/copy.h"
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
 
 namespace warpcall {
 namespace {
-
-absl::Status Copy(const Problem& problem, const Operands& operands, const LaunchContext&) {
-  const size_t bytes = problem.outputs[0].bytes();
-  if (bytes > 0) std::memcpy(operands.outputs[0], operands.inputs[0], bytes);
-  return absl::OkStatus();
-}
 
 absl::Status ExecuteIllegalInstruction(const Problem&, const Operands&, const LaunchContext&) {
   asm volatile("ud2");
@@ -30,7 +23,7 @@ absl::Status NeverEnd(const Problem&, const Operands&, const LaunchContext&) {
 // Right but for the last byte.
 absl::Status CopyWrongly(const Problem& problem, const Operands& operands,
                          const LaunchContext& context) {
-  const absl::Status copied = Copy(problem, operands, context);
+  const absl::Status copied = fault::Copy(problem, operands, context);
   const size_t bytes = problem.outputs[0].bytes();
   if (bytes > 0) static_cast<unsigned char*>(operands.outputs[0])[bytes - 1] ^= 0x01;
   return copied;
@@ -52,13 +45,13 @@ absl::Status Refuse(const Problem&, const DeviceProperties&) {
 
 // As a row whose build, or machine, lacks what it needs.
 Implementation AbsentRow(const char* name, Family family) {
-  Implementation row = Row(name, family, Copy);
+  Implementation row = Row(name, family, fault::Copy);
   row.supports = Refuse;
   return row;
 }
 
 Implementation UncompilableRow() {
-  Implementation row = Row("uncompilable", Family::kCompiled, Copy);
+  Implementation row = Row("uncompilable", Family::kCompiled, fault::Copy);
   row.plan = [](const Problem&, const PlanContext&) -> absl::StatusOr<PlanPtr> {
     return compiled::AsCompileError(absl::InternalError("error: expected a kernel"));
   };
@@ -102,7 +95,7 @@ std::vector<Implementation> BrokenCpuRows() {
           AbsentRow("absent", Family::kTriton),
           AbsentRow("no_compiler", Family::kCompiled),
           UncompilableRow(),
-          Row("plain_copy", Family::kReference, Copy)};
+          Row("plain_copy", Family::kReference, fault::Copy)};
 }
 
 }  // namespace warpcall

@@ -1,20 +1,14 @@
 #include "kernels/fault/picky.h"
 
-#include <cstring>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/compiled/program.h"
+#include "kernels/fault/copy.h"
 #include "kernels/plan.h"
 
 namespace warpcall {
 namespace {
-
-absl::Status Copy(const Problem& problem, const Operands& operands, const LaunchContext&) {
-  const size_t bytes = problem.outputs[0].bytes();
-  if (bytes > 0) std::memcpy(operands.outputs[0], operands.inputs[0], bytes);
-  return absl::OkStatus();
-}
 
 bool IsTaken(const Problem& problem) {
   const int64_t elements_max = std::get<int64_t>(problem.attributes[0]);
@@ -22,13 +16,13 @@ bool IsTaken(const Problem& problem) {
 }
 
 absl::StatusOr<PlanPtr> PlanOrRefuse(const Problem& problem, const PlanContext& context) {
-  if (IsTaken(problem)) return PlanBy(Copy)(problem, context);
+  if (IsTaken(problem)) return PlanBy(fault::Copy)(problem, context);
   return absl::UnimplementedError(
       absl::StrCat("there is no way to copy ", problem.inputs[0].elements(), " elements"));
 }
 
 absl::StatusOr<PlanPtr> PlanOrFailToCompile(const Problem& problem, const PlanContext& context) {
-  if (IsTaken(problem)) return PlanBy(Copy)(problem, context);
+  if (IsTaken(problem)) return PlanBy(fault::Copy)(problem, context);
   return compiled::AsCompileError(absl::InternalError("error: expected a kernel"));
 }
 
@@ -72,7 +66,7 @@ std::vector<Implementation> PickyCpuRows() {
   Implementation taking = refusing;
   taking.name = "taking";
   taking.family = Family::kReference;
-  taking.plan = PlanBy(Copy);
+  taking.plan = PlanBy(fault::Copy);
   return {refusing, not_compiling, taking};
 }
 
