@@ -94,11 +94,20 @@ std::vector<std::string> OptionNames(const CLI::App& app, const CLI::App* comman
   return names;
 }
 
+bool HasOption(const CLI::App& command, const std::string& name) {
+  for (const OptionModel& option : Options(command))
+    if (option.named && option.name == name) return true;
+  return false;
+}
+
 // What stands on the command line and means nothing.
 std::string Unexpected(const CLI::App& app, const CLI::App* command, const std::string& word) {
   const std::string name = app.get_name();
   if (absl::StartsWith(word, "-")) {
     const std::string option = word.substr(0, word.find('='));
+    if (command != nullptr && HasOption(*command, option))
+      return absl::StrCat("option ", option, " is one of ", name, " ", command->get_name(),
+                          ", and stands behind that");
     return absl::StrCat("option ", option, " of ", name,
                         command == nullptr ? "" : absl::StrCat(" ", command->get_name()),
                         " is unknown", DidYouMean(option, OptionNames(app, command)));

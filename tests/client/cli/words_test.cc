@@ -115,6 +115,8 @@ TEST_F(WordsTest, MisspeltWordsOfTheCommandLineAreOneLineWithWhatWasMeant) {
   const std::vector<std::pair<std::string, std::string>> kLines = {
       {"benhc gelu", "subcommand 'benhc' of warpcall is unknown; did you mean bench?"},
       {"--jsno kernels", "option --jsno of warpcall kernels is unknown; did you mean --json?"},
+      {"--deadline 1 bench gelu",
+       "option --deadline is one of warpcall bench, and stands behind that."},
       {"bench gelu --shpae 4",
        "option --shpae of warpcall bench is unknown; did you mean --shape?"},
       {"run gelu x.npy --implementaton=a",
