@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,8 +47,11 @@ bool IsTime(double ns) { return std::isfinite(ns) && ns > 0; }
 // Rows that did not run, or of which nothing was compared, are neither right nor wrong.
 void Judge(const v1::BenchmarkResult& result, const Row& row, TunedClass* tuned) {
   if (!result.error().empty() || result.checked_elements() == 0) return;
-  if (!(result.max_error() <= 1)) {
-    tuned->wrong.push_back({row.id, result.max_error(), tuned->stamp.server_version});
+  // A special value is wrong, which is all that can be told where an op has no bounds.
+  const bool is_special = !std::isfinite(result.relative_error());
+  if (!(result.max_error() <= 1) || is_special) {
+    const double error = is_special ? std::numeric_limits<double>::infinity() : result.max_error();
+    tuned->wrong.push_back({row.id, error, tuned->stamp.server_version});
     return;
   }
   if (!(result.relative_error() <= kRelativeErrorMax) || !IsTime(result.median_ns()) ||
@@ -90,8 +94,7 @@ const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned,
     const Row& row = deps.registry->rows()[static_cast<size_t>(right.row)];
     for (size_t i = 0; i < models.size(); ++i) {
       const DeviceProperties& device = deps.engine->device(static_cast<int>(i)).properties();
-      if (models[i] == tuned.device_model &&
-          Registry::CheckRuns(row, tuned.problem, device).ok())
+      if (models[i] == tuned.device_model && Registry::CheckRuns(row, tuned.problem, device).ok())
         return &row;
     }
   }

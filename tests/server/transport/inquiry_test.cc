@@ -138,13 +138,18 @@ TEST_F(LearnFromTest, WhatWasNotCheckedOrIsNoTimeIsNeither) {
   Add("simd_fused", 10)->set_checked_elements(0);
   EXPECT_EQ(Learned(), "nothing");
   Add("float64", 10)->set_error("not reached before the call's deadline");
-  Add("chain_of_loops", 10)->set_relative_error(kNan);
   Add("chain_of_loops", 10)->set_relative_error(0.9);
   Add("no_such_row", 10);
   for (const double ns : {kNan, kInfinity, -1.0, 0.0}) Add("chain_of_loops", ns);
   EXPECT_EQ(Learned(), "nothing");
   Add("chain_of_loops", 10)->set_max_error(kNan);
   EXPECT_EQ(Learned(), "! chain_of_loops");
+}
+
+TEST_F(LearnFromTest, AWrongSpecialValueIsWrongWithoutBoundsToo) {
+  Add("chain_of_loops", 10)->set_relative_error(std::numeric_limits<double>::quiet_NaN());
+  Add("simd_fused", 10)->set_relative_error(std::numeric_limits<double>::infinity());
+  EXPECT_EQ(Learned(), "! chain_of_loops simd_fused");
 }
 
 TEST_F(LearnFromTest, WhatIsNoResponseTeachesNothing) {
