@@ -143,20 +143,63 @@ HWY_INLINE void StoreFloats(D d, hn::Vec<D> value, T* to) {
   }
 }
 
+// Whether lanes that a mask leaves out are not touched in memory, by one instruction.
+#undef WARPCALL_MASKED_MEMORY
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#define WARPCALL_MASKED_MEMORY 1
+#else
+#define WARPCALL_MASKED_MEMORY 0
+#endif
+
+#if WARPCALL_MASKED_MEMORY
+// Zeros behind `count` elements.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const float* from, size_t count) {
+  return hn::MaskedLoad(hn::FirstN(d, count), d, from);
+}
+
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> LoadFirst(D d, const T* from, size_t count) {
+  const hn::Rebind<uint16_t, D> d16;
+  const auto bits =
+      hn::MaskedLoad(hn::FirstN(d16, count), d16, reinterpret_cast<const uint16_t*>(from));
+  if constexpr (std::is_same_v<T, Float16>) {
+    const hn::Rebind<hwy::float16_t, D> dh;
+    return hn::PromoteTo(d, hn::BitCast(dh, bits));
+  } else {
+    return FromBits(d, T{}, hn::PromoteTo(hn::RebindToUnsigned<D>(), bits));
+  }
+}
+#endif
+
 // 0 < count < Lanes(d): touches that many elements. The other lanes hold `fill`.
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> LoadFloatsPartial(D d, const T* from, size_t count, T fill) {
+#if WARPCALL_MASKED_MEMORY
+  return hn::IfThenElse(hn::FirstN(d, count), LoadFirst(d, from, count), hn::Set(d, ToFloat(fill)));
+#else
   HWY_ALIGN T lanes[hn::MaxLanes(D())];
   for (size_t i = count; i < hn::Lanes(d); ++i) lanes[i] = fill;
   std::memcpy(lanes, from, count * sizeof(T));
   return LoadFloats(d, lanes);
+#endif
 }
 
 template <class D, typename T>
 HWY_INLINE void StoreFloatsPartial(D d, hn::Vec<D> value, T* to, size_t count) {
+#if WARPCALL_MASKED_MEMORY
+  if constexpr (sizeof(T) == sizeof(float)) {
+    hn::BlendedStore(value, hn::FirstN(d, count), d, to);
+  } else {
+    const hn::Rebind<uint16_t, D> d16;
+    hn::BlendedStore(Narrow<T>(d, value), hn::FirstN(d16, count), d16,
+                     reinterpret_cast<uint16_t*>(to));
+  }
+#else
   HWY_ALIGN T lanes[hn::MaxLanes(D())];
   StoreFloats(d, value, lanes);
   std::memcpy(to, lanes, count * sizeof(T));
+#endif
 }
 
 // y[j] = value(j, count) for vectors of `count` elements from j on, fewer at the ends.

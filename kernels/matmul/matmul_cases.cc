@@ -51,7 +51,8 @@ Case Multiplication(const Size& size, const Transpose& transpose, const Batches&
 }
 
 // The vectorised row's register tile is 12 or 6 rows by 32, 16 or 2 columns, k is cut at 256 and
-// 512, tasks at 240 rows, strips of few rows at 64 and 512 columns and 8 and 24 rows, blocks at
+// 512, tasks at 240 rows, strips of few rows at 64 and 512 columns and 8 and 24 rows, and, under
+// 16, 8 or 4 columns, at 2048, 1024 or 512 of k and from 128, 64 or 32 on, blocks at
 // 1024 columns and, for 16-bit types, 512 rows.
 constexpr Size kSizes[] = {
     {0, 3, 4},
@@ -99,7 +100,8 @@ constexpr Size kSizes[] = {
 };
 
 // Rounding errors add up and a lost term weighs least where k is long.
-constexpr Size kLongSums[] = {{1, 20011, 3}, {3, 4099, 5}, {8, 4099, 11}, {17, 1537, 35}};
+constexpr Size kLongSums[] = {{1, 20011, 3}, {3, 4099, 5},  {8, 4099, 11}, {17, 1537, 35},
+                              {1, 4099, 1},  {24, 4099, 7}, {19, 131, 15}};
 
 // With precision=tf32: within tiles and more than one of them, steps of 8 and 32 terms and not.
 constexpr Size kTf32Sizes[] = {{64, 64, 64},   {1, 7, 1},     {13, 257, 49}, {128, 64, 256},

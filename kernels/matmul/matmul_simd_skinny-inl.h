@@ -7,7 +7,8 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "kernels/matmul/matmul_simd_blocked-inl.h"
+#include "kernels/matmul/matmul_simd_narrow-inl.h"
+#include "kernels/matmul/matmul_simd_strip-inl.h"
 
 #if defined(WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_
@@ -19,14 +20,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace warpcall::matmul::HWY_NAMESPACE {
 
-// Where k is adjacent in b, which would have to be turned to be packed, and elsewhere.
+// Where k is adjacent in b, which would have to be turned to be packed.
 inline constexpr int kRowsAlongKMax = 8;
-inline constexpr int kRowsAcrossKMax = 24;
 // Where k is adjacent in b, by pairs. With 64 rows their sums and words would fill the inner
 // caches.
 inline constexpr int kRowsOfPairsMax = 48;
-// Rows of a that meet a chunk of b at once. What more rows need of b lies in the middle cache then.
-inline constexpr int kRowsPerPass = 8;
 static_assert(kRowsPerPass == pairs::kFewRowsMax);
 // Columns that so many rows meet before the next do, by pairs: 256 KiB of b.
 inline constexpr int64_t kColumnsPerPass = 21 * pairs::kFewColumns;
@@ -34,13 +32,10 @@ inline constexpr int64_t kColumnsPerPass = 21 * pairs::kFewColumns;
 // are 32 KiB.
 inline constexpr int64_t kStripColumnsMax = 512;
 inline constexpr int64_t kStripColumnsMin = 64;
-inline constexpr int64_t kChunkDepth = 512;
 // Where k is adjacent in b, columns are walked so far at a time: shorter pieces of them cost their
 // sums' ends and memory's beginnings. a's rows, 64 KiB of floats, stay in the middle cache.
 template <int R>
 inline constexpr int64_t kColumnChunkDepth = R > 4 ? 2048 : 4096;
-// Depth between two looks at the stop flag: 16 MiB or more of a strip, some milliseconds.
-inline constexpr int64_t kDepthPerLook = 32 * kChunkDepth;
 // Rows of b added per visit to the sums, so that 8 multiplications share one load and store of a
 // sum.
 inline constexpr int kRowsPerVisit = 8;
@@ -51,36 +46,11 @@ inline constexpr int kColumnsPerVisit = R > 6 ? 3 : 4;
 // How far ahead of a column's vector memory is asked for: of 512 to 2048 the best on a Zen 5.
 inline constexpr size_t kPrefetchBytes = 1024;
 
-// c[rows, columns] = a[rows, depth] x b[depth, columns].
-template <typename T>
-struct Strip {
-  Matrix<T> a;
-  Matrix<T> b;
-  T* c;
-  int64_t c_stride;
-  int64_t columns;
-  int64_t depth;
-  const StopFlag* stop;
-  Finish<T> finish;
-
-  bool StopsBefore(int64_t p) const { return p > 0 && p % kDepthPerLook == 0 && IsSet(stop); }
-};
-
 template <int R, int64_t kDepth>
 struct StripSums {
   HWY_ALIGN float a[R][kDepth];
   HWY_ALIGN float c[R][kStripColumnsMax];
 };
-
-// Zeros behind `depth` up to a whole vector.
-template <int R, int64_t kDepth, typename T>
-void LoadRowsOfA(const Matrix<T>& a, int64_t depth, float (&rows)[R][kDepth]) {
-  for (int r = 0; r < R; ++r) {
-    for (int64_t p = 0; p < depth; ++p)
-      rows[r][p] = ToFloat(a.data[r * a.row_stride + p * a.column_stride]);
-    std::fill(rows[r] + depth, rows[r] + hwy::RoundUpTo(depth, kLanes), 0.0f);
-  }
-}
 
 struct KRange {
   int64_t begin;
@@ -256,6 +226,7 @@ inline void MultiplyStripByPairs(int64_t rows, const Strip<BFloat16>& x) {
 
 template <int R, typename T>
 void MultiplyStrip(int64_t rows, const Strip<T>& x) {
+  if (IsNarrow(x)) return MultiplyNarrow(rows, x);
   if (x.b.column_stride == 1) return MultiplyStripByRows(rows, x);
   if (rows < R) {
     if constexpr (R > 1) return MultiplyStrip<R - 1>(rows, x);
