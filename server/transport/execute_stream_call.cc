@@ -49,7 +49,7 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
     input_ended_ = !ok;
     if (failure_.has_value()) return EndIfIdle();
     if (gone)
-      Fail(absl::CancelledError("the client went away"));
+      Abandon(absl::CancelledError("the client went away"));
     else if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok())
       Fail(status);
     Advance();
@@ -60,8 +60,9 @@ void ExecuteStreamCall::OnWriteDone(bool ok) {
   handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
-    if (!outgoing_.empty()) outgoing_.pop_front();
-    if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
+    outgoing_.pop_front();
+    if (owed_ > 0) --owed_;
+    if (!ok) Abandon(absl::CancelledError("the client went away while its results were sent"));
     Advance();
   });
 }
@@ -69,7 +70,7 @@ void ExecuteStreamCall::OnWriteDone(bool ok) {
 void ExecuteStreamCall::OnCancel() {
   handover_.Take();
   strand_.Post([this] {
-    Fail(absl::CancelledError("the client went away"));
+    Abandon(absl::CancelledError("the client went away"));
     Advance();
   });
 }
@@ -87,7 +88,7 @@ void ExecuteStreamCall::Release() {
 
 void ExecuteStreamCall::EndAndRelease(const absl::Status& status) {
   strand_.Post([this, status] {
-    Fail(status);
+    Abandon(status);
     EndIfIdle();
     Release();
   });
@@ -215,7 +216,7 @@ void ExecuteStreamCall::Advance() {
     if (absl::Status status = ReadMessage(); !status.ok()) Fail(status);
     if (!failure_.has_value()) return Advance();
   }
-  if (!writing_ && !outgoing_.empty() && !failure_.has_value()) {
+  if (!writing_ && !outgoing_.empty()) {
     writing_ = true;
     StartWrite(&outgoing_.front());
   }
@@ -263,6 +264,7 @@ void ExecuteStreamCall::SendDone() {
   v1::ExecuteStreamResponse response;
   request_->Describe(response.mutable_done());
   outgoing_.push_back(ToMessage(response));
+  owed_ = outgoing_.size();
   request_->End(absl::OkStatus());
   request_.reset();
   ++requests_done_;
@@ -277,15 +279,26 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
     request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
   failure_ = request_ == nullptr ? EndOf(status, context_) : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
-  while (outgoing_.size() > (writing_ ? 1 : 0)) outgoing_.pop_back();
+  DropUnfinished();
   for (const auto& [index, window] : windows_)
     if (window->state == Window::State::kSubmitted)
       deps_->engine->Cancel(window->trace.device, window->key);
 }
 
+void ExecuteStreamCall::Abandon(const absl::Status& status) {
+  owed_ = 0;
+  DropUnfinished();
+  Fail(status);
+}
+
+void ExecuteStreamCall::DropUnfinished() {
+  const size_t kept = std::max<size_t>(owed_, writing_ ? 1 : 0);
+  while (outgoing_.size() > kept) outgoing_.pop_back();
+}
+
 void ExecuteStreamCall::EndIfIdle() {
-  if (finished_ || writing_ || submitted_ > 0 || alarm_set_) return;
-  const bool complete = input_ended_ && request_ == nullptr && outgoing_.empty() && !header_waits_;
+  if (finished_ || writing_ || !outgoing_.empty() || submitted_ > 0 || alarm_set_) return;
+  const bool complete = input_ended_ && request_ == nullptr && !header_waits_;
   if (!failure_.has_value() && !complete) return;
   finished_ = true;
   const grpc::Status end = failure_.value_or(grpc::Status::OK);

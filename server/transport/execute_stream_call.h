@@ -53,14 +53,19 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   void SendRanWindows();
   void SendWindow(std::unique_ptr<Window> window);
   void SendDone();
-  // The stream ends with `status` as soon as nothing is under way.
+  // The stream ends with `status` as soon as nothing is under way, and results of the requests
+  // before are sent.
   void Fail(const absl::Status& status);
+  // As Fail, where nobody waits for results, or is to.
+  void Abandon(const absl::Status& status);
+  // Drops of outgoing_ what is not owed.
+  void DropUnfinished();
   void EndIfIdle();
 
   ExecuteDeps* const deps_;
   grpc::CallbackServerContext* const context_;
   absl::StatusOr<Principal> caller_;  // of the request under way
-  std::atomic<int> holders_{1};  // gRPC, until OnDone
+  std::atomic<int> holders_{1};       // gRPC, until OnDone
   Handover handover_;
   Strand strand_;
   std::atomic<bool> cancelled_{false};
@@ -75,6 +80,7 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   std::map<int64_t, std::unique_ptr<Window>> windows_;  // taken, and not yet handed to outgoing_
   int submitted_ = 0;
   std::deque<grpc::ByteBuffer> outgoing_;
+  size_t owed_ = 0;  // of outgoing_, at its beginning: of requests that have ended OK
   bool writing_ = false;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;

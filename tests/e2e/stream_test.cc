@@ -126,6 +126,65 @@ TEST(StreamTest, OneStreamCarriesManyRequests) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
+// Whole requests of identity; nothing is read.
+void SendRequests(Stream* stream, int requests, const std::string& data) {
+  const auto elements = static_cast<int64_t>(data.size() / 4);
+  for (int i = 0; i < requests; ++i) {
+    stream->Send(Header("identity", {elements}));
+    stream->SendChunks(data, 0, data.size(), 4 * kMib);
+  }
+}
+
+TEST(StreamTest, ResultsOfWholeRequestsComeBeforeTheFailureOfTheNext) {
+  ServerProcess server;
+  constexpr int kRequests = 4;
+  for (const size_t bytes : {size_t{4000}, 4 * kMib}) {
+    const std::string data = Data(bytes);
+    for (int i = 0; i < 5; ++i) {
+      Stream stream(server);
+      std::thread sender([&] {
+        SendRequests(&stream, kRequests, data);
+        stream.Send(Header("no_such_kernel", {1}));
+      });
+      for (int request = 0; request < kRequests; ++request) {
+        Answer answer;
+        EXPECT_TRUE(stream.Receive(&answer)) << request << " of " << bytes << " bytes";
+        EXPECT_TRUE(answer.output == data);
+      }
+      sender.join();
+      EXPECT_EQ(stream.AwaitRefusal().error_code(), grpc::StatusCode::NOT_FOUND);
+    }
+  }
+  EXPECT_EQ(server.Sum("warpcall_requests_total", {"code=\"OK\""}), 2 * 5 * kRequests);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(StreamTest, ResultsThatNobodyReadsKeepNobodyWaiting) {
+  const std::string data = Data(4 * kMib);
+  for (const bool fails : {false, true}) {
+    ServerProcess server({"--drain_seconds=1"});
+    const auto staging_used = [&] {
+      return server.Sum("warpcall_staging_bytes", {"state=\"used\""});
+    };
+    const auto send = [&](Stream* stream) {
+      const double ended = server.Sum("warpcall_requests_total");
+      SendRequests(stream, 1, data);
+      if (fails) stream->Send(Header("no_such_kernel", {1}));
+      EXPECT_TRUE(Eventually(
+          [&] { return server.Sum("warpcall_requests_total") >= ended + (fails ? 2 : 1); }));
+      EXPECT_GT(staging_used(), 0);
+    };
+    Stream cancelled(server);
+    send(&cancelled);
+    cancelled.Cancel();
+    EXPECT_EQ(cancelled.Finish().error_code(), grpc::StatusCode::CANCELLED);
+    EXPECT_TRUE(Eventually([&] { return staging_used() == 0; }));
+    Stream open(server);
+    send(&open);
+    EXPECT_EQ(server.Stop(), 3) << fails;  // what it had to send was not sent
+  }
+}
+
 // Of gelu by its reference, 4000 bytes.
 v1::ExecuteStreamRequest SmallHeader() {
   v1::ExecuteStreamRequest message;
