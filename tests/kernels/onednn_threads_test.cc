@@ -1,9 +1,12 @@
 // How many threads oneDNN's rows take: none beside the caller's for little work.
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,12 +31,20 @@ TEST(OnednnThreadsTest, AreAsManyAsTheWorkIsWorth) {
   EXPECT_EQ(onednn::ThreadsFor(int64_t{1} << 62, 100, 1), 1);
 }
 
-int ThreadsOfThisProcess() {
+// Their numbers, which the system does not give to others soon.
+std::set<std::string> ThreadsOfThisProcess() {
   DIR* const folder = opendir("/proc/self/task");
-  int count = 0;
-  while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.';
+  std::set<std::string> threads;
+  while (const dirent* entry = readdir(folder)) threads.insert(entry->d_name);
   closedir(folder);
-  return count;
+  return threads;
+}
+
+// Those that this process may run on, which is what OpenMP goes by.
+int Cpus() {
+  cpu_set_t cpus;
+  EXPECT_EQ(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+  return CPU_COUNT(&cpus);
 }
 
 struct Work {
@@ -42,8 +53,10 @@ struct Work {
   std::vector<Dims> shapes;
 };
 
-// By how many threads the process grows when a thread that has no team yet runs a row once.
+// How many threads start when a thread that has no team yet runs a row once. Those of the last such
+// thread's team may still be ending then.
 int ThreadsStartedBy(const Work& work) {
+  cpu::ThreadPool& pool = testing::TestPool();  // its own threads start with it
   const Kernel& kernel = **testing::CpuKernels().Find(work.kernel);
   std::vector<TensorSpec> specs;
   std::vector<Memory> inputs;
@@ -60,10 +73,12 @@ int ThreadsStartedBy(const Work& work) {
           ->implementation;
   int started = 0;
   std::thread caller([&] {
-    const int before = ThreadsOfThisProcess();
-    EXPECT_EQ(testing::RunOnCpu({.pool = &testing::TestPool()}, row, problem, operands),
-              absl::OkStatus());
-    started = ThreadsOfThisProcess() - before;
+    const std::set<std::string> before = ThreadsOfThisProcess();
+    EXPECT_EQ(testing::RunOnCpu({.pool = &pool}, row, problem, operands), absl::OkStatus());
+    const std::set<std::string> after = ThreadsOfThisProcess();
+    started = static_cast<int>(std::count_if(after.begin(), after.end(), [&](const auto& thread) {
+      return before.find(thread) == before.end();
+    }));
   });
   caller.join();
   return started;
@@ -72,7 +87,7 @@ int ThreadsStartedBy(const Work& work) {
 TEST(OnednnThreadsTest, LittleWorkStartsNoneAndMuchWorkDoes) {
   const Work much = {"gelu", "onednn_eltwise", {{2048, 1024}}};
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    EXPECT_EQ(ThreadsStartedBy(much) > 0, std::thread::hardware_concurrency() > 1);
+    EXPECT_EQ(ThreadsStartedBy(much) > 0, Cpus() > 1);
   }
   const Dims rows = {64, 64};
   for (const Work& little :
