@@ -7,11 +7,28 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
 
 namespace warpcall::testing {
+namespace {
+
+// What `call` returns at last: a process that was stopped and goes on is interrupted.
+template <typename Call>
+auto Uninterrupted(const Call& call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+ssize_t Receive(int socket, void* bytes, size_t count, int flags) {
+  return Uninterrupted([&] { return recv(socket, bytes, count, flags); });
+}
+
+}  // namespace
 
 RawHttp::RawHttp(const std::string& text)
     : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -36,7 +53,8 @@ RawHttp::~RawHttp() {
 size_t RawHttp::Send(absl::string_view bytes) {
   size_t sent = 0;
   while (sent < bytes.size()) {
-    const ssize_t put = send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    const ssize_t put = Uninterrupted(
+        [&] { return send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL); });
     if (put <= 0) break;
     sent += static_cast<size_t>(put);
   }
@@ -45,7 +63,7 @@ size_t RawHttp::Send(absl::string_view bytes) {
 
 std::string RawHttp::ReadLines(int count) {
   std::string text;
-  for (char c; count > 0 && recv(socket_, &c, 1, 0) == 1;) {
+  for (char c; count > 0 && Receive(socket_, &c, 1, 0) == 1;) {
     text.push_back(c);
     if (c == '\n') --count;
   }
@@ -55,16 +73,16 @@ std::string RawHttp::ReadLines(int count) {
 std::string RawHttp::ReadToEnd() {
   std::string text;
   char bytes[65536];
-  for (ssize_t got; (got = recv(socket_, bytes, sizeof(bytes), 0)) > 0;)
+  for (ssize_t got; (got = Receive(socket_, bytes, sizeof(bytes), 0)) > 0;)
     text.append(bytes, static_cast<size_t>(got));
   return text;
 }
 
 bool RawHttp::Closed(int timeout_ms) {
   pollfd polled = {socket_, POLLIN, 0};
-  if (poll(&polled, 1, timeout_ms) <= 0) return false;
+  if (Uninterrupted([&] { return poll(&polled, 1, timeout_ms); }) <= 0) return false;
   char c;
-  return recv(socket_, &c, 1, MSG_PEEK) <= 0;
+  return Receive(socket_, &c, 1, MSG_PEEK) <= 0;
 }
 
 }  // namespace warpcall::testing
