@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,12 +15,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/eventually.h"
+#include "tests/temp_folder.h"
 
 namespace warpcall {
 namespace {
 
 constexpr int64_t kSmall = 4096;
 constexpr int64_t kLarge = Pollers::kLargeBytes;
+
+// Whether two of gRPC's threads for callbacks have run and so got their name; it has more than one.
+bool HasTwoThreads() {
+  int count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+    count += testing::ReadFile(thread.path() / "comm") == "nexting_thread\n";
+  return count >= 2;
+}
 
 // A server that knows no method: what calls it is answered all the same.
 class PollersTest : public ::testing::Test {
@@ -33,6 +43,8 @@ class PollersTest : public ::testing::Test {
     stub_ = std::make_unique<grpc::GenericStub>(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
     pollers_ = std::make_unique<Pollers>(1, [this] { return now_ns_.load(); });
+    // Begin waits for no longer than a server may take to start.
+    EXPECT_TRUE(testing::Eventually(HasTwoThreads));
     pollers_->Begin();
   }
 
