@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -25,8 +26,8 @@ const uint64_t kPage = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 class SharedObject {
  public:
   explicit SharedObject(uint64_t bytes) {
-    static int number = 0;
-    key_ = absl::StrCat("/warpcall_regions_", getpid(), "_", ++number);
+    // Containers that share such objects may have a process of this number each.
+    key_ = absl::StrCat("/warpcall_regions_", getpid(), "_", std::random_device()());
     file_ = shm_open(key_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     EXPECT_GE(file_, 0);
     Resize(bytes);
