@@ -143,10 +143,10 @@ HostActivity HostMeter::Stop() {
     const ThreadTime time = {*running_ns - begun.running_ns, WaitingNs(thread) - begun.waiting_ns};
     if (time.running_ns > 0) activity.threads.push_back(time);
   }
+  activity.counters_unavailable = std::move(counters_unavailable_);
   AddHardwareCounts(&activity);
   activity.counts.push_back({"page faults", PageFaults(usage) - page_faults_});
   activity.counts.push_back({"context switches", ContextSwitches(usage) - context_switches_});
-  activity.counters_unavailable = std::move(counters_unavailable_);
   return activity;
 }
 
@@ -176,7 +176,7 @@ void HostMeter::OpenCounters(const PerfEvents& events, const std::vector<pid_t>&
 }
 
 // Where there were more events than counters, each counted for a part of the time: that part stands
-// for the whole.
+// for the whole. One that never got a counter is not measured.
 void HostMeter::AddHardwareCounts(HostActivity* activity) const {
   struct Value {
     uint64_t count;
@@ -184,21 +184,30 @@ void HostMeter::AddHardwareCounts(HostActivity* activity) const {
     uint64_t running_ns;
   };
   double counts[std::size(kEvents)] = {};
+  bool opened[std::size(kEvents)] = {};
   bool counted[std::size(kEvents)] = {};
   for (const Counter& counter : counters_) {
+    opened[counter.event] = true;
     Value value;
-    if (read(counter.file, &value, sizeof(value)) != static_cast<ssize_t>(sizeof(value))) continue;
+    if (read(counter.file, &value, sizeof(value)) != static_cast<ssize_t>(sizeof(value)) ||
+        value.running_ns == 0)
+      continue;
     counted[counter.event] = true;
-    if (value.running_ns > 0)
-      counts[counter.event] += static_cast<double>(value.count) *
-                               static_cast<double>(value.enabled_ns) /
-                               static_cast<double>(value.running_ns);
+    counts[counter.event] += static_cast<double>(value.count) *
+                             static_cast<double>(value.enabled_ns) /
+                             static_cast<double>(value.running_ns);
   }
+  std::vector<std::string> missing;
   for (size_t event = 0; event < std::size(kEvents); ++event) {
+    if (opened[event] && !counted[event]) missing.push_back(kEvents[event].name);
     if (!counted[event]) continue;
     const auto count = static_cast<int64_t>(counts[event]);
     activity->counts.push_back({kEvents[event].name, count, count * kEvents[event].bytes});
   }
+  if (!missing.empty())
+    absl::StrAppend(&activity->counters_unavailable,
+                    activity->counters_unavailable.empty() ? "" : "; ", "no ",
+                    absl::StrJoin(missing, ", "), ": none of this machine's counters was free");
 }
 
 }  // namespace warpcall::inspect

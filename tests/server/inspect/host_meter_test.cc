@@ -113,9 +113,9 @@ TEST(HostMeterTest, HardwareIsCountedOrTheReasonIsTold) {
   EXPECT_TRUE(instructions == -1 || instructions > 10'000) << instructions;
 }
 
-// A file that reads as an event which counted `count` for half of the time.
-int FileOf(uint64_t count) {
-  const uint64_t value[] = {count, 200, 100};
+// A file that reads as an event which counted `count`, by default for half of the time.
+int FileOf(uint64_t count, uint64_t running_ns = 100) {
+  const uint64_t value[] = {count, 200, running_ns};
   const int file = memfd_create("event", MFD_CLOEXEC);
   EXPECT_EQ(write(file, value, sizeof(value)), static_cast<ssize_t>(sizeof(value)));
   lseek(file, 0, SEEK_SET);
@@ -138,6 +138,23 @@ TEST(HostMeterTest, CountsOfAPartOfTheTimeStandForTheWhole) {
   EXPECT_EQ(CountOf(activity, "cycles"), 2 * 10 * (1 + PERF_COUNT_HW_CPU_CYCLES) * opened);
   for (const HostCount& count : activity.counts)
     EXPECT_EQ(count.bytes, count.name == std::string("cache misses") ? 64 * count.count : 0);
+}
+
+// All counters may be taken by others for as long as the meter runs.
+TEST(HostMeterTest, AnEventThatGotNoCounterIsNotMeasured) {
+  HostMeter meter({[](const perf_event_attr& attributes, pid_t) {
+                     errno = EMFILE;
+                     if (attributes.config == PERF_COUNT_HW_CACHE_MISSES) return -1;
+                     return attributes.config == PERF_COUNT_HW_CPU_CYCLES ? FileOf(0, 0)
+                                                                          : FileOf(3);
+                   },
+                   ""});
+  const HostActivity activity = meter.Stop();
+  EXPECT_GE(CountOf(activity, "instructions"), 2 * 3);
+  EXPECT_EQ(CountOf(activity, "cycles"), -1);
+  EXPECT_EQ(activity.counters_unavailable,
+            "no cache misses: perf_event_open: Too many open files; no cycles: none of this "
+            "machine's counters was free");
 }
 
 TEST(HostMeterTest, SaysWhatIsMissingAndWhy) {
