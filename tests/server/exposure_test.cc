@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/listen.h"
+#include "tests/known_localhost.h"
 
 namespace warpcall {
 namespace {
@@ -21,9 +22,10 @@ Config At(std::vector<std::string> addresses) {
 }
 
 TEST(IsLocalTest, KnowsThisMachinesAddressesFromOthers) {
-  for (const char* local : {"127.0.0.1:8470", "127.8.9.10:0", "[::1]:8470", "localhost:1",
-                            "[::ffff:127.0.0.1]:1", "unix:/run/warpcalld.sock"})
+  for (const char* local : {"127.0.0.1:8470", "127.8.9.10:0", "[::1]:8470", "[::ffff:127.0.0.1]:1",
+                            "unix:/run/warpcalld.sock"})
     EXPECT_TRUE(IsLocal(local)) << local;
+  EXPECT_EQ(IsLocal("localhost:1"), testing::KnowsLocalhost());
   for (const char* other : {"0.0.0.0:8470", "[::]:8470", "192.0.2.1:8470", "[2001:db8::1]:1",
                             "[::ffff:192.0.2.1]:1", "128.0.0.1:1", "no host:1", "127.0.0.1"})
     EXPECT_FALSE(IsLocal(other)) << other;
