@@ -17,6 +17,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/spawn.h"
@@ -137,6 +138,7 @@ absl::StatusOr<Answer> Child::Receive(size_t bytes_max) {
   ASSIGN_OR_RETURN(payload, ReadString(socket_, header.payload_bytes, bytes_max));
   if (header.code == 0) return Answer{std::move(payload), header.more != 0};
   absl::Status status(static_cast<absl::StatusCode>(header.code), message);
+  if (header.is_compile_error != 0) status = compiled::AsCompileError(std::move(status));
   if (header.has_pushback == 0) return status;
   return WithRetryPushback(std::move(status), std::max(header.pushback_ms, kNeverRetry));
 }
@@ -176,6 +178,7 @@ absl::Status ServeParent(int socket,
   const auto pushback_ms = RetryPushbackMs(result.status());
   AnswerHeader header;
   header.code = static_cast<int32_t>(result.status().code());
+  header.is_compile_error = compiled::IsCompileError(result.status()) ? 1 : 0;
   header.has_pushback = pushback_ms.has_value() ? 1 : 0;
   header.pushback_ms = pushback_ms.value_or(0);
   return WriteAnswer(socket, header, message, payload);

@@ -24,6 +24,7 @@ struct AnswerHeader {
   int32_t code = 0;
   uint8_t has_pushback = 0;
   uint8_t more = 0;  // this is a part, and another answer follows
+  uint8_t is_compile_error = 0;
   int64_t pushback_ms = 0;
   uint64_t message_bytes = 0;
   uint64_t payload_bytes = 0;

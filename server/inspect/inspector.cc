@@ -155,6 +155,14 @@ absl::StatusOr<std::string> Inspector::Perform(Task& task) {
   RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
   Inquiry inquiry;
   ASSIGN_OR_RETURN(inquiry, task.prepare());
+  for (;;) {
+    absl::StatusOr<std::string> answer = Ask(std::move(inquiry), task, give_up_ns);
+    if (answer.ok() || task.again == nullptr) return answer;
+    ASSIGN_OR_RETURN(inquiry, task.again(answer.status()));
+  }
+}
+
+absl::StatusOr<std::string> Inspector::Ask(Inquiry inquiry, Task& task, int64_t give_up_ns) {
   inquiry.deadline_ns = std::min(task.deadline_ns, give_up_ns);
   std::unique_ptr<Child> child;
   ASSIGN_OR_RETURN(child, options_.start(inquiry));

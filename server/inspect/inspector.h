@@ -63,6 +63,9 @@ struct Task {
   absl::AnyInvocable<void(int64_t cpu_ns)> used;
   // Called when its turn has come, on the inspector's thread.
   absl::AnyInvocable<absl::StatusOr<Inquiry>()> prepare;
+  // Called when the child answers that it cannot, on the inspector's thread: what another is asked
+  // in its place, or what the task ends with, perhaps `refusal` itself. Null: there is no other.
+  absl::AnyInvocable<absl::StatusOr<Inquiry>(const absl::Status& refusal)> again = nullptr;
   // Called with each part of an answer before the last, on the inspector's thread. Null: there are
   // none.
   absl::AnyInvocable<void(std::string)> part = nullptr;
@@ -103,6 +106,8 @@ class Inspector {
   // How long from now until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Perform(Task& task);
+  // What a child of its own answers.
+  absl::StatusOr<std::string> Ask(Inquiry inquiry, Task& task, int64_t give_up_ns);
   absl::StatusOr<std::string> Await(Child& child, Task& task, int64_t give_up_ns);
   // The error of a task that nobody waits for any more, or that has no more time.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;

@@ -27,12 +27,16 @@ absl::Status Read(const Registry& registry, const std::string& bytes, CheckedDes
 
 }  // namespace
 
-absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes) {
+absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, const MayUse& may_use,
+                                                   std::string bytes) {
   CheckedDescribe checked;
   RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
   ASSIGN_OR_RETURN(const Engine::Choice choice,
-                   deps.engine->Choose(*checked.kernel, checked.request.implementation(),
-                                       checked.request.device(), checked.problem));
+                   ChooseOrName(deps, *checked.kernel,
+                                {.implementation = checked.request.implementation(),
+                                 .device = checked.request.device(),
+                                 .may_use = may_use},
+                                checked.problem));
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kDescribe;
   inquiry.kernel = checked.kernel->id;

@@ -20,14 +20,23 @@
 
 namespace warpcall {
 
+// Which rows may be chosen; null: all.
+using MayUse = std::function<bool(const Implementation&)>;
+
+// Engine::Choose; where none of the rows that may be chosen will do, among all, so that who asks is
+// told by its name which may not.
+absl::StatusOr<Engine::Choice> ChooseOrName(const ExecuteDeps& deps, const Kernel& kernel,
+                                            Engine::Wish wish, const Problem& problem);
+
 // In the server: every check of names, types, shapes, attributes and limits. `id` is the request_id
 // of a request that has none of its own.
 absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes);
-absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
-                                                  const std::string& id);
+absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, const MayUse& may_use,
+                                                  std::string bytes, const std::string& id);
 // A Benchmark whose results can be checked: INVALID_ARGUMENT where they cannot.
 absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes);
-absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, std::string bytes);
+absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, const MayUse& may_use,
+                                                   std::string bytes);
 
 // Whether a caller, as gRPC names it, calls from the machine that the server runs on.
 bool IsOnThisMachine(absl::string_view peer);

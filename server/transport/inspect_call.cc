@@ -4,7 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
@@ -72,12 +75,15 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   task->deadline_ns = DeadlineNs(*context_, start_ns_);
   task->cancelled = &cancelled_;
   if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) {
+    asked_ = Flat(message);
     inspect::Inquiry inquiry;
-    ASSIGN_OR_RETURN(inquiry, Read(message));
+    ASSIGN_OR_RETURN(inquiry, Read(asked_));
     task->prepare = [inquiry = std::move(inquiry)]() mutable { return std::move(inquiry); };
+    if (kind_ == Inspection::kDescribe || kind_ == Inspection::kProfile)
+      task->again = [this](const absl::Status& refusal) { return ReadAgain(refusal); };
   } else {
     message_.Swap(message);
-    task->prepare = [this] { return Read(&message_); };
+    task->prepare = [this] { return Read(Flat(&message_)); };
   }
   task->queued = [this](int ahead) {
     context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
@@ -92,9 +98,27 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   return status;
 }
 
-absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
+bool InspectCall::MayUse(const Implementation& row) const {
+  return admission_.MayUseImplementation(row.name, FamilyName(row.family)) &&
+         !absl::c_linear_search(refused_, row.name);
+}
+
+absl::StatusOr<inspect::Inquiry> InspectCall::ReadAgain(const absl::Status& refusal) {
+  if (!absl::IsUnimplemented(refusal) && !compiled::IsCompileError(refusal)) return refusal;
+  refused_.push_back(deps_->registry->rows()[static_cast<size_t>(row_)].implementation.name);
+  reasons_.push_back(absl::StrCat(refused_.back(), ": ", refusal.message()));
   inspect::Inquiry inquiry;
-  ASSIGN_OR_RETURN(inquiry, Check(Flat(message)));
+  ASSIGN_OR_RETURN(inquiry, Read(asked_));
+  const char* const name = deps_->registry->rows()[static_cast<size_t>(row_)].implementation.name;
+  cpu_ns_ = 0;  // of another process
+  if (!absl::c_linear_search(refused_, name)) return inquiry;
+  if (refused_.size() == 1) return refusal;
+  return absl::UnimplementedError(absl::StrJoin(reasons_, "; "));
+}
+
+absl::StatusOr<inspect::Inquiry> InspectCall::Read(std::string bytes) {
+  inspect::Inquiry inquiry;
+  ASSIGN_OR_RETURN(inquiry, Check(std::move(bytes)));
   RETURN_IF_ERROR(CheckPolicy(inquiry));
   if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
   if (const auto trace = FindTraceContext(*context_); trace.has_value())
@@ -113,17 +137,18 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Read(grpc::ByteBuffer* message) {
 }
 
 absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
+  const auto may_use = [this](const Implementation& row) { return MayUse(row); };
   switch (kind_) {
     case Inspection::kBenchmark:
       return ToBenchmarkInquiry(*deps_, std::move(bytes));
     case Inspection::kTune:
       return ToTuneInquiry(*deps_, std::move(bytes));
     case Inspection::kProfile:
-      return ToProfileInquiry(*deps_, std::move(bytes), request_id_);
+      return ToProfileInquiry(*deps_, may_use, std::move(bytes), request_id_);
     case Inspection::kDescribe:
       break;
   }
-  return ToDescribeInquiry(*deps_, std::move(bytes));
+  return ToDescribeInquiry(*deps_, may_use, std::move(bytes));
 }
 
 const char* InspectCall::method() const {

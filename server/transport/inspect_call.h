@@ -50,8 +50,12 @@ class InspectCall {
 
  private:
   absl::Status Submit(grpc::ByteBuffer* message);
-  absl::StatusOr<inspect::Inquiry> Read(grpc::ByteBuffer* message);
+  absl::StatusOr<inspect::Inquiry> Read(std::string bytes);
+  // The same for another row, where the one that was chosen refuses and none was named.
+  absl::StatusOr<inspect::Inquiry> ReadAgain(const absl::Status& refusal);
   absl::StatusOr<inspect::Inquiry> Check(std::string bytes) const;
+  // Whether the row may be used, and has not refused.
+  bool MayUse(const Implementation& row) const;
   // PERMISSION_DENIED for what the caller may not use.
   absl::Status CheckPolicy(const inspect::Inquiry& inquiry) const;
   const char* method() const;
@@ -66,7 +70,10 @@ class InspectCall {
   const absl::StatusOr<Principal> caller_;
   Admission admission_;
   const uint64_t id_;
-  grpc::ByteBuffer message_;  // of a call that is read when its turn comes
+  grpc::ByteBuffer message_;          // of a call that is read when its turn comes
+  std::string asked_;                 // the message of others
+  std::vector<std::string> refused_;  // rows
+  std::vector<std::string> reasons_;  // of each
   // What the inquiry was about, for the log and the metrics.
   std::string request_id_;
   std::string kernel_name_;

@@ -132,15 +132,18 @@ v1::ProfileRow ToProto(const inspect::ProfileRow& row) {
 
 }  // namespace
 
-absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, std::string bytes,
-                                                  const std::string& id) {
+absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, const MayUse& may_use,
+                                                  std::string bytes, const std::string& id) {
   CheckedProfile checked;
   RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
   if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, checked.problem));
   const v1::ExecuteRequest& header = checked.decoded.header();
   Engine::Choice choice;
-  ASSIGN_OR_RETURN(choice, deps.engine->Choose(*checked.kernel, header.implementation(),
-                                               header.device(), checked.problem));
+  ASSIGN_OR_RETURN(choice, ChooseOrName(deps, *checked.kernel,
+                                        {.implementation = header.implementation(),
+                                         .device = header.device(),
+                                         .may_use = may_use},
+                                        checked.problem));
   const Device& device = deps.engine->device(choice.device);
   if (checked.makes_inputs) {
     const int64_t operand_bytes = inspect::ProfileBytes(checked.problem, checked.request_path);

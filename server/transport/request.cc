@@ -206,6 +206,8 @@ absl::Status Request::ChooseAgain(Job* job, const absl::Status& refusal) const {
       ChooseOn(device(), absl::MakeConstSpan(&job->problem, 1));
   // Others would run it, and may not be used.
   if (absl::IsPermissionDenied(choice.status())) return refusal;
+  // As who asks next, when the refusals are known, is refused: by no row.
+  if (absl::IsUnimplemented(choice.status())) job->trace->row = -1;
   RETURN_IF_ERROR(choice.status());
   job->row = choice->row;
   NoteChoice(*choice, job->trace);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tests/e2e/held_request.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
 #include "tests/e2e/stream_call.h"
 
 namespace warpcall::testing {
@@ -25,6 +27,8 @@ v1::ExecuteRequest PickyRequest(int64_t elements, const std::string& implementat
   (*request.mutable_attributes())["elements_max"].set_int_value(100);
   return request;
 }
+
+const std::vector<std::string> kHere = {"--devices=cpu"};
 
 class RefusingRowTest : public ::testing::TestWithParam<std::vector<std::string>> {
  protected:
@@ -95,8 +99,50 @@ TEST_P(RefusingRowTest, SoIsEveryWindowOfAStream) {
   EXPECT_EQ(Requests("taking"), 2);
 }
 
+TEST_P(RefusingRowTest, WhoIsRefusedByAllIsRefusedByNoneOfThem) {
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(Runs(101, "library"), StartsWith("12: "));
+  EXPECT_EQ(Requests("refusing") + Requests("not_compiling"), 0);
+}
+
+// Which look before anything of the kind has run.
+TEST_P(RefusingRowTest, DescribeAndProfileTellOfTheRowThatWouldRun) {
+  if (GetParam() != kHere) GTEST_SKIP() << "their processes know one CPU alone";
+  const auto stub = v1::KernelService::NewStub(channel_);
+  const auto described = [&](const std::string& implementation) {
+    v1::DescribeRequest request = DescribeOf("picky", {{101}});
+    request.set_implementation(implementation);
+    (*request.mutable_attributes())["elements_max"].set_int_value(100);
+    grpc::ClientContext context;
+    v1::DescribeResponse response;
+    const grpc::Status status = stub->Describe(&context, request, &response);
+    return status.ok() ? response.implementation() : status.error_message();
+  };
+  const auto profiled = [&](const std::string& implementation) {
+    v1::ProfileRequest request;
+    *request.mutable_input_specs() = DescribeOf("picky", {{101}}).inputs();
+    *request.mutable_request() = PickyRequest(0, implementation);
+    request.mutable_request()->clear_inputs();
+    request.set_iterations(1);
+    grpc::ClientContext context;
+    v1::ProfileResponse response;
+    const grpc::Status status = stub->Profile(&context, request, &response);
+    return status.ok() ? response.implementation() : status.error_message();
+  };
+  const std::string refused = "there is no way to copy 101 elements";
+  const std::string uncompiled = "error: expected a kernel";
+  for (const auto& asked : {std::function<std::string(const std::string&)>(described),
+                            std::function<std::string(const std::string&)>(profiled)}) {
+    EXPECT_EQ(asked(""), "taking");
+    EXPECT_EQ(asked("reference"), "taking");
+    EXPECT_EQ(asked("refusing"), refused);
+    EXPECT_EQ(asked("not_compiling"), uncompiled);
+    EXPECT_EQ(asked("library"),
+              absl::StrCat("refusing: ", refused, "; not_compiling: ", uncompiled));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(HereAndInWorkers, RefusingRowTest,
-                         ::testing::Values(std::vector<std::string>{"--devices=cpu"},
+                         ::testing::Values(kHere,
                                            std::vector<std::string>{"--test_cpu_workers=2"}));
 
 }  // namespace
