@@ -35,8 +35,8 @@ std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs,
 }
 
 constexpr char kTolerance[] =
-    "4 x 2^-24 |x|, less than 2 x 2^-24 |x| where x > 5.5, |y| where x < -6; and half a unit in "
-    "the last place";
+    "4 x 2^-24 |x| and 1e-34, less than 2 x 2^-24 |x| where x > 5.5, |y| and 1e-34 where x < -6; "
+    "and half a unit in the last place";
 
 }  // namespace
 

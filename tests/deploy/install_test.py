@@ -63,7 +63,7 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(set(included), self.files("include/warpcall/client"))
         build = self.folder / "build"
         run("cmake", "-S", self.folder / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={self.root}",
-            "-DCMAKE_BUILD_TYPE=Release")
+            "-DCMAKE_BUILD_TYPE=Release", "-G", "Ninja")
         run("cmake", "--build", build)
         with processes.warpcalld(self.root / "bin/warpcalld", self.folder) as (address, _):
             self.assertEqual(run(build / "consumer", address), "0\n0\n2.5\n")

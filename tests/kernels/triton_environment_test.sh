@@ -27,7 +27,7 @@ fail() {
 find_triton() {
   local folder=$scratch/$1
   shift
-  "$cmake" -S "$scratch/project" -B "$folder" "$@" >"$folder.log" 2>&1 || return 1
+  "$cmake" -S "$scratch/project" -B "$folder" -G Ninja "$@" >"$folder.log" 2>&1 || return 1
   found=$(<"$folder/reason")
 }
 
