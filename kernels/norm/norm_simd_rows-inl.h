@@ -70,17 +70,30 @@ HWY_INLINE void Fetch(const T* x, size_t n, float factor, float* values) {
   }
 }
 
+HWY_INLINE float SquaresAround(float mean, const float* values, size_t n) {
+  const FloatVec middle = hn::Set(Floats(), mean);
+  return SumOf(values, n, mean, [middle](FloatVec value) HWY_ATTR {
+    const FloatVec distance = hn::Sub(value, middle);
+    return hn::Mul(distance, distance);
+  });
+}
+
 HWY_INLINE Partial PartialOf(const float* values, size_t n, bool centered) {
-  const Floats d;
   Partial partial{.count = static_cast<float>(n)};
   if (centered)
     partial.mean =
         SumOf(values, n, 0, [](FloatVec value) HWY_ATTR { return value; }) / partial.count;
-  const FloatVec mean = hn::Set(d, partial.mean);
-  partial.squares = SumOf(values, n, partial.mean, [mean](FloatVec value) HWY_ATTR {
-    const FloatVec distance = hn::Sub(value, mean);
-    return hn::Mul(distance, distance);
-  });
+  partial.squares = SquaresAround(partial.mean, values, n);
+  // Where values are close together their distances tell what rounding has cost the mean: of a row
+  // of one value that is all that they are.
+  const float sixteenth = partial.mean / 16;
+  if (partial.squares < partial.count * sixteenth * sixteenth) {
+    const FloatVec middle = hn::Set(Floats(), partial.mean);
+    partial.mean += SumOf(values, n, partial.mean,
+                          [middle](FloatVec value) HWY_ATTR { return hn::Sub(value, middle); }) /
+                    partial.count;
+    partial.squares = SquaresAround(partial.mean, values, n);
+  }
   return partial;
 }
 

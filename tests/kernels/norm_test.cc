@@ -1,6 +1,7 @@
 // layernorm and rmsnorm: what they take, and rows whose squares float32 does not hold.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -137,6 +138,32 @@ TEST(NormTest, FiniteRowsGiveFiniteResultsWhateverTheirSquaresAre) {
       ExpectRow(RmsnormOp(), row, copies);
       ExpectRow(LayernormOp(), row, copies);
     }
+}
+
+// Their mean is the value itself: one unit beside it would be as far off as the deviation says.
+TEST(NormTest, RowsOfOneValueAreTheBias) {
+  const Kernel& kernel = **testing::CpuKernels().Find("layernorm");
+  for (const int64_t n : {3, 17, 768, 1000, 4097, 70001}) {
+    const std::vector<TensorSpec> specs = {F32({2, n}), F32({n}), F32({n})};
+    const Problem problem = *MakeProblem(LayernormOp(), specs, {});
+    for (const float value : {12345.678f, -1000000.1f, 100.7f, 3.3e29f, 3e38f}) {
+      std::vector<Memory> inputs;
+      for (const float filled : {value, 1.0f, 0.5f}) {
+        const TensorSpec& spec = specs[inputs.size()];
+        auto* const to = static_cast<float*>(inputs.emplace_back(spec.bytes()).data());
+        std::fill(to, to + spec.elements(), filled);
+      }
+      for (const char* const name : {"simd_rows", "chain_of_loops", "float64"}) {
+        const auto row =
+            testing::CpuKernels().Select(kernel, name, problem, testing::TestDeviceProperties());
+        ASSERT_TRUE(row.ok()) << row.status();
+        const auto outputs = testing::RunRow((*row)->implementation, problem, inputs, 0xFF);
+        ASSERT_TRUE(outputs.ok()) << outputs.status();
+        const auto* const y = static_cast<const float*>((*outputs)[0].data());
+        EXPECT_EQ(std::count(y, y + 2 * n, 0.5f), 2 * n) << name << ", " << n << " of " << value;
+      }
+    }
+  }
 }
 
 TEST(NormTest, AScaleIsAPowerOfTwoThatLeavesTheLargestNearOne) {
