@@ -49,7 +49,7 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
     input_ended_ = !ok;
     if (failure_.has_value()) return EndIfIdle();
     if (gone)
-      Abandon(absl::CancelledError("the client went away"));
+      Fail(absl::CancelledError("the client went away"));
     else if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok())
       Fail(status);
     Advance();
@@ -62,7 +62,7 @@ void ExecuteStreamCall::OnWriteDone(bool ok) {
     writing_ = false;
     outgoing_.pop_front();
     if (owed_ > 0) --owed_;
-    if (!ok) Abandon(absl::CancelledError("the client went away while its results were sent"));
+    if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
     Advance();
   });
 }
@@ -70,7 +70,7 @@ void ExecuteStreamCall::OnWriteDone(bool ok) {
 void ExecuteStreamCall::OnCancel() {
   handover_.Take();
   strand_.Post([this] {
-    Abandon(absl::CancelledError("the client went away"));
+    Fail(absl::CancelledError("the client went away"));
     Advance();
   });
 }
@@ -88,7 +88,7 @@ void ExecuteStreamCall::Release() {
 
 void ExecuteStreamCall::EndAndRelease(const absl::Status& status) {
   strand_.Post([this, status] {
-    Abandon(status);
+    Fail(status);
     EndIfIdle();
     Release();
   });
@@ -279,21 +279,11 @@ void ExecuteStreamCall::Fail(const absl::Status& status) {
     request_ = std::make_unique<StreamRequest>(deps_, context_, caller_);
   failure_ = request_ == nullptr ? EndOf(status, context_) : request_->End(status);
   if (alarm_set_) alarm_.Cancel();
-  DropUnfinished();
+  const size_t kept = std::max<size_t>(owed_, writing_ ? 1 : 0);
+  while (outgoing_.size() > kept) outgoing_.pop_back();
   for (const auto& [index, window] : windows_)
     if (window->state == Window::State::kSubmitted)
       deps_->engine->Cancel(window->trace.device, window->key);
-}
-
-void ExecuteStreamCall::Abandon(const absl::Status& status) {
-  owed_ = 0;
-  DropUnfinished();
-  Fail(status);
-}
-
-void ExecuteStreamCall::DropUnfinished() {
-  const size_t kept = std::max<size_t>(owed_, writing_ ? 1 : 0);
-  while (outgoing_.size() > kept) outgoing_.pop_back();
 }
 
 void ExecuteStreamCall::EndIfIdle() {

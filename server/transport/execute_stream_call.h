@@ -54,12 +54,8 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   void SendWindow(std::unique_ptr<Window> window);
   void SendDone();
   // The stream ends with `status` as soon as nothing is under way, and results of the requests
-  // before are sent.
+  // before are sent, or cannot be.
   void Fail(const absl::Status& status);
-  // As Fail, where nobody waits for results, or is to.
-  void Abandon(const absl::Status& status);
-  // Drops of outgoing_ what is not owed.
-  void DropUnfinished();
   void EndIfIdle();
 
   ExecuteDeps* const deps_;
