@@ -214,7 +214,7 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     absl::MutexLock lock(&mutex_);
     ++accepted_;
   }
-  absl::Status status = CheckRunTime(**job, prediction);
+  absl::Status status = CheckRunTime(prediction, limits_.run_ns_max, &trace);
   if (status.ok()) status = Place(&runner, job);
   if (!status.ok()) {
     if (trace.reject_reason == RejectReason::kDeadlineUnmeetable ||
@@ -224,17 +224,6 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     JobEnded();
   }
   return status;
-}
-
-absl::Status Engine::CheckRunTime(const Job& job,
-                                  const ServiceHistory::Prediction& prediction) const {
-  if (prediction.ns_at_least <= limits_.run_ns_max) return absl::OkStatus();
-  job.trace->reject_reason = RejectReason::kRunTime;
-  return WithRetryPushback(
-      absl::ResourceExhaustedError(absl::StrCat(
-          "the work is predicted to hold its lane for ", static_cast<double>(prediction.ns) / 1e9,
-          " s, by what such work took; ", RunLimitText(limits_.run_ns_max))),
-      kNeverRetry);
 }
 
 absl::Status Engine::Place(Runner* runner, std::unique_ptr<Job>* job) {

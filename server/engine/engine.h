@@ -200,7 +200,6 @@ class Engine {
                                    absl::Span<const Problem> problems, int device) const;
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   bool AnyPrepares(DeviceKind kind) const;
-  absl::Status CheckRunTime(const Job& job, const ServiceHistory::Prediction& prediction) const;
   absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
   absl::Status RunHere(Runner* runner, std::unique_ptr<Job>* job);
   void JobEnded();

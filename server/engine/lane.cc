@@ -128,6 +128,8 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
     const Row* const refusing = job.row;
     RETURN_IF_ERROR(job.choose_again(&job, status));
     if (job.row == refusing) return status;
+    RETURN_IF_ERROR(CheckRunTime(shared_.history->Predict(job.row->id, job.trace->work),
+                                 shared_.limits->run_ns_max, job.trace));
   }
 }
 

@@ -12,6 +12,7 @@ bool PlanRefusals::Note(const Row& row, const Problem& problem, const absl::Stat
 absl::Status PlanRefusals::Check(const Row& row, const Problem& problem) const {
   if (!any_.load(std::memory_order_acquire)) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
+  if (!rows_.contains(row.id)) return absl::OkStatus();
   const absl::Status* const why = known_.Find({row.id, problem});
   return why == nullptr ? absl::OkStatus() : *why;
 }

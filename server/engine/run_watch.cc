@@ -14,6 +14,17 @@ std::string RunLimitText(int64_t run_ns_max) {
   return absl::StrCat("the limit is ", Seconds(run_ns_max), " s (max_run_seconds)");
 }
 
+absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max,
+                          RequestTrace* trace) {
+  if (prediction.ns_at_least <= run_ns_max) return absl::OkStatus();
+  trace->reject_reason = RejectReason::kRunTime;
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the work is predicted to hold its lane for ", static_cast<double>(prediction.ns) / 1e9,
+          " s, by what such work took; ", RunLimitText(run_ns_max))),
+      kNeverRetry);
+}
+
 absl::Status DrainOverError() {
   return WithRetryPushback(
       absl::UnavailableError("the server ends, and the request was not done within drain_seconds"),

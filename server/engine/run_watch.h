@@ -9,6 +9,7 @@
 #include "kernels/op.h"
 #include "server/engine/clock.h"
 #include "server/engine/job.h"
+#include "server/engine/service_history.h"
 
 namespace warpcall {
 
@@ -50,6 +51,9 @@ class RunWatch final : public StopFlag {
 
 // "the limit is 60 s (max_run_seconds)"
 std::string RunLimitText(int64_t run_ns_max);
+// RESOURCE_EXHAUSTED, and the trace says so, for work that is known to hold its lane longer.
+absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max,
+                          RequestTrace* trace);
 
 // What is left when the drain is over ends with it.
 absl::Status DrainOverError();

@@ -32,11 +32,11 @@ absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, cons
   CheckedDescribe checked;
   RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
   ASSIGN_OR_RETURN(const Engine::Choice choice,
-                   ChooseOrName(deps, *checked.kernel,
-                                {.implementation = checked.request.implementation(),
-                                 .device = checked.request.device(),
-                                 .may_use = may_use},
-                                checked.problem));
+                   deps.engine->Choose(*checked.kernel,
+                                       {.implementation = checked.request.implementation(),
+                                        .device = checked.request.device(),
+                                        .may_use = may_use},
+                                       absl::MakeConstSpan(&checked.problem, 1)));
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kDescribe;
   inquiry.kernel = checked.kernel->id;

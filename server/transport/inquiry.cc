@@ -45,15 +45,6 @@ absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* req
       absl::StrCat("the message is not a valid ", name, ": protobuf cannot parse it"));
 }
 
-absl::StatusOr<Engine::Choice> ChooseOrName(const ExecuteDeps& deps, const Kernel& kernel,
-                                            Engine::Wish wish, const Problem& problem) {
-  const auto problems = absl::MakeConstSpan(&problem, 1);
-  absl::StatusOr<Engine::Choice> choice = deps.engine->Choose(kernel, wish, problems);
-  if (!absl::IsPermissionDenied(choice.status())) return choice;
-  wish.may_use = nullptr;
-  return deps.engine->Choose(kernel, wish, problems);
-}
-
 std::string InputsOf(const Problem& problem) {
   return absl::StrJoin(problem.inputs, ", ", [](std::string* text, const TensorSpec& input) {
     absl::StrAppend(text, ToString(input));

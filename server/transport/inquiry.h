@@ -20,13 +20,8 @@
 
 namespace warpcall {
 
-// Which rows may be chosen; null: all.
+// Which rows may be chosen: PERMISSION_DENIED where only others will do. Null: all.
 using MayUse = std::function<bool(const Implementation&)>;
-
-// Engine::Choose; where none of the rows that may be chosen will do, among all, so that who asks is
-// told by its name which may not.
-absl::StatusOr<Engine::Choice> ChooseOrName(const ExecuteDeps& deps, const Kernel& kernel,
-                                            Engine::Wish wish, const Problem& problem);
 
 // In the server: every check of names, types, shapes, attributes and limits. `id` is the request_id
 // of a request that has none of its own.

@@ -23,14 +23,13 @@ namespace {
 // What a gRPC thread may copy; larger messages are read on the inspector's thread.
 constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
-std::string Flat(grpc::ByteBuffer* message) {
+std::string Flat(const grpc::ByteBuffer& message) {
   Slices slices;
   std::string bytes;
-  bytes.reserve(message->Length());
-  if (slices.TakeAllOf(*message))
+  bytes.reserve(message.Length());
+  if (slices.TakeAllOf(message))
     for (const grpc::Slice& slice : slices)
       bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  message->Clear();
   return bytes;
 }
 
@@ -74,17 +73,16 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   task->bytes = bytes;
   task->deadline_ns = DeadlineNs(*context_, start_ns_);
   task->cancelled = &cancelled_;
+  message_.Swap(message);
   if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) {
-    asked_ = Flat(message);
     inspect::Inquiry inquiry;
-    ASSIGN_OR_RETURN(inquiry, Read(asked_));
+    ASSIGN_OR_RETURN(inquiry, Read());
     task->prepare = [inquiry = std::move(inquiry)]() mutable { return std::move(inquiry); };
-    if (kind_ == Inspection::kDescribe || kind_ == Inspection::kProfile)
-      task->again = [this](const absl::Status& refusal) { return ReadAgain(refusal); };
   } else {
-    message_.Swap(message);
-    task->prepare = [this] { return Read(Flat(&message_)); };
+    task->prepare = [this] { return Read(); };
   }
+  if (IsOfOneRow())
+    task->again = [this](const absl::Status& refusal) { return ReadAgain(refusal); };
   task->queued = [this](int ahead) {
     context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
     SendInitialMetadata();
@@ -98,31 +96,40 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   return status;
 }
 
-bool InspectCall::MayUse(const Implementation& row) const {
+bool InspectCall::MayUseRow(const Implementation& row) const {
   return admission_.MayUseImplementation(row.name, FamilyName(row.family)) &&
          !absl::c_linear_search(refused_, row.name);
+}
+
+absl::StatusOr<inspect::Inquiry> InspectCall::Read() {
+  absl::StatusOr<inspect::Inquiry> inquiry =
+      Check([this](const Implementation& row) { return MayUseRow(row); });
+  // Who may use nothing that would do is told what would.
+  if (absl::IsPermissionDenied(inquiry.status())) inquiry = Check(nullptr);
+  RETURN_IF_ERROR(inquiry.status());
+  RETURN_IF_ERROR(CheckPolicy(*inquiry));
+  if (!IsOfOneRow()) message_.Clear();
+  Note(*inquiry);
+  return inquiry;
 }
 
 absl::StatusOr<inspect::Inquiry> InspectCall::ReadAgain(const absl::Status& refusal) {
   if (!absl::IsUnimplemented(refusal) && !compiled::IsCompileError(refusal)) return refusal;
   refused_.push_back(deps_->registry->rows()[static_cast<size_t>(row_)].implementation.name);
   reasons_.push_back(absl::StrCat(refused_.back(), ": ", refusal.message()));
-  inspect::Inquiry inquiry;
-  ASSIGN_OR_RETURN(inquiry, Read(asked_));
-  const char* const name = deps_->registry->rows()[static_cast<size_t>(row_)].implementation.name;
+  absl::StatusOr<inspect::Inquiry> inquiry =
+      Check([this](const Implementation& row) { return MayUseRow(row); });
+  if (absl::IsPermissionDenied(inquiry.status()))
+    return refused_.size() == 1 ? refusal : absl::UnimplementedError(absl::StrJoin(reasons_, "; "));
+  RETURN_IF_ERROR(inquiry.status());
+  RETURN_IF_ERROR(CheckPolicy(*inquiry));
   cpu_ns_ = 0;  // of another process
-  if (!absl::c_linear_search(refused_, name)) return inquiry;
-  if (refused_.size() == 1) return refusal;
-  return absl::UnimplementedError(absl::StrJoin(reasons_, "; "));
+  Note(*inquiry);
+  return inquiry;
 }
 
-absl::StatusOr<inspect::Inquiry> InspectCall::Read(std::string bytes) {
-  inspect::Inquiry inquiry;
-  ASSIGN_OR_RETURN(inquiry, Check(std::move(bytes)));
-  RETURN_IF_ERROR(CheckPolicy(inquiry));
+void InspectCall::Note(const inspect::Inquiry& inquiry) {
   if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
-  if (const auto trace = FindTraceContext(*context_); trace.has_value())
-    inquiry.traceparent = ToTraceparent(*trace);
   kernel_ = inquiry.kernel;
   kernel_name_ = deps_->registry->kernels()[static_cast<size_t>(kernel_)].op->name;
   inputs_ = inquiry.inputs;
@@ -132,12 +139,19 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Read(std::string bytes) {
   of_whole_memory_ = inquiry.of_whole_memory;
   problem_ = inquiry.problem;
   chosen_because_ = inquiry.chosen_because;
-  inquiry.in_parts = in_parts_;
+}
+
+absl::StatusOr<inspect::Inquiry> InspectCall::Check(const MayUse& may_use) const {
+  absl::StatusOr<inspect::Inquiry> inquiry = ToInquiry(Flat(message_), may_use);
+  RETURN_IF_ERROR(inquiry.status());
+  if (const auto trace = FindTraceContext(*context_); trace.has_value())
+    inquiry->traceparent = ToTraceparent(*trace);
+  inquiry->in_parts = in_parts_;
   return inquiry;
 }
 
-absl::StatusOr<inspect::Inquiry> InspectCall::Check(std::string bytes) const {
-  const auto may_use = [this](const Implementation& row) { return MayUse(row); };
+absl::StatusOr<inspect::Inquiry> InspectCall::ToInquiry(std::string bytes,
+                                                        const MayUse& may_use) const {
   switch (kind_) {
     case Inspection::kBenchmark:
       return ToBenchmarkInquiry(*deps_, std::move(bytes));
@@ -225,6 +239,7 @@ void InspectCall::NoteFindings(const std::string& bytes) {
 
 grpc::Status InspectCall::End(const absl::Status& status) {
   admission_ = Admission();  // before a client that waits for the answer sends the next
+  message_.Clear();
   deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
   LogEnd(status);
   const grpc::Status end = EndOf(status, context_);

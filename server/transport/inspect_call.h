@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "server/inspect/inspector.h"
 #include "server/transport/handover.h"
+#include "server/transport/inquiry.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
@@ -50,12 +51,20 @@ class InspectCall {
 
  private:
   absl::Status Submit(grpc::ByteBuffer* message);
-  absl::StatusOr<inspect::Inquiry> Read(std::string bytes);
+  // What is asked, by message_.
+  absl::StatusOr<inspect::Inquiry> Read();
   // The same for another row, where the one that was chosen refuses and none was named.
   absl::StatusOr<inspect::Inquiry> ReadAgain(const absl::Status& refusal);
-  absl::StatusOr<inspect::Inquiry> Check(std::string bytes) const;
+  absl::StatusOr<inspect::Inquiry> Check(const MayUse& may_use) const;
+  absl::StatusOr<inspect::Inquiry> ToInquiry(std::string bytes, const MayUse& may_use) const;
+  // Notes what an inquiry is about.
+  void Note(const inspect::Inquiry& inquiry);
+  // The row is the server's to choose, and another may be where one refuses.
+  bool IsOfOneRow() const {
+    return kind_ == Inspection::kDescribe || kind_ == Inspection::kProfile;
+  }
   // Whether the row may be used, and has not refused.
-  bool MayUse(const Implementation& row) const;
+  bool MayUseRow(const Implementation& row) const;
   // PERMISSION_DENIED for what the caller may not use.
   absl::Status CheckPolicy(const inspect::Inquiry& inquiry) const;
   const char* method() const;
@@ -70,8 +79,7 @@ class InspectCall {
   const absl::StatusOr<Principal> caller_;
   Admission admission_;
   const uint64_t id_;
-  grpc::ByteBuffer message_;          // of a call that is read when its turn comes
-  std::string asked_;                 // the message of others
+  grpc::ByteBuffer message_;
   std::vector<std::string> refused_;  // rows
   std::vector<std::string> reasons_;  // of each
   // What the inquiry was about, for the log and the metrics.

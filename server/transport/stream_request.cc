@@ -67,6 +67,7 @@ absl::Status StreamRequest::Open(const wire::FragmentedBytes& header) {
   // The last window may be smaller than the others, and a row may take only one of the sizes.
   const Problem sizes[] = {full_, last_};
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(sizes, full_ == last_ ? 1 : 2)));
+  chosen_row_ = request_.trace().row;
   // Of its inputs and outputs no more is here than so many windows.
   RETURN_IF_ERROR(
       request_.Hold(SaturatingMultiply(std::min(windows_, kWindowsUnderWayMax), BytesOf(full_))));
@@ -225,6 +226,11 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
   window->trace.data_type = trace.data_type;
   window->trace.work = request_.kernel().op->work(*window->problem);
   std::unique_ptr<Job> job = request_.NewJob(*window->problem);
+  // What took the first window's place may not take one of another size.
+  if (!(*window->problem == ProblemOf(0))) {
+    window->trace.row = chosen_row_;
+    job->row = &deps_->registry->rows()[static_cast<size_t>(chosen_row_)];
+  }
   job->key.id = deps_->next_id.fetch_add(1, std::memory_order_relaxed);
   window->key = job->key;
   job->continues = AnyRan();

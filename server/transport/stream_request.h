@@ -93,7 +93,8 @@ class StreamRequest {
   int64_t parts_ = 0;
   int64_t parts_per_window_ = 0;
   int64_t windows_ = 0;
-  Problem full_;  // all windows but the last
+  int chosen_row_ = -1;  // that takes both
+  Problem full_;         // all windows but the last
   Problem last_;
   int64_t held_bytes_max_ = 0;
   std::vector<ChunkAssembler> inputs_;

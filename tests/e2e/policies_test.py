@@ -82,16 +82,22 @@ class PoliciesTest(AccessCase):
 
     def test_where_a_row_refuses_another_that_is_allowed_serves(self):
         server = self.serve_with({"principals": {
-            "alice": {"implementations": ["refusing", "taking"]}, "bob": {"implementations": ["refusing"]}}},
-            "--test_fault_injection")
+            "alice": {"implementations": ["refusing", "taking"]}, "bob": {"implementations": ["refusing"]},
+            "carol": {"implementations": ["not_compiling"]}}}, "--test_fault_injection")
         bob = self.connect(server, BOB)
         with self.assertRaises(warpcall.Unimplemented) as caught:
             bob.picky(X, elements_max=1)
         self.assertIn("there is no way to copy", str(caught.exception))
         self.assert_denied("lets bob use nothing that would do: cpu: not_compiling would run it",
                            lambda: bob.picky(X, elements_max=1))
-        result = self.connect(server, ALICE).picky(X, elements_max=1)
-        self.assertEqual(result.implementation, "taking")
+        alice = self.connect(server, ALICE)
+        self.assertEqual(alice.picky(X, elements_max=1).implementation, "taking")
+        self.assertEqual(alice.describe("picky", "64", elements_max=1).implementation, "taking")
+        refused = self.refusals(server)
+        with self.assertRaises(warpcall.Internal) as caught:
+            self.connect(server, CAROL).describe("picky", "64", elements_max=1)
+        self.assertIn("expected a kernel", str(caught.exception))
+        self.assertEqual(self.refusals(server), refused)  # nothing that she may not use was asked for
         self.assertEqual(server.stop(), 0)
 
     def test_what_is_in_flight_has_limits(self):

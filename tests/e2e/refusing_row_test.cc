@@ -117,16 +117,19 @@ TEST_P(RefusingRowTest, DescribeAndProfileTellOfTheRowThatWouldRun) {
     const grpc::Status status = stub->Describe(&context, request, &response);
     return status.ok() ? response.implementation() : status.error_message();
   };
-  const auto profiled = [&](const std::string& implementation) {
-    v1::ProfileRequest request;
-    *request.mutable_input_specs() = DescribeOf("picky", {{101}}).inputs();
-    *request.mutable_request() = PickyRequest(0, implementation);
-    request.mutable_request()->clear_inputs();
+  const auto profiled_by = [&](v1::ProfileRequest request) {
     request.set_iterations(1);
     grpc::ClientContext context;
     v1::ProfileResponse response;
     const grpc::Status status = stub->Profile(&context, request, &response);
     return status.ok() ? response.implementation() : status.error_message();
+  };
+  const auto profiled = [&](const std::string& implementation) {
+    v1::ProfileRequest request;
+    *request.mutable_input_specs() = DescribeOf("picky", {{101}}).inputs();
+    *request.mutable_request() = PickyRequest(0, implementation);
+    request.mutable_request()->clear_inputs();
+    return profiled_by(request);
   };
   const std::string refused = "there is no way to copy 101 elements";
   const std::string uncompiled = "error: expected a kernel";
@@ -139,6 +142,9 @@ TEST_P(RefusingRowTest, DescribeAndProfileTellOfTheRowThatWouldRun) {
     EXPECT_EQ(asked("library"),
               absl::StrCat("refusing: ", refused, "; not_compiling: ", uncompiled));
   }
+  v1::ProfileRequest large;  // which is read when its turn has come
+  *large.mutable_request() = PickyRequest(100'000, "");
+  EXPECT_EQ(profiled_by(large), "taking");
 }
 
 INSTANTIATE_TEST_SUITE_P(HereAndInWorkers, RefusingRowTest,

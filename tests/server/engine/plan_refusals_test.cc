@@ -123,6 +123,15 @@ TEST_F(PlanRefusalsTest, WhereTheSameRowIsChosenAgainTheJobIsRefused) {
   EXPECT_EQ(call.status, compiled::AsCompileError(absl::InternalError("line 7")));
 }
 
+TEST_F(PlanRefusalsTest, ARowThatIsKnownToTakeTooLongIsNotGivenTheJob) {
+  engine_->SetRate(kTwice, {.fixed_ns = 1000.0 * kRunNsMax, .bytes_per_ns = 1, .flops_per_ns = 1});
+  Call call;
+  Run(&call, MakeChosen(&call, kRefusing, "auto"));
+  EXPECT_EQ(call.status.code(), absl::StatusCode::kResourceExhausted) << call.status;
+  EXPECT_NE(call.status.message().find("predicted to hold its lane"), std::string::npos);
+  EXPECT_EQ(call.trace.reject_reason, RejectReason::kRunTime);
+}
+
 TEST_F(PlanRefusalsTest, ADefectIsNoRefusal) {
   for (const Id id : {kBroken, kFailing}) {
     Call call;
