@@ -3,7 +3,7 @@
 
     slurm_test.py WARPCALLD WARPCALL
 
-Exit status 77: skipped, for want of root or of Debian's packages slurmctld, slurmd and slurm-client.
+Exit status 77: skipped, for want of root, of control groups or of Debian's packages slurmctld, slurmd and slurm-client.
 """
 
 import contextlib
@@ -195,5 +195,8 @@ if __name__ == "__main__":
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
         print(f"skipped: there is no {missing[0]}" if missing else "skipped: Slurm's daemons want root")
+        sys.exit(77)
+    if not os.path.ismount("/sys/fs/cgroup"):  # as in a bare root
+        print("skipped: Slurm's daemons want control groups, at /sys/fs/cgroup")
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
