@@ -18,11 +18,11 @@ build_packages=(
 # ask it; prometheus-client for its parser of OpenMetrics; grpcio, NumPy and protobuf for an independent client, Python's headers for the module warpcall_fast,
 # mypy and flake8 for the Python client's code; jsonschema and yaml for what deploy/ holds for others' schemas,
 # seccomp for its systemd unit, Slurm for its batch script, HAProxy for several servers; git for those that
-# clone; ccache saves tests/run.sh some minutes.
+# clone, file for CPack; ccache saves tests/run.sh some minutes.
 test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev
   clang libclang-rt-dev prometheus python3 python3-dev python3-grpcio python3-jsonschema python3-numpy
   python3-prometheus-client python3-protobuf python3-seccomp python3-yaml haproxy munge slurm-client
-  slurmctld slurmd mypy flake8 ccache git libb64-0d)
+  slurmctld slurmd mypy flake8 ccache file git libb64-0d)
 # Those that bring a service, which would start now and at every boot. The tests start what they need.
 services=(haproxy munge prometheus slurmctld slurmd)
 
