@@ -69,22 +69,14 @@ OpCases Cases() {
 }  // namespace
 
 const Op& BrokenOp() {
-  static const Op* const op = new Op{
-      .name = "broken",
-      .summary = "copies x, if the row works at all: for tests only",
-      .input_names = {"x"},
-      .attributes = {},
-      .infer_outputs =
-          [](Problem* problem) {
-            problem->outputs.push_back(problem->inputs[0]);
-            return absl::OkStatus();
-          },
-      .work =
-          [](const Problem& problem) {
-            return Work{.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()), .flops = 0};
-          },
-      .definition = &identity::kDefinition,
-      .cases = Cases};
+  static const Op* const op = new Op{.name = "broken",
+                                     .summary = "copies x, if the row works at all: for tests only",
+                                     .input_names = {"x"},
+                                     .attributes = {},
+                                     .infer_outputs = fault::InferCopy,
+                                     .work = fault::CopyWork,
+                                     .definition = &identity::kDefinition,
+                                     .cases = Cases};
   return *op;
 }
 

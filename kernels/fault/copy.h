@@ -8,6 +8,16 @@
 
 namespace warpcall::fault {
 
+// y is as x.
+inline absl::Status InferCopy(Problem* problem) {
+  problem->outputs.push_back(problem->inputs[0]);
+  return absl::OkStatus();
+}
+
+inline Work CopyWork(const Problem& problem) {
+  return {.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()), .flops = 0};
+}
+
 // x to y, both of the same size.
 inline absl::Status Copy(const Problem& problem, const Operands& operands, const LaunchContext&) {
   const size_t bytes = problem.outputs[0].bytes();

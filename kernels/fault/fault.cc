@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "kernels/fault/copy.h"
+
 namespace warpcall {
 
 const Op& FaultOp() {
@@ -13,11 +15,7 @@ const Op& FaultOp() {
                       .summary = "trap: the device is lost; out_of_memory: the request is refused",
                       .default_value = std::string("trap"),
                       .allowed_values = {"trap", "out_of_memory"}}},
-      .infer_outputs =
-          [](Problem* problem) {
-            problem->outputs.push_back(problem->inputs[0]);
-            return absl::OkStatus();
-          },
+      .infer_outputs = fault::InferCopy,
       .work = [](const Problem&) { return Work(); }};
   return *op;
 }

@@ -41,16 +41,11 @@ const Op& HeldOp() {
                              .summary = "what the work is reckoned at",
                              .default_value = int64_t{0},
                              .allowed_values = {}}},
-             .infer_outputs =
-                 [](Problem* problem) {
-                   problem->outputs.push_back(problem->inputs[0]);
-                   return absl::OkStatus();
-                 },
-             .work =
-                 [](const Problem& problem) {
-                   return Work{.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()),
-                               .flops = std::get<int64_t>(problem.attributes[kFlops])};
-                 }};
+             .infer_outputs = fault::InferCopy,
+             .work = [](const Problem& problem) {
+               return Work{.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()),
+                           .flops = std::get<int64_t>(problem.attributes[kFlops])};
+             }};
   return *op;
 }
 

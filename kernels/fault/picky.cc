@@ -29,24 +29,17 @@ absl::StatusOr<PlanPtr> PlanOrFailToCompile(const Problem& problem, const PlanCo
 }  // namespace
 
 const Op& PickyOp() {
-  static const Op* const op = new Op{
-      .name = "picky",
-      .summary = "copies x by the first row that will: for tests only",
-      .input_names = {"x"},
-      .attributes = {{.name = "elements_max",
-                      .summary = "rows that refuse take no more; 0: any number",
-                      .default_value = int64_t{0},
-                      .allowed_values = {}}},
-      .infer_outputs =
-          [](Problem* problem) {
-            problem->outputs.push_back(problem->inputs[0]);
-            return absl::OkStatus();
-          },
-      .work =
-          [](const Problem& problem) {
-            return Work{.bytes = 2 * static_cast<int64_t>(problem.inputs[0].bytes()), .flops = 0};
-          },
-      .independence = Independence::kElements};
+  static const Op* const op =
+      new Op{.name = "picky",
+             .summary = "copies x by the first row that will: for tests only",
+             .input_names = {"x"},
+             .attributes = {{.name = "elements_max",
+                             .summary = "rows that refuse take no more; 0: any number",
+                             .default_value = int64_t{0},
+                             .allowed_values = {}}},
+             .infer_outputs = fault::InferCopy,
+             .work = fault::CopyWork,
+             .independence = Independence::kElements};
   return *op;
 }
 

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
