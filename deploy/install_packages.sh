@@ -10,7 +10,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  libssl-dev prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
+  libssl-dev zlib1g-dev prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
   python3-venv
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which
@@ -36,6 +36,7 @@ run_packages=(
   'libdnnl-dev libdnnl[0-9]*'
   'libhwy-dev libhwy[0-9]*'
   'libssl-dev libssl[0-9]*'
+  'zlib1g-dev zlib1g'
 )
 
 # What maintainers' scripts ask whether they may start a service.

@@ -113,6 +113,11 @@ void AddLimits(CLI::App* app, Config* config) {
                   "For which a request may hold a lane: work that is predicted to take longer is "
                   "refused, what does so stopped")
       ->check(Between(0.1, 86400.0));
+  app->add_option(
+         "--send_seconds", config->send_seconds,
+         "Cancel a call whose answer is not read within this time, and as much again for every "
+         "64 MiB of it")
+      ->check(Between(0.1, 86400.0));
 }
 
 void AddInspectFlags(CLI::App* app, Config* config) {

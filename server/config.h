@@ -29,13 +29,14 @@ struct Config {
   double lame_duck_seconds = 5;
   double drain_seconds = 30;
   double max_run_seconds = 60;
+  double send_seconds = 30;
   std::string self_test = "quick";  // "off", "full"
   bool check = false;               // try the rows, print what came of it, and end
   bool fault_injection = false;
-  int cpu_workers = 0;         // 0: none; see DeviceOptions
-  std::string worker_device;   // not empty: this is a worker process for it
+  int cpu_workers = 0;             // 0: none; see DeviceOptions
+  std::string worker_device;       // not empty: this is a worker process for it
   bool compiles_programs = false;  // this is a process that does, and nothing else
-  std::string inspect = "on";  // "local", "off"
+  std::string inspect = "on";      // "local", "off"
   double inspect_seconds = 600;
   int inspect_queue = 8;
   std::string inspect_method;  // "benchmark", ...: this is a process that answers one such call

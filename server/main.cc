@@ -31,6 +31,7 @@
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
 #include "server/log.h"
+#include "server/memory_sum.h"
 #include "server/memory_trim.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
@@ -278,44 +279,6 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
   return kNotDrained;
 }
 
-// What the flags let the server hold on the host, beside some 100 MiB of its own and 64 KiB a
-// connection: README tells how it adds up.
-struct MemorySum {
-  MemorySum(const Config& config, int devices)
-      : staging_mib(config.staging_mib * devices),
-        received_mib(config.queue_mib * devices + config.reception_mib),
-        inspection_mib(2 * config.max_message_mib) {}
-  int64_t sum_mib() const { return staging_mib + received_mib + inspection_mib; }
-
-  int64_t staging_mib;
-  int64_t received_mib;
-  int64_t inspection_mib;
-};
-
-// Staging is used up to its last byte under load: where there is less memory than that, the system
-// would end the server then. The rest is filled by few, and only warned of.
-absl::Status CheckMemory(const Config& config, int devices) {
-  const MemorySum allowed(config, devices);
-  const int64_t memory_mib = MemoryLimitBytes() / kMib;
-  if (allowed.staging_mib > memory_mib)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--staging_mib: ", config.staging_mib, " MiB for each of ", devices,
-        devices == 1 ? " device" : " devices", " is more than this machine's memory, or what its ",
-        "control group leaves of it: ", memory_mib, " MiB; the flags allow ", allowed.sum_mib(),
-        " MiB in all: staging ", allowed.staging_mib, ", received messages ", allowed.received_mib,
-        ", one inspection ", allowed.inspection_mib));
-  Log(LogLevel::kInfo, "memory limits",
-      {{"staging_mib", allowed.staging_mib},
-       {"received_mib", allowed.received_mib},
-       {"inspection_mib", allowed.inspection_mib},
-       {"sum_mib", allowed.sum_mib()},
-       {"memory_mib", memory_mib}});
-  if (allowed.sum_mib() > memory_mib)
-    Log(LogLevel::kWarning, "the flags allow more memory than there is",
-        {{"sum_mib", allowed.sum_mib()}, {"memory_mib", memory_mib}});
-  return absl::OkStatus();
-}
-
 InspectAccess ToInspectAccess(const std::string& name) {
   if (name == "local") return InspectAccess::kLocal;
   return name == "off" ? InspectAccess::kOff : InspectAccess::kOn;
@@ -346,6 +309,7 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
       std::min({deps->stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
                 config.max_message_mib * kMib});
   deps->received_bytes_max = MemorySum(config, deps->engine->device_count()).received_mib * kMib;
+  deps->send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
   deps->inspect_access = ToInspectAccess(config.inspect);
   deps->allow_shared_memory = config.allow_shared_memory;
   deps->tell_load = config.load_reports;
@@ -395,6 +359,26 @@ std::unique_ptr<SpanExporter> StartSpanExporter(const Config& config, const Exec
       *ParseOtlpEndpoint(config.otlp_endpoint));
 }
 
+// Looks after what the server holds, as long as it lives.
+std::unique_ptr<MemoryTrim> WatchMemory(const Config& config, int devices, GrpcServer* server) {
+  auto look = [server,
+               rule = ShedRule(ShedLimitBytes(config, devices))](int64_t used_bytes) mutable {
+    server->EndStuckSends();
+    const int halvings = rule.Next(used_bytes);
+    server->ShedReceived(halvings);
+    return halvings > 0;
+  };
+  return std::make_unique<MemoryTrim>(MemoryLimitBytes(), std::move(look));
+}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> StartGrpc(const Config& config,
+                                                      const AccessFiles& access,
+                                                      ExecuteDeps* deps) {
+  return GrpcServer::Start(
+      config.listen, deps,
+      access.certificates == nullptr ? nullptr : access.certificates->credentials());
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   RETURN_IF_ERROR(CheckExposure(config));
   LogStart(config);
@@ -442,11 +426,9 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   deps.tracer = tracer.get();
   const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);
   std::unique_ptr<GrpcServer> server;
-  ASSIGN_OR_RETURN(
-      server, GrpcServer::Start(
-                  config.listen, &deps,
-                  access.certificates == nullptr ? nullptr : access.certificates->credentials()));
-
+  ASSIGN_OR_RETURN(server, StartGrpc(config, access, &deps));
+  const std::unique_ptr<MemoryTrim> memory =
+      WatchMemory(config, engine->device_count(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
   ready = true;
   PrintAddresses(*server, *http);
@@ -488,10 +470,11 @@ int main(int argc, char** argv) {
   if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));
   const sigset_t signals = warpcall::BlockSignals();
   warpcall::CompileInOwnProcesses();
-  const warpcall::MemoryTrim memory_trim(warpcall::MemoryLimitBytes());
-  if (!config.worker_device.empty())
+  if (!config.worker_device.empty()) {
+    const warpcall::MemoryTrim memory_trim(warpcall::MemoryLimitBytes());
     return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
                                                                        : warpcall::kFailed;
+  }
   warpcall::SetBusyPoll(warpcall::BusyPoll(config));
   const absl::StatusOr<int> result = warpcall::Serve(config, signals);
   if (result.ok()) return *result;

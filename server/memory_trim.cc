@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "server/log.h"
 
@@ -13,6 +15,8 @@ namespace warpcall {
 namespace {
 
 constexpr double kMib = 1 << 20;
+// Looks from one trim to the next, which would else take the locks of malloc too often.
+constexpr int kLooksPerTrim = 10;
 
 int64_t NowNs(clockid_t clock) {
   timespec now = {};
@@ -29,6 +33,20 @@ int64_t ResidentBytes() {
   int64_t shared_pages = 0;
   if (!(file >> all_pages >> resident_pages >> shared_pages)) return 0;
   return (resident_pages - shared_pages) * sysconf(_SC_PAGESIZE);
+}
+
+// proc(5): resident pages that are no file's. 0 where they cannot be read.
+int64_t UsedBytes() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  int64_t used_kib = 0;
+  while (file >> word) {
+    if (word != "RssAnon:" && word != "RssShmem:") continue;
+    int64_t kib = 0;
+    file >> kib;
+    used_kib += kib;
+  }
+  return used_kib << 10;
 }
 
 // In all of malloc's arenas, whose free blocks are counted: some 10 ns each, while the arena waits.
@@ -55,8 +73,16 @@ bool TrimRule::IsDue(const Look& look) {
          kRestCores * static_cast<double>(look.time_ns - last.time_ns);
 }
 
-MemoryTrim::MemoryTrim(int64_t limit_bytes, absl::Duration period)
-    : rule_(limit_bytes), period_(period), thread_([this] { Run(); }) {}
+int ShedRule::Next(int64_t used_bytes) {
+  if (used_bytes > limit_bytes_)
+    halvings_ = std::clamp(halvings_ + 1, kHalvingsMin, kHalvingsMax);
+  else if (used_bytes < limit_bytes_ / 10 * 9)
+    halvings_ = halvings_ > kHalvingsMin ? halvings_ - 1 : 0;
+  return halvings_;
+}
+
+MemoryTrim::MemoryTrim(int64_t limit_bytes, Look look, absl::Duration period)
+    : rule_(limit_bytes), look_(std::move(look)), period_(period), thread_([this] { Run(); }) {}
 
 MemoryTrim::~MemoryTrim() {
   ending_.Notify();
@@ -65,17 +91,22 @@ MemoryTrim::~MemoryTrim() {
 
 void MemoryTrim::Run() {
   do {
-    const TrimRule::Look look = {NowNs(CLOCK_MONOTONIC), NowNs(CLOCK_PROCESS_CPUTIME_ID),
-                                 ResidentBytes(), FreeBytes()};
-    if (!rule_.IsDue(look)) continue;
-    malloc_trim(0);
-    const int64_t left_bytes = ResidentBytes();
-    // What was freed meanwhile, in an arena that had its turn, is resident still.
-    rule_.Trimmed(left_bytes, std::min(look.free_bytes, FreeBytes()));
-    Log(LogLevel::kDebug, "gave free memory back",
-        {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},
-         {"left_mib", static_cast<double>(left_bytes) / kMib}});
+    if (look_ != nullptr && look_(UsedBytes())) malloc_trim(0);
+    if (looks_++ % kLooksPerTrim == 0) TrimIfDue();
   } while (!ending_.WaitFor(period_));
+}
+
+void MemoryTrim::TrimIfDue() {
+  const TrimRule::Look look = {NowNs(CLOCK_MONOTONIC), NowNs(CLOCK_PROCESS_CPUTIME_ID),
+                               ResidentBytes(), FreeBytes()};
+  if (!rule_.IsDue(look)) return;
+  malloc_trim(0);
+  const int64_t left_bytes = ResidentBytes();
+  // What was freed meanwhile, in an arena that had its turn, is resident still.
+  rule_.Trimmed(left_bytes, std::min(look.free_bytes, FreeBytes()));
+  Log(LogLevel::kDebug, "gave free memory back",
+      {{"resident_mib", static_cast<double>(look.resident_bytes) / kMib},
+       {"left_mib", static_cast<double>(left_bytes) / kMib}});
 }
 
 }  // namespace warpcall

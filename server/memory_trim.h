@@ -1,9 +1,11 @@
-// Gives the system back what malloc keeps of messages that are gone.
+// Watches the memory of the process: gives the system back what malloc keeps of messages that are
+// gone, and says when there is more than the flags allow.
 #pragma once
 
 #include <cstdint>
 #include <thread>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 #include "proto/common/steady_wait.h"
 
@@ -48,10 +50,34 @@ class TrimRule {
   int64_t least_free_bytes_ = 0;
 };
 
+// How much of what comes in a server has to give up when its memory is over its limit. Frames of
+// one byte hold four times what gRPC's quota counts, so the quota alone does not bound memory.
+class ShedRule {
+ public:
+  // The first step leaves an eighth: frames of one byte fill a quarter of the quota by then.
+  static constexpr int kHalvingsMin = 3;
+  static constexpr int kHalvingsMax = 6;
+
+  explicit ShedRule(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  // After a look that found so much memory in use: how often the quota is to be halved, one step at
+  // a time. Steps back below nine tenths of the limit.
+  int Next(int64_t used_bytes);
+
+ private:
+  const int64_t limit_bytes_;
+  int halvings_ = 0;
+};
+
 // Follows the rule on a thread of its own as long as it lives.
 class MemoryTrim {
  public:
-  explicit MemoryTrim(int64_t limit_bytes, absl::Duration period = absl::Seconds(1));
+  // Called by that thread ten times a second, with the memory that the process uses, shared memory
+  // included; true: give free memory back at once.
+  using Look = absl::AnyInvocable<bool(int64_t used_bytes)>;
+
+  explicit MemoryTrim(int64_t limit_bytes, Look look = nullptr,
+                      absl::Duration period = absl::Milliseconds(100));
   ~MemoryTrim();
   MemoryTrim(const MemoryTrim&) = delete;
   MemoryTrim& operator=(const MemoryTrim&) = delete;
@@ -59,7 +85,13 @@ class MemoryTrim {
  private:
   void Run();
 
-  TrimRule rule_;  // the thread's
+  void TrimIfDue();
+
+  // The thread's.
+  TrimRule rule_;
+  Look look_;
+  int looks_ = 0;
+
   const absl::Duration period_;
   SteadyNotification ending_;
   std::thread thread_;

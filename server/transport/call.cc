@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
+#include "server/transport/background_thread.h"
 #include "server/transport/caller.h"
-#include "server/transport/refusals.h"
+#include "server/transport/inflater.h"
 
 namespace warpcall {
 namespace {
@@ -40,16 +41,25 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
       return deps_->refusals->Add([this, status] { Finish(status); });
     }
   }
-  if (status.ok()) status = Submit();
-  if (!status.ok()) Finish(status);
+  if (!status.ok() || !Inflater::IsCompressed(*message_)) return Run(status);
+  deps_->inflater->InflateAsync(deps_->message_bytes_max + kMessageRestBytesMax, message_,
+                                [this](const absl::Status& inflated) {
+                                  if (absl::IsResourceExhausted(inflated))
+                                    request_.trace().reject_reason = RejectReason::kMessageBytes;
+                                  Run(inflated);
+                                });
 }
 
 absl::Status Call::CheckMessage() {
   // The client vanished, or its deadline passed, before the message was complete.
   if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
-  const auto bytes = static_cast<int64_t>(message_->Length());
-  RETURN_IF_ERROR(request_.CheckMessageLength(bytes));
-  return request_.Hold(bytes);
+  return request_.CheckMessageLength(static_cast<int64_t>(message_->Length()));
+}
+
+void Call::Run(absl::Status status) {
+  if (status.ok()) status = request_.Hold(static_cast<int64_t>(message_->Length()));
+  if (status.ok()) status = Submit();
+  if (!status.ok()) Finish(status);
 }
 
 absl::Status Call::Submit() {
@@ -131,11 +141,10 @@ void Call::Finish(const absl::Status& status) {
   end(status);
 }
 
-UnaryCall* UnaryCall::Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-                            const UnaryMessages& messages, std::unique_ptr<CallCodec> codec) {
-  auto* call = new UnaryCall(deps, context, std::move(codec));
-  // The message is ours to clear: gRPC would keep it until OnDone.
-  call->call_.Start(const_cast<grpc::ByteBuffer*>(messages.request), messages.response,
+UnaryCall* UnaryCall::Start(ExecuteDeps* deps, const Unary& unary,
+                            std::unique_ptr<CallCodec> codec) {
+  auto* call = new UnaryCall(deps, unary, std::move(codec));
+  call->call_.Start(unary.message(), unary.response,
                     [call](const absl::Status& status) { call->Finish(status); });
   return call;
 }
@@ -146,8 +155,9 @@ void UnaryCall::OnCancel() {
 }
 
 void UnaryCall::Finish(const absl::Status& status) {
-  AddLoadReport(deps_, status.code(), context_);
-  const grpc::Status end = EndOf(status, context_);
+  AddLoadReport(deps_, status.code(), unary_.context);
+  const grpc::Status end = EndOf(status, unary_.context);
+  sending_.Begin(unary_.response->Length());
   handover_.Give();
   grpc::ServerUnaryReactor::Finish(end);
 }

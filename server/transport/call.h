@@ -15,6 +15,8 @@
 #include "server/transport/handover.h"
 #include "server/transport/inline_reactor.h"
 #include "server/transport/request.h"
+#include "server/transport/send_watch.h"
+#include "server/transport/unary.h"
 
 namespace warpcall {
 
@@ -38,6 +40,8 @@ class Call {
 
  private:
   absl::Status CheckMessage();
+  // Goes on with a message that has been inflated where it was compressed.
+  void Run(absl::Status status);
   absl::Status Submit();
   absl::Status Decode();
   absl::StatusOr<std::unique_ptr<Job>> MakeJob();
@@ -58,18 +62,11 @@ class Call {
   std::unique_ptr<grpc::Alarm> timer_;  // null: none
 };
 
-// What gRPC hands to a unary method.
-struct UnaryMessages {
-  const grpc::ByteBuffer* request;
-  grpc::ByteBuffer* response;
-};
-
 // A Call that is a unary method's. Owned by gRPC: deletes itself when the call is over.
 class UnaryCall final : public InlineReactor<grpc::ServerUnaryReactor> {
  public:
   // Decodes and submits on gRPC's thread; the lane that takes the job answers.
-  static UnaryCall* Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-                          const UnaryMessages& messages, std::unique_ptr<CallCodec> codec);
+  static UnaryCall* Start(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec);
 
   void OnCancel() override;
   void OnDone() override {
@@ -78,9 +75,11 @@ class UnaryCall final : public InlineReactor<grpc::ServerUnaryReactor> {
   }
 
  private:
-  UnaryCall(ExecuteDeps* deps, grpc::CallbackServerContext* context,
-            std::unique_ptr<CallCodec> codec)
-      : deps_(*deps), context_(context), call_(deps, context, std::move(codec)) {
+  UnaryCall(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec)
+      : deps_(*deps),
+        unary_(unary),
+        call_(deps, unary.context, std::move(codec)),
+        sending_(deps->sends, unary.context) {
     handover_.Give();
   }
   ~UnaryCall() override = default;
@@ -88,8 +87,9 @@ class UnaryCall final : public InlineReactor<grpc::ServerUnaryReactor> {
   void Finish(const absl::Status& status);
 
   const ExecuteDeps& deps_;
-  grpc::CallbackServerContext* const context_;
+  const Unary unary_;
   Call call_;
+  SendWatch::Sending sending_;
   Handover handover_;
 };
 

@@ -10,12 +10,13 @@
 #include "proto/wire/chunk.h"
 #include "server/engine/retry_pushback.h"
 #include "server/transport/caller.h"
+#include "server/transport/inflater.h"
 
 namespace warpcall {
 namespace {
 
 // Output bytes of one message: below the 4 MiB that gRPC's clients take by default.
-constexpr size_t kChunkBytesMax = 2 << 20;
+constexpr size_t kOutputChunkBytes = 2 << 20;
 // Messages that wait to be sent, beyond which no new window is begun.
 constexpr size_t kOutgoingMax = 8;
 // A window that the queue has no room for is tried again after what the queue says, at most this.
@@ -29,7 +30,10 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
 }  // namespace
 
 ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : deps_(deps), context_(context), caller_(Identify(*deps, *context)) {
+    : deps_(deps),
+      context_(context),
+      caller_(Identify(*deps, *context)),
+      sending_(deps->sends, context) {
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
   strand_.Post([this] {
@@ -43,23 +47,34 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
   handover_.Take();
   // An end that comes too early is the client's mistake, unless the client left or its deadline
   // passed: gRPC has marked the context by now, though OnCancel may come later.
-  const bool gone = !ok && context_->IsCancelled();
-  strand_.Post([this, ok, gone] {
-    reading_ = false;
-    input_ended_ = !ok;
-    if (failure_.has_value()) return EndIfIdle();
-    if (gone)
-      Fail(absl::CancelledError("the client went away"));
-    else if (absl::Status status = ok ? ReadMessage() : CheckInputEnd(); !status.ok())
-      Fail(status);
-    Advance();
-  });
+  if (!ok && context_->IsCancelled())
+    return strand_.Post([this] { Read(false, absl::CancelledError("the client went away")); });
+  if (!ok || !Inflater::IsCompressed(incoming_))
+    return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
+  Hold();
+  deps_->inflater->InflateAsync(kStreamMessageBytesMax, &incoming_,
+                                [this](const absl::Status& status) {
+                                  strand_.Post([this, status] {
+                                    Read(true, status);
+                                    Release();
+                                  });
+                                });
+}
+
+void ExecuteStreamCall::Read(bool ok, absl::Status status) {
+  reading_ = false;
+  input_ended_ = !ok;
+  if (failure_.has_value()) return EndIfIdle();
+  if (status.ok()) status = ok ? ReadMessage() : CheckInputEnd();
+  if (!status.ok()) Fail(status);
+  Advance();
 }
 
 void ExecuteStreamCall::OnWriteDone(bool ok) {
   handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
+    sending_.End();
     outgoing_.pop_front();
     if (owed_ > 0) --owed_;
     if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
@@ -218,6 +233,7 @@ void ExecuteStreamCall::Advance() {
   }
   if (!writing_ && !outgoing_.empty()) {
     writing_ = true;
+    sending_.Begin(outgoing_.front().Length());
     StartWrite(&outgoing_.front());
   }
   if (!reading_ && !input_ended_ && !header_waits_ && HasRoom() && !failure_.has_value()) {
@@ -247,8 +263,8 @@ void ExecuteStreamCall::SendWindow(std::unique_ptr<Window> window) {
     const size_t bytes = window->outputs[i].bytes();
     if (bytes == 0) continue;
     const grpc::Slice whole = SliceOver(std::move(window->outputs[i]));
-    for (size_t begin = 0; begin < bytes; begin += kChunkBytesMax) {
-      const size_t end = std::min(begin + kChunkBytesMax, bytes);
+    for (size_t begin = 0; begin < bytes; begin += kOutputChunkBytes) {
+      const size_t end = std::min(begin + kOutputChunkBytes, bytes);
       std::string prefix;
       wire::AppendChunkPrefix(
           {static_cast<int32_t>(i),

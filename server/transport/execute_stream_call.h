@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "server/transport/handover.h"
 #include "server/transport/request.h"
+#include "server/transport/send_watch.h"
 #include "server/transport/strand.h"
 #include "server/transport/stream_request.h"
 
@@ -39,6 +40,8 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   ~ExecuteStreamCall() override { deps_->open_calls.fetch_sub(1); }
 
   void Release();
+  // Takes what was read: a message where `ok`, or the end. `status`: why neither counts.
+  void Read(bool ok, absl::Status status);
   absl::Status ReadMessage();
   absl::Status OpenRequest(const wire::FragmentedBytes& header);
   absl::Status CheckInputEnd() const;
@@ -78,6 +81,7 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   std::deque<grpc::ByteBuffer> outgoing_;
   size_t owed_ = 0;  // of outgoing_, at its beginning: of requests that have ended OK
   bool writing_ = false;
+  SendWatch::Sending sending_;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
   std::optional<grpc::Status> failure_;

@@ -12,8 +12,10 @@
 #include "server/engine/retry_pushback.h"
 #include "server/log.h"
 #include "server/transport/caller.h"
+#include "server/transport/inflater.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/kernel_service.h"
+#include "server/transport/reply.h"
 #include "server/transport/slices.h"
 #include "server/transport/status.h"
 
@@ -22,16 +24,6 @@ namespace {
 
 // What a gRPC thread may copy; larger messages are read on the inspector's thread.
 constexpr size_t kReadAtOnceBytesMax = 256 << 10;
-
-std::string Flat(const grpc::ByteBuffer& message) {
-  Slices slices;
-  std::string bytes;
-  bytes.reserve(message.Length());
-  if (slices.TakeAllOf(message))
-    for (const grpc::Slice& slice : slices)
-      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return bytes;
-}
 
 }  // namespace
 
@@ -48,22 +40,37 @@ InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServe
 
 void InspectCall::Begin(grpc::ByteBuffer* message) {
   handover_.Give();
-  const absl::Status status = Submit(message);
-  if (!status.ok()) Answer(status);
+  absl::Status status = AdmitCaller();
+  if (status.ok()) status = CheckMessage(*message);
+  if (!status.ok()) return Answer(status);
+  const int64_t limit =
+      TakesTensors() ? deps_->message_bytes_max + kMessageRestBytesMax : kSmallMessageBytesMax;
+  deps_->inflater->InflateAsync(limit, message, [this, message](absl::Status inflated) {
+    if (absl::IsResourceExhausted(inflated)) reject_reason_ = RejectReason::kMessageBytes;
+    if (inflated.ok()) inflated = Submit(message);
+    if (!inflated.ok()) Answer(inflated);
+  });
 }
 
-absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
-  if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
+absl::Status InspectCall::AdmitCaller() {
   absl::StatusOr<Admission> admission = Admit(*deps_, caller_, method());
   if (absl::IsResourceExhausted(admission.status())) reject_reason_ = RejectReason::kQuota;
   RETURN_IF_ERROR(admission.status());
   admission_ = *std::move(admission);
-  RETURN_IF_ERROR(CheckInspectAccess(deps_->inspect_access, context_->peer()));
+  return CheckInspectAccess(deps_->inspect_access, context_->peer());
+}
+
+absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {
+  if (!message.Valid()) return absl::CancelledError("the call ended before its message had come");
+  const auto bytes = static_cast<int64_t>(message.Length());
+  absl::Status status =
+      TakesTensors() ? CheckMessageLength(*deps_, bytes) : CheckSmallMessageLength(bytes);
+  if (!status.ok()) reject_reason_ = RejectReason::kMessageBytes;
+  return status;
+}
+
+absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   const auto bytes = static_cast<int64_t>(message->Length());
-  if (absl::Status status = CheckMessageLength(*deps_, bytes); !status.ok()) {
-    reject_reason_ = RejectReason::kMessageBytes;
-    return status;
-  }
   if (absl::Status status = Hold(bytes, &admission_); !status.ok()) {
     reject_reason_ = RejectReason::kQuota;
     return status;
@@ -81,6 +88,10 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   } else {
     task->prepare = [this] { return Read(); };
   }
+  return Enqueue(std::move(task));
+}
+
+absl::Status InspectCall::Enqueue(std::unique_ptr<inspect::Task> task) {
   if (IsOfOneRow())
     task->again = [this](const absl::Status& refusal) { return ReadAgain(refusal); };
   task->queued = [this](int ahead) {
@@ -249,7 +260,7 @@ grpc::Status InspectCall::End(const absl::Status& status) {
 
 UnaryInspectCall* UnaryInspectCall::Start(ExecuteDeps* deps, Inspection kind, const Unary& unary) {
   auto* call = new UnaryInspectCall(deps, kind, unary);
-  call->Begin(const_cast<grpc::ByteBuffer*>(unary.request));
+  call->Begin(unary.message());
   return call;
 }
 

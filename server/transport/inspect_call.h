@@ -14,6 +14,7 @@
 #include "server/transport/handover.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/request.h"
+#include "server/transport/unary.h"
 
 namespace warpcall {
 
@@ -50,7 +51,10 @@ class InspectCall {
   Handover handover_;
 
  private:
+  absl::Status AdmitCaller();
+  absl::Status CheckMessage(const grpc::ByteBuffer& message);
   absl::Status Submit(grpc::ByteBuffer* message);
+  absl::Status Enqueue(std::unique_ptr<inspect::Task> task);
   // What is asked, by message_.
   absl::StatusOr<inspect::Inquiry> Read();
   // The same for another row, where the one that was chosen refuses and none was named.
@@ -59,6 +63,8 @@ class InspectCall {
   absl::StatusOr<inspect::Inquiry> ToInquiry(std::string bytes, const MayUse& may_use) const;
   // Notes what an inquiry is about.
   void Note(const inspect::Inquiry& inquiry);
+  // Only a Profile's message may hold tensors.
+  bool TakesTensors() const { return kind_ == Inspection::kProfile; }
   // The row is the server's to choose, and another may be where one refuses.
   bool IsOfOneRow() const {
     return kind_ == Inspection::kDescribe || kind_ == Inspection::kProfile;
@@ -101,12 +107,6 @@ class InspectCall {
 // Answered once. Owned by gRPC: deletes itself when the call is over.
 class UnaryInspectCall final : public grpc::ServerUnaryReactor, private InspectCall {
  public:
-  // What gRPC hands to a unary method.
-  struct Unary {
-    grpc::CallbackServerContext* context;
-    const grpc::ByteBuffer* request;
-    grpc::ByteBuffer* response;
-  };
   static UnaryInspectCall* Start(ExecuteDeps* deps, Inspection kind, const Unary& unary);
 
   void OnCancel() override { Cancel(); }

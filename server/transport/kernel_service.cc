@@ -76,73 +76,73 @@ void Tell(const ServerFacts& facts, v1::ServerInfoResponse* response) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* KernelService::Execute(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request,
-                                                 grpc::ByteBuffer* response) {
-  return UnaryCall::Start(deps_, context, {request, response}, std::make_unique<ExecuteCodec>());
+KernelService::Reactor* KernelService::Execute(Context* context, const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
+  return UnaryCall::Start(deps_, {context, request, response}, std::make_unique<ExecuteCodec>());
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KernelService::ExecuteStream(
-    grpc::CallbackServerContext* context) {
+    Context* context) {
   return new ExecuteStreamCall(deps_, context);
 }
 
-grpc::ServerUnaryReactor* KernelService::ListKernels(grpc::CallbackServerContext* context,
-                                                     const v1::ListKernelsRequest* request,
-                                                     v1::ListKernelsResponse* response) {
-  return Reply(*deps_, context, "ListKernels", [&] {
-    for (const Kernel& kernel : deps_->registry->kernels())
-      Tell(*deps_->registry, kernel, response->add_kernels());
-    if (request->with_tuned()) AddTuned(*deps_, response);
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerUnaryReactor* KernelService::ListDevices(grpc::CallbackServerContext* context,
-                                                     const v1::ListDevicesRequest*,
-                                                     v1::ListDevicesResponse* response) {
-  return Reply(*deps_, context, "ListDevices", [&] {
-    for (int i = 0; i < deps_->engine->device_count(); ++i)
-      Tell(*deps_->engine, i, response->add_devices());
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerUnaryReactor* KernelService::ServerInfo(grpc::CallbackServerContext* context,
-                                                    const v1::ServerInfoRequest*,
-                                                    v1::ServerInfoResponse* response) {
-  return Reply(*deps_, context, "ServerInfo", [&] {
-    Tell(deps_->facts, response);
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerUnaryReactor* KernelService::Benchmark(grpc::CallbackServerContext* context,
+KernelService::Reactor* KernelService::ListKernels(Context* context,
                                                    const grpc::ByteBuffer* request,
                                                    grpc::ByteBuffer* response) {
+  return Reply<v1::ListKernelsRequest, v1::ListKernelsResponse>(
+      *deps_, {context, request, response}, "ListKernels",
+      [&](const auto& question, v1::ListKernelsResponse* answer) {
+        for (const Kernel& kernel : deps_->registry->kernels())
+          Tell(*deps_->registry, kernel, answer->add_kernels());
+        if (question.with_tuned()) AddTuned(*deps_, answer);
+        return absl::OkStatus();
+      });
+}
+
+KernelService::Reactor* KernelService::ListDevices(Context* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return Reply<v1::ListDevicesRequest, v1::ListDevicesResponse>(
+      *deps_, {context, request, response}, "ListDevices",
+      [&](const auto&, v1::ListDevicesResponse* answer) {
+        for (int i = 0; i < deps_->engine->device_count(); ++i)
+          Tell(*deps_->engine, i, answer->add_devices());
+        return absl::OkStatus();
+      });
+}
+
+KernelService::Reactor* KernelService::ServerInfo(Context* context, const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return Reply<v1::ServerInfoRequest, v1::ServerInfoResponse>(
+      *deps_, {context, request, response}, "ServerInfo",
+      [&](const auto&, v1::ServerInfoResponse* answer) {
+        Tell(deps_->facts, answer);
+        return absl::OkStatus();
+      });
+}
+
+KernelService::Reactor* KernelService::Benchmark(Context* context, const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
   return UnaryInspectCall::Start(deps_, Inspection::kBenchmark, {context, request, response});
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KernelService::BenchmarkStream(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+    Context* context, const grpc::ByteBuffer* request) {
   return BenchmarkStreamCall::Start(deps_, context, request);
 }
 
-grpc::ServerUnaryReactor* KernelService::Tune(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request,
-                                              grpc::ByteBuffer* response) {
+KernelService::Reactor* KernelService::Tune(Context* context, const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* response) {
   return UnaryInspectCall::Start(deps_, Inspection::kTune, {context, request, response});
 }
 
-grpc::ServerUnaryReactor* KernelService::Profile(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request,
-                                                 grpc::ByteBuffer* response) {
+KernelService::Reactor* KernelService::Profile(Context* context, const grpc::ByteBuffer* request,
+                                               grpc::ByteBuffer* response) {
   return UnaryInspectCall::Start(deps_, Inspection::kProfile, {context, request, response});
 }
 
-grpc::ServerUnaryReactor* KernelService::Describe(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* request,
-                                                  grpc::ByteBuffer* response) {
+KernelService::Reactor* KernelService::Describe(Context* context, const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
   return UnaryInspectCall::Start(deps_, Inspection::kDescribe, {context, request, response});
 }
 

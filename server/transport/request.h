@@ -31,10 +31,12 @@
 
 namespace warpcall {
 
+class BackgroundThread;
 class FailureLog;
+class Inflater;
 class LoadReporter;
 class Pollers;
-class Refusals;
+class SendWatch;
 
 // What ServerInfo answers, beside gRPC's version.
 struct ServerFacts {
@@ -64,14 +66,17 @@ struct ExecuteDeps {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
-  TuningCache* tuning = nullptr;      // null: nothing is learned
-  Refusals* refusals = nullptr;       // null: calls are refused where they arrive
+  TuningCache* tuning = nullptr;                      // null: nothing is learned
+  BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
+  int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
+  Inflater* inflater = nullptr;                       // set by GrpcServer
   bool allow_shared_memory = false;   // of this host, with clients of the inference protocol
   bool tell_load = false;             // with each answer, to balancers
   LoadReporter* loads = nullptr;      // null: nobody is told
   Pollers* pollers = nullptr;         // null: all of gRPC's threads poll
   int pollers_few = 0;                // for small requests; 0: all of them
   Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
+  SendWatch* sends = nullptr;         // null: clients may take their time to read answers
   FailureLog* failures = nullptr;     // null: each has its line
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced
   std::atomic<uint64_t> next_id{1};

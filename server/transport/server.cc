@@ -1,9 +1,7 @@
 #include "server/transport/server.h"
 
 #include <google/protobuf/stubs/logging.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
 #include <cstring>
@@ -14,9 +12,11 @@
 #include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
+#include "server/transport/health_service.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
 #include "server/transport/load_report.h"
+#include "server/transport/reflection_service.h"
 
 namespace warpcall {
 namespace {
@@ -44,6 +44,10 @@ constexpr int kKeepaliveTimeoutMs = 20'000;
 // not.
 constexpr int kMetadataBytesMax = 8192;
 
+// What inflated messages may hold beside the tensor data of the largest one: its own rest, and as
+// much again for small messages beside it.
+constexpr int64_t kInflatedRestBytesMax = 2 * kMessageRestBytesMax;
+
 // How long calls must stay away for the server to count as left alone, and how long to wait for
 // that.
 constexpr absl::Duration kQuietPeriod = absl::Milliseconds(50);
@@ -55,6 +59,8 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
   // anyone: no count, no trailer.
   builder->SetMaxReceiveMessageSize(-1);
   builder->SetMaxSendMessageSize(-1);
+  // Inflater does it, within limits: every method takes raw bytes.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytesMax);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMsMax);
@@ -76,11 +82,14 @@ std::string WithPort(const std::string& address, int port) {
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
       loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
-      service_(std::make_unique<KernelService>(deps)),
-      inference_service_(std::make_unique<oip::InferenceService>(deps)),
+      inflater_(deps->message_bytes_max + kInflatedRestBytesMax),
+      sends_(deps->send_ns_max),
       pollers_(deps->pollers_few, deps->clock) {
+  AddServices();
   deps->failures = &failures_;
   deps->refusals = &refusals_;
+  deps->inflater = &inflater_;
+  deps->sends = &sends_;
   deps->loads = loads_.get();
   deps->pollers = &pollers_;
 }
@@ -89,8 +98,30 @@ GrpcServer::~GrpcServer() {
   if (server_ != nullptr) server_->Shutdown();
   deps_->pollers = nullptr;
   deps_->loads = nullptr;
+  deps_->sends = nullptr;
+  deps_->inflater = nullptr;
   deps_->refusals = nullptr;
   deps_->failures = nullptr;
+}
+
+void GrpcServer::AddServices() {
+  const auto add = [this](auto service) {
+    auto* const added = service.get();
+    services_.push_back(std::move(service));
+    return added;
+  };
+  service_names_ = {v1::KernelService::service_full_name(), oip::Protocol::service_full_name()};
+  health_ = add(std::make_unique<HealthService>(deps_, service_names_));
+  for (const char* const name : {grpc::health::v1::Health::service_full_name(),
+                                 grpc::reflection::v1::ServerReflection::service_full_name(),
+                                 grpc::reflection::v1alpha::ServerReflection::service_full_name()})
+    service_names_.emplace_back(name);
+  add(std::make_unique<KernelService>(deps_));
+  inference_ = add(std::make_unique<oip::InferenceService>(deps_));
+  add(std::make_unique<ReflectionService<grpc::reflection::v1::ServerReflection>>(deps_,
+                                                                                  &service_names_));
+  add(std::make_unique<ReflectionService<grpc::reflection::v1alpha::ServerReflection>>(
+      deps_, &service_names_));
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
@@ -98,19 +129,15 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     std::shared_ptr<grpc::ServerCredentials> credentials) {
   // protobuf prints a line for every malformed string; the refusal says it to whom it concerns.
   google::protobuf::SetLogHandler(nullptr);
-  // Explicit: the plugin registers itself only where its library is linked whole.
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::EnableDefaultHealthCheckService(true);
   std::unique_ptr<GrpcServer> server(new GrpcServer(deps));
   grpc::ServerBuilder builder;
   SetChannelArguments(&builder);
   // Counts the buffers that gRPC reads into until nobody refers to them: in reception, held back by
   // a stream, waiting in a queue. When they are too much it ends calls until they are not, those of
   // connections first that have had calls open the longest, and closes idle connections.
-  grpc::ResourceQuota quota("received messages");
-  builder.SetResourceQuota(quota.Resize(static_cast<size_t>(deps->received_bytes_max)));
-  builder.RegisterService(server->service_.get());
-  builder.RegisterService(server->inference_service_.get());
+  builder.SetResourceQuota(server->quota_.Resize(static_cast<size_t>(deps->received_bytes_max)));
+  for (const std::unique_ptr<grpc::Service>& service : server->services_)
+    builder.RegisterService(service.get());
   RETURN_IF_ERROR(server->CheckAddresses(addresses));
   if (credentials == nullptr) credentials = grpc::InsecureServerCredentials();
   std::vector<int> ports(addresses.size(), 0);
@@ -145,11 +172,8 @@ absl::Status GrpcServer::CheckAddresses(const std::vector<std::string>& addresse
 std::string GrpcServer::GrpcVersion() { return grpc::Version(); }
 
 void GrpcServer::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-  health->SetServingStatus("", serving);
-  health->SetServingStatus(v1::KernelService::service_full_name(), serving);
-  health->SetServingStatus(oip::Protocol::service_full_name(), serving);
-  inference_service_->SetServing(serving);
+  health_->SetServing(serving);
+  inference_->SetServing(serving);
 }
 
 bool GrpcServer::AwaitQuiet(absl::Duration timeout) {
@@ -168,7 +192,27 @@ bool GrpcServer::AwaitQuiet(absl::Duration timeout) {
 
 int64_t GrpcServer::EndStreams(const absl::Status& status) { return deps_->streams.EndAll(status); }
 
+void GrpcServer::EndStuckSends() {
+  const std::vector<std::string> peers = sends_.Check(deps_->clock());
+  if (peers.empty()) return;
+  Log(LogLevel::kWarning, "ended calls whose answers nobody reads",
+      {{"calls", static_cast<int64_t>(peers.size())},
+       {"peer", peers[0]},
+       {"send_seconds", static_cast<double>(deps_->send_ns_max) / 1e9}});
+}
+
+void GrpcServer::ShedReceived(int halvings) {
+  const int before = std::exchange(halvings_, halvings);
+  if (before == halvings) return;
+  if (before == 0)
+    Log(LogLevel::kWarning,
+        "memory is over its limit: ending calls whose messages are on their way in");
+  if (halvings == 0) Log(LogLevel::kInfo, "memory is within its limit again");
+  quota_.Resize(static_cast<size_t>(deps_->received_bytes_max >> halvings));
+}
+
 void GrpcServer::Shutdown(absl::Duration timeout) {
+  health_->EndWatches(absl::UnavailableError("the server is shutting down"));
   server_->Shutdown(absl::ToChronoTime(absl::Now() + timeout));
 }
 

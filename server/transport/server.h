@@ -2,6 +2,8 @@
 // loses nothing.
 #pragma once
 
+#include <grpcpp/resource_quota.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,19 +11,22 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/listen.h"
+#include "server/transport/background_thread.h"
 #include "server/transport/failure_log.h"
+#include "server/transport/inflater.h"
 #include "server/transport/pollers.h"
-#include "server/transport/refusals.h"
 #include "server/transport/request.h"
+#include "server/transport/send_watch.h"
 
 namespace grpc {
 class Server;
 class ServerCredentials;
+class Service;
 }  // namespace grpc
 
 namespace warpcall {
 
-class KernelService;
+class HealthService;
 class LoadReporter;
 namespace oip {
 class InferenceService;
@@ -54,22 +59,37 @@ class GrpcServer {
   // Ends the streams that are open with `status`; returns how many there are.
   int64_t EndStreams(const absl::Status& status);
 
+  // Cancels calls whose answers make no progress. To be called often, by one thread.
+  void EndStuckSends();
+
+  // Halves so often what gRPC may hold of received messages: it ends calls until they fit. By the
+  // same thread.
+  void ShedReceived(int halvings);
+
   // Takes no new call, waits up to `timeout` for those that run, then ends them.
   void Shutdown(absl::Duration timeout);
 
  private:
   explicit GrpcServer(ExecuteDeps* deps);
 
+  void AddServices();
   // Takes the locks of Unix sockets.
   absl::Status CheckAddresses(const std::vector<std::string>& addresses);
 
   ExecuteDeps* const deps_;
   FailureLog failures_;
-  Refusals refusals_;
+  BackgroundThread refusals_;
+  Inflater inflater_;
+  SendWatch sends_;
   const std::unique_ptr<LoadReporter> loads_;
-  std::unique_ptr<KernelService> service_;
-  std::unique_ptr<oip::InferenceService> inference_service_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  HealthService* health_ = nullptr;  // of services_, as the next
+  oip::InferenceService* inference_ = nullptr;
+  std::vector<std::string> service_names_;  // that reflection lists
   std::vector<std::string> addresses_;
+  // Counts the buffers that gRPC reads into until nobody refers to them.
+  grpc::ResourceQuota quota_{"received messages"};
+  int halvings_ = 0;
   std::vector<SocketLock> locks_;  // until server_ has removed its sockets
   std::unique_ptr<grpc::Server> server_;
   Pollers pollers_;  // before its server goes

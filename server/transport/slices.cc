@@ -24,6 +24,16 @@ bool Slices::TakeAllOf(const grpc::ByteBuffer& message) {
   return message.Dump(&slices_).ok();
 }
 
+std::string Flat(const grpc::ByteBuffer& message) {
+  Slices slices;
+  std::string bytes;
+  bytes.reserve(message.Length());
+  if (slices.TakeAllOf(message))
+    for (const grpc::Slice& slice : slices)
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes;
+}
+
 absl::Status DumpSlices(const grpc::ByteBuffer& message, Slices* slices) {
   if (!slices->TakeAllOf(message)) return absl::InternalError("the message's bytes are unreadable");
   const size_t limit = kSlicesFree + message.Length() / kSliceBytesMin;

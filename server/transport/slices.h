@@ -5,6 +5,7 @@
 #include <grpcpp/support/slice.h>
 
 #include <initializer_list>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,9 @@ class Slices {
 // when they are far more than a network makes of so many bytes: what is kept for each of them is
 // not counted by anyone.
 absl::Status DumpSlices(const grpc::ByteBuffer& message, Slices* slices);
+
+// The bytes of `message`, copied into one string; empty when they are unreadable.
+std::string Flat(const grpc::ByteBuffer& message);
 
 // The bytes of a slice, which must stay where it is: short ones hold them in themselves.
 inline wire::Bytes BytesOf(const grpc::Slice& slice) {

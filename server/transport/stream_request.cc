@@ -12,9 +12,6 @@
 namespace warpcall {
 namespace {
 
-// Data of one chunk: as much as a window, so that a stream holds little more than its windows
-// however the client cuts its tensors.
-constexpr int64_t kChunkBytesMax = 16 << 20;
 // What may be held back because bytes before it have not come, and in how many pieces: any number
 // up to kHeldPiecesFree, then one for every kHeldPieceBytesMin bytes (ChunkAssembler gathers
 // smaller ones that follow each other).

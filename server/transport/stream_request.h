@@ -35,6 +35,12 @@ struct Window {
 // Windows of one request: the input of one is being read, others are copied, computed and sent.
 inline constexpr int64_t kWindowsUnderWayMax = 4;
 
+// Data of one chunk: as much as a window, so that a stream holds little more than its windows
+// however the client cuts its tensors.
+inline constexpr int64_t kChunkBytesMax = 16 << 20;
+// What a compressed message of a stream may inflate to.
+inline constexpr int64_t kStreamMessageBytesMax = kChunkBytesMax + kMessageRestBytesMax;
+
 class StreamRequest {
  public:
   StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context,

@@ -1,5 +1,6 @@
 // Clients that ask for much and read nothing: their answers stay in staging memory, and everyone
 // else is served as before.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/fault_process.h"
@@ -138,6 +140,34 @@ TEST(FaultsReading, AGrpcClientThatNeverReads) {
   ExpectServedBeside([](const std::string& address, std::vector<int>* totals) {
     return std::make_shared<FaultProcess>(std::vector<std::string>{"never_reads", address}, totals);
   });
+}
+
+// Which hold staging memory until somebody ends their calls.
+TEST(FaultsReading, AnswersThatNobodyReadsAreGivenUpAndTheirMemoryIsFree) {
+  ServerProcess server({kStagingFlag, "--max_message_mib=64", "--send_seconds=1"});
+  const auto staging_used = [&] {
+    return server.Sum("warpcall_staging_bytes", {"state=\"used\""});
+  };
+  RawClient client(server.address(), RawHttp2::kWindowBytesDefault);
+  for (int i = 0; i < 3; ++i) client.Ask();
+  EXPECT_TRUE(Eventually([&] { return staging_used() >= kStagingBytes / 4; }));
+  EXPECT_TRUE(Eventually([&] { return staging_used() == 0; }));
+  EXPECT_THAT(server.log(), ::testing::HasSubstr("ended calls whose answers nobody reads"));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(FaultsReading, AClientThatReadsLateGetsItsAnswer) {
+  constexpr int64_t kAnswerBytes = 8 * kMib;
+  ServerProcess server({kStagingFlag, "--max_message_mib=64", "--send_seconds=20"});
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, LargeAnswerRequest().SerializeAsString()));
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Sum("warpcall_staging_bytes", {"state=\"used\""}) >= kAnswerBytes; }));
+  absl::SleepFor(absl::Seconds(2));
+  client.Grant(1, 2 * kAnswerBytes);
+  EXPECT_TRUE(client.AwaitEnd(1));
+  client.Close();
+  EXPECT_EQ(server.Stop(), 0);
 }
 
 }  // namespace

@@ -108,5 +108,33 @@ TEST(FaultsReception, AMessageInSplintersIsRefusedWithItsLimit) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
+// A frame of one byte takes 42 bytes of memory, of which gRPC's quota counts ten: the server sees
+// how much it uses, and ends calls until it is within its limit.
+TEST(FaultsReception, AMessageInFramesOfOneByteIsEndedBeforeItTakesTooMuch) {
+  ServerProcess server({"--staging_mib=16", "--queue_mib=32", "--reception_mib=96",
+                        "--max_message_mib=16", "--self_test=off"});
+  constexpr int64_t kSumMib = 16 + (32 + 96) + 16 + 2 * 16;  // as its log says
+  constexpr int64_t kOwnMib = 100;
+  RawHttp2 client(server.address());
+  const uint32_t stream = client.Call();
+  client.SendMessagePart(stream, 16 << 20, "", false);
+  constexpr int kFrames = 4096;
+  std::string frames;
+  for (int i = 0; i < kFrames; ++i)  // length 1, type 0 (DATA), no flags, the stream, the byte
+    frames += std::string("\0\0\1\0\0\0\0\0", 8) + static_cast<char>(stream) + "x";
+  bool is_open = true;
+  for (int sent = 0; is_open && sent < 15 << 20; sent += kFrames)
+    is_open = client.SendFrames(stream, frames, kFrames);
+  EXPECT_FALSE(is_open) << "15 MiB in frames of one byte were taken";
+  const int64_t peak_mib = server.PeakResidentBytes() / kMib;
+  EXPECT_LE(peak_mib, (kSumMib + kOwnMib) * 3 / 2 + (ProgramsAreSanitized() ? SlackMib() : 0));
+  EXPECT_THAT(server.log(), HasSubstr("memory is over its limit"));
+  // Others are served afterwards, with messages as large as before.
+  EXPECT_TRUE(Eventually([&] {
+    return Execute(Connect(server.address()), Request("gelu", {FloatTensor(1 << 20)})).status.ok();
+  }));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
 }  // namespace
 }  // namespace warpcall::testing

@@ -118,7 +118,7 @@ void RawHttp2::SendMessagePart(uint32_t stream, uint32_t bytes, const std::strin
 }
 
 int64_t RawHttp2::AwaitWindow(uint32_t stream, int64_t bytes) {
-  while (connected_) {
+  while (connected_ && resets_.count(stream) == 0) {
     const int64_t window = std::min(window_bytes_, initial_window_bytes_ + granted_bytes_[stream]);
     if (window >= bytes) return window;
     if (!ReadFrame()) break;
@@ -133,6 +133,19 @@ bool RawHttp2::SendData(uint32_t stream, const std::string& bytes, bool last) {
   granted_bytes_[stream] -= size;
   Send(Frame(kData, last ? kEndStream : 0, stream, bytes));
   return connected_;
+}
+
+bool RawHttp2::SendFrames(uint32_t stream, const std::string& frames, int64_t bytes) {
+  if (AwaitWindow(stream, bytes) < bytes) return false;
+  window_bytes_ -= bytes;
+  granted_bytes_[stream] -= bytes;
+  Send(frames);
+  return connected_;
+}
+
+void RawHttp2::Grant(uint32_t stream, int64_t bytes) {
+  for (const uint32_t of : {uint32_t{0}, stream})
+    Send(Frame(kWindowUpdate, 0, of, BigEndian(static_cast<uint64_t>(bytes), 4)));
 }
 
 bool RawHttp2::SendZeros(uint32_t stream, int64_t bytes) {
@@ -152,7 +165,7 @@ void RawHttp2::Send(const std::string& bytes) {
 }
 
 bool RawHttp2::AwaitEnd(uint32_t stream) {
-  while (ReadFrame()) {
+  while (resets_.count(stream) == 0 && ReadFrame()) {
     if (stream_ != stream) continue;
     if (type_ == kReset) return false;
     if (type_ == kHeaders && (flags_ & kEndStream) != 0) return true;
@@ -170,6 +183,7 @@ bool RawHttp2::ReadFrame() {
   if (type_ == kWindowUpdate && payload.size() == 4)
     (stream_ == 0 ? window_bytes_ : granted_bytes_[stream_]) += FromBigEndian(payload, 0, 4);
   if (type_ == kHeaders) headers_ = payload;
+  if (type_ == kReset) resets_.insert(stream_);
   const bool asks =
       (type_ == kSettings || (type_ == kPing && answers_pings_)) && (flags_ & kAck) == 0;
   // Without it gRPC grants no more than a few MiB.

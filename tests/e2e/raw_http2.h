@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 namespace warpcall::testing {
@@ -39,6 +40,11 @@ class RawHttp2 {
   // Sends `bytes` more, at most 16 KiB, in a frame of their own, as the server's flow control lets
   // us; `last` closes our side. False when the connection ended before.
   bool SendData(uint32_t stream, const std::string& bytes, bool last);
+  // Sends frames of data of `stream` as they are, which hold `bytes` together, as the server's flow
+  // control lets us. False when the stream or the connection ended before.
+  bool SendFrames(uint32_t stream, const std::string& frames, int64_t bytes);
+  // Lets the server send `bytes` more of `stream`.
+  void Grant(uint32_t stream, int64_t bytes);
   // Sends `bytes` zeros more, as the server's flow control lets us: reads what it says meanwhile.
   // False when the connection ended before.
   bool SendZeros(uint32_t stream, int64_t bytes);
@@ -79,6 +85,7 @@ class RawHttp2 {
   int64_t window_bytes_ = kWindowBytesDefault;
   int64_t initial_window_bytes_ = kWindowBytesDefault;
   std::map<uint32_t, int64_t> granted_bytes_;
+  std::set<uint32_t> resets_;  // streams that the server has ended so
   // The frame read last, as far as anyone asks for it.
   uint8_t type_ = 0;
   uint8_t flags_ = 0;

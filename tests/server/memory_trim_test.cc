@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <future>
+#include <utility>
+#include <vector>
 
 namespace warpcall {
 namespace {
@@ -92,8 +95,40 @@ TEST_F(TrimRuleTest, NearTheLimitItIsDueAtWorkToo) {
   EXPECT_TRUE(IsDue(kFullMib + kGrownMib, 2000));
 }
 
+TEST(ShedRuleTest, HalvesOnceMoreALookWhileMemoryIsOverItsLimitAndGoesBackBelowIt) {
+  ShedRule rule(1000);
+  EXPECT_EQ(rule.Next(1000), 0);
+  EXPECT_EQ(rule.Next(1001), ShedRule::kHalvingsMin);
+  EXPECT_EQ(rule.Next(2000), ShedRule::kHalvingsMin + 1);
+  EXPECT_EQ(rule.Next(1000), ShedRule::kHalvingsMin + 1);
+  EXPECT_EQ(rule.Next(900), ShedRule::kHalvingsMin + 1);
+  EXPECT_EQ(rule.Next(899), ShedRule::kHalvingsMin);
+  EXPECT_EQ(rule.Next(0), 0);
+  EXPECT_EQ(rule.Next(0), 0);
+}
+
+TEST(ShedRuleTest, LeavesSomethingHoweverLongItLasts) {
+  ShedRule rule(1000);
+  for (int i = 0; i < 100; ++i) EXPECT_LE(rule.Next(5000), ShedRule::kHalvingsMax);
+}
+
+TEST(MemoryTrimTest, TellsTheMemoryThatTheProcessUses) {
+  const std::vector<char> touched(64 << 20, '\1');
+  std::promise<int64_t> used;
+  {
+    const MemoryTrim trim(
+        kLimitMib * kMib,
+        [&, told = false](int64_t used_bytes) mutable {
+          if (!std::exchange(told, true)) used.set_value(used_bytes);
+          return true;
+        },
+        absl::Milliseconds(1));
+    EXPECT_GE(used.get_future().get(), static_cast<int64_t>(touched.size()));
+  }
+}
+
 TEST(MemoryTrimTest, EndsAtOnceHoweverLongItsPeriod) {
-  const MemoryTrim trim(kLimitMib * kMib, absl::Hours(1));
+  const MemoryTrim trim(kLimitMib * kMib, nullptr, absl::Hours(1));
 }
 
 }  // namespace

@@ -49,7 +49,11 @@ grpc::ByteBuffer ToMessage(const absl::Status& error, const std::string& id) {
 
 InferStreamCall::InferStreamCall(ExecuteDeps* deps, Door* door,
                                  grpc::CallbackServerContext* context)
-    : deps_(deps), door_(door), context_(context), ends_with_error_(WantsGrpcErrors(*context)) {
+    : deps_(deps),
+      door_(door),
+      context_(context),
+      ends_with_error_(WantsGrpcErrors(*context)),
+      sending_(deps->sends, context) {
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
   strand_.Post([this] {
@@ -77,6 +81,7 @@ void InferStreamCall::OnWriteDone(bool ok) {
   handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
+    sending_.End();
     outgoing_.Clear();
     if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
     Advance();
@@ -147,6 +152,7 @@ void InferStreamCall::WriteNext() {
   }
   outgoing_ = status.ok() ? Wrap(item->response) : ToMessage(status, item->codec->id());
   writing_ = true;
+  sending_.Begin(outgoing_.Length());
   StartWrite(&outgoing_);
 }
 

@@ -14,6 +14,7 @@
 #include "server/transport/handover.h"
 #include "server/transport/inference/infer_codec.h"
 #include "server/transport/open_streams.h"
+#include "server/transport/send_watch.h"
 #include "server/transport/strand.h"
 
 namespace warpcall::oip {
@@ -69,6 +70,7 @@ class InferStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   std::deque<std::unique_ptr<Item>> items_;
   grpc::ByteBuffer outgoing_;
   bool writing_ = false;
+  SendWatch::Sending sending_;
   std::optional<absl::Status> failure_;
   bool finished_ = false;
 };

@@ -14,23 +14,25 @@ namespace warpcall::oip {
 
 using Protocol = inference::GRPCInferenceService;
 
-// Small messages, which generated code reads.
-using SharedMemoryMethods = Protocol::WithCallbackMethod_SystemSharedMemoryStatus<
-    Protocol::WithCallbackMethod_SystemSharedMemoryRegister<
-        Protocol::WithCallbackMethod_SystemSharedMemoryUnregister<
-            Protocol::WithCallbackMethod_CudaSharedMemoryStatus<
-                Protocol::WithCallbackMethod_CudaSharedMemoryRegister<
-                    Protocol::WithCallbackMethod_CudaSharedMemoryUnregister<Protocol::Service>>>>>>;
-using RepositoryMethods = Protocol::WithCallbackMethod_RepositoryModelLoad<
-    Protocol::WithCallbackMethod_RepositoryModelUnload<
-        Protocol::WithCallbackMethod_TraceSetting<Protocol::WithCallbackMethod_LogSettings<
-            Protocol::WithCallbackMethod_ModelConfig<Protocol::WithCallbackMethod_ModelStatistics<
-                Protocol::WithCallbackMethod_RepositoryIndex<SharedMemoryMethods>>>>>>>;
+using SharedMemoryMethods = Protocol::WithRawCallbackMethod_SystemSharedMemoryStatus<
+    Protocol::WithRawCallbackMethod_SystemSharedMemoryRegister<
+        Protocol::WithRawCallbackMethod_SystemSharedMemoryUnregister<
+            Protocol::WithRawCallbackMethod_CudaSharedMemoryStatus<
+                Protocol::WithRawCallbackMethod_CudaSharedMemoryRegister<
+                    Protocol::WithRawCallbackMethod_CudaSharedMemoryUnregister<
+                        Protocol::Service>>>>>>;
+using RepositoryMethods = Protocol::WithRawCallbackMethod_RepositoryModelLoad<
+    Protocol::WithRawCallbackMethod_RepositoryModelUnload<
+        Protocol::WithRawCallbackMethod_TraceSetting<
+            Protocol::WithRawCallbackMethod_LogSettings<Protocol::WithRawCallbackMethod_ModelConfig<
+                Protocol::WithRawCallbackMethod_ModelStatistics<
+                    Protocol::WithRawCallbackMethod_RepositoryIndex<SharedMemoryMethods>>>>>>>;
 using HealthMethods =
-    Protocol::WithCallbackMethod_ServerLive<Protocol::WithCallbackMethod_ServerReady<
-        Protocol::WithCallbackMethod_ModelReady<Protocol::WithCallbackMethod_ServerMetadata<
-            Protocol::WithCallbackMethod_ModelMetadata<RepositoryMethods>>>>>;
-// ModelInfer and ModelStreamInfer take raw bytes, so that protobuf never copies a tensor.
+    Protocol::WithRawCallbackMethod_ServerLive<Protocol::WithRawCallbackMethod_ServerReady<
+        Protocol::WithRawCallbackMethod_ModelReady<Protocol::WithRawCallbackMethod_ServerMetadata<
+            Protocol::WithRawCallbackMethod_ModelMetadata<RepositoryMethods>>>>>;
+// Every method takes raw bytes: protobuf would copy the tensors of ModelInfer and ModelStreamInfer,
+// and parse any number of bytes of the others.
 using InferenceServiceBase = Protocol::WithRawCallbackMethod_ModelInfer<
     Protocol::WithRawCallbackMethod_ModelStreamInfer<HealthMethods>>;
 
@@ -50,51 +52,43 @@ class InferenceService final : public InferenceServiceBase {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(
       Context* context) override;
 
-  Reactor* ServerLive(Context* context, const inference::ServerLiveRequest* request,
-                      inference::ServerLiveResponse* response) override;
-  Reactor* ServerReady(Context* context, const inference::ServerReadyRequest* request,
-                       inference::ServerReadyResponse* response) override;
-  Reactor* ModelReady(Context* context, const inference::ModelReadyRequest* request,
-                      inference::ModelReadyResponse* response) override;
-  Reactor* ServerMetadata(Context* context, const inference::ServerMetadataRequest* request,
-                          inference::ServerMetadataResponse* response) override;
-  Reactor* ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
-                         inference::ModelMetadataResponse* response) override;
-  Reactor* ModelConfig(Context* context, const inference::ModelConfigRequest* request,
-                       inference::ModelConfigResponse* response) override;
-  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
-                           inference::ModelStatisticsResponse* response) override;
-  Reactor* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
-                           inference::RepositoryIndexResponse* response) override;
-  Reactor* RepositoryModelLoad(Context* context,
-                               const inference::RepositoryModelLoadRequest* request,
-                               inference::RepositoryModelLoadResponse* response) override;
-  Reactor* RepositoryModelUnload(Context* context,
-                                 const inference::RepositoryModelUnloadRequest* request,
-                                 inference::RepositoryModelUnloadResponse* response) override;
-  Reactor* TraceSetting(Context* context, const inference::TraceSettingRequest* request,
-                        inference::TraceSettingResponse* response) override;
-  Reactor* LogSettings(Context* context, const inference::LogSettingsRequest* request,
-                       inference::LogSettingsResponse* response) override;
+  Reactor* ServerLive(Context* context, const grpc::ByteBuffer* request,
+                      grpc::ByteBuffer* response) override;
+  Reactor* ServerReady(Context* context, const grpc::ByteBuffer* request,
+                       grpc::ByteBuffer* response) override;
+  Reactor* ModelReady(Context* context, const grpc::ByteBuffer* request,
+                      grpc::ByteBuffer* response) override;
+  Reactor* ServerMetadata(Context* context, const grpc::ByteBuffer* request,
+                          grpc::ByteBuffer* response) override;
+  Reactor* ModelMetadata(Context* context, const grpc::ByteBuffer* request,
+                         grpc::ByteBuffer* response) override;
+  Reactor* ModelConfig(Context* context, const grpc::ByteBuffer* request,
+                       grpc::ByteBuffer* response) override;
+  Reactor* ModelStatistics(Context* context, const grpc::ByteBuffer* request,
+                           grpc::ByteBuffer* response) override;
+  Reactor* RepositoryIndex(Context* context, const grpc::ByteBuffer* request,
+                           grpc::ByteBuffer* response) override;
+  Reactor* RepositoryModelLoad(Context* context, const grpc::ByteBuffer* request,
+                               grpc::ByteBuffer* response) override;
+  Reactor* RepositoryModelUnload(Context* context, const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
+  Reactor* TraceSetting(Context* context, const grpc::ByteBuffer* request,
+                        grpc::ByteBuffer* response) override;
+  Reactor* LogSettings(Context* context, const grpc::ByteBuffer* request,
+                       grpc::ByteBuffer* response) override;
 
-  Reactor* SystemSharedMemoryStatus(Context* context,
-                                    const inference::SystemSharedMemoryStatusRequest* request,
-                                    inference::SystemSharedMemoryStatusResponse* response) override;
-  Reactor* SystemSharedMemoryRegister(
-      Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
-      inference::SystemSharedMemoryRegisterResponse* response) override;
-  Reactor* SystemSharedMemoryUnregister(
-      Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
-      inference::SystemSharedMemoryUnregisterResponse* response) override;
-  Reactor* CudaSharedMemoryStatus(Context* context,
-                                  const inference::CudaSharedMemoryStatusRequest* request,
-                                  inference::CudaSharedMemoryStatusResponse* response) override;
-  Reactor* CudaSharedMemoryRegister(Context* context,
-                                    const inference::CudaSharedMemoryRegisterRequest* request,
-                                    inference::CudaSharedMemoryRegisterResponse* response) override;
-  Reactor* CudaSharedMemoryUnregister(
-      Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
-      inference::CudaSharedMemoryUnregisterResponse* response) override;
+  Reactor* SystemSharedMemoryStatus(Context* context, const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  Reactor* SystemSharedMemoryRegister(Context* context, const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
+  Reactor* SystemSharedMemoryUnregister(Context* context, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  Reactor* CudaSharedMemoryStatus(Context* context, const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  Reactor* CudaSharedMemoryRegister(Context* context, const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  Reactor* CudaSharedMemoryUnregister(Context* context, const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
 
  private:
   ExecuteDeps* const deps_;

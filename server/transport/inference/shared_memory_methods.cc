@@ -19,71 +19,91 @@ absl::Status CheckAllowed(const ExecuteDeps& deps, const grpc::CallbackServerCon
 
 }  // namespace
 
-grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryStatus(
-    Context* context, const inference::SystemSharedMemoryStatusRequest* request,
-    inference::SystemSharedMemoryStatusResponse* response) {
-  return ReplyTo(*deps_, context, "SystemSharedMemoryStatus",
-                 [&](const Principal& owner) -> absl::Status {
-                   std::vector<SharedRegions::NamedRegion> regions;
-                   ASSIGN_OR_RETURN(regions, door_.regions.Find(owner.id, request->name()));
-                   for (const SharedRegions::NamedRegion& region : regions) {
-                     auto& status = (*response->mutable_regions())[region.name];
-                     status.set_name(region.name);
-                     status.set_key(region.region.key);
-                     status.set_offset(region.region.offset);
-                     status.set_byte_size(region.region.memory->bytes());
-                   }
-                   return absl::OkStatus();
-                 });
+InferenceService::Reactor* InferenceService::SystemSharedMemoryStatus(Context* context,
+                                                                      const grpc::ByteBuffer* bytes,
+                                                                      grpc::ByteBuffer* answer) {
+  return ReplyTo<inference::SystemSharedMemoryStatusRequest,
+                 inference::SystemSharedMemoryStatusResponse>(
+      *deps_, {context, bytes, answer}, "SystemSharedMemoryStatus",
+      [&](const Principal& owner, const inference::SystemSharedMemoryStatusRequest& request,
+          inference::SystemSharedMemoryStatusResponse* response) -> absl::Status {
+        std::vector<SharedRegions::NamedRegion> regions;
+        ASSIGN_OR_RETURN(regions, door_.regions.Find(owner.id, request.name()));
+        for (const SharedRegions::NamedRegion& region : regions) {
+          auto& status = (*response->mutable_regions())[region.name];
+          status.set_name(region.name);
+          status.set_key(region.region.key);
+          status.set_offset(region.region.offset);
+          status.set_byte_size(region.region.memory->bytes());
+        }
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryRegister(
-    Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
-    inference::SystemSharedMemoryRegisterResponse*) {
-  return ReplyTo(
-      *deps_, context, "SystemSharedMemoryRegister", [&](const Principal& owner) -> absl::Status {
+InferenceService::Reactor* InferenceService::SystemSharedMemoryRegister(
+    Context* context, const grpc::ByteBuffer* bytes, grpc::ByteBuffer* answer) {
+  return ReplyTo<inference::SystemSharedMemoryRegisterRequest,
+                 inference::SystemSharedMemoryRegisterResponse>(
+      *deps_, {context, bytes, answer}, "SystemSharedMemoryRegister",
+      [&](const Principal& owner, const inference::SystemSharedMemoryRegisterRequest& request,
+          inference::SystemSharedMemoryRegisterResponse*) -> absl::Status {
         RETURN_IF_ERROR(CheckAllowed(*deps_, *context));
         return door_.regions.Register(
-            owner.id, {request->name(), request->key(), request->offset(), request->byte_size()});
+            owner.id, {request.name(), request.key(), request.offset(), request.byte_size()});
       });
 }
 
 // Where shared memory is not allowed there are no regions, and all of them are gone.
-grpc::ServerUnaryReactor* InferenceService::SystemSharedMemoryUnregister(
-    Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
-    inference::SystemSharedMemoryUnregisterResponse*) {
-  return ReplyTo(*deps_, context, "SystemSharedMemoryUnregister", [&](const Principal& owner) {
-    door_.regions.Unregister(owner.id, request->name());
-    return absl::OkStatus();
-  });
+InferenceService::Reactor* InferenceService::SystemSharedMemoryUnregister(
+    Context* context, const grpc::ByteBuffer* bytes, grpc::ByteBuffer* answer) {
+  return ReplyTo<inference::SystemSharedMemoryUnregisterRequest,
+                 inference::SystemSharedMemoryUnregisterResponse>(
+      *deps_, {context, bytes, answer}, "SystemSharedMemoryUnregister",
+      [&](const Principal& owner, const inference::SystemSharedMemoryUnregisterRequest& request,
+          inference::SystemSharedMemoryUnregisterResponse*) -> absl::Status {
+        door_.regions.Unregister(owner.id, request.name());
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryStatus(
-    Context* context, const inference::CudaSharedMemoryStatusRequest* request,
-    inference::CudaSharedMemoryStatusResponse*) {
-  return Reply(*deps_, context, "CudaSharedMemoryStatus", [&] {
-    if (request->name().empty()) return absl::OkStatus();
-    return absl::NotFoundError(absl::StrCat("Unable to find cuda shared memory region: '",
-                                            request->name(), "': there are none"));
-  });
+InferenceService::Reactor* InferenceService::CudaSharedMemoryStatus(Context* context,
+                                                                    const grpc::ByteBuffer* bytes,
+                                                                    grpc::ByteBuffer* answer) {
+  return Reply<inference::CudaSharedMemoryStatusRequest, inference::CudaSharedMemoryStatusResponse>(
+      *deps_, {context, bytes, answer}, "CudaSharedMemoryStatus",
+      [&](const inference::CudaSharedMemoryStatusRequest& request,
+          inference::CudaSharedMemoryStatusResponse*) -> absl::Status {
+        if (request.name().empty()) return absl::OkStatus();
+        return absl::NotFoundError(absl::StrCat("Unable to find cuda shared memory region: '",
+                                                request.name(), "': there are none"));
+      });
 }
 
-grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryRegister(
-    Context* context, const inference::CudaSharedMemoryRegisterRequest* request,
-    inference::CudaSharedMemoryRegisterResponse*) {
-  return Reply(*deps_, context, "CudaSharedMemoryRegister", [&] {
-    return absl::UnimplementedError(
-        absl::StrCat("cuda shared memory region '", request->name(),
-                     "' is not registered: this server opens no CUDA IPC handles, which share "
-                     "whole blocks of 2 MiB "
-                     "with whatever else lies there; use system shared memory"));
-  });
+InferenceService::Reactor* InferenceService::CudaSharedMemoryRegister(Context* context,
+                                                                      const grpc::ByteBuffer* bytes,
+                                                                      grpc::ByteBuffer* answer) {
+  return Reply<inference::CudaSharedMemoryRegisterRequest,
+               inference::CudaSharedMemoryRegisterResponse>(
+      *deps_, {context, bytes, answer}, "CudaSharedMemoryRegister",
+      [&](const inference::CudaSharedMemoryRegisterRequest& request,
+          inference::CudaSharedMemoryRegisterResponse*) -> absl::Status {
+        return absl::UnimplementedError(
+            absl::StrCat("cuda shared memory region '", request.name(),
+                         "' is not registered: this server opens no CUDA IPC handles, which share "
+                         "whole blocks of 2 MiB "
+                         "with whatever else lies there; use system shared memory"));
+      });
 }
 
-grpc::ServerUnaryReactor* InferenceService::CudaSharedMemoryUnregister(
-    Context* context, const inference::CudaSharedMemoryUnregisterRequest*,
-    inference::CudaSharedMemoryUnregisterResponse*) {
-  return Reply(*deps_, context, "CudaSharedMemoryUnregister", [] { return absl::OkStatus(); });
+InferenceService::Reactor* InferenceService::CudaSharedMemoryUnregister(
+    Context* context, const grpc::ByteBuffer* bytes, grpc::ByteBuffer* answer) {
+  return Reply<inference::CudaSharedMemoryUnregisterRequest,
+               inference::CudaSharedMemoryUnregisterResponse>(
+      *deps_, {context, bytes, answer}, "CudaSharedMemoryUnregister",
+      [&](const inference::CudaSharedMemoryUnregisterRequest&,
+          inference::CudaSharedMemoryUnregisterResponse*) -> absl::Status {
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace warpcall::oip

@@ -1,0 +1,58 @@
+#include "server/memory_sum.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/log.h"
+#include "server/runtime/cpu/control_group.h"
+
+namespace warpcall {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+// What the server needs beside what the flags allow: itself, and workspaces of kernels.
+constexpr int64_t kOwnMib = 100;
+// Beyond the sum, before the server ends calls to get back: what malloc and gRPC add to the bytes
+// that are counted.
+constexpr int64_t kOverSumPercent = 15;
+// At the latest when so much of the memory that the process may have is used.
+constexpr int64_t kOfMemoryPercent = 90;
+
+}  // namespace
+
+MemorySum::MemorySum(const Config& config, int devices)
+    : staging_mib(config.staging_mib * devices),
+      received_mib(config.queue_mib * devices + config.reception_mib),
+      inflated_mib(config.max_message_mib),
+      inspection_mib(2 * config.max_message_mib) {}
+
+int64_t ShedLimitBytes(const Config& config, int devices) {
+  const int64_t sum_mib = MemorySum(config, devices).sum_mib();
+  return std::min((sum_mib * (100 + kOverSumPercent) / 100 + kOwnMib) * kMib,
+                  MemoryLimitBytes() / 100 * kOfMemoryPercent);
+}
+
+absl::Status CheckMemory(const Config& config, int devices) {
+  const MemorySum allowed(config, devices);
+  const int64_t memory_mib = MemoryLimitBytes() / kMib;
+  if (allowed.staging_mib > memory_mib)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--staging_mib: ", config.staging_mib, " MiB for each of ", devices,
+        devices == 1 ? " device" : " devices", " is more than this machine's memory, or what its ",
+        "control group leaves of it: ", memory_mib, " MiB; the flags allow ", allowed.sum_mib(),
+        " MiB in all: staging ", allowed.staging_mib, ", received messages ", allowed.received_mib,
+        ", inflated ones ", allowed.inflated_mib, ", one inspection ", allowed.inspection_mib));
+  Log(LogLevel::kInfo, "memory limits",
+      {{"staging_mib", allowed.staging_mib},
+       {"received_mib", allowed.received_mib},
+       {"inflated_mib", allowed.inflated_mib},
+       {"inspection_mib", allowed.inspection_mib},
+       {"sum_mib", allowed.sum_mib()},
+       {"memory_mib", memory_mib}});
+  if (allowed.sum_mib() > memory_mib)
+    Log(LogLevel::kWarning, "the flags allow more memory than there is",
+        {{"sum_mib", allowed.sum_mib()}, {"memory_mib", memory_mib}});
+  return absl::OkStatus();
+}
+
+}  // namespace warpcall

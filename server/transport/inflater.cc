@@ -1,0 +1,206 @@
+#include "server/transport/inflater.h"
+
+#include <grpc/byte_buffer.h>
+#include <grpc/impl/codegen/grpc_types.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "proto/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+#include "server/transport/slices.h"
+
+namespace grpc::internal {
+
+// gRPC declares this class as a friend of ByteBuffer and leaves it to others to define. The
+// algorithm that a message was compressed by is a member of the C struct behind it.
+class GrpcByteBufferPeer {
+ public:
+  static grpc_compression_algorithm Algorithm(const grpc::ByteBuffer& message) {
+    const grpc_byte_buffer* const buffer = message.buffer_;
+    return buffer == nullptr ? GRPC_COMPRESS_NONE : buffer->data.raw.compression;
+  }
+};
+
+}  // namespace grpc::internal
+
+namespace warpcall {
+namespace {
+
+// Compressed bytes of a message that gRPC's thread inflates itself, and what may come of them: as
+// much as such a thread may copy. A larger message goes to the inflater's thread.
+constexpr size_t kCompressedBytesAtOnceMax = 16 << 10;
+constexpr int64_t kBytesAtOnceMax = 256 << 10;
+// Inflated bytes lie in pieces whose sizes double between these.
+constexpr size_t kPieceBytesMin = 4 << 10;
+constexpr size_t kPieceBytesMax = 1 << 20;
+// How long a client waits before it sends again what found no memory.
+constexpr int64_t kPushbackMs = 100;
+// zlib's window, with its flag for a gzip header.
+constexpr int kWindowBits = 15;
+constexpr int kGzip = 16;
+
+grpc_compression_algorithm AlgorithmOf(const grpc::ByteBuffer& message) {
+  return grpc::internal::GrpcByteBufferPeer::Algorithm(message);
+}
+
+absl::Status TooLong(int64_t limit) {
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat("the compressed message inflates to more than ",
+                                                limit, " bytes, which is the limit")),
+      kNeverRetry);
+}
+
+// Part of an inflated message. Counts as memory in use until nobody refers to its slice.
+class Piece {
+ public:
+  Piece(size_t capacity, std::shared_ptr<std::atomic<int64_t>> in_use)
+      : capacity_(capacity),
+        bytes_(static_cast<unsigned char*>(std::malloc(capacity))),
+        in_use_(std::move(in_use)) {}
+  ~Piece() {
+    std::free(bytes_);
+    in_use_->fetch_sub(static_cast<int64_t>(capacity_));
+  }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  unsigned char* bytes() { return bytes_; }  // null: malloc failed
+  size_t capacity() const { return capacity_; }
+
+ private:
+  const size_t capacity_;
+  unsigned char* const bytes_;
+  const std::shared_ptr<std::atomic<int64_t>> in_use_;
+};
+
+// One message's inflation.
+class Inflation {
+ public:
+  Inflation(int64_t limit, int64_t bytes_max, std::shared_ptr<std::atomic<int64_t>> in_use)
+      : limit_(limit), bytes_max_(bytes_max), in_use_(std::move(in_use)) {}
+  ~Inflation() {
+    if (begun_) inflateEnd(&stream_);
+  }
+
+  absl::Status Begin(grpc_compression_algorithm algorithm) {
+    if (algorithm != GRPC_COMPRESS_GZIP && algorithm != GRPC_COMPRESS_DEFLATE)
+      return absl::UnimplementedError(
+          absl::StrCat("compression algorithm ", algorithm, " is unknown; known: gzip, deflate"));
+    const int bits = algorithm == GRPC_COMPRESS_GZIP ? kWindowBits + kGzip : kWindowBits;
+    if (inflateInit2(&stream_, bits) != Z_OK) return NoMemory();
+    begun_ = true;
+    return absl::OkStatus();
+  }
+
+  // Inflates the next bytes of the message.
+  absl::Status Add(const grpc::Slice& slice) {
+    stream_.next_in = const_cast<unsigned char*>(slice.begin());
+    stream_.avail_in = static_cast<uInt>(slice.size());
+    while (stream_.avail_in > 0 || stream_.avail_out == 0) {
+      if (ended_) break;
+      if (stream_.avail_out == 0) RETURN_IF_ERROR(AddPiece());
+      const int result = inflate(&stream_, Z_NO_FLUSH);
+      if (result == Z_MEM_ERROR) return NoMemory();
+      ended_ = result == Z_STREAM_END;
+      if (static_cast<int64_t>(stream_.total_out) > limit_) return TooLong(limit_);
+      if (result == Z_BUF_ERROR) break;  // wants more of the message
+      if (result != Z_OK && !ended_) return Corrupt(stream_.msg);
+    }
+    if (stream_.avail_in > 0) return Corrupt("bytes follow its end");
+    return absl::OkStatus();
+  }
+
+  // The inflated message. REQUIRES: every slice was added.
+  absl::StatusOr<grpc::ByteBuffer> End() {
+    if (!ended_) return Corrupt("it ends too early");
+    size_t left = stream_.total_out;
+    std::vector<grpc::Slice> slices;
+    for (std::unique_ptr<Piece>& piece : pieces_) {
+      const size_t bytes = std::min(left, piece->capacity());
+      left -= bytes;
+      if (bytes == 0) continue;
+      Piece* const owner = piece.release();
+      slices.emplace_back(
+          owner->bytes(), bytes, [](void* p) { delete static_cast<Piece*>(p); }, owner);
+    }
+    return grpc::ByteBuffer(slices.data(), slices.size());
+  }
+
+ private:
+  static absl::Status Corrupt(const char* why) {
+    return absl::InvalidArgumentError(absl::StrCat("the message's compressed bytes are corrupt: ",
+                                                   why == nullptr ? "zlib does not say why" : why));
+  }
+  absl::Status NoMemory() const {
+    return WithRetryPushback(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "no memory to inflate the message: inflated messages hold ", in_use_->load(),
+            " bytes, and may hold ", bytes_max_, " together (max_message_mib)")),
+        kPushbackMs);
+  }
+
+  // One byte more than the limit shows that a message is longer.
+  absl::Status AddPiece() {
+    const auto left = static_cast<size_t>(limit_ + 1 - static_cast<int64_t>(stream_.total_out));
+    const size_t usual =
+        pieces_.empty() ? kPieceBytesMin : std::min(2 * pieces_.back()->capacity(), kPieceBytesMax);
+    const size_t capacity = std::min(usual, left);
+    if (in_use_->fetch_add(static_cast<int64_t>(capacity)) + static_cast<int64_t>(capacity) >
+        bytes_max_) {
+      in_use_->fetch_sub(static_cast<int64_t>(capacity));
+      return NoMemory();
+    }
+    pieces_.push_back(std::make_unique<Piece>(capacity, in_use_));
+    if (pieces_.back()->bytes() == nullptr) return NoMemory();
+    stream_.next_out = pieces_.back()->bytes();
+    stream_.avail_out = static_cast<uInt>(capacity);
+    return absl::OkStatus();
+  }
+
+  const int64_t limit_;
+  const int64_t bytes_max_;
+  const std::shared_ptr<std::atomic<int64_t>> in_use_;
+  z_stream stream_ = {};
+  bool begun_ = false;
+  bool ended_ = false;
+  std::vector<std::unique_ptr<Piece>> pieces_;
+};
+
+}  // namespace
+
+bool Inflater::IsCompressed(const grpc::ByteBuffer& message) {
+  return AlgorithmOf(message) != GRPC_COMPRESS_NONE;
+}
+
+absl::Status Inflater::Inflate(int64_t limit, grpc::ByteBuffer* message) const {
+  if (!IsCompressed(*message)) return absl::OkStatus();
+  Slices slices;
+  RETURN_IF_ERROR(DumpSlices(*message, &slices));
+  Inflation inflation(limit, bytes_max_, bytes_in_use_);
+  RETURN_IF_ERROR(inflation.Begin(AlgorithmOf(*message)));
+  for (const grpc::Slice& slice : slices) RETURN_IF_ERROR(inflation.Add(slice));
+  grpc::ByteBuffer inflated;
+  ASSIGN_OR_RETURN(inflated, inflation.End());
+  message->Swap(&inflated);
+  return absl::OkStatus();
+}
+
+void Inflater::InflateAsync(int64_t limit, grpc::ByteBuffer* message,
+                            absl::AnyInvocable<void(const absl::Status&)> done) {
+  if (!IsCompressed(*message)) return done(absl::OkStatus());
+  if (message->Length() <= kCompressedBytesAtOnceMax) {
+    const absl::Status status = Inflate(std::min(limit, kBytesAtOnceMax), message);
+    const bool is_longer = absl::IsResourceExhausted(status) && limit > kBytesAtOnceMax;
+    if (!is_longer) return done(status);
+  }
+  thread_.Add(
+      [this, limit, message, done = std::move(done)]() mutable { done(Inflate(limit, message)); });
+}
+
+}  // namespace warpcall

@@ -1,0 +1,36 @@
+#include "server/transport/reply.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
+#include "server/transport/inflater.h"
+#include "server/transport/slices.h"
+
+namespace warpcall {
+
+absl::Status CheckSmallMessageLength(int64_t bytes) {
+  if (bytes <= kSmallMessageBytesMax) return absl::OkStatus();
+  return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                               "the request has ", bytes, " bytes; the limit of this method is ",
+                               kSmallMessageBytesMax)),
+                           kNeverRetry);
+}
+
+absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* message,
+                               google::protobuf::MessageLite* parsed) {
+  if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
+  RETURN_IF_ERROR(CheckSmallMessageLength(static_cast<int64_t>(message->Length())));
+  RETURN_IF_ERROR(deps.inflater->Inflate(kSmallMessageBytesMax, message));
+  if (parsed->ParseFromString(Flat(*message))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the message is not a valid ", parsed->GetTypeName(), ": protobuf cannot parse its fields"));
+}
+
+grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace warpcall
