@@ -35,6 +35,7 @@
 #include "server/memory_trim.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/prometheus_sink.h"
+#include "server/options.h"
 #include "server/reload.h"
 #include "server/revision.h"
 #include "server/runtime/cpu/control_group.h"
@@ -67,35 +68,11 @@ constexpr int kNotDrained = 3;
 // one connection was the same within its noise.
 constexpr int kArenas = 4;
 
-// A GPU's lane also copies in and sends answers, which takes longer than the device for small and
-// middling requests: of 1 MiB, eight connections got 4500 a second with two lanes, 6000 with four
-// and with eight.
-constexpr int kLanesPerCpu = 2;
-constexpr int kLanesPerGpu = 4;
-
-// A gRPC thread may spend so long on a job of the CPU device: what handing it to a lane and being
-// woken costs on two cores.
-constexpr int64_t kRunByCallerNsMax = 30'000;
-
-// A lane that sleeps is woken 10 to 40 us late, and finds its core's caches cold: launching takes 9
-// to 15 us then instead of 5 (an H200's host). A client that waits for each answer comes back
-// within some 100 us, one in Python within 400. Where there are few cores, others need them more.
-constexpr int64_t kLaneSpinNs = 1'000'000;
-constexpr int64_t kLaneSpinFewCpusNs = 200'000;
-constexpr int kCpusToSpin = 8;
-
-// Large inputs are copied by several threads: one copies some 6 to 12 GB/s.
-constexpr int kCopyThreadsMin = 2;
-constexpr int kCopyThreadsMax = 4;
-
 // Windows of streams that staging has room for, so that small staging does not stop them.
 constexpr int64_t kWindowsInStaging = 8;
 
 // Requests whose spans wait to be sent: a second's worth of 8 connections at full speed, 4 MiB.
 constexpr size_t kTracedRecordsMax = size_t{1} << 13;
-
-// Sent by a lane to this process: what it is there for is gone.
-constexpr int kDevicesLost = SIGUSR1;
 
 // Blocked in every thread (they inherit it), so that the main thread can wait for them: those that
 // stop the server are returned, SIGHUP is blocked as well.
@@ -131,38 +108,6 @@ int AwaitSignal(const sigset_t& signals, const Reloader& reloader) {
 void AwaitSignalFor(const sigset_t& signals, double seconds) {
   const timespec timeout = absl::ToTimespec(absl::Seconds(seconds));
   sigtimedwait(&signals, nullptr, &timeout);
-}
-
-DeviceOptions ToDeviceOptions(const Config& config) {
-  DeviceOptions options;
-  options.selection = config.worker_device.empty() ? config.devices : config.worker_device;
-  options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
-  options.fault_injection = config.fault_injection;
-  options.cpu_workers = config.cpu_workers;
-  options.compile_cache = config.compile_cache;
-  return options;
-}
-
-EngineOptions ToEngineOptions(const Config& config) {
-  EngineOptions options;
-  options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerCpu;
-  options.lanes_per_gpu = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
-  options.staging_bytes = static_cast<size_t>(config.staging_mib * kMib);
-  options.queue = {config.queue_limit, config.queue_mib * kMib,
-                   static_cast<int64_t>(config.queue_seconds * 1e9)};
-  options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);
-  // Workers have lanes of their own only.
-  options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
-  options.lane_spin_ns = UsableCpus() >= kCpusToSpin ? kLaneSpinNs : kLaneSpinFewCpusNs;
-  options.copy_threads = std::clamp(UsableCpus() / 2, kCopyThreadsMin, kCopyThreadsMax);
-  options.create_executor = CreateExecutor;
-  options.on_devices_lost = [] { kill(getpid(), kDevicesLost); };
-  return options;
-}
-
-absl::Duration BusyPoll(const Config& config) {
-  return config.busy_poll_us < 0 ? BusyPollFor(UsableCpus())
-                                 : absl::Microseconds(config.busy_poll_us);
 }
 
 // What was compiled at run time, for all devices.
