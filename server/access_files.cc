@@ -1,6 +1,7 @@
 #include "server/access_files.h"
 
 #include <string>
+#include <utility>
 
 #include "proto/common/status_macros.h"
 #include "server/access/tokens.h"
@@ -10,32 +11,36 @@
 namespace warpcall {
 namespace {
 
-// What is read again together; empty names where a flag is not given.
-std::vector<std::vector<std::string>> WatchedFiles(const Config& config) {
-  return {{config.tls_cert, config.tls_key, config.tls_client_ca},
-          {config.token_file},
-          {config.policy_file}};
+// What `flag` names, as it is before it is read.
+Reloader::File SeenNow(const char* flag, std::vector<std::string> files) {
+  std::string seen = FileWatch::StatesOf(files);
+  return {.flag = flag, .file = files.front(), .watched = files, .seen = std::move(seen)};
 }
 
 }  // namespace
 
-absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config) {
+absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader) {
   AccessFiles files;
-  for (const std::vector<std::string>& watched : WatchedFiles(config))
-    files.seen.push_back(FileWatch::StatesOf(watched));
   if (!config.tls_cert.empty()) {
+    Reloader::File seen =
+        SeenNow("tls_cert", {config.tls_cert, config.tls_key, config.tls_client_ca});
     ASSIGN_OR_RETURN(files.certificates,
                      Certificates::Open({config.tls_cert, config.tls_key, config.tls_client_ca}));
+    reloader->Add(std::move(seen), [from = files.certificates.get()] { return from->ReadAgain(); });
   }
   if (!config.token_file.empty()) {
+    Reloader::File seen = SeenNow("token_file", {config.token_file});
     ASSIGN_OR_RETURN(files.callers, Callers::Open(config.token_file));
     if (files.callers->AnyWeak())
       LogAlways(LogLevel::kWarning, "tokens can be guessed",
                 {{"file", config.token_file},
                  {"characters_at_least", static_cast<int64_t>(kTokenBytesGood)}});
+    reloader->Add(std::move(seen), [from = files.callers.get()] { return from->ReadAgain(); });
   }
   if (!config.policy_file.empty()) {
+    Reloader::File seen = SeenNow("policy_file", {config.policy_file});
     ASSIGN_OR_RETURN(files.policies, Policies::Open(config.policy_file, MethodNames()));
+    reloader->Add(std::move(seen), [from = files.policies.get()] { return from->ReadAgain(); });
   }
   files.gate = std::make_unique<Gate>(
       Gate::Options{files.callers.get(), !config.tls_client_ca.empty(), files.policies.get()});
@@ -49,32 +54,6 @@ std::vector<LabelledCount> AuthRefusals(const Gate& gate) {
     counts.push_back({AuthRefusalName(reason), gate.refusals(reason)});
   }
   return counts;
-}
-
-void AddTo(Reloader* reloader, const Config& config, const AccessFiles& files) {
-  if (files.certificates != nullptr)
-    reloader->Add({"tls_cert", config.tls_cert},
-                  [from = files.certificates.get()] { return from->ReadAgain(); });
-  if (files.callers != nullptr)
-    reloader->Add({"token_file", config.token_file},
-                  [from = files.callers.get()] { return from->ReadAgain(); });
-  if (files.policies != nullptr)
-    reloader->Add({"policy_file", config.policy_file},
-                  [from = files.policies.get()] { return from->ReadAgain(); });
-}
-
-std::vector<std::unique_ptr<FileWatch>> WatchAccessFiles(const Config& config,
-                                                         const AccessFiles& files,
-                                                         const Reloader& reloader) {
-  std::vector<std::unique_ptr<FileWatch>> watches;
-  const std::vector<std::vector<std::string>> all = WatchedFiles(config);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const std::string& file = all[i].front();
-    if (file.empty()) continue;
-    auto read_again = [&reloader, file] { return reloader.ReadAgain(file); };
-    watches.push_back(std::make_unique<FileWatch>(all[i], files.seen[i], std::move(read_again)));
-  }
-  return watches;
 }
 
 }  // namespace warpcall

@@ -1,15 +1,13 @@
 #include "server/flag_sources.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/common/status_macros.h"
+#include "server/small_file.h"
 #include "server/spawn.h"
 
 namespace warpcall {
@@ -21,17 +19,7 @@ constexpr size_t kFileBytesMax = 64 << 10;
 }  // namespace
 
 absl::StatusOr<std::vector<FlagSetting>> ReadFlagFile(const std::string& path) {
-  std::string text(kFileBytesMax + 1, '\0');
-  errno = 0;
-  std::ifstream file(path);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (!file.is_open() || file.bad())
-    return absl::UnavailableError(
-        absl::StrCat("the flag file ", path, " cannot be read: ", strerror(errno)));
-  if (text.size() > kFileBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat("the flag file ", path, " has more than ",
-                                                   kFileBytesMax, " bytes, which is the limit"));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile("flagfile", path, kFileBytesMax));
   std::vector<FlagSetting> settings;
   std::map<std::string, std::string> seen;  // where, by name
   int number = 0;

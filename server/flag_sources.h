@@ -15,7 +15,7 @@ struct FlagSetting {
 };
 
 // A flag a line, NAME=VALUE or --NAME=VALUE; blank lines, and those that begin with #, say nothing.
-// UNAVAILABLE: the file cannot be read. INVALID_ARGUMENT: a line is none of these, or a name is
+// Errors of the file are ReadSmallFile's. INVALID_ARGUMENT: a line is none of these, or a name is
 // given twice.
 absl::StatusOr<std::vector<FlagSetting>> ReadFlagFile(const std::string& path);
 

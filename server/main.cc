@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -93,14 +92,17 @@ sigset_t BlockSignals() {
 }
 
 // The first of `signals` that comes. Until then SIGHUP has files read again.
-int AwaitSignal(const sigset_t& signals, const Reloader& reloader) {
+int AwaitSignal(const sigset_t& signals, Reloader* reloader) {
   sigset_t awaited = signals;
   sigaddset(&awaited, SIGHUP);
+  constexpr timespec kLook = {.tv_sec = 1, .tv_nsec = 0};
   for (;;) {
-    int number;
-    sigwait(&awaited, &number);
-    if (number != SIGHUP) return number;
-    reloader.ReadAgain();
+    const int number = sigtimedwait(&awaited, nullptr, &kLook);
+    if (number == SIGHUP)
+      reloader->ReadAgain();
+    else if (number > 0)
+      return number;
+    reloader->ReportHanging();
   }
 }
 
@@ -240,14 +242,6 @@ ServerFacts FactsOf(const Config& config) {
 }
 
 // What calls may hold and do.
-Reloader MakeReloader(const Config& config, const AccessFiles& files) {
-  Reloader reloader;
-  AddTo(&reloader, config, files);
-  if (!config.flagfile.empty())
-    reloader.Add({"flagfile", config.flagfile}, [&config] { return ReadFlagFileAgain(config); });
-  return reloader;
-}
-
 void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* deps) {
   // A window is a request like any other, so it has to fit into the limit of one.
   deps->stream_window_bytes =
@@ -289,6 +283,14 @@ void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
   std::fflush(stdout);
 }
 
+struct Serving {
+  const sigset_t& signals;
+  GrpcServer* server;
+  const HttpServer* http;
+  Reloader* reloader;
+  std::atomic<bool>& ready;
+};
+
 // Null without --otlp_endpoint, of which errors say what is wrong.
 absl::StatusOr<std::unique_ptr<tracing::Tracer>> MakeTracer(const Config& config) {
   if (config.otlp_endpoint.empty()) return nullptr;
@@ -324,14 +326,36 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> StartGrpc(const Config& config,
       access.certificates == nullptr ? nullptr : access.certificates->credentials());
 }
 
+// Serves until a signal says to end, and ends it: the process's exit status.
+int ServeUntilTold(const Config& config, const ExecuteDeps& deps, Serving serving) {
+  serving.ready = true;
+  PrintAddresses(*serving.server, *serving.http);
+  serving.reloader->Start();
+  const int signal = AwaitSignal(serving.signals, serving.reloader);
+  serving.ready = false;
+  serving.server->SetServing(false);
+  if (signal == kDevicesLost) {
+    Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
+    Drain(config, deps, serving.server);
+    return kFailed;
+  }
+  Log(LogLevel::kInfo, "stopping",
+      {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
+  // Not ready, but serving, for load balancers to notice.
+  AwaitSignalFor(serving.signals, config.lame_duck_seconds);
+  return Drain(config, deps, serving.server);
+}
+
 absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   RETURN_IF_ERROR(CheckExposure(config));
   LogStart(config);
   std::unique_ptr<tracing::Tracer> tracer;
   ASSIGN_OR_RETURN(tracer, MakeTracer(config));
   AccessFiles access;
-  ASSIGN_OR_RETURN(access, OpenAccessFiles(config));
-  const Reloader reloader = MakeReloader(config, access);
+  Reloader reloader;
+  ASSIGN_OR_RETURN(access, OpenAccessFiles(config, &reloader));
+  if (!config.flagfile.empty())
+    reloader.Add({"flagfile", config.flagfile}, [&config] { return ReadFlagFileAgain(config); });
   InstallPhaseWatcher();
   // Its processes open it again, and do without where that fails.
   Caches caches;
@@ -375,22 +399,44 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   const std::unique_ptr<MemoryTrim> memory =
       WatchMemory(config, engine->device_count(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
-  ready = true;
-  PrintAddresses(*server, *http);
-  const auto watches = WatchAccessFiles(config, access, reloader);
-  const int signal = AwaitSignal(signals, reloader);
-  ready = false;
-  server->SetServing(false);
-  if (signal == kDevicesLost) {
-    Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
-    Drain(config, deps, server.get());
-    return kFailed;
+  const int status =
+      ServeUntilTold(config, deps, {signals, server.get(), http.get(), &reloader, ready});
+  // A file that is still being read, by a system that hangs, uses what the end would take down.
+  if (!reloader.End(kEndTimeout)) _exit(status);
+  return status;
+}
+
+// Sets up what all kinds of this process have.
+void SetUp(const Config& config) {
+  SetLogLevel(config.log_level);
+  SetLogFormat(config.log_format);
+  TakeGrpcLog();
+  for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
+  mallopt(M_ARENA_MAX, kArenas);
+  // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  RaiseDescriptorLimit();  // before anything starts a process or listens
+}
+
+// The server, or a worker process of one.
+absl::StatusOr<int> RunServer(const Config& config) {
+  const sigset_t signals = BlockSignals();
+  CompileInOwnProcesses();
+  if (!config.worker_device.empty()) {
+    const MemoryTrim memory_trim(MemoryLimitBytes());
+    return RunWorker(ToDeviceOptions(config)).ok() ? kDone : kFailed;
   }
-  Log(LogLevel::kInfo, "stopping",
-      {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
-  // Not ready, but serving, for load balancers to notice.
-  AwaitSignalFor(signals, config.lame_duck_seconds);
-  return Drain(config, deps, server.get());
+  SetBusyPoll(BusyPoll(config));
+  return Serve(config, signals);
+}
+
+absl::StatusOr<int> Run(const Config& config) {
+  SetUp(config);
+  if (!config.inspect_method.empty()) return RunInspection(config);
+  if (!config.self_test_device.empty()) return TryRows(config);
+  if (config.compiles_programs) return CompilePrograms();
+  if (!config.check) return RunServer(config);
+  return CheckRows(config, ToDeviceOptions(config));
 }
 
 }  // namespace
@@ -400,29 +446,8 @@ int main(int argc, char** argv) {
   warpcall::Config config;
   int exit_code;
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
-  warpcall::SetLogLevel(config.log_level);
-  warpcall::SetLogFormat(config.log_format);
-  warpcall::TakeGrpcLog();
-  for (const std::string& warning : config.warnings)
-    warpcall::Log(warpcall::LogLevel::kWarning, warning);
-  mallopt(M_ARENA_MAX, warpcall::kArenas);
-  // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  warpcall::RaiseDescriptorLimit();  // before anything starts a process or listens
-  if (!config.inspect_method.empty()) return warpcall::RunInspection(config);
-  if (!config.self_test_device.empty()) return warpcall::TryRows(config);
-  if (config.compiles_programs) return warpcall::CompilePrograms();
-  if (config.check) return warpcall::CheckRows(config, warpcall::ToDeviceOptions(config));
-  const sigset_t signals = warpcall::BlockSignals();
-  warpcall::CompileInOwnProcesses();
-  if (!config.worker_device.empty()) {
-    const warpcall::MemoryTrim memory_trim(warpcall::MemoryLimitBytes());
-    return warpcall::RunWorker(warpcall::ToDeviceOptions(config)).ok() ? warpcall::kDone
-                                                                       : warpcall::kFailed;
-  }
-  warpcall::SetBusyPoll(warpcall::BusyPoll(config));
-  const absl::StatusOr<int> result = warpcall::Serve(config, signals);
-  if (result.ok()) return *result;
-  std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
-  return warpcall::kFailed;
+  const absl::StatusOr<int> result = warpcall::Run(config);
+  if (!result.ok())
+    std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
+  return result.value_or(warpcall::kFailed);
 }

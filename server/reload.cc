@@ -2,42 +2,66 @@
 
 #include <utility>
 
+#include "proto/common/steady_wait.h"
 #include "server/log.h"
 
 namespace warpcall {
 
 void Reloader::Add(File file, std::function<absl::StatusOr<std::string>()> read) {
-  sources_.push_back({std::move(file), std::move(read), std::make_unique<std::atomic<int64_t>>(0)});
+  sources_.push_back(std::make_unique<Source>());
+  sources_.back()->file = std::move(file);
+  sources_.back()->read = std::move(read);
 }
 
-void Reloader::ReadAgain() const {
+void Reloader::Start() {
+  for (const std::unique_ptr<Source>& source : sources_)
+    source->watch = std::make_unique<FileWatch>(
+        source->file.watched, source->file.seen, [source = source.get()] { return Read(source); },
+        source->file.watched.empty() ? absl::InfiniteDuration() : absl::Seconds(1));
+}
+
+void Reloader::ReadAgain() {
   if (sources_.empty())
     LogAlways(LogLevel::kInfo, "there is nothing to read again: no flag names a file that is");
-  for (const Source& source : sources_) ReadAgain(source);
+  for (const std::unique_ptr<Source>& source : sources_) source->watch->ReadNow();
 }
 
-bool Reloader::ReadAgain(const std::string& file) const {
+void Reloader::ReportHanging(absl::Duration longer_than) {
+  for (const std::unique_ptr<Source>& source : sources_) {
+    const absl::Duration busy = source->watch->busy_for();
+    const bool hangs = busy >= longer_than;
+    if (hangs && !source->reported) {
+      source->failures.fetch_add(1);
+      LogAlways(LogLevel::kError, "a file system does not answer: what the file said before stays",
+                {{"file", source->file.file}, {"seconds", absl::ToInt64Seconds(busy)}});
+    }
+    source->reported = hangs;
+  }
+}
+
+bool Reloader::End(absl::Duration timeout) {
+  const SteadyTime give_up = SteadyAfter(timeout);
   bool all = true;
-  for (const Source& source : sources_)
-    if (source.file.file == file) all &= ReadAgain(source);
+  for (const std::unique_ptr<Source>& source : sources_)
+    if (source->watch != nullptr) all &= source->watch->End(UntilSteady(give_up));
   return all;
 }
 
 std::vector<LabelledCount> Reloader::failures() const {
   std::vector<LabelledCount> counts;
-  for (const Source& source : sources_)
-    counts.push_back({source.file.flag, source.failures->load()});
+  for (const std::unique_ptr<Source>& source : sources_)
+    counts.push_back({source->file.flag, source->failures.load()});
   return counts;
 }
 
-bool Reloader::ReadAgain(const Source& source) {
-  const absl::StatusOr<std::string> outcome = source.read();
-  if (!outcome.ok()) source.failures->fetch_add(1);
+bool Reloader::Read(Source* source) {
+  const absl::StatusOr<std::string> outcome = source->read();
+  if (!outcome.ok()) source->failures.fetch_add(1);
   if (outcome.ok())
-    LogAlways(LogLevel::kInfo, "read again", {{"file", source.file.file}, {"outcome", *outcome}});
+    LogAlways(LogLevel::kInfo, "read again", {{"file", source->file.file}, {"outcome", *outcome}});
   else
     LogAlways(LogLevel::kError, "could not be read again: what it said before stays",
-              {{"file", source.file.file}, {"error", outcome.status().message()}});
+              {{"file", source->file.file}, {"error", outcome.status().message()}});
   return outcome.ok();
 }
 

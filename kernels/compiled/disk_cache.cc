@@ -146,7 +146,7 @@ std::string DiskCache::PathOf(const Sha256& key) const {
 
 std::optional<std::string> DiskCache::Get(const Sha256& key) const {
   const std::string path = PathOf(key);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
     return std::nullopt;

@@ -26,16 +26,52 @@ FileWatch::FileWatch(std::vector<std::string> files, std::string seen,
 }
 
 FileWatch::~FileWatch() {
-  ending_.Notify();
+  End(absl::ZeroDuration());
   thread_.join();
+}
+
+void FileWatch::ReadNow() {
+  const absl::MutexLock lock(&mutex_);
+  asked_ = true;
+  changed_.SignalAll();
+}
+
+absl::Duration FileWatch::busy_for() const {
+  const absl::MutexLock lock(&mutex_);
+  if (busy_since_ == SteadyTime::max()) return absl::ZeroDuration();
+  return -UntilSteady(busy_since_);
+}
+
+bool FileWatch::End(absl::Duration timeout) {
+  const SteadyTime give_up = SteadyAfter(timeout);
+  const absl::MutexLock lock(&mutex_);
+  ending_ = true;
+  changed_.SignalAll();
+  while (!ended_)
+    if (changed_.WaitUntil(&mutex_, give_up)) return ended_;
+  return true;
+}
+
+bool FileWatch::AwaitTurn(bool* asked) {
+  const SteadyTime next = SteadyAfter(period_);
+  const absl::MutexLock lock(&mutex_);
+  busy_since_ = SteadyTime::max();
+  while (!ending_ && !asked_ && !changed_.WaitUntil(&mutex_, next)) {
+  }
+  *asked = asked_;
+  asked_ = false;
+  ended_ = ending_;
+  if (ended_) changed_.SignalAll();
+  busy_since_ = SteadyAfter(absl::ZeroDuration());
+  return !ended_;
 }
 
 void FileWatch::Run() {
   int64_t wait = 0;  // periods from the last failure to the next try; 0: it did not fail
   int64_t waited = 0;
-  while (!ending_.WaitFor(period_)) {
+  for (bool asked = false; AwaitTurn(&asked);) {
     std::string now = StatesOf(files_);
-    const bool changed = now != seen_;
+    const bool changed = asked || now != seen_;
     if (!changed && (wait == 0 || ++waited < wait)) continue;
     seen_ = std::move(now);
     wait = read_again_() ? 0 : changed ? 1 : std::min(2 * wait, kPeriodsBetweenTriesMax);

@@ -6,11 +6,15 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "proto/common/steady_wait.h"
 
 namespace warpcall {
 
+// Looks at files and has them read on a thread of its own, which a file system that hangs may hold
+// up: nobody else waits for it. Thread-safe.
 class FileWatch {
  public:
   // What tells files' states apart.
@@ -24,19 +28,35 @@ class FileWatch {
   // and then each 64, until it succeeds.
   FileWatch(std::vector<std::string> files, std::string seen, std::function<bool()> read_again,
             absl::Duration period = absl::Seconds(1));
+  // Waits for what is being read.
   ~FileWatch();
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
+  // Has `read_again` called soon, whether or not the files have changed.
+  void ReadNow();
+  // For how long it has been looking or reading without a pause.
+  absl::Duration busy_for() const;
+  // Begins to end. Whether it has ended within `timeout`: as long as it has not, what `read_again`
+  // uses must live.
+  bool End(absl::Duration timeout);
+
  private:
   void Run();
+  // Waits for the next look; false: there is none. `asked`: by ReadNow.
+  bool AwaitTurn(bool* asked);
 
   const std::vector<std::string> files_;
   const std::function<bool()> read_again_;
   const absl::Duration period_;
   std::string seen_;  // the thread's
-  SteadyNotification ending_;
-  std::thread thread_;
+  mutable absl::Mutex mutex_;
+  SteadyCondVar changed_;
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyTime busy_since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::max();
+  std::thread thread_;  // last: runs on all of the above
 };
 
 }  // namespace warpcall

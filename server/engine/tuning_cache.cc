@@ -17,12 +17,15 @@
 #include "proto/common/status_macros.h"
 #include "server/engine/tuning_text.h"
 #include "server/log.h"
+#include "server/small_file.h"
 
 namespace warpcall {
 namespace {
 
 // By how much a row may be slower than it was, before that is worth a line.
 constexpr double kSlowerMax = 1.05;
+
+constexpr char kFlag[] = "tuning_cache";
 
 class Descriptor {
  public:
@@ -50,38 +53,13 @@ absl::Status Unusable(absl::string_view path, absl::string_view why) {
 }
 
 absl::Status CheckUsable(const std::string& path) {
-  struct stat status;
-  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-    return Unusable(path, "it is no regular file");
+  if (absl::Status is = CheckRegularFile(kFlag, path); absl::IsInvalidArgument(is)) return is;
   std::string made;
   const Descriptor probe(CreateBeside(path, &made));
   if (probe.get() < 0)
     return Unusable(path, absl::StrCat("no file can be made beside it: ", strerror(errno)));
   unlink(made.c_str());
   return absl::OkStatus();
-}
-
-// NOT_FOUND where there is none.
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0 && errno == ENOENT) return absl::NotFoundError(path);
-  struct stat status;
-  if (file.get() < 0 || fstat(file.get(), &status) != 0)
-    return absl::UnavailableError(strerror(errno));
-  if (status.st_size > TuningCache::kFileBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "it has ", status.st_size, " bytes; the limit is ", TuningCache::kFileBytesMax));
-  std::string text(static_cast<size_t>(status.st_size), '\0');
-  size_t at = 0;
-  while (at < text.size()) {
-    const ssize_t got = read(file.get(), text.data() + at, text.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::UnavailableError(strerror(errno));
-    if (got == 0) break;
-    at += static_cast<size_t>(got);
-  }
-  text.resize(at);
-  return text;
 }
 
 bool WriteWhole(int file, absl::string_view text) {
@@ -132,7 +110,7 @@ void TuningCache::TakeShipped() {
 }
 
 void TuningCache::ReadFile() {
-  const absl::StatusOr<std::string> bytes = ReadWhole(path_);
+  const absl::StatusOr<std::string> bytes = ReadSmallFile(kFlag, path_, size_t{kFileBytesMax});
   if (absl::IsNotFound(bytes.status())) return;
   absl::StatusOr<TuningText> text =
       bytes.ok() ? ParseTuning(registry_, *bytes) : absl::StatusOr<TuningText>(bytes.status());

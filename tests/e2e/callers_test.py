@@ -78,6 +78,25 @@ class CallersTest(AccessCase):
         self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
         self.assertEqual(server.stop(), 0)
 
+    def test_a_fifo_in_a_files_place_holds_up_neither_other_files_nor_the_end(self):
+        tokens = self.write("tokens", f"alice {ALICE}\n")
+        policies = self.write("policies", '{"default": {}}')
+        server = self.serve(f"--token_file={tokens}", f"--policy_file={policies}")
+        self.assertEqual(self.ends(server, token=ALICE), "OK")
+        os.mkfifo(self.path("fifo"))
+        os.replace(self.path("fifo"), tokens)
+        self.assertTrue(eventually(lambda: "is a FIFO, not a regular file" in server.log_text()))
+        self.assertEqual(self.ends(server, token=ALICE), "OK")
+        self.write("policies", '{"default": {"methods": []}}')
+        self.assertTrue(eventually(lambda: self.ends(server, token=ALICE) == "PERMISSION_DENIED"))
+        self.assertEqual(server.stop(), 0)
+        self.assert_does_not_start("is a FIFO, not a regular file", f"--token_file={tokens}")
+        self.assert_does_not_start("is a FIFO, not a regular file", f"--policy_file={tokens}")
+        self.assert_does_not_start("is a FIFO, not a regular file", f"--tuning_cache={tokens}")
+        self.make_certificate("server")
+        self.assert_does_not_start("is a FIFO, not a regular file", f"--tls_cert={tokens}",
+                                   f"--tls_key={self.path('server.key')}")
+
     def test_tokens_change_while_the_server_runs_and_never_by_half(self):
         tokens = self.write("tokens", f"alice {ALICE}\n")
         server = self.serve(f"--token_file={tokens}")

@@ -187,7 +187,7 @@ ROOMS = {
     "kernels/": (_KERNELS, "cuda onednn highway"),
     "proto/common/": ("@", ""),
     "proto/": ("@", "grpc"),
-    "server/engine/": ("@ server/log.h server/runtime/* kernels/", ""),
+    "server/engine/": ("@ server/log.h server/small_file.h server/runtime/* kernels/", ""),
     "server/runtime/cuda/": ("@ server/log.h server/engine/gpu_reading.h server/engine/phases.h "
                              "server/runtime/* kernels/", "cuda"),
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
@@ -196,7 +196,7 @@ ROOMS = {
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "prometheus"),
-    "server/access/": ("@", "json openssl"),
+    "server/access/": ("@ server/small_file.h", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
     "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
                           "grpc"),

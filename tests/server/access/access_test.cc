@@ -10,7 +10,6 @@
 #include "absl/synchronization/notification.h"
 #include "server/access/callers.h"
 #include "server/access/file_watch.h"
-#include "server/access/small_file.h"
 #include "server/access/tokens.h"
 #include "tests/temp_folder.h"
 
@@ -78,18 +77,6 @@ TEST(BearerTokenTest, TakesTheSchemeInAnyCase) {
        {std::string(), std::string("Bearer"), std::string("Bearer "), std::string("Basic abc"),
         std::string("Bearerabc"), absl::StrCat("Bearer ", std::string(4097, 'x'))})
     EXPECT_EQ(BearerToken(wrong).status().code(), absl::StatusCode::kUnauthenticated) << wrong;
-}
-
-TEST(SmallFileTest, SaysWhatIsWrongWithIt) {
-  const testing::TempFolder folder;
-  const std::string path = folder.Path("file");
-  Write(path, std::string(1 << 20, 'x'));
-  EXPECT_EQ(ReadSmallFile("flag", path)->size(), size_t{1} << 20);
-  Write(path, std::string((1 << 20) + 1, 'x'));
-  EXPECT_EQ(ReadSmallFile("flag", path).status().message(),
-            absl::StrCat("--flag: ", path, ": has more than 1048576 bytes"));
-  EXPECT_THAT(ReadSmallFile("flag", folder.Path("")).status().message(), HasSubstr("directory"));
-  EXPECT_THAT(ReadSmallFile("flag", path + "no").status().message(), HasSubstr("No such file"));
 }
 
 TEST(CallersTest, KeepWhatTheyHadUntilTheFileIsRightAgain) {
@@ -168,6 +155,41 @@ TEST(FileWatchTest, CallsAnewUntilItSucceeds) {
   EXPECT_FALSE(again.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
   Write(file, "c");
   again.WaitForNotification();
+}
+
+TEST(FileWatchTest, ReadsNowWhereItIsAsked) {
+  std::atomic<int> called{0};
+  absl::Notification second;
+  FileWatch watch(
+      {}, "",
+      [&] {
+        if (called.fetch_add(1) == 1) second.Notify();
+        return true;
+      },
+      absl::InfiniteDuration());
+  watch.ReadNow();
+  while (called.load() < 1) absl::SleepFor(absl::Milliseconds(1));
+  watch.ReadNow();
+  second.WaitForNotification();
+  EXPECT_TRUE(watch.End(absl::InfiniteDuration()));
+}
+
+TEST(FileWatchTest, SaysThatItHangs) {
+  absl::Notification begun, answer;
+  FileWatch watch(
+      {}, "",
+      [&] {
+        begun.Notify();
+        answer.WaitForNotification();
+        return true;
+      },
+      absl::InfiniteDuration());
+  watch.ReadNow();
+  begun.WaitForNotification();
+  EXPECT_GT(watch.busy_for(), absl::ZeroDuration());
+  EXPECT_FALSE(watch.End(absl::Milliseconds(1)));
+  answer.Notify();
+  EXPECT_TRUE(watch.End(absl::InfiniteDuration()));
 }
 
 }  // namespace
