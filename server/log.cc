@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/log_writer.h"
 
 namespace warpcall {
 namespace {
@@ -25,6 +26,16 @@ bool IsPlain(absl::string_view value) {
   });
 }
 
+// What stands of a value in a line: of a client's text no more than an operator reads. Ends between
+// characters of UTF-8.
+std::string Bounded(absl::string_view value) {
+  if (value.size() <= kLogValueBytesMax) return std::string(value);
+  size_t end = kLogValueBytesMax;
+  const auto continues = [&] { return (static_cast<unsigned char>(value[end]) & 0xC0) == 0x80; };
+  while (end > kLogValueBytesMax - 3 && continues()) --end;
+  return absl::StrCat(value.substr(0, end), "... (", value.size(), " bytes)");
+}
+
 void AppendField(absl::string_view key, absl::string_view value, std::string* line) {
   if (IsPlain(value))
     absl::StrAppend(line, " ", key, "=", value);
@@ -35,8 +46,8 @@ void AppendField(absl::string_view key, absl::string_view value, std::string* li
 std::string LogfmtLine(absl::string_view time, absl::string_view level, absl::string_view message,
                        absl::Span<const LogField> fields) {
   std::string line = absl::StrCat("ts=", time, " level=", level);
-  AppendField("msg", message, &line);
-  for (const LogField& field : fields) AppendField(field.key, field.value, &line);
+  AppendField("msg", Bounded(message), &line);
+  for (const LogField& field : fields) AppendField(field.key, Bounded(field.value), &line);
   return line;
 }
 
@@ -88,7 +99,7 @@ void AppendJsonString(absl::string_view text, std::string* line) {
 std::string JsonLine(absl::string_view time, absl::string_view level, absl::string_view message,
                      absl::Span<const LogField> fields) {
   std::string line = absl::StrCat("{\"ts\":\"", time, "\",\"level\":\"", level, "\",\"msg\":");
-  AppendJsonString(message, &line);
+  AppendJsonString(Bounded(message), &line);
   for (const LogField& field : fields) {
     line.push_back(',');
     AppendJsonString(field.key, &line);
@@ -97,9 +108,18 @@ std::string JsonLine(absl::string_view time, absl::string_view level, absl::stri
     if (field.is_number && std::isdigit(static_cast<unsigned char>(field.value.back())))
       line.append(field.value);
     else
-      AppendJsonString(field.value, &line);
+      AppendJsonString(Bounded(field.value), &line);
   }
   line.push_back('}');
+  return line;
+}
+
+std::string MakeLine(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+  const auto make_line = CurrentLogFormat() == LogFormat::kJson ? JsonLine : LogfmtLine;
+  std::string line = make_line(time, LogLevelName(level), message, fields);
+  line.push_back('\n');
   return line;
 }
 
@@ -148,13 +168,13 @@ void Log(LogLevel level, absl::string_view message, absl::Span<const LogField> f
 }
 
 void LogAlways(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
-  const std::string time =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
-  const auto make_line = CurrentLogFormat() == LogFormat::kJson ? JsonLine : LogfmtLine;
-  std::string line = make_line(time, LogLevelName(level), message, fields);
-  line.push_back('\n');
-  // One write per line: lines of several threads do not mix. Nothing helps when stderr is gone.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  WriteLine(STDERR_FILENO, MakeLine(level, message, fields));
+}
+
+std::string LinesDroppedNotice(int64_t dropped) {
+  return MakeLine(LogLevel::kWarning,
+                  "lines of the log were dropped here: they could not be written",
+                  {{"lines", dropped}});
 }
 
 }  // namespace warpcall

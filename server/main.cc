@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <climits>
 #include <csignal>
-#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <utility>
@@ -30,6 +29,7 @@
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
 #include "server/log.h"
+#include "server/log_writer.h"
 #include "server/memory_sum.h"
 #include "server/memory_trim.h"
 #include "server/metrics/http_server.h"
@@ -147,6 +147,7 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
   options.compile_counts = [&engine] { return CompileCounts(engine); };
   options.auth_refusals = [&gate = *told.access.gate] { return AuthRefusals(gate); };
+  options.log_lines_dropped = LogLinesDropped;
   options.reload_failures = [&reloader = told.reloader] { return reloader.failures(); };
   if (const compiled::DiskCache* const cache = told.caches.compiled.get(); cache != nullptr)
     options.compile_cache_bytes = [cache] { return cache->bytes(); };
@@ -222,7 +223,7 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
     server->AwaitQuiet(kShutdownTimeout);
     return kDone;
   }
-  if (!EndUnfinished(deps, server)) _exit(kNotDrained);
+  if (!EndUnfinished(deps, server)) EndProcess(kNotDrained);
   return kNotDrained;
 }
 
@@ -278,9 +279,9 @@ void SetRates(const std::vector<self_test::Verdict>& verdicts, Engine* engine) {
 }
 
 void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
-  std::printf("warpcalld: serving on %s, metrics on %s\n",
-              absl::StrJoin(server.addresses(), ",").c_str(), http.address().c_str());
-  std::fflush(stdout);
+  WriteLine(STDOUT_FILENO,
+            absl::StrCat("warpcalld: serving on ", absl::StrJoin(server.addresses(), ","),
+                         ", metrics on ", http.address(), "\n"));
 }
 
 struct Serving {
@@ -402,20 +403,22 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   const int status =
       ServeUntilTold(config, deps, {signals, server.get(), http.get(), &reloader, ready});
   // A file that is still being read, by a system that hangs, uses what the end would take down.
-  if (!reloader.End(kEndTimeout)) _exit(status);
+  if (!reloader.End(kEndTimeout)) EndProcess(status);
   return status;
 }
 
 // Sets up what all kinds of this process have.
-void SetUp(const Config& config) {
+absl::Status SetUp(const Config& config) {
   SetLogLevel(config.log_level);
   SetLogFormat(config.log_format);
+  RETURN_IF_ERROR(StartLogWriter());
   TakeGrpcLog();
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   mallopt(M_ARENA_MAX, kArenas);
   // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   RaiseDescriptorLimit();  // before anything starts a process or listens
+  return absl::OkStatus();
 }
 
 // The server, or a worker process of one.
@@ -431,7 +434,7 @@ absl::StatusOr<int> RunServer(const Config& config) {
 }
 
 absl::StatusOr<int> Run(const Config& config) {
-  SetUp(config);
+  RETURN_IF_ERROR(SetUp(config));
   if (!config.inspect_method.empty()) return RunInspection(config);
   if (!config.self_test_device.empty()) return TryRows(config);
   if (config.compiles_programs) return CompilePrograms();
@@ -443,11 +446,14 @@ absl::StatusOr<int> Run(const Config& config) {
 }  // namespace warpcall
 
 int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more: the write fails and says so
   warpcall::Config config;
   int exit_code;
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
   const absl::StatusOr<int> result = warpcall::Run(config);
   if (!result.ok())
-    std::fprintf(stderr, "warpcalld: %s\n", std::string(result.status().message()).c_str());
+    warpcall::WriteLine(STDERR_FILENO,
+                        absl::StrCat("warpcalld: ", result.status().message(), "\n"));
+  warpcall::FlushLog();
   return result.value_or(warpcall::kFailed);
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/common/status_macros.h"
 #include "server/log.h"
+#include "server/log_writer.h"
 #include "server/self_test/child.h"
 #include "server/spawn.h"
 
@@ -57,7 +58,7 @@ void EndWithServer(int socket) {
     pollfd watched = {socket, POLLRDHUP, 0};
     while (poll(&watched, 1, -1) < 0 && errno == EINTR) {
     }
-    _exit(1);
+    EndProcess(1);
   }).detach();
 }
 
@@ -184,7 +185,7 @@ int TryRows(const Config& config) {
   EndWithServer(kInheritedFirst);
   const absl::Status tried = TryRowsOf(config, kInheritedFirst);
   // Not through destructors: a device that a row has broken may wait for ever.
-  _exit(tried.ok() ? 0 : 1);
+  EndProcess(tried.ok() ? 0 : 1);
 }
 
 int CheckRows(const Config& config, const DeviceOptions& devices) {
@@ -196,7 +197,7 @@ int CheckRows(const Config& config, const DeviceOptions& devices) {
   const absl::StatusOr<std::unique_ptr<SelfTest>> started =
       StartSelfTest(checked, devices, registry);
   if (!started.ok()) {
-    std::fprintf(stderr, "warpcalld: %s\n", std::string(started.status().message()).c_str());
+    WriteLine(STDERR_FILENO, absl::StrCat("warpcalld: ", started.status().message(), "\n"));
     return 1;
   }
   const int64_t start_ns = MonotonicNs();

@@ -56,7 +56,7 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
-  for (const int number : {SIGCHLD, SIGPIPE}) sigaddset(&defaults, number);
+  for (const int number : {SIGCHLD, SIGPIPE, SIGXFSZ}) sigaddset(&defaults, number);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   posix_spawn_file_actions_t actions;

@@ -119,4 +119,12 @@ void AppendProcessFamilies(const ProcessStats& stats,
   }
 }
 
+void AppendLogLinesDropped(int64_t lines, std::vector<prometheus::MetricFamily>* families) {
+  prometheus::MetricFamily& family = families->emplace_back();
+  family.name = "warpcall_log_lines_dropped_total";
+  family.help = "Lines of the log that were dropped, because nobody read it or its disk was full.";
+  family.type = prometheus::MetricType::Counter;
+  family.metric.emplace_back().counter.value = static_cast<double>(lines);
+}
+
 }  // namespace warpcall

@@ -40,4 +40,7 @@ std::optional<ProcessStats> ReadProcessStats();
 void AppendProcessFamilies(const ProcessStats& stats,
                            std::vector<prometheus::MetricFamily>* families);
 
+// Lines that are missing from this process's log.
+void AppendLogLinesDropped(int64_t lines, std::vector<prometheus::MetricFamily>* families);
+
 }  // namespace warpcall

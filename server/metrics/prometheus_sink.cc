@@ -366,6 +366,7 @@ std::string PrometheusSink::Scrape(MetricsFormat format) const {
   AppendGpuFamilies(options_.gpu_readings(), &families);
   AppendAuthRefusals(options_.auth_refusals(), &families);
   AppendReloadFailures(options_.reload_failures(), &families);
+  AppendLogLinesDropped(options_.log_lines_dropped(), &families);
   AppendSpanFamily(options_.span_counts(), &families);
   AppendBuildInfo(options_.build, &families);
   if (const auto stats = ReadProcessStats(); stats.has_value()) {

@@ -60,6 +60,8 @@ class PrometheusSink final : public MetricsSink {
     std::function<std::vector<LabelledCount>()> reload_failures = [] {
       return std::vector<LabelledCount>();
     };
+    // Lines of the log that are missing from it; called as above.
+    std::function<int64_t()> log_lines_dropped = [] { return int64_t{0}; };
     // What was compiled at run time, and what of it the cache on disk has; called as above.
     std::function<compiled::Counts()> compile_counts = [] { return compiled::Counts(); };
     std::function<int64_t()> compile_cache_bytes = [] { return int64_t{0}; };

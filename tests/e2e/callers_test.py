@@ -78,6 +78,20 @@ class CallersTest(AccessCase):
         self.assertEqual(ended.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
         self.assertEqual(server.stop(), 0)
 
+    def test_a_callers_long_text_is_cut_in_the_log(self):
+        server = self.serve()
+        with grpc.insecure_channel(server.address) as channel:
+            call = channel.unary_unary("/warpcall.v1.KernelService/Execute")
+            for text in (b"z" * 60000, b"\n" * 60000):
+                request = b"\x0a\xe0\xd4\x03" + text  # field 1, the kernel's name, of 60000 bytes
+                with self.assertRaises(grpc.RpcError) as ended:
+                    call(request, timeout=60)
+                self.assertEqual(ended.exception.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertEqual(server.stop(), 0)
+        lines = server.log_text().splitlines()
+        self.assertTrue(any("zzzz... (60" in line for line in lines), lines)
+        self.assertLess(max(map(len, lines)), 10_000)
+
     def test_a_fifo_in_a_files_place_holds_up_neither_other_files_nor_the_end(self):
         tokens = self.write("tokens", f"alice {ALICE}\n")
         policies = self.write("policies", '{"default": {}}')

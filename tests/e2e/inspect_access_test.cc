@@ -230,6 +230,7 @@ TEST(InspectAccessTest, WhatItTakesIsInTheMetricsWhileItRuns) {
                        {"method=\"benchmark\"", "kernel=\"gelu\""}),
             0);
   EXPECT_EQ(server.Sum("warpcall_inspection_cpu_seconds_total", {"method=\"profile\""}), 0);
+  EXPECT_EQ(server.Stop(), 0);
   EXPECT_THAT(server.log(),
               ::testing::ContainsRegex("msg=\"benchmark done\".* kernel=gelu inputs=float32.16,3. "
                                        "device=cpu code=OK cpu_ns=[1-9]"));

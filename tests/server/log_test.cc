@@ -31,6 +31,18 @@ TEST(Log, AValueCannotForgeALineOrAField) {
       << line;
 }
 
+// Whatever a client sends: a line is for people to read.
+TEST(Log, ALongValueIsCutAndItsLengthTold) {
+  const std::string line =
+      Logged(LogLevel::kInfo, std::string(60'000, 'm'),
+             {{"long", std::string(60'000, '\n')}, {"whole", std::string(1024, 'w')}});
+  EXPECT_LT(line.size(), 6000u);
+  EXPECT_NE(line.find("msg=\"" + std::string(1024, 'm') + "... (60000 bytes)\""),
+            std::string::npos);
+  EXPECT_NE(line.find("\\n... (60000 bytes)\" whole=" + std::string(1024, 'w') + "\n"),
+            std::string::npos);
+}
+
 class JsonLog : public ::testing::Test {
  protected:
   JsonLog() { SetLogFormat(LogFormat::kJson); }
@@ -72,6 +84,21 @@ TEST_F(JsonLog, AnyBytesAreAString) {
                    unknown, "|", unknown, unknown);
   EXPECT_EQ(object["wrong"], wanted);
   EXPECT_EQ(object["inf"], "inf");
+}
+
+TEST_F(JsonLog, ALongValueIsCutBetweenCharacters) {
+  for (const std::string character : {"\u00e9", "\u20ac", "\U0001f600"}) {
+    std::string text = "ab";
+    while (text.size() < 2000) text += character;
+    const nlohmann::json object =
+        nlohmann::json::parse(Logged(LogLevel::kInfo, "x", {{"text", text}}));
+    const std::string said = object["text"];
+    EXPECT_EQ(said.find("\ufffd"), std::string::npos);
+    const size_t kept = said.find("... (");
+    EXPECT_GT(kept, 1020u);
+    EXPECT_LE(kept, 1024u);
+    EXPECT_EQ(said.substr(0, kept), text.substr(0, kept));
+  }
 }
 
 TEST_F(JsonLog, ParsesItsFormats) {
