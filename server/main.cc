@@ -7,6 +7,7 @@
 #include <csignal>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,7 @@
 #include "server/revision.h"
 #include "server/runtime/cpu/control_group.h"
 #include "server/self_test_main.h"
+#include "server/signals.h"
 #include "server/spawn.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/bandwidths.h"
@@ -73,24 +75,6 @@ constexpr int64_t kWindowsInStaging = 8;
 // Requests whose spans wait to be sent: a second's worth of 8 connections at full speed, 4 MiB.
 constexpr size_t kTracedRecordsMax = size_t{1} << 13;
 
-// Blocked in every thread (they inherit it), so that the main thread can wait for them: those that
-// stop the server are returned, SIGHUP is blocked as well.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, kDevicesLost);
-  sigset_t blocked = signals;
-  sigaddset(&blocked, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-  // nohup has it ignored, and then nobody could wait for it.
-  signal(SIGHUP, SIG_DFL);
-  // Who reads the log may go away. Children have the default again (spawn.cc).
-  signal(SIGPIPE, SIG_IGN);
-  return signals;
-}
-
 // The first of `signals` that comes. Until then SIGHUP has files read again.
 int AwaitSignal(const sigset_t& signals, Reloader* reloader) {
   sigset_t awaited = signals;
@@ -104,6 +88,14 @@ int AwaitSignal(const sigset_t& signals, Reloader* reloader) {
       return number;
     reloader->ReportHanging();
   }
+}
+
+// Whether one of `signals` waits to be taken.
+bool AnyPending(const sigset_t& signals) {
+  sigset_t pending, both;
+  sigpending(&pending);
+  sigandset(&both, &pending, &signals);
+  return sigisemptyset(&both) == 0;
 }
 
 // Waits `seconds`; a second signal ends the wait early.
@@ -285,7 +277,6 @@ void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
 }
 
 struct Serving {
-  const sigset_t& signals;
   GrpcServer* server;
   const HttpServer* http;
   Reloader* reloader;
@@ -329,10 +320,13 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> StartGrpc(const Config& config,
 
 // Serves until a signal says to end, and ends it: the process's exit status.
 int ServeUntilTold(const Config& config, const ExecuteDeps& deps, Serving serving) {
-  serving.ready = true;
-  PrintAddresses(*serving.server, *serving.http);
+  const sigset_t signals = StopSignals();
+  // Told to end while it started: nobody has seen it ready.
+  const bool begins = !AnyPending(signals);
+  serving.ready = begins;
+  if (begins) PrintAddresses(*serving.server, *serving.http);
   serving.reloader->Start();
-  const int signal = AwaitSignal(serving.signals, serving.reloader);
+  const int signal = AwaitSignal(signals, serving.reloader);
   serving.ready = false;
   serving.server->SetServing(false);
   if (signal == kDevicesLost) {
@@ -340,14 +334,16 @@ int ServeUntilTold(const Config& config, const ExecuteDeps& deps, Serving servin
     Drain(config, deps, serving.server);
     return kFailed;
   }
-  Log(LogLevel::kInfo, "stopping",
-      {{"signal", signal}, {"lame_duck_seconds", config.lame_duck_seconds}});
+  // Who presses Ctrl-C at a terminal has no load balancer.
+  const double lame_duck_seconds = begins && signal != SIGINT ? config.lame_duck_seconds : 0;
+  Log(LogLevel::kInfo, "stopping", {{"signal", signal}, {"lame_duck_seconds", lame_duck_seconds}});
   // Not ready, but serving, for load balancers to notice.
-  AwaitSignalFor(serving.signals, config.lame_duck_seconds);
+  if (lame_duck_seconds > 0) AwaitSignalFor(signals, lame_duck_seconds);
   return Drain(config, deps, serving.server);
 }
 
-absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
+// Ends `start_watch` when it begins to listen.
+absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start_watch) {
   RETURN_IF_ERROR(CheckExposure(config));
   LogStart(config);
   std::unique_ptr<tracing::Tracer> tracer;
@@ -395,13 +391,13 @@ absl::StatusOr<int> Serve(const Config& config, const sigset_t& signals) {
   deps.tuning = caches.tuning.get();
   deps.tracer = tracer.get();
   const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);
+  start_watch->reset();  // sockets are to be given back
   std::unique_ptr<GrpcServer> server;
   ASSIGN_OR_RETURN(server, StartGrpc(config, access, &deps));
   const std::unique_ptr<MemoryTrim> memory =
       WatchMemory(config, engine->device_count(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
-  const int status =
-      ServeUntilTold(config, deps, {signals, server.get(), http.get(), &reloader, ready});
+  const int status = ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, ready});
   // A file that is still being read, by a system that hangs, uses what the end would take down.
   if (!reloader.End(kEndTimeout)) EndProcess(status);
   return status;
@@ -422,23 +418,29 @@ absl::Status SetUp(const Config& config) {
 }
 
 // The server, or a worker process of one.
-absl::StatusOr<int> RunServer(const Config& config) {
-  const sigset_t signals = BlockSignals();
+absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* start_watch) {
+  // nohup has it ignored, and then nobody could wait for it.
+  signal(SIGHUP, SIG_DFL);
+  // Who reads the log may go away. Children have the default again (spawn.cc).
+  signal(SIGPIPE, SIG_IGN);
   CompileInOwnProcesses();
   if (!config.worker_device.empty()) {
     const MemoryTrim memory_trim(MemoryLimitBytes());
     return RunWorker(ToDeviceOptions(config)).ok() ? kDone : kFailed;
   }
+  if (start_watch->has_value()) (*start_watch)->ToServe();
   SetBusyPoll(BusyPoll(config));
-  return Serve(config, signals);
+  return Serve(config, start_watch);
 }
 
-absl::StatusOr<int> Run(const Config& config) {
+absl::StatusOr<int> Run(const Config& config, std::optional<StartWatch>* start_watch) {
   RETURN_IF_ERROR(SetUp(config));
   if (!config.inspect_method.empty()) return RunInspection(config);
   if (!config.self_test_device.empty()) return TryRows(config);
   if (config.compiles_programs) return CompilePrograms();
-  if (!config.check) return RunServer(config);
+  if (!config.check) return RunServer(config, start_watch);
+  start_watch->reset();
+  UnblockStopSignals();
   return CheckRows(config, ToDeviceOptions(config));
 }
 
@@ -447,10 +449,12 @@ absl::StatusOr<int> Run(const Config& config) {
 
 int main(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more: the write fails and says so
+  std::optional<warpcall::StartWatch> start_watch;
+  if (!warpcall::StopSignalsWereBlocked()) start_watch.emplace();
   warpcall::Config config;
   int exit_code;
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
-  const absl::StatusOr<int> result = warpcall::Run(config);
+  const absl::StatusOr<int> result = warpcall::Run(config, &start_watch);
   if (!result.ok())
     warpcall::WriteLine(STDERR_FILENO,
                         absl::StrCat("warpcalld: ", result.status().message(), "\n"));

@@ -1,8 +1,10 @@
 #include "server/spawn.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -83,6 +85,16 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
   return absl::ResourceExhaustedError(
       absl::StrCat("no process for ", arguments.front(), ": ", strerror(error)));
 }
+
+int OpenProcess(pid_t pid, int socket) {
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  pollfd other_end = {socket, 0, 0};
+  if (process < 0 || poll(&other_end, 1, 0) == 0) return process;
+  close(process);
+  return -1;
+}
+
+void KillProcess(int process) { syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0); }
 
 void CloseUnexpectedDescriptors() { close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0); }
 

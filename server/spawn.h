@@ -37,6 +37,14 @@ inline constexpr char kFlagVariablePrefix[] = "WARPCALLD_";
 absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
                                 const std::vector<int>& inherited);
 
+// A descriptor of the process `pid` (pidfd_open) that SpawnSelf started, which holds the other end
+// of `socket`. -1 where there is none to be had, or the process has ended and its id may be
+// another's.
+int OpenProcess(pid_t pid, int socket);
+
+// Ends the process behind OpenProcess's descriptor at once, a stopped one too.
+void KillProcess(int process);
+
 // In the new process: closes what others left open for it below kInheritedFirst.
 void CloseUnexpectedDescriptors();
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -32,6 +33,16 @@ constexpr size_t kErrorBytesMax = 64 << 10;
 constexpr size_t kReadBytesMin = 64 << 10;
 // Between two bytes of one message: they lie in memory when the first is sent.
 constexpr timeval kPauseMax = {.tv_sec = 30, .tv_usec = 0};
+
+// For a child to end by itself, which takes what the system needs to take its memory back.
+constexpr int kEndMs = 1000;
+
+// Kills a process that does not end by itself: one that is stopped (SIGSTOP) sees no socket closed.
+void EndProcessSoon(int process) {
+  pollfd end = {process, POLLIN, 0};
+  if (poll(&end, 1, kEndMs) == 0) KillProcess(process);
+  close(process);
+}
 
 absl::Status EndedEarly() {
   return absl::InternalError("the process that looked into it ended early");
@@ -113,7 +124,17 @@ Child::Child(int socket, pid_t pid) : socket_(socket), pid_(pid) {
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &kPauseMax, sizeof(kPauseMax));
 }
 
-Child::~Child() { close(socket_); }
+Child::~Child() {
+  const int process = pid_ > 0 ? OpenProcess(pid_, socket_) : -1;
+  close(socket_);
+  if (process < 0) return;
+  // Whoever asked does not wait for it.
+  try {
+    std::thread(EndProcessSoon, process).detach();
+  } catch (const std::system_error&) {
+    EndProcessSoon(process);
+  }
+}
 
 absl::Status Child::Send(absl::string_view request) {
   const uint64_t bytes = request.size();

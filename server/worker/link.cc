@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/spawn.h"
 
 namespace warpcall::worker {
 namespace {
@@ -94,7 +94,7 @@ absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const
 }
 
 void Link::Break() {
-  if (ends_.process >= 0) syscall(SYS_pidfd_send_signal, ends_.process, SIGKILL, nullptr, 0);
+  if (ends_.process >= 0) KillProcess(ends_.process);
   shutdown(ends_.control, SHUT_RDWR);
   for (const int lane : ends_.lanes) shutdown(lane, SHUT_RDWR);
 }

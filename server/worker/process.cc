@@ -1,10 +1,8 @@
 #include "server/worker/process.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,16 +52,6 @@ struct Descriptors {
     return AddForWorker(file < 0 ? file : fcntl(file, F_DUPFD_CLOEXEC, kBeyondInherited));
   }
 };
-
-// A descriptor of the process that holds the other end of `control`; -1 where there is none to be
-// had, or the process has ended and its id may be another's.
-int OpenProcess(pid_t pid, int control) {
-  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  pollfd other_end = {control, 0, 0};
-  if (process < 0 || poll(&other_end, 1, 0) == 0) return process;
-  close(process);
-  return -1;
-}
 
 }  // namespace
 
