@@ -42,6 +42,7 @@
 #include "server/self_test_main.h"
 #include "server/signals.h"
 #include "server/spawn.h"
+#include "server/thread_limits.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/bandwidths.h"
 #include "server/transport/busy_poll.h"
@@ -260,7 +261,10 @@ absl::StatusOr<std::unique_ptr<compiled::DiskCache>> OpenCompileCache(const Conf
 // What the log says first.
 void LogStart(const Config& config) {
   const std::string grpc = GrpcServer::GrpcVersion();
-  Log(LogLevel::kInfo, "starting", {{"version", kVersion}, {"grpc_version", grpc}});
+  Log(LogLevel::kInfo, "starting",
+      {{"version", kVersion},
+       {"grpc_version", grpc},
+       {"threads_max", ThreadsNeeded(ToThreadNeeds(config))}});
   if (const std::string warning = GrpcWarning(config, grpc); !warning.empty())
     Log(LogLevel::kWarning, warning);
 }
@@ -346,6 +350,8 @@ int ServeUntilTold(const Config& config, const ExecuteDeps& deps, Serving servin
 absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start_watch) {
   RETURN_IF_ERROR(CheckExposure(config));
   LogStart(config);
+  RETURN_IF_ERROR(CheckDescriptorLimit());
+  RETURN_IF_ERROR(CheckThreadsFor(ToThreadNeeds(config)));
   std::unique_ptr<tracing::Tracer> tracer;
   ASSIGN_OR_RETURN(tracer, MakeTracer(config));
   AccessFiles access;
@@ -407,7 +413,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
 absl::Status SetUp(const Config& config) {
   SetLogLevel(config.log_level);
   SetLogFormat(config.log_format);
-  RETURN_IF_ERROR(StartLogWriter());
+  if (const absl::Status started = StartLogWriter(); !started.ok())
+    return absl::ResourceExhaustedError(absl::StrCat(started.message(), ": ", ThreadLimits()));
   TakeGrpcLog();
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   mallopt(M_ARENA_MAX, kArenas);
@@ -448,6 +455,7 @@ absl::StatusOr<int> Run(const Config& config, std::optional<StartWatch>* start_w
 }  // namespace warpcall
 
 int main(int argc, char** argv) {
+  warpcall::ExplainRefusedThreads();
   signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more: the write fails and says so
   std::optional<warpcall::StartWatch> start_watch;
   if (!warpcall::StopSignalsWereBlocked()) start_watch.emplace();

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "server/runtime/cpu/control_group.h"
+#include "server/runtime/cpu/cpu_device.h"
 #include "server/transport/busy_poll.h"
 
 namespace warpcall {
@@ -66,6 +67,15 @@ EngineOptions ToEngineOptions(const Config& config) {
 absl::Duration BusyPoll(const Config& config) {
   return config.busy_poll_us < 0 ? BusyPollFor(UsableCpus())
                                  : absl::Microseconds(config.busy_poll_us);
+}
+
+ThreadNeeds ToThreadNeeds(const Config& config) {
+  const EngineOptions options = ToEngineOptions(config);
+  return {.cpus = CpuDevice::UsableThreads(),
+          .cores = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF)),
+          .lanes = options.lanes_per_device,
+          .copy_threads = options.copy_threads,
+          .cpu_workers = config.cpu_workers};
 }
 
 }  // namespace warpcall

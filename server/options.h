@@ -6,6 +6,7 @@
 #include "server/devices.h"
 #include "server/engine/engine.h"
 #include "server/signals.h"
+#include "server/thread_limits.h"
 
 namespace warpcall {
 
@@ -13,5 +14,6 @@ DeviceOptions ToDeviceOptions(const Config& config);
 // Lanes send kDevicesLost when they are.
 EngineOptions ToEngineOptions(const Config& config);
 absl::Duration BusyPoll(const Config& config);
+ThreadNeeds ToThreadNeeds(const Config& config);
 
 }  // namespace warpcall

@@ -24,6 +24,9 @@ namespace {
 // started get it from here.
 constexpr char kOpenMpSpins[] = "GOMP_SPINCOUNT=1000";
 
+// Some 60 of an idle server's own, kBeyondInherited and what is passed on, 32 connections.
+constexpr rlim_t kDescriptorsMin = 256;
+
 // A server's flags are not its processes': those get what they need as arguments. What the user
 // says of OpenMP's waiting stands.
 std::vector<char*> EnvironmentForProcesses() {
@@ -43,6 +46,15 @@ void RaiseDescriptorLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+absl::Status CheckDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= kDescriptorsMin)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the hard limit of open files (ulimit -Hn) is ", limit.rlim_max,
+                   "; the server needs ", kDescriptorsMin, ", and one more for each connection"));
 }
 
 int MoveBeyondInherited(int fd) {

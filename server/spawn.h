@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace warpcall {
@@ -14,13 +15,17 @@ namespace warpcall {
 // under kBeyondInherited. gRPC 1.51 stops listening for good when accept fails for want of one.
 void RaiseDescriptorLimit();
 
+// FAILED_PRECONDITION where the limit is lower than a server needs: descriptors of its own, numbers
+// for those of its processes, and room for connections.
+absl::Status CheckDescriptorLimit();
+
 // In the new process: the first of the descriptors passed, the others follow. Above what a process
 // just started has open.
 inline constexpr int kInheritedFirst = 64;
 
 // Where a descriptor must lie before it is passed on, beyond the numbers of those passed: see
-// MoveBeyondInherited.
-inline constexpr int kBeyondInherited = 512;
+// MoveBeyondInherited. A worker of 64 lanes gets 68.
+inline constexpr int kBeyondInherited = 160;
 
 // A duplicate of `fd` at kBeyondInherited or above, closed on exec; `fd` itself is closed. -1:
 // there is none.

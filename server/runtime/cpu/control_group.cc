@@ -100,4 +100,12 @@ int UsableCpus(int cpus, const std::string& root) {
 
 int UsableCpus() { return UsableCpus(static_cast<int>(std::thread::hardware_concurrency())); }
 
+int64_t TaskLimit(const std::string& root) {
+  int64_t least = -1;
+  for (const Group& group : GroupsOf("pids", root))
+    for (const int64_t limit : NumbersIn(absl::StrCat(group.path, "/pids.max")))
+      if (least < 0 || limit < least) least = limit;
+  return least;
+}
+
 }  // namespace warpcall

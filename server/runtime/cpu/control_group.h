@@ -16,4 +16,8 @@ int UsableCpus(int cpus, const std::string& root = "");
 // Of those that the system says that it may run on.
 int UsableCpus();
 
+// Threads that control groups of this process allow, all their processes' together: pids.max. -1:
+// as many as it likes.
+int64_t TaskLimit(const std::string& root = "");
+
 }  // namespace warpcall

@@ -81,5 +81,19 @@ TEST(ControlGroup, IsKnownHere) {
   EXPECT_GE(UsableCpus(), 1);
 }
 
+TEST_F(ControlGroupTest, TasksAreTheLeastThatAGroupAllows) {
+  const auto tasks = [&] { return TaskLimit(folder_.Path("")); };
+  EXPECT_EQ(tasks(), -1);
+  Write("proc/self/cgroup", "0::/a/b\n");
+  Write("sys/fs/cgroup/a/b/pids.max", "max\n");
+  EXPECT_EQ(tasks(), -1);
+  Write("sys/fs/cgroup/a/b/pids.max", "300\n");
+  Write("sys/fs/cgroup/a/pids.max", "200\n");
+  EXPECT_EQ(tasks(), 200);
+  Write("proc/self/cgroup", "8:pids:/docker/0af7\n0::/\n");
+  Write("sys/fs/cgroup/pids/docker/0af7/pids.max", "100\n");
+  EXPECT_EQ(tasks(), 100);
+}
+
 }  // namespace
 }  // namespace warpcall
