@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -31,28 +32,15 @@ constexpr size_t kPortDigitsMax = 5;
 constexpr size_t kSocketPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
 // A lock's file may be removed by who gives it back, between being opened and being locked.
 constexpr int kLockAttempts = 100;
+constexpr int kAnyPortAttempts = 10;
+constexpr char kAll[] = "::";
+constexpr char kAllOfIpv4[] = "0.0.0.0";
 // The state TCP_LISTEN in /proc/net/tcp.
 constexpr char kListening[] = "0A";
 
 absl::Status CannotListen(absl::string_view address, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", why));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // "process 4711 (warpcalld)".
 std::string ProcessName(int64_t pid) {
@@ -140,14 +128,88 @@ bool IsLoopback(const sockaddr& address) {
          (IN6_IS_ADDR_V4MAPPED(&ipv6) && ipv6.s6_addr[12] == IN_LOOPBACKNET);
 }
 
+// As many as the system allows: it takes less for a larger number.
+constexpr int kBacklog = std::numeric_limits<int>::max();
+
 // 0, or the error.
-int TryToBind(const addrinfo& address) {
-  const Descriptor attempt(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (attempt.get() < 0) return errno;
-  // As gRPC and HttpServer do: what recent connections of a server that ended left does not count.
-  const int on = 1;
-  setsockopt(attempt.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  return bind(attempt.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+int Listen(const addrinfo& address, const Descriptor& socket) {
+  if (socket.get() < 0) return errno;
+  const int on = 1, off = 0;
+  // What recent connections of a server that ended left does not count. Not SO_REUSEPORT: two
+  // servers on one port would share its connections at random.
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // All addresses of IPv6 include those of IPv4.
+  if (address.ai_family == AF_INET6)
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
+  return listen(socket.get(), kBacklog) == 0 ? 0 : errno;
+}
+
+// Of a socket that is bound; -1: it has none.
+int PortOf(const Descriptor& socket) {
+  sockaddr_storage bound = {};
+  socklen_t bytes = sizeof(bound);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0) return -1;
+  return ntohs(bound.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(bound).sin_port
+                                          : reinterpret_cast<sockaddr_in6&>(bound).sin6_port);
+}
+
+void SetPort(int port, sockaddr* address) {
+  (address->sa_family == AF_INET ? reinterpret_cast<sockaddr_in*>(address)->sin_port
+                                 : reinterpret_cast<sockaddr_in6*>(address)->sin6_port) =
+      htons(static_cast<uint16_t>(port));
+}
+
+// What came of listening at all addresses of a host.
+struct Listened {
+  std::vector<Descriptor> sockets;
+  int port = 0;
+  int error = 0;  // the worst; of several addresses one may be missing, none may be another's
+
+  bool ok() const { return error == 0 || (!sockets.empty() && error != EADDRINUSE); }
+};
+
+// Files of hosts name an address twice.
+bool IsNamedBefore(const addrinfo& address, const addrinfo* first) {
+  for (; first != &address; first = first->ai_next)
+    if (first->ai_addrlen == address.ai_addrlen &&
+        memcmp(first->ai_addr, address.ai_addr, address.ai_addrlen) == 0)
+      return true;
+  return false;
+}
+
+Listened ListenAtEach(const addrinfo* addresses, int port) {
+  Listened all;
+  all.port = port;
+  for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) {
+    if (IsNamedBefore(*at, addresses)) continue;
+    SetPort(all.port, at->ai_addr);
+    Descriptor one(socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const int failed = Listen(*at, one);
+    SetPort(0, at->ai_addr);
+    if (all.error == 0 || failed == EADDRINUSE) all.error = failed;
+    if (failed != 0) continue;
+    if (all.port == 0) all.port = PortOf(one);
+    all.sockets.push_back(std::move(one));
+  }
+  return all;
+}
+
+// UNAVAILABLE: the host is unknown.
+absl::StatusOr<Listened> ListenAt(const HostPort& wanted) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(wanted.host.c_str(), "0", &hints, &found); error != 0)
+    return absl::UnavailableError(
+        absl::StrCat("the host ", wanted.host, ": ", gai_strerror(error)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  Listened all = ListenAtEach(found, wanted.port);
+  // A port that is free on the first address may be taken on the next.
+  for (int i = 1; wanted.port == 0 && !all.ok() && i < kAnyPortAttempts; ++i)
+    all = ListenAtEach(found, 0);
+  return all;
 }
 
 std::string FolderOf(const std::string& path) {
@@ -177,11 +239,17 @@ absl::Status InUse(const std::string& path, int64_t pid) {
       absl::StrCat("the socket is in use by ", pid > 0 ? ProcessName(pid) : "another process"));
 }
 
-// OK when nobody listens at the socket without a lock, as older servers do.
-absl::Status CheckNobodyListens(const std::string& path) {
+// REQUIRES: `path` has at most kSocketPathBytesMax.
+sockaddr_un SocketAddress(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, kSocketPathBytesMax);
+  return address;
+}
+
+// OK when nobody listens at the socket without a lock, as older servers do.
+absl::Status CheckNobodyListens(const std::string& path) {
+  const sockaddr_un address = SocketAddress(path);
   const Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   ucred owner = {};
   socklen_t bytes = sizeof(owner);
@@ -242,7 +310,7 @@ HostPort ForThisMachine(HostPort wanted) {
   in6_addr address;
   if (inet_pton(AF_INET6, wanted.host.c_str(), &address) == 1 &&
       IN6_IS_ADDR_UNSPECIFIED(&address) && !HasIpv6())
-    wanted.host = "0.0.0.0";
+    wanted.host = kAllOfIpv4;
   return wanted;
 }
 
@@ -259,28 +327,57 @@ bool IsLocal(const std::string& address) {
 }
 
 absl::Status CheckHostPort(const std::string& address) {
+  return ListeningSockets::Open(address).status();
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+int CountDescriptors() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  if (folder == nullptr) return 0;
+  int entries = 0;
+  while (readdir(folder.get()) != nullptr) ++entries;
+  return entries - 3;  // ".", ".." and the folder itself
+}
+
+absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& address) {
+  if (absl::StartsWith(address, kUnixPrefix)) return OpenAt(address.substr(strlen(kUnixPrefix)));
   HostPort wanted;
   ASSIGN_OR_RETURN(wanted, ParseHostPort(address));
-  wanted = ForThisMachine(std::move(wanted));
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error =
-          getaddrinfo(wanted.host.c_str(), absl::StrCat(wanted.port).c_str(), &hints, &found);
-      error != 0)
-    return CannotListen(address, absl::StrCat("the host ", wanted.host, ": ", gai_strerror(error)));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  int error = 0;
-  bool one_works = false;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const int failed = TryToBind(*at);
-    one_works |= failed == 0;
-    // Of several addresses one may be missing, as IPv6's is often; none may be another's.
-    if (error == 0 || failed == EADDRINUSE) error = failed;
-  }
-  if (error == 0 || (one_works && error != EADDRINUSE)) return absl::OkStatus();
-  return CannotListen(address, WhyNotBound(error, wanted.port));
+  if (wanted.host == kAllOfIpv4) wanted.host = kAll;
+  absl::StatusOr<Listened> all = ListenAt(ForThisMachine(wanted));
+  // Where IPv6 is there and forbidden.
+  if (all.ok() && !all->ok() && all->error != EADDRINUSE && wanted.host == kAll)
+    all = ListenAt({kAllOfIpv4, wanted.port});
+  if (!all.ok()) return CannotListen(address, all.status().message());
+  if (!all->ok()) return CannotListen(address, WhyNotBound(all->error, all->port));
+  ListeningSockets listening;
+  listening.address_ = absl::StrCat(address.substr(0, address.rfind(':')), ":", all->port);
+  listening.sockets_ = std::move(all->sockets);
+  return listening;
+}
+
+absl::StatusOr<ListeningSockets> ListeningSockets::OpenAt(const std::string& path) {
+  ListeningSockets listening;
+  listening.address_ = absl::StrCat(kUnixPrefix, path);
+  ASSIGN_OR_RETURN(SocketLock lock, SocketLock::Take(path));
+  listening.lock_.emplace(std::move(lock));
+  unlink(path.c_str());  // what a server that ended left; the lock has seen that it is a socket
+  const sockaddr_un address = SocketAddress(path);
+  Descriptor one(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (one.get() < 0 ||
+      bind(one.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return CannotListen(listening.address_, strerror(errno));
+  listening.sockets_.push_back(std::move(one));
+  if (listen(listening.sockets_.front().get(), kBacklog) != 0)
+    return CannotListen(listening.address_, strerror(errno));
+  return listening;
+}
+
+ListeningSockets::~ListeningSockets() {
+  if (lock_.has_value() && !sockets_.empty()) unlink(address_.c_str() + strlen(kUnixPrefix));
 }
 
 absl::StatusOr<SocketLock> SocketLock::Take(const std::string& path) {

@@ -1,9 +1,11 @@
-// What keeps a server from listening at an address, told apart, and who may listen at a Unix
-// socket.
+// Sockets that listen at an address, what keeps a server from having them, told apart, and who may
+// listen at a Unix socket.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,10 +31,23 @@ HostPort ForThisMachine(HostPort wanted);
 // whose addresses are loopback ones. A host that is not known does not count as such.
 bool IsLocal(const std::string& address);
 
-// Binds a socket to HOST:PORT and gives it up again. UNAVAILABLE says what is wrong: the host is
-// unknown, this machine has no such address, the port is in use (and by which process, where that
-// can be seen), it takes a permission.
+// Listens at HOST:PORT and stops at once. UNAVAILABLE says what is wrong: see ListeningSockets.
 absl::Status CheckHostPort(const std::string& address);
+
+// Owns a file descriptor. Move-only.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor();
+
+  int get() const { return fd_; }  // negative: there is none
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
 
 // The right to listen at a Unix socket: a lock on PATH.lock, which the system takes back when the
 // process ends, however it does. Move-only.
@@ -52,6 +67,38 @@ class SocketLock {
 
   std::string lock_path_;
   int file_;  // -1: moved away
+};
+
+// How many descriptors this process has open; 0 where the system does not say.
+int CountDescriptors();
+
+// The sockets that listen at one address, non-blocking and closed on exec: one for each address
+// that the host has. All addresses of IPv4, 0.0.0.0, include those of IPv6 where the machine has
+// them, as in gRPC's own servers. Move-only.
+class ListeningSockets {
+ public:
+  // `address` is HOST:PORT (port 0: any free one, the same for all sockets) or unix:PATH.
+  // UNAVAILABLE says what is wrong: the host is unknown, this machine has no such address, the port
+  // is in use (and by which process, where that can be seen), it takes a permission; or what
+  // SocketLock says.
+  static absl::StatusOr<ListeningSockets> Open(const std::string& address);
+
+  ListeningSockets(ListeningSockets&&) = default;
+  ListeningSockets& operator=(ListeningSockets&&) = delete;
+  // Removes a Unix socket's path.
+  ~ListeningSockets();
+
+  // With the port that was bound.
+  const std::string& address() const { return address_; }
+  const std::vector<Descriptor>& sockets() const { return sockets_; }
+
+ private:
+  ListeningSockets() = default;
+  static absl::StatusOr<ListeningSockets> OpenAt(const std::string& path);
+
+  std::string address_;
+  std::optional<SocketLock> lock_;  // of a Unix socket; until its path is removed
+  std::vector<Descriptor> sockets_;
 };
 
 }  // namespace warpcall

@@ -165,13 +165,11 @@ inspect::Inspector::Options ToInspectorOptions(const Config& config, const Regis
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
                                                       const PrometheusSink& sink,
-                                                      const std::atomic<bool>& ready) {
+                                                      const ExecuteDeps& deps) {
   HttpServer::Options options;
   options.listen = config.metrics_listen;
   options.scrape = [&sink](MetricsFormat format) { return sink.Scrape(format); };
-  options.ready = [&ready] {
-    return ready.load() ? absl::OkStatus() : absl::UnavailableError("starting or draining");
-  };
+  options.ready = [&deps] { return CheckReady(deps); };
   return HttpServer::Start(std::move(options));
 }
 
@@ -382,9 +380,6 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
   PrometheusSink sink(
       registry, ToSinkOptions({*engine, access, reloader, monitor.get(), caches, tracer.get()}));
-  std::atomic<bool> ready{false};
-  std::unique_ptr<HttpServer> http;
-  ASSIGN_OR_RETURN(http, StartHttp(config, sink, ready));
   inspect::Inspector inspector(ToInspectorOptions(config, registry));
   ExecuteDeps deps{&registry,
                    engine.get(),
@@ -394,6 +389,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                    &inspector,
                    config.benchmark_mib * kMib};
   SetLimits(config, access, &deps);
+  std::unique_ptr<HttpServer> http;
+  ASSIGN_OR_RETURN(http, StartHttp(config, sink, deps));
   deps.tuning = caches.tuning.get();
   deps.tracer = tracer.get();
   const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);
@@ -403,7 +400,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   const std::unique_ptr<MemoryTrim> memory =
       WatchMemory(config, engine->device_count(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
-  const int status = ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, ready});
+  const int status = ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, deps.ready});
   // A file that is still being read, by a system that hangs, uses what the end would take down.
   if (!reloader.End(kEndTimeout)) EndProcess(status);
   return status;

@@ -12,7 +12,7 @@
 namespace warpcall {
 
 // Takes as many descriptors as the hard limit allows, where the usual soft one is 1024 and may be
-// under kBeyondInherited. gRPC 1.51 stops listening for good when accept fails for want of one.
+// under kBeyondInherited.
 void RaiseDescriptorLimit();
 
 // FAILED_PRECONDITION where the limit is lower than a server needs: descriptors of its own, numbers

@@ -30,6 +30,8 @@ const char* RejectReasonName(RejectReason reason) {
       return "quota";
     case RejectReason::kInspectQueue:
       return "inspect_queue";
+    case RejectReason::kConnections:
+      return "connections";
     case RejectReason::kDeviceLost:
       return "device_lost";
   }

@@ -29,8 +29,9 @@ enum class RejectReason : uint8_t {
   kRunTime,       // max_run_seconds
   kQuota,         // its principal's own limits
   kInspectQueue,  // inspect_queue: a benchmark or the like, no request
+  kConnections,   // too many, of one address or in all: a connection, no request
 };
-inline constexpr int kRejectReasonCount = 14;
+inline constexpr int kRejectReasonCount = 15;
 // "message_bytes", ...; "" for kNone.
 const char* RejectReasonName(RejectReason reason);
 
@@ -102,6 +103,8 @@ class MetricsSink {
   // The share of the warps that fit which a row's kernels were counted to keep resident, when they
   // were profiled on a device; 0 to 1. Rows and devices that have no such share are ignored.
   virtual void NoteAchievedOccupancy(int row, int device, double ratio) = 0;
+  // Called once for each connection that is refused: kConnections.
+  virtual void RecordRefusedConnection() = 0;
 };
 
 // How often something of one kind happened, since the process began.

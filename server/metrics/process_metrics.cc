@@ -1,6 +1,5 @@
 #include "server/metrics/process_metrics.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/listen.h"
 
 namespace warpcall {
 namespace {
@@ -28,16 +28,6 @@ std::optional<uint64_t> BootTimeSeconds() {
     if (absl::ConsumePrefix(&line, "btime ") && absl::SimpleAtoi(line, &seconds)) return seconds;
   }
   return std::nullopt;
-}
-
-// Descriptors open now, without the one that counts them.
-int CountOpenFds() {
-  DIR* const directory = opendir("/proc/self/fd");
-  if (directory == nullptr) return 0;
-  int entries = 0;
-  while (readdir(directory) != nullptr) ++entries;
-  closedir(directory);
-  return entries - 3;  // ".", ".." and the directory itself
 }
 
 }  // namespace
@@ -82,7 +72,7 @@ std::optional<ProcessStats> ReadProcessStats() {
   result.start_time_seconds = static_cast<double>(*boot_seconds) +
                               static_cast<double>(stat->start_ticks_since_boot) * seconds_per_tick;
   result.threads = static_cast<double>(stat->threads);
-  result.open_fds = CountOpenFds();
+  result.open_fds = CountDescriptors();
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) result.max_fds = static_cast<double>(limit.rlim_cur);
   return result;

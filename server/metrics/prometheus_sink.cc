@@ -214,7 +214,7 @@ void PrometheusSink::AddChoiceSeries(const Registry& registry) {
 void PrometheusSink::AddOtherSeries() {
   series_->BeginFamily(Kind::kCounter, "warpcall_rejected_total",
                        "Requests refused by a limit or state before a device worked for them, or "
-                       "stopped (run_time).");
+                       "stopped (run_time); connections that were refused (connections).");
   for (int reason = 1; reason < kRejectReasonCount; ++reason) {
     const Cell cell =
         series_->AddSeries({{"reason", RejectReasonName(static_cast<RejectReason>(reason))}});

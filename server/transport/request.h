@@ -79,6 +79,8 @@ struct ExecuteDeps {
   SendWatch* sends = nullptr;         // null: clients may take their time to read answers
   FailureLog* failures = nullptr;     // null: each has its line
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced
+  std::atomic<bool> ready{false};     // neither starting nor draining
+  std::atomic<bool> accepting{true};  // new connections
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
   OpenStreams streams{};

@@ -3,15 +3,19 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
-#include <cstring>
+#include <algorithm>
+#include <climits>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
+#include "server/log.h"
 #include "server/transport/health_service.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
@@ -68,16 +72,46 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
-  // Two servers on one port would share its connections at random: refuse the second.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
-std::string WithPort(const std::string& address, int port) {
-  if (absl::StartsWith(address, kUnixPrefix)) return address;
-  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+// As gRPC's own listeners do; a Unix socket has neither option.
+void SetSocketOptions(int socket) {
+  const int on = 1, timeout_ms = kKeepaliveTimeoutMs;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+}
+
+absl::StatusOr<std::vector<ListeningSockets>> ListenAt(const std::vector<std::string>& addresses) {
+  std::vector<ListeningSockets> listening;
+  for (const std::string& address : addresses) {
+    ASSIGN_OR_RETURN(ListeningSockets sockets, ListeningSockets::Open(address));
+    listening.push_back(std::move(sockets));
+  }
+  return listening;
+}
+
+// Of this process, which has opened all that it needs but connections.
+ConnectionLimits LimitsOfProcess() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const ConnectionLimits limits = ConnectionLimitsFor(
+      static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT_MAX)), CountDescriptors());
+  Log(LogLevel::kInfo, "connection limits",
+      {{"connections", limits.all},
+       {"from_one_address", limits.from_one_source},
+       {"descriptors", limit.rlim_cur}});
+  return limits;
 }
 
 }  // namespace
+
+absl::Status CheckReady(const ExecuteDeps& deps) {
+  if (!deps.ready.load()) return absl::UnavailableError("starting or draining");
+  if (!deps.accepting.load())
+    return absl::UnavailableError(
+        "no connections are accepted: there are as many as there may be, or no descriptors");
+  return absl::OkStatus();
+}
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
@@ -95,6 +129,7 @@ GrpcServer::GrpcServer(ExecuteDeps* deps)
 }
 
 GrpcServer::~GrpcServer() {
+  if (acceptor_ != nullptr) acceptor_->Stop();
   if (server_ != nullptr) server_->Shutdown();
   deps_->pollers = nullptr;
   deps_->loads = nullptr;
@@ -138,40 +173,49 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.SetResourceQuota(server->quota_.Resize(static_cast<size_t>(deps->received_bytes_max)));
   for (const std::unique_ptr<grpc::Service>& service : server->services_)
     builder.RegisterService(service.get());
-  RETURN_IF_ERROR(server->CheckAddresses(addresses));
+  std::vector<ListeningSockets> listening;
+  ASSIGN_OR_RETURN(listening, ListenAt(addresses));
+  for (const ListeningSockets& sockets : listening) server->addresses_.push_back(sockets.address());
   if (credentials == nullptr) credentials = grpc::InsecureServerCredentials();
-  std::vector<int> ports(addresses.size(), 0);
-  for (size_t i = 0; i < addresses.size(); ++i)
-    builder.AddListeningPort(addresses[i], credentials, &ports[i]);
+  server->connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   server->server_ = builder.BuildAndStart();
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    if (server->server_ == nullptr || ports[i] == 0)
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", addresses[i],
-                       ": it is named twice, or another process has just taken it"));
-    server->addresses_.push_back(WithPort(addresses[i], ports[i]));
-  }
+  if (server->server_ == nullptr) return absl::InternalError("gRPC starts no server");
   server->pollers_.Begin();
   server->SetServing(true);
+  ASSIGN_OR_RETURN(server->acceptor_,
+                   Acceptor::Start(std::move(listening), server->ToAcceptorOptions()));
   return server;
 }
 
-// gRPC says of any address only that it did not get it.
-absl::Status GrpcServer::CheckAddresses(const std::vector<std::string>& addresses) {
-  for (const std::string& address : addresses) {
-    if (!absl::StartsWith(address, kUnixPrefix)) {
-      RETURN_IF_ERROR(CheckHostPort(address));
-      continue;
-    }
-    ASSIGN_OR_RETURN(SocketLock lock, SocketLock::Take(address.substr(strlen(kUnixPrefix))));
-    locks_.push_back(std::move(lock));
-  }
-  return absl::OkStatus();
+Acceptor::Options GrpcServer::ToAcceptorOptions() {
+  Acceptor::Options options;
+  options.limits = LimitsOfProcess();
+  options.serve = [this](int listener, int socket) {
+    SetSocketOptions(socket);
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener;
+    connection.fd = socket;
+    connections_->HandleNewConnection(&connection);
+  };
+  options.on_refused = [this] { deps_->metrics->RecordRefusedConnection(); };
+  options.on_accepting = [this](bool accepting) {
+    deps_->accepting.store(accepting);
+    TellHealth();
+  };
+  return options;
 }
 
 std::string GrpcServer::GrpcVersion() { return grpc::Version(); }
 
 void GrpcServer::SetServing(bool serving) {
+  serving_.store(serving);
+  TellHealth();
+}
+
+void GrpcServer::TellHealth() {
+  const absl::MutexLock lock(&health_mutex_);
+  const bool serving = serving_.load() && deps_->accepting.load();
   health_->SetServing(serving);
   inference_->SetServing(serving);
 }
@@ -212,6 +256,7 @@ void GrpcServer::ShedReceived(int halvings) {
 }
 
 void GrpcServer::Shutdown(absl::Duration timeout) {
+  acceptor_->Stop();
   health_->EndWatches(absl::UnavailableError("the server is shutting down"));
   server_->Shutdown(absl::ToChronoTime(absl::Now() + timeout));
 }

@@ -3,26 +3,24 @@
 #pragma once
 
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/listen.h"
+#include "server/transport/acceptor.h"
 #include "server/transport/background_thread.h"
 #include "server/transport/failure_log.h"
 #include "server/transport/inflater.h"
 #include "server/transport/pollers.h"
 #include "server/transport/request.h"
 #include "server/transport/send_watch.h"
-
-namespace grpc {
-class Server;
-class ServerCredentials;
-class Service;
-}  // namespace grpc
 
 namespace warpcall {
 
@@ -31,6 +29,9 @@ class LoadReporter;
 namespace oip {
 class InferenceService;
 }
+
+// UNAVAILABLE says why clients had better call another server.
+absl::Status CheckReady(const ExecuteDeps& deps);
 
 class GrpcServer {
  public:
@@ -73,8 +74,9 @@ class GrpcServer {
   explicit GrpcServer(ExecuteDeps* deps);
 
   void AddServices();
-  // Takes the locks of Unix sockets.
-  absl::Status CheckAddresses(const std::vector<std::string>& addresses);
+  Acceptor::Options ToAcceptorOptions();
+  // Health is what SetServing says, while connections are accepted.
+  void TellHealth() ABSL_LOCKS_EXCLUDED(health_mutex_);
 
   ExecuteDeps* const deps_;
   FailureLog failures_;
@@ -90,8 +92,11 @@ class GrpcServer {
   // Counts the buffers that gRPC reads into until nobody refers to them.
   grpc::ResourceQuota quota_{"received messages"};
   int halvings_ = 0;
-  std::vector<SocketLock> locks_;  // until server_ has removed its sockets
+  std::atomic<bool> serving_{false};
+  absl::Mutex health_mutex_;  // orders what is told
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
   Pollers pollers_;  // before its server goes
 };
 

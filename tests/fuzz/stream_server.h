@@ -37,6 +37,7 @@ class StreamServer {
     void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
     void RecordInspectionUse(const InspectionUse&) override {}
     void NoteAchievedOccupancy(int, int, double) override {}
+    void RecordRefusedConnection() override {}
   };
 
   absl::StatusOr<std::unique_ptr<Job>> MakeJob(DecodedRequest* decoded, Request* call);

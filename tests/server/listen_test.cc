@@ -1,6 +1,7 @@
 #include "server/listen.h"
 
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -110,6 +111,60 @@ TEST(CheckHostPort, WithoutIpv6AllAddressesAreThoseOfIpv4) {
             }),
             0);
   EXPECT_EQ(ForThisMachine({"localhost", 80}).host, "localhost");
+}
+
+// Connects to what listens, and returns whether that worked.
+bool Connects(const ListeningSockets& listening, const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* to = nullptr;
+  const std::string& address = listening.address();
+  if (getaddrinfo(host.c_str(), address.c_str() + address.rfind(':') + 1, &hints, &to) != 0)
+    return false;
+  const Descriptor client(socket(to->ai_family, SOCK_STREAM, 0));
+  const bool connected = connect(client.get(), to->ai_addr, to->ai_addrlen) == 0;
+  freeaddrinfo(to);
+  return connected;
+}
+
+bool HasIpv6Loopback() { return ListeningSockets::Open("[::1]:0").ok(); }
+
+TEST(ListeningSockets, AllAddressesAreThoseOfBothFamilies) {
+  for (const char* const all : {"0.0.0.0:0", "[::]:0"}) {
+    const absl::StatusOr<ListeningSockets> listening = ListeningSockets::Open(all);
+    ASSERT_TRUE(listening.ok()) << listening.status();
+    EXPECT_TRUE(Connects(*listening, "127.0.0.1")) << all;
+    EXPECT_TRUE(Connects(*listening, "127.0.0.2")) << all;
+    if (HasIpv6Loopback()) EXPECT_TRUE(Connects(*listening, "::1")) << all;
+  }
+  EXPECT_FALSE(Connects(*ListeningSockets::Open("127.0.0.1:0"), "127.0.0.2"));
+}
+
+TEST(ListeningSockets, AHostWithTwoAddressesHasOnePort) {
+  if (!testing::KnowsLocalhost()) GTEST_SKIP() << "this system does not know localhost";
+  const absl::StatusOr<ListeningSockets> listening = ListeningSockets::Open("localhost:0");
+  ASSERT_TRUE(listening.ok()) << listening.status();
+  EXPECT_TRUE(absl::StartsWith(listening->address(), "localhost:"));
+  EXPECT_FALSE(absl::EndsWith(listening->address(), ":0"));
+  EXPECT_TRUE(Connects(*listening, "127.0.0.1"));
+  if (listening->sockets().size() > 1) EXPECT_TRUE(Connects(*listening, "::1"));
+  // Nobody else gets that port meanwhile, this process neither.
+  ExpectRefusal(ListeningSockets::Open(listening->address()).status(), "is in use by process");
+}
+
+TEST(ListeningSockets, AUnixSocketTakesTheDeadOnesPlaceAndGoesWithItsOwner) {
+  const testing::TempFolder folder;
+  const std::string path = folder.Path("w.sock");
+  std::make_unique<Listener>(path).reset();  // which leaves it behind
+  {
+    const absl::StatusOr<ListeningSockets> listening =
+        ListeningSockets::Open(absl::StrCat(kUnixPrefix, path));
+    ASSERT_TRUE(listening.ok()) << listening.status();
+    EXPECT_EQ(listening->address(), absl::StrCat("unix:", path));
+    EXPECT_EQ(folder.Names(), std::vector<std::string>({"w.sock", "w.sock.lock"}));
+    ExpectRefusal(ListeningSockets::Open(absl::StrCat(kUnixPrefix, path)).status(), "is in use");
+  }
+  EXPECT_TRUE(folder.Names().empty());
 }
 
 TEST(SocketLock, TellsWhatIsWrongWithAPathApart) {

@@ -70,7 +70,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
   const Labels reasons =
       Of("reason", {"message_bytes", "queue_requests", "queue_bytes", "queue_work", "staging_bytes",
                     "device_memory", "deadline", "deadline_unmeetable", "draining", "device_lost",
-                    "run_time", "quota", "inspect_queue"});
+                    "run_time", "quota", "inspect_queue", "connections"});
   const Labels devices = Of("device", {"cpu", "cuda:0"});
   const Labels tiled_runs = {"device=\"cuda:0\"," + tiled};
   const Labels runs = {tiled_runs[0], "device=\"cpu\"," + plain, "device=\"cpu\"," + beta};

@@ -54,6 +54,7 @@ class TraceKeeper final : public MetricsSink {
   void RecordInspection(Inspection, absl::StatusCode, RejectReason) override {}
   void RecordInspectionUse(const InspectionUse&) override {}
   void NoteAchievedOccupancy(int, int, double) override {}
+  void RecordRefusedConnection() override {}
 
   std::vector<RequestTrace> traces;
 };

@@ -1,0 +1,167 @@
+#include "server/transport/acceptor.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "server/engine/clock.h"
+#include "server/log.h"
+
+namespace warpcall {
+namespace {
+
+// Connections of one listener before the others have their turn.
+constexpr int kAcceptedMax = 64;
+constexpr int64_t kComplaintNs = 10'000'000'000;
+
+// Whether the error is of the connection that was to be accepted, and the next may do: Linux hands
+// on what the network has said of it (accept(2)).
+bool ConcernsOneConnection(int error) {
+  switch (error) {
+    case EINTR:
+    case ECONNABORTED:
+    case EPERM:  // a firewall's rule
+    case EPROTO:
+    case ENOPROTOOPT:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENONET:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case EOPNOTSUPP:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+class Acceptor::Complaints {
+ public:
+  void Error(int error) {
+    if (const int64_t others = Count(); others >= 0)
+      Log(LogLevel::kError, "cannot accept connections; trying again",
+          {{"error", strerror(error)}, {"left_out_before", others}});
+  }
+
+  void Refusal(Connections::Verdict verdict, const std::string& source,
+               const Connections& connections) {
+    const int64_t others = Count();
+    if (others < 0) return;
+    const bool of_source = verdict == Connections::Verdict::kTooManyFromSource;
+    Log(LogLevel::kWarning,
+        of_source ? "connection refused: too many from one address"
+                  : "connection refused: too many are open",
+        {{"from", source},
+         {"limit", of_source ? connections.limits().from_one_source : connections.limits().all},
+         {"open", connections.open()},
+         {"left_out_before", others}});
+  }
+
+ private:
+  // How many had no line before this one; -1: this has none either.
+  int64_t Count() {
+    const int64_t now_ns = MonotonicNs();
+    if (now_ns < next_line_ns_) {
+      ++left_out_;
+      return -1;
+    }
+    next_line_ns_ = now_ns + kComplaintNs;
+    return std::exchange(left_out_, 0);
+  }
+
+  int64_t next_line_ns_ = 0;
+  int64_t left_out_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(std::vector<ListeningSockets> listening,
+                                                          Options options) {
+  Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (stop.get() < 0)
+    return absl::UnavailableError(absl::StrCat("cannot accept connections: ", strerror(errno)));
+  return absl::WrapUnique(new Acceptor(std::move(listening), std::move(options), std::move(stop)));
+}
+
+Acceptor::Acceptor(std::vector<ListeningSockets> listening, Options options, Descriptor stop)
+    : listening_(std::move(listening)),
+      options_(std::move(options)),
+      connections_(options_.limits, MonotonicNs),
+      complaints_(std::make_unique<Complaints>()),
+      stop_(std::move(stop)) {
+  for (const ListeningSockets& address : listening_)
+    for (const Descriptor& socket : address.sockets()) polled_.push_back({socket.get(), POLLIN, 0});
+  polled_.push_back({stop_.get(), POLLIN, 0});
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Acceptor::~Acceptor() { Stop(); }
+
+void Acceptor::Stop() {
+  if (!thread_.joinable()) return;
+  eventfd_write(stop_.get(), 1);
+  thread_.join();
+  listening_.clear();
+}
+
+int Acceptor::AcceptSocket(int listener) {
+  const int socket = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  return socket < 0 ? -errno : socket;
+}
+
+void Acceptor::Loop() {
+  for (;;) {
+    Wait();
+    if (polled_.back().revents != 0) return;
+    bool works = true;
+    for (size_t i = 0; i + 1 < polled_.size(); ++i)
+      if (polled_[i].revents != 0 && !AcceptFrom(polled_[i].fd)) works = false;
+    SetAccepting(works && !connections_.full());
+  }
+}
+
+void Acceptor::Wait() {
+  const auto pause_ms = static_cast<int>(absl::ToInt64Milliseconds(kPause));
+  // What waits at a listener would end the pause at once.
+  if (!accepting_ && poll(&polled_.back(), 1, pause_ms) != 0) return;
+  poll(polled_.data(), polled_.size(), accepting_ ? -1 : 0);
+}
+
+bool Acceptor::AcceptFrom(int listener) {
+  int error = 0;
+  for (int i = 0; i < kAcceptedMax; ++i) {
+    const int socket = options_.accept(listener);
+    error = socket < 0 ? -socket : 0;
+    if (error == EAGAIN || error == EWOULDBLOCK) return true;
+    if (error == 0) {
+      Take(listener, socket);
+    } else if (!ConcernsOneConnection(error)) {
+      break;
+    }
+  }
+  // Errors of single connections that do not end, too: the next attempt is after a pause.
+  if (error != 0) complaints_->Error(error);
+  return error == 0;
+}
+
+void Acceptor::Take(int listener, int socket) {
+  const std::string source = SourceOf(socket);
+  const Connections::Verdict verdict = connections_.Admit(socket, source);
+  if (verdict == Connections::Verdict::kAdmitted) return options_.serve(listener, socket);
+  close(socket);
+  complaints_->Refusal(verdict, source, connections_);
+  options_.on_refused();
+}
+
+void Acceptor::SetAccepting(bool accepting) {
+  if (std::exchange(accepting_, accepting) != accepting) options_.on_accepting(accepting);
+}
+
+}  // namespace warpcall

@@ -1,0 +1,156 @@
+#include "server/transport/connections.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/listen.h"
+
+namespace warpcall {
+namespace {
+
+using Verdict = Connections::Verdict;
+
+TEST(ConnectionLimits, LeaveDescriptorsToTheServerAndConnectionsToOthers) {
+  // Of 540, 20 are open: half of the others.
+  const ConnectionLimits few = ConnectionLimitsFor(540, 20);
+  EXPECT_EQ(few.all, 264);
+  EXPECT_EQ(few.from_one_source, 198);
+  EXPECT_EQ(ConnectionLimitsFor(4096, 40).all, 3800);
+  const ConnectionLimits many = ConnectionLimitsFor(1 << 20, 40);
+  EXPECT_EQ(many.all, 8192);
+  EXPECT_EQ(many.from_one_source, 6144);
+  EXPECT_EQ(ConnectionLimitsFor(10, 12).all, 1);
+  EXPECT_EQ(ConnectionLimitsFor(10, 12).from_one_source, 1);
+}
+
+// Sockets that nobody opened: a descriptor is open as long as it has an inode here.
+class ConnectionsTest : public ::testing::Test {
+ protected:
+  Connections Make(int all, int from_one_source) {
+    return Connections(
+        {all, from_one_source}, [this] { return now_ns_; },
+        [this](int descriptor) {
+          ++looked_at_;
+          const auto found = inodes_.find(descriptor);
+          return found == inodes_.end() ? 0 : found->second;
+        });
+  }
+
+  Verdict Open(Connections* connections, int descriptor, const std::string& source) {
+    inodes_[descriptor] = next_inode_++;
+    const Verdict verdict = connections->Admit(descriptor, source);
+    if (verdict != Verdict::kAdmitted) inodes_.erase(descriptor);
+    return verdict;
+  }
+
+  int64_t now_ns_ = 1;
+  std::map<int, uint64_t> inodes_;
+  uint64_t next_inode_ = 100;
+  int looked_at_ = 0;
+};
+
+TEST_F(ConnectionsTest, OneSourceLeavesRoomForOthers) {
+  Connections connections = Make(4, 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Open(&connections, i, "a"), Verdict::kAdmitted);
+  EXPECT_EQ(Open(&connections, 3, "a"), Verdict::kTooManyFromSource);
+  EXPECT_FALSE(connections.full());
+  EXPECT_EQ(Open(&connections, 3, "b"), Verdict::kAdmitted);
+  EXPECT_TRUE(connections.full());
+  EXPECT_EQ(Open(&connections, 4, "c"), Verdict::kTooMany);
+  EXPECT_EQ(connections.open(), 4);
+}
+
+TEST_F(ConnectionsTest, WhatHasEndedMakesRoomOnceALimitIsMet) {
+  Connections connections = Make(4, 3);
+  for (int i = 0; i < 3; ++i) Open(&connections, i, "a");
+  inodes_.erase(1);
+  inodes_[2] = 7;  // a file of the server's has the number now
+  EXPECT_EQ(Open(&connections, 4, "a"), Verdict::kAdmitted);
+  EXPECT_EQ(connections.open(), 2);
+  Open(&connections, 5, "a");
+  Open(&connections, 6, "b");
+  inodes_.clear();
+  now_ns_ += Connections::kSweepNs;
+  EXPECT_FALSE(connections.full());
+  EXPECT_EQ(connections.open(), 0);
+}
+
+TEST_F(ConnectionsTest, ADescriptorThatIsUsedAgainIsOneConnection) {
+  Connections connections = Make(2, 2);
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(Open(&connections, 5, absl::StrCat("source ", i)), Verdict::kAdmitted);
+  EXPECT_EQ(connections.open(), 1);
+}
+
+TEST_F(ConnectionsTest, AFloodOfRefusalsSearchesOncePerPeriod) {
+  Connections connections = Make(1000, 1000);
+  for (int i = 0; i < 1000; ++i) Open(&connections, i, "a");
+  looked_at_ = 0;
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(Open(&connections, 1000, "a"), Verdict::kTooManyFromSource);
+  EXPECT_EQ(looked_at_, 1000);
+  now_ns_ += Connections::kSweepNs;
+  Open(&connections, 1000, "a");
+  EXPECT_EQ(looked_at_, 2000);
+}
+
+// A client's socket and the server's end of it.
+struct Pair {
+  explicit Pair(const std::string& address, const std::string& from = "")
+      : listening(*ListeningSockets::Open(address)), client(Connect(from)) {
+    server = accept(listening.sockets().front().get(), nullptr, nullptr);
+  }
+  ~Pair() {
+    close(client);
+    close(server);
+  }
+
+  int Connect(const std::string& from) const {
+    sockaddr_storage to = {};
+    socklen_t bytes = sizeof(to);
+    getsockname(listening.sockets().front().get(), reinterpret_cast<sockaddr*>(&to), &bytes);
+    const int fd = socket(to.ss_family, SOCK_STREAM, 0);
+    if (!from.empty()) {
+      sockaddr_in own = {};
+      own.sin_family = AF_INET;
+      inet_pton(AF_INET, from.c_str(), &own.sin_addr);
+      EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
+    }
+    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), bytes), 0);
+    return fd;
+  }
+
+  ListeningSockets listening;
+  int client;
+  int server;
+};
+
+TEST(SourceOf, IsAnAddressANetworkOrAUser) {
+  EXPECT_EQ(SourceOf(Pair("127.0.0.1:0").server), "127.0.0.1");
+  EXPECT_EQ(SourceOf(Pair("127.0.0.1:0", "127.0.0.2").server), "127.0.0.2");
+  if (ListeningSockets::Open("[::1]:0").ok()) EXPECT_EQ(SourceOf(Pair("[::1]:0").server), "::/64");
+  const std::string path = absl::StrCat(::testing::TempDir(), "/source-", getpid(), ".sock");
+  EXPECT_EQ(SourceOf(Pair(absl::StrCat("unix:", path)).server), absl::StrCat("uid ", getuid()));
+  EXPECT_EQ(SourceOf(-1), "");
+}
+
+TEST(Connections, TellRealSocketsThatAreClosedFromOpenOnes) {
+  int64_t now_ns = 1;
+  Connections connections({1, 1}, [&] { return now_ns; });
+  auto first = std::make_unique<Pair>("127.0.0.1:0");
+  EXPECT_EQ(connections.Admit(first->server, "a"), Verdict::kAdmitted);
+  EXPECT_TRUE(connections.full());
+  first.reset();
+  now_ns += Connections::kSweepNs;
+  EXPECT_FALSE(connections.full());
+}
+
+}  // namespace
+}  // namespace warpcall
