@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "inference/grpc_service.pb.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
@@ -17,6 +18,10 @@ namespace {
 // How long a caller who has as much in flight as it may should wait for that to end.
 constexpr int64_t kQuotaPushbackMs = 100;
 constexpr char kAuthorization[] = "authorization";
+// Tokens and trace contexts among it: gRPC's usual limit.
+constexpr int64_t kMetadataBytesMax = 8192;
+// HTTP/2 counts them for each header, beside its name and value.
+constexpr int64_t kHeaderBytes = 32;
 
 // Valid as long as `context` is.
 absl::string_view SubjectOf(const grpc::AuthContext& context) {
@@ -26,10 +31,22 @@ absl::string_view SubjectOf(const grpc::AuthContext& context) {
   return subjects.size() == 1 ? absl::string_view(subjects[0].data(), subjects[0].size()) : "";
 }
 
+absl::Status CheckMetadata(const grpc::CallbackServerContext& context) {
+  int64_t bytes = 0;
+  for (const auto& [name, value] : context.client_metadata())
+    bytes += static_cast<int64_t>(name.size() + value.size()) + kHeaderBytes;
+  if (bytes <= kMetadataBytesMax) return absl::OkStatus();
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat("the call's metadata have ", bytes,
+                                                " bytes; the limit is ", kMetadataBytesMax)),
+      kNeverRetry);
+}
+
 }  // namespace
 
 absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
                                    const grpc::CallbackServerContext& context) {
+  RETURN_IF_ERROR(CheckMetadata(context));
   const std::string peer = context.peer();
   if (deps.gate == nullptr) return ConnectionPrincipal(peer);
   Credentials shown;

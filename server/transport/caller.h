@@ -10,8 +10,8 @@
 
 namespace warpcall {
 
-// UNAUTHENTICATED, and counted, where the server asks for a token and the call brings none that
-// counts.
+// RESOURCE_EXHAUSTED names the limit of the call's metadata. UNAUTHENTICATED, and counted, where
+// the server asks for a token and the call brings none that counts.
 absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
                                    const grpc::CallbackServerContext& context);
 

@@ -44,9 +44,10 @@ constexpr int kIdleMsMax = 30 * 60 * 1000;
 // closed when none has come so much later.
 constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
-// Of a call, tokens and trace contexts among it: what gRPC 1.51 takes by default, which others may
-// not.
-constexpr int kMetadataBytesMax = 8192;
+// Metadata of a call, in one frame. Over more gRPC 1.51 ends the connection, with the calls of
+// everybody whom a proxy sends by it, so the limit is above what the proxies of deploy/ pass.
+// Identify refuses a call with more than 8 KiB by itself.
+constexpr int kMetadataBytesMax = 65'536;
 
 // What inflated messages may hold beside the tensor data of the largest one: its own rest, and as
 // much again for small messages beside it.

@@ -129,7 +129,7 @@ class ConfigurationTest(unittest.TestCase):
                              (theirs("tune.h2.max-concurrent-streams"), theirs("tune.h2.initial-window-size")))
         (connections,) = (each["typed_config"]["max_active_downstream_connections"] for each in self.overload)
         self.assertEqual(connections, theirs("maxconn"))
-        self.assertEqual(self.manager["max_request_headers_kb"] * 1024, theirs("tune.bufsize"))
+        self.assertIn(f"req.hdrs,length gt {self.manager['max_request_headers_kb'] * 1024} }}\n", haproxy)
         (check,) = self.cluster["health_checks"]
         times = {"timeout http-request": self.manager["request_headers_timeout"],
                  "timeout client": self.manager["stream_idle_timeout"],
