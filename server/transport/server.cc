@@ -44,6 +44,9 @@ constexpr int kIdleMsMax = 30 * 60 * 1000;
 // closed when none has come so much later.
 constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
+// Pings of clients are answered where this much lies between two. Usual clients leave 10 s or more,
+// of which the network may take some.
+constexpr int kPingIntervalMsMin = 5'000;
 // Metadata of a call, in one frame. Over more gRPC 1.51 ends the connection, with the calls of
 // everybody whom a proxy sends by it, so the limit is above what the proxies of deploy/ pass.
 // Identify refuses a call with more than 8 KiB by itself.
@@ -72,6 +75,11 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMsMax);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // By default gRPC ends connections over pings that come without data within five minutes, and
+  // without calls within two hours.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kPingIntervalMsMin);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
 }
 

@@ -1,7 +1,10 @@
-// A wall clock that can be stepped for one process: LD_PRELOAD of this library, and
+// Clocks that can be stepped for one process: LD_PRELOAD of this library, and
 // WARPCALL_TEST_CLOCK=FILE. FILE's first 8 bytes are an int64, the nanoseconds by which the
 // process sees CLOCK_REALTIME ahead of the machine's; whoever writes them steps its clock at that
 // moment. CLOCK_MONOTONIC and CLOCK_BOOTTIME stay, as they do when an administrator sets the time.
+//
+// The next 8 bytes, if there are any, step CLOCK_MONOTONIC as it is read: time that passes in a
+// moment. Waits until a moment of that clock do not end earlier for it.
 //
 // A wait until a moment of the wall clock ends by the stepped one, as with Linux's own timers:
 // it is made of slices, after each of which the clock is read again.
@@ -33,12 +36,12 @@ Function* Next(const char* name) {
 }
 
 const volatile int64_t* OpenSteps() {
-  static const int64_t none = 0;
+  static const int64_t none[2] = {};
   const char* const path = getenv("WARPCALL_TEST_CLOCK");
-  if (path == nullptr) return &none;
+  if (path == nullptr) return none;
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   void* const page =
-      file < 0 ? MAP_FAILED : mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+      file < 0 ? MAP_FAILED : mmap(nullptr, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
   if (page == MAP_FAILED) {
     fprintf(stderr, "WARPCALL_TEST_CLOCK: %s can't be mapped: errno %d\n", path, errno);
     abort();
@@ -47,9 +50,10 @@ const volatile int64_t* OpenSteps() {
   return static_cast<const volatile int64_t*>(page);
 }
 
-int64_t StepNs() {
+// Of the wall clock (0), and of the one that nobody sets (1).
+int64_t StepNs(int clock = 0) {
   static const volatile int64_t* const steps = OpenSteps();
-  return *steps;
+  return steps[clock];
 }
 
 timespec FromNs(int64_t ns) { return {ns / kSecondNs, ns % kSecondNs}; }
@@ -82,6 +86,8 @@ int clock_gettime(clockid_t clock, timespec* time) noexcept {
   const int result = next(clock, time);
   if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
     *time = FromNs(time->tv_sec * kSecondNs + time->tv_nsec + StepNs());
+  if (result == 0 && clock == CLOCK_MONOTONIC)
+    *time = FromNs(time->tv_sec * kSecondNs + time->tv_nsec + StepNs(1));
   return result;
 }
 
