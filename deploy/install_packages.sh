@@ -10,7 +10,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  libssl-dev zlib1g-dev prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev
+  libssl-dev zlib1g-dev prometheus-cpp-dev libdnnl-dev libhwy-dev libcli11-dev nlohmann-json3-dev libboost-dev
   python3-venv
 )
 # clang and its run-time library are for the fuzzer and the thread-safety analysis; prometheus, which

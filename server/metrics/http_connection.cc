@@ -8,13 +8,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace warpcall {
 namespace {
 
-constexpr absl::string_view kHeadEnd = "\r\n\r\n";
 constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr size_t kReadBytes = 4096;
 // What is read after the last reply. A socket that is closed with bytes unread is reset, and its
@@ -34,9 +32,15 @@ HttpConnection::HttpConnection(int socket, std::string peer, const Limits& limit
 
 HttpConnection::~HttpConnection() { close(socket_); }
 
-short HttpConnection::events() const { return state_ == State::kReplying ? POLLOUT : POLLIN; }
+short HttpConnection::events() const {
+  // While the client waits for a rendering, poll tells of a reset alone.
+  if (state_ == State::kWaiting) return 0;
+  return state_ == State::kReplying ? POLLOUT : POLLIN;
+}
 
 bool HttpConnection::Advance(const HttpHandler& handler, int64_t now_ns) {
+  // Called without reason, or after a reset.
+  if (state_ == State::kWaiting) return false;
   if (state_ == State::kReading && !Read(handler, now_ns)) return false;
   if (state_ == State::kReplying && !Write(now_ns)) return false;
   return state_ != State::kClosing || Drain();
@@ -56,66 +60,82 @@ bool HttpConnection::Read(const HttpHandler& handler, int64_t now_ns) {
 }
 
 bool HttpConnection::TakeRequest(const HttpHandler& handler, int64_t now_ns) {
-  // Some clients end a body with a line that is not part of it.
-  if (absl::StartsWith(in_, "\r\n")) in_.erase(0, 2);
-  const size_t head_bytes = absl::string_view(in_).find(kHeadEnd);
-  if (head_bytes == absl::string_view::npos && in_.size() <= kHttpHeadBytesMax) return false;
-  if (head_bytes == absl::string_view::npos || head_bytes > kHttpHeadBytesMax) {
-    Refuse(431, now_ns);
-    return true;
+  int refusal = 0;
+  if (!reader_.has_head()) refusal = reader_.ReadHead(&in_);
+  const HttpRequest& request = reader_.request();
+  bool ignores_body = false;
+  if (refusal == 0 && reader_.has_head() && request.has_body) {
+    ignores_body = !handler.WantsBody(request, peer_);
+    if (!ignores_body) refusal = ReadBody();
   }
-  HttpRequest request;
-  const absl::string_view head = absl::string_view(in_).substr(0, head_bytes);
-  if (const int refusal = ReadHttpHead(head, &request); refusal != 0) {
+  if (refusal != 0) {
     Refuse(refusal, now_ns);
     return true;
   }
-  HttpBody body;
-  const size_t body_at = head_bytes + kHeadEnd.size();
-  if (request.has_body && handler.WantsBody(request, peer_)) {
-    body = ReadHttpBody(request, absl::string_view(in_).substr(body_at));
-    if (body.refusal != 0) {
-      Refuse(body.refusal, now_ns);
-      return true;
-    }
-    if (!body.whole) {
-      if (request.expects_continue && !std::exchange(told_to_continue_, true))
-        send(socket_, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
-      return false;
-    }
-  } else if (request.has_body) {
-    request.keep_alive = false;  // what comes next is no request
-  }
-  in_.erase(0, body_at + body.bytes);
-  Reply(handler.Answer(request, peer_, body.data), request, now_ns);
+  if (!reader_.has_head() || (!ignores_body && !reader_.is_whole())) return false;
+  keep_alive_ = request.keep_alive && !ignores_body;  // what follows an unread body is no request
+  head_only_ = request.method == "HEAD";
+  Reply(handler.Answer(request, peer_), now_ns);
   return true;
 }
 
-void HttpConnection::Reply(HttpReply reply, const HttpRequest& request, int64_t now_ns) {
-  keep_alive_ = request.keep_alive;
-  out_ = WriteHttpReply(std::move(reply), request.method == "HEAD", keep_alive_);
-  written_ = 0;
+int HttpConnection::ReadBody() {
+  const int refusal = reader_.ReadBody(&in_);
+  if (refusal == 0 && !reader_.is_whole() && reader_.request().expects_continue &&
+      !std::exchange(told_to_continue_, true))
+    send(socket_, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+  return refusal;
+}
+
+void HttpConnection::Reply(HttpReply reply, int64_t now_ns) {
+  reader_ = HttpReader();
   told_to_continue_ = false;
-  state_ = State::kReplying;
   deadline_ns_ = now_ns + limits_.reply_ns;
+  if (reply.scrape.has_value()) {
+    waits_for_ = reply.scrape;
+    rendering_ = 0;
+    reply_ = std::move(reply);
+    state_ = State::kWaiting;
+    return;
+  }
+  out_ = WriteHttpHead(reply, reply.body.size(), keep_alive_);
+  if (!head_only_) out_ += reply.body;
+  written_ = 0;
+  state_ = State::kReplying;
+}
+
+void HttpConnection::Serve(std::shared_ptr<const std::string> text) {
+  out_ = WriteHttpHead(reply_, text->size(), keep_alive_);
+  if (!head_only_) text_ = std::move(text);
+  waits_for_.reset();
+  written_ = 0;
+  state_ = State::kReplying;
 }
 
 void HttpConnection::Refuse(int status, int64_t now_ns) {
-  HttpRequest request;
-  request.keep_alive = false;
+  keep_alive_ = false;
+  head_only_ = false;
   Reply({.status = status,
          .body = absl::StrCat("a head may have ", kHttpHeadBytesMax, " bytes, a body ",
-                              kHttpBodyBytesMax, "; HTTP/1.1 and 1.0 are understood\n")},
-        request, now_ns);
+                              kHttpBodyBytesMax,
+                              "; HTTP/1.1 and 1.0 are understood, lengths and "
+                              "names that leave a doubt are not\n")},
+        now_ns);
 }
 
 bool HttpConnection::Write(int64_t now_ns) {
-  while (written_ < out_.size()) {
-    const ssize_t put = send(socket_, out_.data() + written_, out_.size() - written_, MSG_NOSIGNAL);
+  const size_t bytes = out_.size() + (text_ == nullptr ? 0 : text_->size());
+  while (written_ < bytes) {
+    const bool first = written_ < out_.size();
+    const absl::string_view part = first ? absl::string_view(out_).substr(written_)
+                                         : absl::string_view(*text_).substr(written_ - out_.size());
+    const int more = first && text_ != nullptr ? MSG_MORE : 0;
+    const ssize_t put = send(socket_, part.data(), part.size(), MSG_NOSIGNAL | more);
     if (put < 0) return WouldBlock();
     written_ += static_cast<size_t>(put);
   }
   out_ = std::string();
+  text_.reset();
   since_ns_ = now_ns;
   if (!keep_alive_) {
     in_ = std::string();

@@ -1,8 +1,10 @@
-// One client of the port for operators: never waits, and holds little memory whatever it is sent.
+// One client of the operators' port: never waits, and holds little memory whatever it is sent.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -16,15 +18,14 @@ class HttpHandler {
 
   // Called before the body of a request is read. False: the body does not matter.
   virtual bool WantsBody(const HttpRequest& request, const std::string& peer) const = 0;
-  virtual HttpReply Answer(const HttpRequest& request, const std::string& peer,
-                           absl::string_view body) const = 0;
+  virtual HttpReply Answer(const HttpRequest& request, const std::string& peer) const = 0;
 };
 
 class HttpConnection {
  public:
   struct Limits {
     int64_t request_ns;  // for a request to come, from its first byte or the connection's start
-    int64_t reply_ns;    // for a reply to be taken
+    int64_t reply_ns;    // for a reply to be rendered and taken
     int64_t idle_ns;     // between requests
     int64_t goodbye_ns;  // for a client to close, after the last reply
   };
@@ -36,10 +37,11 @@ class HttpConnection {
   HttpConnection& operator=(const HttpConnection&) = delete;
 
   int socket() const { return socket_; }
+  const std::string& peer() const { return peer_; }
   short events() const;  // what to poll for
   // Whether Advance has something to do that no event tells of.
   bool has_more() const { return has_more_; }
-  bool replies() const { return state_ == State::kReplying; }
+  bool replies() const { return state_ == State::kWaiting || state_ == State::kReplying; }
   int64_t deadline_ns() const { return deadline_ns_; }
   // When it last was new, or done with a request.
   int64_t since_ns() const { return since_ns_; }
@@ -47,13 +49,25 @@ class HttpConnection {
   // Reads, answers one request at most, writes. False: it is over.
   bool Advance(const HttpHandler& handler, int64_t now_ns);
 
+  // The metrics that the client waits for; set by Advance, cleared by Serve.
+  std::optional<MetricsFormat> waits_for() const { return waits_for_; }
+  // The number of the rendering that the client waits for; 0: not asked for yet.
+  uint64_t rendering() const { return rendering_; }
+  void set_rendering(uint64_t number) { rendering_ = number; }
+  // Answers with a rendering. REQUIRES: waits_for() is its format.
+  void Serve(std::shared_ptr<const std::string> text);
+  // The rendering that is being sent, or null.
+  const std::string* text() const { return text_.get(); }
+
  private:
-  enum class State : uint8_t { kReading, kReplying, kClosing };
+  enum class State : uint8_t { kReading, kWaiting, kReplying, kClosing };
 
   bool Read(const HttpHandler& handler, int64_t now_ns);
   // Answers the request that has come. False: it has not come in full.
   bool TakeRequest(const HttpHandler& handler, int64_t now_ns);
-  void Reply(HttpReply reply, const HttpRequest& request, int64_t now_ns);
+  // Reads the body that `handler` wants. 0, or the status to refuse with.
+  int ReadBody();
+  void Reply(HttpReply reply, int64_t now_ns);
   void Refuse(int status, int64_t now_ns);
   bool Write(int64_t now_ns);
   bool Drain();
@@ -63,10 +77,16 @@ class HttpConnection {
   const Limits limits_;
   State state_ = State::kReading;
   std::string in_;
+  HttpReader reader_;
   bool told_to_continue_ = false;
   bool keep_alive_ = true;
+  bool head_only_ = false;
   bool has_more_ = false;
-  std::string out_;
+  HttpReply reply_;  // while the client waits for a rendering
+  std::optional<MetricsFormat> waits_for_;
+  uint64_t rendering_ = 0;
+  std::string out_;                          // what is sent first
+  std::shared_ptr<const std::string> text_;  // and then, or null
   size_t written_ = 0;
   size_t drained_ = 0;
   int64_t since_ns_;

@@ -1,6 +1,11 @@
 #include "server/metrics/http_message.h"
 
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,23 +18,14 @@
 namespace warpcall {
 namespace {
 
-constexpr absl::string_view kLineEnd = "\r\n";
-// The line before a chunk, with whatever extensions.
-constexpr size_t kChunkLineBytesMax = 256;
-// A body may come in chunks of a byte, each with its length.
-constexpr size_t kChunkedBytesMax = 8 * kHttpBodyBytesMax;
+namespace http = boost::beast::http;
 
-bool IsDigits(absl::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
-}
+constexpr int kBadRequest = 400;
+constexpr int kTooLarge = 413;
+constexpr int kNotImplemented = 501;
+constexpr absl::string_view kLastChunk = "0\r\n\r\n";
 
-// Two lengths, or a length beside chunks, are how requests are smuggled past proxies.
-int ReadContentLength(absl::string_view value, HttpRequest* request) {
-  if (!IsDigits(value) || request->has_body) return 400;
-  if (!absl::SimpleAtoi(value, &request->body_bytes)) request->body_bytes = kHttpBodyBytesMax + 1;
-  request->has_body = request->body_bytes > 0;
-  return 0;
-}
+absl::string_view ToAbsl(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 struct Range {
   double quality = 0;
@@ -67,125 +63,122 @@ bool TakesOpenMetrics(absl::string_view accept) {
   return open_metrics > 0 && open_metrics >= text;
 }
 
-int ReadHeader(absl::string_view name, absl::string_view value, HttpRequest* request) {
-  if (absl::EqualsIgnoreCase(name, "Content-Length")) return ReadContentLength(value, request);
-  if (absl::EqualsIgnoreCase(name, "Transfer-Encoding")) {
-    if (request->has_body) return 400;
-    request->has_body = request->chunked = true;
-    return absl::EqualsIgnoreCase(value, "chunked") ? 0 : 501;
+int StatusOf(const boost::beast::error_code& error) {
+  if (error == http::error::header_limit) return 431;
+  if (error == http::error::body_limit) return kTooLarge;
+  if (error == http::error::bad_version) return 505;
+  return kBadRequest;
+}
+
+// Splits `http://host/path` (RFC 9112, section 3.2.2) and `/path`; cuts the query.
+void ReadTarget(absl::string_view target, HttpRequest* request) {
+  for (const absl::string_view scheme : {"http://", "https://"}) {
+    if (!absl::StartsWithIgnoreCase(target, scheme)) continue;
+    target.remove_prefix(scheme.size());
+    const absl::string_view authority = target.substr(0, target.find_first_of("/?"));
+    request->hosts.emplace_back(authority);
+    target.remove_prefix(authority.size());
+    if (!absl::StartsWith(target, "/")) target = "/";
+    break;
   }
-  if (absl::EqualsIgnoreCase(name, "Accept")) request->takes_open_metrics = TakesOpenMetrics(value);
-  if (absl::EqualsIgnoreCase(name, "Expect"))
-    request->expects_continue = absl::EqualsIgnoreCase(value, "100-continue");
-  if (absl::EqualsIgnoreCase(name, "Connection"))
-    for (const absl::string_view option : absl::StrSplit(value, ','))
-      if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(option), "close"))
-        request->keep_alive = false;
-  return 0;
-}
-
-int ReadRequestLine(absl::string_view line, HttpRequest* request) {
-  const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
-  if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[2], "HTTP/")) return 400;
-  if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") return 505;
-  request->method = std::string(words[0]);
-  request->path = std::string(words[1].substr(0, words[1].find('?')));
-  request->keep_alive = words[2] == "HTTP/1.1";
-  return 0;
-}
-
-HttpBody Refusal(int status) {
-  HttpBody body;
-  body.refusal = status;
-  return body;
-}
-
-HttpBody ReadChunks(absl::string_view bytes) {
-  HttpBody body;
-  for (size_t at = 0;;) {
-    const size_t line_end = bytes.substr(at, kChunkLineBytesMax).find(kLineEnd);
-    const bool cut = bytes.size() - at >= kChunkLineBytesMax;
-    if (line_end == absl::string_view::npos)
-      return cut ? Refusal(400) : bytes.size() > kChunkedBytesMax ? Refusal(413) : body;
-    const absl::string_view line = bytes.substr(at, line_end);
-    at += line_end + kLineEnd.size();
-    uint32_t chunk_bytes = 0;
-    if (!absl::SimpleHexAtoi(line.substr(0, line.find(';')), &chunk_bytes)) return Refusal(400);
-    if (chunk_bytes > kHttpBodyBytesMax - body.data.size()) return Refusal(413);
-    // Trailers would come before the last line's end; nobody sends us any.
-    if (bytes.size() - at < chunk_bytes + kLineEnd.size())
-      return bytes.size() > kChunkedBytesMax ? Refusal(413) : body;
-    if (bytes.substr(at + chunk_bytes, kLineEnd.size()) != kLineEnd) return Refusal(400);
-    body.data.append(bytes.data() + at, chunk_bytes);
-    at += chunk_bytes + kLineEnd.size();
-    if (chunk_bytes > 0) continue;
-    body.whole = true;
-    body.bytes = at;
-    return body;
-  }
-}
-
-const char* ReasonOf(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 413:
-      return "Content Too Large";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "HTTP Version Not Supported";
-  }
+  request->path = std::string(target.substr(0, target.find('?')));
 }
 
 }  // namespace
 
-int ReadHttpHead(absl::string_view head, HttpRequest* request) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(head, kLineEnd);
-  if (const int refusal = ReadRequestLine(lines[0], request); refusal != 0) return refusal;
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const size_t colon = lines[i].find(':');
-    if (colon == 0 || colon == absl::string_view::npos) return 400;
-    const absl::string_view value = absl::StripAsciiWhitespace(lines[i].substr(colon + 1));
-    if (const int refusal = ReadHeader(lines[i].substr(0, colon), value, request); refusal != 0)
-      return refusal;
+class HttpReader::Parser : public http::request_parser<http::string_body> {
+ public:
+  Parser() {
+    header_limit(kHttpHeadBytesMax);
+    // A body that no route reads may have any length; FinishHead sets the limit of the others.
+    body_limit(std::numeric_limits<uint64_t>::max());
   }
+
+  // 0, or the status to refuse with; `bytes` loses what was read.
+  int Read(std::string* bytes) {
+    boost::beast::error_code error;
+    const bool is_head = !is_header_done();
+    const size_t taken = put(boost::asio::const_buffer(bytes->data(), bytes->size()), error);
+    // Beast joins the lines of a folded header, which others take for several headers.
+    const absl::string_view text = absl::string_view(*bytes).substr(0, taken);
+    const bool folds = absl::StrContains(text, "\r\n ") || absl::StrContains(text, "\r\n\t");
+    bytes->erase(0, taken);
+    if (is_head && folds) return kBadRequest;
+    waits_ = error == http::error::need_more;
+    if (error && !waits_) return StatusOf(error);
+    // The line before a chunk, or the trailers, must fit into what a head may have.
+    return waits_ && bytes->size() > kHttpHeadBytesMax ? kTooLarge : 0;
+  }
+
+  // Whether Read needs more bytes than it was given.
+  bool waits() const { return waits_; }
+
+ private:
+  bool waits_ = false;
+};
+
+HttpReader::HttpReader() : parser_(std::make_unique<Parser>()) {}
+HttpReader::HttpReader(HttpReader&&) noexcept = default;
+HttpReader& HttpReader::operator=(HttpReader&&) noexcept = default;
+HttpReader::~HttpReader() = default;
+
+bool HttpReader::is_whole() const { return has_head_ && parser_->is_done(); }
+
+int HttpReader::ReadHead(std::string* bytes) {
+  // Some clients end a body with a line that is not part of it.
+  while (!parser_->got_some() && absl::StartsWith(*bytes, "\r\n")) bytes->erase(0, 2);
+  if (bytes->empty() || (!parser_->got_some() && *bytes == "\r")) return 0;
+  if (const int refusal = parser_->Read(bytes); refusal != 0) return refusal;
+  if (!parser_->is_header_done()) return 0;
+  has_head_ = true;
+  return FinishHead();
+}
+
+// Beast refuses two lengths that differ, a length beside chunks, and names that are no tokens.
+int HttpReader::FinishHead() {
+  const auto& message = parser_->get();
+  if (message.count(http::field::host) != 1 && message.version() != 10) return kBadRequest;
+  if (message.count(http::field::host) > 1) return kBadRequest;
+  if (message.count(http::field::content_length) > 1) return kBadRequest;
+  if (const size_t codings = message.count(http::field::transfer_encoding); codings > 0) {
+    if (codings > 1 || message.version() == 10) return kBadRequest;
+    if (!absl::EqualsIgnoreCase(ToAbsl(message[http::field::transfer_encoding]), "chunked"))
+      return kNotImplemented;
+  }
+  request_.method = std::string(ToAbsl(message.method_string()));
+  ReadTarget(ToAbsl(message.target()), &request_);
+  if (message.count(http::field::host) == 1)
+    request_.hosts.emplace_back(ToAbsl(message[http::field::host]));
+  request_.has_body = !parser_->is_done();
+  parser_->body_limit(kHttpBodyBytesMax);  // of chunks; ReadBody looks at a length
+  request_.expects_continue =
+      absl::EqualsIgnoreCase(ToAbsl(message[http::field::expect]), "100-continue");
+  request_.keep_alive = message.keep_alive();
+  request_.takes_open_metrics = TakesOpenMetrics(ToAbsl(message[http::field::accept]));
   return 0;
 }
 
-HttpBody ReadHttpBody(const HttpRequest& request, absl::string_view bytes) {
-  if (request.chunked) return ReadChunks(bytes);
-  if (request.body_bytes > kHttpBodyBytesMax) return Refusal(413);
-  HttpBody body;
-  if (bytes.size() < request.body_bytes) return body;
-  body.whole = true;
-  body.data = std::string(bytes.substr(0, request.body_bytes));
-  body.bytes = request.body_bytes;
-  return body;
+int HttpReader::ReadBody(std::string* bytes) {
+  if (parser_->content_length().value_or(0) > kHttpBodyBytesMax) return kTooLarge;
+  // The rest of chunks has so many bytes at least. Given fewer, Beast asserts what need not hold.
+  const size_t bytes_min = parser_->chunked() ? kLastChunk.size() : 1;
+  while (!parser_->is_done() && bytes->size() >= bytes_min) {
+    if (const int refusal = parser_->Read(bytes); refusal != 0) return refusal;
+    if (parser_->waits()) break;
+  }
+  if (parser_->is_done()) request_.body = std::move(parser_->get().body());
+  return 0;
 }
 
-std::string WriteHttpReply(HttpReply reply, bool head_only, bool keep_alive) {
-  std::string head = absl::StrCat("HTTP/1.1 ", reply.status, " ", ReasonOf(reply.status),
-                                  "\r\nContent-Type: ", reply.content_type,
-                                  "\r\nContent-Length: ", reply.body.size(),
-                                  "\r\nConnection: ", keep_alive ? "keep-alive" : "close", "\r\n");
+std::string WriteHttpHead(const HttpReply& reply, size_t body_bytes, bool keep_alive) {
+  const auto reason = http::obsolete_reason(static_cast<http::status>(reply.status));
+  std::string head =
+      absl::StrCat("HTTP/1.1 ", reply.status, " ", ToAbsl(reason),
+                   "\r\nContent-Type: ", reply.content_type, "\r\nContent-Length: ", body_bytes,
+                   "\r\nConnection: ", keep_alive ? "keep-alive" : "close", "\r\n");
   if (reply.allow != nullptr) absl::StrAppend(&head, "Allow: ", reply.allow, "\r\n");
-  absl::StrAppend(&head, kLineEnd);
-  if (head_only) return head;
-  reply.body.insert(0, head);
-  return std::move(reply.body);
+  absl::StrAppend(&head, "\r\n");
+  return head;
 }
 
 }  // namespace warpcall

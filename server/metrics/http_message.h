@@ -1,11 +1,15 @@
-// HTTP/1.1 (RFC 9112) as far as the port for operators needs it: a request out of bytes, a reply
-// into bytes. Does no I/O.
+// HTTP/1.1 (RFC 9112) for the operators' port: bytes into a request, a reply into bytes.
+// Boost.Beast parses; this file and http_message.cc alone know it. Does no I/O.
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "server/metrics/text_format.h"
 
 namespace warpcall {
 
@@ -14,13 +18,14 @@ inline constexpr size_t kHttpBodyBytesMax = size_t{4} << 10;
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // without a query
+  std::string path;  // without scheme, authority and query
+  // The names by which the request calls the server: its Host header's, an absolute target's.
+  std::vector<std::string> hosts;
   bool has_body = false;
-  bool chunked = false;
-  size_t body_bytes = 0;  // unless chunked; over the limit: some number over it
+  std::string body;
   bool expects_continue = false;
   bool keep_alive = true;
-  bool takes_open_metrics = false;  // by its Accept, no less than plain text
+  bool takes_open_metrics = false;  // Accept prefers OpenMetrics to plain text, or ranks them equal
 };
 
 struct HttpReply {
@@ -28,22 +33,40 @@ struct HttpReply {
   std::string body;
   const char* content_type = "text/plain";
   const char* allow = nullptr;  // of a 405
+  // Set: the body is the metrics in this format, which another thread renders.
+  std::optional<MetricsFormat> scrape;
 };
 
-// Reads request line and headers: all that comes before the empty line. 0, or the status to refuse
-// with.
-int ReadHttpHead(absl::string_view head, HttpRequest* request);
+// Reads one request, whose bytes may come in any pieces. A request that proxies and servers could
+// understand differently is refused: its body might be taken for a second request.
+class HttpReader {
+ public:
+  HttpReader();
+  HttpReader(HttpReader&&) noexcept;
+  HttpReader& operator=(HttpReader&&) noexcept;
+  ~HttpReader();
 
-// What has come of a request's body.
-struct HttpBody {
-  int refusal = 0;  // not 0: the status to refuse with
-  bool whole = false;
-  std::string data;
-  size_t bytes = 0;  // that a whole body took
+  // Each removes what it has read from the front of `bytes`, and returns 0, or the status to refuse
+  // the request with. ReadHead: request line and headers. ReadBody: after has_head().
+  int ReadHead(std::string* bytes);
+  int ReadBody(std::string* bytes);
+
+  bool has_head() const { return has_head_; }
+  bool is_whole() const;
+  // REQUIRES: has_head(). The body is there when is_whole().
+  const HttpRequest& request() const { return request_; }
+
+ private:
+  class Parser;
+
+  int FinishHead();
+
+  std::unique_ptr<Parser> parser_;
+  bool has_head_ = false;
+  HttpRequest request_;
 };
-HttpBody ReadHttpBody(const HttpRequest& request, absl::string_view bytes);
 
-// The bytes of a reply; `head_only` leaves out the body that the headers tell of.
-std::string WriteHttpReply(HttpReply reply, bool head_only, bool keep_alive);
+// Status line and headers of a reply whose body has `body_bytes`.
+std::string WriteHttpHead(const HttpReply& reply, size_t body_bytes, bool keep_alive);
 
 }  // namespace warpcall

@@ -6,15 +6,18 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,7 @@
 #include "server/listen.h"
 #include "server/metrics/http_connection.h"
 #include "server/metrics/log_level_route.h"
+#include "server/metrics/scrape_thread.h"
 
 namespace warpcall {
 namespace {
@@ -31,9 +35,11 @@ namespace {
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr char kOpenMetrics[] = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 constexpr char kLogLevelPath[] = "/log_level";
-// A scraper, some probes, people; with a request of 12 KiB each they hold 1.5 MiB. Another one
-// takes the place of the one that has been idle longest.
+// A scraper, some probes, people; with a request of 12 KiB each they hold 1.5 MiB.
 constexpr size_t kConnectionsMax = 128;
+constexpr size_t kConnectionsOfOneAddressMax = 64;
+// Renderings that slow clients are being sent. Each may have some MiB on a server with GPUs.
+constexpr size_t kTextsMax = 16;
 // So many a round, so that those that are here get their turn.
 constexpr int kAcceptedMax = 64;
 constexpr int64_t kMsNs = 1'000'000;
@@ -42,15 +48,6 @@ constexpr int64_t kIdleNs = 60'000 * kMsNs;  // Prometheus scrapes every 15 s
 constexpr int64_t kGoodbyeNs = 1'000 * kMsNs;
 // When the process has no descriptor left and none of them is ours to give.
 constexpr int64_t kAcceptPauseNs = 100 * kMsNs;
-// Below the threads that answer requests, above the CPU device's, which compute at 10: a scrape
-// must get through while they are all at work.
-constexpr int kScrapeNice = 5;
-
-// Never raises the priority, which root could. Where lowering is refused it stays as it is.
-void LowerPriority() {
-  if (getpriority(PRIO_PROCESS, 0) < kScrapeNice) setpriority(PRIO_PROCESS, 0, kScrapeNice);
-}
-
 // A socket that listens, or -1.
 int ListenOn(const addrinfo& address) {
   const int listener = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -87,6 +84,7 @@ int PortOf(int listener) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+// The IP address, as text.
 std::string HostOf(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address.ss_family == AF_INET6)
@@ -102,18 +100,22 @@ class Routes final : public HttpHandler {
   explicit Routes(const HttpServer::Options& options) : options_(options) {}
 
   bool WantsBody(const HttpRequest& request, const std::string& peer) const override {
-    return request.method == "PUT" && request.path == kLogLevelPath && MayUseLogLevel(peer);
+    return request.method == "PUT" && request.path == kLogLevelPath &&
+           MayUseLogLevel(request, peer);
   }
 
-  HttpReply Answer(const HttpRequest& request, const std::string& peer,
-                   absl::string_view body) const override {
+  HttpReply Answer(const HttpRequest& request, const std::string& peer) const override {
     const bool can_put = request.path == kLogLevelPath;
     const bool puts = can_put && request.method == "PUT";
     if (request.method != "GET" && request.method != "HEAD" && !puts)
       return {.status = 405, .body = "", .allow = can_put ? "GET, HEAD, PUT" : "GET, HEAD"};
-    if (puts) return ChangeLogLevel(peer, body);
-    if (can_put) return ShowLogLevel(peer);
-    if (request.path == "/metrics") return Scrape(request.takes_open_metrics);
+    if (puts) return ChangeLogLevel(request, peer);
+    if (can_put) return ShowLogLevel(request, peer);
+    if (request.path == "/metrics") {
+      if (request.takes_open_metrics)
+        return {.content_type = kOpenMetrics, .scrape = MetricsFormat::kOpenMetrics};
+      return {.content_type = kTextFormat, .scrape = MetricsFormat::kPrometheus};
+    }
     if (request.path == "/healthz") return {.status = 200, .body = "ok\n"};
     if (request.path != "/readyz") return {.status = 404, .body = ""};
     const absl::Status status = options_.ready();
@@ -122,31 +124,28 @@ class Routes final : public HttpHandler {
   }
 
  private:
-  HttpReply Scrape(bool open_metrics) const {
-    if (!open_metrics)
-      return {.body = options_.scrape(MetricsFormat::kPrometheus), .content_type = kTextFormat};
-    return {.body = options_.scrape(MetricsFormat::kOpenMetrics), .content_type = kOpenMetrics};
-  }
-
   const HttpServer::Options& options_;
 };
 
 }  // namespace
 
-// One thread that waits for all connections at once: none of them can keep another waiting.
+// One thread waits for all connections at once and another renders the metrics: no client keeps
+// another waiting.
 class HttpServer::Impl {
  public:
   explicit Impl(Options options)
       : options_(std::move(options)),
         routes_(options_),
         limits_{absl::ToInt64Nanoseconds(options_.request_timeout), kReplyNs, kIdleNs, kGoodbyeNs},
-        wake_(eventfd(0, EFD_CLOEXEC)) {}
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   ~Impl() {
     if (thread_.joinable()) {
+      stopping_ = true;
       eventfd_write(wake_, 1);
       thread_.join();
     }
+    scrapes_.reset();
     if (listener_ >= 0) close(listener_);
     close(wake_);
   }
@@ -163,16 +162,8 @@ class HttpServer::Impl {
     if (wake_ < 0) return absl::ResourceExhaustedError("no descriptors for the metrics port");
     address_ =
         absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", PortOf(listener_));
-    thread_ = std::thread([this] {
-      LowerPriority();
-      while (!stopping_) Round(listener_);
-      // Ends when the requests being answered are.
-      const auto replies = [](const auto& connection) { return connection->replies(); };
-      const int64_t give_up_ns = MonotonicNs() + kGoodbyeNs;
-      while (std::any_of(connections_.begin(), connections_.end(), replies) &&
-             MonotonicNs() < give_up_ns)
-        Round(-1);
-    });
+    scrapes_ = std::make_unique<ScrapeThread>(options_.scrape, [this] { eventfd_write(wake_, 1); });
+    thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
 
@@ -181,24 +172,34 @@ class HttpServer::Impl {
  private:
   using Connections = std::vector<std::unique_ptr<HttpConnection>>;
 
+  void Run() {
+    GiveWayToRequests();
+    while (!stopping_) Round(listener_);
+    // Ends when the requests being answered are.
+    const auto replies = [](const auto& connection) { return connection->replies(); };
+    const int64_t give_up_ns = MonotonicNs() + kGoodbyeNs;
+    while (std::any_of(connections_.begin(), connections_.end(), replies) &&
+           MonotonicNs() < give_up_ns)
+      Round(-1);
+  }
+
   // Waits for something to happen and does what there is to do. `listener` -1: no more clients.
   void Round(int listener) {
     const int64_t before_ns = MonotonicNs();
     const bool paused = before_ns < accept_after_ns_;
-    std::vector<pollfd> polled = {{stopping_ ? -1 : wake_, POLLIN, 0},
-                                  {paused ? -1 : listener, POLLIN, 0}};
+    std::vector<pollfd> polled = {{wake_, POLLIN, 0}, {paused ? -1 : listener, POLLIN, 0}};
     for (const auto& connection : connections_)
       polled.push_back({connection->socket(), connection->events(), 0});
     poll(polled.data(), polled.size(), TimeoutMs(before_ns));
-    if (polled[0].revents != 0) stopping_ = true;
     const int64_t now_ns = MonotonicNs();
     for (size_t i = 0; i < connections_.size(); ++i) {
       auto& connection = connections_[i];
       const bool goes_on = (polled[2 + i].revents == 0 && !connection->has_more()) ||
-                           connection->Advance(routes_, now_ns);
+                           Advance(connection.get(), now_ns);
       if (!goes_on || now_ns >= connection->deadline_ns()) connection.reset();
     }
     std::erase(connections_, nullptr);
+    if (polled[0].revents != 0) TakeRenderings(now_ns);
     if (polled[1].revents != 0) Accept(now_ns);
   }
 
@@ -210,6 +211,40 @@ class HttpServer::Impl {
     return static_cast<int>((std::max<int64_t>(until_ns - now_ns, 0) + kMsNs - 1) / kMsNs);
   }
 
+  bool Advance(HttpConnection* connection, int64_t now_ns) {
+    if (!connection->Advance(routes_, now_ns)) return false;
+    if (connection->waits_for().has_value() && connection->rendering() == 0)
+      connection->set_rendering(scrapes_->Ask(*connection->waits_for()));
+    return true;
+  }
+
+  void TakeRenderings(int64_t now_ns) {
+    eventfd_t count;
+    eventfd_read(wake_, &count);
+    for (const MetricsFormat format : {MetricsFormat::kPrometheus, MetricsFormat::kOpenMetrics}) {
+      const ScrapeThread::Text newest = scrapes_->Take(format);
+      if (newest.text == nullptr) continue;
+      MakeRoomForText();
+      texts_.push_back(newest.text);
+      for (auto& connection : connections_) {
+        if (connection->waits_for() != format || connection->rendering() > newest.number) continue;
+        connection->Serve(newest.text);
+        if (!Advance(connection.get(), now_ns)) connection.reset();
+      }
+      std::erase(connections_, nullptr);
+    }
+  }
+
+  // Clients that take their replies slowest go: those of the oldest rendering.
+  void MakeRoomForText() {
+    std::erase_if(texts_, [](const auto& text) { return text.expired(); });
+    if (texts_.size() < kTextsMax) return;
+    const std::shared_ptr<const std::string> oldest = texts_.front().lock();
+    texts_.pop_front();
+    std::erase_if(connections_,
+                  [&](const auto& connection) { return connection->text() == oldest.get(); });
+  }
+
   void Accept(int64_t now_ns) {
     for (int i = 0; i < kAcceptedMax; ++i) {
       sockaddr_storage peer = {};
@@ -219,41 +254,63 @@ class HttpServer::Impl {
       if (socket < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        // No descriptors or no memory: the oldest gives its own.
+        // No descriptors or no memory: the oldest gives its own. The listener stays, whatever
+        // accept says.
         if (connections_.empty()) accept_after_ns_ = now_ns + kAcceptPauseNs;
-        DropOldest();
+        DropOldest(BusiestAddress());
         return;
       }
       const int on = 1;
       setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-      if (connections_.size() >= kConnectionsMax) DropOldest();
-      connections_.push_back(
-          std::make_unique<HttpConnection>(socket, HostOf(peer), limits_, now_ns));
-      // Most requests are here by now, and so are answered before others can take their place.
-      if (!connections_.back()->Advance(routes_, now_ns)) connections_.pop_back();
+      Add(socket, HostOf(peer), now_ns);
     }
   }
 
-  // Rather one that is asked for nothing than one that is being answered.
-  void DropOldest() {
-    const auto oldest = std::min_element(connections_.begin(), connections_.end(),
-                                         [](const auto& a, const auto& b) {
-                                           return std::make_pair(a->replies(), a->since_ns()) <
-                                                  std::make_pair(b->replies(), b->since_ns());
-                                         });
+  void Add(int socket, const std::string& peer, int64_t now_ns) {
+    const auto is_peers = [&](const auto& connection) { return connection->peer() == peer; };
+    const auto of_peer = std::count_if(connections_.begin(), connections_.end(), is_peers);
+    if (static_cast<size_t>(of_peer) >= kConnectionsOfOneAddressMax) DropOldest(peer);
+    if (connections_.size() >= kConnectionsMax) DropOldest(BusiestAddress());
+    connections_.push_back(std::make_unique<HttpConnection>(socket, peer, limits_, now_ns));
+    // Most requests are here by now, and so are answered before others can take their place.
+    if (!Advance(connections_.back().get(), now_ns)) connections_.pop_back();
+  }
+
+  // The address that has the most connections.
+  std::string BusiestAddress() const {
+    std::map<std::string, int> counts;
+    for (const auto& connection : connections_) ++counts[connection->peer()];
+    const auto most =
+        std::max_element(counts.begin(), counts.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == counts.end() ? "" : most->first;
+  }
+
+  // Drops the connection of `peer` that has been idle longest; one that is being answered only
+  // where all are.
+  void DropOldest(const std::string& peer) {
+    const auto rank = [&](const auto& connection) {
+      return std::make_tuple(connection->peer() != peer, connection->replies(),
+                             connection->since_ns());
+    };
+    const auto oldest =
+        std::min_element(connections_.begin(), connections_.end(),
+                         [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
     if (oldest != connections_.end()) connections_.erase(oldest);
   }
 
   const Options options_;
   const Routes routes_;
   const HttpConnection::Limits limits_;
-  const int wake_;  // an eventfd
+  const int wake_;  // an eventfd: a rendering has ended, or the server is to stop
   int listener_ = -1;
   std::string address_;
+  std::atomic<bool> stopping_{false};
+  std::unique_ptr<ScrapeThread> scrapes_;
   // The thread's own from here on.
-  bool stopping_ = false;
   int64_t accept_after_ns_ = 0;
   Connections connections_;
+  std::deque<std::weak_ptr<const std::string>> texts_;  // that are being sent, oldest first
   std::thread thread_;
 };
 

@@ -22,17 +22,19 @@ namespace warpcall {
 // HEAD works as GET without a body. Any other method gives 405, any other path 404. Bodies are not
 // compressed, whatever the client takes: that would cost many times what a scrape does.
 //
-// Whoever reaches the port can take little of the server: a head may have 8 KiB (431), a body 4 KiB
-// (413) and is read only where it matters; a request must have come within request_timeout; of 128
-// connections the one that has been idle longest makes room for the next. So probes are answered
-// whatever others send.
+// Clients can take little of the server: a head may have 8 KiB (431), a body 4 KiB (413) and is
+// read only where it matters; a request must have come within request_timeout, and a reply be taken
+// within ten seconds. Of 128 connections, 64 of one address, the one that has been idle longest
+// makes room for the next. Requests for /metrics share renderings, and 16 renderings at most are
+// being sent. So probes are answered whatever others send, and whatever they don't read.
 class HttpServer {
  public:
   struct Options {
     std::string listen;  // HOST:PORT, [IPV6]:PORT; port 0: any free one
     absl::Duration request_timeout = absl::Seconds(5);
-    // Both are called on the server's one thread, and must not wait.
+    // Called on a thread of its own, one call at a time.
     std::function<std::string(MetricsFormat)> scrape;
+    // Called on the thread that answers all requests; must not wait.
     std::function<absl::Status()> ready;
   };
 

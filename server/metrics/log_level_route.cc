@@ -3,10 +3,13 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "server/log.h"
 
 namespace warpcall {
@@ -14,16 +17,8 @@ namespace {
 
 constexpr uint32_t kLoopbackNetwork = 127;  // 127.0.0.0/8
 
-HttpReply Forbid(absl::string_view peer) {
-  return {
-      .status = 403,
-      .body = absl::StrCat("/log_level is for clients on this machine, which ", peer, " is not\n")};
-}
-
-}  // namespace
-
-bool MayUseLogLevel(absl::string_view peer) {
-  const std::string text(peer);
+bool IsLoopbackAddress(absl::string_view address) {
+  const std::string text(address);
   in_addr v4;
   if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == kLoopbackNetwork;
   in6_addr v6;
@@ -33,14 +28,47 @@ bool MayUseLogLevel(absl::string_view peer) {
          (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == kLoopbackNetwork);
 }
 
-HttpReply ShowLogLevel(absl::string_view peer) {
-  if (!MayUseLogLevel(peer)) return Forbid(peer);
+// `host`: HOST, HOST:PORT, [IPV6] or [IPV6]:PORT.
+bool IsLoopbackHost(absl::string_view host) {
+  absl::string_view name = host.substr(0, host.rfind(':'));
+  if (absl::EndsWith(host, "]")) name = host;
+  const absl::string_view port = host.substr(std::min(name.size() + 1, host.size()));
+  if (!std::all_of(port.begin(), port.end(), absl::ascii_isdigit)) return false;
+  if (absl::ConsumePrefix(&name, "[") != absl::ConsumeSuffix(&name, "]")) return false;
+  return absl::EqualsIgnoreCase(name, "localhost") || IsLoopbackAddress(name);
+}
+
+// The first name that is not one of loopback, or null.
+const std::string* ForeignHost(const HttpRequest& request) {
+  const auto found = std::find_if_not(request.hosts.begin(), request.hosts.end(), IsLoopbackHost);
+  return found == request.hosts.end() ? nullptr : &*found;
+}
+
+HttpReply Forbid(const HttpRequest& request, absl::string_view peer) {
+  if (!IsLoopbackAddress(peer))
+    return {.status = 403,
+            .body = absl::StrCat("/log_level is for clients on this machine, which ", peer,
+                                 " is not\n")};
+  return {.status = 403,
+          .body = absl::StrCat("/log_level takes requests to localhost, 127.0.0.0/8 or [::1]; the "
+                               "request names the host \"",
+                               *ForeignHost(request), "\"\n")};
+}
+
+}  // namespace
+
+bool MayUseLogLevel(const HttpRequest& request, absl::string_view peer) {
+  return IsLoopbackAddress(peer) && ForeignHost(request) == nullptr;
+}
+
+HttpReply ShowLogLevel(const HttpRequest& request, absl::string_view peer) {
+  if (!MayUseLogLevel(request, peer)) return Forbid(request, peer);
   return {.status = 200, .body = absl::StrCat(LogLevelName(CurrentLogLevel()), "\n")};
 }
 
-HttpReply ChangeLogLevel(absl::string_view peer, absl::string_view body) {
-  if (!MayUseLogLevel(peer)) return Forbid(peer);
-  const absl::string_view name = absl::StripAsciiWhitespace(body);
+HttpReply ChangeLogLevel(const HttpRequest& request, absl::string_view peer) {
+  if (!MayUseLogLevel(request, peer)) return Forbid(request, peer);
+  const absl::string_view name = absl::StripAsciiWhitespace(request.body);
   LogLevel level;
   if (!ParseLogLevel(name, &level))
     return {.status = 400,

@@ -6,11 +6,15 @@
 
 namespace warpcall {
 
-// `peer`: the client's IP address. Whoever is not on this machine gets 403.
-bool MayUseLogLevel(absl::string_view peer);
-HttpReply ShowLogLevel(absl::string_view peer);
+// Whether the client is on this machine (`peer`: its IP address) and calls the server by a name of
+// loopback: localhost, 127.0.0.0/8 or [::1], with any port. A web page that has its own name
+// resolve to 127.0.0.1 reaches the port through its reader's browser, which sends the page's name
+// as Host. A request of HTTP/1.0 needs no Host; browsers send none.
+bool MayUseLogLevel(const HttpRequest& request, absl::string_view peer);
 
-// Sets the level that `body` names, blanks around it aside, and logs that; 400 lists the names.
-HttpReply ChangeLogLevel(absl::string_view peer, absl::string_view body);
+// Both answer 403 to a client that may not use it.
+HttpReply ShowLogLevel(const HttpRequest& request, absl::string_view peer);
+// Sets the level that the body names, blanks around it aside, and logs that; 400 lists the names.
+HttpReply ChangeLogLevel(const HttpRequest& request, absl::string_view peer);
 
 }  // namespace warpcall

@@ -56,6 +56,33 @@ TEST_F(MetricsPortTest, ProbesAreAnsweredBesideHundredsOfHalfRequests) {
   for (RawHttp& client : clients) EXPECT_TRUE(client.Closed(60'000));
 }
 
+// They hold the replies of one rendering or a few, and no thread.
+TEST_F(MetricsPortTest, ProbesAreAnsweredBesideHundredsThatReadNoReply) {
+  std::vector<RawHttp> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back(server_.metrics_address());
+    clients.back().Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  ExpectPromptProbes();
+  EXPECT_EQ(server_.Get("/metrics").first, 200);
+}
+
+// As through a proxy that lets GET pass alone, and takes the rest for the first request's body.
+TEST_F(MetricsPortTest, NoBodyRunsAsARequest) {
+  const std::string inner =
+      "PUT /log_level HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nerror";
+  for (const std::string& fields :
+       {absl::StrCat("Content-Length : ", inner.size(), "\r\n\r\n", inner),
+        absl::StrCat("Content-Length: 0\r\nContent-Length: ", inner.size(), "\r\n\r\n", inner),
+        absl::StrCat("Transfer-Encoding : chunked\r\n\r\n", absl::Hex(inner.size()), "\r\n", inner,
+                     "\r\n0\r\n\r\n")}) {
+    RawHttp client(server_.metrics_address());
+    client.Send(absl::StrCat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", fields));
+    EXPECT_EQ(client.ReadToEnd().substr(0, 13), "HTTP/1.1 400 ") << fields;
+  }
+  EXPECT_EQ(server_.Get("/log_level").second, "info\n");
+}
+
 TEST_F(MetricsPortTest, BodiesTakeNoMemory) {
   EXPECT_EQ(server_.Get("/metrics").first, 200);
   const int64_t before = server_.PeakResidentBytes();
@@ -63,7 +90,7 @@ TEST_F(MetricsPortTest, BodiesTakeNoMemory) {
   for (const char* const start : {"PUT /log_level", "GET /metrics", "POST /healthz", "PUT /else"}) {
     for (const char* const length : {"Transfer-Encoding: chunked", "Content-Length: 419430400"}) {
       RawHttp client(server_.metrics_address());
-      client.Send(absl::StrCat(start, " HTTP/1.1\r\nHost: h\r\n", length, "\r\n\r\n"));
+      client.Send(absl::StrCat(start, " HTTP/1.1\r\nHost: localhost\r\n", length, "\r\n\r\n"));
       const bool chunked = absl::string_view(length).front() == 'T';
       for (int i = 0; i < 400; ++i) {
         if (chunked) client.Send("100000\r\n");

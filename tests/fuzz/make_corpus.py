@@ -229,6 +229,27 @@ def traceparents():
     yield "upper", good.upper().encode()
 
 
+def https():
+    get, put = b"GET /healthz HTTP/1.1\r\nHost: h\r\n", b"PUT /log_level HTTP/1.1\r\nHost: localhost\r\n"
+    sized = put + b"Content-Length: 5\r\n\r\nerror"
+    chunked = put + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nerr\r\n02\r\nor\r\n0\r\nA: b\r\n\r\n"
+    yield "get", get + b"\r\n"
+    yield "absolute", b"GET http://h:1/metrics?x HTTP/1.0\r\n\r\n"
+    yield "sized", sized
+    yield "chunked", chunked
+    yield "last_chunk", put + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    yield "several", b"\r\n" + get + b"\r\n\r\n" + chunked + sized + get + b"\r\n"
+    yield "blank", get + b"Content-Length : %d\r\n\r\n" % len(sized) + sized
+    yield "two", get + b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(sized) + sized
+    yield "two_alike", get + b"Content-Length: 0\r\nContent-Length: 0\r\n\r\n"
+    yield "both", put + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    yield "folded", get + b"Content-Length:\r\n %d\r\n\r\n" % len(sized) + sized
+    yield "fold_within", get + b"X: a\r\n\tContent-Length: %d\r\n\r\n" % len(sized) + sized
+    yield "coding", put + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + sized
+    yield "hexadecimal", put + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nerror\r\n0\r\n\r\n"
+    yield "long", b"GET /" + 8200 * b"x" + b" HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
 def cubin_files():
     def written(data, version=1, key=b"key"):
         return (struct.pack("<8sIIQ", b"warpcubn", version, 0, len(data)) + hashlib.sha256(key).digest()
@@ -302,7 +323,7 @@ TARGETS = {"access_file_fuzz": access_files,
            "npy_fuzz": npys,
            "client_response_fuzz": client_responses, "worker_fuzz": workers,
            "inspect_child_fuzz": inspect_children, "self_test_fuzz": self_tests,
-           "traceparent_fuzz": traceparents, "expression_fuzz": expressions,
+           "http_fuzz": https, "traceparent_fuzz": traceparents, "expression_fuzz": expressions,
            "cubin_file_fuzz": cubin_files, "tuning_fuzz": tuning_tables}
 
 

@@ -8,6 +8,7 @@ absl::Span<const FuzzTarget> FuzzTargets() {
       {"client_response_fuzz", FuzzClientResponse},
       {"cubin_file_fuzz", FuzzCubinFile},
       {"expression_fuzz", FuzzExpression},
+      {"http_fuzz", FuzzHttp},
       {"infer_request_fuzz", FuzzInferRequest},
       {"inspect_child_fuzz", FuzzInspectChild},
       {"npy_fuzz", FuzzNpy},

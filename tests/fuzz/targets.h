@@ -31,6 +31,8 @@ std::string FuzzSelfTest(absl::string_view input);
 std::string FuzzExpression(absl::string_view input);
 // A file of policies (which begins with a bracket) or tokens.
 std::string FuzzAccessFile(absl::string_view input);
+// Requests to the operators' port.
+std::string FuzzHttp(absl::string_view input);
 // The header that names the caller's trace.
 std::string FuzzTraceparent(absl::string_view input);
 // The file of what tuning has shown.

@@ -195,7 +195,7 @@ ROOMS = {
     "server/self_test/": (f"@ server/inspect/ {_ENGINE}", ""),
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
-    "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "prometheus"),
+    "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
     "server/access/": ("@ server/small_file.h", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
     "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
@@ -217,6 +217,7 @@ ROOMS = {
 }
 LIBRARIES = {
     "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/ xds/",
+    "beast": "boost/asio/ boost/beast/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",
     "cuda": "cuda cublas cudnn nvrtc nvml nvJitLink nvtx3/ cupti cooperative_groups mma.h cub/ cute/ cutlass/",

@@ -125,6 +125,9 @@ class IncludesTest(unittest.TestCase):
             self.may("server/metrics/sink.cc", header)
             for path in ("server/main.cc", "server/engine/job.h", "server/transport/a.cc"):
                 self.may_not(path, header, why="must not see prometheus")
+        self.may("server/metrics/http_message.cc", "<boost/beast/http/parser.hpp>")
+        for path in ("server/main.cc", "server/transport/a.cc", "kernels/op.h"):
+            self.may_not(path, "<boost/beast/http/parser.hpp>", why="must not see beast")
         self.may("tests/server/metrics/http_server_test.cc", "<httplib.h>")
         for path in ("server/main.cc", "server/metrics/http_server.cc"):
             self.may_not(path, "<httplib.h>", why="must not see httplib")

@@ -177,18 +177,54 @@ TEST_F(LogLevelTest, UnknownNamesAndOtherMethodsChangeNothing) {
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
 }
 
+HttpRequest RequestOf(const std::vector<std::string>& hosts) {
+  HttpRequest request;
+  request.hosts = hosts;
+  request.body = "debug";
+  return request;
+}
+
 TEST_F(LogLevelTest, IsForClientsOnThisMachine) {
   for (const char* peer : {"192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1", "128.0.0.1", "::", "",
                            "127.0.0.1x", "0.0.0.0"}) {
-    EXPECT_EQ(ChangeLogLevel(peer, "debug").status, 403) << peer;
-    EXPECT_EQ(ShowLogLevel(peer).status, 403) << peer;
+    EXPECT_EQ(ChangeLogLevel(RequestOf({"localhost"}), peer).status, 403) << peer;
+    EXPECT_EQ(ShowLogLevel(RequestOf({"localhost"}), peer).status, 403) << peer;
   }
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
   for (const char* peer : {"127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"}) {
     SetLogLevel(LogLevel::kInfo);
-    EXPECT_EQ(ChangeLogLevel(peer, "debug").status, 200) << peer;
+    EXPECT_EQ(ChangeLogLevel(RequestOf({"localhost"}), peer).status, 200) << peer;
     EXPECT_EQ(CurrentLogLevel(), LogLevel::kDebug) << peer;
   }
+}
+
+// A browser on this machine sends the name of the page that had it resolve to 127.0.0.1.
+TEST_F(LogLevelTest, IsForRequestsThatNameLoopback) {
+  for (const char* host :
+       {"evil.example", "evil.example:9470", "localhost.evil.example", "127.0.0.1.evil.example:80",
+        "evil.example:127.0.0.1", "192.0.2.1", "[2001:db8::1]:80", "", ":80", "[::1", "::1]:80",
+        "localhost:x", "user@localhost", "0.0.0.0", "[::]", "[localhost]x", "localhost@evil:80"}) {
+    EXPECT_EQ(ChangeLogLevel(RequestOf({host}), "127.0.0.1").status, 403) << host;
+    EXPECT_EQ(ShowLogLevel(RequestOf({host}), "127.0.0.1").status, 403) << host;
+    EXPECT_EQ(ChangeLogLevel(RequestOf({"localhost", host}), "127.0.0.1").status, 403) << host;
+  }
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
+  for (const char* host : {"localhost", "LocalHost:9470", "127.0.0.1", "127.0.0.1:9470",
+                           "127.9.9.9:1", "[::1]", "[::1]:9470"}) {
+    SetLogLevel(LogLevel::kInfo);
+    EXPECT_EQ(ChangeLogLevel(RequestOf({host}), "127.0.0.1").status, 200) << host;
+    EXPECT_EQ(CurrentLogLevel(), LogLevel::kDebug) << host;
+  }
+  SetLogLevel(LogLevel::kInfo);
+  EXPECT_EQ(ChangeLogLevel(RequestOf({}), "127.0.0.1").status, 200);  // HTTP/1.0
+  SetLogLevel(LogLevel::kInfo);
+  const auto server = Start(Options());
+  const httplib::Result reply = ClientOf(*server).Put(
+      "/log_level", httplib::Headers{{"Host", "evil.example"}}, "debug", "text/plain");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 403);
+  EXPECT_THAT(reply->body, HasSubstr("names the host \"evil.example\""));
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kInfo);
 }
 
 // The IPv4 addresses of this machine that others reach.
@@ -215,6 +251,7 @@ TEST_F(LogLevelTest, IsRefusedToAConnectionFromOutside) {
   const auto server = Start(std::move(options));
   httplib::Client client(outside.back(), std::stoi(server->address().substr(8)));
   EXPECT_EQ(client.Get("/healthz")->status, 200);
+  client.set_default_headers({{"Host", "localhost"}});
   EXPECT_EQ(client.Get("/log_level")->status, 403);
   const httplib::Result reply = client.Put("/log_level", "debug", "text/plain");
   EXPECT_EQ(reply->status, 403);
@@ -236,7 +273,7 @@ TEST_F(LogLevelTest, WhoIsOutsideIsRefusedBeforeTheBody) {
   const auto server = Start(std::move(options));
   for (const char* length : {"Content-Length: 5", "Transfer-Encoding: chunked"}) {
     RawHttp client(absl::StrCat(outside.back(), ":", server->address().substr(8)));
-    client.Send(absl::StrCat("PUT /log_level HTTP/1.1\r\nHost: h\r\n", length, "\r\n\r\n"));
+    client.Send(absl::StrCat("PUT /log_level HTTP/1.1\r\nHost: localhost\r\n", length, "\r\n\r\n"));
     EXPECT_THAT(client.ReadLines(1), StartsWith("HTTP/1.1 403 ")) << length;
   }
 }

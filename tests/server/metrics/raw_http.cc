@@ -30,13 +30,19 @@ ssize_t Receive(int socket, void* bytes, size_t count, int flags) {
 
 }  // namespace
 
-RawHttp::RawHttp(const std::string& text)
-    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawHttp::RawHttp() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+
+void RawHttp::Connect(const std::string& text, const std::string& source) {
   const size_t colon = text.rfind(':');
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(std::atoi(text.substr(colon + 1).c_str())));
   inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr);
+  sockaddr_in from = {};
+  from.sin_family = AF_INET;
+  if (inet_pton(AF_INET, source.c_str(), &from.sin_addr) == 1 &&
+      bind(socket_, reinterpret_cast<sockaddr*>(&from), sizeof(from)) != 0)
+    return;
   const timeval patience = {60, 0};
   setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
@@ -78,9 +84,13 @@ std::string RawHttp::ReadToEnd() {
   return text;
 }
 
-bool RawHttp::Closed(int timeout_ms) {
+bool RawHttp::Readable(int timeout_ms) {
   pollfd polled = {socket_, POLLIN, 0};
-  if (Uninterrupted([&] { return poll(&polled, 1, timeout_ms); }) <= 0) return false;
+  return Uninterrupted([&] { return poll(&polled, 1, timeout_ms); }) > 0;
+}
+
+bool RawHttp::Closed(int timeout_ms) {
+  if (!Readable(timeout_ms)) return false;
   char c;
   return Receive(socket_, &c, 1, MSG_PEEK) <= 0;
 }

@@ -9,13 +9,15 @@ namespace warpcall::testing {
 
 class RawHttp {
  public:
-  // Connects to HOST:PORT of IPv4.
-  explicit RawHttp(const std::string& address);
+  RawHttp();
+  explicit RawHttp(const std::string& address) : RawHttp() { Connect(address); }
   ~RawHttp();
   RawHttp(RawHttp&& other) noexcept;
   RawHttp(const RawHttp&) = delete;
   RawHttp& operator=(const RawHttp&) = delete;
 
+  // Connects to HOST:PORT of IPv4; from the address `source`, where that is given.
+  void Connect(const std::string& address, const std::string& source = "");
   bool connected() const { return connected_; }
   // How many of the bytes went out before the server would take no more.
   size_t Send(absl::string_view bytes);
@@ -23,6 +25,8 @@ class RawHttp {
   // pass.
   std::string ReadLines(int count);
   std::string ReadToEnd();
+  // Whether bytes or the end have come, or do within `timeout_ms`.
+  bool Readable(int timeout_ms);
   // Whether the server has closed the connection, or does within `timeout_ms`.
   bool Closed(int timeout_ms);
 

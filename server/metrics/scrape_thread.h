@@ -1,0 +1,63 @@
+// Renders the metrics on a thread of its own, so that the thread of the operators' port never waits
+// for a rendering.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/metrics/text_format.h"
+
+namespace warpcall {
+
+// One rendering at a time. All requests that come during a rendering share the next one, which
+// begins after them and so shows everything that they may have seen before. Thread-safe.
+class ScrapeThread {
+ public:
+  struct Text {
+    uint64_t number = 0;                      // of the newest rendering that has ended
+    std::shared_ptr<const std::string> text;  // null: already taken
+  };
+
+  // `render` runs on the thread; `done` too, after each rendering. Neither may be null.
+  ScrapeThread(std::function<std::string(MetricsFormat)> render, std::function<void()> done);
+  // Waits for a rendering that has begun.
+  ~ScrapeThread();
+
+  // Asks for the metrics as they are after this call: the rendering of this number or a later one.
+  uint64_t Ask(MetricsFormat format);
+  // The newest rendering; gives the text away.
+  Text Take(MetricsFormat format);
+
+ private:
+  struct Renderings {
+    uint64_t asked = 0;
+    uint64_t begun = 0;
+    Text newest;
+  };
+
+  void Run();
+  void Render(MetricsFormat format);
+  Renderings& Of(MetricsFormat format) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return renderings_[static_cast<int>(format)];
+  }
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::function<std::string(MetricsFormat)> render_;
+  const std::function<void()> done_;
+  absl::Mutex mutex_;
+  absl::CondVar work_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Renderings renderings_[2] ABSL_GUARDED_BY(mutex_);  // by MetricsFormat
+  std::thread thread_;
+};
+
+// Puts the calling thread below the threads that answer requests, and above those of the CPU
+// device, which compute at 10: a scrape must get through while they are all at work.
+void GiveWayToRequests();
+
+}  // namespace warpcall
