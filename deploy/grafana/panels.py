@@ -3,8 +3,10 @@
 A description says what the panel shows and what to do when it looks bad; `absent` stands in the panel
 when there is nothing to show, and says why. Units are Grafana's.
 
-The server counts for every kernel and implementation from its start, so that most series are zero: an
+The server shows its counters for every kernel and implementation from its start, so that most are zero: an
 expression leaves out what never ran (`> 0`, and `>= 0` where it would be NaN), and legends name what did.
+Histograms and rare codes appear with their first observation, which rates miss: where that matters, `increase`
+below counts it.
 """
 
 import dataclasses
@@ -74,13 +76,13 @@ def latency(share, selector, labels):
 
 def per_kernel_second(metric):
     labels = ["job", "namespace", "instance", "device", "kernel", "implementation"]
-    seconds = rate("warpcall_kernel_duration_seconds_sum", RUN, labels)
-    return f"{rate(metric, RUN, labels)} / ({seconds} > 0) > 0"
+    seconds = increase("warpcall_kernel_duration_seconds_sum", RUN, labels)
+    return f"({increase(metric, RUN, labels)}) / ({seconds}) > 0"
 
 
-def new_errors(metric, selector, labels):
-    """Of what has no series before it happens: increase() sees nothing of a series' first value, so that
-    counts as long as it is younger than the interval."""
+def increase(metric, selector, labels):
+    """Of what has no series before it happens: PromQL's increase() sees nothing of a series' first value, so
+    that counts as long as it is younger than the interval."""
     series = f"{metric}{{{selector}}}"
     return (f"sum by ({', '.join(labels)}) ({series} unless {series} offset $__rate_interval "
             f"or increase({series}[$__rate_interval])) > 0")
@@ -153,7 +155,8 @@ REQUESTS = [
           [(rate("warpcall_requests_total", ROW, ["code"]) + " > 0", "{{code}}")],
           "INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED: what clients ask is wrong, and the answers "
           "say what. RESOURCE_EXHAUSTED: see Refusals. INTERNAL and UNAVAILABLE are the server's "
-          "doing: its log has the reasons.",
+          "doing: its log has the reasons. The first answer with another code than these two and OK "
+          "is counted, and not drawn.",
           IDLE, stacked=True),
     Panel("Refusals by reason", "reqps",
           [(rate("warpcall_rejected_total", SERVER, ["reason"]) + " > 0", "{{reason}}")],
@@ -305,9 +308,9 @@ GPU = [
           "Above about 85 °C the GPU lowers its clocks, and kernels slow down: look at fans and "
           "air flow.", NO_READING),
     Panel("Errors of GPU and CUDA", "short",
-          [(new_errors("warpcall_gpu_xid_errors_total", DEVICE, ["instance", "device", "xid"]),
+          [(increase("warpcall_gpu_xid_errors_total", DEVICE, ["instance", "device", "xid"]),
             DEVICE_LEGEND + " Xid {{xid}}"),
-           (new_errors("warpcall_cuda_errors_total", SERVER, ["instance", "code"]),
+           (increase("warpcall_cuda_errors_total", SERVER, ["instance", "code"]),
             "{{code}} of {{instance}}")],
           "What the driver reported. NVIDIA's table of Xid errors says whether a program or the "
           "hardware is at fault (48, 63, 64, 74, 79, 94, 95: the hardware); a CUDA error that is "
@@ -329,8 +332,8 @@ GPU = [
 
 COMPILING = [
     Panel("Kernels compiled", "short",
-          [(rate("warpcall_compile_seconds_count", SERVER, ["instance"]) + " > 0", "{{instance}}")],
-          "A second. Each holds up its request by 25 ms and more. Steadily above zero: clients send "
+          [(increase("warpcall_compile_seconds_count", SERVER, ["instance"]), "{{instance}}")],
+          "In an interval. Each holds up its request by 25 ms and more. Steadily above zero: clients send "
           "ever new expressions or shapes, or more of them than the caches hold.",
           NOTHING_COMPILED, width=6),
     Panel("Time to compile", "s",
@@ -353,8 +356,7 @@ COMPILING = [
 
 INSPECTIONS = [
     Panel("Inspections", "short",
-          [(f"sum by (method, code) (increase(warpcall_inspections_total{{{SERVER}}}"
-            "[$__rate_interval])) > 0", "{{method}} {{code}}")],
+          [(increase("warpcall_inspections_total", SERVER, ["method", "code"]), "{{method}} {{code}}")],
           "Benchmark, Profile and Describe calls that ended. They share devices with requests: "
           "while many come, latencies rise; --inspect=off refuses them.",
           NO_INSPECTION),

@@ -37,7 +37,8 @@ prometheus::MetricFamily Durations(const Counts& counts) {
                                      "Time that compiling a kernel took, caches left out.",
                                      MetricType::Histogram,
                                      {}};
-  auto& histogram = family.metric.emplace_back().histogram;
+  prometheus::ClientMetric metric;
+  auto& histogram = metric.histogram;
   uint64_t cumulative = 0;
   for (int i = 0; i < kBucketCount; ++i) {
     cumulative += static_cast<uint64_t>(counts.compilations[static_cast<size_t>(i)]);
@@ -48,6 +49,7 @@ prometheus::MetricFamily Durations(const Counts& counts) {
   }
   histogram.sample_count = cumulative;
   histogram.sample_sum = static_cast<double>(counts[Counts::kCompileNs]) / 1e9;
+  if (cumulative > 0) family.metric.push_back(std::move(metric));  // appears with the first
   return family;
 }
 

@@ -17,6 +17,7 @@ namespace warpcall {
 namespace {
 
 using Kind = SeriesTable::Kind;
+using Appears = SeriesTable::Appears;
 
 // The codes that the server answers with; api and label `code`.
 constexpr absl::StatusCode kCodes[] = {
@@ -39,6 +40,15 @@ constexpr int CodeIndex(absl::StatusCode code) {
     if (kCodes[i] == code) return i;
   }
   return CodeIndex(absl::StatusCode::kInternal);
+}
+
+// Prometheus sees no increase in the first value of a series, so codes that an alert's rate counts
+// are there from the start, and the one that every dashboard shows. A row that runs nowhere here is
+// hardly ever asked for.
+Appears AppearanceOf(absl::StatusCode code, bool can_run) {
+  const bool watched = code == absl::StatusCode::kOk || code == absl::StatusCode::kInternal ||
+                       code == absl::StatusCode::kUnavailable;
+  return watched && can_run ? Appears::kAtStart : Appears::kWithFirst;
 }
 
 struct Phase {
@@ -105,7 +115,9 @@ PrometheusSink::~PrometheusSink() = default;
 // kernel with "" (no row chosen), and "" with "" (refused before the kernel was known).
 void PrometheusSink::AddRequestSeries(const Registry& registry) {
   std::vector<Labels> pairs;
+  std::vector<bool> can_run(registry.rows().size() + registry.kernels().size() + 1, true);
   for (const Row& row : registry.rows()) {
+    can_run[pairs.size()] = row.unavailable.reason.empty();
     pairs.push_back({{"kernel", registry.kernels()[row.kernel].op->name},
                      {"implementation", row.implementation.name}});
   }
@@ -120,7 +132,7 @@ void PrometheusSink::AddRequestSeries(const Registry& registry) {
     for (int code = 0; code < kCodeCount; ++code) {
       Labels labels = pairs[pair];
       labels.push_back({"code", absl::StatusCodeToString(kCodes[code])});
-      const Cell cell = series_->AddSeries(labels);
+      const Cell cell = series_->AddSeries(labels, AppearanceOf(kCodes[code], can_run[pair]));
       if (pair == 0 && code == 0) requests_ = cell;
     }
   }
@@ -186,16 +198,18 @@ void PrometheusSink::AddLaunchSeries(const Registry& registry) {
   for (const Run& run : runs) {
     Labels labels = run.labels;
     labels.push_back({"kind", "theoretical"});
-    runs_[run.index].occupancy = series_->AddSeries(labels);
+    runs_[run.index].occupancy = series_->AddSeries(labels, Appears::kWithFirst);
     labels.back().value = "achieved";
-    runs_[run.index].achieved_occupancy = series_->AddSeries(labels);
+    runs_[run.index].achieved_occupancy = series_->AddSeries(labels, Appears::kWithFirst);
   }
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_waves",
                        "Rounds in which the last launch's blocks filled the device.");
-  for (const Run& run : runs) runs_[run.index].waves = series_->AddSeries(run.labels);
+  for (const Run& run : runs)
+    runs_[run.index].waves = series_->AddSeries(run.labels, Appears::kWithFirst);
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_wave_efficiency_ratio",
                        "waves / ceil(waves) of the last launch.");
-  for (const Run& run : runs) runs_[run.index].wave_efficiency = series_->AddSeries(run.labels);
+  for (const Run& run : runs)
+    runs_[run.index].wave_efficiency = series_->AddSeries(run.labels, Appears::kWithFirst);
 }
 
 void PrometheusSink::AddChoiceSeries(const Registry& registry) {
@@ -205,9 +219,9 @@ void PrometheusSink::AddChoiceSeries(const Registry& registry) {
   for (const Run& run : RunsOf(registry, options_.devices)) {
     Labels labels = run.labels;
     labels.push_back({"why", "order"});
-    runs_[run.index].chosen_by_order = series_->AddSeries(labels);
+    runs_[run.index].chosen_by_order = series_->AddSeries(labels, Appears::kWithFirst);
     labels.back().value = "tuned";
-    runs_[run.index].chosen_as_tuned = series_->AddSeries(labels);
+    runs_[run.index].chosen_as_tuned = series_->AddSeries(labels, Appears::kWithFirst);
   }
 }
 
@@ -234,7 +248,8 @@ void PrometheusSink::AddInspectionSeries(const Registry& registry) {
     for (int code = 0; code < kCodeCount; ++code) {
       const Cell cell =
           series_->AddSeries({{"method", InspectionName(static_cast<Inspection>(kind))},
-                              {"code", absl::StatusCodeToString(kCodes[code])}});
+                              {"code", absl::StatusCodeToString(kCodes[code])}},
+                             code == 0 ? Appears::kAtStart : Appears::kWithFirst);
       if (kind == 0 && code == 0) inspections_ = cell;
     }
   }

@@ -37,9 +37,11 @@ struct BuildInfo {
   std::string cuda;      // "13.0"; empty in a build without CUDA
 };
 
-// All series that can occur exist from the start: one per kernel, row, device of the row's kind,
-// data type and code. Record is lock-free and costs well under 1 us (tests/bench/metrics_bench.cc).
-// Thread-safe.
+// Cells for all series that can occur exist from the start: one per kernel, row, device of the
+// row's kind, data type and code. Shown from the start are the counters that alerts and dashboards
+// use and code="OK"; histograms, gauges of launches, other codes and choices appear with their
+// first observation, which keeps an idle server's text short. Record is lock-free and costs well
+// under 1 us (tests/bench/metrics_bench.cc). Thread-safe.
 class PrometheusSink final : public MetricsSink {
  public:
   struct Options {

@@ -1,6 +1,8 @@
 #include "server/metrics/series_table.h"
 
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,6 +36,13 @@ std::array<std::string, kBucketCount> BoundTexts() {
   return texts;
 }
 
+template <typename T>
+void AppendLine(const std::string& start, T value, std::string* text) {
+  text->append(start);
+  AppendNumber(value, text);
+  text->push_back('\n');
+}
+
 }  // namespace
 
 void SeriesTable::BeginFamily(Kind kind, const char* name, const char* help) {
@@ -42,11 +51,12 @@ void SeriesTable::BeginFamily(Kind kind, const char* name, const char* help) {
     families_.back().heads[static_cast<int>(format)] = FamilyHead(name, help, TypeOf(kind), format);
 }
 
-Cell SeriesTable::AddSeries(const Labels& labels) {
+Cell SeriesTable::AddSeries(const Labels& labels, Appears appears) {
   Family& family = families_.back();
   const std::string text = LabelText(labels);
   const std::string braces = text.empty() ? " " : absl::StrCat("{", text, "} ");
   Series& series = family.series.emplace_back();
+  series.appears = appears;
   series.sample = absl::StrCat(family.name, braces);
   switch (family.kind) {
     case Kind::kCounter:
@@ -73,6 +83,10 @@ void SeriesTable::Close() {
   counters_.emplace(counter_cells_);
   real_counters_.emplace(real_counter_cells_);
   gauges_ = std::vector<std::atomic<double>>(gauge_cells_);
+  for (const Family& family : families_)
+    for (const Series& series : family.series)
+      if (family.kind == Kind::kGauge && series.appears == Appears::kWithFirst)
+        gauges_[series.cell].store(std::numeric_limits<double>::quiet_NaN());
 }
 
 void SeriesTable::AppendText(MetricsFormat format, std::string* text) const {
@@ -90,12 +104,17 @@ void SeriesTable::AppendText(MetricsFormat format, std::string* text) const {
 }
 
 void SeriesTable::AppendSample(Kind kind, const Series& series, std::string* text) const {
-  text->append(series.sample);
-  if (kind == Kind::kCounter) AppendNumber(counters_->Sum(series.cell), text);
-  if (kind == Kind::kRealCounter) AppendNumber(real_counters_->Sum(series.cell), text);
-  if (kind == Kind::kGauge)
-    AppendNumber(gauges_[series.cell].load(std::memory_order_relaxed), text);
-  text->push_back('\n');
+  const bool shows_zero = series.appears == Appears::kAtStart;
+  if (kind == Kind::kCounter) {
+    const uint64_t value = counters_->Sum(series.cell);
+    if (value != 0 || shows_zero) AppendLine(series.sample, value, text);
+    return;
+  }
+  const double value = kind == Kind::kRealCounter
+                           ? real_counters_->Sum(series.cell)
+                           : gauges_[series.cell].load(std::memory_order_relaxed);
+  if (kind == Kind::kGauge ? !std::isnan(value) : value != 0 || shows_zero)
+    AppendLine(series.sample, value, text);
 }
 
 void SeriesTable::AppendDurations(const Series& series, const Exemplars::Map& exemplars,
@@ -105,6 +124,7 @@ void SeriesTable::AppendDurations(const Series& series, const Exemplars::Map& ex
   std::array<uint64_t, kBucketCount> cumulative;
   uint64_t count = 0;
   for (int i = 0; i < kBucketCount; ++i) cumulative[i] = count += counters_->Sum(series.cell + i);
+  if (count == 0) return;
   text->append(series.sample);
   AppendNumber(count, text);
   text->append("\n").append(series.sum);

@@ -33,10 +33,14 @@ class SeriesTable {
     kGauge,        // the last value set
   };
 
+  // When a series is first shown: with value 0 from the start, or once something was counted or
+  // set.
+  enum class Appears : uint8_t { kAtStart, kWithFirst };
+
   void BeginFamily(Kind kind, const char* name, const char* help);
-  // A series of the family begun last, starting at 0. Cells of one family follow each other,
-  // kBucketCount + 1 apart for durations and 1 apart otherwise.
-  Cell AddSeries(const Labels& labels);
+  // A series of the family begun last, starting at 0; durations are shown with the first. Cells of
+  // one family follow each other, kBucketCount + 1 apart for durations and 1 apart otherwise.
+  Cell AddSeries(const Labels& labels, Appears appears = Appears::kAtStart);
   void Close();
 
   // Each takes a cell of its own kind. Lock-free.
@@ -59,15 +63,16 @@ class SeriesTable {
     }
   }
 
-  // Every family with its present values, in OpenMetrics with exemplars. A histogram's count is the
-  // sum of its buckets as they were read, so that it fits them whatever is being recorded
-  // meanwhile.
+  // Every family with the present values of the series that are shown, in OpenMetrics with
+  // exemplars. A histogram's count is the sum of its buckets as they were read, so that it fits
+  // them whatever is being recorded meanwhile.
   void AppendText(MetricsFormat format, std::string* text) const;
 
  private:
   // What stands before its numbers. They are what changes from one scrape to the next.
   struct Series {
     Cell cell;
+    Appears appears;
     std::string sample;  // `name{labels} `; `name_count{labels} ` of durations
     std::string sum;     // of durations: `name_sum{labels} `
     std::string bucket;  // of durations: `name_bucket{labels,le="`
@@ -89,7 +94,7 @@ class SeriesTable {
   Cell gauge_cells_ = 0;
   std::optional<ShardedCounters<uint64_t>> counters_;
   std::optional<ShardedCounters<double>> real_counters_;
-  std::vector<std::atomic<double>> gauges_;
+  std::vector<std::atomic<double>> gauges_;  // NaN: shown with the first value, which is to come
   Exemplars exemplars_;
 };
 

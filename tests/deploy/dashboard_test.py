@@ -183,6 +183,18 @@ class ExpressionsTest(unittest.TestCase):
         self.check("Achieved bandwidth", series,
                    [(9, 0, {f'{{{labels.format("a")}}}': 1, f'{{{labels.format("b")}}}': 3})])
 
+    def test_a_kernels_first_runs_are_in_what_it_achieved(self):
+        name = 'instance="i", device="cpu", kernel="k", implementation="r"'
+        self.check("Achieved bandwidth",
+                   {f"warpcall_kernel_bytes_total{{{name}}}": "0x9 60x2 66x9",
+                    f'warpcall_kernel_duration_seconds_sum{{{name}, data_type="t"}}': "_x10 10x2 11x9"},
+                   [(9, 0, {}), (11, 0, {f"{{{name}}}": 6}), (13, 0, {f"{{{name}}}": 6})])
+
+    def test_the_first_inspection_of_its_code_is_shown(self):
+        self.check("Inspections",
+                   {'warpcall_inspections_total{instance="i", method="tune", code="NOT_FOUND"}': "_x10 1x9"},
+                   [(9, 0, {}), (10, 0, {'{method="tune", code="NOT_FOUND"}': 1}), (15, 0, {})])
+
     def test_the_first_error_of_its_kind_is_shown(self):
         """The server has no series of what never happened; the others are seen from the first scrape on."""
         xid = 'warpcall_gpu_xid_errors_total{{instance="i", device="cuda:0", xid="{}"}}'

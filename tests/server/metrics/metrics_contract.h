@@ -5,9 +5,17 @@
 
 namespace warpcall::testing {
 
+struct Seen {
+  // Of a server with a GPU that says all of itself; without one, families that only GPUs have must
+  // be absent.
+  bool gpu = false;
+  // Requests have run, on a GPU a compiled one; until then, what appears with its first observation
+  // must be absent.
+  bool runs = false;
+};
+
 // Fails the running test for a family that is missing, unknown, or of another type, and for a
-// sample whose labels are not exactly its family's. `gpu`: of a server with a GPU that says all of
-// itself; without one, families that only GPUs have must be absent.
-void ExpectContract(const MetricsText& text, bool gpu);
+// sample whose labels are not exactly its family's.
+void ExpectContract(const MetricsText& text, Seen seen);
 
 }  // namespace warpcall::testing

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""What a server without a GPU exposes before its first request: little, but every counter that rules and
+alerts count, since Prometheus sees no increase in a series' first value.
+
+    idle_metrics_test.py WARPCALLD
+"""
+
+import collections
+import http.client
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+
+import processes  # noqa: E402
+
+BYTES_MAX = 60_000
+LINES_MAX = 700
+# Codes that a rule's expression names, as in code=~"INTERNAL|UNAVAILABLE".
+CODES = re.compile(r'\bcode=~?"([A-Z|_]+)"')
+# A server without GPUs has none of their errors.
+GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_cuda_")
+
+
+class IdleMetricsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            policies = folder / "policies.json"  # a file that may be read again, so that failures are counted
+            policies.write_text('{"default": {}}', encoding="utf-8")
+            with processes.warpcalld(WARPCALLD, folder, "--devices=cpu",
+                                     f"--policy_file={policies}") as (_, address):
+                connection = http.client.HTTPConnection(address, timeout=processes.START_SECONDS_MAX)
+                connection.request("GET", "/metrics")
+                cls.text = connection.getresponse().read().decode()
+                connection.close()
+        cls.series = collections.defaultdict(list)  # label texts by name
+        for line in cls.text.splitlines():
+            if not line.startswith("#"):
+                series, _, _ = line.rpartition(" ")
+                name, _, labels = series.partition("{")
+                cls.series[name].append(labels)
+        rules = processes.deployed_folder() / "prometheus"
+        cls.rules = "".join(line for name in ("rules.yml", "alerts.yml")
+                            for line in (rules / name).read_text(encoding="utf-8").splitlines(keepends=True)
+                            if not line.lstrip().startswith("#"))
+
+    def test_it_is_short(self):
+        self.assertLessEqual(len(self.text.encode()), BYTES_MAX)
+        self.assertLessEqual(self.text.count("\n"), LINES_MAX)
+
+    def test_counters_that_rules_count_are_there(self):
+        counters = set(re.findall(r"\bwarpcall_[a-z_]+_total\b", self.rules))
+        self.assertGreaterEqual(len(counters), 8)
+        absent = {counter for counter in counters if counter not in self.series}
+        self.assertEqual(absent, {counter for counter in counters if GPU_ONLY.match(counter)})
+
+    def test_codes_that_rules_count_are_there_wherever_ok_is(self):
+        codes = {code for found in CODES.findall(self.rules) for code in found.split("|")}
+        self.assertLessEqual({"INTERNAL", "UNAVAILABLE"}, codes)
+        counted = collections.Counter(re.search(r'code="(\w+)"', labels)[1]
+                                      for labels in self.series["warpcall_requests_total"])
+        self.assertGreater(counted["OK"], 30)
+        self.assertEqual(counted, {code: counted["OK"] for code in codes | {"OK"}})
+
+    def test_histograms_come_with_their_first_observation(self):
+        self.assertEqual([name for name in self.series if name.endswith("_bucket")], [])
+
+
+if __name__ == "__main__":
+    WARPCALLD = sys.argv.pop(1)
+    unittest.main()
