@@ -193,7 +193,7 @@ def cells(point, kernel, figures):
 
 
 def table(figures):
-    names = ["tensor", "model", "Triton Inference Server: p50, us", "requests/s", "warpcalld: p50, us",
+    names = ["tensor", "model", "Triton, Python backend: p50, us", "requests/s", "warpcalld: p50, us",
              "requests/s", "times as fast by p50", "by requests/s", "bar"]
     rows = [names, *(cells(point, kernel, figures) for point in BARS for kernel in KERNELS)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
