@@ -92,6 +92,32 @@ std::string TypeNames(absl::Span<const DataType> types) {
   });
 }
 
+// Whether other rows take the type, and none of them is available.
+bool OnlyReferenceIsLeft(const Registry& registry, const Kernel& kernel, DataType type) {
+  bool any_failed = false;
+  for (const int id : kernel.rows) {
+    const Row& row = registry.rows()[static_cast<size_t>(id)];
+    if (row.implementation.family == Family::kReference ||
+        !absl::c_linear_search(row.implementation.data_types, type))
+      continue;
+    if (row.unavailable.reason.empty()) return false;
+    // Those of devices that are not there are not missed.
+    any_failed |= row.unavailable.cause != Unavailability::Cause::kDriver;
+  }
+  return any_failed;
+}
+
+void WarnOfReference(const Registry& registry) {
+  for (const Kernel& kernel : registry.kernels()) {
+    std::vector<DataType> types;
+    for (const DataType type : kDataTypes)
+      if (OnlyReferenceIsLeft(registry, kernel, type)) types.push_back(type);
+    if (!types.empty())
+      Log(LogLevel::kWarning, "only the float64 reference serves a kernel",
+          {{"kernel", kernel.op->name}, {"data_types", TypeNames(types)}});
+  }
+}
+
 void PrintTable(const Registry& registry, absl::Span<const Verdict> verdicts) {
   constexpr char kFormat[] = "%-10s  %-20s  %-9s  %-7s  %-24s  %10s  %s\n";
   std::printf(kFormat, "KERNEL", "IMPLEMENTATION", "FAMILY", "DEVICE", "TYPES", "TIME", "VERDICT");
@@ -161,6 +187,7 @@ void LeaveOutUnserved(absl::Span<const std::unique_ptr<Device>> devices, Registr
                                       absl::StrCat("runs on ", DeviceKindName(kind),
                                                    " devices, and this server has none")});
   }
+  WarnOfReference(*registry);
 }
 
 void AppendUnavailable(const Registry& registry, std::vector<std::string>* arguments) {

@@ -24,7 +24,8 @@ absl::StatusOr<std::unique_ptr<self_test::SelfTest>> StartSelfTest(const Config&
 absl::StatusOr<std::vector<self_test::Verdict>> FinishSelfTest(self_test::SelfTest* self_test,
                                                                Registry* registry);
 
-// Rows for kinds of devices that are not among `devices` are not offered either.
+// Rows for kinds of devices that are not among `devices` are not offered either. Logs the kernels
+// of which nothing but the float64 reference is left.
 void LeaveOutUnserved(absl::Span<const std::unique_ptr<Device>> devices, Registry* registry);
 
 // The flags by which a process that this one starts learns which rows it must not offer, and what

@@ -70,6 +70,7 @@ bool InRange(int id, int count) { return id >= 0 && id < count; }
 
 // A row and a device that it can run on.
 struct Run {
+  int kernel;  // Kernel::id
   const Implementation* implementation;
   size_t index;  // row x devices + device
   Labels labels;
@@ -80,7 +81,8 @@ std::vector<Run> RunsOf(const Registry& registry, absl::Span<const DeviceLabel> 
   for (const Row& row : registry.rows()) {
     for (size_t device = 0; device < devices.size(); ++device) {
       if (devices[device].kind != row.implementation.device_kind) continue;
-      runs.push_back({&row.implementation,
+      runs.push_back({row.kernel,
+                      &row.implementation,
                       row.id * devices.size() + device,
                       {{"kernel", registry.kernels()[row.kernel].op->name},
                        {"implementation", row.implementation.name},
@@ -163,6 +165,7 @@ void PrometheusSink::AddRunSeries(const Registry& registry) {
                          .bytes = kNoCell,
                          .chosen_by_order = kNoCell,
                          .chosen_as_tuned = kNoCell,
+                         .reference_served = kNoCell,
                          .occupancy = kNoCell,
                          .achieved_occupancy = kNoCell,
                          .waves = kNoCell,
@@ -222,6 +225,15 @@ void PrometheusSink::AddChoiceSeries(const Registry& registry) {
     runs_[run.index].chosen_by_order = series_->AddSeries(labels, Appears::kWithFirst);
     labels.back().value = "tuned";
     runs_[run.index].chosen_as_tuned = series_->AddSeries(labels, Appears::kWithFirst);
+  }
+  series_->BeginFamily(Kind::kCounter, "warpcall_reference_served_total",
+                       "Requests that left the choice of a row to the server and were computed by "
+                       "the float64 reference.");
+  for (const Kernel& kernel : registry.kernels()) {
+    const Cell cell = series_->AddSeries({{"kernel", kernel.op->name}});
+    for (const Run& run : RunsOf(registry, options_.devices))
+      if (run.implementation->family == Family::kReference && run.kernel == kernel.id)
+        runs_[run.index].reference_served = cell;
   }
 }
 
@@ -334,6 +346,7 @@ void PrometheusSink::CountChoice(const RequestTrace& trace) {
   const Cell cell =
       trace.auto_choice == AutoChoice::kTuned ? run.chosen_as_tuned : run.chosen_by_order;
   if (cell != kNoCell) series_->Add(cell, 1);
+  if (trace.ran && run.reference_served != kNoCell) series_->Add(run.reference_served, 1);
 }
 
 void PrometheusSink::RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) {

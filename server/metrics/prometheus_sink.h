@@ -102,6 +102,7 @@ class PrometheusSink final : public MetricsSink {
     uint32_t bytes;
     uint32_t chosen_by_order;
     uint32_t chosen_as_tuned;
+    uint32_t reference_served;  // the kernel's, of its reference alone
     uint32_t occupancy;
     uint32_t achieved_occupancy;
     uint32_t waves;

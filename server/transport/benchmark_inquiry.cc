@@ -91,8 +91,16 @@ void AddCandidate(const Row& row, const CheckedBenchmark& checked, const DeviceP
   candidates->push_back({&row, Registry::CheckRuns(row, checked.problem, device)});
 }
 
+// Whether a row for the inputs' types does not run only because this machine can't run it.
+bool IsMissed(const Row& row, const Problem& problem) {
+  return !row.unavailable.reason.empty() &&
+         absl::c_all_of(problem.inputs, [&](const TensorSpec& input) {
+           return absl::c_linear_search(row.implementation.data_types, input.data_type);
+         });
+}
+
 // The rows named that are for this kind of device; where a name has none, its rows with the reason.
-// No name: all that run.
+// No name: all that run, and those that this machine can't run with the reason.
 std::vector<Candidate> CandidatesFor(const Registry& registry, const CheckedBenchmark& checked,
                                      const v1::BenchmarkRequest& request,
                                      const DeviceProperties& device) {
@@ -112,7 +120,9 @@ std::vector<Candidate> CandidatesFor(const Registry& registry, const CheckedBenc
     if (!add_named(name, false)) add_named(name, true);
   if (!request.implementations().empty()) return candidates;
   add_named("", false);
-  std::erase_if(candidates, [](const Candidate& candidate) { return !candidate.status.ok(); });
+  std::erase_if(candidates, [&](const Candidate& candidate) {
+    return !candidate.status.ok() && !IsMissed(*candidate.row, checked.problem);
+  });
   return candidates;
 }
 

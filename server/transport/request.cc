@@ -16,6 +16,7 @@
 #include "server/transport/failure_log.h"
 #include "server/transport/load_report.h"
 #include "server/transport/pollers.h"
+#include "server/transport/reference_watch.h"
 #include "server/transport/status.h"
 
 namespace warpcall {
@@ -265,7 +266,18 @@ void Request::Count(const absl::Status& status) {
   if (span_.has_value()) trace_.trace_id = span_->trace_id;
   deps_->metrics->Record(trace_);
   LogEnd(status);
+  WarnOfReference();
   if (span_.has_value()) TraceEnd(status);
+}
+
+void Request::WarnOfReference() const {
+  if (deps_->reference_watch == nullptr || !trace_.ran || trace_.auto_choice == AutoChoice::kNone ||
+      row().implementation.family != Family::kReference)
+    return;
+  const int64_t requests = deps_->reference_watch->Count(kernel_->id, deps_->clock());
+  if (requests > 0)
+    Log(LogLevel::kWarning, "the float64 reference serves requests that named no implementation",
+        {{"kernel", kernel_->op->name}, {"requests", requests}, {"request_id", request_id()}});
 }
 
 grpc::Status Request::End(const absl::Status& status) {

@@ -34,6 +34,7 @@ namespace warpcall {
 class BackgroundThread;
 class FailureLog;
 class Inflater;
+class ReferenceWatch;
 class LoadReporter;
 class Pollers;
 class SendWatch;
@@ -78,6 +79,7 @@ struct ExecuteDeps {
   Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
   SendWatch* sends = nullptr;         // null: clients may take their time to read answers
   FailureLog* failures = nullptr;     // null: each has its line
+  ReferenceWatch* reference_watch = nullptr;  // null: the log says nothing of it
   tracing::Tracer* tracer = nullptr;  // null: nothing is traced
   std::atomic<bool> ready{false};     // neither starting nor draining
   std::atomic<bool> accepting{true};  // new connections
@@ -185,6 +187,8 @@ class Request {
                                           absl::Span<const Problem> parts) const;
   // Notes in `trace` what was chosen.
   void NoteChoice(const Engine::Choice& choice, RequestTrace* trace) const;
+  // Where the float64 reference has served it, and nobody asked for that.
+  void WarnOfReference() const;
   // As Job::choose_again, on a lane's thread.
   absl::Status ChooseAgain(Job* job, const absl::Status& refusal) const;
   // Returns `status`; where its limit is the caller's own, the trace says so.

@@ -124,12 +124,14 @@ absl::Status CheckReady(const ExecuteDeps& deps) {
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
+      reference_watch_(deps->registry->kernels().size()),
       loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
       inflater_(deps->message_bytes_max + kInflatedRestBytesMax),
       sends_(deps->send_ns_max),
       pollers_(deps->pollers_few, deps->clock) {
   AddServices();
   deps->failures = &failures_;
+  deps->reference_watch = &reference_watch_;
   deps->refusals = &refusals_;
   deps->inflater = &inflater_;
   deps->sends = &sends_;
@@ -145,6 +147,7 @@ GrpcServer::~GrpcServer() {
   deps_->sends = nullptr;
   deps_->inflater = nullptr;
   deps_->refusals = nullptr;
+  deps_->reference_watch = nullptr;
   deps_->failures = nullptr;
 }
 

@@ -19,6 +19,7 @@
 #include "server/transport/failure_log.h"
 #include "server/transport/inflater.h"
 #include "server/transport/pollers.h"
+#include "server/transport/reference_watch.h"
 #include "server/transport/request.h"
 #include "server/transport/send_watch.h"
 
@@ -80,6 +81,7 @@ class GrpcServer {
 
   ExecuteDeps* const deps_;
   FailureLog failures_;
+  ReferenceWatch reference_watch_;
   BackgroundThread refusals_;
   Inflater inflater_;
   SendWatch sends_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
 #include "tests/programs.h"
 #include "warpcall/v1/warpcall.grpc.pb.h"
 
@@ -95,6 +96,28 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
+// The log says so at the start, and once a minute while requests have not asked for it.
+TEST(SelfTest, AReferenceThatServesInTheirPlaceIsToldOf) {
+  ServerProcess server(kFlags);
+  const auto channel = Connect(server.address());
+  for (const char* const implementation : {"", "auto", "reference", "plain_copy"}) {
+    v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
+    request.set_implementation(implementation);
+    ASSERT_TRUE(Execute(channel, request).status.ok());
+  }
+  ASSERT_TRUE(Execute(channel, Request("gelu", {FloatTensor(16)})).status.ok());
+  EXPECT_EQ(server.Sum("warpcall_reference_served_total", {"kernel=\"broken\""}), 2);
+  EXPECT_EQ(server.Sum("warpcall_reference_served_total"), 2);
+  EXPECT_EQ(server.Stop(), 0);
+  const std::string log = server.log();
+  EXPECT_THAT(log, HasSubstr("level=warning msg=\"only the float64 reference serves a kernel\" "
+                             "kernel=broken data_types="));
+  EXPECT_THAT(log, Not(HasSubstr("serves a kernel\" kernel=gelu")));
+  EXPECT_THAT(log, HasSubstr("level=warning msg=\"the float64 reference serves requests that named "
+                             "no implementation\" kernel=broken requests=1 "));
+  EXPECT_THAT(log, Not(HasSubstr("requests=2")));
+}
+
 TEST(SelfTest, InspectionsDoNotOfferThemEither) {
   ServerProcess server(kFlags);
   const auto stub = v1::KernelService::NewStub(Connect(server.address()));
@@ -118,6 +141,27 @@ TEST(SelfTest, InspectionsDoNotOfferThemEither) {
     else
       EXPECT_THAT(result.error(), HasSubstr(reason->second));
   }
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+// Whoever names none sees them all the same.
+TEST(SelfTest, ABenchmarkOfAllRowsListsThoseThatFailed) {
+  ServerProcess server(kFlags);
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
+  request.set_iterations(1);
+  grpc::ClientContext context;
+  const auto reader = stub->BenchmarkStream(&context, request);
+  std::map<std::string, std::string> errors;
+  v1::BenchmarkResponse part;
+  while (reader->Read(&part))
+    for (const v1::BenchmarkResult& result : part.results())
+      errors[result.implementation()] = result.error();
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(errors["plain_copy"], "");
+  for (const auto& [name, reason] : Reasons()) EXPECT_THAT(errors[name], StartsWith(reason));
+  EXPECT_EQ(errors["absent"], "its kernels were not compiled");
+  EXPECT_EQ(errors.size(), 7u);
   EXPECT_EQ(server.Stop(), 0);
 }
 

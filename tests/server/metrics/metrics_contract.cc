@@ -39,6 +39,7 @@ constexpr Family kContract[] = {
      kWithFirst},
     {"warpcall_auto_choices_total", "counter", "device,implementation,kernel,why", false,
      kWithFirst},
+    {"warpcall_reference_served_total", "counter", "kernel"},
     {"warpcall_queue_depth", "gauge", "device"},
     {"warpcall_queue_bytes", "gauge", "device"},
     {"warpcall_queue_oldest_age_seconds", "gauge", "device"},

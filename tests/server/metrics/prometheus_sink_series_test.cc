@@ -81,6 +81,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
       {"kernel_flops_total", runs},
       {"kernel_bytes_total", runs},
       {"auto_choices_total", {}},
+      {"reference_served_total", kernels},
       {"tuning_cache_errors_total", Of("operation", {"read", "write"})},
       {"kernel_occupancy_ratio", {}},
       {"kernel_waves", {}},

@@ -108,6 +108,35 @@ TEST_F(PrometheusSinkTest, ChoicesThatWereLeftToTheServerAreCountedByWhy) {
   EXPECT_EQ(SumOf(samples, "warpcall_auto_choices_total", {}), 3);
 }
 
+TEST(ReferenceServedTest, CountsWhatTheReferenceComputedUnasked) {
+  Registry registry;
+  static const Op op = {"gamma", "", {"x"}, {}, nullptr, nullptr};
+  Implementation fast = MadeUpRegistry().rows()[kBetaPlain].implementation;
+  Implementation reference = fast;
+  reference.name = "float64";
+  reference.family = Family::kReference;
+  registry.Add(op, {fast, reference});
+  PrometheusSink sink(registry, SinkOptions());
+  const auto count = [&] {
+    return Scrape(sink).at(R"(warpcall_reference_served_total{kernel="gamma"})");
+  };
+  RequestTrace trace{.kernel = 0, .row = 1, .device = kCpuDevice, .ran = true};
+  sink.Record(trace);  // named
+  EXPECT_EQ(count(), 0);
+  trace.auto_choice = AutoChoice::kOrder;
+  sink.Record(trace);
+  EXPECT_EQ(count(), 1);
+  trace.auto_choice = AutoChoice::kTuned;
+  sink.Record(trace);
+  EXPECT_EQ(count(), 2);
+  trace.ran = false;  // refused before it ran
+  sink.Record(trace);
+  trace.ran = true;
+  trace.row = 0;
+  sink.Record(trace);
+  EXPECT_EQ(count(), 2);
+}
+
 TEST_F(PrometheusSinkTest, WhatInspectionsTakeIsCountedByMethodAndKernel) {
   sink_.RecordInspectionUse({.kind = Inspection::kProfile, .kernel = kBeta, .cpu_ns = 250'000'000});
   sink_.RecordInspectionUse({.kind = Inspection::kProfile, .kernel = kBeta, .cpu_ns = 500'000'000});
