@@ -143,6 +143,9 @@ struct ProfileReport {
   std::string device;
   int32_t iterations = 0;  // fewer than asked for when the server's time for a profile was up
   std::string counters_unavailable;  // why there are none; empty when they could be read
+  // Why the times do not tell what the kernel takes ("other work took 88 % of the threads' time");
+  // empty when they do. With a GPU: gaps and the host's copies, not its kernels' own times.
+  std::string inconclusive;
 };
 
 struct DescribeCall {

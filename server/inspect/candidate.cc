@@ -4,14 +4,13 @@
 #include <utility>
 
 #include "server/inspect/summary.h"
+#include "server/inspect/surroundings.h"
 
 namespace warpcall::inspect {
 namespace {
 
 // Rows whose speeds are this close to each other are measured in turn.
 constexpr double kGroupSpan = 4;
-// From more disturbed samples than one of so many the median is no longer the row's own.
-constexpr int64_t kDisturbedShare = 4;
 
 }  // namespace
 
@@ -59,8 +58,9 @@ void FinishWithSamples(Candidate& candidate, double spread_max) {
   result.median_low_ns = summary.median_low;
   result.median_high_ns = summary.median_high;
   result.noise = summary.noise;
+  const auto samples = static_cast<double>(result.iterations);
   result.unstable = summary.noise > kNoiseMax || result.iterations < 2 ||
-                    candidate.disturbed * kDisturbedShare > result.iterations ||
+                    static_cast<double>(candidate.disturbed) > kOtherWorkShareMax * samples ||
                     summary.median > (1 + spread_max) * summary.p10 ||
                     Drift(samples_ns, kBlocks) > spread_max;
   candidate.done = true;

@@ -10,16 +10,20 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/engine/clock.h"
+#include "server/inspect/stolen_time.h"
 #include "server/inspect/thread_waits.h"
 
 namespace warpcall::inspect {
 namespace {
 
+// StolenTime's.
+constexpr int64_t kTickNs = 10'000'000;
 constexpr absl::Duration kPause = absl::Milliseconds(1);
 
 class LinuxMachine final : public Machine {
  public:
-  explicit LinuxMachine(pid_t service) : loadavg_(open("/proc/loadavg", O_RDONLY | O_CLOEXEC)) {
+  LinuxMachine(pid_t service, const std::string& stat_path)
+      : loadavg_(open("/proc/loadavg", O_RDONLY | O_CLOEXEC)), stolen_(stat_path) {
     has_service_ = service > 0 && clock_getcpuclockid(service, &service_clock_) == 0;
   }
   ~LinuxMachine() override {
@@ -36,7 +40,14 @@ class LinuxMachine final : public Machine {
     return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
   }
 
-  int64_t WaitedForCoreNs() override { return waits_.Ns(); }
+  int64_t WaitedForCoreNs() override {
+    // Each look makes the kernel list all cores, and it counts in ticks.
+    if (const int64_t now_ns = NowNs(); now_ns - stolen_seen_ns_ >= kTickNs) {
+      stolen_seen_ns_ = now_ns;
+      stolen_ns_ = stolen_.Ns();
+    }
+    return waits_.Ns() + stolen_ns_;
+  }
 
   // "0.20 0.18 0.12 1/80 11206": of 80 threads one is ready to run, the one that asks.
   bool OthersReady() override {
@@ -56,12 +67,15 @@ class LinuxMachine final : public Machine {
   bool has_service_ = false;
   clockid_t service_clock_ = CLOCK_MONOTONIC;
   ThreadWaits waits_;
+  const StolenTime stolen_;
+  int64_t stolen_ns_ = 0;
+  int64_t stolen_seen_ns_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Machine> NewLinuxMachine(pid_t service) {
-  return std::make_unique<LinuxMachine>(service);
+std::unique_ptr<Machine> NewLinuxMachine(pid_t service, const std::string& stat_path) {
+  return std::make_unique<LinuxMachine>(service, stat_path);
 }
 
 }  // namespace warpcall::inspect

@@ -1,5 +1,6 @@
 #include "server/inspect/profile.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -15,6 +16,8 @@
 #include "server/inspect/phase_recorder.h"
 #include "server/inspect/profile_rows.h"
 #include "server/inspect/profile_runner.h"
+#include "server/inspect/stolen_time.h"
+#include "server/inspect/thread_waits.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -62,12 +65,17 @@ bool RunsOnCpu(const ProfilePlan& plan) {
 absl::Status Watch(const ProfilePlan& plan, ProfileRunner* runner, DeviceProfiler* profiler,
                    Watched* watched) {
   if (profiler != nullptr) RETURN_IF_ERROR(profiler->StartTrace());
+  const StolenTime stolen;
+  ThreadWaits waits;
+  const int64_t others_ns = waits.Ns() + stolen.Ns();
   std::optional<HostMeter> meter;
   if (RunsOnCpu(plan)) meter.emplace();
   StartRecordingPhases();
   const absl::Status status = RunFor(plan, plan.iterations, runner, &watched->runs);
   watched->phases = StopRecordingPhases();
   if (meter.has_value()) watched->host = meter->Stop();
+  // A thread that has ended takes its waits along.
+  watched->others_ns = std::max<int64_t>(waits.Ns() + stolen.Ns() - others_ns, 0);
   RETURN_IF_ERROR(status);
   if (profiler == nullptr) return absl::OkStatus();
   absl::StatusOr<std::vector<DeviceActivity>> activities = profiler->StopTrace();
@@ -121,6 +129,7 @@ absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_p
                                       : watched.host.counters_unavailable;
   }
   report.iterations = static_cast<int>(watched.runs.size());
+  report.inconclusive = WhyInconclusive(watched);
   report.rows = RowsOf(watched);
   if (plan.trace)
     report.trace_json =

@@ -72,6 +72,7 @@ struct ProfileReport {
   // Why there are no shares of a peak, and of the CPU which counters are missing. Where not even
   // the device's activities could be watched there are only the host's rows.
   std::string counters_unavailable;
+  std::string inconclusive;  // WhyInconclusive
 };
 
 // Memory that RunProfile takes for the operands of `problem` at most, on the host or a device;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/inspect/surroundings.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -164,6 +165,20 @@ std::string Extent(const uint32_t (&extent)[3]) {
 const char* KindName(ProfileRow::Kind kind) {
   constexpr const char* kNames[] = {"kernel", "copy", "set", "gap", "host", "thread", "counter"};
   return kNames[static_cast<int>(kind)];
+}
+
+std::string WhyInconclusive(const Watched& watched) {
+  int64_t running_ns = 0;
+  for (const ThreadTime& thread : watched.host.threads) running_ns += thread.running_ns;
+  int64_t runs_ns = 0;
+  for (const ProfiledRun& run : watched.runs) runs_ns += run.done_ns - run.submitted_ns;
+  const bool on_cpu = !watched.host.threads.empty();
+  const int64_t all_ns =
+      on_cpu ? running_ns + watched.others_ns : std::max(runs_ns, watched.others_ns);
+  const auto others_ns = static_cast<double>(watched.others_ns);
+  if (others_ns <= kOtherWorkShareMax * static_cast<double>(all_ns)) return "";
+  return absl::StrCat("other work took ", 100 * watched.others_ns / all_ns,
+                      " % of the threads' time");
 }
 
 std::vector<ProfileRow> RowsOf(const Watched& watched) {

@@ -26,7 +26,15 @@ struct Watched {
   std::vector<RecordedPhase> phases;
   std::vector<KernelCounters> counters;  // of one run; empty: not known
   HostActivity host;                     // of the CPU device, whose threads do the work
+  // For which threads of this process were ready to run, and others did, or the hypervisor had
+  // their cores; all threads together.
+  int64_t others_ns = 0;
 };
+
+// Why the runs' times do not tell what the kernel takes; empty: they do. "other work took 88 % of
+// the threads' time" where that is more than kOtherWorkShareMax: of the time that a CPU's threads
+// were ready to run; of the runs' time where a GPU works and the host only starts it.
+std::string WhyInconclusive(const Watched& watched);
 
 // "132x1x1"; empty where there is none.
 std::string Extent(const uint32_t (&extent)[3]);

@@ -9,6 +9,11 @@
 
 namespace warpcall::inspect {
 
+// How much of a measurement other work may take: where more of a row's samples were disturbed,
+// Benchmark's row is unstable; where others ran for more of the time that a Profile's threads were
+// ready to run, the Profile is inconclusive.
+inline constexpr double kOtherWorkShareMax = 0.25;
+
 class Surroundings {
  public:
   virtual ~Surroundings() = default;

@@ -210,6 +210,7 @@ absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_
   for (const inspect::ProfileRow& row : report.rows) *response.add_rows() = ToProto(row);
   response.set_trace_json(std::move(report.trace_json));
   response.set_counters_unavailable(report.counters_unavailable);
+  response.set_inconclusive(report.inconclusive);
   return response.SerializeAsString();
 }
 

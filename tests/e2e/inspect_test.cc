@@ -1,12 +1,15 @@
 // Benchmark and Profile through the real server, which answers them from a process of their own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -249,6 +252,51 @@ v1::ProfileRequest ProfileOf(const std::string& kernel, const std::vector<int64_
   input->set_data_type(v1::DATA_TYPE_BFLOAT16);
   input->mutable_shape()->Assign(shape.begin(), shape.end());
   return request;
+}
+
+// Keeps the calling thread, and the processes that it starts, on one core, which threads of its own
+// want, too.
+class BusyCore {
+ public:
+  BusyCore() {
+    sched_getaffinity(0, sizeof(before_), &before_);
+    int core = 0;
+    while (!CPU_ISSET(core, &before_)) ++core;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    for (std::thread& thread : threads_) thread = std::thread([this] { Spin(); });
+  }
+  ~BusyCore() {
+    done_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    sched_setaffinity(0, sizeof(before_), &before_);
+  }
+
+ private:
+  // At the priority of a profile's process, which a core's time is shared with.
+  void Spin() const {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+    while (!done_) {
+    }
+  }
+
+  cpu_set_t before_;
+  std::atomic<bool> done_{false};
+  std::thread threads_[4];
+};
+
+TEST(InspectOnABusyCoreTest, AProfileSaysThatItIsInconclusive) {
+  if (!std::ifstream("/proc/self/schedstat").good())
+    GTEST_SKIP() << "this system does not tell for how long threads wait for a core";
+  const BusyCore busy;
+  const ServerProcess server;
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  const ProfileReply reply = Profile(stub.get(), ProfileOf("identity", {16 << 20}));
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  EXPECT_THAT(reply.response.inconclusive(),
+              ::testing::MatchesRegex("other work took [0-9]+ % of the threads' time"));
 }
 
 TEST_F(InspectTest, ProfilesAKernelOnInputsThatItMakes) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cpp/client.h"
@@ -226,9 +227,12 @@ TEST_F(RealClientTest, ProfileBeginsWithWhatBoundsTheKernel) {
   const std::vector<std::string> lines = absl::StrSplit(run.out, '\n');
   ASSERT_GT(lines.size(), 6u);
   EXPECT_EQ(lines[0], "softmax on cpu by simd_rows, 3 iterations");
-  EXPECT_THAT(lines[1],
-              ::testing::ContainsRegex("^Bound by (memory|compute|latency|launch): .*[0-9]"));
-  EXPECT_THAT(run.out, HasSubstr("\n- "));
+  // Where other tests leave the kernel's threads the cores.
+  const bool inconclusive = absl::StartsWith(lines[1], "Inconclusive: other work took ");
+  if (!inconclusive)
+    EXPECT_THAT(lines[1],
+                ::testing::ContainsRegex("^Bound by (memory|compute|latency|launch): .*[0-9]"));
+  EXPECT_EQ(absl::StrContains(run.out, "\n- "), !inconclusive);
   // 2 MiB in, 2 MiB out, beside a copy that somebody has measured by now.
   const json report = WarpcallJson("profile softmax --shape 1024x1024 --type bf16 --deadline 600");
   const json& figures = report["figures"];

@@ -152,6 +152,13 @@ Comparison Compare(const Profiled& first, const Profiled& second) {
   const Figures second_figures = FiguresOf(second);
   Comparison comparison;
   comparison.figures = FiguresSideBySide(first_figures, second_figures);
+  for (const auto& [profiled, figures] :
+       {std::pair(&first, &first_figures), {&second, &second_figures}})
+    if (IsInconclusive(*profiled, *figures))
+      comparison.reasons.push_back(absl::StrCat("Inconclusive: while ",
+                                                profiled->report.implementation, " ran, ",
+                                                profiled->report.inconclusive, "."));
+  if (!comparison.reasons.empty()) return comparison;
   comparison.time_ratio = RatioOf(TimeOf(first_figures), TimeOf(second_figures));
   const double ratio = comparison.time_ratio;
   if (first.report.implementation == second.report.implementation) {

@@ -16,10 +16,11 @@ struct ComparedFigure {
 };
 
 struct Comparison {
-  // Of a run on the device: the second's over the first's; -1: not known.
+  // Of a run on the device: the second's over the first's; -1: not known, or inconclusive.
   double time_ratio = -1;
   std::vector<ComparedFigure> figures;  // those that at least one of the two has
-  // Why one is slower, as sentences of the slower one; says so when nothing that was seen tells.
+  // Why one is slower, as sentences of the slower one; says so when nothing that was seen tells, or
+  // when other work leaves it open which is.
   std::vector<std::string> reasons;
 };
 

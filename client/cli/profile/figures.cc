@@ -112,6 +112,12 @@ Figures FiguresOf(const Profiled& profiled) {
   return figures;
 }
 
+bool IsInconclusive(const Profiled& profiled, const Figures& figures) {
+  return !profiled.report.inconclusive.empty() &&
+         (profiled.device.kind == kCpuKind ||
+          figures.gap_ns + figures.transfer_ns > figures.kernel_ns);
+}
+
 std::string PercentOf(double share) {
   return share < 0 ? "-" : absl::StrFormat("%.1f%%", share * 100);
 }

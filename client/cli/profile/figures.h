@@ -48,6 +48,10 @@ struct Figures {
 };
 Figures FiguresOf(const Profiled& profiled);
 
+// Whether other work on the machine leaves nothing to conclude from the times: report.inconclusive
+// says why. Of a GPU only where what the host's threads do takes longer than the kernels.
+bool IsInconclusive(const Profiled& profiled, const Figures& figures);
+
 // A share of a copy's speed that memory alone does not give: caches helped, or the copy was
 // measured while the machine did other work.
 inline constexpr double kAboveMemory = 1.05;

@@ -37,11 +37,12 @@ constexpr char kFooter[] =
   4096x2048x1024           MxNxK of a kernel of two inputs (matmul)
   8x128x64,64x256          one for each input, as of one with weights (layernorm):
   64x1024,1024,1024
-First comes what bounds the kernel and why. AS A COPY is the time in which a
-copy moves as many bytes, LEAST BYTES has each read or written once, PASSES is
-how often they were moved: as counted, or at most. Then comes what took the
-device most time: kernels, copies, sets, and gaps, in which it had nothing to
-do. SHARE is of the time from the first to the last of them.
+First comes what bounds the kernel and why, or that other work took more than
+a quarter of its threads' time: then the times tell nothing of it. AS A COPY is
+the time in which a copy moves as many bytes, LEAST BYTES has each read or
+written once, PASSES is how often they were moved: as counted, or at most. Then
+comes what took the device most time: kernels, copies, sets, and gaps, in which
+it had nothing to do. SHARE is of the time from the first to the last of them.
 With two implementations: why one is slower, and both side by side.)";
 
 // As many implementations as stand side by side.

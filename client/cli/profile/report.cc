@@ -167,15 +167,15 @@ std::string Listed(absl::string_view before, const std::vector<std::string>& sen
   return text;
 }
 
+std::string Title(Bound bound) {
+  if (bound == Bound::kUnknown) return "What bounds it is not known";
+  if (bound == Bound::kInconclusive) return "Inconclusive";
+  return absl::StrCat("Bound by ", BoundName(bound));
+}
+
 // `before` comes on the same line.
 std::string Bounded(absl::string_view before, const Verdict& verdict) {
-  return Fitted("",
-                absl::StrCat(before,
-                             verdict.bound == Bound::kUnknown
-                                 ? "What bounds it is not known"
-                                 : absl::StrCat("Bound by ", BoundName(verdict.bound)),
-                             ": ", verdict.reason),
-                kIndent);
+  return Fitted("", absl::StrCat(before, Title(verdict.bound), ": ", verdict.reason), kIndent);
 }
 
 // Why something is missing.

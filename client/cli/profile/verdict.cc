@@ -189,8 +189,9 @@ Verdict JudgeKernels(const Profiled& profiled, const Figures& figures) {
   const double each_ns = figures.kernel_ns / std::max(figures.kernels, 1.0);
   if (each_ns < (IsCpu(profiled) ? kShortOnCpuNs : kShortOnGpuNs))
     return ByShortness(profiled, figures);
-  // Who waits for a core has something to do on it.
-  if (IsCpu(profiled) && figures.threads_busy + std::max(figures.threads_waiting, 0.0) >= kBusy)
+  // Of the time for which there were cores: a thread that waits for one does not work.
+  const double cores = 1 - std::max(figures.threads_waiting, 0.0);
+  if (IsCpu(profiled) && figures.threads_busy >= kBusy * cores && figures.threads_busy > 0)
     return ByCores(figures);
   if (IsCpu(profiled) && figures.threads_busy < 0)
     return Unknown("the server does not tell what the CPU's threads did.");
@@ -213,6 +214,8 @@ const char* BoundName(Bound bound) {
   switch (bound) {
     case Bound::kUnknown:
       break;
+    case Bound::kInconclusive:
+      return "inconclusive";
     case Bound::kMemory:
       return "memory";
     case Bound::kCompute:
@@ -229,6 +232,8 @@ const char* BoundName(Bound bound) {
 
 Verdict Judge(const Profiled& profiled, const Figures& figures) {
   if (!(figures.kernel_ns > 0)) return Unknown("no kernel was seen to run.");
+  if (IsInconclusive(profiled, figures))
+    return {Bound::kInconclusive, absl::StrCat(profiled.report.inconclusive, "."), {}};
   Verdict verdict = JudgeRun(profiled, figures);
   if (figures.fraction_of_ceiling > kAboveMemory)
     verdict.reason +=

@@ -144,6 +144,7 @@ absl::StatusOr<ProfileReport> DecodeProfile(Fragments message) {
   report.device = response.device();
   report.iterations = response.iterations();
   report.counters_unavailable = response.counters_unavailable();
+  report.inconclusive = response.inconclusive();
   return report;
 }
 

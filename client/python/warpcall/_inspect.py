@@ -140,6 +140,9 @@ class ProfileResponse:
     device: str = ""
     iterations: int = 0
     counters_unavailable: str = ""
+    inconclusive: str = ""
+    """Why the times do not tell what the kernel takes ("other work took 88 % of the threads'
+    time"); empty when they do. Of a GPU: gaps and the host's copies alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +274,7 @@ TABLE[ProfileResponse] = [
     Field(1, "rows", ProfileRow, True),
     Field(2, "trace_json", "bytes"),
     *_fields((3, "implementation", "text"), (4, "device", "text"), (5, "iterations", "int32")),
-    Field(6, "counters_unavailable", "text"),
+    *_fields((6, "counters_unavailable", "text"), (7, "inconclusive", "text")),
 ]
 
 TABLE[SourceFile] = _fields((1, "name", "text"), (2, "language", "text"), (3, "text", "text"))

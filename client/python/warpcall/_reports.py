@@ -266,6 +266,7 @@ class Profile(_Table):
         self.implementation, self.device = response.implementation, response.device
         self.iterations = response.iterations
         self.counters_unavailable = response.counters_unavailable
+        self.inconclusive = response.inconclusive
         self.trace_json = response.trace_json
         """Chrome's trace event format, which ui.perfetto.dev opens; empty unless asked for."""
 
@@ -278,6 +279,7 @@ class Profile(_Table):
             "device": self.device,
             "iterations": self.iterations,
             "counters_unavailable": self.counters_unavailable,
+            "inconclusive": self.inconclusive,
             "rows": [dataclasses.asdict(row) for row in self.rows],
         }
 
@@ -304,6 +306,9 @@ class Profile(_Table):
         ]
         header = ["name", "kind", "calls", "total", "mean", "share", "grid", "block", "occupancy"]
         return header, rows
+
+    def _notes(self) -> list[str]:
+        return [f"inconclusive: {self.inconclusive}"] if self.inconclusive else []
 
     def plot(self, path: str | None = None) -> Svg:
         """Bars of what took the device its time. An SVG, written to `path` if given."""

@@ -239,6 +239,13 @@ class InspectTest(unittest.TestCase):
         self.assertIn("thread", {row.kind for row in report.rows})
         self.assertEqual(self.gpu.profile("softmax", "64x32").trace_json, b"")
 
+    def test_a_profile_that_other_work_disturbed_says_so(self):
+        said = "other work took 88 % of the threads' time"
+        report = warpcall.Profile("gelu", "4x4", _inspect.ProfileResponse(inconclusive=said))
+        self.assertEqual(repr(report).splitlines()[-1], f"inconclusive: {said}")
+        self.assertEqual(report.to_dict()["inconclusive"], said)
+        self.assertNotIn("inconclusive", repr(warpcall.Profile("gelu", "4x4", _inspect.ProfileResponse())))
+
     def test_integers_are_numpys_too_and_have_room(self):
         report = self.gpu.profile("softmax", "64x32", iterations=np.int64(2), seed=np.uint64(300))
         self.assertEqual(report.iterations, 2)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "server/inspect/stolen_time.h"
 #include "server/inspect/thread_waits.h"
 #include "tests/temp_folder.h"
 
@@ -46,6 +47,43 @@ TEST(LinuxMachineTest, KnowsWhatTheServiceHasComputed) {
 
 TEST(LinuxMachineTest, WhereThereIsNoServiceItHasComputedNothing) {
   EXPECT_EQ(NewLinuxMachine(0)->ServiceNs(), 0);
+}
+
+TEST(StolenTimeTest, IsTheEighthFigureOfAllCores) {
+  const testing::TempFolder folder;
+  const std::string path = folder.Path("stat");
+  std::ofstream(path) << "cpu  52052 6579 12855 21349 391 0 87 174 3 0\n"
+                         "cpu0 27185 2211 5928 11328 33 0 6 81 0 0\n";
+  const StolenTime stolen(path);
+  const int64_t tick_ns = 1'000'000'000 / sysconf(_SC_CLK_TCK);
+  EXPECT_EQ(stolen.Ns(), 174 * tick_ns);
+  std::ofstream(path) << "cpu  52052 6579 12855 21349 391 0 87 175 3 0\n";
+  EXPECT_EQ(stolen.Ns(), 175 * tick_ns);
+}
+
+TEST(StolenTimeTest, NothingIsStolenWhereTheSystemDoesNotTell) {
+  const testing::TempFolder folder;
+  EXPECT_EQ(StolenTime(folder.Path("none")).Ns(), 0);
+  const std::string path = folder.Path("stat");
+  for (const char* const text : {"", "cpu  1 2 3 4 5 6 7\n", "cpu  1 2 3 4 5 6 7 x\n", "\n"}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(StolenTime(path).Ns(), 0) << text;
+  }
+}
+
+TEST(StolenTimeTest, ThreadsWaitWhileTheHypervisorHasTheirCores) {
+  const testing::TempFolder folder;
+  const std::string path = folder.Path("stat");
+  std::ofstream(path) << "cpu  0 0 0 0 0 0 0 1 0 0\n";
+  const auto machine = NewLinuxMachine(0, path);
+  const int64_t before_ns = machine->WaitedForCoreNs();
+  // More than the threads of this process can have waited in so few moments.
+  const int64_t ticks = 1000 * sysconf(_SC_CLK_TCK);
+  std::ofstream(path) << "cpu  0 0 0 0 0 0 0 " << ticks << " 0 0\n";
+  const int64_t stolen_ns = 999'000'000'000;
+  for (int i = 0; i < 10'000 && machine->WaitedForCoreNs() - before_ns < stolen_ns; ++i)
+    machine->Pause();
+  EXPECT_GE(machine->WaitedForCoreNs() - before_ns, stolen_ns);
 }
 
 // Threads as the files of a folder, of which /proc has one for each.

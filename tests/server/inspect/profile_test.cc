@@ -106,6 +106,35 @@ TEST(ProfileRowsTest, ThreadsThatNeverWaitedHaveNoRowOfIt) {
   for (const ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name, "waiting for a core");
 }
 
+// Of 100 ns that two threads were ready to run, so many were others'.
+std::string WhenOthersHad(int64_t others_ns) {
+  Watched watched;
+  watched.runs = {{.submitted_ns = 0, .done_ns = 60}};
+  watched.host.threads = {{.running_ns = 60 - others_ns}, {.running_ns = 40}};
+  watched.others_ns = others_ns;
+  return WhyInconclusive(watched);
+}
+
+TEST(ProfileRowsTest, AQuarterOfTheThreadsTimeIsWhatOthersMayHave) {
+  EXPECT_EQ(WhenOthersHad(0), "");
+  EXPECT_EQ(WhenOthersHad(25), "");
+  EXPECT_EQ(WhenOthersHad(26), "other work took 26 % of the threads' time");
+  EXPECT_EQ(WhenOthersHad(60), "other work took 60 % of the threads' time");
+}
+
+// Of which the host's threads only start the work.
+TEST(ProfileRowsTest, OfAGpusRunsOthersMayHaveAQuarterToo) {
+  Watched watched;
+  watched.runs = {{.submitted_ns = 0, .done_ns = 60}, {.submitted_ns = 100, .done_ns = 140}};
+  watched.others_ns = 25;
+  EXPECT_EQ(WhyInconclusive(watched), "");
+  watched.others_ns = 26;
+  EXPECT_EQ(WhyInconclusive(watched), "other work took 26 % of the threads' time");
+  watched.others_ns = 1000;  // several threads waited
+  EXPECT_EQ(WhyInconclusive(watched), "other work took 100 % of the threads' time");
+  EXPECT_EQ(WhyInconclusive({}), "");
+}
+
 TEST(ProfileRowsTest, MeasuresGapsWithinARunAndSharesOfItsTime) {
   const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
   const ProfileRow& gap = RowNamed(rows, "nothing to do");

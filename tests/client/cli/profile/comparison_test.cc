@@ -101,6 +101,20 @@ TEST(ComparisonTest, SharesAreReasonsWhereTheyDifferByATenth) {
   EXPECT_THAT(reasons(3'700'000, 390'000), ElementsAre(HasSubstr("Nothing that was seen")));
 }
 
+TEST(ComparisonTest, NothingFollowsFromTimesThatOtherWorkTook) {
+  Profiled fast = OneKernel("fast");
+  Profiled slow = OneKernel("slow", 3'000'000);
+  slow.report.inconclusive = "other work took 88 % of the threads' time";
+  for (const auto& [first, second] : {std::pair(&fast, &slow), {&slow, &fast}}) {
+    const Comparison comparison = Compare(*first, *second);
+    EXPECT_EQ(comparison.time_ratio, -1);
+    EXPECT_THAT(comparison.reasons,
+                ElementsAre("Inconclusive: while slow ran, other work took 88 % "
+                            "of the threads' time."));
+    EXPECT_FALSE(comparison.figures.empty());  // as they were measured
+  }
+}
+
 TEST(ComparisonTest, SpillsAreAReason) {
   Profiled slow = OneKernel("slow", 2'000'000);
   slow.plan.local_memory_bytes = 48;

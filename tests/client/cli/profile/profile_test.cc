@@ -306,6 +306,27 @@ TEST_F(ProfileCliTest, ACopyThatIsOutdoneIsMeasuredAgain) {
   EXPECT_THAT(benchmark_.Take(), IsEmpty());
 }
 
+TEST_F(ProfileCliTest, WhatOtherWorkTookIsNoReasonForAnything) {
+  profile_.Set([](const v1::ProfileRequest& request, v1::ProfileResponse* response) {
+    response->set_inconclusive("other work took 88 % of the threads' time");
+    return OnTheCpu(request, response);
+  });
+  describe_.Set(Moves8Megabytes);
+  const std::string line = "profile gelu --shape 1000000";
+  EXPECT_THAT(Warpcall(line).out,
+              StartsWith("gelu on cpu by simd_fused, 3 iterations\n"
+                         "Inconclusive: other work took 88 % of the threads' time.\n\nKERNELS "));
+  EXPECT_EQ(WarpcallJson(line)["verdict"],
+            json({{"bound", "inconclusive"},
+                  {"reason", "other work took 88 % of the threads' time."},
+                  {"advice", json::array()}}));
+  EXPECT_THAT(Lines(Warpcall(line + " --csv -").out)[1],
+              HasSubstr(",inconclusive,other work took 88 % of the threads' time.,,"));
+  EXPECT_THAT(Warpcall(line + " --implementation cpu --implementation manual").out,
+              AllOf(HasSubstr("\n- Inconclusive: while simd_fused ran, other work took 88 % of"),
+                    Not(HasSubstr("times as long as"))));
+}
+
 TEST_F(ProfileCliTest, SentencesFitTheScreen) {
   profile_.Set(OnTheCpu);
   describe_.Set(Moves8Megabytes);

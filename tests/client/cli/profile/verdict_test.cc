@@ -132,12 +132,47 @@ TEST(VerdictTest, OfABusyMachine) {
   // Its time says nothing of passes.
   figures.passes_max = 5;
   EXPECT_THAT(Judge(OnCpu(), figures).reason, Not(HasSubstr("passes over memory")));
-  // Those who wait have work.
-  figures.threads_busy = 0.62;
+  // Nine tenths of the time there were cores: seven tenths of those are worked, or not quite.
+  figures.threads_busy = 0.631;
   EXPECT_EQ(Judge(OnCpu(), figures).bound, Bound::kCompute);
-  figures.threads_waiting = 0.07;
+  figures.threads_busy = 0.629;
   EXPECT_EQ(Judge(OnCpu(), figures).bound, Bound::kLatency);
+  figures.threads_waiting = 0.07;
   EXPECT_THAT(Judge(OnCpu(), figures).reason, Not(HasSubstr("waited")));
+  // None of the time is no work, however long the threads waited.
+  figures.threads_waiting = 1;
+  figures.threads_busy = 0;
+  EXPECT_EQ(Judge(OnCpu(), figures).bound, Bound::kLatency);
+}
+
+TEST(VerdictTest, OfAMachineThatOtherWorkHas) {
+  Profiled profiled = OnCpu();
+  profiled.report.inconclusive = "other work took 88 % of the threads' time";
+  // Whatever the times look like.
+  const Figures waiting{.kernel_ns = 1e6, .threads_busy = 0.12, .threads_waiting = 0.88};
+  const Figures copying{.kernel_ns = 1e6, .fraction_of_ceiling = 1.2, .threads_busy = 0.9};
+  const Figures moving{.kernel_ns = 1e6, .transfer_ns = 2e6, .threads_busy = 0.9};
+  const Figures pausing{.kernel_ns = 1e6, .gap_ns = 2e6, .threads_busy = 0.9};
+  const Figures brief{.kernel_ns = 10, .kernels = 1, .threads_busy = 0.9};
+  for (const Figures& figures : {waiting, copying, moving, pausing, brief}) {
+    const Verdict verdict = Judge(profiled, figures);
+    EXPECT_STREQ(BoundName(verdict.bound), "inconclusive");
+    EXPECT_EQ(verdict.reason, "other work took 88 % of the threads' time.");
+    EXPECT_TRUE(verdict.advice.empty());
+  }
+}
+
+// Its kernels take their own time, whatever the host does.
+TEST(VerdictTest, OfAGpuWhoseHostDoesOtherWork) {
+  Profiled profiled = OnGpu();
+  profiled.report.inconclusive = "other work took 60 % of the threads' time";
+  const auto figures = [](double gap_ns, double transfer_ns) {
+    return Figures{
+        .kernel_ns = 1e6, .gap_ns = gap_ns, .transfer_ns = transfer_ns, .dram_throughput = 0.9};
+  };
+  EXPECT_EQ(Judge(profiled, figures(5e5, 5e5)).bound, Bound::kMemory);
+  EXPECT_EQ(Judge(profiled, figures(1.1e6, 0)).bound, Bound::kInconclusive);
+  EXPECT_EQ(Judge(profiled, figures(0, 1.1e6)).bound, Bound::kInconclusive);
 }
 
 TEST(VerdictTest, OfLaunches) {
