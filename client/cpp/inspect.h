@@ -84,6 +84,7 @@ struct RunStamp {
 };
 
 struct BenchmarkReport {
+  // While a BenchmarkStream goes on, and when it did not end well, without verdicts.
   std::vector<BenchmarkResult> results = {};
   std::string device = "";
   double ceiling_bytes_per_second = 0;  // a copy in the same run, read plus written

@@ -349,7 +349,6 @@ class Run {
 
   void Conclude(const Group& group) {
     for (Candidate* candidate : group) Finish(*candidate);
-    Rank();
     Tell();
   }
 
@@ -428,14 +427,6 @@ class Run {
     if (!candidate.done) FinishWithSamples(candidate, OnCpu() ? kSpreadMax : kInfinity);
   }
 
-  // Those that are done.
-  void Rank() {
-    std::vector<BenchmarkResult*> results;
-    for (Candidate& candidate : candidates_)
-      if (candidate.done) results.push_back(&candidate.result);
-    inspect::Rank(results);
-  }
-
   void Tell() {
     if (site_.tell == nullptr) return;
     BenchmarkReport news = report_;
@@ -454,6 +445,7 @@ class Run {
   BenchmarkReport TakeReport() {
     TakeCeilings(&report_);
     for (Candidate& candidate : candidates_) report_.results.push_back(std::move(candidate.result));
+    Rank(absl::MakeSpan(report_.results));
     return std::move(report_);
   }
 

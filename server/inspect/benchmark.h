@@ -65,8 +65,8 @@ struct BenchmarkResult {
   // fastest tenth, are further apart than kSpreadMax: of a row that has two speeds the median is
   // the one that it happened to have more often.
   bool unstable = false;
-  // By Rank(): "fastest", "not distinguishable from the fastest", "slower by N %". Empty when it is
-  // unstable, unless it is the fastest beyond doubt.
+  // By Rank(), of all results: "fastest", "not distinguishable from the fastest", "slower by N %".
+  // Empty when it is unstable, unless its interval lies below those of all stable ones.
   std::string verdict;
   // |out - ref| / |ref| (Euclidean) against the definition in float64, over checked_elements spread
   // over output 0; see OutputError. A right result has the rounding's: at most 2^-24 in float32,
@@ -104,7 +104,8 @@ struct BenchmarkSite {
   MultiplyAddsSource multiply_adds = nullptr;  // of the device's kind; null: none is known
   Clock clock = MonotonicNs;                   // of the host
   std::function<void(int64_t ns)> sleep = [](int64_t ns) { absl::SleepFor(absl::Nanoseconds(ns)); };
-  // Called with results as they come, each once, beside the ceilings as they are then known.
+  // Called with results as they come, each once and without a verdict, beside the ceilings as they
+  // are then known.
   std::function<void(const BenchmarkReport&)> tell = nullptr;
 };
 
@@ -113,8 +114,7 @@ struct BenchmarkSite {
 // operands. On a CPU the samples of fast rows come in four blocks, over 300 ms at least. A row that
 // fails, or for which there is no time, says so in its result; an error here is the whole run's: a
 // plan out of range, no memory for the operands, a lost device. The calling thread becomes the
-// device's, as by Stream::BindThread. The report has all results; their verdicts may differ from
-// those told where a later row was faster.
+// device's, as by Stream::BindThread. The report has all results, with their verdicts.
 absl::StatusOr<BenchmarkReport> RunBenchmark(const BenchmarkSite& site, const BenchmarkPlan& plan,
                                              const BenchmarkLimits& limits);
 

@@ -6,10 +6,12 @@
 
 namespace warpcall::inspect {
 
-// Sets the verdicts of results that are OK, all of which were measured: of those that are not
-// unstable, the least median is the fastest, unless an unstable one is faster beyond doubt, its
-// interval below that one's; one whose interval overlaps with the fastest's is not distinguishable
-// from it. Other unstable ones have no verdict, and nothing has where all are unstable.
-void Rank(absl::Span<BenchmarkResult* const> results);
+// Sets the verdicts of results that are OK, all of which were measured. The fastest is the least
+// median of those that are stable, or of unstable ones whose intervals lie below that one's. A
+// stable one whose interval overlaps with the fastest's is not distinguishable from it, others are
+// slower. Where the least median of all is another unstable one's, which may be faster, none is
+// called the fastest: what would be is not distinguishable from it. Other unstable ones have no
+// verdict, and nothing has where all are unstable.
+void Rank(absl::Span<BenchmarkResult> results);
 
 }  // namespace warpcall::inspect

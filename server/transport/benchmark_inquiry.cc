@@ -175,6 +175,14 @@ v1::BenchmarkResponse ToResponse(const inspect::BenchmarkReport& report, const W
   return response;
 }
 
+// Takes the place of results that were sent before they could be ranked.
+void AddVerdicts(const std::vector<inspect::BenchmarkResult>& results,
+                 v1::BenchmarkResponse* response) {
+  for (const inspect::BenchmarkResult& result : results)
+    if (!result.verdict.empty())
+      (*response->mutable_verdicts())[result.row->implementation.name] = result.verdict;
+}
+
 // Those that no run is needed for, to be told at once.
 inspect::BenchmarkReport Refused(const std::vector<Candidate>& candidates) {
   inspect::BenchmarkReport report;
@@ -314,11 +322,13 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
   plan.deadline_ns = MeasureUntil(benchmark.deadline_ns, MonotonicNs());
   inspect::BenchmarkReport report;
   ASSIGN_OR_RETURN(report, inspect::RunBenchmark(site, plan, {}));
-  if (benchmark.tell != nullptr)
-    report.results.clear();
-  else
+  v1::BenchmarkResponse response;
+  if (benchmark.tell != nullptr) {
+    AddVerdicts(std::exchange(report.results, {}), &response);
+  } else {
     Merge(candidates, &report);
-  v1::BenchmarkResponse response = ToResponse(report, work);
+  }
+  response.MergeFrom(ToResponse(report, work));
   response.set_device(properties.name);
   *response.mutable_stamp() = ToStamp(properties, request, report);
   response.mutable_stamp()->set_server_version(benchmark.server_version);

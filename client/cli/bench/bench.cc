@@ -59,7 +59,8 @@ measured until then is shown.
 MEDIAN and MIN are of N samples; NOISE is the standard error of the median in
 percent of it. %COPY is of the copy ceiling, what copying reaches on the
 device; ERROR is |out - ref| / |ref| against float64. VS BEST is the median
-over the fastest row's; ~ stands where the two can't be told apart.
+over the fastest row's; ~ stands where the two can't be told apart, - where it
+is not known which is the fastest.
 Ctrl-C ends it; what was measured is printed and written.
 Exit status: 0 all points were measured, 1 some were refused, ended early or
 have a row whose turn did not come, 2 usage, 130 Ctrl-C.)";

@@ -25,7 +25,8 @@ constexpr double kShareMax = 1.05;
 constexpr size_t kNameWidth = 22;
 // Of what follows the first line of a sentence.
 constexpr size_t kIndent = 2;
-// What the server says of rows whose turn did not come.
+// What the server says of the fastest row, and of rows whose turn did not come.
+constexpr char kFastest[] = "fastest";
 constexpr char kUnreached[] = "not reached before the call's deadline";
 
 // Marks in the table of what a line below it explains.
@@ -47,6 +48,15 @@ std::string Noise(const BenchmarkResult& result) {
 
 bool IsUnranked(const BenchmarkResult& result) {
   return result.unstable && result.verdict.empty();
+}
+
+// Null: none is known to be the fastest, as of a point that ended early, or where an unstable row
+// may be.
+const BenchmarkResult* Best(const client::BenchmarkReport& report) {
+  const auto best =
+      std::find_if(report.results.begin(), report.results.end(),
+                   [](const BenchmarkResult& result) { return result.verdict == kFastest; });
+  return best == report.results.end() ? nullptr : &*best;
 }
 
 // Of a row that ran, in place of a rank where it has none.
@@ -88,10 +98,10 @@ Table PointTable(const BenchPoint& point) {
   if (AnyHasOccupancy(point.report)) columns.push_back({"OCC", kRight});
   columns.push_back({"VS BEST", kRight});
   Table table(std::move(columns));
-  const std::vector<BenchmarkResult> ranked = Ranked(point.report);
-  for (const BenchmarkResult& result : ranked) {
+  const BenchmarkResult* const best = Best(point.report);
+  for (const BenchmarkResult& result : Ranked(point.report)) {
     if (result.error.empty()) {
-      table.AddRow(Cells(point, result, IsUnranked(ranked[0]) ? 0 : ranked[0].median_ns));
+      table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns));
     } else {
       table.AddNote({CutMiddle(result.implementation, kNameWidth)},
                     // The server's sentence says of a row that it skipped that it did.
@@ -120,20 +130,26 @@ constexpr char kUnstableNote[] =
     "unstable: noisy, or of two speeds: not ranked; a quieter machine, more --iterations and "
     "--timeout";
 
+constexpr char kNoBestNote[] =
+    "VS BEST is open: an unstable implementation may be the fastest of them";
+
 // What explains the marks of the table.
 std::string Footnotes(const BenchPoint& point) {
-  bool cut = false, over = false, unstable = false;
+  bool cut = false, over = false, unstable = false, compared = false;
   for (const BenchmarkResult& result : point.report.results) {
     cut |= IsCut(point.call, result);
     over |= IsOverCeiling(result);
     unstable |= IsUnranked(result);
+    compared |= !result.verdict.empty();
   }
   const auto marked = [](const char* mark, const std::string& note) {
     return Fitted(absl::StrCat(mark, " "), note, kIndent);
   };
-  return absl::StrCat(cut ? marked(kCutMark, CutNote(point)) : "",
-                      over ? marked(kOverCeilingMark, OverCeilingNote(point)) : "",
-                      unstable ? Fitted("", kUnstableNote, kIndent) : "");
+  return absl::StrCat(
+      cut ? marked(kCutMark, CutNote(point)) : "",
+      over ? marked(kOverCeilingMark, OverCeilingNote(point)) : "",
+      unstable ? Fitted("", kUnstableNote, kIndent) : "",
+      compared && Best(point.report) == nullptr ? Fitted("", kNoBestNote, kIndent) : "");
 }
 
 std::string StatusText(const absl::Status& status) {
@@ -191,13 +207,14 @@ std::string ProblemTitle(const BenchPoint& point) {
 
 std::vector<BenchmarkResult> Ranked(const client::BenchmarkReport& report) {
   std::vector<BenchmarkResult> ranked = report.results;
+  const bool has_best = Best(report) != nullptr;
   // NaN would be no order.
   const auto time = [](const BenchmarkResult& row) {
     return std::isnan(row.median_ns) ? std::numeric_limits<double>::infinity() : row.median_ns;
   };
   const auto order = [&](const BenchmarkResult& row) {
     const bool failed = !row.error.empty();
-    return std::tuple(failed, !failed && IsUnranked(row), failed ? 0 : time(row));
+    return std::tuple(failed, has_best && !failed && IsUnranked(row), failed ? 0 : time(row));
   };
   std::stable_sort(ranked.begin(), ranked.end(),
                    [&](const auto& a, const auto& b) { return order(a) < order(b); });

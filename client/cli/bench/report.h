@@ -76,7 +76,8 @@ std::string KernelTitle(const BenchReport& report);
 std::string ProblemTitle(const BenchPoint& point);
 
 // Those that ran and have a rank, fastest first, then those that are unstable, likewise, then
-// those that did not run, as they came.
+// those that did not run, as they came. Where none is known to be the fastest, those that ran come
+// by their medians, stable or not.
 std::vector<client::BenchmarkResult> Ranked(const client::BenchmarkReport& report);
 
 // Samples that the call asks of each row: the server's default where it says none.

@@ -1,6 +1,8 @@
 #include "client/cpp/calls/benchmark.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/codec/inspect_codec.h"
@@ -8,6 +10,25 @@
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
+namespace {
+
+// Those of a server that sends verdicts with each result stay.
+void SetVerdicts(const std::map<std::string, std::string>& verdicts, BenchmarkReport* report) {
+  if (verdicts.empty()) return;
+  for (BenchmarkResult& result : report->results) {
+    const auto verdict = verdicts.find(result.implementation);
+    result.verdict = verdict == verdicts.end() ? "" : verdict->second;
+  }
+}
+
+// Results came with their share of the ceiling as it was known then.
+void SetFractions(BenchmarkReport* report) {
+  if (!(report->ceiling_bytes_per_second > 0)) return;
+  for (BenchmarkResult& result : report->results)
+    result.fraction_of_ceiling = result.bytes_per_second / report->ceiling_bytes_per_second;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<Piece>> BenchmarkSession::NextMessage() {
   if (std::exchange(sent_, true)) return std::vector<Piece>{};
@@ -16,7 +37,8 @@ absl::StatusOr<std::vector<Piece>> BenchmarkSession::NextMessage() {
 
 absl::Status BenchmarkSession::HandleMessage(Fragments message) {
   begun_ = true;
-  ASSIGN_OR_RETURN(BenchmarkReport news, DecodeBenchmark(message));
+  ASSIGN_OR_RETURN(BenchmarkPart part, DecodeBenchmarkPart(message));
+  BenchmarkReport& news = part.news;
   for (BenchmarkResult& result : news.results) {
     const auto same = [&](const BenchmarkResult& earlier) {
       return earlier.implementation == result.implementation;
@@ -31,6 +53,8 @@ absl::Status BenchmarkSession::HandleMessage(Fragments message) {
     report_->ceiling_bytes_per_second = news.ceiling_bytes_per_second;
   if (news.flops_ceiling > 0) report_->flops_ceiling = news.flops_ceiling;
   if (news.stamp.started_unix_ns > 0) report_->stamp = std::move(news.stamp);
+  SetVerdicts(part.verdicts, report_);
+  SetFractions(report_);
   return watch_.progress == nullptr ? absl::OkStatus() : watch_.progress(*report_);
 }
 

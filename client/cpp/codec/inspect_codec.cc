@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/cpp/codec/values.h"
+#include "proto/common/status_macros.h"
 #include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::client {
@@ -98,16 +99,23 @@ std::string EncodeBenchmark(const BenchmarkCall& call) {
 }
 
 absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message) {
+  ASSIGN_OR_RETURN(BenchmarkPart whole, DecodeBenchmarkPart(message));
+  return std::move(whole.news);
+}
+
+absl::StatusOr<BenchmarkPart> DecodeBenchmarkPart(Fragments message) {
   v1::BenchmarkResponse response;
   if (!response.ParseFromString(Join(message))) return BadResponse("not a BenchmarkResponse");
-  BenchmarkReport report;
+  BenchmarkPart part;
+  BenchmarkReport& report = part.news;
   for (const v1::BenchmarkResult& result : response.results())
     report.results.push_back(FromProto(result));
   report.device = response.device();
   report.ceiling_bytes_per_second = response.ceiling_bytes_per_second();
   report.flops_ceiling = response.flops_ceiling();
   report.stamp = FromProto(response.stamp());
-  return report;
+  part.verdicts.insert(response.verdicts().begin(), response.verdicts().end());
+  return part;
 }
 
 std::vector<Piece> EncodeProfile(const ProfileCall& call,

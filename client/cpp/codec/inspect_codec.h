@@ -1,6 +1,7 @@
 // Benchmark's, Profile's and Describe's messages as bytes of the protocol. Internal to the library.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,13 @@ namespace warpcall::client {
 // A BenchmarkRequest.
 std::string EncodeBenchmark(const BenchmarkCall& call);
 absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message);
+
+// A response of BenchmarkStream.
+struct BenchmarkPart {
+  BenchmarkReport news;
+  std::map<std::string, std::string> verdicts = {};  // by implementation; the last response's
+};
+absl::StatusOr<BenchmarkPart> DecodeBenchmarkPart(Fragments message);
 
 // A ProfileRequest, its tensors' data held as by EncodeCall.
 std::vector<Piece> EncodeProfile(const ProfileCall& call,

@@ -73,6 +73,7 @@ class BenchmarkRun:
 
     def _taker(self, problem: str) -> Callable[[bytes], None]:
         known: set[str] = set()
+        first = len(self.report.rows)
 
         def take(data: bytes) -> None:
             response = decoded(BenchmarkResponse, data)
@@ -84,6 +85,7 @@ class BenchmarkRun:
                 self._counter.note(_news(row))
                 if self._on_row is not None:
                     self._on_row(row)
+            self.report.rank(first, response.verdicts)
 
         return take
 

@@ -218,7 +218,8 @@ class Client(KernelMethods):
         `row_timeout`: the longest time for one row, in seconds; None: the server's own limit.
         `timeout`: seconds for each problem; what is not measured then is left, and says so.
         `progress`: as for map; problems are counted, and a bar shows the row that came last.
-        `on_row`: is called with each BenchmarkRow as it comes.
+        `on_row`: is called with each BenchmarkRow as it comes, without its verdict, which depends
+        on those that are yet to come.
 
         Whatever ends it early, an error of the server's, Ctrl-C or what `on_row` raises, has the
         rows that were measured until then: `error.report`.

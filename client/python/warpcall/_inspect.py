@@ -81,6 +81,8 @@ class BenchmarkResponse:
     ceiling_bytes_per_second: float = 0.0
     stamp: RunStamp = dataclasses.field(default_factory=RunStamp)
     flops_ceiling: float = 0.0
+    verdicts: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """By implementation; BenchmarkStream's last response has them, its results have none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +243,7 @@ TABLE[BenchmarkResponse] = [
     Field(3, "ceiling_bytes_per_second", "double"),
     Field(4, "stamp", RunStamp),
     Field(5, "flops_ceiling", "double"),
+    Field(6, "verdicts", "texts"),
 ]
 TABLE[BenchmarkRequest] = [
     Field(1, "kernel", "text"),

@@ -6,7 +6,7 @@ import dataclasses
 import html
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ._format import bytes_per_second, flops_per_second, nanoseconds, table
@@ -92,6 +92,19 @@ class Benchmark(_Table):
             rows.append(BenchmarkRow(**values, problem=problem))
         self.rows += rows
         return rows
+
+    def rank(self, first: int, verdicts: Mapping[str, str]) -> None:
+        """What is known of the rows from `first` on when all of a problem have come: verdicts, and
+        the ceiling that their shares are of."""
+        for index, row in enumerate(self.rows[first:], first):
+            ceiling = self.ceilings.get(row.problem, 0.0)
+            self.rows[index] = dataclasses.replace(
+                row,
+                verdict=verdicts.get(row.implementation, "") if verdicts else row.verdict,
+                fraction_of_ceiling=row.bytes_per_second / ceiling
+                if ceiling > 0
+                else row.fraction_of_ceiling,
+            )
 
     def __iter__(self) -> Iterator[BenchmarkRow]:
         return iter(self.rows)

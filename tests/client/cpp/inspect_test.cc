@@ -87,6 +87,41 @@ TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
   EXPECT_EQ(report.stamp.device_description, "a chip");
 }
 
+// A row that was told first, and was too noisy to be ranked against those known then, is the
+// fastest of all; the share of the ceiling is that of the last one measured.
+TEST(BenchmarkStreamTest, RanksComeLast) {
+  FakeServer server(EchoInputs);
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    v1::BenchmarkResponse first = RowOf("noisy", 10);
+    testing::Merge("ceiling_bytes_per_second: 2e9", &first);
+    testing::Merge("unstable: true bytes_per_second: 1e9 fraction_of_ceiling: 0.5",
+                   first.mutable_results(0));
+    call.writer->Write(first);
+    call.writer->Write(RowOf("steady", 2000));
+    v1::BenchmarkResponse last;
+    testing::Merge(R"(device: "cpu" ceiling_bytes_per_second: 4e9
+                      verdicts { key: "noisy" value: "fastest" }
+                      verdicts { key: "steady" value: "slower by 19900 %" })",
+                   &last);
+    call.writer->Write(last);
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  std::vector<std::string> told;
+  const auto progress = [&](const BenchmarkReport& so_far) {
+    if (so_far.device.empty()) told.push_back(so_far.results.back().verdict);
+    return absl::OkStatus();
+  };
+  ASSERT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {.progress = progress}, &report),
+            absl::OkStatus());
+  EXPECT_THAT(told, ::testing::ElementsAre("", ""));
+  ASSERT_EQ(report.results.size(), 2u);
+  EXPECT_EQ(report.results[0].verdict, "fastest");
+  EXPECT_EQ(report.results[0].fraction_of_ceiling, 0.25);
+  EXPECT_EQ(report.results[1].verdict, "slower by 19900 %");
+}
+
 TEST(BenchmarkStreamTest, WhatCameIsKeptWhenItDoesNotEndWellAndNothingIsAskedTwice) {
   std::atomic<int> calls{0};
   FakeServer server(EchoInputs);

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from support import ROOT, RealServer, main, np
+from support import ROOT, RealServer, before_the_end, main, np
 import warpcall
 from warpcall import _inspect
 
@@ -46,7 +46,8 @@ class InspectTest(unittest.TestCase):
         self.assertEqual(
             sorted((row.problem, row.implementation) for row in report.rows),
             sorted((problem, row) for problem in ("64x32", "7x3") for row in self.rows["gelu"]))
-        self.assertEqual(told, report.rows)
+        self.assertEqual([row.verdict for row in told], [""] * len(told))
+        self.assertEqual(before_the_end(told), before_the_end(report.rows))
         self.assertEqual(done, [(1, 2), (2, 2)])
         for row in report.rows:
             self.assertEqual(row.error, "")

@@ -80,8 +80,10 @@ class RoundsTest : public ::testing::Test {
     };
     site.tell = [this](const BenchmarkReport& news) {
       told_.emplace_back();
-      for (const BenchmarkResult& result : news.results)
+      for (const BenchmarkResult& result : news.results) {
         told_.back().push_back(result.row->implementation.name);
+        EXPECT_EQ(result.verdict, "") << "before all results are known";
+      }
     };
     absl::StatusOr<BenchmarkReport> report = RunBenchmark(site, plan_, {});
     EXPECT_TRUE(report.ok()) << report.status();

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,8 +12,11 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "kernels/identity/identity.h"
+#include "kernels/plan.h"
 #include "server/engine/engine.h"
 #include "tests/server/fake_device.h"
+#include "tests/server/inspect/timed_device.h"
 #include "tests/temp_folder.h"
 
 namespace warpcall {
@@ -234,6 +239,83 @@ TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
   EXPECT_EQ(device_of(""), 1);
   EXPECT_EQ(device_of("cpu"), 1);
   EXPECT_EQ(device_of("cuda"), 0);  // as it was told to
+}
+
+// A row of identity whose launches take the device's time, and do nothing.
+Implementation Steady(const char* name, int64_t ns) {
+  return {.name = name,
+          .family = Family::kCuda,
+          .device_kind = DeviceKind::kCuda,
+          .summary = "made up",
+          .data_types = {DataType::kFloat32},
+          .supports = SupportsAll,
+          .plan = [ns](const Problem&, const PlanContext&) -> absl::StatusOr<PlanPtr> {
+            return NewPlan({}, [ns](const Operands&, const LaunchContext& context) {
+              static_cast<testing::TimedDevice*>(context.stream)->Pass(ns);
+              return absl::OkStatus();
+            });
+          }};
+}
+
+v1::BenchmarkResponse Parsed(const std::string& bytes) {
+  v1::BenchmarkResponse response;
+  EXPECT_TRUE(response.ParseFromString(bytes));
+  return response;
+}
+
+class AnswerBenchmarkTest : public ::testing::Test {
+ protected:
+  AnswerBenchmarkTest() {
+    registry_.Add(IdentityOp(),
+                  {Steady("slow", 3'000'000), Steady("broken", 1), Steady("fast", 30'000)});
+    registry_.SetUnavailable(1, {Unavailability::Cause::kSelfTest, "failed its self-test"});
+    v1::BenchmarkRequest request;
+    request.set_kernel("identity");
+    request.set_iterations(3);
+    v1::TensorSpec* const input = request.add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->add_shape(64);
+    bytes_ = request.SerializeAsString();
+  }
+
+  v1::BenchmarkResponse Answer(std::function<void(const std::string&)> tell) {
+    const auto answer =
+        AnswerBenchmark(registry_, &device_, {.bytes = bytes_, .tell = std::move(tell)});
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return Parsed(answer.value_or(""));
+  }
+  // By name: the verdict, or the error, of each result.
+  static std::map<std::string, std::string> Told(const v1::BenchmarkResponse& response) {
+    std::map<std::string, std::string> told;
+    for (const v1::BenchmarkResult& result : response.results())
+      told[result.implementation()] = result.error().empty() ? result.verdict() : result.error();
+    return told;
+  }
+
+  const std::map<std::string, std::string> verdicts_ = {{"fast", "fastest"},
+                                                        {"slow", "slower by 9900 %"}};
+  Registry registry_;
+  testing::TimedDevice device_{DeviceKind::kCuda};
+  std::string bytes_;
+};
+
+TEST_F(AnswerBenchmarkTest, OneAnswerHasAllResultsWithTheirVerdicts) {
+  const v1::BenchmarkResponse answer = Answer(nullptr);
+  std::map<std::string, std::string> told = verdicts_;
+  told["broken"] = "failed its self-test";
+  EXPECT_EQ(Told(answer), told);
+  EXPECT_TRUE(answer.verdicts().empty());
+}
+
+TEST_F(AnswerBenchmarkTest, PartsHaveNoVerdictsAndTheLastHasThemAll) {
+  std::map<std::string, std::string> told;
+  const v1::BenchmarkResponse last =
+      Answer([&](const std::string& part) { told.merge(Told(Parsed(part))); });
+  EXPECT_EQ(told, (std::map<std::string, std::string>{
+                      {"broken", "failed its self-test"}, {"fast", ""}, {"slow", ""}}));
+  EXPECT_EQ(last.results_size(), 0);
+  EXPECT_EQ((std::map<std::string, std::string>(last.verdicts().begin(), last.verdicts().end())),
+            verdicts_);
 }
 
 }  // namespace

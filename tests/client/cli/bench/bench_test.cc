@@ -106,6 +106,7 @@ TEST_F(BenchCliTest, TheTableSaysHowFarARowCanBeTrusted) {
     response->mutable_results(1)->set_noise(0.37);
     response->mutable_results(2)->set_predicted_ns(4e9);
     response->mutable_results(2)->set_error("skipped: 4 s are predicted, 1 s is the limit");
+    response->mutable_results(3)->set_verdict("fastest");
     response->mutable_results(3)->set_iterations(7);
     response->mutable_results(3)->set_fraction_of_ceiling(1.57);
     return answer;
@@ -145,6 +146,28 @@ TEST_F(BenchCliTest, WhatIsFastestBeyondDoubtIsTheBestAlthoughItIsUnstable) {
   EXPECT_THAT(lines[5], AllOf(StartsWith("middle_row"), EndsWith(" 2.50")));
   EXPECT_THAT(lines[6], AllOf(StartsWith("slow_row"), EndsWith(" 4.00")));
   EXPECT_THAT(run.out, Not(HasSubstr("unstable")));
+}
+
+// The reference, say, whose times are steady on a busy machine, is no best one for that.
+TEST_F(BenchCliTest, NoRowIsTheBestWhileAnUnstableOneMayBe) {
+  benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    const FakeAnswer answer = FourRows(request, response);
+    // slow_row, fast_row, picky_row, middle_row.
+    response->mutable_results(1)->set_unstable(true);
+    response->mutable_results(1)->clear_verdict();
+    response->mutable_results(3)->set_verdict("not distinguishable from the fastest");
+    return answer;
+  });
+  const auto run = Warpcall("bench softmax --shape 8x32 --iterations 100");
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const std::vector<std::string> lines = Lines(run.out);
+  ASSERT_THAT(lines, SizeIs(4 + 4 + 2)) << run.out;
+  EXPECT_THAT(lines[4], AllOf(StartsWith("fast_row"), EndsWith(" unstable")));
+  EXPECT_THAT(lines[5], AllOf(StartsWith("middle_row"), EndsWith(" -")));
+  EXPECT_THAT(lines[6], AllOf(StartsWith("slow_row"), EndsWith(" -")));
+  EXPECT_THAT(lines[9], StartsWith("VS BEST is open: "));
+  EXPECT_THAT(Lines(Warpcall("bench softmax --shape 8x32 --csv -").out)[1],
+              HasSubstr(",fast_row,"));
 }
 
 // What a server answers whose time is up before a row's turn has come.
@@ -187,13 +210,12 @@ TEST_F(BenchCliTest, JsonOfPointsThatFailedEndsWithAnErrorOnStderr) {
     return lines.empty() ? json() : json::parse(lines.back(), nullptr, false)["error"];
   };
   Refuse("shape: 16");
-  EXPECT_EQ(
-      error_of("bench softmax --shape '{8,16,24}x32'"),
-      json({{"code", "RESOURCE_EXHAUSTED"},
-            {"message",
-             "1 of 3 points was refused or ended early; the first is 16x32 float32: operands "
-             "of 9 GiB; limit 8"},
-            {"exit_status", 1}}));
+  EXPECT_EQ(error_of("bench softmax --shape '{8,16,24}x32'"),
+            json({{"code", "RESOURCE_EXHAUSTED"},
+                  {"message",
+                   "1 of 3 points was refused or ended early; the first is 16x32 float32: operands "
+                   "of 9 GiB; limit 8"},
+                  {"exit_status", 1}}));
   benchmark_.Set(CutByTheDeadline);
   EXPECT_EQ(error_of("bench softmax --shape 8x32")["code"], "DEADLINE_EXCEEDED");
 }
