@@ -93,16 +93,14 @@ class File {
 
 absl::StatusOr<DataType> TypeOf(const NpyHeader& header, const NpyReadOptions& options) {
   const std::string& descr = header.descr;
-  if (descr == "<f4") return DataType::kFloat32;
-  if (descr == "<f2") return DataType::kFloat16;
-  // ml_dtypes.bfloat16 is written as two bytes of unknown meaning.
-  if (descr == "<V2" || descr == "|V2" || descr == "V2" || descr == "bfloat16")
-    return DataType::kBFloat16;
-  if (descr == "<u2" && options.uint16_is_bfloat16) return DataType::kBFloat16;
   const NpyElement* const element = FindNpyElement(descr);
+  const absl::string_view name = element == nullptr ? "" : element->name;
+  for (const DataType type : kDataTypes)  // ml_dtypes.bfloat16 is written as two unknown bytes
+    if (name == DataTypeName(type)) return type;
+  if (name == "uint16" && options.uint16_is_bfloat16) return DataType::kBFloat16;
   std::string message = absl::StrCat(
       "elements are '", descr, "'",
-      element == nullptr ? "" : absl::StrCat(" (", element->name, ")"),
+      name.empty() || name == descr ? "" : absl::StrCat(" (", name, ")"),
       "; taken are '<f4' (float32), '<f2' (float16), '<V2' (bfloat16 of ml_dtypes) and '<u2' "
       "(uint16) where it is declared to be bfloat16");
   if (!descr.empty() && descr.front() == '>')

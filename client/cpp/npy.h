@@ -24,8 +24,9 @@ struct NpyReadOptions {
   absl::string_view cast_advice = "NpyReadOptions::cast converts them";
 };
 
-// Reads float32 ('<f4'), float16 ('<f2') or bfloat16 ('<V2', as ml_dtypes writes it, or '<u2' when
-// asked), little-endian, in C order or in Fortran's. INVALID_ARGUMENT says what was found and what
+// Reads float32 ('<f4', or however else numpy.dtype says it: '=f4', 'f4', 'float32'), float16
+// ('<f2') or bfloat16 ('<V2', as ml_dtypes writes it, or '<u2' when asked), little-endian, in C
+// order or in Fortran's. INVALID_ARGUMENT says what was found and what
 // is taken, also for a file that is shorter or longer than its header says; NOT_FOUND,
 // PERMISSION_DENIED and the like come from opening it; RESOURCE_EXHAUSTED when there is no memory
 // for it. The size of a regular file is checked before memory is taken. `converted_from`, unless

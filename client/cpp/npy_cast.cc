@@ -1,10 +1,12 @@
 #include "client/cpp/npy_cast.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 
+#include "absl/strings/match.h"
 #include "proto/common/half.h"
 
 namespace warpcall::client {
@@ -45,29 +47,46 @@ void Cast(const char* from, int64_t count, char* to) {
 }
 
 template <typename From>
-constexpr NpyElement Element(absl::string_view descr, const char* name) {
-  return {descr, name, sizeof(From), Cast<From, float>, Cast<From, Float16>, Cast<From, BFloat16>};
+constexpr NpyElement Element(const char* name, NpySpelling spelling) {
+  return {name,    sizeof(From), Cast<From, float>, Cast<From, Float16>, Cast<From, BFloat16>,
+          spelling};
 }
 
-// bool as the number that its byte is: NumPy writes 0 or 1.
+// Letters and other names are those that numpy.dtype takes on Linux for 64 bits. bool as the number
+// that its byte is: NumPy writes 0 or 1.
 constexpr NpyElement kElements[] = {
-    Element<double>("<f8", "float64"),
-    Element<float>("<f4", "float32"),
-    Element<Float16>("<f2", "float16"),
-    Element<BFloat16>("<V2", "bfloat16"),
-    Element<BFloat16>("|V2", "bfloat16"),
-    Element<BFloat16>("V2", "bfloat16"),
-    Element<BFloat16>("bfloat16", "bfloat16"),
-    Element<uint8_t>("|b1", "bool"),
-    Element<int8_t>("|i1", "int8"),
-    Element<int16_t>("<i2", "int16"),
-    Element<int32_t>("<i4", "int32"),
-    Element<int64_t>("<i8", "int64"),
-    Element<uint8_t>("|u1", "uint8"),
-    Element<uint16_t>("<u2", "uint16"),
-    Element<uint32_t>("<u4", "uint32"),
-    Element<uint64_t>("<u8", "uint64"),
+    Element<double>("float64", {"f8", "d", {"double", "float"}}),
+    Element<float>("float32", {"f4", "f", {"single"}}),
+    Element<Float16>("float16", {"f2", "e", {"half"}}),
+    Element<BFloat16>("bfloat16", {"V2", "", {}}),
+    Element<uint8_t>("bool", {"b1", "?", {}}),
+    Element<int8_t>("int8", {"i1", "b", {"byte"}}),
+    Element<int16_t>("int16", {"i2", "h", {"short"}}),
+    Element<int32_t>("int32", {"i4", "i", {"intc"}}),
+    Element<int64_t>("int64", {"i8", "lqp", {"int", "longlong"}}),
+    Element<uint8_t>("uint8", {"u1", "B", {"ubyte"}}),
+    Element<uint16_t>("uint16", {"u2", "H", {"ushort"}}),
+    Element<uint32_t>("uint32", {"u4", "I", {"uintc"}}),
+    Element<uint64_t>("uint64", {"u8", "LQP", {"uint", "ulonglong"}}),
 };
+
+// Whether `code` follows a byte order that is this machine's, or none.
+bool IsNativeOrder(absl::string_view order, size_t element_bytes) {
+  if (order.empty() || order == "<" || order == "=" || order == "|") return true;
+  return order == ">" && element_bytes == 1;
+}
+
+bool Means(absl::string_view descr, const NpyElement& element) {
+  const NpySpelling& spelling = element.spelling;
+  if (descr == element.name) return true;
+  for (const absl::string_view name : spelling.names)
+    if (!name.empty() && descr == name) return true;
+  const size_t order_end = std::min(descr.find_first_not_of("<>=|"), descr.size());
+  const absl::string_view code = descr.substr(order_end);
+  const bool is_letter = code.size() == 1 && absl::StrContains(spelling.letters, code);
+  return (code == spelling.code || is_letter) &&
+         IsNativeOrder(descr.substr(0, order_end), element.bytes);
+}
 
 }  // namespace
 
@@ -85,7 +104,7 @@ CastElements NpyElement::To(DataType type) const {
 
 const NpyElement* FindNpyElement(absl::string_view descr) {
   for (const NpyElement& element : kElements)
-    if (element.descr == descr) return &element;
+    if (Means(descr, element)) return &element;
   return nullptr;
 }
 

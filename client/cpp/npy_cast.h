@@ -13,19 +13,27 @@ namespace warpcall::client {
 // Turns `count` elements, which lie anywhere, into as many of another type.
 using CastElements = void (*)(const char* from, int64_t count, char* to);
 
+// How a header can say a type, as numpy.dtype reads it: "<f4", "=f4", "f4", "f", "float32",
+// "single".
+struct NpySpelling {
+  absl::string_view code;      // "f4"
+  absl::string_view letters;   // each of them says the same
+  absl::string_view names[2];  // beside the element's own; empty where there are fewer
+};
+
 struct NpyElement {
-  absl::string_view descr;
   const char* name;  // NumPy's: "float64"
   size_t bytes;
   CastElements to_float32;
   CastElements to_float16;
   CastElements to_bfloat16;
+  NpySpelling spelling;
 
   // Each result is rounded once, to nearest, ties to even.
   CastElements To(DataType type) const;
 };
 
-// Little-endian floats, integers and bool; null for what else there is.
+// Little-endian floats, integers and bool, however `descr` says them; null for anything else.
 const NpyElement* FindNpyElement(absl::string_view descr);
 
 }  // namespace warpcall::client

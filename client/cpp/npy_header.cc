@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/cpp/npy.h"
 #include "proto/common/status_macros.h"
 
@@ -82,6 +83,7 @@ class HeaderParser {
       if (!absl::SimpleAtoi(rest_.substr(0, digits), &dimension))
         return Bad("shape is not a tuple of integers from 0 to 2^63 - 1");
       rest_.remove_prefix(digits);
+      absl::ConsumePrefix(&rest_, "L");  // Python 2 wrote its long integers so
       shape->push_back(dimension);
       if (shape->size() > kRankMax) return Bad(absl::StrCat("more than ", kRankMax, " dimensions"));
       if (!Take(',')) {

@@ -150,6 +150,8 @@ def npys():
     made_up, uint16, version2, fit = 1, 2, 4, 8
     form = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n"
     yield "float32", npy(made_up | fit, form % ("<f4", "False", "(2, 3)"))
+    yield "native", npy(made_up | fit, form % ("=f4", "False", "(2L, 3L)"))
+    yield "named", npy(made_up | fit, form % ("float32", "False", "(2, 3)"))
     yield "float16", npy(made_up | fit | version2, form % ("<f2", "False", "(5,)"))
     yield "bfloat16", npy(made_up | fit | uint16, form % ("<u2", "False", "(2, 1, 2)"))
     yield "ml_dtypes", npy(made_up | fit, form % ("<V2", "False", "()"))

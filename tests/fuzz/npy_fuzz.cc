@@ -35,7 +35,8 @@ std::string MadeUpFile(uint8_t choice, FuzzInput* input) {
   if (version2) file.append(2, '\0');
   absl::StrAppend(&file, text);
   if ((choice & kDataFit) == 0) return absl::StrCat(file, input->Rest());
-  return file + DataFor(text, absl::StrContains(text, "<f4") ? 4 : 2);
+  const bool float32 = absl::StrContains(text, "f4") || absl::StrContains(text, "float32");
+  return file + DataFor(text, float32 ? 4 : 2);
 }
 
 // The rows' elements as a file in Fortran's order has them.

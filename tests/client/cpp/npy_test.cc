@@ -73,6 +73,36 @@ TEST_F(NpyTest, ReadsFloat32OfEveryVersion) {
   }
 }
 
+// What numpy.dtype makes of a header's text, not how NumPy writes it today.
+TEST_F(NpyTest, ReadsATypeHoweverNumPySaysIt) {
+  const std::string data("\x00\x00\x80\x3F", 4);
+  for (const char* descr : {"<f4", "=f4", "|f4", "f4", "f", "<f", "float32", "single"}) {
+    const auto tensor = ReadNpy(Store(Npy(Header(descr, "(1,)"), data)));
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_THAT(tensor->ToFloats(), ElementsAre(1.0f)) << descr;
+  }
+  for (const char* descr : {"=f2", "f2", "e", "=e", "float16", "half"}) {
+    const auto tensor = ReadNpy(Store(Npy(Header(descr, "(2,)"), data)));
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->data_type(), DataType::kFloat16) << descr;
+    EXPECT_EQ(Bytes(*tensor), data);
+  }
+  for (const char* descr : {"=u2", "u2", "H", "uint16", "ushort"}) {
+    const auto tensor =
+        ReadNpy(Store(Npy(Header(descr, "(2,)"), data)), {.uint16_is_bfloat16 = true});
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->data_type(), DataType::kBFloat16) << descr;
+  }
+}
+
+TEST_F(NpyTest, ReadsTheLongIntegersOfPython2) {
+  const auto tensor = ReadNpy(Store(Npy(Header("<f4", "(2L, 1L, 3)"), std::string(24, 'x'))));
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_THAT(tensor->shape(), ElementsAre(2, 1, 3));
+  for (const char* shape : {"(L,)", "(2LL,)", "(2l,)", "(2L 3L)"})
+    EXPECT_THAT(Refusal(Npy(Header("<f4", shape), "")), HasSubstr("malformed")) << shape;
+}
+
 TEST_F(NpyTest, ReadsHalfTypes) {
   const std::string data("\x00\x3C\x00\xC0", 4);
   auto tensor = ReadNpy(Store(Npy(Header("<f2", "(2,)"), data)));
@@ -137,7 +167,8 @@ TEST_F(NpyTest, WritesTheBytesThatNumPyWrites) {
 }
 
 TEST_F(NpyTest, RefusesOtherElementsByName) {
-  for (const char* descr : {"<f8", ">f4", "<i8", "|u1", "|b1", "<c8", "=f4", ""})
+  for (const char* descr :
+       {"<f8", ">f4", "<i8", "|u1", "|b1", "<c8", ">f2", "<float32", "=f3", "<>f4", ""})
     EXPECT_THAT(Refusal(Npy(Header(descr, "(1,)"), "12345678")),
                 HasSubstr(absl::StrCat("'", descr, "'")));
   EXPECT_THAT(Refusal(Npy(Header(">f4", "(1,)"), "1234")), HasSubstr("big-endian"));
@@ -169,6 +200,10 @@ TEST_F(NpyTest, CastsWhatIsOfAnotherTypeAndSaysFromWhich) {
       {"|b1", "\x01", "bool", 1},
       {"|i1", "\xFF", "int8", -1},
       {"|u1", "\xFF", "uint8", 255},
+      {">i1", "\xFF", "int8", -1},
+      {"bool", "\x01", "bool", 1},
+      {"double", BytesOf(1.0 / 3), "float64", 1.0f / 3},
+      {"=l", BytesOf<int64_t>(-7), "int64", -7},
       {"<i2", BytesOf<int16_t>(-300), "int16", -300},
       {"<u2", BytesOf<uint16_t>(65535), "uint16", 65535},
       {"<i4", BytesOf<int32_t>(INT32_MIN), "int32", -0x1p31f},
@@ -358,7 +393,7 @@ TEST(ParseNpyHeaderTest, RefusesMalformedText) {
       "{'descr': '<f4', 'fortran_order': False, 'shape': (1)}",
       "{'descr': '<f4', 'fortran_order': False, 'shape': (1 2)}",
       "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
-      "{'descr': '<f4', 'fortran_order': False, 'shape': (1L,)}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (1L)}",
       "{'descr': '<f4', 'fortran_order': False, 'shape': (,)}",
       "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,)}",
       "{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}",
