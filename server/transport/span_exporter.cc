@@ -1,6 +1,8 @@
 #include "server/transport/span_exporter.h"
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "proto/common/http_proxy.h"
 #include "server/engine/clock.h"
 #include "server/log.h"
 
@@ -26,9 +29,13 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(200);
 constexpr absl::Duration kLastSendTimeout = absl::Seconds(1);
 
 std::shared_ptr<grpc::Channel> Connect(const OtlpEndpoint& endpoint) {
-  return grpc::CreateChannel(endpoint.address,
-                             endpoint.tls ? grpc::SslCredentials(grpc::SslCredentialsOptions())
-                                          : grpc::InsecureChannelCredentials());
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, HttpProxyFor(endpoint.address).has_value());
+  return grpc::CreateCustomChannel(endpoint.address,
+                                   endpoint.tls
+                                       ? grpc::SslCredentials(grpc::SslCredentialsOptions())
+                                       : grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 // What the wall clock said when MonotonicNs said 0.
@@ -102,12 +109,18 @@ void SpanExporter::Run() {
       tracer_->NoteSent(records.size());
     } else {
       tracer_->NoteFailed(records.size());
-      if (!last_failed)
-        Log(LogLevel::kWarning, "the collector takes no spans",
-            {{"otlp_endpoint", address_}, {"error", status.error_message()}});
+      if (!last_failed) LogFailure(status);
     }
     last_failed = !status.ok();
   }
+}
+
+void SpanExporter::LogFailure(const grpc::Status& status) const {
+  const std::optional<HttpProxy> proxy = HttpProxyFor(address_);
+  const std::string through =
+      proxy.has_value() ? absl::StrCat(proxy->address, " (", proxy->variable, ")") : "none";
+  Log(LogLevel::kWarning, "the collector takes no spans",
+      {{"otlp_endpoint", address_}, {"proxy", through}, {"error", status.error_message()}});
 }
 
 grpc::Status SpanExporter::SendOnce(const otlp::ExportTraceServiceRequest& request) {

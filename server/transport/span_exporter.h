@@ -36,6 +36,7 @@ class SpanExporter {
 
  private:
   void Run();
+  void LogFailure(const grpc::Status& status) const;
   grpc::Status SendOnce(
       const opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest& request);
   // Again, later and later, while the collector is not there, or asks for it.

@@ -3,6 +3,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -21,6 +22,12 @@ constexpr size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 constexpr string_view kUnix = "unix:";
 // gRPC's own (its doc/naming.md); what follows them is for it to judge.
 constexpr string_view kSchemes[] = {"dns:", "ipv4:", "ipv6:", "unix-abstract:", "vsock:", "xds:"};
+
+// gRPC's messages of connections that never came about.
+constexpr string_view kUnresolved[] = {"DNS resolution failed", "errors resolving "};
+constexpr string_view kUnconnected = "last error: ";
+// gRPC's own of a deadline, whatever it waited for: perhaps for a proxy that never answered.
+constexpr string_view kDeadline = "Deadline Exceeded";
 
 absl::Status Invalid(string_view address, string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("the address '", address, "' ", problem));
@@ -53,6 +60,8 @@ string_view SocketPath(string_view address) {
 
 // gRPC's messages tell one thing after the other, the cause last.
 string_view LastPart(string_view message) {
+  absl::ConsumeSuffix(&message,
+                      "]");  // what resolving ended with is a list in later versions than 1.51
   const size_t colon = message.rfind(": ");
   return colon == string_view::npos ? message : message.substr(colon + 2);
 }
@@ -67,6 +76,18 @@ std::string NoServer(string_view address, string_view cause) {
     return absl::StrCat("no server listens on ", where,
                         " (connection refused): is warpcalld running there?");
   return absl::StrCat("can't connect to ", where, ": ", cause);
+}
+
+bool IsUnresolved(string_view message) {
+  return std::any_of(std::begin(kUnresolved), std::end(kUnresolved),
+                     [&](string_view start) { return absl::StartsWith(message, start); });
+}
+
+bool IsOfConnecting(const absl::Status& status) {
+  const string_view message = status.message();
+  if (absl::IsDeadlineExceeded(status)) return message == kDeadline;
+  return absl::IsUnavailable(status) &&
+         (IsUnresolved(message) || absl::StrContains(message, kUnconnected));
 }
 
 }  // namespace
@@ -100,13 +121,18 @@ bool MayBeSeveral(string_view address) {
   return false;
 }
 
-absl::Status ExplainConnection(const absl::Status& status, string_view address) {
-  if (!absl::IsUnavailable(status)) return status;
+absl::Status ExplainConnection(const absl::Status& status, string_view address,
+                               const std::optional<HttpProxy>& proxy) {
   const string_view message = status.message();
-  if (absl::StartsWith(message, "DNS resolution failed"))
+  if (proxy.has_value() && IsOfConnecting(status))
+    return absl::Status(status.code(), absl::StrCat("can't connect to ", address, " through the ",
+                                                    "proxy ", proxy->address, " (", proxy->variable,
+                                                    "): ", LastPart(message)));
+  if (!absl::IsUnavailable(status)) return status;
+  if (IsUnresolved(message))
     return absl::UnavailableError(absl::StrCat("the host '", address.substr(0, address.rfind(':')),
                                                "' is unknown: ", LastPart(message)));
-  if (!absl::StrContains(message, "last error: ")) return status;
+  if (!absl::StrContains(message, kUnconnected)) return status;
   return absl::UnavailableError(NoServer(address, LastPart(message)));
 }
 

@@ -1,11 +1,13 @@
 // Where a server is, as people say it, and why none was found there. Internal to the library.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/common/http_proxy.h"
 
 namespace warpcall::client {
 
@@ -21,8 +23,9 @@ absl::StatusOr<std::string> ParseAddress(absl::string_view address);
 // for by its scheme.
 bool MayBeSeveral(absl::string_view address);
 
-// `status`, unless it is gRPC's UNAVAILABLE of a connection to `address` that never came about:
-// then the same code and a sentence with the cause.
-absl::Status ExplainConnection(const absl::Status& status, absl::string_view address);
+// `status`, unless it says that a connection to `address` never came about: then the same code and
+// a sentence with the cause, which names the proxy where the connection goes through one.
+absl::Status ExplainConnection(const absl::Status& status, absl::string_view address,
+                               const std::optional<HttpProxy>& proxy = std::nullopt);
 
 }  // namespace warpcall::client

@@ -22,6 +22,7 @@
 #include "client/cpp/rpc/address.h"
 #include "client/cpp/rpc/message.h"
 #include "client/cpp/rpc/stream_loop.h"
+#include "proto/common/http_proxy.h"
 
 namespace warpcall::client {
 namespace {
@@ -48,8 +49,10 @@ constexpr int kKeepaliveMs = 6 * 60 * 1000;
 constexpr char kTurns[] = R"({"loadBalancingConfig": [{"round_robin": {}}],
                               "healthCheckConfig": {"serviceName": ""}})";
 
-grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration stall_timeout) {
+grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration stall_timeout,
+                                     bool through_proxy) {
   grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, through_proxy);
   arguments.SetMaxReceiveMessageSize(-1);  // the server limits what it sends
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
@@ -106,12 +109,14 @@ struct Channel::Impl {
   Impl(const std::string& address_in, ChannelOptions options_in)
       : address(address_in),
         options(std::move(options_in)),
-        stub(grpc::CreateCustomChannel(address, MakeCredentials(options.credentials),
-                                       MakeArguments(address, options.stall_timeout))) {}
+        proxy(HttpProxyFor(address)),
+        stub(grpc::CreateCustomChannel(
+            address, MakeCredentials(options.credentials),
+            MakeArguments(address, options.stall_timeout, proxy.has_value()))) {}
 
   // The end of a call that began at `start`.
   Reply End(Reply reply, Attempt attempt, absl::Time start) const {
-    reply.status = ExplainConnection(reply.status, address);
+    reply.status = ExplainConnection(reply.status, address, proxy);
     if (options.observe == nullptr) return reply;
     attempt.server = address;
     attempt.method = attempt.method.substr(attempt.method.rfind('/') + 1);
@@ -125,6 +130,7 @@ struct Channel::Impl {
 
   const std::string address;
   const ChannelOptions options;
+  const std::optional<HttpProxy> proxy;
   // Const calls only start new calls on the channel, which is thread-safe.
   mutable grpc::GenericStub stub;
 };

@@ -86,6 +86,31 @@ TEST(ExplainConnectionTest, EachCauseHasItsSentence) {
                       "qtype=A name=nosuch is_balancer=0: Domain name not found",
                       "nosuch:8470"),
             "the host 'nosuch' is unknown: Domain name not found");
+  EXPECT_EQ(Explained("errors resolving nosuch:8470: [field:hostname lookup error:address lookup "
+                      "failed for nosuch:8470: Domain name not found]",
+                      "nosuch:8470"),
+            "the host 'nosuch' is unknown: Domain name not found");
+}
+
+TEST(ExplainConnectionTest, AProxyThatFailsIsNamed) {
+  const HttpProxy proxy = {"proxy.example:3128", "http_proxy"};
+  const std::string through =
+      "can't connect to gpu:1 through the proxy proxy.example:3128 (http_proxy): ";
+  for (const auto& [status, cause] : std::vector<std::pair<absl::Status, std::string>>{
+           {absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: "
+                                   "ipv4:10.0.0.1:3128: HTTP proxy returned response code 502"),
+            "HTTP proxy returned response code 502"},
+           {absl::UnavailableError("DNS resolution failed for proxy.example:3128: Domain name not "
+                                   "found"),
+            "Domain name not found"},
+           {absl::DeadlineExceededError("Deadline Exceeded"), "Deadline Exceeded"},
+       })
+    EXPECT_EQ(ExplainConnection(status, "gpu:1", proxy),
+              absl::Status(status.code(), through + cause));
+  for (const absl::Status& status : {absl::UnavailableError("the server is draining"),
+                                     absl::DeadlineExceededError("the queue is longer than that"),
+                                     absl::NotFoundError("last error: x")})
+    EXPECT_EQ(ExplainConnection(status, "gpu:1", proxy), status);
 }
 
 TEST(ExplainConnectionTest, LeavesWhatIsNoFailureToConnect) {
