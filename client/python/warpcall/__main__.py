@@ -17,7 +17,7 @@ import json
 import sys
 
 from . import Benchmark, Client, Error, InvalidArgument, connect
-from ._client import DEFAULT_ADDRESS
+from ._channel import DEFAULT_ADDRESS, SERVER_VARIABLE
 from ._format import table
 
 # As a shell says that SIGINT ended a command.
@@ -26,7 +26,11 @@ _INTERRUPTED = 130
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m warpcall", description="Asks a server.")
-    parser.add_argument("--server", default=DEFAULT_ADDRESS, metavar="ADDRESS")
+    parser.add_argument(
+        "--server",
+        metavar="ADDRESS",
+        help=f"host, host:port or unix:/path (default: {SERVER_VARIABLE}, or {DEFAULT_ADDRESS})",
+    )
     parser.add_argument("--json", action="store_true", help="print for programs")
     commands = parser.add_subparsers(dest="command", required=True)
     bench = commands.add_parser("bench", help="times a kernel's implementations side by side")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from . import _channel
-from ._channel import Target, call_metadata, methods_of, refusal
+from ._channel import Target, call_metadata, methods_of
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
 from ._request import STREAM_BYTES, Request
@@ -60,6 +60,7 @@ class Calls:
 
     def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
         self._timeout = check_timeout(timeout)
+        self._target = target
         self._retry = retry
         self._budget = Budget(retry)
         self._metadata = target.metadata()
@@ -197,7 +198,7 @@ class Calls:
             try:
                 value = attempt()
             except grpc.RpcError as error:
-                refused = refusal(error)
+                refused = self._target.refusal(error)
                 # Where a call is its own error, it would keep itself, and the inputs, by a frame of
                 # its traceback until Python looks for cycles.
                 error.__traceback__ = None
@@ -269,7 +270,7 @@ class Calls:
                 b"", timeout=time_left(deadline), metadata=self._metadata or None
             )
         except grpc.RpcError as error:
-            raise make_error(*refusal(error)) from None
+            raise make_error(*self._target.refusal(error)) from None
         return data
 
     def _run_stripes(self, striped: StripedCall, terms: Terms) -> Result:
@@ -399,7 +400,7 @@ class Calls:
                 data = call.result()
                 future.finish(lambda: pending.request.finish(data))
             return
-        code, message, pushback = refusal(call)
+        code, message, pushback = self._target.refusal(call)
         pause = pending.schedule.next(code, pushback, time.monotonic(), pending.terms.deadline)
         if pause is not None and not future.done() and self._begin_later(pending, pause):
             return

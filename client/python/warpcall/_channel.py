@@ -12,12 +12,18 @@ from typing import Any, TypeAlias, Union
 
 import grpc
 
-from .errors import InvalidArgument, make_error, parse_pushback
+from ._address import HttpProxy, explain_connection, http_proxy_for, parse_address
+from .errors import InvalidArgument, parse_pushback
 
 Metadata = tuple[tuple[str, str], ...]
 Pem = Union[str, "os.PathLike[str]", bytes]
 
+DEFAULT_ADDRESS = "127.0.0.1:8470"
 CONNECTIONS_MAX = 64
+# What the command line reads too, and in the same order: what is said, then these.
+SERVER_VARIABLE = "WARPCALL_SERVER"
+TOKEN_VARIABLE = "WARPCALL_TOKEN_FILE"
+_TLS_VARIABLES = ("WARPCALL_TLS_CA", "WARPCALL_TLS_CERT", "WARPCALL_TLS_KEY")
 # What a header's value may hold, without spaces.
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -55,6 +61,11 @@ _OPTIONS: list[tuple[str, int]] = [
 _SEVERAL = ("dns:", "ipv4:", "ipv6:")
 _TURNS = '{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}'
 
+# What gRPC's core says when a stream ends without the status that a server sends last: by a proxy
+# that cuts it, with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or leaves the status out.
+_BROKEN_OFF = re.compile(r"Stream removed|Received RST_STREAM with error code [028]\b")
+_BROKEN_OFF_CODES = ("UNKNOWN", "INTERNAL", "CANCELLED")
+
 
 @dataclasses.dataclass(frozen=True)
 class TLS:
@@ -91,8 +102,13 @@ class Target:
     tls: TLS | None = None
     token: str | None = None
     stall_timeout: float = 20.0
+    proxy: HttpProxy | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "address", parse_address(self.address))
+        object.__setattr__(self, "proxy", http_proxy_for(self.address))
+        if self.token is not None:  # as a file of one line has it
+            object.__setattr__(self, "token", self.token.rstrip("\r\n"))
         if not 1 <= self.connections <= CONNECTIONS_MAX:
             raise InvalidArgument(
                 f"connections is {self.connections}; it must be 1 to {CONNECTIONS_MAX}"
@@ -106,6 +122,7 @@ class Target:
         """Channels of `module`, which is grpc or grpc.aio. They connect with the first call."""
         options: list[tuple[str, int | str]] = [
             *_OPTIONS,
+            ("grpc.enable_http_proxy", int(self.proxy is not None)),
             (
                 "grpc.keepalive_timeout_ms",
                 max(1, round(min(self.stall_timeout * 1000, _NEVER_MS))),
@@ -122,6 +139,40 @@ class Target:
 
     def metadata(self) -> Metadata:
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+
+    def refusal(self, error: Any) -> tuple[str, str, float | None]:
+        """(code's name, message, pushback in seconds) of a call that gRPC says has failed. What was
+        broken off between here and the server is UNAVAILABLE, as when the connection itself is
+        lost."""
+        code = error.code()
+        name, message = "UNKNOWN" if code is None else code.name, error.details() or ""
+        if name in _BROKEN_OFF_CODES and _BROKEN_OFF.match(message):
+            name, message = "UNAVAILABLE", f"the call was broken off on its way: {message}"
+        message = explain_connection(name, message, self.address, self.proxy)
+        return name, message, parse_pushback(error.trailing_metadata())
+
+
+def target_of(
+    address: str | None,
+    connections: int,
+    tls: TLS | None,
+    token: str | None,
+    stall_timeout: float,
+) -> Target:
+    """With the environment's word for what is None. Raises InvalidArgument as Target, OSError for a
+    file that cannot be read."""
+    if address is None:
+        address = os.environ.get(SERVER_VARIABLE) or DEFAULT_ADDRESS
+    path = os.environ.get(TOKEN_VARIABLE)
+    if token is None and path:
+        with open(path, "rb") as file:
+            token = file.read().decode("ascii", errors="replace").strip()
+        if not token:
+            raise InvalidArgument(f"{TOKEN_VARIABLE}: {path}: is empty")
+    files = [os.environ.get(name) or None for name in _TLS_VARIABLES]
+    if tls is None and any(files):
+        tls = TLS(*files)
+    return Target(address, connections, tls, token, stall_timeout)
 
 
 class _Turns:
@@ -162,23 +213,3 @@ def call_metadata(own: Metadata) -> Metadata | None:
         return own or None
     value = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
     return (*own, ("traceparent", value))
-
-
-# What gRPC's core says when a stream ends without the status that a server sends last: by a proxy
-# that cuts it, with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or leaves the status out.
-_BROKEN_OFF = re.compile(r"Stream removed|Received RST_STREAM with error code [028]\b")
-_BROKEN_OFF_CODES = ("UNKNOWN", "INTERNAL", "CANCELLED")
-
-
-def refusal(error: Any) -> tuple[str, str, float | None]:
-    """(code's name, message, pushback in seconds) of a call that gRPC says has failed. What was
-    broken off between here and the server is UNAVAILABLE, as when the connection itself is lost."""
-    code = error.code()
-    name, message = "UNKNOWN" if code is None else code.name, error.details() or ""
-    if name in _BROKEN_OFF_CODES and _BROKEN_OFF.match(message):
-        name, message = "UNAVAILABLE", f"the call was broken off on its way: {message}"
-    return name, message, parse_pushback(error.trailing_metadata())
-
-
-def raise_refusal(error: Any) -> None:
-    raise make_error(*refusal(error)) from None

@@ -12,7 +12,7 @@ from typing import Any
 from . import _channel
 from ._arrays import Array
 from ._benchmark import BenchmarkCalls, OnRow
-from ._channel import TLS, Target
+from ._channel import TLS, Target, target_of
 from ._execute import Call
 from ._fast import open_calls
 from ._inspect import (
@@ -45,8 +45,6 @@ from ._request import Options, Request, inputs_of
 from ._result import Result
 from ._retry import Retry
 from .errors import InvalidArgument
-
-DEFAULT_ADDRESS = "127.0.0.1:8470"
 
 
 class Client(KernelMethods):
@@ -344,7 +342,7 @@ def known_ceilings(devices: list[DeviceInfo]) -> dict[str, float]:
 
 
 def connect(
-    address: str = DEFAULT_ADDRESS,
+    address: str | None = None,
     *,
     timeout: float | None = None,
     connections: int = 1,
@@ -353,19 +351,24 @@ def connect(
     retry: Retry | None = None,
     stall_timeout: float = 20.0,
 ) -> Client:
-    """A client of the server at `address`: "host:port" or "unix:/path". Returns at once: the first
-    call connects.
+    """A client of the server at `address`: "host:port", "host" (port 8470) or "unix:/path". Returns
+    at once: the first call connects.
+
+    Where they are not given, the environment says what it says to the command line:
+    `WARPCALL_SERVER` the address (without it 127.0.0.1:8470), `WARPCALL_TOKEN_FILE` a file with the
+    token, `WARPCALL_TLS_CA`, `WARPCALL_TLS_CERT` and `WARPCALL_TLS_KEY` the files of `tls`.
 
     `timeout`: seconds that calls may take which set none; None: no limit.
     `connections`: 1 to 64; one is one core's work on either side. Small calls take them in turns; a
     call of 2 MiB of inputs or more is spread over them where the kernel's problems have independent
     parts (`Result.stripes`).
-    `tls`, `token`: for a server that wants them.
+    `tls`, `token`: for a server that wants them. A newline behind the token is left out.
     `retry`: how calls are tried again.
     `stall_timeout`: seconds after which a connection is given up on which the server's machine
     takes in nothing of what was sent.
 
-    Raises InvalidArgument for values out of range.
+    Raises InvalidArgument for values out of range and no addresses, OSError for a file that cannot
+    be read.
     """
-    target = Target(address, connections, tls, token, stall_timeout)
+    target = target_of(address, connections, tls, token, stall_timeout)
     return Client(target, timeout, Retry() if retry is None else retry)

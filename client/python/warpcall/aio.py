@@ -29,8 +29,8 @@ from ._calls import (
     small_bytes,
     time_left,
 )
-from ._channel import TLS, Methods, Target, call_metadata, methods_of, refusal
-from ._client import DEFAULT_ADDRESS, known_ceilings
+from ._channel import TLS, Methods, Target, call_metadata, methods_of, target_of
+from ._client import known_ceilings
 from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
 from ._inspect import (
@@ -384,7 +384,7 @@ class Client(AsyncKernelMethods):
             try:
                 value = await attempt()
             except grpc.RpcError as error:
-                code, message, pushback = refusal(error)
+                code, message, pushback = self._target.refusal(error)
             except (asyncio.CancelledError, grpc.aio.UsageError):
                 task = asyncio.current_task()
                 if not self._closed or (task is not None and _is_cancelling(task)):
@@ -436,7 +436,7 @@ async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]
 
 
 def connect(
-    address: str = DEFAULT_ADDRESS,
+    address: str | None = None,
     *,
     timeout: float | None = None,
     connections: int = 1,
@@ -446,5 +446,5 @@ def connect(
     stall_timeout: float = 20.0,
 ) -> Client:
     """A client for asyncio. Arguments and errors as for `warpcall.connect`."""
-    target = Target(address, connections, tls, token, stall_timeout)
+    target = target_of(address, connections, tls, token, stall_timeout)
     return Client(target, timeout, Retry() if retry is None else retry)
