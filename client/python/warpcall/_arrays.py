@@ -58,6 +58,8 @@ class Operand(NamedTuple):
     """C-contiguous and little-endian; bfloat16 as uint16."""
     is_scalar: bool = False
     """Had no dimensions: the service takes one at least."""
+    is_own: bool = False
+    """`data` was made for this call: nobody else has its memory."""
 
 
 # ---- data types ---------------------------------------------------------------------------------
@@ -145,12 +147,14 @@ def to_operand(value: Any, dtype: object = None) -> Operand:
             f"an input of dtype {array.dtype}; it must be float32, float16 or bfloat16:"
             ' convert it, or pass dtype="float32"'
         )
+    given = array
     if array_type_name(array) != name:
         array = _convert(array, name)
     if name == "bfloat16":
         array = plain(array).view(np.uint16)
     data = np.ascontiguousarray(array, WIRE_DTYPES[name])
-    return Operand(DATA_TYPE_NUMBERS[name], array.shape or (1,), data, array.ndim == 0)
+    own = not np.may_share_memory(data, given)
+    return Operand(DATA_TYPE_NUMBERS[name], array.shape or (1,), data, array.ndim == 0, own)
 
 
 def _to_array(value: object, dtype: object) -> Array:

@@ -321,12 +321,15 @@ class Calls:
 
     # ---- futures ----
 
-    def submit(self, request: Request) -> CallFuture:
-        """A call with a future."""
+    def submit(self, request: Request, reused: bool = False) -> CallFuture:
+        """A call with a future. `reused`: the caller writes to the inputs as soon as this
+        returns."""
         if self.closed:
             raise Cancelled(CLOSED)
         deadline, metadata = self.deadline(request.timeout), call_metadata(self._metadata)
         if self._takes_a_thread(request):
+            if reused:
+                request.own_inputs()
             terms = Terms(deadline, metadata, Cancellation())
             future = self._new_future(terms)
             self._in_pool(lambda: self._work(future, request, terms))

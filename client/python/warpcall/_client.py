@@ -41,7 +41,7 @@ from ._reports import (
     take_description,
     take_profile,
 )
-from ._request import Options, Request, inputs_of
+from ._request import Options, Request, are_the_callers, call_of, inputs_of
 from ._result import Result
 from ._retry import Retry
 from .errors import InvalidArgument
@@ -107,8 +107,9 @@ class Client(KernelMethods):
         request_id: str = "",
         **attributes: AttributeValue,
     ) -> Future[Result]:
-        """Begins a call and returns at once. Arguments as for `run`; inputs must stay as they are
-        until the future is done. Cancelling the future ends the call on the server too."""
+        """Begins a call and returns at once. Arguments as for `run`. Inputs and `out` belong to the
+        call until the future is done: who writes to an input before may send some of either. `map`
+        copies where it has to. Cancelling the future ends the call on the server too."""
         call = Call(kernel, implementation, device, request_id, attributes)
         options = Options(timeout, out, dtype)
         return self._calls.submit(Request(call, inputs, options, self._ceiling))
@@ -126,6 +127,9 @@ class Client(KernelMethods):
 
         A batch is an input, or a tuple of them. `options` are those of `run`, but for `out`. The
         first call that fails raises and cancels the others.
+        Whatever yields the batches may reuse their memory: before the next one is asked for, a
+        batch was sent, or copied, which takes memory for up to `window` of them. Batches in a list
+        or tuple are not copied and must stay as they are.
         `progress`: True: a bar of tqdm's, where that is installed; or what is called with how many
         results were taken, and how many there are, None when `batches` does not say.
         """
@@ -146,9 +150,12 @@ class Client(KernelMethods):
         pending: deque[Future[Result]] = deque()
         try:
             with counting(progress, length_of(batches), kernel) as advance:
+                # With a window of one nothing is under way when the next batch is asked for.
+                reused = window > 1 and not are_the_callers(batches)
                 for batch in batches:
-                    inputs = inputs_of(batch)
-                    pending.append(self.submit(kernel, *inputs, **options))
+                    call, rest = call_of(kernel, options)
+                    request = Request(call, inputs_of(batch), rest, self._ceiling)
+                    pending.append(self._calls.submit(request, reused))
                     if len(pending) >= window:
                         yield pending.popleft().result()
                         advance()

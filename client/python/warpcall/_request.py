@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -59,6 +59,16 @@ class Options(NamedTuple):
     dtype: object = None
 
 
+def call_of(kernel: str, options: Mapping[str, Any]) -> tuple[Call, Options]:
+    """From the keyword arguments of `run`."""
+    rest = dict(options)
+    own = Options(*(rest.pop(name, None) for name in Options._fields))
+    implementation, device, request_id = (
+        rest.pop(name, "") for name in ("implementation", "device", "request_id")
+    )
+    return Call(kernel, implementation, device, request_id, rest), own
+
+
 class Request:
     """A call that is ready to be sent. Keeps the inputs, and so their memory, alive."""
 
@@ -109,6 +119,16 @@ class Request:
         request.misfit, request._place = Internal, place
         return request
 
+    def own_inputs(self) -> None:
+        """Copies inputs that lie in memory of the caller, who may write to it from now on. Blocks,
+        which are read while the call is under way, stay what they are."""
+        self.inputs = [
+            item._replace(data=item.data.copy())
+            if isinstance(item, Operand) and not item.is_own
+            else item
+            for item in self.inputs
+        ]
+
     def out_takes_parts(self) -> bool:
         """Whether `out` may be written while the call may still be sent again: not where an input
         lies in its memory."""
@@ -142,6 +162,11 @@ class Request:
 def inputs_of(batch: Any) -> tuple[Any, ...]:
     """Of map: an input, or a tuple of them."""
     return batch if _is_tuple(batch) else (batch,)
+
+
+def are_the_callers(batches: object) -> bool:
+    """Whether all batches are there already, so that nobody makes one in the memory of another."""
+    return isinstance(batches, (list, tuple, np.ndarray))
 
 
 def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:

@@ -11,7 +11,15 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from types import TracebackType
 from typing import Any
 
@@ -59,7 +67,7 @@ from ._reports import (
     take_description,
     take_profile,
 )
-from ._request import Options, Request, inputs_of
+from ._request import Options, Request, are_the_callers, call_of, inputs_of
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
 from .errors import Cancelled, InvalidArgument, Unimplemented, make_error
@@ -113,10 +121,18 @@ class Client(AsyncKernelMethods):
                 return ready_result(kernel, data, self._ceilings.get)
         call = Call(kernel, implementation, device, request_id, attributes)
         request = Request(call, inputs, Options(timeout, out, dtype), self._ceilings.get)
+        return await self._prepared(request)
+
+    def _prepared(self, request: Request, reused: bool = False) -> Coroutine[Any, Any, Result]:
+        """What makes the call. `reused`: the caller writes to the inputs before that is awaited."""
         if request.streams or request.nbytes >= self._small_bytes:
-            return await self._by_threads(request)
-        deadline = self._deadline(timeout)
-        return request.finish(await self._unary(_channel.EXECUTE, request.encode(), deadline))
+            if reused:
+                request.own_inputs()
+            return self._by_threads(request)
+        return self._encoded(request, request.encode(), self._deadline(request.timeout))
+
+    async def _encoded(self, request: Request, message: bytes, deadline: float | None) -> Result:
+        return request.finish(await self._unary(_channel.EXECUTE, message, deadline))
 
     def map(
         self,
@@ -147,9 +163,11 @@ class Client(AsyncKernelMethods):
         pending: deque[asyncio.Task[Result]] = deque()
         try:
             with counting(progress, length_of(batches), kernel) as advance:
+                reused = window > 1 and not are_the_callers(batches)
                 async for batch in _each(batches):
-                    inputs = inputs_of(batch)
-                    pending.append(asyncio.create_task(self.run(kernel, *inputs, **options)))
+                    call, rest = call_of(kernel, options)
+                    request = Request(call, inputs_of(batch), rest, self._ceilings.get)
+                    pending.append(asyncio.create_task(self._prepared(request, reused)))
                     if len(pending) >= window:
                         yield await pending.popleft()
                         advance()
