@@ -66,7 +66,7 @@ class Calls:
         self._metadata = target.metadata()
         self._channels = target.open(grpc)
         self._methods = methods_of(self._channels)
-        self._kernels = KernelCache(self._list_kernels)
+        self.kernels = KernelCache(self._list_kernels)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None  # for futures of streams and stripes
@@ -258,7 +258,7 @@ class Calls:
 
     def _plan(self, request: Request, terms: Terms) -> StripedCall | None:
         """The call in stripes; None when it is to be sent whole."""
-        kernel = self._kernels.find(request.call.kernel, terms.deadline)
+        kernel = self.kernels.find(request.call.kernel, terms.deadline)
         if kernel is None or terms.cancellation is None:
             return None
         stripes = plan_stripes(request, kernel, len(self._channels))

@@ -50,7 +50,10 @@ from .errors import InvalidArgument
 class Client(KernelMethods):
     """Connections to one server. Made by `warpcall.connect`; thread-safe.
 
-    Kernels are methods, `client.softmax(x, axis=-1)`, whichever the server has.
+    Kernels are methods, `client.softmax(x, axis=-1)`, whichever the server has. For a name that
+    this package does not know, the server is asked once for its list; what is not in it is an
+    AttributeError. Where it can't be asked, any name is taken for a kernel's, and the call says
+    what is wrong.
     """
 
     def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
@@ -173,7 +176,15 @@ class Client(KernelMethods):
         `tuned` also the problems that it has measured, and what "auto" runs for them."""
         request = list_kernels_request(tuned)
         data = self._calls.unary(_channel.LIST_KERNELS, request, self._calls.deadline(timeout))
-        return list(decoded(ListKernelsResponse, data).kernels)
+        kernels = decoded(ListKernelsResponse, data).kernels
+        self._calls.kernels.keep(kernels)
+        return list(kernels)
+
+    def _known_kernels(self) -> Sequence[str] | None:
+        return self._calls.kernels.names(self._calls.deadline(None))
+
+    def _listed_kernels(self) -> Sequence[str]:
+        return self._calls.kernels.listed
 
     def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
         """Every device of the server, with its health."""

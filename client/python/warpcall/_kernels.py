@@ -1,14 +1,19 @@
 """The server's kernels as methods. Types are in _kernels.pyi, which generate_stubs.py makes of what
-a server lists; here any name is a kernel, so that those of later servers can be called."""
+a server lists. Kernels of later servers are methods too, by what the server says that it has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from ._catalog import KERNELS
 from ._messages import KernelInfo
+from .errors import InvalidArgument, NotFound
+
+
+class UnknownKernel(NotFound, AttributeError):
+    """The server has no kernel of that name: so `hasattr` is False."""
 
 
 class KernelMethods:
@@ -16,8 +21,26 @@ class KernelMethods:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        known = self._known_kernels()
+        if known is not None and name not in known:
+            raise UnknownKernel(
+                f"kernel '{name}' is unknown, and no attribute of {type(self).__name__} has that"
+                f" name; the server has: {', '.join(known)}"
+            )
         return partial(self.run, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._listed_kernels()})
+
+    def _known_kernels(self) -> Sequence[str] | None:
+        """The server's kernels, for which it may be asked; None: it does not say, and any name may
+        be one."""
+        return None
+
+    def _listed_kernels(self) -> Sequence[str]:
+        """Those of which the server was asked before."""
+        return ()
 
 
 class AsyncKernelMethods(KernelMethods):
@@ -28,10 +51,17 @@ def _method(kernel: KernelInfo) -> Callable[..., Any]:
     name = kernel.name
     reals = [a.name for a in kernel.attributes if isinstance(a.default_value, float)]
 
+    # As on the command line: warpcall fused EXPRESSION, then inputs, which are no text.
+    first = next((a.name for a in kernel.attributes if a.required), None)
+
     def method(self: Any, /, *inputs: Any, **options: Any) -> Any:
         for real in reals:  # a whole number is one of them: epsilon=1
             if type(options.get(real)) is int:
                 options[real] = float(options[real])
+        if first is not None and inputs and isinstance(inputs[0], str):
+            if first in options:
+                raise InvalidArgument(f"{first} is given twice: {inputs[0]!r}, {options[first]!r}")
+            options[first], inputs = inputs[0], inputs[1:]
         return self.run(name, *inputs, **options)
 
     method.__name__, method.__doc__ = name, kernel.summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ._arrays import Array, check_out, copy_into, empty
@@ -28,6 +28,20 @@ class KernelCache:
         self._ask = ask
         self._lock = threading.Lock()
         self._kernels: dict[str, KernelInfo] | None = None
+
+    @property
+    def listed(self) -> list[str]:
+        """The names of those that the server has said."""
+        return list(self._kernels or ())
+
+    def keep(self, kernels: Iterable[KernelInfo]) -> None:
+        """What the server says now."""
+        self._kernels = {kernel.name: kernel for kernel in kernels}
+
+    def names(self, deadline: float | None) -> list[str] | None:
+        """Of the server's kernels; None: it does not say. Takes as long as find."""
+        self.find("", deadline)
+        return self.listed or None
 
     def find(self, name: str, deadline: float | None) -> KernelInfo | None:
         """None: there is no such kernel, or the server did not say. Takes half of the time until

@@ -79,8 +79,10 @@ _ENDS = (grpc.RpcError, asyncio.CancelledError, grpc.aio.UsageError)
 class Client(AsyncKernelMethods):
     """Connections to one server, for one event loop. Made by `warpcall.aio.connect`.
 
-    Kernels are methods, `await client.softmax(x, axis=-1)`. Cancelling the task that awaits a call
-    ends the call on the server too.
+    Kernels are methods, `await client.softmax(x, axis=-1)`; after `await client.kernels()` another
+    name is an AttributeError, before that the call says that there is no such kernel. Inputs belong
+    to a call until it has been awaited. Cancelling the task that awaits a call ends the call on the
+    server too.
     """
 
     def __init__(self, target: Target, timeout: float | None, retry: Retry) -> None:
@@ -96,6 +98,7 @@ class Client(AsyncKernelMethods):
         self._closed = False
         self._ending: asyncio.Event | None = None  # of those who wait to try again
         self._ceilings: dict[str, float] = {}
+        self._kernel_names: list[str] | None = None
 
     # ---- kernels ----
 
@@ -188,7 +191,15 @@ class Client(AsyncKernelMethods):
         `tuned` also the problems that it has measured, and what "auto" runs for them."""
         request = list_kernels_request(tuned)
         data = await self._unary(_channel.LIST_KERNELS, request, self._deadline(timeout))
-        return list(decoded(ListKernelsResponse, data).kernels)
+        kernels = list(decoded(ListKernelsResponse, data).kernels)
+        self._kernel_names = [kernel.name for kernel in kernels]
+        return kernels
+
+    def _known_kernels(self) -> Sequence[str] | None:
+        return self._kernel_names
+
+    def _listed_kernels(self) -> Sequence[str]:
+        return self._kernel_names or ()
 
     async def devices(self, *, timeout: float | None = None) -> list[DeviceInfo]:
         """Every device of the server, with its health."""
