@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +41,52 @@ READY: dict[np.dtype[Any], int] = {np.dtype("<f4"): 1, np.dtype("<f2"): 2}
 _DLPACK_HOST = (1, 3, 11)
 
 
+# What works on bits of bfloat16 as bits; all else works on the values.
+_BITWISE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift}
+
+
 class BFloat16Bits(np.ndarray[Any, np.dtype[np.uint16]]):
     """The bits of bfloat16 values as uint16: what such results are where ml_dtypes is missing. As
-    an input it needs no `dtype`."""
+    an input it needs no `dtype`.
+
+    Arithmetic, comparisons and `astype` of a floating-point type take the values, in float32;
+    `view(numpy.uint16)` gives an array of the bits alone.
+    """
 
     dtype_name = "bfloat16"
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """The values, in a floating-point type; the bits, in another one."""
+        if np.dtype(dtype).kind != "f":
+            return plain(self).astype(dtype, *args, **kwargs)
+        return _widen(self).astype(dtype, *args, **kwargs)
+
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        """As an array's, which then is of no class of its own."""
+        view: Any = NDARRAY.view(self, *args, **kwargs)
+        return plain(view) if args or kwargs else view
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(item, BFloat16Bits) for item in kwargs.get("out", ())):
+            raise TypeError("bits of bfloat16 are no place for a result of NumPy's")
+        as_bits = ufunc in _BITWISE
+        if ufunc in (np.equal, np.not_equal):  # with bits, which np.asarray gives, as bits
+            as_bits = all(getattr(item, "dtype", None) == np.uint16 for item in inputs)
+        take = plain if as_bits else _widen
+        arrays = [take(x) if isinstance(x, BFloat16Bits) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **kwargs)
+
+    def argmax(self, *args: Any, **kwargs: Any) -> Any:
+        return _widen(self).argmax(*args, **kwargs)
+
+    def argmin(self, *args: Any, **kwargs: Any) -> Any:
+        return _widen(self).argmin(*args, **kwargs)
+
+    def argsort(self, *args: Any, **kwargs: Any) -> Any:
+        return _widen(self).argsort(*args, **kwargs)
+
+    def dot(self, *args: Any, **kwargs: Any) -> Any:
+        return _widen(self).dot(*args, **kwargs)
 
 
 class Operand(NamedTuple):
@@ -101,7 +142,7 @@ def _narrow(values: Array) -> Array:
 
 def plain(array: Array) -> Array:
     """Without the class that it may have of its own."""
-    base: Array = array.view(NDARRAY)
+    base: Array = NDARRAY.view(array, NDARRAY)
     return base
 
 
@@ -158,6 +199,7 @@ def to_operand(value: Any, dtype: object = None) -> Operand:
 
 
 def _to_array(value: object, dtype: object) -> Array:
+    check_meaning(value)
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__.partition(".")[0] == "torch":
@@ -166,6 +208,7 @@ def _to_array(value: object, dtype: object) -> Array:
         return _from_dlpack(value)
     if hasattr(value, "__array__"):
         return _from_array_method(value)
+    _check_items(value)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -178,9 +221,66 @@ def _to_array(value: object, dtype: object) -> Array:
     return array.astype(np.float32) if dtype is None else array.astype(np.float64)
 
 
+# Classes of arrays whose elements say all that there is to say.
+_PLAIN_CLASSES = {NDARRAY, BFloat16Bits, np.memmap, np.matrix, np.recarray}
+# What another class has that says more, and what gives the elements without it: for arrays, and
+# for what is none.
+_ARRAY_WAYS = (
+    ("filled", "has a mask", ".filled(value)"),
+    ("to_value", "has a unit", ".to_value(unit)"),
+    ("magnitude", "has a unit", ".magnitude"),
+)
+_OTHER_WAYS = (
+    ("magnitude", "has a unit", ".magnitude"),
+    ("toarray", "is sparse", ".toarray()"),
+    ("todense", "is sparse", ".todense()"),
+)
+
+
+def check_meaning(value: object, what: str = "an input") -> None:
+    """Raises InvalidArgument for what would lose a mask, a unit or whatever else its class adds to
+    its elements, and says what to pass instead."""
+    cls = type(value)
+    if cls in _PLAIN_CLASSES:
+        return
+    is_array = isinstance(value, np.ndarray)
+    ways = _ARRAY_WAYS if is_array else _OTHER_WAYS
+    has = [(meaning, way) for method, meaning, way in ways if hasattr(cls, method)]
+    if not has and not is_array:
+        return
+    meaning, way = has[0] if has else ("is more than an array", ".view(numpy.ndarray)")
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    raise InvalidArgument(
+        f"{what} of type {name}, which {meaning} that would be lost: pass its {way}"
+    )
+
+
+def _check_items(value: object) -> None:
+    """As check_meaning, for what lists and tuples hold."""
+    if not _is_sequence(value) or {*map(type, value)} <= {int, float, bool}:
+        return
+    for item in value:
+        check_meaning(item, "an item of an input")
+        if getattr(item, "dtype_name", "") == "bfloat16":
+            raise InvalidArgument(
+                "an item of an input that holds bits of bfloat16: join such arrays with numpy.stack"
+                ' and pass dtype="bfloat16"'
+            )
+        _check_items(item)
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple))
+
+
 def _from_array_method(value: Any) -> Array:
     """Not by np.asarray, which would forget that bits are of bfloat16."""
-    array: Array = value.__array__()
+    try:
+        array: Array = value.__array__()
+    except (RuntimeError, TypeError, ValueError) as error:
+        name = type(value).__name__
+        raise InvalidArgument(f"an input of type {name} that gives no array: {error}") from None
+    check_meaning(array)
     return array
 
 
@@ -204,6 +304,8 @@ def _from_torch(value: Any) -> Array:
         raise InvalidArgument(
             f"an input on {value.device}; it must be in host memory: copy it there with .cpu()"
         )
+    if getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):
+        raise InvalidArgument("an input that is a sparse tensor: pass its .to_dense()")
     tensor = value.detach()
     if str(tensor.dtype) != "torch.bfloat16":
         array: Array = tensor.numpy()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from ._arrays import ITEM_BYTES, Array, Operand, to_operand, type_name
+from ._arrays import ITEM_BYTES, Array, Operand, check_meaning, to_operand, type_name
 from ._execute import MESSAGE_BYTES_MAX, Call, encode_request
 from ._messages import DATA_TYPE_NUMBERS
 from ._result import Ceiling, Finisher, Result
@@ -109,6 +109,8 @@ class Request:
         self.streams = self.streams or self.nbytes >= STREAM_BYTES
         if self.out is not None and not isinstance(self.out, np.ndarray):
             raise InvalidArgument(f"out is a {type(self.out).__name__}; it must be a NumPy array")
+        if self.out is not None:
+            check_meaning(self.out, "an out")
         is_scalar = is_scalar and all(isinstance(x, Operand) and x.is_scalar for x in self.inputs)
         self.finisher = Finisher(call.kernel, ceiling, is_scalar)
 

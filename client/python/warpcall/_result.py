@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -29,16 +29,21 @@ NO_OUTPUTS = "it has no outputs"
 class Result(NDArrayOperatorsMixin):
     """The outputs of a call, with what ran and where its time went.
 
-    It can be used as its first output: `np.asarray(y)`, `y[0]`, `y + 1`, `y.shape`. Outputs lie in
-    the memory of the server's answer and are read-only, unless they were written to `out`.
+    It can be used as its first output: `np.asarray(y)`, `y[0]`, `y + 1`, `y.sum()`, `y.T`; what
+    NumPy makes of it is an array, no Result. Outputs lie in the memory of the server's answer and
+    are read-only, unless they were written to `out`. Copies (`copy.deepcopy`) and pickles have
+    memory of their own, and keep all but `ceiling_bytes_per_second`.
     """
+
+    # No class of arrays: slices and sums of one would have its times and launch too, which are not
+    # theirs, and a call may have several outputs.
 
     __slots__ = ("_answer", "_ceiling", "kernel", "outputs", "stripes")
 
     def __init__(
         self,
         kernel: str,
-        answer: Response | StripedResponse | Unread,
+        answer: Response | StripedResponse | KeptAnswer | Unread,
         outputs: list[Array],
         ceiling: Ceiling,
         stripes: int = 1,
@@ -49,15 +54,15 @@ class Result(NDArrayOperatorsMixin):
         """Calls that this one was cut into, for connections beside each other. Of several, `timing`
         and `launch` are the work of all together, its `total_ns` is the longest, and all else is
         the first one's."""
-        self._answer: Response | StripedResponse | FastResponse | Unread = answer
+        self._answer: Response | StripedResponse | FastResponse | KeptAnswer | Unread = answer
         self._ceiling = ceiling
 
     @property
-    def _response(self) -> Response | StripedResponse | FastResponse:
-        if not isinstance(self._answer, tuple):
+    def _response(self) -> Response | StripedResponse | FastResponse | KeptAnswer:
+        if isinstance(self._answer, KeptAnswer) or not isinstance(self._answer, tuple):
             return self._answer
         make, *said = self._answer
-        answer: Response | StripedResponse | FastResponse = make(*said)
+        answer: Response | StripedResponse | FastResponse | KeptAnswer = make(*said)
         self._answer = answer
         return answer
 
@@ -164,8 +169,18 @@ class Result(NDArrayOperatorsMixin):
         return array.copy() if copy else array
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        arrays = [item.outputs[0] if isinstance(item, Result) else item for item in inputs]
-        return getattr(ufunc, method)(*arrays, **kwargs)
+        if "out" in kwargs:  # y += 1
+            kwargs["out"] = tuple(map(_array_of, kwargs["out"]))
+        return getattr(ufunc, method)(*map(_array_of, inputs), **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"'Result' object has no attribute '{name}'")
+        return getattr(self.outputs[0], name)
+
+    def __dir__(self) -> list[str]:
+        public = (name for name in dir(np.ndarray) if not name.startswith("_"))
+        return sorted({*super().__dir__(), *public})
 
     def __len__(self) -> int:
         return len(self.outputs[0])
@@ -173,11 +188,32 @@ class Result(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.outputs[0])
 
+    def __contains__(self, item: object) -> bool:
+        return item in self.outputs[0]
+
     def __getitem__(self, key: Any) -> Any:
         return self.outputs[0][key]
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.outputs[0][key] = value
+
+    def __bool__(self) -> bool:
+        return bool(self.outputs[0])
+
+    def __int__(self) -> int:
+        return int(self.outputs[0])
+
     def __float__(self) -> float:
         return float(self.outputs[0])
+
+    def __complex__(self) -> complex:
+        return complex(self.outputs[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        said = KeptAnswer(
+            self.implementation, self.device, self.request_id, self.timing, self.launch
+        )
+        return Result, (self.kernel, said, list(self.outputs), _unknown, self.stripes)
 
     def __repr__(self) -> str:
         outputs = ", ".join(
@@ -193,6 +229,31 @@ class Result(NDArrayOperatorsMixin):
             f"<warpcall.Result {self.kernel} -> {outputs} by {self.implementation}"
             f" on {self.device}{stripes}: kernel {kernel}, server {nanoseconds(timing.total_ns)}>"
         )
+
+
+def _array_of(item: Any) -> Any:
+    return item.outputs[0] if isinstance(item, Result) else item
+
+
+def _unknown(device: str) -> float | None:
+    """A ceiling that nobody measured."""
+    return None
+
+
+class KeptAnswer(NamedTuple):
+    """What an answer says beside its outputs, without its memory."""
+
+    implementation: str
+    device: str
+    request_id: str
+    kept_timing: Timing
+    kept_launch: LaunchInfo
+
+    def timing(self) -> Timing:
+        return self.kept_timing
+
+    def launch(self) -> LaunchInfo:
+        return self.kept_launch
 
 
 def _readable(part: Callable[[], Part]) -> Part:

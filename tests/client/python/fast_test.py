@@ -206,7 +206,7 @@ class ValuesTest(unittest.TestCase):
         bits = np.arange(1 << 16, dtype=np.uint16).view(warpcall.BFloat16Bits)
         y = self.gpu.identity(bits)
         self.assertEqual(y.dtype_name, "bfloat16")
-        np.testing.assert_array_equal(np.asarray(y).view(np.uint16), bits)
+        np.testing.assert_array_equal(np.asarray(y).view(np.uint16), np.asarray(bits))
         self.assertGreater(y.timing.total_ns, 0)
         self.assertEqual(y.launch.bytes_moved, 2 * bits.nbytes)
         (row,) = (row for kernel in self.gpu.kernels() if kernel.name == "identity"
