@@ -9,6 +9,7 @@ from . import aio
 from ._arrays import BFloat16Bits
 from ._channel import TLS
 from ._client import Client, connect
+from ._comparison import Comparison, compare
 from ._fast import FAST
 from ._inspect import SourceFile
 from ._messages import (
@@ -22,7 +23,8 @@ from ._messages import (
     Timing,
     TunedClass,
 )
-from ._reports import Benchmark, BenchmarkRow, Comparison, Description, Profile, compare, plot
+from ._profile import Profile
+from ._reports import Benchmark, BenchmarkRow, Description, plot
 from ._request import Blocks
 from ._result import Result
 from ._retry import Retry

@@ -18,6 +18,7 @@ from . import _channel
 from ._channel import Target, call_metadata, methods_of
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
+from ._profile import Profile, ProfileCalls
 from ._request import STREAM_BYTES, Request
 from ._result import Ceiling, Result, bad_response, ready_result
 from ._retry import Budget, Retry, Schedule
@@ -183,6 +184,22 @@ class Calls:
             if begun:
                 raise
         take(self.unary(_channel.BENCHMARK, message, deadline))
+
+    def profile(self, calls: ProfileCalls, deadline: float | None) -> Profile:
+        """The calls of a profile, one after the other."""
+        steps = calls.steps()
+        method, message = next(steps)
+        while True:
+            said: bytes | Error
+            try:
+                said = self.unary(method, message, deadline)
+            except Error as error:
+                said = error
+            try:
+                method, message = steps.send(said)
+            except StopIteration as end:
+                profile: Profile = end.value
+                return profile
 
     def _retried(
         self,

@@ -19,7 +19,6 @@ from ._inspect import (
     ProfileOptions,
     Sampling,
     encode_describe,
-    encode_profile,
     parse_problem,
 )
 from ._kernels import KernelMethods
@@ -32,15 +31,9 @@ from ._messages import (
     ServerInfoResponse,
     list_kernels_request,
 )
+from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
-from ._reports import (
-    Benchmark,
-    Description,
-    Profile,
-    decoded,
-    take_description,
-    take_profile,
-)
+from ._reports import Benchmark, Description, decoded, take_description
 from ._request import Options, Request, are_the_callers, call_of, inputs_of
 from ._result import Result
 from ._retry import Retry
@@ -293,7 +286,8 @@ class Client(KernelMethods):
         timeout: float | None = None,
         **attributes: AttributeValue,
     ) -> Profile:
-        """What the device does for a kernel, on inputs that the server makes.
+        """What the device does for a kernel, on inputs that the server makes, and what bounds it.
+        Also asks for the plan of what ran, and for its device; `timeout` is for all together.
 
         `shape`: as for benchmark, of one problem.
         `trace`: a path to write a trace to, for ui.perfetto.dev; True: keep it in the result.
@@ -302,9 +296,8 @@ class Client(KernelMethods):
         problem = parse_problem(kernel, shape, dtype)
         call = Call(kernel, implementation, device, attributes=attributes)
         options = ProfileOptions(iterations, bool(trace), seed, request_path)
-        message = encode_profile(problem, call, options)
-        data = self._calls.unary(_channel.PROFILE, message, self._calls.deadline(timeout))
-        return take_profile(kernel, problem.label, data, trace)
+        calls = ProfileCalls(call, problem, options, trace)
+        return self._calls.profile(calls, self._calls.deadline(timeout))
 
     def describe(
         self,

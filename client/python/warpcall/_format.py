@@ -29,6 +29,17 @@ def flops_per_second(value: float) -> str:
     return scaled(value, "FLOP/s")
 
 
+def digits_or_whole(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else digits(value)
+
+
+def binary_bytes(value: float) -> str:
+    for factor, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if value >= factor:
+            return f"{digits(value / factor)} {unit}"
+    return f"{value:.0f} B"
+
+
 def nanoseconds(value: float) -> str:
     for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if value >= factor:

@@ -5,32 +5,34 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ._format import bytes_per_second, flops_per_second, nanoseconds, table
 from ._inspect import (
     BenchmarkResponse,
     BenchmarkResult,
     DescribeResponse,
-    ProfileResponse,
-    ProfileRow,
     RunStamp,
 )
 from ._messages import Message, decode
-from ._plot import Svg, bars
+from ._plot import bars
 from ._result import bad_response
 from ._wire import WireError
 
 Value = TypeVar("Value")
+# A table's header and rows.
+Cells: TypeAlias = "tuple[list[str], list[list[str]]]"
 
 
-class _Table:
+class Table:
     """Something that prints as a table."""
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def _cells(self) -> Cells:
         raise NotImplementedError
+
+    def _tables(self) -> list[Cells]:
+        return [self._cells()]
 
     def _title(self) -> str:
         raise NotImplementedError
@@ -40,16 +42,20 @@ class _Table:
         return []
 
     def __repr__(self) -> str:
-        header, rows = self._cells()
-        return "\n".join([f"{self._title()}\n\n{table(header, rows)}", *self._notes()])
+        tables = [table(header, rows) for header, rows in self._tables()]
+        return "\n".join(["\n\n".join([self._title(), *tables]), *self._notes()])
 
     def _repr_html_(self) -> str:
-        header, rows = self._cells()
-        lines = ["".join(f"<th>{html.escape(cell)}</th>" for cell in header)]
-        lines += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        title = "".join(f"<p>{html.escape(line)}</p>" for line in self._title().splitlines())
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes())
-        return f"<p>{html.escape(self._title())}</p><table>{body}</table>{notes}"
+        return f"{title}{''.join(map(_html_table, self._tables()))}{notes}"
+
+
+def _html_table(cells: Cells) -> str:
+    header, rows = cells
+    lines = ["".join(f"<th>{html.escape(cell)}</th>" for cell in header)]
+    lines += ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 _SHARE_MAX = 1.05
@@ -63,7 +69,7 @@ class BenchmarkRow(BenchmarkResult):
     problem: str = ""
 
 
-class Benchmark(_Table):
+class Benchmark(Table):
     """What implementations of a kernel took, side by side."""
 
     def __init__(self, kernel: str, dtype: str) -> None:
@@ -121,13 +127,13 @@ class Benchmark(_Table):
             "ceilings": dict(self.ceilings),
             "flops_ceilings": dict(self.flops_ceilings),
             "stamps": {name: dataclasses.asdict(stamp) for name, stamp in self.stamps.items()},
-            "rows": [_finite(dataclasses.asdict(row)) for row in self.rows],
+            "rows": [finite(dataclasses.asdict(row)) for row in self.rows],
         }
 
     def _title(self) -> str:
         return f"{self.kernel} of {self.dtype} on {self.device}, medians of one launch"
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def _cells(self) -> Cells:
         header = [
             *("problem", "implementation", "median", "min", "noise", "n", "B/s", "of copy"),
             *("FLOP/s", "error", "verdict"),
@@ -211,128 +217,8 @@ def _plot(
     return bars(title, labels, values, [nanoseconds(ns) for _, ns in ran]).saved(path)
 
 
-@dataclasses.dataclass(frozen=True)
-class ComparedRow:
-    """The same problem and implementation in two benchmarks."""
-
-    problem: str
-    implementation: str
-    before_ns: float
-    after_ns: float
-
-    @property
-    def ratio(self) -> float:
-        """After over before: below 1 is faster."""
-        return self.after_ns / self.before_ns
-
-
-class Comparison(_Table):
-    """Two benchmarks side by side."""
-
-    def __init__(self, before: Benchmark, after: Benchmark) -> None:
-        self.kernel = after.kernel
-        medians = {(row.problem, row.implementation): row.median_ns for row in before.rows}
-        self.rows = [
-            ComparedRow(row.problem, row.implementation, before_ns, row.median_ns)
-            for row in after.rows
-            if (before_ns := medians.get((row.problem, row.implementation), 0)) and row.median_ns
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        rows = [{**dataclasses.asdict(row), "ratio": row.ratio} for row in self.rows]
-        return {"kernel": self.kernel, "rows": rows}
-
-    def _title(self) -> str:
-        return f"{self.kernel}: medians before and after"
-
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        rows = [
-            [
-                row.problem,
-                row.implementation,
-                nanoseconds(row.before_ns),
-                nanoseconds(row.after_ns),
-                f"{row.ratio:.2f}",
-            ]
-            for row in self.rows
-        ]
-        return ["problem", "implementation", "before", "after", "after/before"], rows
-
-
-def compare(before: Benchmark, after: Benchmark) -> Comparison:
-    """What is in both, row by row: the same server before and after a change, two types, two
-    devices."""
-    return Comparison(before, after)
-
-
-_DEVICE_ROWS = ("kernel", "copy", "set", "gap")
-"""Kinds of a profile's rows of what the device did, one thing after the other; others, of the host,
-go on beside them."""
-
-
-class Profile(_Table):
-    """What the device did for a kernel, longest first."""
-
-    def __init__(self, kernel: str, problem: str, response: ProfileResponse) -> None:
-        self.kernel, self.problem = kernel, problem
-        self.rows: Sequence[ProfileRow] = response.rows
-        self.implementation, self.device = response.implementation, response.device
-        self.iterations = response.iterations
-        self.counters_unavailable = response.counters_unavailable
-        self.inconclusive = response.inconclusive
-        self.trace_json = response.trace_json
-        """Chrome's trace event format, which ui.perfetto.dev opens; empty unless asked for."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it but the trace, as JSON takes it."""
-        return {
-            "kernel": self.kernel,
-            "problem": self.problem,
-            "implementation": self.implementation,
-            "device": self.device,
-            "iterations": self.iterations,
-            "counters_unavailable": self.counters_unavailable,
-            "inconclusive": self.inconclusive,
-            "rows": [dataclasses.asdict(row) for row in self.rows],
-        }
-
-    def _title(self) -> str:
-        return (
-            f"{self.kernel} {self.problem} by {self.implementation} on {self.device},"
-            f" {self.iterations} iterations"
-        )
-
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        rows = [
-            [
-                row.name,
-                row.kind,
-                str(row.calls),
-                nanoseconds(row.total_ns),
-                nanoseconds(row.mean_ns),
-                f"{100 * row.fraction:.1f} %" if row.kind in _DEVICE_ROWS else "",
-                row.grid,
-                row.block,
-                f"{100 * row.achieved_occupancy:.0f} %" if row.achieved_occupancy > 0 else "",
-            ]
-            for row in self.rows
-        ]
-        header = ["name", "kind", "calls", "total", "mean", "share", "grid", "block", "occupancy"]
-        return header, rows
-
-    def _notes(self) -> list[str]:
-        return [f"inconclusive: {self.inconclusive}"] if self.inconclusive else []
-
-    def plot(self, path: str | None = None) -> Svg:
-        """Bars of what took the device its time. An SVG, written to `path` if given."""
-        device = [row for row in self.rows if row.kind in _DEVICE_ROWS]
-        values = [row.total_ns / 1e3 for row in device]
-        texts = [nanoseconds(row.total_ns) for row in device]
-        return bars(self._title(), [row.name for row in device], values, texts).saved(path)
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
-class Description(_Table, DescribeResponse):
+class Description(Table, DescribeResponse):
     """What would run for a problem, how and why."""
 
     kernel: str = ""
@@ -353,7 +239,7 @@ class Description(_Table, DescribeResponse):
     def _title(self) -> str:
         return f"{self.kernel} {self.problem} by {self.implementation} on {self.device}"
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def _cells(self) -> Cells:
         launch = self.launch
         rows = [["family", self.family], ["chosen because", self.chosen_because]]
         if self.grid:
@@ -375,7 +261,7 @@ class Description(_Table, DescribeResponse):
         return ["fact", "value"], rows
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
+def finite(values: dict[str, Any]) -> dict[str, Any]:
     """None for infinity and NaN, which JSON has none of, and a wrong row's errors may be."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -384,17 +270,6 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- calls --------------------------------------------------------------------------------------
-
-
-def take_profile(
-    kernel: str, label: str, data: bytes, trace: bool | str | os.PathLike[str]
-) -> Profile:
-    """The Profile in an answer; `trace`: where to write the trace, if it is a path."""
-    report = Profile(kernel, label, decoded(ProfileResponse, data))
-    if isinstance(trace, (str, os.PathLike)):
-        with open(trace, "wb") as file:
-            file.write(report.trace_json)
-    return report
 
 
 def take_description(kernel: str, label: str, data: bytes) -> Description:

@@ -45,7 +45,6 @@ from ._inspect import (
     ProfileOptions,
     Sampling,
     encode_describe,
-    encode_profile,
     parse_problem,
 )
 from ._kernels import AsyncKernelMethods
@@ -58,19 +57,13 @@ from ._messages import (
     ServerInfoResponse,
     list_kernels_request,
 )
+from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
-from ._reports import (
-    Benchmark,
-    Description,
-    Profile,
-    decoded,
-    take_description,
-    take_profile,
-)
+from ._reports import Benchmark, Description, decoded, take_description
 from ._request import Options, Request, are_the_callers, call_of, inputs_of
 from ._result import Result, ready_result
 from ._retry import Budget, Retry, Schedule
-from .errors import Cancelled, InvalidArgument, Unimplemented, make_error
+from .errors import Cancelled, Error, InvalidArgument, Unimplemented, make_error
 
 # What an attempt ends with that has no answer.
 _ENDS = (grpc.RpcError, asyncio.CancelledError, grpc.aio.UsageError)
@@ -286,9 +279,20 @@ class Client(AsyncKernelMethods):
         problem = parse_problem(kernel, shape, dtype)
         call = Call(kernel, implementation, device, attributes=attributes)
         options = ProfileOptions(iterations, bool(trace), seed, request_path)
-        message = encode_profile(problem, call, options)
-        data = await self._unary(_channel.PROFILE, message, self._deadline(timeout))
-        return take_profile(kernel, problem.label, data, trace)
+        steps = ProfileCalls(call, problem, options, trace).steps()
+        deadline = self._deadline(timeout)
+        method, message = next(steps)
+        while True:
+            said: bytes | Error
+            try:
+                said = await self._unary(method, message, deadline)
+            except Error as error:
+                said = error
+            try:
+                method, message = steps.send(said)
+            except StopIteration as end:
+                profile: Profile = end.value
+                return profile
 
     async def describe(
         self,
