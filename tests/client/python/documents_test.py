@@ -43,8 +43,8 @@ class DocumentsTest(unittest.TestCase):
     def test_versions_agree(self):
         root = text_of(os.path.join(ROOT, "CMakeLists.txt"))
         project = re.search(r"project\(\w+ VERSION ([\d.]+)", root)[1]
-        self.assertIn(f'fast = ["warpcall-fast=={project}"]',
-                      text_of(os.path.join(PACKAGE, "pyproject.toml")))
+        for line in (f'fast = ["warpcall-fast=={project}"]', f'version = "{project}"'):
+            self.assertIn(line, text_of(os.path.join(PACKAGE, "pyproject.toml")))
         fast = os.path.join(PACKAGE, "fast")
         nanobind = re.search(r"nanobind==[\d.]+", text_of(os.path.join(fast, "pyproject.toml")))[0]
         self.assertIn(nanobind, text_of(os.path.join(fast, "requirements.txt")))

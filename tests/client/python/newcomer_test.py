@@ -1,5 +1,5 @@
 """What a newcomer does: README's `pip install` into a clean virtual environment, then README's first call as
-it is printed there, on the real server.
+it is printed there, on the real server; and the same of a copy of the folder, and of an sdist made of it.
 
     newcomer_test.py BUILD_FOLDER
 
@@ -11,10 +11,12 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 from support import ROOT, SKIPPED, RealServer, main
 
@@ -27,6 +29,11 @@ ADDRESS = "127.0.0.1:8470"
 SECONDS_MAX = 240
 # With those that these bring themselves, and what the environment came with.
 NEEDED = {"grpcio", "numpy", "typing_extensions", "pip", "setuptools", "warpcall"}
+
+
+def requirements(key):
+    project = (PACKAGE / "pyproject.toml").read_text(encoding="utf-8")
+    return ast.literal_eval(re.search(rf"^{key} = (\[.*\])$", project, re.M)[1])
 
 
 class Newcomer:
@@ -44,9 +51,7 @@ class Newcomer:
     def check_pypi(self):
         """Raises pinned.Missing when what builds the package, or what it needs, can't be had. pip keeps what it
         has got here: installing hardly asks PyPI again."""
-        project = (PACKAGE / "pyproject.toml").read_text(encoding="utf-8")
-        needed = [name for key in ("requires", "dependencies")
-                  for name in ast.literal_eval(re.search(rf"^{key} = (\[.*\])$", project, re.M)[1])]
+        needed = [*requirements("requires"), *requirements("dependencies")]
         pinned.run("pip download", self.folder / "venv" / "bin" / "pip", "download", "--quiet",
                    "--disable-pip-version-check", "--no-input", "--retries", "2",
                    "--dest", self.folder / "needed", *needed)
@@ -66,8 +71,8 @@ class NewcomerTest(unittest.TestCase):
     def setUp(self):
         self.assertEqual(self.installed.returncode, 0, self.installed.stderr)
 
-    def output_of(self, *command):
-        done = NEWCOMER.run(*command)
+    def output_of(self, *command, folder=None):
+        done = NEWCOMER.run(*command, folder=folder)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         return done.stdout
 
@@ -86,6 +91,29 @@ class NewcomerTest(unittest.TestCase):
         listed = self.output_of("pip", "list", "--format", "freeze", "--disable-pip-version-check")
         self.assertLessEqual({line.partition("=")[0] for line in listed.split()}, NEEDED)
         self.output_of("pip", "check", "--disable-pip-version-check")
+
+    def test_a_copy_of_the_folder_is_enough(self):
+        copy, wheels = NEWCOMER.folder / "copy", NEWCOMER.folder / "wheels"
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("fast", "__pycache__"))
+        make = ["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
+                "--wheel-dir", wheels]
+        self.output_of("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target",
+                       NEWCOMER.folder / "tools", *requirements("requires"))
+        NEWCOMER.environment["PYTHONPATH"] = str(NEWCOMER.folder / "tools")
+        try:
+            self.output_of("python", *make, copy)
+            (wheel,) = wheels.iterdir()
+            names = zipfile.ZipFile(wheel).namelist()
+            made = NEWCOMER.run("python", "-m", "hatchling", "build", "-t", "sdist", folder=copy)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            (sdist,) = (copy / "dist").iterdir()
+            wheel.unlink()
+            self.output_of("python", *make, sdist)
+        finally:
+            del NEWCOMER.environment["PYTHONPATH"]
+        (again,) = wheels.iterdir()
+        self.assertEqual(zipfile.ZipFile(again).namelist(), names)
+        self.assertIn("warpcall/py.typed", names)
 
     def test_every_file_of_the_package_is_installed(self):
         where = self.output_of("python", "-c", "import warpcall\n"
