@@ -351,11 +351,15 @@ TEST(MatmulPairsChoice, FewRowsAreThoseThatRepayNoPacking) {
     return plan.ok() ? names[static_cast<size_t>((*plan)->traits().variant)] : "none";
   };
   EXPECT_EQ(chosen({8, 2, 100}, true), "few rows in pairs");
-  EXPECT_EQ(chosen({8, 2, 100}, false), "few rows");
   if (tiles::Available()) {
+    EXPECT_EQ(chosen({8, 2, 100}, false), "few rows");
     EXPECT_EQ(chosen({9, 2, 100}, true), "shared matrix in tiles");
     return;
   }
+  EXPECT_EQ(chosen({4, 2, 100}, false), "few rows");
+  EXPECT_EQ(chosen({5, 2, 100}, false), "shared matrix in pairs");
+  EXPECT_EQ(chosen({24, 2, 9}, false), "few rows");
+  EXPECT_EQ(chosen({24, 2048, 1025}, false), "few rows");  // more than caches hold
   EXPECT_EQ(chosen({16, 2, 100}, true), "few rows in pairs");
   EXPECT_EQ(chosen({17, 127, 100}, true), "shared matrix in pairs");
   EXPECT_EQ(chosen({48, 128, 100}, true), "few rows in pairs");
