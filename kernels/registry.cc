@@ -3,11 +3,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall {
 namespace {
@@ -41,6 +43,8 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
     kernels_.push_back({static_cast<int>(kernels_.size()), &op, {}});
     kernel = kernels_.end() - 1;
   }
+  const std::vector<Allowance> allowances =
+      op.cases == nullptr ? std::vector<Allowance>() : op.cases().allowances;
   for (const Implementation& row : rows) {
     AbortUnless(row.supports != nullptr && row.plan != nullptr, op, row, "a function is missing");
     for (int id : kernel->rows) {
@@ -48,7 +52,11 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
                   "the name is taken");
     }
     const int id = static_cast<int>(rows_.size());
-    rows_.push_back({id, kernel->id, row, {}});
+    rows_.push_back({id, kernel->id, row});
+    absl::c_copy_if(allowances, std::back_inserter(rows_.back().deviations),
+                    [&](const Allowance& allowance) {
+                      return absl::string_view(row.name) == allowance.row && allowance.Deviates();
+                    });
     kernel->rows.push_back(id);
   }
 }
@@ -93,6 +101,23 @@ absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
   return implementation.supports(problem, device);
 }
 
+const char* Registry::WhyNotAuto(const Row& row, DataType type) {
+  const auto found = absl::c_find_if(row.deviations, [type](const Allowance& allowance) {
+    return allowance.data_types.empty() || absl::c_linear_search(allowance.data_types, type);
+  });
+  return found == row.deviations.end() ? nullptr : found->reason;
+}
+
+absl::Status Registry::CheckServes(const Row& row, absl::string_view requested,
+                                   const Problem& problem, const DeviceProperties& device) {
+  RETURN_IF_ERROR(CheckRuns(row, problem, device));
+  if (!IsAuto(requested)) return absl::OkStatus();
+  const char* const reason = WhyNotAuto(row, problem.outputs[0].data_type);
+  if (reason == nullptr) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("runs only where it, or its family, is asked for. ", reason));
+}
+
 absl::Status Registry::CheckImplementationName(const Kernel& kernel,
                                                absl::string_view requested) const {
   if (IsAuto(requested)) return absl::OkStatus();
@@ -113,9 +138,9 @@ absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wi
                                             const DeviceProperties& device) const {
   if (absl::Status known = CheckImplementationName(kernel, wish.requested); !known.ok())
     return known;
-  const auto check = [&](const Row& row) {
+  const auto check = [&](const Row& row) -> absl::Status {
     for (const Problem& problem : wish.problems)
-      if (absl::Status runs = CheckRuns(row, problem, device); !runs.ok()) return runs;
+      RETURN_IF_ERROR(CheckServes(row, wish.requested, problem, device));
     return wish.allows(row);
   };
   std::vector<std::string> refusals;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/check/cases.h"
 #include "kernels/op.h"
 
 namespace warpcall {
@@ -29,6 +30,7 @@ struct Row {
   int kernel;  // index into kernels()
   Implementation implementation;
   Unavailability unavailable = {};
+  std::vector<Allowance> deviations = {};  // of the op's allowances for the row, those that deviate
 };
 
 struct Kernel {
@@ -60,7 +62,8 @@ class Registry {
   absl::Status CheckImplementationName(const Kernel& kernel, absl::string_view requested) const;
 
   // The first row in order of preference that matches `requested` (as above), runs on `device` and
-  // supports `problem`. UNIMPLEMENTED gives each matching row's reason.
+  // supports `problem`. "auto" matches no row that deviates for the problem's data type, even where
+  // only the reference is left. UNIMPLEMENTED gives each matching row's reason.
   absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
                                     const Problem& problem, const DeviceProperties& device) const {
     return Select(kernel, requested, absl::MakeConstSpan(&problem, 1), device);
@@ -92,6 +95,11 @@ class Registry {
   // OK, or why `row` does not take `problem` on `device`.
   static absl::Status CheckRuns(const Row& row, const Problem& problem,
                                 const DeviceProperties& device);
+  // As CheckRuns, for a row that `requested` matches: "auto" is refused rows that deviate.
+  static absl::Status CheckServes(const Row& row, absl::string_view requested,
+                                  const Problem& problem, const DeviceProperties& device);
+  // Why "auto" leaves the row out for `type`; null where it does not.
+  static const char* WhyNotAuto(const Row& row, DataType type);
 
  private:
   std::vector<Kernel> kernels_;

@@ -22,6 +22,11 @@ enum class Fill : uint8_t {
   kSpikes,
   // Every bit pattern of a 16-bit type, one after the other; of float32 in steps of 16381.
   kPatterns,
+  // Runs of the last dimension whose elements are a value of their own, 0.1 to 10^4, or in two of
+  // three runs as near to it as one, and as 15, units in the last place.
+  kAlike,
+  kSubnormal,  // subnormal numbers of the type, both signs
+  kLarge,      // N(0, 1) times a power of two that makes usual numbers of products with those
 };
 
 struct Case {
@@ -30,7 +35,12 @@ struct Case {
   std::vector<NamedAttribute> attributes;
   Fill fill = Fill::kNormal;
   std::vector<DataType> data_types = {};  // that the op takes with these attributes; empty: all
+  std::vector<Fill> later_fills = {};     // of the inputs after the first; empty: `fill`
 
+  // REQUIRES: the case has such an input.
+  Fill FillOf(size_t input) const {
+    return input == 0 || later_fills.empty() ? fill : later_fills[input - 1];
+  }
   bool IsFor(DataType type) const {
     return data_types.empty() || absl::c_linear_search(data_types, type);
   }
@@ -55,6 +65,10 @@ struct Allowance {
   int roundings = 1;                      // of the result to its type
   double zero_below = 0;                  // a smaller |value| may be given as 0
   bool flushes_subnormal_inputs = false;  // and such terms
+
+  // Whether the row gives other special values than the definition, or rounds results more than
+  // once: Registry lets "auto" choose no such row.
+  bool Deviates() const { return roundings > 1 || zero_below > 0 || flushes_subnormal_inputs; }
 };
 
 struct OpCases {

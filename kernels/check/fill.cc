@@ -24,18 +24,33 @@ T FromPattern(uint32_t bits) {
   }
 }
 
+template <typename T>
+uint32_t PatternOf(T value) {
+  if constexpr (sizeof(T) == 4) {
+    return std::bit_cast<uint32_t>(value);
+  } else {
+    return uint32_t{value.bits} << 16;
+  }
+}
+
+template <typename T>
+constexpr uint32_t kExponent = std::is_same_v<T, Float16> ? 0x7C000000u : 0x7F800000u;
+
 // Uniform over bit patterns, hence over exponents; every eighth value is subnormal.
 template <typename T>
 T Wide(std::mt19937_64& random) {
-  constexpr uint32_t kExponent = std::is_same_v<T, Float16> ? 0x7C000000u : 0x7F800000u;
   for (;;) {
     const uint64_t draw = random();
     uint32_t bits = static_cast<uint32_t>(draw);
-    if ((draw >> 32) % 8 == 0) bits &= ~kExponent;
+    if ((draw >> 32) % 8 == 0) bits &= ~kExponent<T>;
     const T value = FromPattern<T>(bits);
     if (std::isfinite(ToFloat(value))) return value;
   }
 }
+
+// Times N(0, 1) far from the largest number, and times the largest subnormal one 2^-5 or 2^-6.
+template <typename T>
+constexpr float kLargeScale = std::is_same_v<T, Float16> ? 0x1p9f : 0x1p120f;
 
 template <typename T>
 void ScatterSpecials(T* data, int64_t elements, std::mt19937_64& random) {
@@ -86,6 +101,22 @@ void FillSpikes(const TensorSpec& spec, std::mt19937_64& random, T* data) {
 }
 
 template <typename T>
+void FillAlike(const TensorSpec& spec, std::mt19937_64& random, T* data) {
+  constexpr uint32_t kUnits[] = {1, 2, 16};
+  constexpr int kShift = sizeof(T) == 4 ? 0 : 16;
+  std::uniform_real_distribution<float> exponent(-1, 4);
+  const int64_t length = spec.dims.back();
+  for (int64_t i = 0; i < spec.elements(); i += length) {
+    const T value =
+        FromFloat<T>((random() % 2 == 0 ? 1.0f : -1.0f) * std::pow(10.0f, exponent(random)));
+    const uint32_t first = PatternOf(value);
+    for (int64_t j = 0; j < length; ++j)
+      data[i + j] = FromPattern<T>(
+          first + (static_cast<uint32_t>(random()) % kUnits[i / length % 3] << kShift));
+  }
+}
+
+template <typename T>
 T Pattern(int64_t i) {
   constexpr uint32_t kFloatStep = 16381;
   const auto bits = static_cast<uint32_t>(i);
@@ -102,10 +133,14 @@ void FillInput(const TensorSpec& spec, Fill fill, uint64_t seed, void* data) {
   DispatchDataType(spec.data_type, [&]<typename T>(T) {
     T* const values = static_cast<T*>(data);
     if (fill == Fill::kSpikes) return FillSpikes(spec, random, values);
+    if (fill == Fill::kAlike) return FillAlike(spec, random, values);
     for (int64_t i = 0; i < elements; ++i) {
       values[i] = fill == Fill::kWide       ? Wide<T>(random)
                   : fill == Fill::kPatterns ? Pattern<T>(i)
-                                            : FromFloat<T>(normal(random));
+                  : fill == Fill::kSubnormal
+                      ? FromPattern<T>(static_cast<uint32_t>(random()) & ~kExponent<T>)
+                  : fill == Fill::kLarge ? FromFloat<T>(normal(random) * kLargeScale<T>)
+                                         : FromFloat<T>(normal(random));
     }
     if (fill == Fill::kSpecial) ScatterSpecials(values, elements, random);
   });

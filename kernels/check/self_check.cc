@@ -185,7 +185,7 @@ std::shared_ptr<const SelfCheck::Trial> SelfCheck::TrialOf(const Op& op, const C
   auto trial = std::make_shared<Trial>();
   trial->inputs = Allocate(problem.inputs);
   for (size_t i = 0; i < trial->inputs.size(); ++i)
-    FillInput(problem.inputs[i], tried.fill, kSeed + i, trial->inputs[i].data());
+    FillInput(problem.inputs[i], tried.FillOf(i), kSeed + i, trial->inputs[i].data());
   trial->truth = TruthOf({op, CasesOf(op), problem, OperandsOf(trial->inputs, {})}, *options_.pool);
   const size_t bytes = BytesOf(problem) + trial->truth.values.size() * kTruthBytes;
   if (trials_bytes_ + bytes > kTrialsBytesMax) return trial;

@@ -89,9 +89,11 @@ struct Size {
 Case CaseOf(const Size& size, const char* activation, Fill fill) {
   Dims x = size.rows;
   x.push_back(size.k);
-  const char* const fills[] = {"", " wide", " special"};
-  return {.name = absl::StrCat(activation, " ", absl::StrJoin(x, "x"), " to ", size.n,
-                               fills[static_cast<int>(fill)]),
+  const char* const text = fill == Fill::kWide        ? " wide"
+                           : fill == Fill::kSpecial   ? " special"
+                           : fill == Fill::kSubnormal ? " subnormal"
+                                                      : "";
+  return {.name = absl::StrCat(activation, " ", absl::StrJoin(x, "x"), " to ", size.n, text),
           .shapes = {x, {size.n, size.k}, {size.n}},
           .attributes = {{"activation", std::string(activation)}},
           .fill = fill};
@@ -122,6 +124,13 @@ OpCases Cases() {
     for (const Size& size : {Size{{3}, 1, 33}, Size{{49}, 1, 2}, Size{{40}, 1, 65}})
       for (const Fill fill : {Fill::kWide, Fill::kSpecial})
         cases.cases.push_back(CaseOf(size, activation, fill));
+    // Products of subnormal numbers that are usual numbers.
+    for (const Size& size : {Size{{1}, 300, 1}, Size{{1}, 513, 65}, Size{{24}, 520, 66},
+                             Size{{13}, 257, 49}, Size{{129}, 600, 70}}) {
+      Case subnormal = CaseOf(size, activation, Fill::kSubnormal);
+      subnormal.later_fills = {Fill::kLarge, Fill::kNormal};
+      cases.cases.push_back(std::move(subnormal));
+    }
     cases.quick.push_back(CaseOf({{64}, 64, 64}, activation, Fill::kNormal));
     cases.quick.push_back(CaseOf({{13}, 33, 50}, activation, Fill::kNormal));
   }

@@ -214,6 +214,19 @@ std::vector<Allowance> Allowances() {
            .flushes_subnormal_inputs = true}};
 }
 
+// Products of subnormal numbers that are usual numbers: few rows, whole tiles and what is left of
+// them, one slice of k and several.
+constexpr Size kSubnormalSizes[] = {{1, 300, 1},   {3, 1, 33},    {1, 513, 65}, {8, 1024, 40},
+                                    {24, 520, 66}, {13, 257, 49}, {64, 64, 64}, {129, 600, 70}};
+
+Case OfSubnormals(const Size& size, const Transpose& transpose, bool a_is_subnormal) {
+  Case result = Multiplication(size, transpose, {}, Fill::kNormal);
+  absl::StrAppend(&result.name, a_is_subnormal ? "_subnormal_a" : "_subnormal_b");
+  result.fill = a_is_subnormal ? Fill::kSubnormal : Fill::kLarge;
+  result.later_fills = {a_is_subnormal ? Fill::kLarge : Fill::kSubnormal};
+  return result;
+}
+
 // Large enough for whole tiles of every row, AMX's among them, and for steps in k.
 constexpr Size kQuickSize = {64, 64, 64};
 
@@ -249,6 +262,9 @@ OpCases Cases() {
     for (const Batches& batches : BatchCases())
       for (const Size& size : kBatchSizes)
         result.cases.push_back(Multiplication(size, transpose, batches, Fill::kNormal));
+    for (const Size& size : kSubnormalSizes)
+      for (const bool a_is_subnormal : {true, false})
+        result.cases.push_back(OfSubnormals(size, transpose, a_is_subnormal));
     for (const Size& size : kTf32Sizes)
       result.cases.push_back(WithTf32(Multiplication(size, transpose, {}, Fill::kNormal)));
     result.cases.push_back(

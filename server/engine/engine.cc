@@ -117,10 +117,9 @@ absl::StatusOr<RowChoice> Engine::Select(const Kernel& kernel, const Wish& wish,
   Kernel permitted = kernel;
   std::erase_if(permitted.rows, [&](int id) {
     const Row& row = registry_.rows()[static_cast<size_t>(id)];
-    return !wish.may_use(row.implementation) || !Registry::Matches(row, wish.implementation);
+    return !wish.may_use(row.implementation);
   });
   question.kernel = &permitted;
-  question.implementation = "";
   absl::StatusOr<RowChoice> row = ChooseRow(registry_, tuning_, question, properties);
   if (row.ok()) return row;
   return absl::PermissionDeniedError(

@@ -34,7 +34,7 @@ const Row* FastestMeasured(const Registry& registry, const Classes& classes,
         Registry::Matches(row, question.implementation) &&
         CheckTried(classes, question, row).ok() &&
         absl::c_all_of(question.problems, [&](const Problem& problem) {
-          return Registry::CheckRuns(row, problem, device).ok();
+          return Registry::CheckServes(row, question.implementation, problem, device).ok();
         }))
       return &row;
   }

@@ -1,5 +1,10 @@
 #include "server/transport/kernel_service.h"
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/transport/benchmark_stream_call.h"
 #include "server/transport/call.h"
 #include "server/transport/execute_codec.h"
@@ -18,6 +23,15 @@ v1::Attribute ToProto(const AttributeValue& value) {
   if (const double* as_double = std::get_if<double>(&value)) attribute.set_double_value(*as_double);
   if (const std::string* text = std::get_if<std::string>(&value)) attribute.set_string_value(*text);
   return attribute;
+}
+
+std::string SummaryOf(const Row& row) {
+  std::vector<std::string> types;
+  for (const DataType type : row.implementation.data_types)
+    if (Registry::WhyNotAuto(row, type) != nullptr) types.push_back(DataTypeName(type));
+  if (types.empty()) return row.implementation.summary;
+  return absl::StrCat(row.implementation.summary, "; auto never runs it for ",
+                      absl::StrJoin(types, ", "));
 }
 
 void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
@@ -43,7 +57,7 @@ void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) 
     entry->set_name(implementation.name);
     entry->set_family(FamilyName(implementation.family));
     entry->set_device_kind(DeviceKindName(implementation.device_kind));
-    entry->set_summary(implementation.summary);
+    entry->set_summary(SummaryOf(row));
     for (DataType type : implementation.data_types)
       entry->add_data_types(static_cast<v1::DataType>(type));
     entry->set_unavailable(row.unavailable.reason);

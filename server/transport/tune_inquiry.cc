@@ -86,16 +86,17 @@ std::string WhyTuned(const Registry& registry, const TunedClass& tuned) {
       tuned.shipped ? ", shipped with the server" : "");
 }
 
-// The first that was right and that a device of that model runs here: it may have been measured
-// where a library was that this machine lacks. `models` are those of the engine's devices. Null:
-// none.
+// The first that was right and that "auto" runs on a device of that model here: it may have been
+// measured where a library was that this machine lacks. `models` are those of the engine's devices.
+// Null: none.
 const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned,
                          const std::vector<std::string>& models) {
   for (const RightRow& right : tuned.right) {
     const Row& row = deps.registry->rows()[static_cast<size_t>(right.row)];
     for (size_t i = 0; i < models.size(); ++i) {
       const DeviceProperties& device = deps.engine->device(static_cast<int>(i)).properties();
-      if (models[i] == tuned.device_model && Registry::CheckRuns(row, tuned.problem, device).ok())
+      if (models[i] == tuned.device_model &&
+          Registry::CheckServes(row, "auto", tuned.problem, device).ok())
         return &row;
     }
   }

@@ -52,7 +52,7 @@ class ConformanceTest : public ::testing::TestWithParam<CatalogEntry> {
     std::vector<Memory> inputs;
     for (size_t i = 0; i < specs.size(); ++i) {
       inputs.push_back(FilledInput(
-          specs[i], test_case.fill,
+          specs[i], test_case.FillOf(i),
           absl::StrCat(op_.name, test_case.name, DataTypeName(GetParam().data_type), i)));
     }
     const uint8_t poison = test_case.fill == Fill::kSpecial ? kPoisonFinite : kPoisonNan;

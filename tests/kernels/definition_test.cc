@@ -44,7 +44,7 @@ std::vector<Prepared> PreparedCases(const Op& op, DataType data_type) {
     added.problem = *std::move(problem);
     for (size_t i = 0; i < specs.size(); ++i)
       added.inputs.push_back(FilledInput(
-          specs[i], test_case.fill,
+          specs[i], test_case.FillOf(i),
           absl::StrCat(op.name, test_case.name, DataTypeName(data_type), i, "definition")));
   }
   return prepared;

@@ -13,6 +13,7 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "kernels/plan.h"
+#include "kernels/softmax/softmax.h"
 
 namespace warpcall {
 namespace {
@@ -154,6 +155,36 @@ TEST_F(RegistryTest, AnUnavailableRowIsPassedOverAndSaysWhy) {
               "no implementation of gelu takes float32[2] on cpu: picky: failed its self-test: "
               "how");
   }
+}
+
+// softmax allows onednn_softmax to give 0 for small numbers, and its bfloat16 a second rounding.
+TEST(RegistryDeviationTest, AutoRunsNoRowThatDeviatesForTheType) {
+  Registry registry;
+  const std::vector<DataType> types = {DataType::kFloat32, DataType::kFloat16};
+  std::vector<Implementation> rows = {MakeRow("onednn_softmax", Family::kLibrary, DeviceKind::kCpu),
+                                      MakeRow("plain", Family::kReference, DeviceKind::kCpu)};
+  for (Implementation& row : rows) row.data_types = types;
+  registry.Add(SoftmaxOp(), rows);
+  DeviceProperties device;
+  device.name = "cpu";
+  const auto select = [&](absl::string_view requested,
+                          DataType type) -> absl::StatusOr<std::string> {
+    const Problem problem = *MakeProblem(SoftmaxOp(), {{type, {4}}}, {});
+    const auto row = registry.Select(registry.kernels()[0], requested, problem, device);
+    if (!row.ok()) return row.status();
+    return std::string((*row)->implementation.name);
+  };
+  for (const char* const automatic : {"", "auto"}) {
+    EXPECT_EQ(*select(automatic, DataType::kFloat32), "plain");
+    EXPECT_EQ(*select(automatic, DataType::kFloat16), "onednn_softmax");  // has no allowance
+  }
+  for (const char* const asked : {"onednn_softmax", "library"})
+    EXPECT_EQ(*select(asked, DataType::kFloat32), "onednn_softmax");
+  registry.SetUnavailable(1, {Unavailability::Cause::kSelfTest, "failed its self-test"});
+  EXPECT_THAT(std::string(select("", DataType::kFloat32).status().message()),
+              AllOf(HasSubstr("onednn_softmax: runs only where it, or its family, is asked for. "
+                              "oneDNN's exp gives 0"),
+                    HasSubstr("plain: failed its self-test")));
 }
 
 TEST_F(RegistryTest, ANameThatIsTakenIsADefect) {

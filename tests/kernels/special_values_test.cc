@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/check/compare.h"
 #include "kernels/check/fill.h"
 #include "kernels/identity/identity.h"
 #include "kernels/linear/linear.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/softmax/softmax.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
@@ -164,6 +166,37 @@ TEST_P(SpecialValuesTest, LinearKeepsNanAndInfinityAsItsActivationHasThem) {
                 << got << " for " << expected << " at " << i;
           }
         }
+      }
+    }
+  }
+}
+
+// Products of subnormal numbers that are usual numbers, by whatever "auto" takes on this machine.
+TEST_P(SpecialValuesTest, AutoMultipliesSubnormalNumbers) {
+  const DeviceProperties device = testing::TestDeviceProperties();
+  for (const Op* const op : {&MatmulOp(), &LinearOp()}) {
+    const bool has_bias = op == &LinearOp();
+    for (const int64_t m : {1, 5, 24, 70}) {
+      for (const int64_t n : {1, 40, 72}) {
+        constexpr int64_t kTerms = 300;
+        std::vector<TensorSpec> specs = {{GetParam(), {m, kTerms}}, {GetParam(), {kTerms, n}}};
+        if (has_bias)
+          specs = {{GetParam(), {m, kTerms}}, {GetParam(), {n, kTerms}}, {GetParam(), {n}}};
+        const Problem problem = *MakeProblem(*op, specs, {});
+        std::vector<Memory> inputs;
+        for (const Fill fill : {Fill::kSubnormal, Fill::kLarge, Fill::kSubnormal})
+          if (inputs.size() < specs.size())
+            inputs.push_back(testing::FilledInput(specs[inputs.size()], fill, op->name));
+        const Kernel& kernel = **testing::CpuKernels().Find(op->name);
+        const auto row = testing::CpuKernels().Select(kernel, "auto", problem, device);
+        ASSERT_TRUE(row.ok()) << row.status();
+        SCOPED_TRACE(absl::StrCat((*row)->implementation.name, " ", ToString(specs[0]), " by ",
+                                  ToString(specs[1])));
+        const auto outputs = testing::RunRow((*row)->implementation, problem, inputs, kPoison);
+        ASSERT_TRUE(outputs.ok()) << outputs.status();
+        const Disagreement found =
+            Compare(testing::TruthFor(*op, problem, inputs), (*outputs)[0].data(), {});
+        EXPECT_EQ(found.wrong, 0) << found.text;
       }
     }
   }

@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
+#include "kernels/softmax/softmax.h"
 #include "tests/server/engine/tuning_fixture.h"
 
 namespace warpcall {
@@ -25,6 +30,31 @@ TEST_F(TuningTest, TheFastestOfItsClassIsServed) {
   EXPECT_EQ(Chosen("first", 1024), "first");
   // Of its class no row of that family was measured.
   EXPECT_EQ(Chosen("reference", 1024), "truth");
+}
+
+TEST_F(TuningTest, TheFastestServesAutoOnlyIfItDoesNotDeviate) {
+  Registry registry;
+  registry.Add(SoftmaxOp(), SoftmaxCpuRows());
+  const Kernel& kernel = registry.kernels()[0];
+  const std::vector<Problem> problems = {
+      *MakeProblem(SoftmaxOp(), {{DataType::kFloat32, {64, 64}}}, {})};
+  const auto id_of = [&](absl::string_view name) {
+    return *absl::c_find_if(kernel.rows, [&](int id) {
+      return name == registry.rows()[static_cast<size_t>(id)].implementation.name;
+    });
+  };
+  TunedClass measured = Measured(1, {{id_of("onednn_softmax"), 10}, {id_of("simd_rows"), 20}});
+  measured.problem = problems[0];
+  TuningTable table(registry);
+  table.AddDevice(device_);
+  table.Take(std::move(measured));
+  const auto chosen = [&](absl::string_view requested) -> std::string {
+    const auto choice = ChooseRow(registry, table, {&kernel, requested, problems, 0}, device_);
+    return choice.ok() ? choice->row->implementation.name : choice.status().ToString();
+  };
+  for (const char* const automatic : {"", "auto"}) EXPECT_EQ(chosen(automatic), "simd_rows");
+  for (const char* const asked : {"library", "onednn_softmax"})
+    EXPECT_EQ(chosen(asked), "onednn_softmax");
 }
 
 TEST_F(TuningTest, AClassEndsWhereItsBucketDoes) {
