@@ -1,5 +1,6 @@
 // oneDNN's layer_normalization primitive, and one pass after it over what it says of every row:
-// rows whose squares leave float32's range, and those that hold NaN or infinity, are computed again
+// rows whose squares leave float32's range, those that hold NaN or infinity, and those whose
+// elements are close together beside their mean, which oneDNN sums as they are, are computed again
 // by the vectorised row's code.
 #include <cstddef>
 #include <memory>
@@ -135,9 +136,12 @@ class OnednnPlan final : public Plan {
     const auto epsilon = static_cast<float>(view_.epsilon);
     const auto length = static_cast<float>(view_.n);
     cpu::WorkersOf(context).ParallelFor(view_.rows, kRowsPerChunk, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end && !IsSet(context.stop); ++row)
-        if (!norm::IsInRange(places.variances[row] * length, epsilon))
+      for (int64_t row = begin; row < end && !IsSet(context.stop); ++row) {
+        const float squares = places.variances[row] * length;
+        if (!norm::IsInRange(squares, epsilon) ||
+            norm::AreCloseTogether(places.means[row], squares, length))
           norm::NormalizeRows({tensors, row, row + 1});
+      }
     });
   }
 
@@ -165,7 +169,9 @@ Implementation OnednnRow() {
   return {.name = "onednn_layer_normalization",
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCpu,
-          .summary = "oneDNN's layer_normalization primitive; rows out of its range anew",
+          .summary =
+              "oneDNN's layer_normalization primitive; rows out of its range, or too close to "
+              "their mean, anew",
           .data_types = {DataType::kFloat32, DataType::kBFloat16},
           .supports = Supports,
           .plan = MakeOnednnPlan};

@@ -19,10 +19,11 @@ constexpr int kThreads = 256;
 template <typename Operation>
 __global__ void __launch_bounds__(kThreads)
     Reduce(Operation operation, const float* t, View view, typename Operation::Result* statistic) {
-  __shared__ float shared[kThreads];
+  using Total = typename Operation::Total;
+  __shared__ Total shared[kThreads];
   const int64_t row = BlockIndex();
   if (row >= view.rows) return;
-  float result = 0;
+  Total result = 0;
   for (int64_t j = threadIdx.x; j < view.n; j += kThreads)
     result = operation(result, t[row * view.n + j]);
   shared[threadIdx.x] = result;
@@ -34,17 +35,21 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) statistic[row] = operation.Finish(shared[0], view);
 }
 
+// In float64, as on the CPU: float32's rounding would be all that is left of the distances in a row
+// of one value.
 struct Mean {
+  using Total = double;
   using Result = float;
-  __device__ float operator()(float sum, float value) const { return sum + value; }
-  __device__ float Merge(float a, float b) const { return a + b; }
-  __device__ float Finish(float sum, const View& view) const {
-    return sum / static_cast<float>(view.n);
+  __device__ double operator()(double sum, float value) const { return sum + double{value}; }
+  __device__ double Merge(double a, double b) const { return a + b; }
+  __device__ float Finish(double sum, const View& view) const {
+    return static_cast<float>(sum / static_cast<double>(view.n));
   }
 };
 
 // NaN is lost here and comes back with the sums.
 struct Largest {
+  using Total = float;
   using Result = Scale;
   __device__ float operator()(float largest, float value) const {
     return fmaxf(largest, fabsf(value));

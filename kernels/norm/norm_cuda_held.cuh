@@ -113,17 +113,10 @@ class Held {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) sum += values[i][e];
     }
-    if (centered && part.count > 0) part.mean = sum / part.count;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (first + i * kThreads >= vectors) continue;
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        const float distance = values[i][e] - part.mean;
-        part.squares = fmaf(distance, distance, part.squares);
-      }
-    }
-    return part;
+    if (!centered || part.count == 0) return {part.count, 0, Squares()};
+    const float mean = sum / part.count;
+    const Moments moments = Corrected(mean, SumsAround(mean, first, vectors), part.count);
+    return {part.count, moments.mean, moments.squares};
   }
 
   // Where results go, and what weighs them, from the first vector that the threads hold on.

@@ -92,9 +92,15 @@ PlanPtr NewRowPlan(void (*kernel)(RowTensors<T>), const Way& way, const View& vi
       });
 }
 
-// Normalises those rows, of float32, again that are out of range by what a library told of each:
-// 1 / sqrt(mean square + epsilon). Takes some microseconds where there are none.
+// What a library tells of each row, in device memory.
+struct RowStatistics {
+  const float* means;        // null where rows are not centred
+  const float* reciprocals;  // 1 / sqrt(mean square + epsilon)
+};
+
+// Normalises those rows, of float32, again that are out of range, or whose elements are close
+// together beside their mean. Takes some microseconds where there are none.
 absl::Status EnqueueRowsOutOfRange(const View& view, const Operands& operands,
-                                   const float* reciprocals, const LaunchContext& context);
+                                   const RowStatistics& known, const LaunchContext& context);
 
 }  // namespace warpcall::norm

@@ -107,16 +107,24 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
   if (row < tensors.rows) NormalizeRow<T, Tiling>(tensors, row);
 }
 
+// Whether a library that sums a mean of elements as they are, and squares as they come, got a row
+// of n elements wrong.
+__device__ bool IsWrong(const RowStatistics& known, int64_t row, float n, float epsilon) {
+  const float reciprocal = known.reciprocals[row];
+  if (!IsReciprocalInRange(reciprocal, n, epsilon)) return true;
+  const float square = 1 / (reciprocal * reciprocal) - epsilon;  // or less than 0, by rounding
+  return known.means != nullptr && AreCloseTogether(known.means[row], square, 1);
+}
+
 // Each block looks at as many rows as it has threads.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
-    RowsOutOfRange(RowTensors<T> tensors, const float* reciprocals) {
+    RowsOutOfRange(RowTensors<T> tensors, RowStatistics known) {
   __shared__ bool wrong[kTwoPassThreads];
   const int64_t first = BlockIndex() * kTwoPassThreads;
   const int64_t mine = first + threadIdx.x;
-  const bool is_wrong =
-      mine < tensors.rows && !IsReciprocalInRange(reciprocals[mine], static_cast<float>(tensors.n),
-                                                  static_cast<float>(tensors.epsilon));
+  const bool is_wrong = mine < tensors.rows && IsWrong(known, mine, static_cast<float>(tensors.n),
+                                                       static_cast<float>(tensors.epsilon));
   wrong[threadIdx.x] = is_wrong;
   if (__syncthreads_or(is_wrong) == 0) return;
   for (int i = 0; i < kTwoPassThreads; ++i) {
@@ -159,10 +167,10 @@ absl::StatusOr<PlanPtr> MakeRowPlan(const Problem& problem, const PlanContext& c
 }  // namespace
 
 absl::Status EnqueueRowsOutOfRange(const View& view, const Operands& operands,
-                                   const float* reciprocals, const LaunchContext& context) {
+                                   const RowStatistics& known, const LaunchContext& context) {
   const cuda::Grid grid = GridOf(CeilDivide(view.rows, kTwoPassThreads), kTwoPassThreads);
   return cuda::Launch(RowsOutOfRange<float, Tiling<float, false>>, grid, context,
-                      TensorsOf<float>(view, operands), reciprocals);
+                      TensorsOf<float>(view, operands), known);
 }
 
 Implementation TwoPassRow() {

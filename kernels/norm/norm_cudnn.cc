@@ -1,5 +1,6 @@
 // cuDNN's layer and rms normalization, of its graph API, and one pass of ours after it over what it
-// says of every row: rows whose squares leave float32's range are computed again.
+// says of every row: rows whose squares leave float32's range, and those whose elements are close
+// together beside their mean, are computed again.
 //
 // In 16 bits cuDNN 9 rounds the normalised element before it weighs it: off by up to 1.5 units in
 // the last place where half of one is right, as seen on an H200.
@@ -118,9 +119,10 @@ class CudnnPlan final : public Plan {
                        libraries_->cudnn().Acquire(cuda::StreamOf(context)));
       RETURN_IF_ERROR(Execute(*plan_, view_, lease.get(), {operands, context.workspace}));
     }
-    const auto* const reciprocals =
-        reinterpret_cast<const float*>(static_cast<char*>(context.workspace) + RowBytes(view_));
-    return EnqueueRowsOutOfRange(view_, operands, reciprocals, context);
+    const char* const means = static_cast<const char*>(context.workspace);
+    const RowStatistics known = {view_.centered ? reinterpret_cast<const float*>(means) : nullptr,
+                                 reinterpret_cast<const float*>(means + RowBytes(view_))};
+    return EnqueueRowsOutOfRange(view_, operands, known, context);
   }
 
  private:
@@ -173,8 +175,8 @@ Implementation CudnnNormRow() {
           .family = Family::kLibrary,
           .device_kind = DeviceKind::kCuda,
           .summary =
-              "cuDNN's normalization, and again by ours those rows whose squares leave "
-              "float32's range",
+              "cuDNN's normalization, and again by ours rows whose squares leave float32's range "
+              "or that are too close to their mean",
           .data_types = {DataType::kFloat32},
           .supports = Supports,
           .slow_to_plan = true,

@@ -34,6 +34,13 @@ WARPCALL_NORM_INLINE bool IsReciprocalInRange(float reciprocal, float n, float e
   return reciprocal > 0 && total * n <= 0x1p127f && epsilon <= 0x1p100f && total >= 0x1p-60f;
 }
 
+// Whether elements are close together beside their mean, given the sum of n squares around it, or
+// more: a mean that is summed from them as they are is then off by too much of their distances.
+WARPCALL_NORM_INLINE bool AreCloseTogether(float mean, float sum_of_squares, float n) {
+  const float sixteenth = mean / 16;
+  return sum_of_squares < n * sixteenth * sixteenth;
+}
+
 // Of epsilon, scaled: above 0 where epsilon is, for where a row is the same throughout it is all
 // that keeps the square above 0.
 WARPCALL_NORM_INLINE float KeptAboveZero(float scaled, double epsilon) {
@@ -48,7 +55,7 @@ WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
   const float greater = largest > root ? largest : root;
   if (!(greater > 0) || largest > 0x1.fffffep127f)
     return {1, KeptAboveZero(static_cast<float>(epsilon), epsilon)};
-  // Brings the greater of the two to [2^-2, 2^-1), save at the ends of the range.
+    // Brings the greater of the two to [2^-2, 2^-1), save at the ends of the range.
 #if defined(__CUDA_ARCH__)
   const auto bits = static_cast<uint32_t>(__float_as_uint(greater));
 #else

@@ -86,8 +86,7 @@ HWY_INLINE Partial PartialOf(const float* values, size_t n, bool centered) {
   partial.squares = SquaresAround(partial.mean, values, n);
   // Where values are close together their distances tell what rounding has cost the mean: of a row
   // of one value that is all that they are.
-  const float sixteenth = partial.mean / 16;
-  if (partial.squares < partial.count * sixteenth * sixteenth) {
+  if (AreCloseTogether(partial.mean, partial.squares, partial.count)) {
     const FloatVec middle = hn::Set(Floats(), partial.mean);
     partial.mean += SumOf(values, n, partial.mean,
                           [middle](FloatVec value) HWY_ATTR { return hn::Sub(value, middle); }) /

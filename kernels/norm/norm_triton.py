@@ -59,7 +59,15 @@ def distances_of(values, inside, n, CENTERED: tl.constexpr):
     if CENTERED:
         mean = tl.div_rn(tl.sum(values, axis=1, keep_dims=True), n)
         distances = tl.where(inside, values - mean, 0.0)
-    return distances, tl.div_rn(tl.sum(distances * distances, axis=1, keep_dims=True), n)
+    mean_square = tl.div_rn(tl.sum(distances * distances, axis=1, keep_dims=True), n)
+    if CENTERED:
+        # The distances tell how far the mean is off (Chan, Golub and LeVeque, 1983): of a row of one value that is
+        # all that they are.
+        off = tl.div_rn(tl.sum(distances, axis=1, keep_dims=True), n)
+        distances = tl.where(inside, values - (mean + off), 0.0)
+        mean_square -= off * off
+        mean_square = tl.where(mean_square < 0, 0.0, mean_square)  # and NaN stays
+    return distances, mean_square
 
 
 @triton.jit
@@ -100,6 +108,8 @@ def read_row(x, n, factor, COLUMNS: tl.constexpr, CENTERED: tl.constexpr):
     if CENTERED:
         count = ((n - column + COLUMNS - 1) // COLUMNS).to(tl.float32)
         row_mean = tl.div_rn(tl.sum(mean * count, axis=0), length)
+        # The lanes' distances from it tell what rounding has cost it.
+        row_mean += tl.div_rn(tl.sum((mean - row_mean) * count, axis=0), length)
         squares += (mean - row_mean) * (mean - row_mean) * count
     return row_mean, tl.div_rn(tl.sum(squares, axis=0), length)
 

@@ -153,7 +153,8 @@ TEST(NormTest, RowsOfOneValueAreTheBias) {
         auto* const to = static_cast<float*>(inputs.emplace_back(spec.bytes()).data());
         std::fill(to, to + spec.elements(), filled);
       }
-      for (const char* const name : {"simd_rows", "chain_of_loops", "float64"}) {
+      for (const char* const name :
+           {"simd_rows", "onednn_layer_normalization", "chain_of_loops", "float64"}) {
         const auto row =
             testing::CpuKernels().Select(kernel, name, problem, testing::TestDeviceProperties());
         ASSERT_TRUE(row.ok()) << row.status();

@@ -242,7 +242,11 @@ class KernelsTest(unittest.TestCase):
             truth = weighed + bias if centered else weighed
             # norm_cases.cc, its generous parts.
             sums = 6 * math.sqrt(n / 24 + 11) * UNIT
-            off = (sums + 2 * UNIT) * np.abs(x).mean(axis=1, keepdims=True) * reciprocal * centered
+            magnitude = np.abs(x).mean(axis=1, keepdims=True)
+            deviation = np.sqrt(((x - mean) ** 2).mean(axis=1, keepdims=True))
+            spread = x.max(axis=1, keepdims=True) - x.min(axis=1, keepdims=True)
+            corrected = sums * (17 * deviation + sums * magnitude) + np.minimum(8 * UNIT * np.abs(mean), spread)
+            off = np.minimum((sums + 2 * UNIT) * magnitude, corrected) * reciprocal * centered
             error = (10 * UNIT + sums / 2 + off) * np.abs(weighed) + np.abs(weight) * off + UNIT * np.abs(truth)
             error += np.abs(weight) * (1 + reciprocal + math.sqrt(n)) * 2.0 ** -147
         self.check(data_type, widen(y.array, data_type), truth, np.nan_to_num(error))
@@ -256,6 +260,15 @@ class KernelsTest(unittest.TestCase):
             for rows, n in self.sizes_of(variant):
                 self.norm(op, data_type, variant, self.random.normal(loc=2, scale=3, size=(rows, n)))
         self.for_each_norm(check)
+
+    def test_layernorm_of_rows_of_one_value_and_of_neighbours(self):
+        def check(data_type, variant):
+            for rows, n in self.sizes_of(variant):
+                values = np.repeat(10 ** self.random.uniform(-1, 4, size=(rows, 1)), n, axis=1)
+                values[1::2] = np.nextafter(values[1::2].astype(np.float32), np.float32(np.inf))
+                values[::2, ::3] = np.nextafter(values[::2, ::3].astype(np.float32), np.float32(np.inf))
+                self.norm("layernorm", data_type, variant, values)
+        self.for_each_variant("layernorm", check)
 
     def rows_for(self, variant):
         return 2 * variant.constants["COLUMNS"] if "ROWS" not in variant.constants else variant.constants["COLUMNS"]
