@@ -400,7 +400,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   const std::unique_ptr<MemoryTrim> memory =
       WatchMemory(config, engine->device_count(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
-  const int status = ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, deps.ready});
+  const int status =
+      ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, deps.ready});
   // A file that is still being read, by a system that hangs, uses what the end would take down.
   if (!reloader.End(kEndTimeout)) EndProcess(status);
   return status;

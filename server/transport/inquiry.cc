@@ -5,7 +5,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/wire/tensor_split.h"
 #include "server/engine/retry_pushback.h"
 
 namespace warpcall {
@@ -35,14 +34,10 @@ absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer) {
 }
 
 absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request) {
-  const std::string& name = request->GetDescriptor()->name();
-  // Whatever is repeated in it costs more to parse than to send.
-  if (bytes.size() > wire::kHeaderBytesMax)
-    return absl::InvalidArgumentError(absl::StrCat("the ", name, " has ", bytes.size(),
-                                                   " bytes; the limit is ", wire::kHeaderBytesMax));
   if (request->ParseFromString(bytes)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the message is not a valid ", name, ": protobuf cannot parse it"));
+  return absl::InvalidArgumentError(absl::StrCat("the message is not a valid ",
+                                                 request->GetDescriptor()->name(),
+                                                 ": protobuf cannot parse it"));
 }
 
 std::string InputsOf(const Problem& problem) {

@@ -39,8 +39,8 @@ bool IsOnThisMachine(absl::string_view peer);
 // PERMISSION_DENIED, which names the flag, for a caller that may not ask; `peer` as gRPC names it.
 absl::Status CheckInspectAccess(InspectAccess access, absl::string_view peer);
 
-// Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse or
-// what is larger than a header may be.
+// Reads a request that holds no tensor data: INVALID_ARGUMENT for what protobuf cannot parse.
+// REQUIRES: CheckSmallMessageLength of its bytes was OK.
 absl::Status ParseSmall(const std::string& bytes, google::protobuf::Message* request);
 
 // The inputs of what is asked, for the log.

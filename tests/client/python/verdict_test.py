@@ -143,10 +143,11 @@ class VerdictTest(unittest.TestCase):
                     self.assertAlmostEqual(ours["figures"][figure], -1 if value is None else value, places=6,
                                            msg=figure)
                 bounds.add(ours["verdict"]["bound"])
-        self.assertEqual(bounds, {"memory", "compute", "latency", "launch", "transfer", "unknown"})
+        self.assertEqual(bounds, {"memory", "compute", "latency", "launch", "transfer", "inconclusive", "unknown"})
 
     def test_waiting_is_not_work(self):
-        answers = Answers(CPU, of_cpu(1_000_000, 0.1, 0.88), dict(bytes_moved=1_000_000, flops=10))
+        answers = Answers(CPU, of_cpu(1_000_000, 0.1, 0.88), dict(bytes_moved=1_000_000, flops=10),
+                          inconclusive="other work took 88 % of the threads' time")
         verdict = self.profile(answers).verdict
         self.assertEqual(str(verdict), "Inconclusive: other work took 88 % of the threads' time.")
         self.assertEqual(verdict.advice, ())
