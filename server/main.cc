@@ -208,7 +208,6 @@ int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
     // The last answers may still be on their way, and what their clients say meanwhile resets a
     // connection that is closed. Who calls is still refused by name.
     absl::SleepFor(kShutdownTimeout);
-    // At once: while it shuts down, gRPC ends what comes with CANCELLED, which nobody tries again.
     server->Shutdown(absl::ZeroDuration());
     // What was refused meanwhile may have a timer, which gRPC does not wait for.
     server->AwaitQuiet(kShutdownTimeout);

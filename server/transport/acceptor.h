@@ -49,6 +49,8 @@ class Acceptor {
 
   // Ends listening. `serve` is not called any more when it returns.
   void Stop();
+  // Closes all connections: see Connections::ShutDown. REQUIRES: it was stopped.
+  void CloseConnections() { connections_.ShutDown(); }
 
  private:
   // Refusals and errors, of which one line in ten seconds tells.

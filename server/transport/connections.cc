@@ -88,6 +88,11 @@ Connections::Verdict Connections::Admit(int socket, const std::string& source) {
   return Verdict::kAdmitted;
 }
 
+void Connections::ShutDown() {
+  for (const auto& [descriptor, connection] : open_)
+    if (inode_of_(descriptor) == connection.inode) shutdown(descriptor, SHUT_RDWR);
+}
+
 bool Connections::full() {
   if (open() >= limits_.all) Sweep();
   return open() >= limits_.all;

@@ -46,6 +46,10 @@ class Connections {
   // Counts `socket`, which has just been accepted, unless there are as many as there may be.
   Verdict Admit(int socket, const std::string& source);
 
+  // Closes both directions of every connection that is open; whoever owns the sockets finds that
+  // out as if the peers had gone.
+  void ShutDown();
+
   // Whether another connection would be one too many.
   bool full();
   // At most; exact after a search.

@@ -270,6 +270,9 @@ void GrpcServer::ShedReceived(int halvings) {
 void GrpcServer::Shutdown(absl::Duration timeout) {
   acceptor_->Stop();
   health_->EndWatches(absl::UnavailableError("the server is shutting down"));
+  // Nothing is under way: calls that come from now on end with UNAVAILABLE, as their connections
+  // do. gRPC 1.51 would end them with CANCELLED, which no client repeats.
+  if (timeout <= absl::ZeroDuration()) acceptor_->CloseConnections();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + timeout));
 }
 

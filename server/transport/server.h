@@ -54,8 +54,8 @@ class GrpcServer {
   void SetServing(bool serving);
 
   // Waits up to `timeout` until every answer is sent, true if so, and, for at most a second, until
-  // clients have stopped calling: gRPC answers a call that arrives while it shuts down with
-  // CANCELLED, which no client repeats, so let them hear UNAVAILABLE from the engine first.
+  // clients have stopped calling: they hear UNAVAILABLE from the engine, with its reason, until
+  // then.
   bool AwaitQuiet(absl::Duration timeout);
 
   // Ends the streams that are open with `status`; returns how many there are.
@@ -68,7 +68,8 @@ class GrpcServer {
   // same thread.
   void ShedReceived(int halvings);
 
-  // Takes no new call, waits up to `timeout` for those that run, then ends them.
+  // Takes no new call, waits up to `timeout` for those that run, then ends them. With no time it
+  // closes all connections first. REQUIRES then: no call is under way.
   void Shutdown(absl::Duration timeout);
 
  private:

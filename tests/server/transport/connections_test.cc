@@ -67,6 +67,25 @@ TEST_F(ConnectionsTest, OneSourceLeavesRoomForOthers) {
   EXPECT_EQ(connections.open(), 4);
 }
 
+// Of two sockets that are open one is not the connection that had its descriptor.
+TEST(ConnectionsShutDownTest, ClosesConnectionsAndNothingElse) {
+  int known[2], other[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, known), 0);
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
+  uint64_t other_inode = 1;
+  Connections connections(
+      {8, 8}, [] { return int64_t{1}; },
+      [&](int descriptor) { return descriptor == other[0] ? other_inode : uint64_t{1}; });
+  EXPECT_EQ(connections.Admit(known[0], "a"), Verdict::kAdmitted);
+  EXPECT_EQ(connections.Admit(other[0], "a"), Verdict::kAdmitted);
+  other_inode = 2;
+  connections.ShutDown();
+  char byte = 0;
+  EXPECT_EQ(recv(known[1], &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(recv(other[1], &byte, 1, MSG_DONTWAIT), -1);
+  for (const int descriptor : {known[0], known[1], other[0], other[1]}) close(descriptor);
+}
+
 TEST_F(ConnectionsTest, WhatHasEndedMakesRoomOnceALimitIsMet) {
   Connections connections = Make(4, 3);
   for (int i = 0; i < 3; ++i) Open(&connections, i, "a");
