@@ -46,6 +46,12 @@ class HealthService::WatchCall final : public grpc::ServerWriteReactor<grpc::Byt
     StartWrite(&message_);
   }
 
+  // The same, called by the service under its mutex.
+  void Tell() {
+    service_->mutex_.AssertHeld();
+    Advance();
+  }
+
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mutex_) {
     if (std::exchange(finished_, true)) return;
     Finish(EndOf(status, context_));
@@ -105,13 +111,13 @@ HealthService::Status HealthService::StatusOf(const std::string& service) const 
 void HealthService::SetServing(bool serving) {
   absl::MutexLock lock(&mutex_);
   for (auto& [service, service_serves] : serving_) service_serves = serving;
-  for (WatchCall* const watch : watches_) watch->Advance();
+  for (WatchCall* const watch : watches_) watch->Tell();
 }
 
 void HealthService::EndWatches(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   end_ = status;
-  for (WatchCall* const watch : watches_) watch->Advance();
+  for (WatchCall* const watch : watches_) watch->Tell();
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(Context* context, const grpc::ByteBuffer* request,

@@ -56,6 +56,8 @@ constexpr int kMetadataBytesMax = 65'536;
 // much again for small messages beside it.
 constexpr int64_t kInflatedRestBytesMax = 2 * kMessageRestBytesMax;
 
+constexpr char kShuttingDown[] = "the server is shutting down";
+
 // How long calls must stay away for the server to count as left alone, and how long to wait for
 // that.
 constexpr absl::Duration kQuietPeriod = absl::Milliseconds(50);
@@ -125,9 +127,9 @@ absl::Status CheckReady(const ExecuteDeps& deps) {
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
       reference_watch_(deps->registry->kernels().size()),
-      loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
       inflater_(deps->message_bytes_max + kInflatedRestBytesMax),
       sends_(deps->send_ns_max),
+      loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
       pollers_(deps->pollers_few, deps->clock) {
   AddServices();
   deps->failures = &failures_;
@@ -141,6 +143,7 @@ GrpcServer::GrpcServer(ExecuteDeps* deps)
 
 GrpcServer::~GrpcServer() {
   if (acceptor_ != nullptr) acceptor_->Stop();
+  health_->EndWatches(absl::UnavailableError(kShuttingDown));
   if (server_ != nullptr) server_->Shutdown();
   deps_->pollers = nullptr;
   deps_->loads = nullptr;
@@ -269,7 +272,7 @@ void GrpcServer::ShedReceived(int halvings) {
 
 void GrpcServer::Shutdown(absl::Duration timeout) {
   acceptor_->Stop();
-  health_->EndWatches(absl::UnavailableError("the server is shutting down"));
+  health_->EndWatches(absl::UnavailableError(kShuttingDown));
   // Nothing is under way: calls that come from now on end with UNAVAILABLE, as their connections
   // do. gRPC 1.51 would end them with CANCELLED, which no client repeats.
   if (timeout <= absl::ZeroDuration()) acceptor_->CloseConnections();
