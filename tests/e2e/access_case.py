@@ -31,12 +31,12 @@ def run_openssl(*arguments):
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
 
 
-def eventually(what):
+def eventually(what, pause=0.05):
     end = time.monotonic() + SECONDS_MAX
     while not what():
         if time.monotonic() > end:
             return False
-        time.sleep(0.05)
+        time.sleep(pause)
     return True
 
 
