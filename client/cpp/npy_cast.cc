@@ -70,7 +70,7 @@ constexpr NpyElement kElements[] = {
     Element<uint64_t>("uint64", {"u8", "LQP", {"uint", "ulonglong"}}),
 };
 
-// Whether `code` follows a byte order that is this machine's, or none.
+// True if `order` is this machine's byte order, or states none.
 bool IsNativeOrder(absl::string_view order, size_t element_bytes) {
   if (order.empty() || order == "<" || order == "=" || order == "|") return true;
   return order == ">" && element_bytes == 1;

@@ -16,7 +16,6 @@
 #include "server/transport/inline_reactor.h"
 #include "server/transport/request.h"
 #include "server/transport/send_watch.h"
-#include "server/transport/unary.h"
 
 namespace warpcall {
 

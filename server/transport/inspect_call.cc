@@ -43,8 +43,7 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
   absl::Status status = AdmitCaller();
   if (status.ok()) status = CheckMessage(*message);
   if (!status.ok()) return Answer(status);
-  const int64_t limit =
-      TakesTensors() ? deps_->message_bytes_max + kMessageRestBytesMax : kSmallMessageBytesMax;
+  const int64_t limit = TakesTensors() ? MessageLengthMax(*deps_) : kSmallMessageBytesMax;
   deps_->inflater->InflateAsync(limit, message, [this, message](absl::Status inflated) {
     if (absl::IsResourceExhausted(inflated)) reject_reason_ = RejectReason::kMessageBytes;
     if (inflated.ok()) inflated = Submit(message);

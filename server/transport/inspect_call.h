@@ -14,7 +14,6 @@
 #include "server/transport/handover.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/request.h"
-#include "server/transport/unary.h"
 
 namespace warpcall {
 

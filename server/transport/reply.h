@@ -4,12 +4,13 @@
 #include <google/protobuf/message_lite.h>
 #include <grpcpp/grpcpp.h>
 
+#include <utility>
+
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "server/transport/caller.h"
 #include "server/transport/request.h"
-#include "server/transport/unary.h"
 
 namespace warpcall {
 
@@ -26,25 +27,35 @@ absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* messag
 
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message);
 
-// Has `fill` make the response to a principal, if it may call `method`; OK, or why there is none.
+// Answers the call with what `fill` makes of its request, unless it was not `admitted`.
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* ReplyTo(
-    const ExecuteDeps& deps, const Unary& unary, absl::string_view method,
-    absl::FunctionRef<absl::Status(const Principal&, const Request&, Response*)> fill) {
+grpc::ServerUnaryReactor* ReplyIfAdmitted(
+    const ExecuteDeps& deps, const Unary& unary, absl::Status admitted,
+    absl::FunctionRef<absl::Status(const Request&, Response*)> fill) {
   grpc::ServerUnaryReactor* const reactor = unary.context->DefaultReactor();
-  const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
-  absl::StatusOr<Admission> admission = Admit(deps, caller, method);
-  absl::Status status = admission.status();
+  absl::Status status = std::move(admitted);
   Request request;
   Response response;
   if (status.ok()) status = ParseSmallMessage(deps, unary.message(), &request);
-  if (status.ok()) status = fill(*caller, request, &response);
+  if (status.ok()) status = fill(request, &response);
   if (status.ok()) *unary.response = ToByteBuffer(response);
   reactor->Finish(EndOf(status, unary.context));
   return reactor;
 }
 
-// The same, whoever it is.
+// Answers a principal that may call `method`; refuses others.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* ReplyTo(
+    const ExecuteDeps& deps, const Unary& unary, absl::string_view method,
+    absl::FunctionRef<absl::Status(const Principal&, const Request&, Response*)> fill) {
+  const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
+  const absl::StatusOr<Admission> admission = Admit(deps, caller, method);
+  return ReplyIfAdmitted<Request, Response>(
+      deps, unary, admission.status(),
+      [&](const Request& request, Response* response) { return fill(*caller, request, response); });
+}
+
+// As ReplyTo, where the answer is the same for every principal.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps, const Unary& unary,
                                 absl::string_view method,
@@ -55,19 +66,12 @@ grpc::ServerUnaryReactor* Reply(const ExecuteDeps& deps, const Unary& unary,
       });
 }
 
-// The same for callers that nobody identifies: health is answered to everybody.
+// Answers every caller: health asks for no token.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* ReplyToAll(
     const ExecuteDeps& deps, const Unary& unary,
     absl::FunctionRef<absl::Status(const Request&, Response*)> fill) {
-  grpc::ServerUnaryReactor* const reactor = unary.context->DefaultReactor();
-  Request request;
-  Response response;
-  absl::Status status = ParseSmallMessage(deps, unary.message(), &request);
-  if (status.ok()) status = fill(request, &response);
-  if (status.ok()) *unary.response = ToByteBuffer(response);
-  reactor->Finish(EndOf(status, unary.context));
-  return reactor;
+  return ReplyIfAdmitted<Request, Response>(deps, unary, absl::OkStatus(), fill);
 }
 
 }  // namespace warpcall

@@ -82,7 +82,7 @@ absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, 
 }
 
 absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
-  if (bytes <= deps.message_bytes_max + kMessageRestBytesMax) return absl::OkStatus();
+  if (bytes <= MessageLengthMax(deps)) return absl::OkStatus();
   return WithRetryPushback(
       absl::ResourceExhaustedError(absl::StrCat(
           "the message has ", bytes, " bytes; the limit is ", deps.message_bytes_max,

@@ -71,26 +71,41 @@ struct ExecuteDeps {
   BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
   Inflater* inflater = nullptr;                       // set by GrpcServer
-  bool allow_shared_memory = false;   // of this host, with clients of the inference protocol
-  bool tell_load = false;             // with each answer, to balancers
-  LoadReporter* loads = nullptr;      // null: nobody is told
-  Pollers* pollers = nullptr;         // null: all of gRPC's threads poll
-  int pollers_few = 0;                // for small requests; 0: all of them
-  Gate* gate = nullptr;               // null: everybody may call, as the connection that it is
-  SendWatch* sends = nullptr;         // null: clients may take their time to read answers
-  FailureLog* failures = nullptr;     // null: each has its line
+  bool allow_shared_memory = false;  // of this host, with clients of the inference protocol
+  bool tell_load = false;            // with each answer, to balancers
+  LoadReporter* loads = nullptr;     // null: nobody is told
+  Pollers* pollers = nullptr;        // null: all of gRPC's threads poll
+  int pollers_few = 0;               // for small requests; 0: all of them
+  Gate* gate = nullptr;              // null: everybody may call, as the connection that it is
+  SendWatch* sends = nullptr;        // null: clients may take their time to read answers
+  FailureLog* failures = nullptr;    // null: each has its line
   ReferenceWatch* reference_watch = nullptr;  // null: the log says nothing of it
-  tracing::Tracer* tracer = nullptr;  // null: nothing is traced
-  std::atomic<bool> ready{false};     // neither starting nor draining
-  std::atomic<bool> accepting{true};  // new connections
+  tracing::Tracer* tracer = nullptr;          // null: nothing is traced
+  std::atomic<bool> ready{false};             // neither starting nor draining
+  std::atomic<bool> accepting{true};          // new connections
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
   OpenStreams streams{};
 };
 
+// One call of a unary method, as gRPC hands it over. All three outlive the call's reactor.
+struct Unary {
+  grpc::CallbackServerContext* context;
+  const grpc::ByteBuffer* request;
+  grpc::ByteBuffer* response;
+
+  // The request's bytes, which the call may clear: gRPC would keep them until the call is over.
+  grpc::ByteBuffer* message() const { return const_cast<grpc::ByteBuffer*>(request); }
+};
+
 // Bytes that a message may hold beside the tensor data that message_bytes_max allows: names,
 // shapes, attributes and what it takes to encode them.
 inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
+
+// Bytes of the largest message.
+inline int64_t MessageLengthMax(const ExecuteDeps& deps) {
+  return deps.message_bytes_max + kMessageRestBytesMax;
+}
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);

@@ -25,7 +25,7 @@ constexpr double kShareMax = 1.05;
 constexpr size_t kNameWidth = 22;
 // Of what follows the first line of a sentence.
 constexpr size_t kIndent = 2;
-// What the server says of the fastest row, and of rows whose turn did not come.
+// The server's words for the fastest row, and for rows that the deadline left out.
 constexpr char kFastest[] = "fastest";
 constexpr char kUnreached[] = "not reached before the call's deadline";
 

@@ -16,7 +16,7 @@ struct ComparedFigure {
 };
 
 struct Comparison {
-  // Of a run on the device: the second's over the first's; -1: not known, or inconclusive.
+  // Time of a run on the device, the second's over the first's; -1: unknown or inconclusive.
   double time_ratio = -1;
   std::vector<ComparedFigure> figures;  // those that at least one of the two has
   // Why one is slower, as sentences of the slower one; says so when nothing that was seen tells, or

@@ -48,8 +48,8 @@ struct Figures {
 };
 Figures FiguresOf(const Profiled& profiled);
 
-// Whether other work on the machine leaves nothing to conclude from the times: report.inconclusive
-// says why. Of a GPU only where what the host's threads do takes longer than the kernels.
+// True if other work on the machine makes the times useless; report.inconclusive says why. With a
+// GPU only where the host's threads take longer than the kernels.
 bool IsInconclusive(const Profiled& profiled, const Figures& figures);
 
 // A share of a copy's speed that memory alone does not give: caches helped, or the copy was

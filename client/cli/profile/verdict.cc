@@ -189,7 +189,7 @@ Verdict JudgeKernels(const Profiled& profiled, const Figures& figures) {
   const double each_ns = figures.kernel_ns / std::max(figures.kernels, 1.0);
   if (each_ns < (IsCpu(profiled) ? kShortOnCpuNs : kShortOnGpuNs))
     return ByShortness(profiled, figures);
-  // Of the time for which there were cores: a thread that waits for one does not work.
+  // The share of the time in which the threads had cores: a thread that waits does not work.
   const double cores = 1 - std::max(figures.threads_waiting, 0.0);
   if (IsCpu(profiled) && figures.threads_busy >= kBusy * cores && figures.threads_busy > 0)
     return ByCores(figures);
