@@ -33,6 +33,8 @@ const char* CauseName(Unavailability::Cause cause) {
       return "self_test";
     case Unavailability::Cause::kCompile:
       return "compile";
+    case Unavailability::Cause::kNotTried:
+      return "not_tried";
   }
   return "unknown";
 }
@@ -61,8 +63,10 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
   }
 }
 
-void Registry::SetUnavailable(int row, Unavailability why) {
-  rows_[static_cast<size_t>(row)].unavailable = std::move(why);
+void Registry::SetAvailability(int row, Unavailability why_not) {
+  const Unavailability* kept = nullptr;
+  if (!why_not.reason.empty()) kept = &reasons_.emplace_back(std::move(why_not));
+  rows_[static_cast<size_t>(row)].availability.why_not_.store(kept, std::memory_order_release);
 }
 
 absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
@@ -83,7 +87,9 @@ bool Registry::Matches(const Row& row, absl::string_view requested) {
 
 absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
                                  const DeviceProperties& device) {
-  if (!row.unavailable.reason.empty()) return absl::UnimplementedError(row.unavailable.reason);
+  const Unavailability* const why_not = row.availability.why_not();
+  const bool is_tried = why_not == nullptr || why_not->cause != Unavailability::Cause::kNotTried;
+  if (why_not != nullptr && is_tried) return absl::UnimplementedError(why_not->reason);
   const Implementation& implementation = row.implementation;
   if (implementation.device_kind != device.kind) {
     return absl::UnimplementedError(
@@ -98,7 +104,8 @@ absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
           absl::StrAppend(out, DataTypeName(type));
         })));
   }
-  return implementation.supports(problem, device);
+  RETURN_IF_ERROR(implementation.supports(problem, device));
+  return is_tried ? absl::OkStatus() : absl::UnavailableError(why_not->reason);
 }
 
 const char* Registry::WhyNotAuto(const Row& row, DataType type) {
@@ -144,11 +151,13 @@ absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wi
     return wish.allows(row);
   };
   std::vector<std::string> refusals;
+  auto code = absl::StatusCode::kUnimplemented;
   for (int id : kernel.rows) {
     const Row& row = rows_[id];
     if (!Matches(row, wish.requested)) continue;
     const absl::Status status = check(row);
     if (status.ok()) return &row;
+    if (absl::IsUnavailable(status)) code = status.code();
     refusals.push_back(absl::StrCat(row.implementation.name, ": ", status.message()));
   }
   const auto append_spec = [](std::string* out, const TensorSpec& spec) {
@@ -157,10 +166,10 @@ absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wi
   const auto append_problem = [&](std::string* out, const Problem& problem) {
     absl::StrAppend(out, absl::StrJoin(problem.inputs, ", ", append_spec));
   };
-  return absl::UnimplementedError(
-      absl::StrCat("no implementation of ", kernel.op->name, " takes ",
-                   absl::StrJoin(wish.problems, " and ", append_problem), " on ", device.name, ": ",
-                   refusals.empty() ? "it has none" : absl::StrJoin(refusals, "; ")));
+  return absl::Status(
+      code, absl::StrCat("no implementation of ", kernel.op->name, " takes ",
+                         absl::StrJoin(wish.problems, " and ", append_problem), " on ", device.name,
+                         ": ", refusals.empty() ? "it has none" : absl::StrJoin(refusals, "; ")));
 }
 
 }  // namespace warpcall

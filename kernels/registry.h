@@ -3,7 +3,9 @@
 // chosen.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -18,18 +20,46 @@ namespace warpcall {
 
 // Why a machine can't run a row.
 struct Unavailability {
-  enum class Cause : uint8_t { kDriver, kLibrary, kSelfTest, kCompile };
+  enum class Cause : uint8_t {
+    kDriver,
+    kLibrary,
+    kSelfTest,
+    kCompile,
+    kNotTried,  // nobody knows yet whether it can
+  };
 
   Cause cause = Cause::kSelfTest;
   std::string reason;  // empty: it can
 };
 const char* CauseName(Unavailability::Cause cause);
 
+// Whether a row is offered. Read while it changes.
+class Availability {
+ public:
+  Availability() = default;
+  // For rows that nobody reads yet.
+  Availability(const Availability& other) : why_not_(other.why_not()) {}
+  Availability& operator=(const Availability&) = delete;
+
+  // Null: it is. The registry keeps what it points to.
+  const Unavailability* why_not() const { return why_not_.load(std::memory_order_acquire); }
+  bool is_offered() const { return why_not() == nullptr; }
+  bool is_not_tried() const {
+    const Unavailability* const why = why_not();
+    return why != nullptr && why->cause == Unavailability::Cause::kNotTried;
+  }
+
+ private:
+  friend class Registry;
+
+  std::atomic<const Unavailability*> why_not_{nullptr};
+};
+
 struct Row {
   int id;      // dense, 0 .. rows().size() - 1
   int kernel;  // index into kernels()
   Implementation implementation;
-  Unavailability unavailable = {};
+  Availability availability = {};
   std::vector<Allowance> deviations = {};  // of the op's allowances for the row, those that deviate
 };
 
@@ -39,17 +69,17 @@ struct Kernel {
   std::vector<int> rows;  // ids, in order of preference
 };
 
-// Filled by the catalogs before the server starts, const from then on; const members are
-// thread-safe.
+// Filled by the catalogs before the server starts. From then on nothing changes but which rows are
+// offered; const members are thread-safe, and SetAvailability may be called beside them.
 class Registry {
  public:
   // Appends `rows` to the menu of `op`, which must outlive the registry. Rows of one op have
   // distinct names, whatever their device: metrics know a row by kernel and name.
   void Add(const Op& op, absl::Span<const Implementation> rows);
 
-  // From now on Select passes the row over and gives the reason. REQUIRES: the server has not
-  // started; why.reason is not empty.
-  void SetUnavailable(int row, Unavailability why);
+  // From now on Select passes the row over and gives the reason; offers it where that is empty.
+  // REQUIRES: one thread at a time.
+  void SetAvailability(int row, Unavailability why_not);
 
   absl::Span<const Kernel> kernels() const { return kernels_; }
   absl::Span<const Row> rows() const { return rows_; }
@@ -63,7 +93,8 @@ class Registry {
 
   // The first row in order of preference that matches `requested` (as above), runs on `device` and
   // supports `problem`. "auto" matches no row that deviates for the problem's data type, even where
-  // only the reference is left. UNIMPLEMENTED gives each matching row's reason.
+  // only the reference is left. UNIMPLEMENTED gives each matching row's reason; UNAVAILABLE does,
+  // where a row that was not tried yet would do.
   absl::StatusOr<const Row*> Select(const Kernel& kernel, absl::string_view requested,
                                     const Problem& problem, const DeviceProperties& device) const {
     return Select(kernel, requested, absl::MakeConstSpan(&problem, 1), device);
@@ -92,7 +123,8 @@ class Registry {
   }
   // Whether `requested`, as above, names `row`; "auto" names all.
   static bool Matches(const Row& row, absl::string_view requested);
-  // OK, or why `row` does not take `problem` on `device`.
+  // OK, or why `row` does not take `problem` on `device`: UNAVAILABLE when nothing is missing but
+  // that it was tried, UNIMPLEMENTED otherwise.
   static absl::Status CheckRuns(const Row& row, const Problem& problem,
                                 const DeviceProperties& device);
   // As CheckRuns, for a row that `requested` matches: "auto" is refused rows that deviate.
@@ -104,6 +136,7 @@ class Registry {
  private:
   std::vector<Kernel> kernels_;
   std::vector<Row> rows_;
+  std::deque<Unavailability> reasons_;  // all that were ever given: readers may hold any
 };
 
 // The catalogs: one line per op. A build without CUDA has only the first. Rows that are added first

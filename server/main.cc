@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
@@ -169,7 +170,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
   HttpServer::Options options;
   options.listen = config.metrics_listen;
   options.scrape = [&sink](MetricsFormat format) { return sink.Scrape(format); };
-  options.ready = [&deps] { return CheckReady(deps); };
+  options.ready = [&deps]() -> absl::StatusOr<std::string> {
+    RETURN_IF_ERROR(CheckReady(deps));
+    return Readiness(*deps.registry);
+  };
   return HttpServer::Start(std::move(options));
 }
 
@@ -266,15 +270,17 @@ void LogStart(const Config& config) {
     Log(LogLevel::kWarning, warning);
 }
 
-void SetRates(const std::vector<self_test::Verdict>& verdicts, Engine* engine) {
+void SetRates(const Registry& registry, std::vector<self_test::Verdict> verdicts, Engine* engine) {
+  self_test::ShareRates(registry, &verdicts);
   for (const self_test::Verdict& verdict : verdicts)
     if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
 }
 
 void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
-  WriteLine(STDOUT_FILENO,
-            absl::StrCat("warpcalld: serving on ", absl::StrJoin(server.addresses(), ","),
-                         ", metrics on ", http.address(), "\n"));
+  const std::string addresses = absl::StrJoin(server.addresses(), ",");
+  Log(LogLevel::kInfo, "serving", {{"listen", addresses}, {"metrics_listen", http.address()}});
+  WriteLine(STDOUT_FILENO, absl::StrCat("warpcalld: serving on ", addresses, ", metrics on ",
+                                        http.address(), "\n"));
 }
 
 struct Serving {
@@ -363,19 +369,21 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   Registry registry;
   AddKernels(&registry);
   if (config.fault_injection) AddFaultInjection(&registry);
-  std::unique_ptr<self_test::SelfTest> self_test;  // while devices are opened
+  std::unique_ptr<self_test::SelfTest> self_test;  // while devices are opened and memory is pinned
   ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry));
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config)));
-  std::vector<self_test::Verdict> verdicts;
-  ASSIGN_OR_RETURN(verdicts, FinishSelfTest(self_test.get(), &registry));
-  LeaveOutUnserved(devices, &registry);
+  Log(LogLevel::kDebug, "the devices are open");
   RETURN_IF_ERROR(CheckMemory(config, static_cast<int>(devices.size())));
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
+  Log(LogLevel::kDebug, "staging is there");
+  std::vector<self_test::Verdict> verdicts;
+  ASSIGN_OR_RETURN(verdicts, AwaitSelfTest(self_test.get(), &registry));
+  LeaveOutUnserved(*engine, &registry);
   ASSIGN_OR_RETURN(caches.tuning,
                    TuningCache::Open(registry, &engine->tuning(), config.tuning_cache));
-  SetRates(verdicts, engine.get());
+  SetRates(registry, verdicts, engine.get());
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
   PrometheusSink sink(
       registry, ToSinkOptions({*engine, access, reloader, monitor.get(), caches, tracer.get()}));
@@ -399,6 +407,10 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   const std::unique_ptr<MemoryTrim> memory =
       WatchMemory(config, engine->device_count(), server.get());
   MeasureBandwidths(engine.get(), &inspector, MonotonicNs);
+  const absl::Cleanup end_self_test = [&self_test] { self_test = nullptr; };
+  TryOthers(
+      self_test.get(), std::move(verdicts),
+      {&registry, [&engine](int row, const ServiceRate& rate) { engine->SetRate(row, rate); }});
   const int status =
       ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, deps.ready});
   // A file that is still being read, by a system that hangs, uses what the end would take down.

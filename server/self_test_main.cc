@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -31,6 +32,11 @@ using self_test::Verdict;
 
 // Every case of the tests takes a slow row minutes.
 constexpr double kFullRowSeconds = 1800;
+
+// Children that try the rows of a GPU at once, each with a context of its own.
+constexpr int kGpuChildren = 2;
+
+constexpr char kNotTried[] = "not tried yet: the server tries it while it serves";
 
 absl::StatusOr<int> StartChild(const Config& config, const std::string& device,
                                const std::vector<int>& rows) {
@@ -92,7 +98,7 @@ std::string TypeNames(absl::Span<const DataType> types) {
   });
 }
 
-// Whether other rows take the type, and none of them is available.
+// Whether other rows take the type, and none of them is available, or may be once it was tried.
 bool OnlyReferenceIsLeft(const Registry& registry, const Kernel& kernel, DataType type) {
   bool any_failed = false;
   for (const int id : kernel.rows) {
@@ -100,22 +106,38 @@ bool OnlyReferenceIsLeft(const Registry& registry, const Kernel& kernel, DataTyp
     if (row.implementation.family == Family::kReference ||
         !absl::c_linear_search(row.implementation.data_types, type))
       continue;
-    if (row.unavailable.reason.empty()) return false;
+    const Unavailability* const why_not = row.availability.why_not();
+    if (why_not == nullptr || why_not->cause == Unavailability::Cause::kNotTried) return false;
     // Those of devices that are not there are not missed.
-    any_failed |= row.unavailable.cause != Unavailability::Cause::kDriver;
+    any_failed |= why_not->cause != Unavailability::Cause::kDriver;
   }
   return any_failed;
 }
 
-void WarnOfReference(const Registry& registry) {
-  for (const Kernel& kernel : registry.kernels()) {
-    std::vector<DataType> types;
-    for (const DataType type : kDataTypes)
-      if (OnlyReferenceIsLeft(registry, kernel, type)) types.push_back(type);
-    if (!types.empty())
-      Log(LogLevel::kWarning, "only the float64 reference serves a kernel",
-          {{"kernel", kernel.op->name}, {"data_types", TypeNames(types)}});
-  }
+void WarnOfReference(const Registry& registry, const Kernel& kernel) {
+  std::vector<DataType> types;
+  for (const DataType type : kDataTypes)
+    if (OnlyReferenceIsLeft(registry, kernel, type)) types.push_back(type);
+  if (!types.empty())
+    Log(LogLevel::kWarning, "only the float64 reference serves a kernel",
+        {{"kernel", kernel.op->name}, {"data_types", TypeNames(types)}});
+}
+
+// Logs and keeps what became of a row.
+void Settle(const Verdict& verdict, Registry* registry) {
+  registry->SetAvailability(verdict.row, verdict.unavailable);
+  if (verdict.unavailable.reason.empty()) return;
+  const Row& row = registry->rows()[static_cast<size_t>(verdict.row)];
+  Log(LogLevel::kWarning, "a row is not offered",
+      {{"kernel", KernelOf(*registry, row).op->name},
+       {"implementation", row.implementation.name},
+       {"device", verdict.device},
+       {"reason", verdict.unavailable.reason}});
+}
+
+int CountNotTried(const Registry& registry) {
+  return static_cast<int>(absl::c_count_if(
+      registry.rows(), [](const Row& row) { return row.availability.is_not_tried(); }));
 }
 
 void PrintTable(const Registry& registry, absl::Span<const Verdict> verdicts) {
@@ -143,7 +165,9 @@ absl::StatusOr<std::unique_ptr<SelfTest>> StartSelfTest(const Config& config,
   SelfTest::Options options;
   std::vector<DeviceName> models;
   ASSIGN_OR_RETURN(models, ModelsOf(devices));
-  for (DeviceName& model : models) options.subjects.push_back({std::move(model.name), model.kind});
+  for (DeviceName& model : models)
+    options.subjects.push_back(
+        {std::move(model.name), model.kind, model.kind == DeviceKind::kCuda ? kGpuChildren : 1});
   options.start = [config](const std::string& device, const std::vector<int>& rows) {
     return StartChild(config, device, rows);
   };
@@ -153,47 +177,65 @@ absl::StatusOr<std::unique_ptr<SelfTest>> StartSelfTest(const Config& config,
   return std::make_unique<SelfTest>(registry, std::move(options));
 }
 
-absl::StatusOr<std::vector<Verdict>> FinishSelfTest(SelfTest* self_test, Registry* registry) {
+absl::StatusOr<std::vector<Verdict>> AwaitSelfTest(SelfTest* self_test, Registry* registry) {
   if (self_test == nullptr) return std::vector<Verdict>();
   std::vector<Verdict> verdicts = self_test->Await();
-  self_test::ShareRates(*registry, &verdicts);
   for (const Verdict& verdict : verdicts) {
-    if (verdict.unavailable.reason.empty()) continue;
     const Row& row = registry->rows()[static_cast<size_t>(verdict.row)];
-    const char* const kernel = KernelOf(*registry, row).op->name;
-    const char* const name = row.implementation.name;
-    if (row.implementation.family == Family::kReference)
-      return absl::FailedPreconditionError(absl::StrCat("the reference of ", kernel, ", ", name,
-                                                        ", ", verdict.unavailable.reason,
-                                                        ": nothing can be trusted here"));
-    Log(LogLevel::kWarning, "a row is not offered",
-        {{"kernel", kernel},
-         {"implementation", name},
-         {"device", verdict.device},
-         {"reason", verdict.unavailable.reason}});
-    registry->SetUnavailable(verdict.row, verdict.unavailable);
+    if (!verdict.unavailable.reason.empty() && row.implementation.family == Family::kReference)
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the reference of ", KernelOf(*registry, row).op->name, ", ", row.implementation.name,
+          ", ", verdict.unavailable.reason, ": nothing can be trusted here"));
+    Settle(verdict, registry);
   }
+  for (const int row : self_test->others())
+    registry->SetAvailability(row, {Unavailability::Cause::kNotTried, kNotTried});
   return verdicts;
 }
 
-void LeaveOutUnserved(absl::Span<const std::unique_ptr<Device>> devices, Registry* registry) {
+void TryOthers(SelfTest* self_test, std::vector<Verdict> verdicts, Offers offers) {
+  if (self_test == nullptr || self_test->others().empty()) return;
+  self_test->TryOthers([offers = std::move(offers), known = std::move(verdicts),
+                        start_ns = MonotonicNs()](std::vector<Verdict> told) mutable {
+    const size_t before = known.size();
+    absl::c_move(told, std::back_inserter(known));
+    self_test::ShareRates(*offers.registry, &known);
+    for (const Verdict& verdict : absl::MakeConstSpan(known).subspan(before)) {
+      if (verdict.has_rate) offers.set_rate(verdict.row, verdict.rate);
+      Settle(verdict, offers.registry);
+    }
+    const Row& row = offers.registry->rows()[static_cast<size_t>(known.back().row)];
+    WarnOfReference(*offers.registry, KernelOf(*offers.registry, row));
+    if (CountNotTried(*offers.registry) == 0)
+      Log(LogLevel::kInfo, "all rows were tried",
+          {{"seconds", static_cast<double>(MonotonicNs() - start_ns) / 1e9}});
+  });
+}
+
+std::string Readiness(const Registry& registry) {
+  const int count = CountNotTried(registry);
+  if (count == 0) return "ok";
+  return absl::StrCat("ok; implementations that are not tried yet: ", count);
+}
+
+void LeaveOutUnserved(const Engine& engine, Registry* registry) {
   for (const Row& row : registry->rows()) {
     const DeviceKind kind = row.implementation.device_kind;
-    const bool served = absl::c_any_of(devices, [kind](const std::unique_ptr<Device>& device) {
-      return device->properties().kind == kind;
-    });
-    if (served || !row.unavailable.reason.empty()) continue;
-    registry->SetUnavailable(row.id, {Unavailability::Cause::kDriver,
-                                      absl::StrCat("runs on ", DeviceKindName(kind),
-                                                   " devices, and this server has none")});
+    bool served = false;
+    for (int i = 0; i < engine.device_count(); ++i)
+      served |= engine.device(i).properties().kind == kind;
+    if (served || !row.availability.is_offered()) continue;
+    registry->SetAvailability(row.id, {Unavailability::Cause::kDriver,
+                                       absl::StrCat("runs on ", DeviceKindName(kind),
+                                                    " devices, and this server has none")});
   }
-  WarnOfReference(*registry);
+  for (const Kernel& kernel : registry->kernels()) WarnOfReference(*registry, kernel);
 }
 
 void AppendUnavailable(const Registry& registry, std::vector<std::string>* arguments) {
   for (const Row& row : registry.rows())
-    if (!row.unavailable.reason.empty())
-      arguments->push_back(absl::StrCat("--unavailable_row=", row.id, ":", row.unavailable.reason));
+    if (const Unavailability* const why_not = row.availability.why_not(); why_not != nullptr)
+      arguments->push_back(absl::StrCat("--unavailable_row=", row.id, ":", why_not->reason));
 }
 
 void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
@@ -201,8 +243,8 @@ void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(row, absl::MaxSplits(':', 1));
     size_t id;
     if (!absl::SimpleAtoi(parts.first, &id) || id >= registry->rows().size()) continue;
-    registry->SetUnavailable(static_cast<int>(id),
-                             {Unavailability::Cause::kSelfTest, parts.second});
+    registry->SetAvailability(static_cast<int>(id),
+                              {Unavailability::Cause::kSelfTest, parts.second});
   }
 }
 
@@ -228,7 +270,11 @@ int CheckRows(const Config& config, const DeviceOptions& devices) {
     return 1;
   }
   const int64_t start_ns = MonotonicNs();
-  const std::vector<Verdict> verdicts = (*started)->Await();
+  std::vector<Verdict> verdicts = (*started)->Await();
+  (*started)->TryOthers(
+      [&](std::vector<Verdict> told) { absl::c_move(told, std::back_inserter(verdicts)); });
+  (*started)->Await();
+  absl::c_sort(verdicts, [](const Verdict& a, const Verdict& b) { return a.row < b.row; });
   PrintTable(registry, verdicts);
   std::printf("%zu rows tried in %.2f s\n", verdicts.size(),
               static_cast<double>(MonotonicNs() - start_ns) / 1e9);

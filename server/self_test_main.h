@@ -1,6 +1,7 @@
 // The self-test as the server runs it: its children are this program again.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,19 +15,36 @@
 
 namespace warpcall {
 
-// Begins to try the rows of the devices selected. Null when config.self_test is "off".
+// Begins to try the rows of the devices selected, those that are slow to plan excepted. Null when
+// config.self_test is "off".
 absl::StatusOr<std::unique_ptr<self_test::SelfTest>> StartSelfTest(const Config& config,
                                                                    const DeviceOptions& devices,
                                                                    const Registry& registry);
 
-// Waits for the end of it, unless it is null; what did not pass is logged and not offered.
-// FAILED_PRECONDITION when a reference is among them: then nothing can be trusted.
-absl::StatusOr<std::vector<self_test::Verdict>> FinishSelfTest(self_test::SelfTest* self_test,
-                                                               Registry* registry);
+// Waits for the end of it, unless it is null. What did not pass is logged and not offered, nor is
+// what was not tried. FAILED_PRECONDITION when a reference is among those that did not pass: then
+// nothing can be trusted.
+absl::StatusOr<std::vector<self_test::Verdict>> AwaitSelfTest(self_test::SelfTest* self_test,
+                                                              Registry* registry);
 
-// Rows for kinds of devices that are not among `devices` are not offered either. Logs the kernels
-// of which nothing but the float64 reference is left.
-void LeaveOutUnserved(absl::Span<const std::unique_ptr<Device>> devices, Registry* registry);
+// What changes when a row's verdict comes while the server serves. All outlive the self-test.
+struct Offers {
+  Registry* registry;
+  // What it took to run the row.
+  std::function<void(int row, const ServiceRate& rate)> set_rate;
+};
+
+// Begins to try what was not tried, unless `self_test` is null, and offers what passes. `verdicts`
+// are AwaitSelfTest's.
+void TryOthers(self_test::SelfTest* self_test, std::vector<self_test::Verdict> verdicts,
+               Offers offers);
+
+// "ok", and how many rows are not tried yet, if any.
+std::string Readiness(const Registry& registry);
+
+// Rows for kinds of devices that `engine` does not have are not offered either. Logs the kernels of
+// which nothing but the float64 reference is left.
+void LeaveOutUnserved(const Engine& engine, Registry* registry);
 
 // The flags by which a process that this one starts learns which rows it must not offer, and what
 // that process makes of them.

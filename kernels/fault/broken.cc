@@ -1,5 +1,9 @@
 #include "kernels/fault/broken.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
+
 #include "kernels/check/cases.h"
 #include "kernels/compiled/program.h"
 #include "kernels/fault/copy.h"
@@ -58,6 +62,19 @@ Implementation UncompilableRow() {
   return row;
 }
 
+constexpr char kLateGate[] = "WARPCALL_TEST_LATE_GATE";
+
+// As one whose library takes its time to make itself ready: a test lets it go on.
+Implementation LateRow() {
+  Implementation row = Row("late", Family::kLibrary, fault::Copy);
+  row.slow_to_plan = true;
+  row.plan = [](const Problem& problem, const PlanContext& context) -> absl::StatusOr<PlanPtr> {
+    while (access(std::getenv(kLateGate), F_OK) == 0) usleep(1000);
+    return PlanBy(fault::Copy)(problem, context);
+  };
+  return row;
+}
+
 OpCases Cases() {
   OpCases cases = identity::Cases();
   cases.cases.clear();
@@ -81,13 +98,16 @@ const Op& BrokenOp() {
 }
 
 std::vector<Implementation> BrokenCpuRows() {
-  return {Row("illegal_instruction", Family::kCpu, ExecuteIllegalInstruction),
-          Row("endless", Family::kLibrary, NeverEnd),
-          Row("wrong", Family::kManual, CopyWrongly),
-          AbsentRow("absent", Family::kTriton),
-          AbsentRow("no_compiler", Family::kCompiled),
-          UncompilableRow(),
-          Row("plain_copy", Family::kReference, fault::Copy)};
+  std::vector<Implementation> rows = {
+      Row("illegal_instruction", Family::kCpu, ExecuteIllegalInstruction),
+      Row("endless", Family::kLibrary, NeverEnd),
+      Row("wrong", Family::kManual, CopyWrongly),
+      AbsentRow("absent", Family::kTriton),
+      AbsentRow("no_compiler", Family::kCompiled),
+      UncompilableRow(),
+      Row("plain_copy", Family::kReference, fault::Copy)};
+  if (std::getenv(kLateGate) != nullptr) rows.insert(rows.end() - 1, LateRow());
+  return rows;
 }
 
 }  // namespace warpcall

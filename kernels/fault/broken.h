@@ -12,7 +12,9 @@ namespace warpcall {
 const Op& BrokenOp();
 
 // The rows of the CPU device, in order of preference: illegal_instruction, endless, wrong; absent,
-// no_compiler and uncompilable, which refuse; and the one that works, plain_copy.
+// no_compiler and uncompilable, which refuse; where the environment has WARPCALL_TEST_LATE_GATE,
+// late, which is slow to plan and waits while there is a file of that name; and the one that just
+// works, plain_copy.
 std::vector<Implementation> BrokenCpuRows();
 
 }  // namespace warpcall

@@ -134,6 +134,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& 
   bool named = false;
   bool lost = false;
   bool denied = false;
+  bool not_tried = false;
   absl::InlinedVector<int, 8> able;  // of the first kind that is
   absl::InlinedVector<RowChoice, 8> rows;
   for (int i = 0; i < device_count(); ++i) {
@@ -157,6 +158,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& 
     absl::StatusOr<RowChoice> row = Select(kernel, wish, problems, i);
     if (!row.ok()) {
       denied |= absl::IsPermissionDenied(row.status());
+      not_tried |= absl::IsUnavailable(row.status());
       reasons.push_back(std::string(row.status().message()));
       continue;
     }
@@ -177,6 +179,7 @@ absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& 
   }
   const std::string message = absl::StrJoin(reasons, "; ");
   if (denied) return absl::PermissionDeniedError(message);
+  if (not_tried) return WithRetryPushback(absl::UnavailableError(message), kTrialPushbackMs);
   return lost ? absl::UnavailableError(message) : absl::UnimplementedError(message);
 }
 

@@ -90,7 +90,7 @@ class Engine {
   // of preference, that `device_name` names (empty: any healthy one) and that has a matching row;
   // among devices of one kind the one with the least predicted work: see Balancer. NOT_FOUND lists
   // the devices; UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are
-  // lost or being started again.
+  // lost or being started again, or a row that would do was not tried yet.
   absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
                                 absl::string_view device_name, const Problem& problem) const {
     return Choose(kernel, implementation, device_name, absl::MakeConstSpan(&problem, 1));

@@ -14,6 +14,9 @@ namespace warpcall {
 inline constexpr int64_t kNeverRetry = -1;
 // A draining server is usually replaced: long enough for its successor to be found.
 inline constexpr int64_t kDrainPushbackMs = 1'000;
+// A row that is still to be tried: libraries take up to 25 s to make themselves ready, and clients
+// make five attempts.
+inline constexpr int64_t kTrialPushbackMs = 5'000;
 
 absl::Status WithRetryPushback(absl::Status status, int64_t pushback_ms);
 std::optional<int64_t> RetryPushbackMs(const absl::Status& status);

@@ -118,9 +118,9 @@ class Routes final : public HttpHandler {
     }
     if (request.path == "/healthz") return {.status = 200, .body = "ok\n"};
     if (request.path != "/readyz") return {.status = 404, .body = ""};
-    const absl::Status status = options_.ready();
-    if (status.ok()) return {.status = 200, .body = "ok\n"};
-    return {.status = 503, .body = absl::StrCat(status.message(), "\n")};
+    const absl::StatusOr<std::string> ready = options_.ready();
+    if (ready.ok()) return {.status = 200, .body = absl::StrCat(*ready, "\n")};
+    return {.status = 503, .body = absl::StrCat(ready.status().message(), "\n")};
   }
 
  private:

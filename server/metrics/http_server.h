@@ -16,7 +16,7 @@ namespace warpcall {
 //   plain
 //                  text, Prometheus' text format 0.0.4 for all others
 //   GET /healthz   200 for as long as the process lives
-//   GET /readyz    200, or 503 with the reason that `ready` gives
+//   GET /readyz    200 with what `ready` says, or 503 with the reason that it gives
 //   GET, PUT /log_level   log_level_route.h
 //
 // HEAD works as GET without a body. Any other method gives 405, any other path 404. Bodies are not
@@ -35,7 +35,7 @@ class HttpServer {
     // Called on a thread of its own, one call at a time.
     std::function<std::string(MetricsFormat)> scrape;
     // Called on the thread that answers all requests; must not wait.
-    std::function<absl::Status()> ready;
+    std::function<absl::StatusOr<std::string>()> ready;
   };
 
   // Serves when it returns. INVALID_ARGUMENT or UNAVAILABLE names the address and what is wrong

@@ -11,6 +11,7 @@
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/gpu_metrics.h"
 #include "server/metrics/process_metrics.h"
+#include "server/metrics/row_metrics.h"
 #include "server/metrics/series_table.h"
 
 namespace warpcall {
@@ -95,7 +96,8 @@ std::vector<Run> RunsOf(const Registry& registry, absl::Span<const DeviceLabel> 
 }  // namespace
 
 PrometheusSink::PrometheusSink(const Registry& registry, Options options)
-    : options_(std::move(options)),
+    : registry_(registry),
+      options_(std::move(options)),
       kernel_count_(static_cast<int>(registry.kernels().size())),
       row_count_(static_cast<int>(registry.rows().size())),
       series_(std::make_unique<SeriesTable>()) {
@@ -106,9 +108,7 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
   AddChoiceSeries(registry);
   AddOtherSeries();
   AddInspectionSeries(registry);
-  const std::vector<uint32_t> unavailable = AddAvailabilitySeries(registry);
   series_->Close();
-  for (const Cell cell : unavailable) series_->Set(cell, 1);
 }
 
 PrometheusSink::~PrometheusSink() = default;
@@ -119,7 +119,7 @@ void PrometheusSink::AddRequestSeries(const Registry& registry) {
   std::vector<Labels> pairs;
   std::vector<bool> can_run(registry.rows().size() + registry.kernels().size() + 1, true);
   for (const Row& row : registry.rows()) {
-    can_run[pairs.size()] = row.unavailable.reason.empty();
+    can_run[pairs.size()] = row.availability.is_offered() || row.availability.is_not_tried();
     pairs.push_back({{"kernel", registry.kernels()[row.kernel].op->name},
                      {"implementation", row.implementation.name}});
   }
@@ -286,22 +286,6 @@ void PrometheusSink::AddInspectionSeries(const Registry& registry) {
                                    "Profile timed on their devices, counted when they are done.");
 }
 
-// Those that are 1 for good.
-std::vector<uint32_t> PrometheusSink::AddAvailabilitySeries(const Registry& registry) {
-  series_->BeginFamily(Kind::kGauge, "warpcall_rows_unavailable",
-                       "1 for a row that this machine can't run, 0 for others.");
-  std::vector<uint32_t> unavailable;
-  for (const Row& row : registry.rows()) {
-    const Cell cell =
-        series_->AddSeries({{"kernel", registry.kernels()[row.kernel].op->name},
-                            {"implementation", row.implementation.name},
-                            {"device_kind", DeviceKindName(row.implementation.device_kind)},
-                            {"reason", CauseName(row.unavailable.cause)}});
-    if (!row.unavailable.reason.empty()) unavailable.push_back(cell);
-  }
-  return unavailable;
-}
-
 void PrometheusSink::Record(const RequestTrace& trace) {
   uint32_t pair = row_count_ + kernel_count_;
   if (InRange(trace.row, row_count_)) {
@@ -389,6 +373,7 @@ std::string PrometheusSink::Scrape(MetricsFormat format) const {
   std::vector<prometheus::MetricFamily> families;
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
   AppendDeviceErrors(options_.device_errors(), &families);
+  AppendRowsUnavailable(registry_, &families);
   AppendCompileFamilies(options_.compile_counts(), options_.compile_cache_bytes(), &families);
   AppendTuningErrors(options_.tuning_errors(), &families);
   AppendGpuFamilies(options_.gpu_readings(), &families);

@@ -78,7 +78,7 @@ class PrometheusSink final : public MetricsSink {
     };
   };
 
-  // Reads names from `registry` here and never again.
+  // `registry` outlives it.
   PrometheusSink(const Registry& registry, Options options);
   ~PrometheusSink() override;
 
@@ -116,13 +116,13 @@ class PrometheusSink final : public MetricsSink {
   void AddChoiceSeries(const Registry& registry);
   void AddOtherSeries();
   void AddInspectionSeries(const Registry& registry);
-  std::vector<uint32_t> AddAvailabilitySeries(const Registry& registry);
 
   void Observe(uint32_t durations, int64_t ns, const RequestTrace& trace);
   void CountRejection(RejectReason reason);
   void CountChoice(const RequestTrace& trace);
   void RecordRun(const RequestTrace& trace);
 
+  const Registry& registry_;
   const Options options_;
   const int kernel_count_;
   const int row_count_;

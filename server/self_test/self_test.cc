@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -12,6 +13,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 
@@ -66,27 +69,64 @@ Verdict ToVerdict(const Report& report, const std::string& device) {
   return verdict;
 }
 
+const Row& RowOf(const Registry& registry, int id) {
+  return registry.rows()[static_cast<size_t>(id)];
+}
+
+// Parts of `rows` for children that try them at once, as even as may be: all rows of a kernel are
+// in one, since a child computes what is right only once.
+std::vector<std::vector<int>> PartsOf(const Registry& registry, const std::vector<int>& rows,
+                                      int parts_max) {
+  absl::btree_map<int, std::vector<int>> by_kernel;
+  for (const int row : rows) by_kernel[RowOf(registry, row).kernel].push_back(row);
+  std::vector<std::vector<int>> kernels;
+  for (auto& [kernel, of_kernel] : by_kernel) kernels.push_back(std::move(of_kernel));
+  absl::c_stable_sort(kernels, [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  std::vector<std::vector<int>> parts(std::min(static_cast<size_t>(parts_max), kernels.size()));
+  for (const std::vector<int>& kernel : kernels) {
+    std::vector<int>& shortest = *absl::c_min_element(
+        parts, [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    shortest.insert(shortest.end(), kernel.begin(), kernel.end());
+  }
+  return parts;
+}
+
+std::vector<int> OthersOf(const Registry& registry,
+                          const std::vector<SelfTest::Subject>& subjects) {
+  std::vector<int> others;
+  for (const SelfTest::Subject& subject : subjects) {
+    absl::btree_set<int> runs;  // kernels
+    for (const int row : RowsToTry(registry, subject.kind, false))
+      runs.insert(RowOf(registry, row).kernel);
+    std::vector<int> rows = RowsToTry(registry, subject.kind, true);
+    absl::c_stable_sort(rows, [&](int a, int b) {
+      const auto key = [&](int id) {
+        const int kernel = RowOf(registry, id).kernel;
+        return std::pair(runs.contains(kernel), kernel);
+      };
+      return key(a) < key(b);
+    });
+    others.insert(others.end(), rows.begin(), rows.end());
+  }
+  return others;
+}
+
 }  // namespace
 
-std::vector<int> RowsToTry(const Registry& registry, DeviceKind kind) {
+std::vector<int> RowsToTry(const Registry& registry, DeviceKind kind, bool slow_to_plan) {
   std::vector<int> rows;
   for (const Row& row : registry.rows()) {
     const Kernel& kernel = registry.kernels()[static_cast<size_t>(row.kernel)];
-    if (row.implementation.device_kind == kind && kernel.op->cases != nullptr)
+    if (row.implementation.device_kind == kind && kernel.op->cases != nullptr &&
+        row.implementation.slow_to_plan == slow_to_plan)
       rows.push_back(row.id);
   }
-  absl::c_stable_sort(rows, [&](int a, int b) {
-    const auto is_reference = [&](int id) {
-      return registry.rows()[static_cast<size_t>(id)].implementation.family == Family::kReference;
-    };
-    return is_reference(a) && !is_reference(b);
-  });
   return rows;
 }
 
 void ShareRates(const Registry& registry, std::vector<Verdict>* verdicts) {
   const auto row_of = [&](const Verdict& verdict) -> const Row& {
-    return registry.rows()[static_cast<size_t>(verdict.row)];
+    return RowOf(registry, verdict.row);
   };
   const std::vector<Verdict> measured = *verdicts;
   for (Verdict& verdict : *verdicts) {
@@ -130,50 +170,83 @@ class SelfTest::Watch {
 SelfTest::SelfTest(const Registry& registry, Options options)
     : registry_(registry),
       options_(std::move(options)),
-      stop_(eventfd(0, EFD_CLOEXEC)),
-      verdicts_(options_.subjects.size()) {
-  for (size_t i = 0; i < options_.subjects.size(); ++i)
-    threads_.emplace_back([this, i] { TryAll(options_.subjects[i], &verdicts_[i]); });
+      others_(OthersOf(registry, options_.subjects)),
+      stop_(eventfd(0, EFD_CLOEXEC)) {
+  for (const Subject& subject : options_.subjects)
+    for (std::vector<int>& part :
+         PartsOf(registry, RowsToTry(registry, subject.kind, false), subject.children))
+      threads_.emplace_back([this, &subject, rows = std::move(part)] {
+        TryAll(subject, rows, [this](Verdict verdict) { Keep(std::move(verdict)); });
+      });
 }
 
 SelfTest::~SelfTest() {
   eventfd_write(stop_, 1);
-  for (std::thread& thread : threads_)
-    if (thread.joinable()) thread.join();
+  for (std::thread& thread : threads_) thread.join();
   close(stop_);
 }
 
+void SelfTest::Keep(Verdict verdict) {
+  absl::MutexLock lock(&mutex_);
+  verdicts_.push_back(std::move(verdict));
+}
+
 std::vector<Verdict> SelfTest::Await() {
-  std::vector<Verdict> all;
-  for (size_t i = 0; i < threads_.size(); ++i) {
-    threads_[i].join();
-    for (Verdict& verdict : verdicts_[i]) all.push_back(std::move(verdict));
-  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  absl::MutexLock lock(&mutex_);
+  std::vector<Verdict> all = std::exchange(verdicts_, {});
   absl::c_sort(all, [](const Verdict& a, const Verdict& b) { return a.row < b.row; });
   return all;
 }
 
-void SelfTest::TryAll(const Subject& subject, std::vector<Verdict>* verdicts) {
-  std::vector<int> rows = RowsToTry(registry_, subject.kind);
+void SelfTest::TryOthers(Tell tell) {
+  {
+    absl::MutexLock lock(&telling_);
+    tell_ = std::move(tell);
+  }
+  for (const Subject& subject : options_.subjects)
+    threads_.emplace_back([this, &subject] { TryOthersOf(subject); });
+}
+
+void SelfTest::TryOthersOf(const Subject& subject) {
+  std::vector<int> rows;
+  absl::btree_map<int, int> left;  // rows of a kernel that have no verdict yet
+  for (const int id : others_) {
+    const Row& row = RowOf(registry_, id);
+    if (row.implementation.device_kind != subject.kind) continue;
+    rows.push_back(id);
+    ++left[row.kernel];
+  }
+  absl::btree_map<int, std::vector<Verdict>> untold;  // by kernel
+  TryAll(subject, std::move(rows), [&](Verdict verdict) {
+    const int kernel = RowOf(registry_, verdict.row).kernel;
+    untold[kernel].push_back(std::move(verdict));
+    if (--left[kernel] > 0) return;
+    absl::MutexLock lock(&telling_);
+    tell_(std::move(untold[kernel]));
+  });
+}
+
+void SelfTest::TryAll(const Subject& subject, std::vector<int> rows, const Take& take) {
   while (!rows.empty()) {
     const size_t before = rows.size();
-    const absl::Status tried = TrySome(subject, &rows, verdicts);
+    const absl::Status tried = TrySome(subject, &rows, take);
     if (absl::IsCancelled(tried)) return;
     if (rows.size() < before) continue;
-    for (const int row : rows) verdicts->push_back(Failed(row, subject.device, tried.message()));
+    for (const int row : rows) take(Failed(row, subject.device, tried.message()));
     return;
   }
 }
 
-absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows,
-                               std::vector<Verdict>* verdicts) {
+absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, const Take& take) {
   ASSIGN_OR_RETURN(const int socket, options_.start(subject.device, *rows));
   const absl::Cleanup end_child = [socket] { close(socket); };
   int current = -1;
   const auto done = [&](Verdict verdict) {
     std::erase(*rows, verdict.row);
     current = -1;
-    verdicts->push_back(std::move(verdict));
+    take(std::move(verdict));
   };
   Watch watch(options_.row_ns_max);
   while (!rows->empty()) {

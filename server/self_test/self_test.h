@@ -1,6 +1,8 @@
 // No row is offered on a machine where it has not passed its self-test. Child processes try the
-// rows, one for each kind of device, and tell of each; a row that ends its child, or does not come
-// to an end, is known by the last report, and another child goes on with the rows after it.
+// rows and tell of each; a row that ends its child, or does not come to an end, is known by the
+// last report, and another child goes on with the rows after it. Rows that are slow to plan load
+// libraries and compilers, which takes many times as long as all others together: they come last,
+// when the server serves already.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
 #include "server/engine/service_history.h"
@@ -34,11 +38,12 @@ class SelfTest {
   struct Subject {
     std::string device;
     DeviceKind kind = DeviceKind::kCpu;
+    int children = 1;  // that try its rows at once, until the server serves
   };
   struct Options {
     std::vector<Subject> subjects;  // one of each kind of device
     // Starts a child that tries `rows` on `device`: this side's end of a socket, at whose other end
-    // RunTrials reports. The child ends when this end is closed.
+    // RunTrials reports. The child ends when this end is closed. Thread-safe.
     std::function<absl::StatusOr<int>(const std::string& device, const std::vector<int>& rows)>
         start;
     // A row hangs when it has kept the machine, and the clock, busy for so long; or for six times
@@ -46,33 +51,53 @@ class SelfTest {
     int64_t row_ns_max = 10'000'000'000;
   };
 
-  // Starts. `registry` outlives it and does not change before Await.
+  // Starts to try the rows that are not slow to plan. `registry` outlives it; until Await nothing
+  // of it changes.
   SelfTest(const Registry& registry, Options options);
   // Ends what still runs.
   ~SelfTest();
 
-  // One verdict for each row of the subjects' kinds whose op has cases, by id.
+  // Waits for the end of what was started: one verdict, by id, for each row that was tried since
+  // the last Await and not told of by TryOthers.
   std::vector<Verdict> Await();
+
+  // The rows that are slow to plan, in the order in which TryOthers tries them: by kernel, those
+  // first of which nothing else runs on the device.
+  const std::vector<int>& others() const { return others_; }
+  // Starts to try them, one after the other. `tell` gets all the verdicts of a kernel on one kind
+  // of device at once, so that there is one moment from which on they are offered; the last call is
+  // for the last kernel. It is called by one thread at a time. REQUIRES: Await has returned.
+  using Tell = std::function<void(std::vector<Verdict>)>;
+  void TryOthers(Tell tell);
 
  private:
   class Watch;  // tells when a row takes too long
+  // Takes the verdicts of one thread's rows.
+  using Take = std::function<void(Verdict)>;
 
-  void TryAll(const Subject& subject, std::vector<Verdict>* verdicts);
+  // Tries `rows` with as many children as it takes.
+  void TryAll(const Subject& subject, std::vector<int> rows, const Take& take);
   // Tries `rows` with one child until one ends it; takes out those that it was done with.
   // CANCELLED when nobody waits, other errors when it was no row that ended the child.
-  absl::Status TrySome(const Subject& subject, std::vector<int>* rows,
-                       std::vector<Verdict>* verdicts);
+  absl::Status TrySome(const Subject& subject, std::vector<int>* rows, const Take& take);
   absl::StatusOr<Report> Next(int socket, const Watch& watch) const;
+  void Keep(Verdict verdict) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Tries those of others_ that are for `subject`.
+  void TryOthersOf(const Subject& subject);
 
   const Registry& registry_;
   const Options options_;
-  const int stop_;                              // an eventfd, readable when nobody waits any more
-  std::vector<std::vector<Verdict>> verdicts_;  // per subject
-  std::vector<std::thread> threads_;            // last: they use the others
+  const std::vector<int> others_;
+  const int stop_;  // an eventfd, readable when nobody waits any more
+  absl::Mutex mutex_;
+  std::vector<Verdict> verdicts_ ABSL_GUARDED_BY(mutex_);  // that Await has not returned
+  absl::Mutex telling_;
+  Tell tell_ ABSL_GUARDED_BY(telling_);  // TryOthers'
+  std::vector<std::thread> threads_;     // last: they use the others
 };
 
-// The rows that a self-test on `kind` tries, references first: they judge the others.
-std::vector<int> RowsToTry(const Registry& registry, DeviceKind kind);
+// Those of a device kind whose ops have cases, and that are, or are not, slow to plan.
+std::vector<int> RowsToTry(const Registry& registry, DeviceKind kind, bool slow_to_plan);
 
 // Rows that have no rate get that of a row of their kernel, family and device kind.
 void ShareRates(const Registry& registry, std::vector<Verdict>* verdicts);

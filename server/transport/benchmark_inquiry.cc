@@ -93,7 +93,7 @@ void AddCandidate(const Row& row, const CheckedBenchmark& checked, const DeviceP
 
 // Whether a row for the inputs' types does not run only because this machine can't run it.
 bool IsMissed(const Row& row, const Problem& problem) {
-  return !row.unavailable.reason.empty() &&
+  return !row.availability.is_offered() &&
          absl::c_all_of(problem.inputs, [&](const TensorSpec& input) {
            return absl::c_linear_search(row.implementation.data_types, input.data_type);
          });

@@ -60,7 +60,8 @@ void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) 
     entry->set_summary(SummaryOf(row));
     for (DataType type : implementation.data_types)
       entry->add_data_types(static_cast<v1::DataType>(type));
-    entry->set_unavailable(row.unavailable.reason);
+    if (const Unavailability* const why_not = row.availability.why_not(); why_not != nullptr)
+      entry->set_unavailable(why_not->reason);
   }
 }
 

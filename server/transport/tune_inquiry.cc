@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "proto/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
 #include "server/engine/tuning_text.h"
 #include "server/transport/codec.h"
 #include "server/transport/inquiry.h"
@@ -103,6 +104,22 @@ const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned,
   return nullptr;
 }
 
+// What is measured without a row stays so until somebody tunes again, so a row that would run has
+// to be tried first.
+absl::Status CheckTried(const ExecuteDeps& deps, const inspect::Inquiry& inquiry) {
+  const DeviceProperties& device = deps.engine->device(inquiry.device_index).properties();
+  for (const int id : deps.registry->kernels()[static_cast<size_t>(inquiry.kernel)].rows) {
+    if (!inquiry.rows.empty() && !absl::c_linear_search(inquiry.rows, id)) continue;
+    const Row& row = deps.registry->rows()[static_cast<size_t>(id)];
+    const absl::Status runs = Registry::CheckRuns(row, inquiry.problem, device);
+    if (absl::IsUnavailable(runs))
+      return WithRetryPushback(
+          absl::UnavailableError(absl::StrCat(row.implementation.name, ": ", runs.message())),
+          kTrialPushbackMs);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes) {
@@ -120,6 +137,7 @@ absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::str
   if (inquiry.problem.outputs[0].elements() == 0)
     return absl::InvalidArgumentError(absl::StrCat(
         "the output, ", ToString(inquiry.problem.outputs[0]), ", has 0 elements; tuning takes 1"));
+  RETURN_IF_ERROR(CheckTried(deps, inquiry));
   inquiry.kind = Inspection::kTune;
   return inquiry;
 }

@@ -220,6 +220,7 @@ absl::Status Soak::Start() {
     flags.emplace_back(flag);
   server_ = std::make_unique<testing::ServerProcess>(flags);
   if (server_->address().empty()) return absl::UnavailableError("warpcalld did not start");
+  server_->AwaitRows();
   std::shared_ptr<client::Client> client;
   for (uint64_t i = 0; i < kCallers; ++i) {
     if (i % kCallersPerConnection == 0)

@@ -62,6 +62,7 @@ class Receiver {
 
 absl::Status Measure(const std::string& kernel, int64_t bytes) {
   testing::ServerProcess server({"--log_level=warning"});
+  server.AwaitRows();
   client::Client client(server.address());
   const auto small = client.Gelu(client::Tensor::FromFloats({4}, {1, 2, 3, 4}));
   RETURN_IF_ERROR(small.status());

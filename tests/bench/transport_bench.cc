@@ -167,8 +167,9 @@ absl::Status TransportBench::StartServers() {
   for (absl::string_view flag : absl::StrSplit(options_.server_flags, ' ', absl::SkipEmpty()))
     flags.emplace_back(flag);
   warpcalld_ = std::make_unique<testing::ServerProcess>(flags);
-  if (!warpcalld_->address().empty()) return absl::OkStatus();
-  return absl::UnavailableError("warpcalld did not start");
+  if (warpcalld_->address().empty()) return absl::UnavailableError("warpcalld did not start");
+  warpcalld_->AwaitRows();
+  return absl::OkStatus();
 }
 
 absl::Status TransportBench::FindDevice() {

@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 import urllib.request
 
 import grpc
@@ -318,6 +319,13 @@ class Server:
         if match is None:
             raise RuntimeError(f"the server did not start: {line}{self.log_text()}")
         self.address, self.metrics_address = match.groups()
+
+    def await_rows(self):
+        """Returns the server when it has tried all rows: before that it doesn't offer some, and keeps its devices
+        busy."""
+        while urllib.request.urlopen(f"http://{self.metrics_address}/readyz").read() != b"ok\n":
+            time.sleep(0.1)
+        return self
 
     def __enter__(self):
         return self

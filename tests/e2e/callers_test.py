@@ -163,7 +163,7 @@ class CallersTest(AccessCase):
             server = differential.Server.__new__(differential.Server)
             start = threading.Thread(target=server.__init__, args=(str(BUILD), "--devices=cpu", *flags))
             start.start()
-            # Logged when the implementations were tried; what a copy takes is measured after it.
+            # Logged when the devices are open; the implementations are still being tried.
             self.assertTrue(eventually(lambda: hasattr(server, "process")
                                        and "memory limits" in server.log_text(), pause=0.001))
             server.process.send_signal(signal.SIGSTOP)

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/e2e/eventually.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
 
@@ -53,6 +54,10 @@ ServerProcess::~ServerProcess() {
     std::cerr << "the last that the server of this failed test said:\n" << said.substr(begin);
   }
   unlink(log_path_.c_str());
+}
+
+void ServerProcess::AwaitRows() const {
+  EXPECT_TRUE(Eventually([this] { return Get("/readyz") == std::pair(200, std::string("ok\n")); }));
 }
 
 void ServerProcess::Signal(int signal) { process_->Signal(signal); }

@@ -22,6 +22,8 @@ class ServerProcess {
   ~ServerProcess();
 
   const std::string& address() const { return address_; }
+  // Until it has tried all rows, with which its devices have work of their own till then.
+  void AwaitRows() const;
   // HOST:PORT of /metrics and its neighbours.
   std::string metrics_address() const { return absl::StrCat("127.0.0.1:", metrics_port_); }
   pid_t pid() const { return process_->pid(); }

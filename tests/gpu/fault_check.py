@@ -75,7 +75,7 @@ def lose(server, client, messages, gpu, failures):
 
 def check_fault(pack):
     messages = load_messages(pack)
-    server = Server(pack, "--test_fault_injection", "--self_test_row_seconds=2")
+    server = Server(pack, "--test_fault_injection", "--self_test_row_seconds=2").await_rows()
     client = Client(server.address, messages)
     gpus = gpus_of(client, messages)
     ok = check_out_of_memory(client, messages)
@@ -148,7 +148,7 @@ class Steady(threading.Thread):
 
 def check_restart(pack):
     """kill -9 under load: the others serve on, what the GPU had ends with UNAVAILABLE, it is back soon."""
-    server = Server(pack)
+    server = Server(pack).await_rows()
     messages = load_messages(pack)
     client = Client(server.address, messages)
     gpus = gpus_of(client, messages)

@@ -316,7 +316,7 @@ def main():
     pack = sys.argv[1]
     out = sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp()
     os.makedirs(out, exist_ok=True)
-    server = Server(pack, *FLAGS)
+    server = Server(pack, *FLAGS).await_rows()
     client = Client(pack, server.address)
     with tempfile.TemporaryDirectory() as folder:
         check_softmax_table(client, out)

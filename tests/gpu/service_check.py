@@ -107,7 +107,7 @@ def check_growth(memory):
 def check_mixed(pack):
     """Shapes are random, so what is kept for shapes seen before fills up first; then they come again, and nothing
     may grow."""
-    server = Server(pack)
+    server = Server(pack).await_rows()
     seed = int(os.environ.get("WARPCALL_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
     print(f"seed {seed}")
     failures = run_clients(pack, server, Mix(CLIENTS, WARM_REQUESTS, seed)).failures
@@ -187,7 +187,7 @@ def check_small(pack, server):
 def check_latency(pack):
     """Enqueued -> seen complete, as the server's log has it, by size."""
     messages = load_messages(pack)
-    server = Server(pack, "--log_level", "debug", "--devices", "cuda:0", "--staging_mib", "2048")
+    server = Server(pack, "--log_level", "debug", "--devices", "cuda:0", "--staging_mib", "2048").await_rows()
     client = Client(server.address, messages)
     ok = check_small(pack, server)
     for name, elements, count in (("64KiB", 1 << 14, 500), ("1MiB", 1 << 18, 300),

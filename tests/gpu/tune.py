@@ -69,7 +69,7 @@ def tune(pack, server, arguments):
 
 
 def main(pack, out, *kernels):
-    with Server(pack, "--tuning_cache", out) as server:
+    with Server(pack, "--tuning_cache", out).await_rows() as server:
         tuned = [tune(pack, server, arguments) for arguments in problems()
                  if not kernels or arguments[0] in kernels]
         stopped = server.stop()

@@ -39,7 +39,7 @@ def gpus_of(client, messages):
 
 def check_spread(pack):
     """Two GPUs and more: requests without a device's name spread evenly; a name is honoured."""
-    server = Server(pack)
+    server = Server(pack).await_rows()
     messages = load_messages(pack)
     client = Client(server.address, messages)
     gpus = gpus_of(client, messages)
@@ -108,7 +108,7 @@ def is_even(what, devices, gpus):
 
 
 def check_balance(pack):
-    server = Server(pack)
+    server = Server(pack).await_rows()
     messages = load_messages(pack)
     gpus = gpus_of(Client(server.address, messages), messages)
     if len(gpus) < 2:
@@ -143,7 +143,7 @@ def round_trips_main(pack, address, device, count, results):
 
 def check_hop(pack):
     """4 KiB gelu through a worker beside the CPU device, which is in the server's process."""
-    server = Server(pack)
+    server = Server(pack).await_rows()
     messages = load_messages(pack)
     gpus = gpus_of(Client(server.address, messages), messages)
     for clients in (1, CLIENTS):

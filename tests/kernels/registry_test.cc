@@ -146,7 +146,7 @@ TEST_F(RegistryTest, RowOfAnotherKindOfDeviceIsRefusedByName) {
 }
 
 TEST_F(RegistryTest, AnUnavailableRowIsPassedOverAndSaysWhy) {
-  registry_.SetUnavailable(0, {Unavailability::Cause::kSelfTest, "failed its self-test: how"});
+  registry_.SetAvailability(0, {Unavailability::Cause::kSelfTest, "failed its self-test: how"});
   EXPECT_EQ(*Select("auto", 2, cpu_), "plain");
   for (const char* const name : {"picky", "cpu"}) {
     const absl::Status status = Select(name, 2, cpu_).status();
@@ -155,6 +155,20 @@ TEST_F(RegistryTest, AnUnavailableRowIsPassedOverAndSaysWhy) {
               "no implementation of gelu takes float32[2] on cpu: picky: failed its self-test: "
               "how");
   }
+}
+
+TEST_F(RegistryTest, ARowThatIsNotTriedYetMayBeAskedForAgain) {
+  registry_.SetAvailability(0, {Unavailability::Cause::kNotTried, "not tried yet"});
+  EXPECT_EQ(*Select("auto", 2, cpu_), "plain");
+  const absl::Status waits = Select("picky", 2, cpu_).status();
+  EXPECT_EQ(waits.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(waits.message(),
+            "no implementation of gelu takes float32[2] on cpu: picky: not tried yet");
+  // What it will never run is not worth waiting for.
+  const absl::Status never = Select("picky", 3, cpu_).status();
+  EXPECT_EQ(never.code(), absl::StatusCode::kUnimplemented) << never;
+  registry_.SetAvailability(0, {});
+  EXPECT_EQ(*Select("auto", 2, cpu_), "picky");
 }
 
 // softmax allows onednn_softmax to give 0 for small numbers, and its bfloat16 a second rounding.
@@ -180,7 +194,7 @@ TEST(RegistryDeviationTest, AutoRunsNoRowThatDeviatesForTheType) {
   }
   for (const char* const asked : {"onednn_softmax", "library"})
     EXPECT_EQ(*select(asked, DataType::kFloat32), "onednn_softmax");
-  registry.SetUnavailable(1, {Unavailability::Cause::kSelfTest, "failed its self-test"});
+  registry.SetAvailability(1, {Unavailability::Cause::kSelfTest, "failed its self-test"});
   EXPECT_THAT(std::string(select("", DataType::kFloat32).status().message()),
               AllOf(HasSubstr("onednn_softmax: runs only where it, or its family, is asked for. "
                               "oneDNN's exp gives 0"),

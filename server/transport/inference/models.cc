@@ -92,11 +92,11 @@ absl::StatusOr<size_t> Models::Find(absl::string_view name, absl::string_view ve
         "model version \"", version, "\" is no number; every model has version ", kModelVersion));
   const auto found = by_name_.find(name);
   if (found == by_name_.end())
-    return absl::NotFoundError(absl::StrCat(
-        "Request for unknown model: '", name,
-        "' is not found; a model is a kernel, or a kernel "
-        "with a type (gelu_fp32) and a family or row (gelu_bf16__cuda). ",
-        Known(name)));
+    return absl::NotFoundError(
+        absl::StrCat("Request for unknown model: '", name,
+                     "' is not found; a model is a kernel, or a kernel "
+                     "with a type (gelu_fp32) and a family or row (gelu_bf16__cuda). ",
+                     Known(name)));
   if (!version.empty() && version != kModelVersion)
     return absl::NotFoundError(absl::StrCat("Request for unknown model: '", name, "' version ",
                                             version, " is not found; every model has version ",
@@ -110,14 +110,14 @@ absl::Status Models::CheckReady(const Model& model, const Engine& engine) const 
     const Row& row = registry_.rows()[static_cast<size_t>(id)];
     if (!Registry::Matches(row, model.implementation)) continue;
     if (model.data_type.has_value() && !Takes(row, *model.data_type)) continue;
-    std::string reason = row.unavailable.reason;
-    if (reason.empty()) {
+    const Unavailability* const why_not = row.availability.why_not();
+    std::string reason = why_not == nullptr ? "no healthy device runs it" : why_not->reason;
+    if (why_not == nullptr) {
       for (int i = 0; i < engine.device_count(); ++i) {
         const Device& device = engine.device(i);
         const bool fits = device.properties().kind == row.implementation.device_kind;
         if (fits && device.healthy()) return absl::OkStatus();
       }
-      reason = "no healthy device runs it";
     }
     reasons.push_back(absl::StrCat(row.implementation.name, ": ", reason));
   }

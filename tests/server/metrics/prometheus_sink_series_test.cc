@@ -108,8 +108,8 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
 
 TEST(UnavailableRowsTest, AreOneAndAllOthersZero) {
   Registry registry = MadeUpRegistry();
-  registry.SetUnavailable(0, {Unavailability::Cause::kDriver, "no driver"});
-  registry.SetUnavailable(2, {Unavailability::Cause::kSelfTest, "failed its self-test"});
+  registry.SetAvailability(0, {Unavailability::Cause::kDriver, "no driver"});
+  registry.SetAvailability(2, {Unavailability::Cause::kSelfTest, "failed its self-test"});
   const Samples samples = Scrape(PrometheusSink(registry, SinkOptions()));
   const auto of = [&](const char* kind, const char* row, const char* reason) {
     return samples.at(absl::StrCat("warpcall_rows_unavailable{device_kind=\"", kind, "\",", row,
@@ -119,6 +119,20 @@ TEST(UnavailableRowsTest, AreOneAndAllOthersZero) {
   EXPECT_EQ(of("cpu", R"(implementation="plain",kernel="alpha")", "self_test"), 0);
   EXPECT_EQ(of("cpu", R"(implementation="plain",kernel="beta")", "self_test"), 1);
   EXPECT_EQ(SeriesOf(samples, "warpcall_rows_unavailable").size(), 3u);
+}
+
+TEST(UnavailableRowsTest, ChangeWhenRowsThatWereNotTriedAre) {
+  Registry registry = MadeUpRegistry();
+  registry.SetAvailability(0, {Unavailability::Cause::kNotTried, "not tried yet"});
+  const PrometheusSink sink(registry, SinkOptions());
+  const std::string row = "device_kind=\"cuda\",implementation=\"tiled\",kernel=\"alpha\"";
+  EXPECT_EQ(
+      Scrape(sink).at(absl::StrCat("warpcall_rows_unavailable{", row, ",reason=\"self_test\"}")),
+      0);
+  registry.SetAvailability(0, {Unavailability::Cause::kLibrary, "no library"});
+  EXPECT_EQ(
+      Scrape(sink).at(absl::StrCat("warpcall_rows_unavailable{", row, ",reason=\"library\"}")), 1);
+  EXPECT_EQ(SeriesOf(Scrape(sink), "warpcall_rows_unavailable").size(), 3u);
 }
 
 TEST_F(SeriesTest, WithoutAGpuThereAreNoSeriesOfGpuRuns) {
@@ -194,7 +208,7 @@ TEST_F(SeriesTest, AppearWholeWithTheirFirstObservation) {
 
 TEST(UnavailableRowsTest, HaveNoCountsOfRequestsBeforeTheFirst) {
   Registry registry = MadeUpRegistry();
-  registry.SetUnavailable(kAlphaTiled, {Unavailability::Cause::kDriver, "no driver"});
+  registry.SetAvailability(kAlphaTiled, {Unavailability::Cause::kDriver, "no driver"});
   PrometheusSink sink(registry, SinkOptions());
   const auto counts = [&] { return SeriesOf(Scrape(sink), "warpcall_requests_total").size(); };
   EXPECT_EQ(counts(), 3u * 5);

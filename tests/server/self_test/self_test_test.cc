@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = Report::Kind;
 
-constexpr int kRows = 8;  // of identity and gelu: the references are rows 3 and 7
+constexpr int kRows = 8;  // of identity and gelu, four each
 
 // What a child does on its end of the socket with the rows that it is given.
 using Script = std::function<void(int socket, const std::vector<int>& rows)>;
@@ -73,6 +73,7 @@ class SelfTestTest : public ::testing::Test {
       int pair[2];
       if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return absl::InternalError("no sockets");
+      const absl::MutexLock lock(&mutex_);
       given_.push_back(rows);
       children_.emplace_back([script, socket = pair[1], rows] {
         script(socket, rows);
@@ -84,6 +85,7 @@ class SelfTestTest : public ::testing::Test {
   }
 
   Registry registry_;
+  absl::Mutex mutex_;
   std::vector<std::vector<int>> given_;  // to each child
   std::vector<std::thread> children_;
 };
@@ -98,7 +100,7 @@ TEST_F(SelfTestTest, OneChildTriesAllWhileAllIsWell) {
   const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
     for (const int row : rows) Pass(socket, row);
   });
-  EXPECT_THAT(given_, ElementsAre(ElementsAre(3, 7, 0, 1, 2, 4, 5, 6)));
+  EXPECT_THAT(given_, ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5, 6, 7)));
   ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
   for (int row = 0; row < kRows; ++row) {
     EXPECT_EQ(verdicts[row].row, row);
@@ -121,8 +123,8 @@ TEST_F(SelfTestTest, WhateverEndsAChildIsTheDoingOfItsRow) {
       Tell(socket, Kind::kFailed, row);
     }
   });
-  EXPECT_THAT(given_, ElementsAre(ElementsAre(3, 7, 0, 1, 2, 4, 5, 6), ElementsAre(2, 4, 5, 6),
-                                  ElementsAre(4, 5, 6)));
+  EXPECT_THAT(given_, ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5, 6, 7),
+                                  ElementsAre(2, 3, 4, 5, 6, 7), ElementsAre(3, 4, 5, 6, 7)));
   EXPECT_THAT(ReasonsOf(verdicts), ElementsAre("", "failed its self-test: crashed with SIGILL",
                                                "failed its self-test: its process ended", "", "",
                                                "failed its self-test: wrong: element 3", "", ""));
@@ -145,7 +147,7 @@ TEST_F(SelfTestTest, ARowThatNeverEndsIsLeftBehind) {
   const std::string reason = absl::StrCat("failed its self-test: took longer than ",
                                           static_cast<double>(options.row_ns_max) / 1e9, " s");
   const std::vector<Verdict> verdicts = Run(std::move(options));
-  EXPECT_THAT(given_, ElementsAre(::testing::SizeIs(8), ElementsAre(5, 6)));
+  EXPECT_THAT(given_, ElementsAre(::testing::SizeIs(8), ElementsAre(5, 6, 7)));
   for (const Verdict& verdict : verdicts)
     EXPECT_EQ(verdict.unavailable.reason, verdict.row == 4 ? reason : "");
 }
@@ -229,6 +231,83 @@ TEST_F(SelfTestTest, ARowThatStartsAgainAndAgainIsLeftBehind) {
   });
   for (const Verdict& verdict : verdicts)
     EXPECT_EQ(verdict.unavailable.reason, "failed its self-test: its process reported another row");
+}
+
+// Rows 1 and 2 of identity, and all of gelu.
+class SlowRowsTest : public SelfTestTest {
+ protected:
+  SlowRowsTest() {
+    registry_ = Registry();
+    const auto add = [this](const Op& op, std::vector<Implementation> rows,
+                            const std::vector<size_t>& slow) {
+      for (const size_t row : slow) rows[row].slow_to_plan = true;
+      registry_.Add(op, rows);
+    };
+    add(IdentityOp(), IdentityCpuRows(), {1, 2});
+    add(GeluOp(), GeluCpuRows(), {0, 1, 2, 3});
+  }
+
+  static void PassAll(int socket, const std::vector<int>& rows) {
+    for (const int row : rows) Pass(socket, row);
+  }
+};
+
+std::vector<int> RowsOf(const std::vector<Verdict>& verdicts) {
+  std::vector<int> rows;
+  for (const Verdict& verdict : verdicts) rows.push_back(verdict.row);
+  return rows;
+}
+
+TEST_F(SlowRowsTest, AreTriedLastAndToldOfByKernel) {
+  SelfTest test(registry_, OptionsFor(PassAll));
+  EXPECT_THAT(RowsOf(test.Await()), ElementsAre(0, 3));
+  EXPECT_THAT(test.others(), ElementsAre(4, 5, 6, 7, 1, 2));  // nothing else runs gelu
+  std::vector<std::vector<int>> told;
+  test.TryOthers([&](std::vector<Verdict> verdicts) { told.push_back(RowsOf(verdicts)); });
+  EXPECT_THAT(test.Await(), ::testing::IsEmpty());
+  EXPECT_THAT(told, ElementsAre(ElementsAre(4, 5, 6, 7), ElementsAre(1, 2)));
+  EXPECT_THAT(given_, ElementsAre(ElementsAre(0, 3), ElementsAre(4, 5, 6, 7, 1, 2)));
+}
+
+TEST_F(SlowRowsTest, OneThatEndsItsChildHoldsUpNoOther) {
+  SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
+                  for (const int row : rows) {
+                    if (row != 5) {
+                      Pass(socket, row);
+                      continue;
+                    }
+                    Tell(socket, Kind::kStarted, row);
+                    return Tell(socket, Kind::kCrashed, row);
+                  }
+                }));
+  test.Await();
+  std::vector<std::vector<std::string>> told;
+  test.TryOthers([&](std::vector<Verdict> verdicts) { told.push_back(ReasonsOf(verdicts)); });
+  test.Await();
+  EXPECT_THAT(told,
+              ElementsAre(ElementsAre("", "failed its self-test: crashed with SIGILL", "", ""),
+                          ElementsAre("", "")));
+}
+
+TEST_F(SlowRowsTest, EndWhenNobodyWaits) {
+  SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
+                  if (rows.size() == 2) return PassAll(socket, rows);
+                  Tell(socket, Kind::kStarted, rows.front());
+                  AwaitEnd(socket);
+                }));
+  test.Await();
+  test.TryOthers([](const std::vector<Verdict>&) { FAIL() << "nothing was tried to its end"; });
+}
+
+TEST_F(SelfTestTest, SeveralChildrenTryAKernelEach) {
+  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) Pass(socket, row);
+  });
+  options.subjects.front().children = 4;
+  const std::vector<Verdict> verdicts = Run(std::move(options));
+  EXPECT_THAT(given_,
+              ::testing::UnorderedElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 5, 6, 7)));
+  EXPECT_THAT(RowsOf(verdicts), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 TEST_F(SelfTestTest, EndsWhenNobodyWaits) {

@@ -198,7 +198,7 @@ class AskedEngineTest : public ::testing::Test {
 
 // It was the fastest where a library was, or before a driver was updated.
 TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
-  registry_.SetUnavailable(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
+  registry_.SetAvailability(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
   const ExecuteDeps deps = DepsWith({DeviceKind::kCpu});
   TunedClass tuned;
   tuned.kernel = gelu().id;
@@ -215,13 +215,14 @@ TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
     return info.tuned_size() == 1 ? "\"" + info.tuned(0).implementation() + "\"" : "no class";
   };
   EXPECT_EQ(told(), "\"chain_of_loops\"");
-  registry_.SetUnavailable(RowNamed("chain_of_loops"), {Unavailability::Cause::kSelfTest, "wrong"});
+  registry_.SetAvailability(RowNamed("chain_of_loops"),
+                            {Unavailability::Cause::kSelfTest, "wrong"});
   EXPECT_EQ(told(), "\"\"");
 }
 
 // Its reason is told by a device that it is for, not that it is for none of the first one's kind.
 TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
-  registry_.SetUnavailable(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
+  registry_.SetAvailability(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
   ExecuteDeps deps = DepsWith({DeviceKind::kCuda, DeviceKind::kCpu});
   deps.benchmark_bytes_max = 1 << 20;
   v1::BenchmarkRequest request;
@@ -268,7 +269,7 @@ class AnswerBenchmarkTest : public ::testing::Test {
   AnswerBenchmarkTest() {
     registry_.Add(IdentityOp(),
                   {Steady("slow", 3'000'000), Steady("broken", 1), Steady("fast", 30'000)});
-    registry_.SetUnavailable(1, {Unavailability::Cause::kSelfTest, "failed its self-test"});
+    registry_.SetAvailability(1, {Unavailability::Cause::kSelfTest, "failed its self-test"});
     v1::BenchmarkRequest request;
     request.set_kernel("identity");
     request.set_iterations(3);

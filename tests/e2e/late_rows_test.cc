@@ -1,0 +1,129 @@
+// A server that serves while it still tries rows: what it offers meanwhile, and from when on more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "client/cpp/client.h"
+#include "tests/e2e/eventually.h"
+#include "tests/e2e/held_request.h"
+#include "tests/e2e/raw_call.h"
+#include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
+
+namespace warpcall::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kNotTried[] = "not tried yet: the server tries it while it serves";
+
+class LateRowsTest : public ::testing::Test {
+ protected:
+  // A row that waits has six times as long as one that is at work.
+  LateRowsTest()
+      : server_((setenv("WARPCALL_TEST_LATE_GATE", gate_.path().c_str(), 1),
+                 std::vector<std::string>{"--test_fault_injection", "--self_test_row_seconds=5"})) {
+  }
+
+  ~LateRowsTest() override { unsetenv("WARPCALL_TEST_LATE_GATE"); }
+
+  // Why the row is not offered.
+  std::string WhyNotLate() {
+    grpc::ClientContext context;
+    v1::ListKernelsResponse kernels;
+    EXPECT_TRUE(stub_->ListKernels(&context, {}, &kernels).ok());
+    for (const v1::KernelInfo& kernel : kernels.kernels())
+      for (const v1::ImplementationInfo& row : kernel.implementations())
+        if (kernel.name() == "broken" && row.name() == "late") return row.unavailable();
+    return "there is no such row";
+  }
+
+  Reply Run(const std::string& implementation) {
+    v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
+    request.set_implementation(implementation);
+    return Execute(Connect(server_.address()), request);
+  }
+
+  Gate gate_;  // closed
+  ServerProcess server_;
+  const std::unique_ptr<v1::KernelService::Stub> stub_ =
+      v1::KernelService::NewStub(Connect(server_.address()));
+};
+
+TEST_F(LateRowsTest, AreListedAsNotTriedUntilTheyArePassed) {
+  EXPECT_EQ(WhyNotLate(), kNotTried);
+  EXPECT_EQ(server_.Get("/readyz"),
+            std::pair(200, std::string("ok; implementations that are not tried yet: 1\n")));
+  EXPECT_EQ(server_.Sum("warpcall_rows_unavailable", {"implementation=\"late\""}), 0);
+  for (const char* const implementation : {"", "auto", "reference"})
+    EXPECT_EQ(Run(implementation).response.implementation(), "plain_copy") << implementation;
+  for (const char* const implementation : {"late", "library"}) {
+    const Reply refused = Run(implementation);
+    EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(refused.status.error_message(), HasSubstr(absl::StrCat("late: ", kNotTried)));
+    EXPECT_EQ(refused.pushback_ms, "5000");
+  }
+  gate_.Open();
+  EXPECT_TRUE(Eventually([&] { return WhyNotLate().empty(); }));
+  EXPECT_EQ(server_.Get("/readyz"), std::pair(200, std::string("ok\n")));
+  for (const char* const implementation : {"", "auto", "late", "library"})
+    EXPECT_EQ(Run(implementation).response.implementation(), "late") << implementation;
+  EXPECT_EQ(server_.Stop(), 0);
+  EXPECT_THAT(server_.log(), HasSubstr("msg=\"all rows were tried\""));
+}
+
+// What a Benchmark measures without it is told of; what a Tune would, is kept.
+TEST_F(LateRowsTest, AreToldOfByBenchmarksAndAwaitedByTune) {
+  v1::BenchmarkRequest request = BenchmarkOf("broken", {{16}});
+  request.set_iterations(1);
+  v1::BenchmarkResponse response;
+  grpc::ClientContext benchmark;
+  ASSERT_TRUE(stub_->Benchmark(&benchmark, request, &response).ok());
+  std::string error;
+  for (const v1::BenchmarkResult& result : response.results())
+    if (result.implementation() == "late") error = result.error();
+  EXPECT_EQ(error, kNotTried);
+  grpc::ClientContext tune;
+  const grpc::Status waits = stub_->Tune(&tune, request, &response);
+  EXPECT_EQ(waits.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(waits.error_message(), absl::StrCat("late: ", kNotTried));
+  EXPECT_EQ(tune.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
+  gate_.Open();
+  ASSERT_TRUE(Eventually([&] { return WhyNotLate().empty(); }));
+  grpc::ClientContext again;
+  const grpc::Status tuned = stub_->Tune(&again, request, &response);
+  EXPECT_TRUE(tuned.ok()) << tuned.error_message();
+  EXPECT_EQ(server_.Stop(), 0);
+}
+
+TEST_F(LateRowsTest, AreWaitedForByClients) {
+  std::thread opens([this] {
+    EXPECT_TRUE(Eventually(
+        [&] { return server_.Sum("warpcall_requests_total", {"code=\"UNAVAILABLE\""}) == 1; }));
+    gate_.Open();
+  });
+  client::Client client(server_.address());
+  const auto result =
+      client.Execute({.kernel = "broken",
+                      .inputs = {client::Tensor::FromFloats({2}, std::vector<float>{1.5f, -2.0f})},
+                      .options = {.implementation = "late"}});
+  opens.join();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->implementation, "late");
+  EXPECT_EQ(result->attempts, 2);
+  EXPECT_EQ(server_.Stop(), 0);
+}
+
+TEST_F(LateRowsTest, DoNotKeepTheServerFromItsEnd) {
+  EXPECT_EQ(WhyNotLate(), kNotTried);
+  EXPECT_EQ(server_.Stop(), 0);
+  EXPECT_THAT(server_.log(), Not(HasSubstr("all rows were tried")));
+}
+
+}  // namespace
+}  // namespace warpcall::testing
