@@ -13,14 +13,15 @@ namespace {
 
 // Two blocks share a multiprocessor, so that one moves data while the other exchanges its sums.
 constexpr int kResidentBlocks = 2;
-// Elements that a thread takes at a time.
-constexpr int kStepElements = 32;
+// That a thread takes at a time: twice as many would not stay in its registers.
+constexpr int kStepBytes = 64;
 
 template <typename T, bool kVectors>
 struct Tiling {
   static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
-  static constexpr int kElements = kStepElements * kTwoPassThreads;  // of a step
-  using Step = Held<T, kWidth, kStepElements / kWidth, kTwoPassThreads>;
+  static constexpr int kOfThread = kStepBytes / sizeof(T);
+  static constexpr int kElements = kOfThread * kTwoPassThreads;  // of a step
+  using Step = Held<T, kWidth, kOfThread / kWidth, kTwoPassThreads>;
 };
 
 // One row, step by step. Indices within a step are 32 bits wide, steps and rows 64.
