@@ -38,7 +38,7 @@ const char* AuthRefusalName(AuthRefusal reason);
 
 // What a call shows of who makes it.
 struct Credentials {
-  absl::string_view peer;  // as gRPC names it
+  absl::string_view peer;  // see PeerOf
   absl::string_view
       certificate;  // the subject, as RFC 2253 writes it, of one that TLS has verified
   absl::string_view authorization;  // of the metadata of that name the first

@@ -16,7 +16,7 @@ struct Principal {
 
 // Certificates and tokens of one name are one principal's.
 Principal NamedPrincipal(absl::string_view name);
-// `peer` as gRPC names it: clients on a Unix socket have no address of their own and count as one.
+// `peer` is an address and a port, or a Unix socket's user: see PeerOf.
 Principal ConnectionPrincipal(absl::string_view peer);
 
 }  // namespace warpcall

@@ -1,5 +1,6 @@
 #include "server/transport/acceptor.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,12 +14,15 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/clock.h"
 #include "server/log.h"
+#include "server/transport/peers.h"
 
 namespace warpcall {
 namespace {
 
 // Connections of one listener before the others have their turn.
 constexpr int kAcceptedMax = 64;
+// The kernel's table of descriptors is as large as the largest one: 128 KiB.
+constexpr int kDescriptorMax = 16383;
 constexpr int64_t kComplaintNs = 10'000'000'000;
 
 // Whether the error is of the connection that was to be accepted, and the next may do: Linux hands
@@ -58,7 +62,7 @@ class Acceptor::Complaints {
     if (others < 0) return;
     const bool of_source = verdict == Connections::Verdict::kTooManyFromSource;
     Log(LogLevel::kWarning,
-        of_source ? "connection refused: too many from one address"
+        of_source ? "connection refused: too many from one user or address"
                   : "connection refused: too many are open",
         {{"from", source},
          {"limit", of_source ? connections.limits().from_one_source : connections.limits().all},
@@ -93,7 +97,6 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(std::vector<ListeningS
 Acceptor::Acceptor(std::vector<ListeningSockets> listening, Options options, Descriptor stop)
     : listening_(std::move(listening)),
       options_(std::move(options)),
-      connections_(options_.limits, MonotonicNs),
       complaints_(std::make_unique<Complaints>()),
       stop_(std::move(stop)) {
   for (const ListeningSockets& address : listening_)
@@ -123,7 +126,7 @@ void Acceptor::Loop() {
     bool works = true;
     for (size_t i = 0; i + 1 < polled_.size(); ++i)
       if (polled_[i].revents != 0 && !AcceptFrom(polled_[i].fd)) works = false;
-    SetAccepting(works && !connections_.full());
+    SetAccepting(works && !options_.connections->full());
   }
 }
 
@@ -152,12 +155,24 @@ bool Acceptor::AcceptFrom(int listener) {
 }
 
 void Acceptor::Take(int listener, int socket) {
-  const std::string source = SourceOf(socket);
-  const Connections::Verdict verdict = connections_.Admit(socket, source);
+  if (IsUnixSocket(socket)) socket = Renumber(socket);
+  Connections& connections = *options_.connections;
+  const Connections::Client client = {SourceOf(socket), PeerNameOf(socket)};
+  const Connections::Verdict verdict = connections.Admit(socket, client);
   if (verdict == Connections::Verdict::kAdmitted) return options_.serve(listener, socket);
   close(socket);
-  complaints_->Refusal(verdict, source, connections_);
+  complaints_->Refusal(verdict, client.source, connections);
   options_.on_refused();
+}
+
+int Acceptor::Renumber(int socket) {
+  int moved = fcntl(socket, F_DUPFD_CLOEXEC, next_descriptor_);
+  // Beyond the process's limit it begins anew.
+  if (moved < 0) moved = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (moved < 0) return socket;
+  close(socket);
+  next_descriptor_ = moved < kDescriptorMax ? moved + 1 : 0;
+  return moved;
 }
 
 void Acceptor::SetAccepting(bool accepting) {

@@ -28,7 +28,7 @@ class Acceptor {
 
   // All are called on the acceptor's thread.
   struct Options {
-    ConnectionLimits limits;
+    Connections* connections = nullptr;  // outlives the acceptor
     // As accept4: a non-blocking socket that is closed on exec, or the negative error.
     std::function<int(int listener)> accept = AcceptSocket;
     // Takes over a socket.
@@ -50,7 +50,7 @@ class Acceptor {
   // Ends listening. `serve` is not called any more when it returns.
   void Stop();
   // Closes all connections: see Connections::ShutDown. REQUIRES: it was stopped.
-  void CloseConnections() { connections_.ShutDown(); }
+  void CloseConnections() { options_.connections->ShutDown(); }
 
  private:
   // Refusals and errors, of which one line in ten seconds tells.
@@ -66,15 +66,18 @@ class Acceptor {
   // False: accept failed for a reason that concerns other connections, too.
   bool AcceptFrom(int listener);
   void Take(int listener, int socket);
+  // Gives the socket another descriptor: one that no connection has had for as long as possible.
+  // gRPC names a Unix socket's connection by it, and calls may outlast their connection a little.
+  int Renumber(int socket);
   void SetAccepting(bool accepting);
 
   std::vector<ListeningSockets> listening_;
   const Options options_;
-  Connections connections_;
   const std::unique_ptr<Complaints> complaints_;
   const Descriptor stop_;       // an eventfd
   std::vector<pollfd> polled_;  // listeners, and last the one above
   bool accepting_ = true;
+  int next_descriptor_ = 0;
   std::thread thread_;  // last: runs on all of the above
 };
 

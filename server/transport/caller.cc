@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "inference/grpc_service.pb.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
+#include "server/transport/connections.h"
 
 namespace warpcall {
 namespace {
@@ -47,7 +49,7 @@ absl::Status CheckMetadata(const grpc::CallbackServerContext& context) {
 absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
                                    const grpc::CallbackServerContext& context) {
   RETURN_IF_ERROR(CheckMetadata(context));
-  const std::string peer = context.peer();
+  const std::string peer = PeerOf(deps, context.peer());
   if (deps.gate == nullptr) return ConnectionPrincipal(peer);
   Credentials shown;
   shown.peer = peer;
@@ -59,6 +61,13 @@ absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
     shown.certificate = SubjectOf(*auth);
   }
   return deps.gate->Identify(shown);
+}
+
+std::string PeerOf(const ExecuteDeps& deps, const std::string& peer) {
+  // So gRPC names what it serves by the descriptor.
+  if (!absl::StartsWith(peer, "fd:")) return peer;
+  return absl::StrCat("unix:",
+                      deps.connections == nullptr ? "" : deps.connections->FindSource(peer));
 }
 
 absl::StatusOr<Admission> Admit(const ExecuteDeps& deps, const absl::StatusOr<Principal>& caller,

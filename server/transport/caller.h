@@ -3,6 +3,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "server/access/gate.h"
 #include "server/access/principal.h"
@@ -14,6 +16,10 @@ namespace warpcall {
 // the server asks for a token and the call brings none that counts.
 absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
                                    const grpc::CallbackServerContext& context);
+
+// Returns who calls by the connection that gRPC names `peer`: an address and a port, or
+// "unix:uid 1000". "unix:" where the user is not known.
+std::string PeerOf(const ExecuteDeps& deps, const std::string& peer);
 
 // Lets the call in: see Gate::Admit. A refusal that passes by itself says when to try again.
 // REQUIRES: `caller` was identified.

@@ -1,14 +1,10 @@
 #include "server/transport/connections.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace warpcall {
 namespace {
@@ -24,27 +20,6 @@ uint64_t SocketInode(int descriptor) {
   return found.st_ino;
 }
 
-std::string Ipv4Text(const void* address) {
-  char text[INET_ADDRSTRLEN] = "";
-  inet_ntop(AF_INET, address, text, sizeof(text));
-  return text;
-}
-
-std::string Ipv6Source(in6_addr address) {
-  if (IN6_IS_ADDR_V4MAPPED(&address)) return Ipv4Text(&address.s6_addr[12]);
-  std::memset(&address.s6_addr[8], 0, 8);
-  char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(AF_INET6, &address, text, sizeof(text));
-  return absl::StrCat(text, "/64");
-}
-
-std::string UserOf(int socket) {
-  ucred user = {};
-  socklen_t bytes = sizeof(user);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &user, &bytes) != 0) return "";
-  return absl::StrCat("uid ", user.uid);
-}
-
 }  // namespace
 
 ConnectionLimits ConnectionLimitsFor(int64_t descriptors_max, int64_t descriptors_open) {
@@ -56,20 +31,6 @@ ConnectionLimits ConnectionLimitsFor(int64_t descriptors_max, int64_t descriptor
   return {static_cast<int>(all), static_cast<int>(std::max<int64_t>(all - all / 4, 1))};
 }
 
-std::string SourceOf(int socket) {
-  sockaddr_storage peer = {};
-  socklen_t bytes = sizeof(peer);
-  if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return "";
-  switch (peer.ss_family) {
-    case AF_INET:
-      return Ipv4Text(&reinterpret_cast<const sockaddr_in&>(peer).sin_addr);
-    case AF_INET6:
-      return Ipv6Source(reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr);
-    default:
-      return UserOf(socket);
-  }
-}
-
 Connections::Connections(ConnectionLimits limits, Clock clock,
                          absl::AnyInvocable<uint64_t(int) const> inode_of)
     : limits_(limits), clock_(std::move(clock)), inode_of_(std::move(inode_of)) {}
@@ -77,25 +38,57 @@ Connections::Connections(ConnectionLimits limits, Clock clock,
 Connections::Connections(ConnectionLimits limits, Clock clock)
     : Connections(limits, std::move(clock), SocketInode) {}
 
-Connections::Verdict Connections::Admit(int socket, const std::string& source) {
+Connections::Verdict Connections::Admit(int socket, const Client& client) {
+  absl::MutexLock lock(&mutex_);
   // The descriptor is new, so whatever had its number has ended.
   if (const auto former = open_.find(socket); former != open_.end()) Remove(former);
-  if (From(source) >= limits_.from_one_source) Sweep();
-  if (From(source) >= limits_.from_one_source) return Verdict::kTooManyFromSource;
-  if (full()) return Verdict::kTooMany;
-  open_.emplace(socket, Open{inode_of_(socket), source});
-  ++from_[source];
+  if (From(client.source) >= limits_.from_one_source) Sweep();
+  if (From(client.source) >= limits_.from_one_source) return Verdict::kTooManyFromSource;
+  if (IsFull()) return Verdict::kTooMany;
+  open_.emplace(socket, Open{inode_of_(socket), client});
+  by_peer_[client.peer] = socket;
+  ++from_[client.source];
   return Verdict::kAdmitted;
 }
 
+std::string Connections::FindSource(absl::string_view peer) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = Find(peer);
+  return found == open_.end() ? "" : found->second.client.source;
+}
+
+bool Connections::IsOpen(absl::string_view peer) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = Find(peer);
+  return found != open_.end() && inode_of_(found->first) == found->second.inode;
+}
+
+bool Connections::IsAnyOpenFrom(const std::string& source) {
+  absl::MutexLock lock(&mutex_);
+  Sweep();
+  return From(source) > 0;
+}
+
 void Connections::ShutDown() {
+  absl::MutexLock lock(&mutex_);
   for (const auto& [descriptor, connection] : open_)
     if (inode_of_(descriptor) == connection.inode) shutdown(descriptor, SHUT_RDWR);
 }
 
 bool Connections::full() {
-  if (open() >= limits_.all) Sweep();
-  return open() >= limits_.all;
+  absl::MutexLock lock(&mutex_);
+  return IsFull();
+}
+
+int Connections::open() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(open_.size());
+}
+
+bool Connections::IsFull() {
+  const auto all = static_cast<size_t>(limits_.all);
+  if (open_.size() >= all) Sweep();
+  return open_.size() >= all;
 }
 
 int Connections::From(const std::string& source) const {
@@ -103,9 +96,18 @@ int Connections::From(const std::string& source) const {
   return found == from_.end() ? 0 : found->second;
 }
 
-void Connections::Remove(absl::flat_hash_map<int, Open>::iterator ended) {
-  const auto source = from_.find(ended->second.source);
+Connections::ByDescriptor::const_iterator Connections::Find(absl::string_view peer) const {
+  const auto descriptor = by_peer_.find(peer);
+  return descriptor == by_peer_.end() ? open_.end() : open_.find(descriptor->second);
+}
+
+void Connections::Remove(ByDescriptor::iterator ended) {
+  const Client& client = ended->second.client;
+  const auto source = from_.find(client.source);
   if (--source->second == 0) from_.erase(source);
+  // A newer connection may have the name.
+  const auto named = by_peer_.find(client.peer);
+  if (named != by_peer_.end() && named->second == ended->first) by_peer_.erase(named);
   open_.erase(ended);
 }
 

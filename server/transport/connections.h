@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "server/engine/clock.h"
 
 namespace warpcall {
@@ -22,14 +25,9 @@ struct ConnectionLimits {
 // the first connection.
 ConnectionLimits ConnectionLimitsFor(int64_t descriptors_max, int64_t descriptors_open);
 
-// Who is at the other end of `socket`: an IPv4 address, the /64 network of an IPv6 address (one
-// machine has all addresses of such a network), or the user of a Unix socket's client. "" where the
-// peer has gone.
-std::string SourceOf(int socket);
-
 // gRPC owns the sockets and closes them without a word, so the end of a connection is found out
 // when a limit is met: by then its descriptor is no longer the socket that it was, which its inode
-// tells. Not thread-safe.
+// tells. Thread-safe.
 class Connections {
  public:
   enum class Verdict { kAdmitted, kTooMany, kTooManyFromSource };
@@ -43,8 +41,20 @@ class Connections {
   // With the system's inodes.
   Connections(ConnectionLimits limits, Clock clock);
 
+  struct Client {
+    std::string source;  // see SourceOf
+    std::string peer;    // see PeerNameOf
+  };
   // Counts `socket`, which has just been accepted, unless there are as many as there may be.
-  Verdict Admit(int socket, const std::string& source);
+  Verdict Admit(int socket, const Client& client);
+
+  // Returns who is at the other end of the newest connection that gRPC names `peer`; "" where there
+  // is none.
+  std::string FindSource(absl::string_view peer) const;
+  // Whether the newest connection that gRPC names `peer` is open.
+  bool IsOpen(absl::string_view peer) const;
+  // Whether any connection from `source` is open, as far as a search up to kSweepNs ago tells.
+  bool IsAnyOpenFrom(const std::string& source);
 
   // Closes both directions of every connection that is open; whoever owns the sockets finds that
   // out as if the peers had gone.
@@ -53,26 +63,32 @@ class Connections {
   // Whether another connection would be one too many.
   bool full();
   // At most; exact after a search.
-  int open() const { return static_cast<int>(open_.size()); }
+  int open() const;
   const ConnectionLimits& limits() const { return limits_; }
 
  private:
   struct Open {
     uint64_t inode;
-    std::string source;
+    Client client;
   };
+  using ByDescriptor = absl::flat_hash_map<int, Open>;
 
-  int From(const std::string& source) const;
-  void Remove(absl::flat_hash_map<int, Open>::iterator ended);
+  bool IsFull() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int From(const std::string& source) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  ByDescriptor::const_iterator Find(absl::string_view peer) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Remove(ByDescriptor::iterator ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets connections that have ended, unless it did so a moment ago.
-  void Sweep();
+  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConnectionLimits limits_;
   const Clock clock_;
   const absl::AnyInvocable<uint64_t(int) const> inode_of_;
-  absl::flat_hash_map<int, Open> open_;  // by descriptor
-  absl::flat_hash_map<std::string, int> from_;
-  int64_t next_sweep_ns_ = 0;
+  mutable absl::Mutex mutex_;
+  ByDescriptor open_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mutex_);  // descriptors
+  absl::flat_hash_map<std::string, int> from_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_sweep_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace warpcall

@@ -56,7 +56,7 @@ absl::Status InspectCall::AdmitCaller() {
   if (absl::IsResourceExhausted(admission.status())) reject_reason_ = RejectReason::kQuota;
   RETURN_IF_ERROR(admission.status());
   admission_ = *std::move(admission);
-  return CheckInspectAccess(deps_->inspect_access, context_->peer());
+  return CheckInspectAccess(deps_->inspect_access, PeerOf(*deps_, context_->peer()));
 }
 
 absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {
@@ -278,7 +278,7 @@ void InspectCall::LogEnd(const absl::Status& status) const {
   const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
   if (!HasLogLine(*deps_, status.code(), reject_reason_, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id_},
-                                  {"peer", context_->peer()},
+                                  {"peer", PeerOf(*deps_, context_->peer())},
                                   {"kernel", kernel_name_},
                                   {"inputs", inputs_},
                                   {"device", device_},

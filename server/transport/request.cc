@@ -307,7 +307,7 @@ void Request::LogEnd(const absl::Status& status) const {
   const LogLevel level = LogLevelFor(status);
   if (!HasLogLine(*deps_, trace_.code, trace_.reject_reason, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id()},
-                                  {"peer", context_->peer()},
+                                  {"peer", PeerOf(*deps_, context_->peer())},
                                   {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
                                   {"implementation", trace_.row < 0 ? "" : implementation()},
                                   {"code", CodeName(trace_.code)},

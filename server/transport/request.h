@@ -32,6 +32,7 @@
 namespace warpcall {
 
 class BackgroundThread;
+class Connections;
 class FailureLog;
 class Inflater;
 class ReferenceWatch;
@@ -71,6 +72,7 @@ struct ExecuteDeps {
   BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
   Inflater* inflater = nullptr;                       // set by GrpcServer
+  Connections* connections = nullptr;                 // set by GrpcServer; null: none is known
   bool allow_shared_memory = false;  // of this host, with clients of the inference protocol
   bool tell_load = false;            // with each answer, to balancers
   LoadReporter* loads = nullptr;     // null: nobody is told

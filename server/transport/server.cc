@@ -3,6 +3,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/server_posix.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -16,10 +17,12 @@
 #include "proto/common/status_macros.h"
 #include "proto/common/steady_wait.h"
 #include "server/log.h"
+#include "server/transport/caller.h"
 #include "server/transport/health_service.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/kernel_service.h"
 #include "server/transport/load_report.h"
+#include "server/transport/peers.h"
 #include "server/transport/reflection_service.h"
 
 namespace warpcall {
@@ -109,7 +112,7 @@ ConnectionLimits LimitsOfProcess() {
       static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT_MAX)), CountDescriptors());
   Log(LogLevel::kInfo, "connection limits",
       {{"connections", limits.all},
-       {"from_one_address", limits.from_one_source},
+       {"from_one_source", limits.from_one_source},
        {"descriptors", limit.rlim_cur}});
   return limits;
 }
@@ -149,6 +152,7 @@ GrpcServer::~GrpcServer() {
   deps_->loads = nullptr;
   deps_->sends = nullptr;
   deps_->inflater = nullptr;
+  deps_->connections = nullptr;
   deps_->refusals = nullptr;
   deps_->reference_watch = nullptr;
   deps_->failures = nullptr;
@@ -191,23 +195,30 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   std::vector<ListeningSockets> listening;
   ASSIGN_OR_RETURN(listening, ListenAt(addresses));
   for (const ListeningSockets& sockets : listening) server->addresses_.push_back(sockets.address());
-  if (credentials == nullptr) credentials = grpc::InsecureServerCredentials();
+  const bool plain = credentials == nullptr;
+  if (plain) credentials = grpc::InsecureServerCredentials();
   server->connections_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC starts no server");
+  server->open_connections_.emplace(LimitsOfProcess(), deps->clock);
+  deps->connections = &*server->open_connections_;
   server->pollers_.Begin();
   server->SetServing(true);
   ASSIGN_OR_RETURN(server->acceptor_,
-                   Acceptor::Start(std::move(listening), server->ToAcceptorOptions()));
+                   Acceptor::Start(std::move(listening), server->ToAcceptorOptions(plain)));
   return server;
 }
 
-Acceptor::Options GrpcServer::ToAcceptorOptions() {
+Acceptor::Options GrpcServer::ToAcceptorOptions(bool plain) {
   Acceptor::Options options;
-  options.limits = LimitsOfProcess();
-  options.serve = [this](int listener, int socket) {
+  options.connections = deps_->connections;
+  options.serve = [this, plain](int listener, int socket) {
+    // Elsewhere gRPC 1.51 names every connection of a Unix socket "unix:"; here "fd:" and the
+    // descriptor, by which `connections` knows the user.
+    if (plain && IsUnixSocket(socket)) return grpc::AddInsecureChannelFromFd(server_.get(), socket);
     SetSocketOptions(socket);
+    inference_->ForgetConnection(PeerNameOf(socket));
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = listener;
     connection.fd = socket;
@@ -256,7 +267,7 @@ void GrpcServer::EndStuckSends() {
   if (peers.empty()) return;
   Log(LogLevel::kWarning, "ended calls whose answers nobody reads",
       {{"calls", static_cast<int64_t>(peers.size())},
-       {"peer", peers[0]},
+       {"peer", PeerOf(*deps_, peers[0])},
        {"send_seconds", static_cast<double>(deps_->send_ns_max) / 1e9}});
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "server/transport/acceptor.h"
 #include "server/transport/background_thread.h"
+#include "server/transport/connections.h"
 #include "server/transport/failure_log.h"
 #include "server/transport/inflater.h"
 #include "server/transport/pollers.h"
@@ -76,7 +78,8 @@ class GrpcServer {
   explicit GrpcServer(ExecuteDeps* deps);
 
   void AddServices();
-  Acceptor::Options ToAcceptorOptions();
+  // `plain`: without TLS.
+  Acceptor::Options ToAcceptorOptions(bool plain);
   // Health is what SetServing says, while connections are accepted.
   void TellHealth() ABSL_LOCKS_EXCLUDED(health_mutex_);
 
@@ -99,6 +102,7 @@ class GrpcServer {
   absl::Mutex health_mutex_;  // orders what is told
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<Connections> open_connections_;  // before what accepts them
   std::unique_ptr<Acceptor> acceptor_;
   Pollers pollers_;  // before its server goes
 };

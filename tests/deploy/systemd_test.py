@@ -44,7 +44,7 @@ OPEN = {
     "PrivateUsers=": "MIG's devices have owners",
     "ProcSubset=": "/proc/meminfo",
     "RestrictAddressFamilies=~AF_(INET|INET6)": "it serves",
-    "RestrictAddressFamilies=~AF_NETLINK": "getaddrinfo",
+    "RestrictAddressFamilies=~AF_NETLINK": "getaddrinfo, and the users of loopback clients",
     "RestrictAddressFamilies=~AF_UNIX": "it may serve one, and speaks to its workers over them",
     "RootDirectory=/RootImage=": "libraries are the system's",
     "SupplementaryGroups=": "the one that may read keys and tokens",

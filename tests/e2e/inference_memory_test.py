@@ -7,9 +7,14 @@ server.
 Exit status 77: skipped, the client can't be had from PyPI.
 """
 
+import contextlib
 import os
 import pathlib
+import socket
+import struct
 import sys
+import tempfile
+import threading
 import unittest
 
 import inference_protocol as support
@@ -23,11 +28,13 @@ import tritonclient.utils.shared_memory as memory  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
 
 import differential  # noqa: E402
+from users import OTHER_USER, acting_as, knows_users, why_no_other_user  # noqa: E402
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(12, dtype=np.float32).reshape(3, 4)
 PAGE = 4096
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+PER_CALLER, PER_USER = 64, 256
 
 
 def raw(name, array):
@@ -76,6 +83,127 @@ class MemoryTest(unittest.TestCase):
             call()
         self.assertEqual(caught.exception.status(), f"StatusCode.{code}", caught.exception.message())
         self.assertIn(text, caught.exception.message())
+
+
+class Relay:
+    """Passes one connection on to `address`, from a port of its own choice."""
+
+    def __init__(self, address, port=0):
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
+        self.onward = socket.socket()
+        self.onward.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # It ends with a reset, which frees the port at once.
+        self.onward.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.onward.bind(("127.0.0.1", port))
+        self.port = self.onward.getsockname()[1]
+        host, server_port = address.rsplit(":", 1)
+        self.onward.connect((host, int(server_port)))
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+
+    def accept(self):
+        self.accepted, _ = self.listening.accept()
+        self.threads.append(threading.Thread(target=self.copy, args=(self.onward, self.accepted)))
+        self.threads[1].start()
+        self.copy(self.accepted, self.onward)
+
+    def copy(self, source, to):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                to.sendall(data)
+
+    def close(self):
+        """After its client."""
+        self.threads[0].join()
+        self.onward.shutdown(socket.SHUT_RD)
+        self.threads[1].join()
+        for each in (self.onward, self.accepted, self.listening):
+            each.close()
+
+
+class UsersTest(MemoryTest):
+    def setUp(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        os.chmod(folder, 0o755)
+        path = f"{folder}/socket"
+        self.flags = [*MemoryTest.flags, f"--listen=unix:{path}"]
+        super().setUp()
+        os.chmod(path, 0o666)
+        self.tcp, self.unix = self.server.address.split(",")
+        _, self.key = self.object(PAGE)
+
+    def connect(self, address, user=None):
+        client = self.enterContext(triton.InferenceServerClient(address, channel_args=OWN_CONNECTION))
+        with acting_as(os.geteuid() if user is None else user):
+            self.assertTrue(client.is_server_live())
+        return client
+
+    def register(self, client, count):
+        """How many of so many regions the server takes."""
+        for i in range(count):
+            try:
+                client.register_system_shared_memory(f"{count}_{i}", self.key, 8)
+            except InferenceServerException as refusal:
+                self.assertEqual(refusal.status(), "StatusCode.RESOURCE_EXHAUSTED", refusal.message())
+                return i
+        return count
+
+    def fill(self, connections=20):
+        """Has one user take all that it gets, by loopback and the Unix socket."""
+        clients = [self.connect(self.tcp) for _ in range(connections)]
+        taken = [self.register(client, PER_CALLER) for client in clients]
+        self.assertEqual(sum(taken), PER_USER, taken)
+        for client in [clients[-1], *([self.connect(self.unix)] if knows_users() else [])]:
+            self.assert_refused(
+                "RESOURCE_EXHAUSTED", f"user has {PER_USER} regions of shared memory; the limit is {PER_USER}",
+                lambda c=client: c.register_system_shared_memory("more", self.key, 8))
+        return clients
+
+    def test_unregistering_gives_the_places_back(self):
+        clients = self.fill()
+        clients[0].unregister_system_shared_memory()
+        self.assertEqual(self.register(clients[-1], PER_CALLER), PER_CALLER)
+        self.assertEqual(self.register(clients[-2], 1), 0)
+
+    def test_a_closed_connection_gives_its_places_back(self):
+        clients = self.fill()
+        clients[1].close()
+        support.eventually(lambda: self.register(clients[-1], 1) == 1)
+        self.assertEqual(self.register(clients[-1], PER_CALLER - 1), PER_CALLER - 1)
+        self.assertEqual(len(clients[0].get_system_shared_memory_status().regions), PER_CALLER)
+
+    @unittest.skipIf(why_no_other_user(), why_no_other_user())
+    def test_one_user_leaves_places_for_another(self):
+        self.fill()
+        for address in (self.tcp, self.unix):
+            other = self.connect(address, OTHER_USER)
+            self.assertEqual(self.register(other, PER_CALLER), PER_CALLER)
+        for _ in range(2):
+            self.assertEqual(self.register(self.connect(self.tcp, OTHER_USER), PER_CALLER), PER_CALLER)
+        self.assertEqual(self.register(self.connect(self.tcp, OTHER_USER), 1), 0)
+
+    def test_a_port_that_is_used_again_brings_no_regions(self):
+        relay = Relay(self.tcp)
+        with triton.InferenceServerClient(relay.address, channel_args=OWN_CONNECTION) as client:
+            self.assertEqual(self.register(client, 1), 1)
+            self.assertEqual(len(client.get_system_shared_memory_status().regions), 1)
+        relay.close()
+        again = Relay(self.tcp, relay.port)
+        with triton.InferenceServerClient(again.address, channel_args=OWN_CONNECTION) as client:
+            self.assertEqual(len(client.get_system_shared_memory_status().regions), 0)
+        again.close()
+
+    def test_the_connections_of_one_user_to_a_unix_socket_share_their_regions(self):
+        first, second = self.connect(self.unix), self.connect(self.unix)
+        self.assertEqual(self.register(first, PER_CALLER), PER_CALLER)
+        self.assertEqual(len(second.get_system_shared_memory_status().regions), PER_CALLER)
+        if os.geteuid() != 0:
+            self.skipTest("only root may connect as another user")
+        other = self.connect(self.unix, OTHER_USER)
+        self.assertEqual(len(other.get_system_shared_memory_status().regions), 0)
+        other.unregister_system_shared_memory()
+        self.assertEqual(len(second.get_system_shared_memory_status().regions), PER_CALLER)
 
 
 class AllowedTest(MemoryTest):
@@ -162,7 +290,7 @@ class AllowedTest(MemoryTest):
             self.client.unregister_system_shared_memory()
         self.assertEqual(len(self.client.get_system_shared_memory_status().regions), 0)
         self.client.unregister_system_shared_memory("r")
-        for i in range(64):
+        for i in range(PER_CALLER):
             register(f"r{i}", key, 8)
         self.assert_refused("RESOURCE_EXHAUSTED", "64", lambda: register("one more", key, 8))
 

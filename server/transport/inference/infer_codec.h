@@ -22,8 +22,10 @@ namespace warpcall::oip {
 
 // What all calls of the service use; outlives them.
 struct Door {
-  Door(const Registry& registry, Clock clock)
-      : models(registry), statistics(models.all().size()), regions(std::move(clock)) {}
+  Door(const Registry& registry, Clock clock, SharedRegions::HasEnded has_ended)
+      : models(registry),
+        statistics(models.all().size()),
+        regions(std::move(clock), std::move(has_ended)) {}
 
   const Models models;
   Statistics statistics;

@@ -26,7 +26,9 @@ bool AnyDeviceIsHealthy(const Engine& engine) {
 }  // namespace
 
 InferenceService::InferenceService(ExecuteDeps* deps)
-    : deps_(deps), door_(*deps->registry, deps->clock) {}
+    : deps_(deps), door_(*deps->registry, deps->clock, [deps](const SharedRegions::Caller& caller) {
+        return HasEnded(*deps, caller);
+      }) {}
 
 grpc::ServerUnaryReactor* InferenceService::ModelInfer(Context* context,
                                                        const grpc::ByteBuffer* request,

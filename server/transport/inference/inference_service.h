@@ -44,6 +44,10 @@ class InferenceService final : public InferenceServiceBase {
   // What ServerReady answers.
   void SetServing(bool serving) { serving_.store(serving); }
 
+  // Drops the shared memory of a connection that had the same address as a new one, which gRPC
+  // names `peer`.
+  void ForgetConnection(absl::string_view peer);
+
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
 
@@ -91,6 +95,9 @@ class InferenceService final : public InferenceServiceBase {
                                       grpc::ByteBuffer* response) override;
 
  private:
+  // Whether all connections to which the caller's shared memory belongs have ended.
+  static bool HasEnded(const ExecuteDeps& deps, const SharedRegions::Caller& caller);
+
   ExecuteDeps* const deps_;
   Door door_;
   std::atomic<bool> serving_{false};

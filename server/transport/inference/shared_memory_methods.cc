@@ -1,6 +1,9 @@
 // The InferenceService's methods about shared memory.
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
+#include "server/transport/caller.h"
+#include "server/transport/connections.h"
 #include "server/transport/inference/inference_service.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/reply.h"
@@ -12,12 +15,34 @@ absl::Status CheckAllowed(const ExecuteDeps& deps, const grpc::CallbackServerCon
   if (!deps.allow_shared_memory)
     return absl::PermissionDeniedError(
         "Client shared memory is disabled on this server (allow_shared_memory is off)");
-  if (IsOnThisMachine(context.peer())) return absl::OkStatus();
+  const std::string peer = PeerOf(deps, context.peer());
+  if (IsOnThisMachine(peer)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      "shared memory is for callers on this server's machine, which ", context.peer(), " is not"));
+      "shared memory is for callers on this server's machine, which ", peer, " is not"));
+}
+
+// A principal with a name is its own user, by whichever connections it calls.
+SharedRegions::Caller ToCaller(const ExecuteDeps& deps, const Principal& principal,
+                               const grpc::CallbackServerContext& context) {
+  if (!principal.name.empty())
+    return {.id = principal.id, .user = absl::StrCat("principal ", principal.id)};
+  const std::string peer = context.peer();
+  return {
+      .id = principal.id, .user = deps.connections->FindSource(peer), .peer = PeerOf(deps, peer)};
 }
 
 }  // namespace
+
+bool InferenceService::HasEnded(const ExecuteDeps& deps, const SharedRegions::Caller& caller) {
+  if (caller.peer.empty() || caller.user.empty()) return false;
+  // The regions of a Unix socket's user belong to all connections of that user.
+  if (absl::StartsWith(caller.peer, "unix:")) return !deps.connections->IsAnyOpenFrom(caller.user);
+  return !deps.connections->IsOpen(caller.peer);
+}
+
+void InferenceService::ForgetConnection(absl::string_view peer) {
+  if (deps_->allow_shared_memory) door_.regions.Unregister(ConnectionPrincipal(peer).id, "");
+}
 
 InferenceService::Reactor* InferenceService::SystemSharedMemoryStatus(Context* context,
                                                                       const grpc::ByteBuffer* bytes,
@@ -49,7 +74,8 @@ InferenceService::Reactor* InferenceService::SystemSharedMemoryRegister(
           inference::SystemSharedMemoryRegisterResponse*) -> absl::Status {
         RETURN_IF_ERROR(CheckAllowed(*deps_, *context));
         return door_.regions.Register(
-            owner.id, {request.name(), request.key(), request.offset(), request.byte_size()});
+            ToCaller(*deps_, owner, *context),
+            {request.name(), request.key(), request.offset(), request.byte_size()});
       });
 }
 

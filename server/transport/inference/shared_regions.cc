@@ -1,15 +1,18 @@
 #include "server/transport/inference/shared_regions.h"
 
-#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall::oip {
 namespace {
 
 constexpr size_t kNameBytesMax = 256;
+// Regions come and go with processes.
+constexpr int64_t kRoomPushbackMs = 1'000;
 
 absl::Status UnknownRegion(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat("Unable to find system shared memory region: '", name,
@@ -22,37 +25,99 @@ absl::Status CheckName(const std::string& name) {
                                                  " bytes; it must have 1 to ", kNameBytesMax));
 }
 
-}  // namespace
+// A mapping, and its place among its user's.
+class Placed {
+ public:
+  Placed(std::shared_ptr<MappedRegion> memory, std::shared_ptr<std::atomic<size_t>> places)
+      : memory_(std::move(memory)), places_(std::move(places)) {
+    ++*places_;
+  }
+  ~Placed() {
+    memory_.reset();
+    --*places_;
+  }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
 
-void SharedRegions::DropIdle() {
-  const auto idlest = std::min_element(
-      owners_.begin(), owners_.end(),
-      [](const auto& a, const auto& b) { return a.second.used_ns < b.second.used_ns; });
-  if (idlest == owners_.end() || clock_() - idlest->second.used_ns < kIdleNs) return;
-  count_ -= idlest->second.regions.size();
-  owners_.erase(idlest);
+  MappedRegion* memory() const { return memory_.get(); }
+
+ private:
+  std::shared_ptr<MappedRegion> memory_;
+  const std::shared_ptr<std::atomic<size_t>> places_;
+};
+
+absl::Status TooMany(absl::string_view who, size_t taken, size_t limit) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(who, " has ", taken, " regions of shared memory; the limit is ", limit));
 }
 
-absl::Status SharedRegions::Register(uint64_t owner, const Wanted& wanted) {
+}  // namespace
+
+SharedRegions::Places SharedRegions::PlacesOf(const std::string& user) {
+  if (const auto found = places_.find(user); found != places_.end()) return found->second;
+  for (auto at = places_.begin(); at != places_.end();) {
+    const auto next = std::next(at);
+    if (*at->second == 0) places_.erase(at);
+    at = next;
+  }
+  return places_[user] = std::make_shared<std::atomic<size_t>>(0);
+}
+
+void SharedRegions::MakeRoom(const std::string* user) {
+  const auto concerns = [user](const Owner& owner) {
+    return user == nullptr || owner.caller.user == *user;
+  };
+  const size_t before = owners_.size();
+  auto idlest = owners_.end();
+  for (auto at = owners_.begin(); at != owners_.end();) {
+    const auto owner = at++;
+    if (!concerns(owner->second)) continue;
+    if (has_ended_(owner->second.caller)) {
+      owners_.erase(owner);
+    } else if (idlest == owners_.end() || owner->second.used_ns < idlest->second.used_ns) {
+      idlest = owner;
+    }
+  }
+  if (owners_.size() < before || idlest == owners_.end()) return;
+  if (clock_() - idlest->second.used_ns >= kIdleNs) owners_.erase(idlest);
+}
+
+absl::Status SharedRegions::CheckLimits(const Caller& caller, const std::string& name) {
+  if (const auto found = owners_.find(caller.id); found != owners_.end()) {
+    const auto& regions = found->second.regions;
+    if (regions.contains(name))
+      return absl::AlreadyExistsError(
+          absl::StrCat("shared memory region '", name, "' already in manager"));
+    if (regions.size() >= kRegionsPerOwnerMax)
+      return WithRetryPushback(TooMany("this caller", regions.size(), kRegionsPerOwnerMax),
+                               kNeverRetry);
+  }
+  const Places places = PlacesOf(caller.user);
+  if (*places >= kRegionsPerUserMax) MakeRoom(&caller.user);
+  if (const size_t taken = *places; taken >= kRegionsPerUserMax)
+    return WithRetryPushback(TooMany("this caller's user", taken, kRegionsPerUserMax),
+                             kRoomPushbackMs);
+  return absl::OkStatus();
+}
+
+absl::Status SharedRegions::Register(const Caller& caller, const Wanted& wanted) {
   RETURN_IF_ERROR(CheckName(wanted.name));
   absl::MutexLock lock(&mutex_);
-  if (const auto found = owners_.find(owner); found != owners_.end()) {
-    const size_t registered = found->second.regions.size();
-    if (found->second.regions.contains(wanted.name))
-      return absl::AlreadyExistsError(
-          absl::StrCat("shared memory region '", wanted.name, "' already in manager"));
-    if (registered >= kRegionsPerOwnerMax)
-      return absl::ResourceExhaustedError(absl::StrCat("this caller has ", registered,
-                                                       " regions of shared memory; the limit is ",
-                                                       kRegionsPerOwnerMax));
+  RETURN_IF_ERROR(CheckLimits(caller, wanted.name));
+  auto mapped = MappedRegion::Map(wanted.key, wanted.offset, wanted.bytes);
+  if (absl::IsResourceExhausted(mapped.status())) {
+    MakeRoom(nullptr);
+    mapped = MappedRegion::Map(wanted.key, wanted.offset, wanted.bytes);
   }
-  if (count_ >= MappedRegion::kRegionsMax) DropIdle();
-  Region region{wanted.key, wanted.offset, nullptr};
-  ASSIGN_OR_RETURN(region.memory, MappedRegion::Map(wanted.key, wanted.offset, wanted.bytes));
-  Owner& of = owners_[owner];
+  if (absl::IsResourceExhausted(mapped.status()))
+    return WithRetryPushback(mapped.status(), kRoomPushbackMs);
+  RETURN_IF_ERROR(mapped.status());
+
+  const auto placed = std::make_shared<Placed>(*std::move(mapped), PlacesOf(caller.user));
+  Owner& of = owners_[caller.id];
+  of.caller = caller;
   of.used_ns = clock_();
-  of.regions.emplace(wanted.name, std::move(region));
-  ++count_;
+  of.regions.emplace(wanted.name, Region{wanted.key, wanted.offset, {placed, placed->memory()}});
   return absl::OkStatus();
 }
 
@@ -61,12 +126,10 @@ void SharedRegions::Unregister(uint64_t owner, const std::string& name) {
   const auto found = owners_.find(owner);
   if (found == owners_.end()) return;
   auto& regions = found->second.regions;
-  const size_t before = regions.size();
   if (name.empty())
     regions.clear();
   else
     regions.erase(name);
-  count_ -= before - regions.size();
   if (regions.empty()) owners_.erase(found);
 }
 

@@ -2,7 +2,9 @@
 // sees or uses them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,13 +22,24 @@
 
 namespace warpcall::oip {
 
-// Thread-safe. gRPC does not say when a connection ends, so what a caller leaves behind stays until
-// others need the room: then who was idle for kIdleNs or more loses all that he registered.
+// Thread-safe. gRPC does not say when a connection ends, so a caller's regions stay until their
+// places are needed: by the caller's user at his limit, by anybody when all places are taken. Then
+// callers whose connections have ended lose their regions; where there is none, the caller that was
+// idle for the longest time does, if that is kIdleNs or more.
 class SharedRegions {
  public:
   static constexpr size_t kRegionsPerOwnerMax = 64;
+  // A region has its place until it is unregistered and no request uses it any more.
+  static constexpr size_t kRegionsPerUserMax = MappedRegion::kRegionsMax / 4;
   static constexpr int64_t kIdleNs = int64_t{300} * 1'000'000'000;
 
+  struct Caller {
+    uint64_t id = 0;   // Principal::id
+    std::string user;  // whose limit counts, of however many callers
+    std::string peer;  // the caller's only connection, or Unix user; empty: neither
+  };
+  // Whether nothing of the caller's connections is left. Called with the registry locked.
+  using HasEnded = std::function<bool(const Caller&)>;
   struct Wanted {
     std::string name;
     std::string key;
@@ -43,11 +56,12 @@ class SharedRegions {
     Region region;
   };
 
-  explicit SharedRegions(Clock clock) : clock_(std::move(clock)) {}
+  SharedRegions(Clock clock, HasEnded has_ended)
+      : clock_(std::move(clock)), has_ended_(std::move(has_ended)) {}
 
-  // ALREADY_EXISTS when the owner has the name, RESOURCE_EXHAUSTED when he or all have too many,
-  // otherwise as MappedRegion::Map.
-  absl::Status Register(uint64_t owner, const Wanted& wanted);
+  // Returns ALREADY_EXISTS when the caller has the name, RESOURCE_EXHAUSTED when the caller, the
+  // caller's user or all have too many, otherwise as MappedRegion::Map.
+  absl::Status Register(const Caller& caller, const Wanted& wanted);
   // Requests that use it keep it until they are done. Empty: all of the owner's; OK when there is
   // none.
   void Unregister(uint64_t owner, const std::string& name);
@@ -57,17 +71,24 @@ class SharedRegions {
   absl::StatusOr<std::shared_ptr<MappedRegion>> Use(uint64_t owner, const RegionUse& use);
 
  private:
+  using Places = std::shared_ptr<std::atomic<size_t>>;
   struct Owner {
+    Caller caller;
     std::map<std::string, Region, std::less<>> regions;
     int64_t used_ns = 0;
   };
-  // Makes room, if somebody's regions are idle.
-  void DropIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // How many places the user has.
+  Places PlacesOf(const std::string& user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckLimits(const Caller& caller, const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Drops regions of callers that have ended or are idle: of this user, or, if null, of all.
+  void MakeRoom(const std::string* user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock clock_;
+  const HasEnded has_ended_;
   absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, Owner> owners_ ABSL_GUARDED_BY(mutex_);
-  size_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<std::string, Places> places_ ABSL_GUARDED_BY(mutex_);  // by user
 };
 
 }  // namespace warpcall::oip

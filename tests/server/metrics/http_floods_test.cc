@@ -42,7 +42,7 @@ class HttpFloodsTest : public ::testing::Test {
       if (held_ != nullptr) held_->WaitForNotification();
       return std::string(scrape_bytes_, 'm');
     };
-    options.ready = [] { return absl::OkStatus(); };
+    options.ready = [] { return "ok"; };
     auto started = HttpServer::Start(std::move(options));
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);

@@ -37,7 +37,7 @@ class HttpServerTest : public ::testing::Test {
     HttpServer::Options options;
     options.listen = "127.0.0.1:0";
     options.scrape = [](MetricsFormat) { return "m 1\n"; };
-    options.ready = [] { return absl::OkStatus(); };
+    options.ready = [] { return "ok"; };
     return options;
   }
 
@@ -89,11 +89,14 @@ TEST_F(HttpServerTest, ServesOpenMetricsToThoseWhoAccept) {
 TEST_F(HttpServerTest, ReadinessFollowsTheCallback) {
   std::atomic<bool> ready{true};
   HttpServer::Options options = Options();
-  options.ready = [&ready] {
-    return ready ? absl::OkStatus() : absl::UnavailableError("draining for 5 s");
+  options.ready = [&ready]() -> absl::StatusOr<std::string> {
+    if (!ready) return absl::UnavailableError("draining for 5 s");
+    return "ok; some rows are not tried yet";
   };
   const auto server = Start(std::move(options));
-  EXPECT_EQ(ClientOf(*server).Get("/readyz")->status, 200);
+  const httplib::Result is_ready = ClientOf(*server).Get("/readyz");
+  EXPECT_EQ(is_ready->status, 200);
+  EXPECT_EQ(is_ready->body, "ok; some rows are not tried yet\n");
   ready = false;
   const httplib::Result reply = ClientOf(*server).Get("/readyz");
   EXPECT_EQ(reply->status, 503);

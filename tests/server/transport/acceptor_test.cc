@@ -1,21 +1,27 @@
 #include "server/transport/acceptor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/common/steady_wait.h"
+#include "server/engine/clock.h"
 #include "tests/e2e/eventually.h"
 
 namespace warpcall {
@@ -27,16 +33,18 @@ using ::testing::ElementsAre;
 class AcceptorTest : public ::testing::Test {
  protected:
   // `errors` are what accept says first, before it works.
-  void Start(std::vector<int> errors, ConnectionLimits limits = {1000, 1000}) {
+  void Start(std::vector<int> errors, ConnectionLimits limits = {1000, 1000},
+             const std::string& wanted = "127.0.0.1:0") {
     errors_ = std::move(errors);
-    absl::StatusOr<ListeningSockets> sockets = ListeningSockets::Open("127.0.0.1:0");
+    absl::StatusOr<ListeningSockets> sockets = ListeningSockets::Open(wanted);
     ASSERT_TRUE(sockets.ok()) << sockets.status();
     const std::string& address = sockets->address();
     port_ = static_cast<uint16_t>(std::atoi(address.c_str() + address.rfind(':') + 1));
     std::vector<ListeningSockets> listening;
     listening.push_back(*std::move(sockets));
     Acceptor::Options options;
-    options.limits = limits;
+    connections_.emplace(limits, MonotonicNs);
+    options.connections = &*connections_;
     options.accept = [this](int listener) { return Accept(listener); };
     options.serve = [this](int, int socket) {
       const absl::MutexLock lock(&mutex_);
@@ -105,6 +113,7 @@ class AcceptorTest : public ::testing::Test {
   int refused_ = 0;
   std::vector<bool> told_;
   std::vector<int> clients_;
+  std::optional<Connections> connections_;
   std::unique_ptr<Acceptor> acceptor_;
 };
 
@@ -179,6 +188,28 @@ TEST_F(AcceptorTest, OneAddressMayNotTakeAllAndIsNotTold) {
   acceptor_->Stop();
   EXPECT_EQ(refused_, 1);
   EXPECT_TRUE(told_.empty());
+}
+
+// A call that outlasts its connection must not pass for one of the next.
+TEST_F(AcceptorTest, ConnectionsOfAUnixSocketHaveOtherDescriptorsThanThoseBefore) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/acceptor-", getpid(), ".sock");
+  Start({}, {1000, 1000}, absl::StrCat("unix:", path));
+  sockaddr_un to = {};
+  to.sun_family = AF_UNIX;
+  path.copy(to.sun_path, sizeof(to.sun_path) - 1);
+  std::set<int> descriptors;
+  for (int i = 0; i < 50; ++i) {
+    const int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    ASSERT_TRUE(AwaitServed(1));
+    const absl::MutexLock lock(&mutex_);
+    EXPECT_TRUE(descriptors.insert(served_.front()).second) << served_.front();
+    EXPECT_NE(fcntl(served_.front(), F_GETFL) & O_NONBLOCK, 0);
+    EXPECT_EQ(fcntl(served_.front(), F_GETFD), FD_CLOEXEC);
+    close(served_.front());
+    close(client);
+    served_.clear();
+  }
 }
 
 TEST_F(AcceptorTest, WhoConnectsAfterTheEndIsRefusedByTheSystem) {

@@ -43,9 +43,10 @@ class ConnectionsTest : public ::testing::Test {
         });
   }
 
-  Verdict Open(Connections* connections, int descriptor, const std::string& source) {
+  Verdict Open(Connections* connections, int descriptor, const std::string& source,
+               const std::string& peer = "") {
     inodes_[descriptor] = next_inode_++;
-    const Verdict verdict = connections->Admit(descriptor, source);
+    const Verdict verdict = connections->Admit(descriptor, {source, peer});
     if (verdict != Verdict::kAdmitted) inodes_.erase(descriptor);
     return verdict;
   }
@@ -76,8 +77,8 @@ TEST(ConnectionsShutDownTest, ClosesConnectionsAndNothingElse) {
   Connections connections(
       {8, 8}, [] { return int64_t{1}; },
       [&](int descriptor) { return descriptor == other[0] ? other_inode : uint64_t{1}; });
-  EXPECT_EQ(connections.Admit(known[0], "a"), Verdict::kAdmitted);
-  EXPECT_EQ(connections.Admit(other[0], "a"), Verdict::kAdmitted);
+  EXPECT_EQ(connections.Admit(known[0], {"a", ""}), Verdict::kAdmitted);
+  EXPECT_EQ(connections.Admit(other[0], {"a", ""}), Verdict::kAdmitted);
   other_inode = 2;
   connections.ShutDown();
   char byte = 0;
@@ -108,6 +109,33 @@ TEST_F(ConnectionsTest, ADescriptorThatIsUsedAgainIsOneConnection) {
   EXPECT_EQ(connections.open(), 1);
 }
 
+TEST_F(ConnectionsTest, ArePeersByName) {
+  Connections connections = Make(4, 4);
+  Open(&connections, 1, "uid 1", "ipv4:127.0.0.1:1");
+  Open(&connections, 2, "uid 2", "fd:2");
+  EXPECT_EQ(connections.FindSource("ipv4:127.0.0.1:1"), "uid 1");
+  EXPECT_EQ(connections.FindSource("fd:2"), "uid 2");
+  EXPECT_EQ(connections.FindSource("fd:1"), "");
+  EXPECT_TRUE(connections.IsOpen("fd:2"));
+  EXPECT_FALSE(connections.IsOpen("fd:1"));
+  inodes_.erase(2);
+  EXPECT_FALSE(connections.IsOpen("fd:2"));
+  EXPECT_TRUE(connections.IsOpen("ipv4:127.0.0.1:1"));
+  EXPECT_TRUE(connections.IsAnyOpenFrom("uid 1"));
+  EXPECT_FALSE(connections.IsAnyOpenFrom("uid 2"));
+}
+
+TEST_F(ConnectionsTest, ANameThatIsUsedAgainIsTheNewerConnections) {
+  Connections connections = Make(4, 1);
+  Open(&connections, 1, "uid 1", "ipv4:127.0.0.1:1");
+  inodes_.erase(1);
+  Open(&connections, 2, "uid 2", "ipv4:127.0.0.1:1");
+  EXPECT_EQ(connections.FindSource("ipv4:127.0.0.1:1"), "uid 2");
+  Open(&connections, 3, "uid 1");  // which forgets the older one
+  EXPECT_EQ(connections.open(), 2);
+  EXPECT_TRUE(connections.IsOpen("ipv4:127.0.0.1:1"));
+}
+
 TEST_F(ConnectionsTest, AFloodOfRefusalsSearchesOncePerPeriod) {
   Connections connections = Make(1000, 1000);
   for (int i = 0; i < 1000; ++i) Open(&connections, i, "a");
@@ -120,53 +148,16 @@ TEST_F(ConnectionsTest, AFloodOfRefusalsSearchesOncePerPeriod) {
   EXPECT_EQ(looked_at_, 2000);
 }
 
-// A client's socket and the server's end of it.
-struct Pair {
-  explicit Pair(const std::string& address, const std::string& from = "")
-      : listening(*ListeningSockets::Open(address)), client(Connect(from)) {
-    server = accept(listening.sockets().front().get(), nullptr, nullptr);
-  }
-  ~Pair() {
-    close(client);
-    close(server);
-  }
-
-  int Connect(const std::string& from) const {
-    sockaddr_storage to = {};
-    socklen_t bytes = sizeof(to);
-    getsockname(listening.sockets().front().get(), reinterpret_cast<sockaddr*>(&to), &bytes);
-    const int fd = socket(to.ss_family, SOCK_STREAM, 0);
-    if (!from.empty()) {
-      sockaddr_in own = {};
-      own.sin_family = AF_INET;
-      inet_pton(AF_INET, from.c_str(), &own.sin_addr);
-      EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
-    }
-    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), bytes), 0);
-    return fd;
-  }
-
-  ListeningSockets listening;
-  int client;
-  int server;
-};
-
-TEST(SourceOf, IsAnAddressANetworkOrAUser) {
-  EXPECT_EQ(SourceOf(Pair("127.0.0.1:0").server), "127.0.0.1");
-  EXPECT_EQ(SourceOf(Pair("127.0.0.1:0", "127.0.0.2").server), "127.0.0.2");
-  if (ListeningSockets::Open("[::1]:0").ok()) EXPECT_EQ(SourceOf(Pair("[::1]:0").server), "::/64");
-  const std::string path = absl::StrCat(::testing::TempDir(), "/source-", getpid(), ".sock");
-  EXPECT_EQ(SourceOf(Pair(absl::StrCat("unix:", path)).server), absl::StrCat("uid ", getuid()));
-  EXPECT_EQ(SourceOf(-1), "");
-}
-
 TEST(Connections, TellRealSocketsThatAreClosedFromOpenOnes) {
   int64_t now_ns = 1;
   Connections connections({1, 1}, [&] { return now_ns; });
-  auto first = std::make_unique<Pair>("127.0.0.1:0");
-  EXPECT_EQ(connections.Admit(first->server, "a"), Verdict::kAdmitted);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  EXPECT_EQ(connections.Admit(ends[0], {"a", "fd"}), Verdict::kAdmitted);
   EXPECT_TRUE(connections.full());
-  first.reset();
+  EXPECT_TRUE(connections.IsOpen("fd"));
+  for (const int end : ends) close(end);
+  EXPECT_FALSE(connections.IsOpen("fd"));
   now_ns += Connections::kSweepNs;
   EXPECT_FALSE(connections.full());
 }

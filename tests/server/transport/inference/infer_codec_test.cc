@@ -75,7 +75,8 @@ class InferCodecTest : public ::testing::Test {
   }
 
   const Registry registry_ = CpuKernels();
-  Door door_{registry_, [] { return int64_t{0}; }};
+  Door door_{registry_, [] { return int64_t{0}; },
+             [](const SharedRegions::Caller&) { return false; }};
   ModelInferRequest request_;
   CallSpec spec_;
   Problem problem_;

@@ -10,9 +10,11 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/retry_pushback.h"
 
 namespace warpcall::oip {
 namespace {
@@ -51,10 +53,49 @@ class SharedObject {
   int file_;
 };
 
+// A user with one caller, unless it says another one.
+SharedRegions::Caller By(uint64_t id, const std::string& user = "") {
+  return {id, user.empty() ? absl::StrCat("user of ", id) : user, absl::StrCat("peer ", id)};
+}
+
 class SharedRegionsTest : public ::testing::Test {
  protected:
+  // As many as the caller may have.
+  void Fill(const SharedRegions::Caller& caller) {
+    for (size_t i = 0; i < SharedRegions::kRegionsPerOwnerMax; ++i) {
+      const absl::Status status = RegisterAs(caller, absl::StrCat("r", i));
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    const absl::Status status = RegisterAs(caller, "more");
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("this caller has 64"));
+    EXPECT_EQ(RetryPushbackMs(status), kNeverRetry);
+  }
+  // As many as the user may have, by callers from `first` on.
+  void FillUser(const std::string& user, uint64_t first) {
+    constexpr uint64_t kCallers =
+        SharedRegions::kRegionsPerUserMax / SharedRegions::kRegionsPerOwnerMax;
+    for (uint64_t id = first; id < first + kCallers; ++id) {
+      Fill(By(id, user));
+      ++now_ns_;
+    }
+  }
+  absl::Status RegisterAs(const SharedRegions::Caller& caller, const std::string& name) {
+    return regions_.Register(caller, {name, object_.key(), 0, 8});
+  }
+  void ExpectUserIsFull(const absl::Status& status) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(status.message(),
+                HasSubstr("user has 256 regions of shared memory; the limit is 256"));
+    EXPECT_GT(RetryPushbackMs(status).value_or(0), 0);
+  }
+
   int64_t now_ns_ = 1;
-  SharedRegions regions_{[this] { return now_ns_; }};
+  std::set<uint64_t> ended_;
+  SharedObject object_{kPage};
+  SharedRegions regions_{
+      [this] { return now_ns_; },
+      [this](const SharedRegions::Caller& caller) { return ended_.contains(caller.id); }};
 };
 
 TEST_F(SharedRegionsTest, AreMappedWhereTheyAreSaidToBegin) {
@@ -88,7 +129,7 @@ TEST_F(SharedRegionsTest, RangesMustLieInTheObject) {
 
 TEST_F(SharedRegionsTest, UsesMustLieInTheRegion) {
   SharedObject object(kPage);
-  ASSERT_TRUE(regions_.Register(7, {"r", object.key(), 0, 64}).ok());
+  ASSERT_TRUE(regions_.Register(By(7), {"r", object.key(), 0, 64}).ok());
   for (const auto& [offset, bytes] :
        {std::pair<uint64_t, uint64_t>{0, 64}, {64, 0}, {63, 1}, {0, 0}})
     EXPECT_TRUE(regions_.Use(7, {"r", offset, bytes}).ok()) << offset << " " << bytes;
@@ -104,8 +145,8 @@ TEST_F(SharedRegionsTest, UsesMustLieInTheRegion) {
 
 TEST_F(SharedRegionsTest, BelongToWhoRegisteredThem) {
   SharedObject object(kPage);
-  ASSERT_TRUE(regions_.Register(7, {"r", object.key(), 0, 64}).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(regions_.Register(7, {"r", object.key(), 0, 8})));
+  ASSERT_TRUE(regions_.Register(By(7), {"r", object.key(), 0, 64}).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(regions_.Register(By(7), {"r", object.key(), 0, 8})));
   EXPECT_TRUE(absl::IsNotFound(regions_.Use(8, {"r", 0, 8}).status()));
   EXPECT_TRUE(absl::IsNotFound(regions_.Find(8, "r").status()));
   EXPECT_TRUE(regions_.Find(8, "")->empty());
@@ -118,22 +159,62 @@ TEST_F(SharedRegionsTest, BelongToWhoRegisteredThem) {
   EXPECT_EQ(used.use_count(), 1);
 }
 
-TEST_F(SharedRegionsTest, WhoIsIdleMakesRoomWhenThereIsNoneLeft) {
-  SharedObject object(kPage);
-  const auto fill = [&](uint64_t owner) {
-    for (size_t i = 0; i < SharedRegions::kRegionsPerOwnerMax; ++i)
-      ASSERT_TRUE(regions_.Register(owner, {absl::StrCat("r", i), object.key(), 0, 8}).ok());
-    EXPECT_TRUE(absl::IsResourceExhausted(regions_.Register(owner, {"more", object.key(), 0, 8})));
-  };
+TEST_F(SharedRegionsTest, OneUserLeavesPlacesForOthersByHoweverManyCallers) {
+  FillUser("a", 0);
+  for (uint64_t id = 10; id < 30; ++id) ExpectUserIsFull(RegisterAs(By(id, "a"), "r"));
+  EXPECT_TRUE(RegisterAs(By(30, "b"), "r").ok());
+  FillUser("c", 40);
+  EXPECT_TRUE(RegisterAs(By(31, "b"), "r").ok());
+}
+
+TEST_F(SharedRegionsTest, UnregisteringGivesThePlaceBackOnceNobodyUsesIt) {
+  FillUser("a", 0);
+  std::shared_ptr<MappedRegion> used = *regions_.Use(3, {"r0", 0, 8});
+  regions_.Unregister(3, "r0");
+  ExpectUserIsFull(RegisterAs(By(9, "a"), "r"));
+  used.reset();
+  EXPECT_TRUE(RegisterAs(By(9, "a"), "r").ok());
+  ExpectUserIsFull(RegisterAs(By(9, "a"), "s"));
+  regions_.Unregister(2, "");
+  Fill(By(2, "a"));
+  ExpectUserIsFull(RegisterAs(By(9, "a"), "s"));
+}
+
+TEST_F(SharedRegionsTest, CallersThatHaveEndedMakeRoomForTheirUser) {
+  Fill(By(50, "b"));
+  FillUser("a", 0);
+  ended_ = {1, 50};
+  Fill(By(9, "a"));
+  EXPECT_TRUE(regions_.Find(1, "")->empty());
+  EXPECT_EQ(regions_.Find(0, "")->size(), SharedRegions::kRegionsPerOwnerMax);
+  EXPECT_EQ(regions_.Find(50, "")->size(), SharedRegions::kRegionsPerOwnerMax);
+  ended_ = {};
+  ExpectUserIsFull(RegisterAs(By(10, "a"), "r"));
+  now_ns_ += SharedRegions::kIdleNs;
+  EXPECT_TRUE(RegisterAs(By(10, "a"), "r").ok());
+  EXPECT_TRUE(regions_.Find(0, "")->empty());  // the idlest
+}
+
+TEST_F(SharedRegionsTest, WhoHasEndedOrIsIdleMakesRoomWhenThereIsNoneLeft) {
   constexpr uint64_t kOwners = MappedRegion::kRegionsMax / SharedRegions::kRegionsPerOwnerMax;
   for (uint64_t owner = 0; owner < kOwners; ++owner) {
-    fill(owner);
+    Fill(By(owner));
     ++now_ns_;
   }
-  EXPECT_TRUE(absl::IsResourceExhausted(regions_.Register(99, {"r", object.key(), 0, 8})));
-  now_ns_ += SharedRegions::kIdleNs - 1;
+  const absl::Status full = RegisterAs(By(99), "r");
+  EXPECT_TRUE(absl::IsResourceExhausted(full));
+  EXPECT_THAT(full.message(), HasSubstr("1024"));
+  EXPECT_GT(RetryPushbackMs(full).value_or(0), 0);
+  ended_ = {5};
+  ASSERT_TRUE(RegisterAs(By(98), "r").ok());
+  EXPECT_TRUE(regions_.Find(5, "")->empty());
+  ended_ = {};
+  for (size_t i = 1; i < SharedRegions::kRegionsPerOwnerMax; ++i)
+    ASSERT_TRUE(RegisterAs(By(98), absl::StrCat("r", i)).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(RegisterAs(By(99), "r")));
+  now_ns_ = kOwners + SharedRegions::kIdleNs - 1;
   ASSERT_TRUE(regions_.Use(0, {"r0", 0, 8}).ok());
-  ASSERT_TRUE(regions_.Register(99, {"r", object.key(), 0, 8}).ok());
+  ASSERT_TRUE(RegisterAs(By(99), "r").ok());
   EXPECT_EQ(regions_.Find(0, "")->size(), SharedRegions::kRegionsPerOwnerMax);
   EXPECT_TRUE(regions_.Find(1, "")->empty());
   EXPECT_EQ(regions_.Find(2, "")->size(), SharedRegions::kRegionsPerOwnerMax);
