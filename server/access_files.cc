@@ -17,6 +17,12 @@ Reloader::File SeenNow(const char* flag, std::vector<std::string> files) {
   return {.flag = flag, .file = files.front(), .watched = files, .seen = std::move(seen)};
 }
 
+void WarnOfWeak(const Callers& callers, const std::string& file) {
+  if (callers.AnyWeak())
+    LogAlways(LogLevel::kWarning, "tokens can be guessed",
+              {{"file", file}, {"characters_at_least", static_cast<int64_t>(kTokenBytesGood)}});
+}
+
 }  // namespace
 
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader) {
@@ -31,11 +37,12 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* relo
   if (!config.token_file.empty()) {
     Reloader::File seen = SeenNow("token_file", {config.token_file});
     ASSIGN_OR_RETURN(files.callers, Callers::Open(config.token_file));
-    if (files.callers->AnyWeak())
-      LogAlways(LogLevel::kWarning, "tokens can be guessed",
-                {{"file", config.token_file},
-                 {"characters_at_least", static_cast<int64_t>(kTokenBytesGood)}});
-    reloader->Add(std::move(seen), [from = files.callers.get()] { return from->ReadAgain(); });
+    WarnOfWeak(*files.callers, config.token_file);
+    reloader->Add(std::move(seen), [from = files.callers.get(), file = config.token_file] {
+      auto read = from->ReadAgain();
+      if (read.ok()) WarnOfWeak(*from, file);
+      return read;
+    });
   }
   if (!config.policy_file.empty()) {
     Reloader::File seen = SeenNow("policy_file", {config.policy_file});

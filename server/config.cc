@@ -8,6 +8,7 @@
 #include <iostream>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -257,9 +258,15 @@ const CLI::Option* FindPublic(const CLI::App& app, const std::string& name) {
   return option == nullptr || tells_only || option->get_group().empty() ? nullptr : option;
 }
 
+// Flags that keep others out. Without a value, of a variable that is not set, say, they would let
+// everybody in.
+constexpr absl::string_view kGuards[] = {"tls_cert", "tls_key", "tls_client_ca", "token_file",
+                                         "policy_file"};
+
 // Whether no value is one, as it is the default.
 bool TakesNothing(const CLI::Option& option) {
-  return option.get_expected_min() > 0 && option.get_default_str().empty();
+  return option.get_expected_min() > 0 && option.get_default_str().empty() &&
+         !absl::c_linear_search(kGuards, option.get_lnames().front());
 }
 
 std::string NameOf(absl::string_view word) {
@@ -276,7 +283,10 @@ class Sources {
   absl::Status AddCommandLine(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
       given_.insert(NameOf(argv[i]));
-      RETURN_IF_ERROR(AddWord(argv[i]));
+      // An empty word is the value of the word before it.
+      const bool is_empty = i + 1 < argc && argv[i + 1][0] == '\0' && !NameOf(argv[i]).empty() &&
+                            !absl::StrContains(argv[i], '=');
+      RETURN_IF_ERROR(AddWord(is_empty ? absl::StrCat(argv[i++], "=") : argv[i]));
     }
     return absl::OkStatus();
   }

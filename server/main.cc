@@ -242,7 +242,9 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
   deps->stream_window_bytes =
       std::min({deps->stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
                 config.max_message_mib * kMib});
-  deps->received_bytes_max = MemorySum(config, deps->engine->device_count()).received_mib * kMib;
+  const MemorySum memory(config, deps->engine->device_count());
+  deps->received_bytes_max = memory.received_mib * kMib;
+  deps->memory_mib = memory.sum_mib();
   deps->send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
   deps->inspect_access = ToInspectAccess(config.inspect);
   deps->allow_shared_memory = config.allow_shared_memory;

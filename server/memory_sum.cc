@@ -39,9 +39,10 @@ absl::Status CheckMemory(const Config& config, int devices) {
     return absl::FailedPreconditionError(absl::StrCat(
         "--staging_mib: ", config.staging_mib, " MiB for each of ", devices,
         devices == 1 ? " device" : " devices", " is more than this machine's memory, or what its ",
-        "control group leaves of it: ", memory_mib, " MiB; the flags allow ", allowed.sum_mib(),
-        " MiB in all: staging ", allowed.staging_mib, ", received messages ", allowed.received_mib,
-        ", inflated ones ", allowed.inflated_mib, ", one inspection ", allowed.inspection_mib));
+        "control group or ulimit -v leaves of it: ", memory_mib, " MiB; the flags allow ",
+        allowed.sum_mib(), " MiB in all: staging ", allowed.staging_mib, ", received messages ",
+        allowed.received_mib, ", inflated ones ", allowed.inflated_mib, ", one inspection ",
+        allowed.inspection_mib));
   Log(LogLevel::kInfo, "memory limits",
       {{"staging_mib", allowed.staging_mib},
        {"received_mib", allowed.received_mib},

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -140,6 +141,9 @@ int HttpReader::FinishHead() {
   if (message.count(http::field::host) != 1 && message.version() != 10) return kBadRequest;
   if (message.count(http::field::host) > 1) return kBadRequest;
   if (message.count(http::field::content_length) > 1) return kBadRequest;
+  // Beast takes a list of equal lengths.
+  if (!absl::c_all_of(ToAbsl(message[http::field::content_length]), absl::ascii_isdigit))
+    return kBadRequest;
   if (const size_t codings = message.count(http::field::transfer_encoding); codings > 0) {
     if (codings > 1 || message.version() == 10) return kBadRequest;
     if (!absl::EqualsIgnoreCase(ToAbsl(message[http::field::transfer_encoding]), "chunked"))

@@ -22,11 +22,12 @@ uint64_t SocketInode(int descriptor) {
 
 }  // namespace
 
-ConnectionLimits ConnectionLimitsFor(int64_t descriptors_max, int64_t descriptors_open) {
-  const int64_t left = std::max<int64_t>(descriptors_max - descriptors_open, 0);
+ConnectionLimits ConnectionLimitsFor(const ConnectionMeans& means) {
+  const int64_t left = std::max<int64_t>(means.descriptors_max - means.descriptors_open, 0);
   // Where there are few, half of them.
   const int64_t kept = std::min(kDescriptorsKept, left / 2);
-  const int64_t all = std::clamp<int64_t>(left - kept, 1, kConnectionsMax);
+  const int64_t most = std::clamp<int64_t>(means.memory_mib, 1, kConnectionsMax);
+  const int64_t all = std::clamp<int64_t>(left - kept, 1, most);
   // A quarter is for others.
   return {static_cast<int>(all), static_cast<int>(std::max<int64_t>(all - all / 4, 1))};
 }

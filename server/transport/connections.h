@@ -21,9 +21,15 @@ struct ConnectionLimits {
   int from_one_source = 0;
 };
 
-// For a process that may have `descriptors_max` descriptors and has `descriptors_open` now, before
-// the first connection.
-ConnectionLimits ConnectionLimitsFor(int64_t descriptors_max, int64_t descriptors_open);
+// What a process has for connections.
+struct ConnectionMeans {
+  int64_t descriptors_max;
+  int64_t descriptors_open;  // before the first connection
+  // That the flags allow. A connection with 32 calls of which nobody reads an answer takes half a
+  // MiB that gRPC's quota does not count, so there is one connection for each.
+  int64_t memory_mib;
+};
+ConnectionLimits ConnectionLimitsFor(const ConnectionMeans& means);
 
 // gRPC owns the sockets and closes them without a word, so the end of a connection is found out
 // when a limit is met: by then its descriptor is no longer the socket that it was, which its inode

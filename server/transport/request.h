@@ -68,6 +68,8 @@ struct ExecuteDeps {
   int64_t stream_window_bytes = 16 << 20;
   // All that gRPC may hold of what came from clients, whether its message is complete or waits.
   int64_t received_bytes_max = int64_t{4} << 30;
+  // That all flags allow together.
+  int64_t memory_mib = int64_t{1} << 20;
   TuningCache* tuning = nullptr;                      // null: nothing is learned
   BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch

@@ -105,11 +105,12 @@ absl::StatusOr<std::vector<ListeningSockets>> ListenAt(const std::vector<std::st
 }
 
 // Of this process, which has opened all that it needs but connections.
-ConnectionLimits LimitsOfProcess() {
+ConnectionLimits LimitsOfProcess(int64_t memory_mib) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const ConnectionLimits limits = ConnectionLimitsFor(
-      static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT_MAX)), CountDescriptors());
+  const ConnectionLimits limits =
+      ConnectionLimitsFor({static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT_MAX)),
+                           CountDescriptors(), memory_mib});
   Log(LogLevel::kInfo, "connection limits",
       {{"connections", limits.all},
        {"from_one_source", limits.from_one_source},
@@ -201,7 +202,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC starts no server");
-  server->open_connections_.emplace(LimitsOfProcess(), deps->clock);
+  server->open_connections_.emplace(LimitsOfProcess(deps->memory_mib), deps->clock);
   deps->connections = &*server->open_connections_;
   server->pollers_.Begin();
   server->SetServing(true);

@@ -192,6 +192,9 @@ class CallersTest(AccessCase):
                          ["OK", "UNAUTHENTICATED"])
         self.assertIn('level=warning msg="tokens can be guessed"', server.log_text())
         self.assertNotIn("s1", server.log_text())
+        # As one that was cut in the middle of its last line, say.
+        self.write("tokens", "alice s1\nbob B")
+        self.assertTrue(eventually(lambda: server.log_text().count('msg="tokens can be guessed"') == 2))
         self.assertEqual(server.stop(), 0)
 
     def test_who_trusts_the_server_is_served_and_nobody_else(self):

@@ -141,7 +141,8 @@ TEST(ParseConfig, NoValueIsTheEmptyOneWhereTheFlagHasThat) {
 }
 
 TEST(ParseConfig, NoValueIsRefusedWhereTheFlagNeedsOne) {
-  for (const char* const flag : {"queue_mib", "devices", "listen", "check", "log_level"}) {
+  for (const char* const flag : {"queue_mib", "devices", "listen", "check", "log_level",
+                                 "tls_client_ca", "token_file", "policy_file"}) {
     const std::string lacks = absl::StrCat("--", flag, "= lacks a value");
     const FlagFile file(absl::StrCat("\n", flag, "=\nqueue_limit=7\n"));
     const Parsed by_file = Parse({file.flag()});
@@ -150,9 +151,10 @@ TEST(ParseConfig, NoValueIsRefusedWhereTheFlagNeedsOne) {
     const Parsed by_command = Parse({absl::StrCat("--", flag, "="), "--queue_limit=7"});
     EXPECT_EQ(by_command.exit_code, 2) << flag;
     EXPECT_EQ(by_command.said, lacks + "\n");
+    EXPECT_EQ(Parse({absl::StrCat("--", flag), "", "--queue_limit=7"}).said, lacks + "\n");
   }
-  const Variable variable("WARPCALLD_QUEUE_MIB", "");
-  EXPECT_EQ(Parse({}).said, "WARPCALLD_QUEUE_MIB: --queue_mib= lacks a value\n");
+  const Variable variable("WARPCALLD_TOKEN_FILE", "");
+  EXPECT_EQ(Parse({}).said, "WARPCALLD_TOKEN_FILE: --token_file= lacks a value\n");
 }
 
 TEST(ParseConfig, AddressesOfBothDoorsHaveTheirForms) {

@@ -1,5 +1,7 @@
 #include "server/runtime/cpu/control_group.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -84,6 +86,9 @@ int64_t MemoryLimitBytes(const std::string& root) {
     for (const int64_t bytes : NumbersIn(absl::StrCat(group.path, "/", file)))
       least = std::min(least, bytes);
   }
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(least))
+    least = static_cast<int64_t>(limit.rlim_cur);
   return least;
 }
 

@@ -1,4 +1,4 @@
-// How much of the machine is for this process: what its control groups leave of it.
+// How much of the machine is for this process: what its control groups and limits leave of it.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,9 @@
 
 namespace warpcall {
 
-// Physical memory, or the least that a control group of this process allows where that is lower, in
-// bytes. `root` stands before /proc and /sys, for tests.
+// Physical memory, or the least that a control group of this process or its limit of addresses
+// (`ulimit -v`) allows where that is lower, in bytes. `root` stands before /proc and /sys, for
+// tests.
 int64_t MemoryLimitBytes(const std::string& root = "");
 
 // Processors that this process may keep busy: `cpus`, those that it may run on, or the least that a

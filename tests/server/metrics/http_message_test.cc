@@ -105,6 +105,8 @@ TEST(HttpReaderTest, RefusesWhatItCannotBeSureOf) {
       {"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2", 400},
       {"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 0", 400},
       {"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999999", 400},
+      {"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 0,0", 400},
+      {"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5, 5", 400},
       {"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked", 400},
       {"GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked", 501},
       {"GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked", 501},

@@ -1,6 +1,7 @@
 #include "server/runtime/cpu/control_group.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -73,6 +74,17 @@ TEST_F(ControlGroupTest, CpusOfTheFirstVersionsGroups) {
   Write("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "400000\n");
   Write("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(Cpus(), 4);
+}
+
+TEST_F(ControlGroupTest, MemoryIsNoMoreThanTheProcessMayMap) {
+  Write("proc/meminfo", "MemTotal: 4000000000000 kB\n");
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  // More than sanitizers map for themselves.
+  const rlimit lower = {rlim_t{1} << 50, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &lower), 0);
+  EXPECT_EQ(Limit(), int64_t{1} << 50);
+  EXPECT_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
 
 TEST(ControlGroup, IsKnownHere) {

@@ -19,15 +19,16 @@ using Verdict = Connections::Verdict;
 
 TEST(ConnectionLimits, LeaveDescriptorsToTheServerAndConnectionsToOthers) {
   // Of 540, 20 are open: half of the others.
-  const ConnectionLimits few = ConnectionLimitsFor(540, 20);
+  const ConnectionLimits few = ConnectionLimitsFor({540, 20, 7680});
   EXPECT_EQ(few.all, 264);
   EXPECT_EQ(few.from_one_source, 198);
-  EXPECT_EQ(ConnectionLimitsFor(4096, 40).all, 3800);
-  const ConnectionLimits many = ConnectionLimitsFor(1 << 20, 40);
+  EXPECT_EQ(ConnectionLimitsFor({4096, 40, 7680}).all, 3800);
+  const ConnectionLimits many = ConnectionLimitsFor({1 << 20, 40, 9000});
   EXPECT_EQ(many.all, 8192);
+  EXPECT_EQ(ConnectionLimitsFor({1 << 20, 40, 416}).all, 416);
   EXPECT_EQ(many.from_one_source, 6144);
-  EXPECT_EQ(ConnectionLimitsFor(10, 12).all, 1);
-  EXPECT_EQ(ConnectionLimitsFor(10, 12).from_one_source, 1);
+  EXPECT_EQ(ConnectionLimitsFor({10, 12, 7680}).all, 1);
+  EXPECT_EQ(ConnectionLimitsFor({10, 12, 7680}).from_one_source, 1);
 }
 
 // Sockets that nobody opened: a descriptor is open as long as it has an inode here.
