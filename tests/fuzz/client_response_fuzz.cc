@@ -21,6 +21,7 @@ namespace {
 
 // Why a client need not take these outputs; nothing when it must.
 std::string WhyNotOutputs(const v1::ExecuteResponse& response, bool with_data) {
+  if (response.outputs_size() < 1 || response.outputs_size() > 64) return "a number of outputs";
   for (const v1::Tensor& output : response.outputs()) {
     if (output.data_type() < 1 || output.data_type() > kDataTypeCount) return "a data type";
     const std::vector<int64_t> shape(output.shape().begin(), output.shape().end());

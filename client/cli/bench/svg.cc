@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/common/screen.h"
 
 namespace warpcall::cli {
 namespace {
@@ -15,11 +16,10 @@ std::string Pixels(double value) {
   return text == "-0.0" ? "0.0" : text;
 }
 
-// For text and attribute values alike. Control characters, which XML 1.0 has no way to say, become
-// U+FFFD.
+// For text and attribute values alike. XML 1.0 has no way to say most control characters.
 std::string Escaped(absl::string_view text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : Printable(text)) {
     if (c == '&') {
       escaped += "&amp;";
     } else if (c == '<') {
@@ -28,8 +28,6 @@ std::string Escaped(absl::string_view text) {
       escaped += "&gt;";
     } else if (c == '"') {
       escaped += "&quot;";
-    } else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n') {
-      escaped += "\xEF\xBF\xBD";
     } else {
       escaped.push_back(c);
     }

@@ -7,12 +7,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "client/cli/common/screen.h"
 
 namespace warpcall::cli {
 namespace {
 
 std::string Quoted(absl::string_view field) {
-  if (field.find_first_of(",\"\r\n") == absl::string_view::npos) return std::string(field);
+  if (field.find_first_of(",\"") == absl::string_view::npos) return std::string(field);
   return absl::StrCat("\"", absl::StrReplaceAll(field, {{"\"", "\"\""}}), "\"");
 }
 
@@ -27,7 +28,7 @@ std::string ExactNumber(double value) {
 
 std::string CsvLine(const std::vector<std::string>& fields) {
   const auto append = [](std::string* out, const std::string& field) {
-    absl::StrAppend(out, Quoted(field));
+    absl::StrAppend(out, Quoted(Printable(field)));
   };
   return absl::StrCat(absl::StrJoin(fields, ",", append), "\n");
 }

@@ -8,7 +8,7 @@ namespace warpcall::cli {
 
 // The fewest digits that read back as the same number; "nan", "inf" and "-inf" for what is none.
 std::string ExactNumber(double value);
-// With its newline; fields are quoted where they must be.
+// With its newline; fields are shown as Printable, and quoted where they must be.
 std::string CsvLine(const std::vector<std::string>& fields);
 
 }  // namespace warpcall::cli

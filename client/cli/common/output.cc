@@ -38,14 +38,15 @@ std::string FittedToStderr(const std::string& text) {
 std::string ErrorText(const absl::Status& status, int exit_status) {
   const std::string code = absl::StatusCodeToString(status.code());
   if (!errors_are_json) {
-    const std::string text =
-        FittedToStderr(absl::StrCat(code, ": ", PrintableLines(status.message(), {})));
+    const std::string text = FittedToStderr(absl::StrCat(code, ": ", Printable(status.message())));
     return absl::StrCat(Emphasised(code + ":", Emphasis::kError, FindScreen(STDERR_FILENO)),
                         text.substr(code.size() + 1), "\n");
   }
   const json error = {
       {"code", code}, {"message", std::string(status.message())}, {"exit_status", exit_status}};
-  return json({{"error", error}}).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return json({{"error", error}})
+             .dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace
@@ -59,8 +60,7 @@ void PrintData(absl::string_view bytes) {
 
 void PrintJson(const json& value) {
   constexpr int kIndent = 2;
-  PrintData(value.dump(kIndent, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) +
-            "\n");
+  PrintData(value.dump(kIndent, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace) + "\n");
 }
 
 json ToJson(const client::AttributeValue& value) {
@@ -84,7 +84,7 @@ json ToJson(const client::LaunchInfo& launch) {
 void PrintErrorsAsJson() { errors_are_json = true; }
 
 void PrintNote(absl::string_view text) {
-  const std::string line = FittedToStderr(absl::StrCat("warpcall: ", PrintableLines(text, {})));
+  const std::string line = FittedToStderr(absl::StrCat("warpcall: ", Printable(text)));
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 

@@ -14,7 +14,8 @@ namespace warpcall::cli {
 void PrintText(absl::string_view text);
 // For programs, byte for byte.
 void PrintData(absl::string_view bytes);
-// Indented, with a newline; bytes that are not UTF-8 are replaced.
+// Indented, with a newline. In ASCII, so that a terminal obeys nothing in it: other characters are
+// written as \uXXXX. Bytes that are not UTF-8 are replaced.
 void PrintJson(const nlohmann::json& value);
 
 nlohmann::json ToJson(const client::AttributeValue& value);

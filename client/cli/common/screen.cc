@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -59,13 +60,49 @@ size_t BytesThatFit(absl::string_view text, size_t columns) {
   return bytes;
 }
 
-// Of the control character that `text` begins with; 0: it begins with another.
-size_t ControlBytes(absl::string_view text) {
+struct Range {
+  uint32_t first, last;
+};
+// Code points that show nothing of their own but change what is shown around them.
+constexpr Range kUnprintable[] = {
+    {0x00, 0x1F},        // C0 controls
+    {0x7F, 0x9F},        // DEL and C1 controls; U+009B begins a terminal's escape code
+    {0xAD, 0xAD},        // soft hyphen
+    {0x61C, 0x61C},      // Arabic letter mark
+    {0x180E, 0x180E},    // Mongolian vowel separator
+    {0x200B, 0x200F},    // zero widths, direction marks
+    {0x2028, 0x202E},    // line and paragraph separators, embeddings, overrides
+    {0x2060, 0x206F},    // invisible operators, isolates
+    {0xFEFF, 0xFEFF},    // byte order mark
+    {0xFFF9, 0xFFFB},    // interlinear annotations
+    {0xE0000, 0xE0FFF},  // tags, variation selectors
+};
+
+struct Character {
+  size_t bytes = 1;
+  bool printable = false;
+};
+
+// The UTF-8 character that `text`, which is not empty, begins with. A byte that begins none counts
+// as a character that can't be printed.
+Character FirstCharacter(absl::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
-  if (first < 0x20 || first == 0x7F) return 1;
-  // U+0080 to U+009F, among which is a terminal's escape code in one character.
-  const bool has_high = first == 0xC2 && text.size() > 1;
-  return has_high && (static_cast<unsigned char>(text[1]) & 0xE0) == 0x80 ? 2 : 0;
+  const size_t bytes = first < 0x80                    ? 1
+                       : first >= 0xC2 && first < 0xE0 ? 2
+                       : first >= 0xE0 && first < 0xF0 ? 3
+                       : first >= 0xF0 && first < 0xF5 ? 4
+                                                       : 0;
+  if (bytes == 0 || bytes > text.size()) return {};
+  uint32_t code = bytes == 1 ? first : first & (0x7Fu >> bytes);
+  for (const char c : text.substr(1, bytes - 1)) {
+    if (!ContinuesCharacter(c)) return {};
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3Fu);
+  }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xD800 && code < 0xE000;
+  if (code < kLeast[bytes] || code > 0x10FFFF || surrogate) return {};
+  const auto holds = [code](Range range) { return range.first <= code && code <= range.last; };
+  return {bytes, std::none_of(std::begin(kUnprintable), std::end(kUnprintable), holds)};
 }
 
 // Of what `text` begins with and may have of its own; 0: it begins with something else.
@@ -80,8 +117,7 @@ size_t KeptBytes(absl::string_view text, const Screen& screen) {
 // A word's pieces, of which only the last may be followed by another word on its line.
 std::vector<absl::string_view> Pieces(absl::string_view word, size_t columns) {
   std::vector<absl::string_view> pieces;
-  while (Columns(word) > columns) {
-    const size_t fit = BytesThatFit(word, columns);
+  for (size_t fit; (fit = BytesThatFit(word, columns)) < word.size();) {
     const size_t comma = word.substr(0, fit).rfind(',');
     const size_t end = comma == absl::string_view::npos ? fit : comma + 1;
     pieces.push_back(word.substr(0, end));
@@ -114,11 +150,15 @@ size_t Columns(absl::string_view text) {
 std::string Printable(absl::string_view text) {
   std::string printable;
   while (!text.empty()) {
-    const size_t control = ControlBytes(text);
-    for (const char c : text.substr(0, control))
-      absl::StrAppendFormat(&printable, "\\x%02x", static_cast<unsigned char>(c));
-    if (control == 0) printable.push_back(text[0]);
-    text.remove_prefix(std::max<size_t>(control, 1));
+    const Character character = FirstCharacter(text);
+    for (const char c : text.substr(0, character.bytes)) {
+      if (character.printable) {
+        printable.push_back(c);
+      } else {
+        absl::StrAppendFormat(&printable, "\\x%02x", static_cast<unsigned char>(c));
+      }
+    }
+    text.remove_prefix(character.bytes);
   }
   return printable;
 }
@@ -156,15 +196,15 @@ std::vector<std::string> WrapText(absl::string_view text, size_t columns) {
 
 std::string Fitted(absl::string_view before, absl::string_view text, size_t indent) {
   const size_t columns = OutScreen().columns;
-  std::string lines, beginning(before);
-  if (columns > 0 && std::max(Columns(before), indent) + kTextColumnsMin > columns) {
-    absl::StrAppend(&lines, before, "\n");
+  std::string lines, beginning = Printable(before);
+  if (columns > 0 && std::max(Columns(beginning), indent) + kTextColumnsMin > columns) {
+    absl::StrAppend(&lines, beginning, "\n");
     indent = kBelowIndent;
     beginning = std::string(indent, ' ');
   }
   // All lines take the room of the shortest, so that they can be broken at once.
   const size_t room = columns == 0 ? 0 : columns - std::max(Columns(beginning), indent);
-  for (const std::string& line : WrapText(text, room)) {
+  for (const std::string& line : WrapText(Printable(text), room)) {
     absl::StrAppend(&lines, beginning, line, "\n");
     beginning = std::string(indent, ' ');
   }

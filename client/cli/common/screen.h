@@ -31,8 +31,9 @@ std::string Emphasised(absl::string_view text, Emphasis emphasis, const Screen& 
 // UTF-8 characters, taking each for one column.
 size_t Columns(absl::string_view text);
 
-// `text`, which may be a server's, as part of a line: a control character, of which a terminal
-// would make something, is written out as "\x1b".
+// Returns `text` as part of a line of a terminal. All text of a server goes through this function
+// or the next. Writes out as "\x1b" each byte of a control character, of a character that hides
+// others or changes their direction, and of what is not UTF-8.
 std::string Printable(absl::string_view text);
 // The same of lines: ends of lines, tabs and, where `screen` has colours, Emphasised's codes stay.
 std::string PrintableLines(absl::string_view text, const Screen& screen);
@@ -41,9 +42,9 @@ std::string PrintableLines(absl::string_view text, const Screen& screen);
 // word is longer, or anywhere where there is neither. 0 columns: one line.
 std::vector<std::string> WrapText(absl::string_view text, size_t columns);
 
-// `text` in lines that fit OutScreen(), each with its newline: the first behind `before`, which
-// stays as it is, the others behind `indent` spaces. Where next to `before` there is little room,
-// it has a line of its own.
+// `text` in lines that fit OutScreen(), each with its newline: the first behind `before`, the
+// others behind `indent` spaces. Where next to `before` there is little room, it has a line of its
+// own. Both are shown as Printable.
 std::string Fitted(absl::string_view before, absl::string_view text, size_t indent);
 
 }  // namespace warpcall::cli

@@ -14,6 +14,7 @@
 #include "client/cli/common/output.h"
 #include "client/cli/common/patience.h"
 #include "client/cli/common/progress.h"
+#include "client/cli/common/screen.h"
 #include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/describe/report.h"
@@ -109,7 +110,7 @@ int Run(const Globals& globals, const DescribeOptions& options) {
   }
   const absl::StatusOr<std::string> text = SourceText(report->description, options.source);
   if (!text.ok()) return Refused(text.status());
-  PrintText(*text);
+  PrintText(PrintableLines(*text, {}));  // without colours, which only our own text has
   return kExitOk;
 }
 

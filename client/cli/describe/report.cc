@@ -58,8 +58,9 @@ std::string FileTable(const std::vector<SourceFile>& files) {
 
 std::string ToText(const DescribeReport& report) {
   const Description& description = report.description;
-  std::string text = absl::StrCat(report.kernel, " on ", description.device, " by ",
-                                  description.implementation, "\n\n", FactTable(description));
+  const std::string title =
+      absl::StrCat(report.kernel, " on ", description.device, " by ", description.implementation);
+  std::string text = absl::StrCat(Fitted("", title, 0), "\n", FactTable(description));
   if (!description.files.empty())
     absl::StrAppend(&text, "\n", FileTable(description.files),
                     "to be read with --source LANGUAGE\n");
@@ -105,7 +106,8 @@ absl::StatusOr<std::string> SourceText(const Description& description,
   if (found.size() == 1) return found[0]->text;
   std::string text;
   for (const SourceFile* const file : found)
-    absl::StrAppend(&text, text.empty() ? "" : "\n", "==> ", file->name, " <==\n", file->text);
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "==> ", Printable(file->name), " <==\n",
+                    file->text);
   return text;
 }
 

@@ -39,6 +39,7 @@ absl::Status BenchmarkSession::HandleMessage(Fragments message) {
   begun_ = true;
   ASSIGN_OR_RETURN(BenchmarkPart part, DecodeBenchmarkPart(message));
   BenchmarkReport& news = part.news;
+  RETURN_IF_ERROR(CheckResultCount(report_->results.size() + news.results.size()));
   for (BenchmarkResult& result : news.results) {
     const auto same = [&](const BenchmarkResult& earlier) {
       return earlier.implementation == result.implementation;

@@ -20,6 +20,9 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 
+// Kernels have one output today; more than this many is no kernel's answer.
+constexpr int kOutputsMax = 64;
+
 constexpr int kHealthServiceField = 1;
 constexpr int kHealthStatusField = 1;
 
@@ -50,6 +53,14 @@ absl::Status Split(Fragments message, SplitResponse* response) {
     return BadResponse(absl::StrCat(response->header.outputs_size(), " outputs with ",
                                     response->split.tensor_data.size(), " data fields"));
   return absl::OkStatus();
+}
+
+// Of the message that describes the outputs: an Execute's answer, or the header of a stream's.
+absl::Status SplitOutputs(Fragments message, SplitResponse* response) {
+  RETURN_IF_ERROR(Split(message, response));
+  const int outputs = response->header.outputs_size();
+  if (outputs >= 1 && outputs <= kOutputsMax) return absl::OkStatus();
+  return BadResponse(absl::StrCat(outputs, " outputs; a kernel has 1 to ", kOutputsMax));
 }
 
 Timing FromProto(const v1::Timing& timing) {
@@ -172,7 +183,7 @@ std::vector<Piece> EncodeCall(const Call& call, const std::shared_ptr<const void
 
 absl::StatusOr<Result> DecodeResultInto(Fragments message, PlaceOutputs place) {
   SplitResponse response;
-  RETURN_IF_ERROR(Split(message, &response));
+  RETURN_IF_ERROR(SplitOutputs(message, &response));
   std::vector<TensorSpec> specs;
   for (int i = 0; i < response.header.outputs_size(); ++i) {
     int64_t bytes = 0;
@@ -217,7 +228,7 @@ std::string EncodeStreamHeader(const StreamCall& call) {
 
 absl::StatusOr<std::vector<TensorSpec>> DecodeStreamHeader(Fragments header) {
   SplitResponse response;
-  RETURN_IF_ERROR(Split(header, &response));
+  RETURN_IF_ERROR(SplitOutputs(header, &response));
   std::vector<TensorSpec> specs;
   for (const v1::Tensor& output : response.header.outputs()) {
     int64_t bytes;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/codec/values.h"
 #include "proto/common/status_macros.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -98,8 +99,15 @@ std::string EncodeBenchmark(const BenchmarkCall& call) {
   return request.SerializeAsString();
 }
 
+absl::Status CheckResultCount(size_t results) {
+  constexpr size_t kResultsMax = 1000;
+  if (results <= kResultsMax) return absl::OkStatus();
+  return BadResponse(absl::StrCat("more than ", kResultsMax, " results of one benchmark"));
+}
+
 absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message) {
   ASSIGN_OR_RETURN(BenchmarkPart whole, DecodeBenchmarkPart(message));
+  RETURN_IF_ERROR(CheckResultCount(whole.news.results.size()));
   return std::move(whole.news);
 }
 

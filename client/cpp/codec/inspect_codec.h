@@ -16,6 +16,8 @@ namespace warpcall::client {
 // A BenchmarkRequest.
 std::string EncodeBenchmark(const BenchmarkCall& call);
 absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message);
+// INTERNAL for more results than one benchmark can have, as no server sends them.
+absl::Status CheckResultCount(size_t results);
 
 // A response of BenchmarkStream.
 struct BenchmarkPart {

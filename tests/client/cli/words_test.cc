@@ -66,6 +66,48 @@ TEST_F(WordsTest, ControlCharactersOfAServerAreWrittenOut) {
   ExpectRefused(absl::StrCat("run gelu ", x_), "INVALID_ARGUMENT: red: \\x1b[31m\n");
 }
 
+// Nor can a server write a line that looks like the command's own.
+TEST_F(WordsTest, AServersTextStaysOnItsLine) {
+  const std::string forged = "x\r\nOK: fine\u202E";
+  const std::string shown = "x\\x0d\\x0aOK: fine\\xe2\\x80\\xae";
+  server_.AnswerServerInfo([&](v1::ServerInfoResponse* response) {
+    response->set_version(forged);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(Warpcall("version").out, HasSubstr("warpcalld " + shown));
+  execute_.Set([&](const v1::ExecuteRequest& request, v1::ExecuteResponse* response) {
+    EchoInputs(request, response);
+    response->set_implementation(forged);
+    return FakeAnswer{};
+  });
+  EXPECT_THAT(Warpcall("run gelu " + x_).out, HasSubstr(shown));
+  execute_.Refuse(absl::InternalError(forged));
+  ExpectRefused("run gelu " + x_, absl::StrCat("INTERNAL: ", shown, "\n"));
+  EXPECT_THAT(Warpcall("--verbose run gelu " + x_).err, Not(HasSubstr("\nOK")));
+}
+
+// Any reader of JSON gets the text back.
+TEST_F(WordsTest, JsonIsAscii) {
+  const std::string text = "\u202E\u009B\x7F\u00E9\U0001F600";
+  server_.AnswerServerInfo([&](v1::ServerInfoResponse* response) {
+    response->set_version(text);
+    return absl::OkStatus();
+  });
+  const ProgramResult run = Warpcall("version --json");
+  EXPECT_THAT(run.out, HasSubstr("\\u202e\\u009b\\u007f\\u00e9\\ud83d\\ude00"));
+  EXPECT_EQ(json::parse(run.out)["server"]["version"], text);
+  execute_.Refuse(absl::InternalError(text));
+  const ProgramResult refused = Warpcall(absl::StrCat("run gelu ", x_, " --json"));
+  EXPECT_THAT(refused.err, HasSubstr("\\u202e\\u009b\\u007f"));
+  EXPECT_EQ(json::parse(refused.err)["error"]["message"], text);
+}
+
+TEST_F(WordsTest, AnAnswerWithoutOutputsIsNoSuccess) {
+  execute_.Set([](const v1::ExecuteRequest&, v1::ExecuteResponse*) { return FakeAnswer{}; });
+  ExpectRefused("run gelu " + x_,
+                "INTERNAL: malformed response from the server: 0 outputs; a kernel has 1 to 64\n");
+}
+
 TEST_F(WordsTest, ARefusalKeepsItsStatusWhereStdoutIsFull) {
   server_.SetServing(false);
   EXPECT_EQ(Warpcall("health >/dev/full").exit_status, 1);

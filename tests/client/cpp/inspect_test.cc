@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "client/cpp/client.h"
 #include "tests/client/fake_server.h"
@@ -214,6 +215,36 @@ TEST(BenchmarkStreamTest, ARowThatComesTwiceIsTheServersMistake) {
   const absl::Status status = client.BenchmarkStream({.kernel = "gelu"}, {}, &report);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(status.message(), ::testing::HasSubstr("a second result of fast"));
+}
+
+// What comes after a result costs time for each one before it.
+TEST(BenchmarkStreamTest, MoreThanAThousandResultsAreTheServersMistake) {
+  FakeServer server(EchoInputs);
+  const auto add = [](int begin, int end, v1::BenchmarkResponse* response) {
+    for (int i = begin; i < end; ++i)
+      response->add_results()->set_implementation(absl::StrCat("row_", i));
+  };
+  server.AnswerBenchmarkStream([&](const testing::BenchmarkStreamCall& call) {
+    for (const int begin : {0, 600}) {
+      v1::BenchmarkResponse response;
+      add(begin, begin + (call.request.seed() == 1 ? 500 : 600), &response);
+      call.writer->Write(response);
+    }
+    return FakeAnswer{};
+  });
+  server.AnswerTune([&](const v1::BenchmarkRequest&, v1::BenchmarkResponse* response) {
+    add(0, 1001, response);
+    return FakeAnswer{};
+  });
+  Client client(server.address(), Patient());
+  BenchmarkReport report;
+  EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu", .seed = 1}, {}, &report), absl::OkStatus());
+  EXPECT_EQ(report.results.size(), 1000u);
+  const absl::Status refused = absl::InternalError(
+      "malformed response from the server: more than 1000 results of one benchmark");
+  BenchmarkReport too_many;
+  EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu", .seed = 2}, {}, &too_many), refused);
+  EXPECT_EQ(client.Tune({.kernel = "gelu"}).status(), refused);
 }
 
 TEST(BenchmarkStreamTest, AnEndWithoutAnAnswerIsTheServersMistake) {

@@ -43,6 +43,21 @@ TEST_F(BenchOutputsTest, APictureOnStdoutIsAlone) {
   EXPECT_THAT(folder_.Names(), ElementsAre("x.npy"));
 }
 
+TEST_F(BenchOutputsTest, CsvAndPicturesOnStdoutHaveNoControlCharactersOfAServer) {
+  benchmark_.Set([](const v1::BenchmarkRequest& request, v1::BenchmarkResponse* response) {
+    const FakeAnswer answer = FourRows(request, response);
+    response->mutable_results(0)->set_implementation("slow\x1b[2J\u009B\u202E, row");
+    response->mutable_results(2)->set_error("a\r\nb\x07");
+    return answer;
+  });
+  const std::string csv = Warpcall("bench softmax --shape 8x32 --csv -").out;
+  EXPECT_THAT(csv, HasSubstr(",\"slow\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae, row\","));
+  EXPECT_THAT(csv, HasSubstr(",a\\x0d\\x0ab\\x07,"));
+  EXPECT_THAT(Lines(csv), SizeIs(1 + 4));
+  EXPECT_THAT(Warpcall("bench softmax --shape '8x{32,64}' --plot -").out,
+              HasSubstr("slow\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae, row"));
+}
+
 TEST_F(BenchOutputsTest, PngIsMadeByRsvgConvertFromThePicture) {
   const std::string png = folder_.Path("bench.PNG");  // in either case
   // Its output: what it was called with, and what it was given.

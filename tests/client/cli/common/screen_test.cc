@@ -70,7 +70,24 @@ TEST(EmphasisedTest, IsTheTextWhereThereAreNoColours) {
 TEST(PrintableTest, WritesOutWhatATerminalWouldObey) {
   EXPECT_EQ(Printable("plain \xC3\xA9"), "plain \xC3\xA9");
   EXPECT_EQ(Printable(absl::string_view("a\0b\x7F\n\t", 6)), "a\\x00b\\x7f\\x0a\\x09");
-  EXPECT_EQ(Printable("\xC2\x9Bm \xC2\xA0 \xC2"), "\\xc2\\x9bm \xC2\xA0 \xC2");
+  EXPECT_EQ(Printable("\xC2\x9Bm \xC2\xA0 \xC2"), "\\xc2\\x9bm \xC2\xA0 \\xc2");
+}
+
+TEST(PrintableTest, WritesOutWhatHidesOrTurnsOtherText) {
+  EXPECT_EQ(Printable("a\u202Eb"), "a\\xe2\\x80\\xaeb");  // right-to-left override
+  EXPECT_EQ(Printable("a\u2066\u200Bb"), "a\\xe2\\x81\\xa6\\xe2\\x80\\x8bb");
+  EXPECT_EQ(Printable("\u2028"), "\\xe2\\x80\\xa8");           // a line separator
+  EXPECT_EQ(Printable("\U000E0041"), "\\xf3\\xa0\\x81\\x81");  // a tag
+  EXPECT_EQ(Printable("\u00B5 \u2026 \U0001F600"), "\u00B5 \u2026 \U0001F600");
+}
+
+TEST(PrintableTest, WritesOutWhatIsNotUtf8) {
+  EXPECT_EQ(Printable("\x9B\xFF z"), "\\x9b\\xff z");
+  EXPECT_EQ(Printable("\xC0\x9B"), "\\xc0\\x9b");           // overlong
+  EXPECT_EQ(Printable("\xE0\x81\x81"), "\\xe0\\x81\\x81");  // overlong
+  EXPECT_EQ(Printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // a surrogate
+  EXPECT_EQ(Printable("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(Printable("\xE2\x80z"), "\\xe2\\x80z");
 }
 
 TEST(PrintableTest, LinesKeepTheirEndsAndOurOwnColours) {
@@ -93,6 +110,10 @@ TEST_F(FittedTest, LinesStandBehindWhatIsBeforeThemWhereThereIsRoom) {
             "words that are wider than forty\n  columns are\n");
   EXPECT_EQ(Fitted("--attribute name=value  ", "words that are wider than forty", 24),
             "--attribute name=value  \n      words that are wider than forty\n");
+}
+
+TEST_F(FittedTest, ItsTextsAreShownAsPrintable) {
+  EXPECT_EQ(Fitted("a\n: ", "b\nOK: fine\x1b[2J", 2), "a\\x0a: b\\x0aOK: fine\\x1b[2J\n");
 }
 
 TEST(WrapTextTest, BreaksAtSpacesThenCommasThenAnywhere) {

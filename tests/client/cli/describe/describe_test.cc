@@ -95,6 +95,20 @@ TEST_F(DescribeCliTest, SourcePrintsTheFilesOfALanguage) {
                 "NOT_FOUND: vectorized has no files in sass; it has: cuda, ptx\n");
 }
 
+TEST_F(DescribeCliTest, AServersTextMakesNoLinesButItsSources) {
+  describe_.Set([](const v1::DescribeRequest&, v1::DescribeResponse* response) {
+    testing::Merge(R"(implementation: "simd\nOK: fine" family: "cpu" device: "cpu"
+      files { name: "a\nb" language: "cpp" text: "one\n\ttwo\033[1m\n" }
+      files { name: "c" language: "cpp" text: "three\n" })",
+                   response);
+    return FakeAnswer{};
+  });
+  EXPECT_THAT(Warpcall("describe gelu --shape 4").out,
+              ::testing::StartsWith("gelu on cpu by simd\\x0aOK: fine\n\nFACT"));
+  EXPECT_EQ(Warpcall("describe gelu --shape 4 --source cpp").out,
+            "==> a\\x0ab <==\none\n\ttwo\\x1b[1m\n\n==> c <==\nthree\n");
+}
+
 TEST_F(DescribeCliTest, JsonHasEverything) {
   json value = WarpcallJson("describe gelu --shape 4");
   const json advice = std::exchange(value["advice"], nullptr);

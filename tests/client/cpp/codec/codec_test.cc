@@ -75,6 +75,32 @@ TEST(DecodeResultTest, RefusesTensorsThatContradictThemselves) {
               HasSubstr("int64"));
 }
 
+std::string Outputs(int count) {
+  v1::ExecuteResponse response;
+  for (int i = 0; i < count; ++i) {
+    response.add_outputs()->set_data_type(v1::DATA_TYPE_FLOAT32);
+    response.mutable_outputs(i)->add_shape(0);
+    response.mutable_outputs(i)->set_data("");
+  }
+  return response.SerializeAsString();
+}
+
+TEST(DecodeResultTest, RefusesNoOutputsAndMoreThanAnyKernelHas) {
+  EXPECT_THAT(Refusal(Outputs(0)), HasSubstr("0 outputs; a kernel has 1 to 64"));
+  EXPECT_THAT(Refusal(Outputs(65)), HasSubstr("65 outputs; a kernel has 1 to 64"));
+  EXPECT_EQ(Decode(Outputs(64)).value().outputs.size(), 64u);
+}
+
+TEST(DecodeStreamHeaderTest, RefusesNoOutputsAndMoreThanAnyKernelHas) {
+  const auto decode = [](const std::string& bytes) {
+    const absl::Span<const char> fragment(bytes.data(), bytes.size());
+    return DecodeStreamHeader({&fragment, 1});
+  };
+  EXPECT_EQ(decode(Outputs(0)).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(decode(Outputs(65)).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(decode(Outputs(64)).value().size(), 64u);
+}
+
 absl::StatusOr<ServingStatus> DecodeHealth(const std::string& bytes) {
   const absl::Span<const char> fragment(bytes.data(), bytes.size());
   return DecodeHealthResponse({&fragment, 1});
