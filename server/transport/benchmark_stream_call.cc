@@ -5,7 +5,7 @@
 namespace warpcall {
 
 BenchmarkStreamCall::BenchmarkStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : InspectCall(deps, Inspection::kBenchmark, context) {
+    : WatchedWriter(*deps, context), InspectCall(deps, Inspection::kBenchmark, context) {
   in_parts_ = true;
 }
 
@@ -36,7 +36,7 @@ void BenchmarkStreamCall::Answer(absl::StatusOr<std::string> bytes) {
   });
 }
 
-void BenchmarkStreamCall::OnWriteDone(bool ok) {
+void BenchmarkStreamCall::OnWritten(bool ok) {
   handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;

@@ -10,26 +10,26 @@
 #include "absl/status/statusor.h"
 #include "server/transport/inspect_call.h"
 #include "server/transport/strand.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
 // Owned by gRPC: deletes itself when the call is over. The inspector bounds what waits to be sent.
-class BenchmarkStreamCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
-                                  private InspectCall {
+class BenchmarkStreamCall final : public WatchedWriter, private InspectCall {
  public:
   static BenchmarkStreamCall* Start(ExecuteDeps* deps, grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* request);
 
-  void OnWriteDone(bool ok) override;
   void OnCancel() override { Cancel(); }
-  void OnDone() override {
-    handover_.Take();
-    strand_.Post([this] { delete this; });
-  }
 
  private:
   BenchmarkStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
+  void OnWritten(bool ok) override;
+  void OnOver() override {
+    handover_.Take();
+    strand_.Post([this] { delete this; });
+  }
   void SendInitialMetadata() override { StartSendInitialMetadata(); }
   void AnswerPart(std::string bytes) override;
   void Answer(absl::StatusOr<std::string> bytes) override;

@@ -145,7 +145,7 @@ UnaryCall* UnaryCall::Start(ExecuteDeps* deps, const Unary& unary,
                             std::unique_ptr<CallCodec> codec) {
   auto* call = new UnaryCall(deps, unary, std::move(codec));
   call->call_.Start(unary.message(), unary.response,
-                    [call](const absl::Status& status) { call->Finish(status); });
+                    [call](const absl::Status& status) { call->End(status); });
   return call;
 }
 
@@ -154,12 +154,9 @@ void UnaryCall::OnCancel() {
   call_.Cancel();
 }
 
-void UnaryCall::Finish(const absl::Status& status) {
+void UnaryCall::End(const absl::Status& status) {
   AddLoadReport(deps_, status.code(), unary_.context);
-  const grpc::Status end = EndOf(status, unary_.context);
-  sending_.Begin(unary_.response->Length());
-  handover_.Give();
-  grpc::ServerUnaryReactor::Finish(end);
+  Finish(EndOf(status, unary_.context));
 }
 
 }  // namespace warpcall

@@ -12,10 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/transport/call_codec.h"
-#include "server/transport/handover.h"
-#include "server/transport/inline_reactor.h"
 #include "server/transport/request.h"
-#include "server/transport/send_watch.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
@@ -62,34 +60,24 @@ class Call {
 };
 
 // A Call that is a unary method's. Owned by gRPC: deletes itself when the call is over.
-class UnaryCall final : public InlineReactor<grpc::ServerUnaryReactor> {
+class UnaryCall final : public InlineUnary {
  public:
   // Decodes and submits on gRPC's thread; the lane that takes the job answers.
   static UnaryCall* Start(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec);
 
   void OnCancel() override;
-  void OnDone() override {
-    handover_.Take();
-    delete this;
-  }
 
  private:
   UnaryCall(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec)
-      : deps_(*deps),
-        unary_(unary),
-        call_(deps, unary.context, std::move(codec)),
-        sending_(deps->sends, unary.context) {
+      : InlineUnary(*deps, unary), deps_(*deps), call_(deps, unary.context, std::move(codec)) {
     handover_.Give();
   }
   ~UnaryCall() override = default;
 
-  void Finish(const absl::Status& status);
+  void End(const absl::Status& status);
 
   const ExecuteDeps& deps_;
-  const Unary unary_;
   Call call_;
-  SendWatch::Sending sending_;
-  Handover handover_;
 };
 
 }  // namespace warpcall

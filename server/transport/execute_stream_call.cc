@@ -30,10 +30,10 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
 }  // namespace
 
 ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : deps_(deps),
+    : WatchedBidi(*deps, context),
+      deps_(deps),
       context_(context),
-      caller_(Identify(*deps, *context)),
-      sending_(deps->sends, context) {
+      caller_(Identify(*deps, *context)) {
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
   strand_.Post([this] {
@@ -70,11 +70,10 @@ void ExecuteStreamCall::Read(bool ok, absl::Status status) {
   Advance();
 }
 
-void ExecuteStreamCall::OnWriteDone(bool ok) {
+void ExecuteStreamCall::OnWritten(bool ok) {
   handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
-    sending_.End();
     outgoing_.pop_front();
     if (owed_ > 0) --owed_;
     if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
@@ -90,7 +89,7 @@ void ExecuteStreamCall::OnCancel() {
   });
 }
 
-void ExecuteStreamCall::OnDone() {
+void ExecuteStreamCall::OnOver() {
   handover_.Take();
   deps_->streams.Remove(this);
   strand_.Post([this] { Release(); });
@@ -233,7 +232,6 @@ void ExecuteStreamCall::Advance() {
   }
   if (!writing_ && !outgoing_.empty()) {
     writing_ = true;
-    sending_.Begin(outgoing_.front().Length());
     StartWrite(&outgoing_.front());
   }
   if (!reading_ && !input_ended_ && !header_waits_ && HasRoom() && !failure_.has_value()) {

@@ -15,26 +15,25 @@
 #include "absl/status/status.h"
 #include "server/transport/handover.h"
 #include "server/transport/request.h"
-#include "server/transport/send_watch.h"
 #include "server/transport/strand.h"
 #include "server/transport/stream_request.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
 // Owned by gRPC: deletes itself when the call is over. Everything happens in the strand's events;
 // one read and one write are outstanding at most. Reading stops while windows are under way, so
 // gRPC's flow control holds a client back that sends faster than it reads or than the device works.
-class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                                private OpenStream {
+class ExecuteStreamCall final : public WatchedBidi, private OpenStream {
  public:
   ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override;
 
  private:
+  void OnWritten(bool ok) override;
+  void OnOver() override;
   void Hold() override { holders_.fetch_add(1); }
   void EndAndRelease(const absl::Status& status) override;
   ~ExecuteStreamCall() override { deps_->open_calls.fetch_sub(1); }
@@ -81,7 +80,6 @@ class ExecuteStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   std::deque<grpc::ByteBuffer> outgoing_;
   size_t owed_ = 0;  // of outgoing_, at its beginning: of requests that have ended OK
   bool writing_ = false;
-  SendWatch::Sending sending_;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
   std::optional<grpc::Status> failure_;

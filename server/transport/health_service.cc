@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/transport/handover.h"
 #include "server/transport/reply.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
@@ -14,10 +15,10 @@ using grpc::health::v1::HealthCheckResponse;
 
 // Owned by gRPC: deletes itself when the call is over. At most one write is under way; a status
 // that changes meanwhile is sent behind it, or not at all where it has changed back.
-class HealthService::WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class HealthService::WatchCall final : public WatchedWriter {
  public:
   WatchCall(HealthService* service, grpc::CallbackServerContext* context)
-      : service_(service), context_(context) {}
+      : WatchedWriter(*service->deps_, context), service_(service), context_(context) {}
 
   void Begin(grpc::ByteBuffer* message) {
     HealthCheckRequest request;
@@ -57,7 +58,7 @@ class HealthService::WatchCall final : public grpc::ServerWriteReactor<grpc::Byt
     Finish(EndOf(status, context_));
   }
 
-  void OnWriteDone(bool ok) override {
+  void OnWritten(bool ok) override {
     handover_.Take();
     absl::MutexLock lock(&service_->mutex_);
     writing_ = false;
@@ -73,7 +74,7 @@ class HealthService::WatchCall final : public grpc::ServerWriteReactor<grpc::Byt
     End(absl::CancelledError("the client went away"));
   }
 
-  void OnDone() override {
+  void OnOver() override {
     handover_.Take();
     {
       absl::MutexLock lock(&service_->mutex_);

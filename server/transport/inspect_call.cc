@@ -267,7 +267,7 @@ void UnaryInspectCall::Answer(absl::StatusOr<std::string> bytes) {
   absl::Status status = bytes.status();
   if (status.ok()) {
     absl::StatusOr<grpc::ByteBuffer> message = ToMessage(*std::move(bytes));
-    if (message.ok()) response_->Swap(&*message);
+    if (message.ok()) unary_.response->Swap(&*message);
     status = message.status();
   }
   Finish(End(status));

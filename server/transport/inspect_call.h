@@ -14,6 +14,7 @@
 #include "server/transport/handover.h"
 #include "server/transport/inquiry.h"
 #include "server/transport/request.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
@@ -104,24 +105,18 @@ class InspectCall {
 };
 
 // Answered once. Owned by gRPC: deletes itself when the call is over.
-class UnaryInspectCall final : public grpc::ServerUnaryReactor, private InspectCall {
+class UnaryInspectCall final : public WatchedUnary<grpc::ServerUnaryReactor>, private InspectCall {
  public:
   static UnaryInspectCall* Start(ExecuteDeps* deps, Inspection kind, const Unary& unary);
 
   void OnCancel() override { Cancel(); }
-  void OnDone() override {
-    handover_.Take();
-    delete this;
-  }
 
  private:
   UnaryInspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary)
-      : InspectCall(deps, kind, unary.context), response_(unary.response) {}
+      : WatchedUnary(*deps, unary), InspectCall(deps, kind, unary.context) {}
 
   void SendInitialMetadata() override { StartSendInitialMetadata(); }
   void Answer(absl::StatusOr<std::string> bytes) override;
-
-  grpc::ByteBuffer* const response_;
 };
 
 }  // namespace warpcall

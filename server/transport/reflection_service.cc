@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/transport/handover.h"
 #include "server/transport/reply.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 namespace {
@@ -90,11 +91,11 @@ absl::Status Answer(const ServerReflectionRequest& request,
 
 // One stream: a request is read when the answer to the one before has been sent. Owned by gRPC:
 // deletes itself when the call is over.
-class ReflectionCall final : public ReflectionReactor {
+class ReflectionCall final : public WatchedBidi {
  public:
   ReflectionCall(const ExecuteDeps* deps, const std::vector<std::string>* services,
                  grpc::CallbackServerContext* context)
-      : deps_(deps), services_(services), context_(context) {
+      : WatchedBidi(*deps, context), deps_(deps), services_(services), context_(context) {
     StartRead(&message_);
     handover_.Give();
   }
@@ -116,14 +117,14 @@ class ReflectionCall final : public ReflectionReactor {
     StartWrite(&message_);
   }
 
-  void OnWriteDone(bool ok) override {
+  void OnWritten(bool ok) override {
     handover_.Take();
     if (!ok) return Finish(grpc::Status::CANCELLED);
     message_.Clear();
     StartRead(&message_);
   }
 
-  void OnDone() override {
+  void OnOver() override {
     handover_.Take();
     delete this;
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "server/transport/caller.h"
 #include "server/transport/request.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
@@ -32,7 +33,7 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* ReplyIfAdmitted(
     const ExecuteDeps& deps, const Unary& unary, absl::Status admitted,
     absl::FunctionRef<absl::Status(const Request&, Response*)> fill) {
-  grpc::ServerUnaryReactor* const reactor = unary.context->DefaultReactor();
+  auto* const reactor = new InlineUnary(deps, unary);
   absl::Status status = std::move(admitted);
   Request request;
   Response response;

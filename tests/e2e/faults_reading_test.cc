@@ -3,23 +3,30 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "inference/grpc_service.pb.h"
+#include "tests/e2e/all_methods.h"
 #include "tests/e2e/eventually.h"
 #include "tests/e2e/fault_process.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/raw_http2.h"
 #include "tests/e2e/server_process.h"
+#include "tests/e2e/specs_request.h"
 #include "tests/e2e/steady_clients.h"
 #include "tests/programs.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 namespace {
@@ -166,6 +173,138 @@ TEST(FaultsReading, AClientThatReadsLateGetsItsAnswer) {
   absl::SleepFor(absl::Seconds(2));
   client.Grant(1, 2 * kAnswerBytes);
   EXPECT_TRUE(client.AwaitEnd(1));
+  client.Close();
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+constexpr char kKernels[] = "/warpcall.v1.KernelService/";
+constexpr char kModels[] = "/inference.GRPCInferenceService/";
+
+v1::BenchmarkRequest ShortBenchmark() {
+  v1::BenchmarkRequest request = BenchmarkOf("gelu", {{64}});
+  request.add_implementations("reference");
+  request.set_iterations(5);
+  request.set_warmup_iterations(1);
+  return request;
+}
+
+v1::ProfileRequest ShortProfile() {
+  v1::ProfileRequest request;
+  *request.mutable_request() = Request("gelu", {FloatTensor(64)});
+  request.set_iterations(1);
+  return request;
+}
+
+inference::ModelInferRequest Inference() {
+  inference::ModelInferRequest request;
+  request.set_model_name("gelu_fp32__cpu");
+  inference::ModelInferRequest::InferInputTensor* const input = request.add_inputs();
+  input->set_name("x");
+  input->set_datatype("FP32");
+  input->add_shape(1);
+  request.add_raw_input_contents(std::string(4, '\0'));
+  return request;
+}
+
+// A request of each method whose empty request has no answer.
+std::map<std::string, std::string> Requests() {
+  v1::ExecuteStreamRequest stream;  // complete: it has no elements
+  *stream.mutable_header() = Request("gelu", {FloatTensor({0}, {})});
+  inference::ModelMetadataRequest metadata;
+  metadata.set_name("gelu_fp32__cpu");
+  inference::ModelConfigRequest config;
+  config.set_name("gelu_fp32__cpu");
+  const std::string list_services("\x3a\x01*");
+  return {
+      {absl::StrCat(kKernels, "Execute"), LargeAnswerRequest().SerializeAsString()},
+      {absl::StrCat(kKernels, "ExecuteStream"), stream.SerializeAsString()},
+      {absl::StrCat(kKernels, "Benchmark"), ShortBenchmark().SerializeAsString()},
+      {absl::StrCat(kKernels, "BenchmarkStream"), ShortBenchmark().SerializeAsString()},
+      {absl::StrCat(kKernels, "Tune"), ShortBenchmark().SerializeAsString()},
+      {absl::StrCat(kKernels, "Profile"), ShortProfile().SerializeAsString()},
+      {absl::StrCat(kKernels, "Describe"), DescribeOf("gelu", {{64}}).SerializeAsString()},
+      {absl::StrCat(kModels, "ModelMetadata"), metadata.SerializeAsString()},
+      {absl::StrCat(kModels, "ModelConfig"), config.SerializeAsString()},
+      {absl::StrCat(kModels, "ModelInfer"), Inference().SerializeAsString()},
+      {absl::StrCat(kModels, "ModelStreamInfer"), Inference().SerializeAsString()},
+      {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", list_services},
+      {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", list_services},
+  };
+}
+
+// Methods that refuse every request here: a status needs no leave of the client's.
+constexpr const char* kRefusing[] = {
+    "RepositoryModelLoad", "RepositoryModelUnload",      "TraceSetting",
+    "LogSettings",         "SystemSharedMemoryRegister", "CudaSharedMemoryRegister",
+};
+
+bool Refuses(const std::string& method) {
+  for (const char* const name : kRefusing)
+    if (absl::EndsWith(method, absl::StrCat("/", name))) return true;
+  return false;
+}
+
+// The trailer as a connection's first call brings it.
+std::string StatusTrailer(grpc::StatusCode code) {
+  const std::string digits = absl::StrCat(static_cast<int>(code));
+  return absl::StrCat("\x0bgrpc-status", std::string(1, static_cast<char>(digits.size())), digits);
+}
+
+// A client that grants nothing and asks `method`.
+std::unique_ptr<RawHttp2> AskUnread(const std::string& address, const std::string& method,
+                                    const std::string& request) {
+  auto client = std::make_unique<RawHttp2>(address, 0);
+  client->Send(RawHttp2::CallFrames(1, request, "", method));
+  return client;
+}
+
+TEST(FaultsReading, NoMethodKeepsAnAnswerThatNobodyReads) {
+  constexpr int kInspections = 5;
+  constexpr absl::Duration kSlack = absl::Seconds(10);  // ten times --send_seconds
+  ServerProcess server({"--send_seconds=1", "--lame_duck_seconds=0"});
+  const std::map<std::string, std::string> requests = Requests();
+  std::map<std::string, std::unique_ptr<RawHttp2>> clients;
+  for (const std::string& method : AllMethods()) {
+    const auto found = requests.find(method);
+    clients[method] =
+        AskUnread(server.address(), method, found == requests.end() ? "" : found->second);
+  }
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_inspections_total") >= kInspections; }));
+  const absl::Time give_up = absl::Now() + kSlack;
+  for (const auto& [method, client] : clients) {
+    client->LimitReads(std::max(give_up - absl::Now(), absl::Milliseconds(100)));
+    EXPECT_TRUE(client->AwaitEnd(1)) << method;
+    const bool was_cancelled =
+        absl::StrContains(client->headers(), StatusTrailer(grpc::StatusCode::CANCELLED));
+    EXPECT_NE(was_cancelled, Refuses(method)) << method;
+  }
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+// A drain waits for what was accepted, and not for those who do not read what came of it.
+TEST(FaultsReading, AnAnswerThatNobodyReadsHoldsNoDrain) {
+  ServerProcess server({"--send_seconds=1", "--lame_duck_seconds=0", "--drain_seconds=60"});
+  const std::map<std::string, std::string> requests = Requests();
+  std::vector<std::unique_ptr<RawHttp2>> clients;
+  for (const char* const name : {"Describe", "BenchmarkStream", "Benchmark"})
+    clients.push_back(AskUnread(server.address(), absl::StrCat(kKernels, name),
+                                requests.at(absl::StrCat(kKernels, name))));
+  EXPECT_TRUE(Eventually([&] { return server.Sum("warpcall_inspections_total") >= 3; }));
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(server.Stop(), 0);
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+}
+
+// Nothing that a client has read is on its way to it.
+TEST(FaultsReading, AWatchWithNothingToSayStays) {
+  ServerProcess server({"--send_seconds=1", "--lame_duck_seconds=0"});
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, "", "", "/grpc.health.v1.Health/Watch"));
+  client.LimitReads(absl::Seconds(4));
+  EXPECT_FALSE(client.AwaitEnd(1));
+  EXPECT_THAT(client.headers(), ::testing::Not(::testing::HasSubstr("grpc-status")));
+  EXPECT_TRUE(client.connected());
+  EXPECT_THAT(server.log(), ::testing::Not(::testing::HasSubstr("answers nobody reads")));
   client.Close();
   EXPECT_EQ(server.Stop(), 0);
 }

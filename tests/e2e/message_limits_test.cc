@@ -1,7 +1,6 @@
 // Messages that are small on the wire and large in memory, and messages that are too large for
 // their method: each is refused before the server takes memory for it, whichever method gets it.
 #include <gmock/gmock.h>
-#include <google/protobuf/descriptor.h>
 #include <grpc/byte_buffer.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
@@ -17,7 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "inference/grpc_service.pb.h"
+#include "tests/e2e/all_methods.h"
 #include "tests/e2e/raw_call.h"
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
@@ -115,26 +114,6 @@ std::string Flat(const grpc::ByteBuffer& message) {
   grpc::Slice whole;
   if (!message.Valid() || !message.DumpToSingleSlice(&whole).ok()) return "";
   return std::string(reinterpret_cast<const char*>(whole.begin()), whole.size());
-}
-
-std::vector<std::string> MethodsOf(const google::protobuf::ServiceDescriptor& service) {
-  std::vector<std::string> methods;
-  for (int i = 0; i < service.method_count(); ++i)
-    methods.push_back(absl::StrCat("/", service.full_name(), "/", service.method(i)->name()));
-  return methods;
-}
-
-// Every method that the server has.
-std::vector<std::string> AllMethods() {
-  std::vector<std::string> methods = {
-      "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
-      "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
-  for (const google::protobuf::FileDescriptor* const file :
-       {v1::ExecuteRequest::descriptor()->file(),
-        inference::ModelInferRequest::descriptor()->file()})
-    for (const std::string& method : MethodsOf(*file->service(0))) methods.push_back(method);
-  return methods;
 }
 
 // A method whose requests hold tensors: it is bounded by --max_message_mib, and the rest of its

@@ -54,11 +54,10 @@ std::string Header(const std::string& name, const std::string& value) {
          static_cast<char>(value.size()) + value;
 }
 
-std::string HeadersFrame(uint32_t stream, const std::string& timeout) {
+std::string HeadersFrame(uint32_t stream, const std::string& timeout, const std::string& method) {
   std::string headers = Header(":method", "POST") + Header(":scheme", "http") +
-                        Header(":path", "/warpcall.v1.KernelService/Execute") +
-                        Header(":authority", "localhost") + Header("te", "trailers") +
-                        Header("content-type", "application/grpc");
+                        Header(":path", method) + Header(":authority", "localhost") +
+                        Header("te", "trailers") + Header("content-type", "application/grpc");
   if (!timeout.empty()) headers += Header("grpc-timeout", timeout);
   return Frame(kHeaders, kEndHeaders, stream, headers);
 }
@@ -92,8 +91,8 @@ std::string RawHttp2::Preface(int64_t window_bytes) {
 }
 
 std::string RawHttp2::CallFrames(uint32_t stream, const std::string& message,
-                                 const std::string& timeout) {
-  return HeadersFrame(stream, timeout) +
+                                 const std::string& timeout, const std::string& method) {
+  return HeadersFrame(stream, timeout, method) +
          Frame(kData, kEndStream, stream, MessagePrefix(message.size()) + message);
 }
 
@@ -105,7 +104,7 @@ RawHttp2::RawHttp2(const std::string& address, int64_t window_bytes)
 uint32_t RawHttp2::Call(const std::string& timeout) {
   const uint32_t stream = next_stream_;
   next_stream_ += 2;
-  Send(HeadersFrame(stream, timeout));
+  Send(HeadersFrame(stream, timeout, kExecuteMethod));
   return stream;
 }
 
@@ -162,6 +161,11 @@ bool RawHttp2::SendZeros(uint32_t stream, int64_t bytes) {
 void RawHttp2::Send(const std::string& bytes) {
   connected_ = connected_ && send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                                  static_cast<ssize_t>(bytes.size());
+}
+
+void RawHttp2::LimitReads(absl::Duration timeout) {
+  const timeval limit = absl::ToTimeval(timeout);
+  setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
 
 bool RawHttp2::AwaitEnd(uint32_t stream) {

@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace warpcall::testing {
 
 class RawHttp2 {
@@ -14,14 +16,16 @@ class RawHttp2 {
   // RFC 9113's, for streams and connections.
   static constexpr int64_t kWindowBytesDefault = 65'535;
   static constexpr int64_t kWindowBytesMax = INT32_MAX;
+  static constexpr char kExecuteMethod[] = "/warpcall.v1.KernelService/Execute";
 
   // What opens a connection and lets the server send `window_bytes` on each stream, and as many on
   // all together.
   static std::string Preface(int64_t window_bytes = kWindowBytesDefault);
-  // The frames of a call of Execute on `stream` with `message`. `timeout` as in "1n", empty for
-  // none.
+  // The frames of a call of `method` on `stream` with `message`.
+  // `timeout` as in "1n", empty for none.
   static std::string CallFrames(uint32_t stream, const std::string& message,
-                                const std::string& timeout = "");
+                                const std::string& timeout = "",
+                                const std::string& method = kExecuteMethod);
 
   // Connects to "127.0.0.1:PORT" and sends the preface.
   explicit RawHttp2(const std::string& address, int64_t window_bytes = kWindowBytesDefault);
@@ -53,6 +57,9 @@ class RawHttp2 {
 
   // From now on pings are not answered, as by a client whose words are still on their way.
   void LeavePings() { answers_pings_ = false; }
+
+  // From now on a read that nothing comes for so long counts as the connection's end.
+  void LimitReads(absl::Duration timeout);
 
   // Waits until the server has ended `stream`, by trailers or a reset, or the connection. True for
   // trailers.

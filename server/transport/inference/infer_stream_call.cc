@@ -49,11 +49,11 @@ grpc::ByteBuffer ToMessage(const absl::Status& error, const std::string& id) {
 
 InferStreamCall::InferStreamCall(ExecuteDeps* deps, Door* door,
                                  grpc::CallbackServerContext* context)
-    : deps_(deps),
+    : WatchedBidi(*deps, context),
+      deps_(deps),
       door_(door),
       context_(context),
-      ends_with_error_(WantsGrpcErrors(*context)),
-      sending_(deps->sends, context) {
+      ends_with_error_(WantsGrpcErrors(*context)) {
   deps->open_calls.fetch_add(1);
   deps->streams.Add(this);
   strand_.Post([this] {
@@ -77,11 +77,10 @@ void InferStreamCall::OnReadDone(bool ok) {
   });
 }
 
-void InferStreamCall::OnWriteDone(bool ok) {
+void InferStreamCall::OnWritten(bool ok) {
   handover_.Take();
   strand_.Post([this, ok] {
     writing_ = false;
-    sending_.End();
     outgoing_.Clear();
     if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
     Advance();
@@ -96,7 +95,7 @@ void InferStreamCall::OnCancel() {
   });
 }
 
-void InferStreamCall::OnDone() {
+void InferStreamCall::OnOver() {
   handover_.Take();
   deps_->streams.Remove(this);
   strand_.Post([this] { Release(); });
@@ -152,7 +151,6 @@ void InferStreamCall::WriteNext() {
   }
   outgoing_ = status.ok() ? Wrap(item->response) : ToMessage(status, item->codec->id());
   writing_ = true;
-  sending_.Begin(outgoing_.Length());
   StartWrite(&outgoing_);
 }
 

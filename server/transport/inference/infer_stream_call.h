@@ -14,23 +14,20 @@
 #include "server/transport/handover.h"
 #include "server/transport/inference/infer_codec.h"
 #include "server/transport/open_streams.h"
-#include "server/transport/send_watch.h"
 #include "server/transport/strand.h"
+#include "server/transport/watched_reactors.h"
 
 namespace warpcall::oip {
 
 // Owned by gRPC: deletes itself when the call is over. Everything happens in the strand's events;
 // one read and one write are outstanding at most. Reading stops while kItemsMax requests are not
 // answered, so gRPC's flow control holds a client back that sends faster than it reads.
-class InferStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                              private OpenStream {
+class InferStreamCall final : public WatchedBidi, private OpenStream {
  public:
   InferStreamCall(ExecuteDeps* deps, Door* door, grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override;
 
  private:
   // A request from its message to its answer.
@@ -43,6 +40,8 @@ class InferStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   };
 
   ~InferStreamCall() override { deps_->open_calls.fetch_sub(1); }
+  void OnWritten(bool ok) override;
+  void OnOver() override;
   void Hold() override { holders_.fetch_add(1); }
   void EndAndRelease(const absl::Status& status) override;
   void Release();
@@ -70,7 +69,6 @@ class InferStreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   std::deque<std::unique_ptr<Item>> items_;
   grpc::ByteBuffer outgoing_;
   bool writing_ = false;
-  SendWatch::Sending sending_;
   std::optional<absl::Status> failure_;
   bool finished_ = false;
 };
