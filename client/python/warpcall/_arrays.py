@@ -140,6 +140,25 @@ def _narrow(values: Array) -> Array:
     return rounded.reshape(values.shape)  # which was (1,) of a single number
 
 
+def _cut(array: Array, dtype: Any) -> Array:
+    """Floating-point values in a narrower type, rounded to odd: towards zero, and then the last bit
+    is set where that changed them. So a second rounding, to nearest and to two bits less or fewer
+    still, gives what one alone would."""
+    near: Array = array.astype(dtype)
+    back = near.astype(array.dtype)
+    bits: Array = near.view(f"u{near.dtype.itemsize}")
+    bits -= np.abs(back) > np.abs(array)
+    bits |= back != array
+    return near
+
+
+def _cut_integers(array: Array) -> Array:
+    """Whole numbers of 8 bytes as float64, as _cut."""
+    low = array & 0x7FF  # what may be more than float64's 53 bits
+    odd = array - low | (low != 0).astype(array.dtype) << 11
+    return np.where((array >= 1 << 53) | (array <= -(1 << 53)), odd, array).astype(np.float64)
+
+
 def plain(array: Array) -> Array:
     """Without the class that it may have of its own."""
     base: Array = NDARRAY.view(array, NDARRAY)
@@ -152,8 +171,8 @@ def _widen(bits: Array) -> Array:
 
 
 def _convert(array: Array, target: str) -> Array:
-    """The array's values in another type, as it travels; float64 to bfloat16 goes through float32.
-    uint16 stands for bits of bfloat16 already."""
+    """The array's values in another type, as it travels, rounded once. uint16 stands for bits of
+    bfloat16 already."""
     source = array_type_name(array)
     if target == "bfloat16" and source == "uint16":
         return np.asarray(plain(array), _BITS)
@@ -161,8 +180,13 @@ def _convert(array: Array, target: str) -> Array:
         raise InvalidArgument(f"an input of dtype {array.dtype}; it must hold numbers")
     if source == "bfloat16":
         array = _widen(array) if array.dtype == np.uint16 else array.astype(np.float32)
+    if target != "float32" and array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = _cut(array, np.float64)  # by which NumPy goes, too, but to nearest
     if target == "bfloat16":
-        return _narrow(array.astype(np.float32))
+        if array.dtype.kind != "f":
+            array = _cut_integers(array) if array.dtype.itemsize == 8 else array.astype(np.float64)
+        exact = array.dtype.itemsize <= 4
+        return _narrow(array.astype(np.float32) if exact else _cut(array, np.float32))
     return array.astype(WIRE_DTYPES[target])
 
 
@@ -217,8 +241,11 @@ def _to_array(value: object, dtype: object) -> Array:
         # NumPy before 1.24 makes an array of objects of rows that are not equally long.
         name = type(value).__name__
         raise InvalidArgument(f"an input of type {name} that is no array of real numbers")
-    # Numbers of Python have no width of their own. Of 16 bits they are rounded once, by _convert.
-    return array.astype(np.float32) if dtype is None else array.astype(np.float64)
+    # Numbers of Python have no width of their own. Of 16 bits they are rounded once, by _convert,
+    # to which numbers of type uint16 are numbers, not bits of others.
+    if dtype is None:
+        return array.astype(np.float32)
+    return array if array.dtype.itemsize >= 8 else array.astype(np.float64)
 
 
 # Classes of arrays whose elements say all that there is to say.

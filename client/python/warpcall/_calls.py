@@ -18,6 +18,7 @@ from . import _channel
 from ._channel import Target, call_metadata, methods_of
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
+from ._process import Home
 from ._profile import Profile, ProfileCalls
 from ._request import STREAM_BYTES, Request
 from ._result import Ceiling, Result, bad_response, ready_result
@@ -65,8 +66,9 @@ class Calls:
         self._retry = retry
         self._budget = Budget(retry)
         self._metadata = target.metadata()
+        self._home = Home()
         self._channels = target.open(grpc)
-        self._methods = methods_of(self._channels)
+        self._stubs = methods_of(self._channels)
         self.kernels = KernelCache(self._list_kernels)
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -74,14 +76,25 @@ class Calls:
         self._threads_max = 2 * target.connections
         self._pauses: set[threading.Timer] = set()
         self._futures: set[CallFuture] = set()
+        self._home.keep(self, self._channels)
         self.small_bytes = small_bytes(target.connections)
 
     @property
     def closed(self) -> bool:
-        return self._closed.is_set()
+        """Also in a process that is not the client's own."""
+        return self._closed.is_set() or not self._home.is_here
+
+    @property
+    def _methods(self) -> _channel.Methods:
+        """Every call begins by these. Raises Cancelled in another process."""
+        self._home.check()
+        return self._stubs
 
     def close(self) -> None:
-        """Ends every call under way with Cancelled, and leaves no thread behind."""
+        """Ends every call under way with Cancelled, and leaves no thread behind. In another
+        process than the client's own, does nothing."""
+        if not self._home.is_here:
+            return
         self._closed.set()
         with self._lock:
             pauses, futures, pool = list(self._pauses), list(self._futures), self._pool
@@ -124,6 +137,7 @@ class Calls:
         return ready_result(names[0], data, ceiling)
 
     def run(self, request: Request) -> Result:
+        self._home.check()
         deadline = self.deadline(request.timeout)
         if self._may_stripe(request):
             terms = Terms(deadline, call_metadata(self._metadata), Cancellation())
@@ -174,7 +188,7 @@ class Calls:
                     begun = True
                     take(data)
             finally:  # also when Ctrl-C was pressed
-                call.cancel()
+                self._home.end(call)
 
         try:
             self._retried(attempt, deadline, lambda: not begun)
@@ -259,7 +273,7 @@ class Calls:
             finally:  # when something of ours went wrong, or Ctrl-C was pressed
                 session.drop()
                 if call is not None:
-                    call.cancel()
+                    self._home.end(call)
                     if terms.cancellation is not None:
                         terms.cancellation.discard(call)
             return session.result()
@@ -330,7 +344,7 @@ class Calls:
             except grpc.FutureCancelledError:
                 raise Cancelled(_CANCELLED) from None
             finally:  # also when Ctrl-C was pressed
-                call.cancel()
+                self._home.end(call)
                 cancellation.discard(call)
             return data
 
@@ -341,6 +355,7 @@ class Calls:
     def submit(self, request: Request, reused: bool = False) -> CallFuture:
         """A call with a future. `reused`: the caller writes to the inputs as soon as this
         returns."""
+        self._home.check()
         if self.closed:
             raise Cancelled(CLOSED)
         deadline, metadata = self.deadline(request.timeout), call_metadata(self._metadata)
@@ -362,7 +377,7 @@ class Calls:
         return request.streams or self._may_stripe(request)
 
     def _new_future(self, terms: Terms) -> CallFuture:
-        future = CallFuture()
+        future = CallFuture(self._home)
         if terms.cancellation is not None:
             future.on_cancel(terms.cancellation.cancel)
         with self._lock:

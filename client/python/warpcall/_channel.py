@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, Union
 import grpc
 
 from ._address import HttpProxy, explain_connection, http_proxy_for, parse_address
+from ._process import check_may_open
 from .errors import InvalidArgument, parse_pushback
 
 Metadata = tuple[tuple[str, str], ...]
@@ -119,7 +120,9 @@ class Target:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
 
     def open(self, module: Any) -> list[Any]:
-        """Channels of `module`, which is grpc or grpc.aio. They connect with the first call."""
+        """Channels of `module`, which is grpc or grpc.aio. They connect with the first call.
+        Raises Cancelled in a process that was forked from one that had opened some."""
+        check_may_open()
         options: list[tuple[str, int | str]] = [
             *_OPTIONS,
             ("grpc.enable_http_proxy", int(self.proxy is not None)),

@@ -103,12 +103,17 @@ class Client(KernelMethods):
         request_id: str = "",
         **attributes: AttributeValue,
     ) -> Future[Result]:
-        """Begins a call and returns at once. Arguments as for `run`. Inputs and `out` belong to the
-        call until the future is done: who writes to an input before may send some of either. `map`
-        copies where it has to. Cancelling the future ends the call on the server too."""
+        """Begins a call and returns without its result. Arguments as for `run`. Inputs are those of
+        this moment, of any size: they were copied or sent when it returns. `out` belongs to the
+        call until the future is done. Cancelling the future ends the call on the server too.
+
+        What need not be copied is `Blocks(x.shape, x.dtype, [x])`: it is read while the call is
+        under way, and belongs to it until the future is done.
+        """
         call = Call(kernel, implementation, device, request_id, attributes)
         options = Options(timeout, out, dtype)
-        return self._calls.submit(Request(call, inputs, options, self._ceiling))
+        request = Request(call, inputs, options, self._ceiling)
+        return self._calls.submit(request, reused=True)
 
     def map(
         self,
@@ -174,6 +179,8 @@ class Client(KernelMethods):
         return list(kernels)
 
     def _known_kernels(self) -> Sequence[str] | None:
+        if self._calls.closed:
+            return None
         return self._calls.kernels.names(self._calls.deadline(None))
 
     def _listed_kernels(self) -> Sequence[str]:
@@ -324,7 +331,8 @@ class Client(KernelMethods):
     # ---- life ----
 
     def close(self) -> None:
-        """Ends every call under way with Cancelled, and leaves no thread behind."""
+        """Ends every call under way with Cancelled, and leaves no thread behind. In a process that
+        was forked from the client's own, does nothing."""
         self._calls.close()
 
     def __enter__(self) -> Client:

@@ -110,13 +110,22 @@ class FastCalls(Calls):
         self._several = target.connections > 1
         if not self._several:
             self.small_bytes = STREAM_BYTES
-        self._native = _module.Calls(
+        self._own_native = _module.Calls(
             target.address,
             (target.connections, float(target.stall_timeout)),
             tuple(map(_number, dataclasses.astuple(retry))),
         )
+        self._home.keep(self, self._own_native)
+
+    @property
+    def _native(self) -> Any:
+        """As _methods."""
+        self._home.check()
+        return self._own_native
 
     def close(self) -> None:
+        if not self._home.is_here:
+            return
         self._closed.set()  # before calls end, so that they say why
         self._native.close()
         super().close()

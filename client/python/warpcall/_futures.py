@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from ._process import Home
 from ._result import Result
 from .errors import Error
 
@@ -44,8 +45,9 @@ class CallFuture(Future[Result]):
     """A call under way. Unlike those of an executor it can be cancelled as long as it has no
     result: the server then gives up the work, on the CPU while it runs, and frees the lane."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
         super().__init__()
+        self._home = home
         self._guard = threading.Lock()
         self._settled = False
         self._abort: Callable[[], Any] | None = None
@@ -54,7 +56,10 @@ class CallFuture(Future[Result]):
         return not self.done()
 
     def cancel(self) -> bool:
-        """False when it has a result or an error already."""
+        """False when it has a result or an error already, and in another process than the
+        client's, where nothing ends."""
+        if not self._home.is_here:
+            return False
         with self._guard:
             if self._settled:
                 return self.cancelled()
@@ -65,6 +70,23 @@ class CallFuture(Future[Result]):
         if abort is not None:
             abort()
         return True
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Raises Cancelled in another process than the client's, where it never comes, unless it
+        was there before the fork."""
+        try:
+            if not self.done():
+                self._home.check()
+            return super().result(timeout)
+        finally:
+            # An error has this frame in its traceback, and the future has the error.
+            del self
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As result."""
+        if not self.done():
+            self._home.check()
+        return super().exception(timeout)
 
     # ---- for the client ----
 

@@ -57,6 +57,7 @@ from ._messages import (
     ServerInfoResponse,
     list_kernels_request,
 )
+from ._process import Home
 from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
 from ._reports import Benchmark, Description, decoded, take_description
@@ -89,6 +90,7 @@ class Client(AsyncKernelMethods):
         self._threads: Calls | None = None
         self._small_bytes = small_bytes(target.connections)
         self._closed = False
+        self._home = Home()
         self._ending: asyncio.Event | None = None  # of those who wait to try again
         self._ceilings: dict[str, float] = {}
         self._kernel_names: list[str] | None = None
@@ -316,7 +318,9 @@ class Client(AsyncKernelMethods):
     # ---- life ----
 
     async def close(self) -> None:
-        """Ends every call under way."""
+        """Ends every call under way. As `warpcall.Client.close` in another process."""
+        if not self._home.is_here:
+            return
         self._closed = True
         if self._ending is not None:
             self._ending.set()
@@ -343,11 +347,14 @@ class Client(AsyncKernelMethods):
     # ---- calls ----
 
     def _methods(self) -> Methods:
-        """Opened by the first call: channels belong to the event loop that runs then."""
+        """Opened by the first call: channels belong to the event loop that runs then. Raises
+        Cancelled in another process than the client's own."""
+        self._home.check()
         if self._closed:
             raise Cancelled(CLOSED)
         if self._open is None:
             self._channels = self._target.open(grpc.aio)
+            self._home.keep(self, self._channels)
             self._open = methods_of(self._channels)
         return self._open
 
@@ -394,7 +401,7 @@ class Client(AsyncKernelMethods):
                     begun = True
                     take(data)
             finally:
-                call.cancel()
+                self._home.end(call)
 
         try:
             await self._retried(attempt, deadline, lambda: not begun)
@@ -447,6 +454,7 @@ class Client(AsyncKernelMethods):
     async def _by_threads(self, request: Request) -> Result:
         """By calls that block: stripes, and streams, as grpc.aio (seen in 1.85) now and then says
         INTERNAL in place of the server's status when it refuses while a stream is being sent."""
+        self._home.check()
         if self._closed:
             raise Cancelled(CLOSED)
         if self._threads is None:

@@ -79,7 +79,7 @@ class DeadlineExceeded(Error, TimeoutError):
 
 
 class Cancelled(Error):
-    """The call was cancelled, or its client closed."""
+    """The call was cancelled, its client closed, or the process forked from the client's own."""
 
     code = "CANCELLED"
 

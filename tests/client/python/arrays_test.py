@@ -122,6 +122,55 @@ class BFloat16Test(unittest.TestCase):
         operand = to_operand(bits.view(np.float32), "bfloat16")
         self.assertEqual((operand.data_type, operand.data.tolist()), (BFLOAT16, expected))
 
+    def assert_rounded_once(self, dtype, bits):
+        """By values at, and 2**-bits beside, what is halfway between two of the result's type."""
+        one = np.ones(1, dtype)
+        for name, half, up in (("bfloat16", 8, 0x3F81), ("float16", 11, 0x3C01)):
+            ulp, tiny = np.ldexp(one[0], 1 - half), np.ldexp(one[0], -bits)
+            middle = 1 + ulp / 2
+            values = np.array([middle - tiny, middle, middle + tiny, middle + ulp - tiny, middle + ulp], dtype)
+            expected = np.array([up - 1, up - 1, up, up, up + 1], np.uint16)
+            for sign, minus in ((1, 0), (-1, 0x8000)):
+                sent = to_operand(sign * values, name).data.view(np.uint16)
+                np.testing.assert_array_equal(sent, expected | minus, f"{values.dtype} {name}")
+
+    def test_wider_types_are_rounded_once(self):
+        for dtype in (np.float64, np.longdouble):
+            with self.subTest(dtype=dtype):
+                self.assert_rounded_once(dtype, np.finfo(dtype).nmant)
+        # As arrays in another order of bytes and of elements, as numbers, and as lists.
+        value = 1 + 2**-8 + 2**-30
+        for given in (np.full((2, 3), value, ">f8"), np.full((2, 3), value).T, np.full((2, 6), value)[:, ::2],
+                      np.float64(value), value, [value, value]):
+            self.assertEqual(set(to_operand(given, "bfloat16").data.ravel()), {0x3F81})
+
+    def test_what_leaves_the_range_of_bfloat16(self):
+        largest, least = (2 - 2.0**-7) * 2.0**127, 2.0**-133
+        with np.errstate(over="ignore"):
+            values = np.array([largest, largest + 2.0**118, largest + 2.0**119, 1e300, np.inf, np.nan,
+                               least / 2, least / 2 * (1 + 2**-50), 1e-300, -1e-300, 0.0])
+            bits = to_operand(values, "bfloat16").data
+        np.testing.assert_array_equal(bits[[0, 1, 2, 3, 4, 6, 7, 8, 9, 10]],
+                                      [0x7F7F, 0x7F7F, 0x7F80, 0x7F80, 0x7F80, 0, 1, 0, 0x8000, 0])
+        self.assertTrue(np.isnan(widen(bits)[5]))
+
+    def test_whole_numbers_are_rounded_once(self):
+        for exponent, dtypes in ((30, (np.int32, np.uint32, np.int64, np.uint64)), (62, (np.int64, np.uint64)),
+                                 (63, (np.uint64,))):
+            middle = (1 << exponent) + (1 << (exponent - 8))
+            for dtype in dtypes:
+                with self.subTest(exponent=exponent, dtype=dtype):
+                    one = (127 + exponent) << 7
+                    for value, bits in ((middle - 1, one), (middle, one), (middle + 1, one + 1)):
+                        self.assertEqual(to_operand(np.array([value], dtype), "bfloat16").data, [bits])
+                        self.assertEqual(to_operand([value], "bfloat16").data, [bits])
+                        if np.dtype(dtype).kind == "i":
+                            self.assertEqual(to_operand(np.array([-value], dtype), "bfloat16").data, [bits | 0x8000])
+        for dtype in (np.int64, np.uint64):  # small ones as they are
+            small = np.arange(256, dtype=dtype)
+            np.testing.assert_array_equal(widen(to_operand(small, "bfloat16").data), small)
+        np.testing.assert_array_equal(widen(to_operand([np.uint16(5), True], "bfloat16").data), [5, 1])
+
     def test_bits_go_in_and_come_out_as_uint16(self):
         bits = np.array([[0x3F80, 0x4000]], np.uint16)
         self.assertEqual(to_operand(bits, "bfloat16").data.tolist(), bits.tolist())

@@ -111,6 +111,26 @@ class MapTest(unittest.TestCase):
                 with self.subTest(elements=elements), Gate(self.server.address, passed) as gate:
                     self.check(asyncio.run(way(gate, elements)))
 
+    def test_submit_takes_inputs_as_they_are_at_that_moment(self):
+        for elements, connections, passed in ((SMALL, 1, 0), (STREAMED, 1, 1 << 16), (STREAMED, 2, 1 << 16)):
+            with self.subTest(elements=elements, connections=connections), \
+                    Gate(self.server.address, passed) as gate, \
+                    warpcall.connect(gate.address, timeout=SECONDS_MAX, connections=connections) as client:
+                array = np.zeros(elements, np.float32)
+                future = client.submit("identity", array)
+                array[:] = 1
+                gate.opened.set()
+                self.assertEqual(future.result().array.max(), 0)
+
+    def test_submit_of_blocks_copies_nothing(self):
+        array = np.zeros(STREAMED, np.float32)
+        with Gate(self.server.address, 1 << 16) as gate, \
+                warpcall.connect(gate.address, timeout=SECONDS_MAX) as client:
+            future = client.submit("identity", warpcall.Blocks(array.shape, array.dtype, [array]))
+            array[-1] = 1
+            gate.opened.set()
+            self.assertEqual(future.result().array[-1], 1)
+
     def test_what_nobody_writes_to_is_not_copied(self):
         arrays = [np.full(STREAMED, i, np.float32) for i in range(BATCHES)]
         own = mock.Mock(wraps=_request.Request.own_inputs)
