@@ -23,7 +23,7 @@ constexpr int64_t kOfMemoryPercent = 90;
 MemorySum::MemorySum(const Config& config, int devices)
     : staging_mib(config.staging_mib * devices),
       received_mib(config.queue_mib * devices + config.reception_mib),
-      inflated_mib(config.max_message_mib),
+      inflated_mib(2 * config.max_message_mib),
       inspection_mib(2 * config.max_message_mib) {}
 
 int64_t ShedLimitBytes(const Config& config, int devices) {

@@ -42,7 +42,7 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
     }
   }
   if (!status.ok() || !Inflater::IsCompressed(*message_)) return Run(status);
-  deps_->inflater->InflateAsync(MessageLengthMax(*deps_), message_,
+  deps_->inflater->InflateAsync(request_.key().principal, MessageLengthMax(*deps_), message_,
                                 [this](const absl::Status& inflated) {
                                   if (absl::IsResourceExhausted(inflated))
                                     request_.trace().reject_reason = RejectReason::kMessageBytes;

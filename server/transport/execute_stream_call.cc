@@ -52,13 +52,14 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
   if (!ok || !Inflater::IsCompressed(incoming_))
     return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
   Hold();
-  deps_->inflater->InflateAsync(kStreamMessageBytesMax, &incoming_,
-                                [this](const absl::Status& status) {
-                                  strand_.Post([this, status] {
-                                    Read(true, status);
-                                    Release();
-                                  });
-                                });
+  const int64_t limit = std::min(kStreamMessageBytesMax, MessageLengthMax(*deps_));
+  deps_->inflater->InflateAsync(caller_->id, limit, &incoming_, [this](const absl::Status& status) {
+    strand_.Post([this, status] {
+      came_compressed_ = true;
+      Read(true, status);
+      Release();
+    });
+  });
 }
 
 void ExecuteStreamCall::Read(bool ok, absl::Status status) {
@@ -238,7 +239,36 @@ void ExecuteStreamCall::Advance() {
     reading_ = true;
     StartRead(&incoming_);
   }
+  WatchHeldInput();
   EndIfIdle();
+}
+
+void ExecuteStreamCall::WatchHeldInput() {
+  // Windows that are under way are the server's to finish, and their results SendWatch's.
+  const bool waits = came_compressed_ && !failure_.has_value() && request_ != nullptr &&
+                     windows_.empty() && request_->held_bytes() > 0;
+  if (!waits) {
+    waits_since_ns_ = 0;
+    return;
+  }
+  const int64_t now_ns = deps_->clock();
+  const int64_t received = request_->received_bytes();
+  if (waits_since_ns_ == 0 || received - waits_from_bytes_ >= kStreamProgressBytes) {
+    waits_since_ns_ = now_ns;
+    waits_from_bytes_ = received;
+  }
+  const int64_t left_ns = waits_since_ns_ + deps_->send_ns_max - now_ns;
+  if (left_ns <= 0) return Fail(request_->Stalled());
+  if (std::exchange(held_alarm_set_, true)) return;
+  Hold();
+  held_alarm_.Set(std::chrono::system_clock::now() + std::chrono::nanoseconds(left_ns),
+                  [this](bool) {
+                    strand_.Post([this] {
+                      held_alarm_set_ = false;
+                      if (!finished_) Advance();
+                      Release();
+                    });
+                  });
 }
 
 // In order, but for windows that wait for room: those behind them hold what they wait for.
@@ -305,6 +335,7 @@ void ExecuteStreamCall::EndIfIdle() {
   const bool complete = input_ended_ && request_ == nullptr && !header_waits_;
   if (!failure_.has_value() && !complete) return;
   finished_ = true;
+  if (held_alarm_set_) held_alarm_.Cancel();
   const grpc::Status end = failure_.value_or(grpc::Status::OK);
   AddLoadReport(*deps_, static_cast<absl::StatusCode>(end.error_code()), context_);
   Finish(end);

@@ -55,6 +55,9 @@ class ExecuteStreamCall final : public WatchedBidi, private OpenStream {
   void SendRanWindows();
   void SendWindow(std::unique_ptr<Window> window);
   void SendDone();
+  // Ends a stream that holds inflated input while its client sends next to nothing: others need the
+  // memory. Comes back by itself.
+  void WatchHeldInput();
   // The stream ends with `status` as soon as nothing is under way, and results of the requests
   // before are sent, or cannot be.
   void Fail(const absl::Status& status);
@@ -82,6 +85,11 @@ class ExecuteStreamCall final : public WatchedBidi, private OpenStream {
   bool writing_ = false;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
+  bool came_compressed_ = false;  // a message at least
+  grpc::Alarm held_alarm_;        // of WatchHeldInput; holds the call
+  bool held_alarm_set_ = false;
+  int64_t waits_since_ns_ = 0;    // for its client's next kStreamProgressBytes; 0: it does not
+  int64_t waits_from_bytes_ = 0;  // what had come by then
   std::optional<grpc::Status> failure_;
   bool finished_ = false;
 };

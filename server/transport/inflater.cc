@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
 #include "server/transport/slices.h"
@@ -56,16 +57,29 @@ absl::Status TooLong(int64_t limit) {
       kNeverRetry);
 }
 
+absl::Status NoMemory(absl::string_view why) {
+  return WithRetryPushback(
+      absl::ResourceExhaustedError(absl::StrCat("no memory to inflate the message: ", why)),
+      kPushbackMs);
+}
+
+// Whose memory a message takes, and where that is counted.
+struct Account {
+  uint64_t principal;
+  std::shared_ptr<InflatedBytes> bytes;
+};
+
 // Part of an inflated message. Counts as memory in use until nobody refers to its slice.
 class Piece {
  public:
-  Piece(size_t capacity, std::shared_ptr<std::atomic<int64_t>> in_use)
+  // REQUIRES: `capacity` was taken from the account.
+  Piece(size_t capacity, Account account)
       : capacity_(capacity),
         bytes_(static_cast<unsigned char*>(std::malloc(capacity))),
-        in_use_(std::move(in_use)) {}
+        account_(std::move(account)) {}
   ~Piece() {
     std::free(bytes_);
-    in_use_->fetch_sub(static_cast<int64_t>(capacity_));
+    account_.bytes->GiveBack(account_.principal, static_cast<int64_t>(capacity_));
   }
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
@@ -76,14 +90,13 @@ class Piece {
  private:
   const size_t capacity_;
   unsigned char* const bytes_;
-  const std::shared_ptr<std::atomic<int64_t>> in_use_;
+  const Account account_;
 };
 
 // One message's inflation.
 class Inflation {
  public:
-  Inflation(int64_t limit, int64_t bytes_max, std::shared_ptr<std::atomic<int64_t>> in_use)
-      : limit_(limit), bytes_max_(bytes_max), in_use_(std::move(in_use)) {}
+  Inflation(int64_t limit, Account account) : limit_(limit), account_(std::move(account)) {}
   ~Inflation() {
     if (begun_) inflateEnd(&stream_);
   }
@@ -93,7 +106,7 @@ class Inflation {
       return absl::UnimplementedError(
           absl::StrCat("compression algorithm ", algorithm, " is unknown; known: gzip, deflate"));
     const int bits = algorithm == GRPC_COMPRESS_GZIP ? kWindowBits + kGzip : kWindowBits;
-    if (inflateInit2(&stream_, bits) != Z_OK) return NoMemory();
+    if (inflateInit2(&stream_, bits) != Z_OK) return NoMemory("zlib has none");
     begun_ = true;
     return absl::OkStatus();
   }
@@ -106,7 +119,7 @@ class Inflation {
       if (ended_) break;
       if (stream_.avail_out == 0) RETURN_IF_ERROR(AddPiece());
       const int result = inflate(&stream_, Z_NO_FLUSH);
-      if (result == Z_MEM_ERROR) return NoMemory();
+      if (result == Z_MEM_ERROR) return NoMemory("zlib has none");
       ended_ = result == Z_STREAM_END;
       if (static_cast<int64_t>(stream_.total_out) > limit_) return TooLong(limit_);
       if (result == Z_BUF_ERROR) break;  // wants more of the message
@@ -137,13 +150,6 @@ class Inflation {
     return absl::InvalidArgumentError(absl::StrCat("the message's compressed bytes are corrupt: ",
                                                    why == nullptr ? "zlib does not say why" : why));
   }
-  absl::Status NoMemory() const {
-    return WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "no memory to inflate the message: inflated messages hold ", in_use_->load(),
-            " bytes, and may hold ", bytes_max_, " together (max_message_mib)")),
-        kPushbackMs);
-  }
 
   // One byte more than the limit shows that a message is longer.
   absl::Status AddPiece() {
@@ -151,21 +157,16 @@ class Inflation {
     const size_t usual =
         pieces_.empty() ? kPieceBytesMin : std::min(2 * pieces_.back()->capacity(), kPieceBytesMax);
     const size_t capacity = std::min(usual, left);
-    if (in_use_->fetch_add(static_cast<int64_t>(capacity)) + static_cast<int64_t>(capacity) >
-        bytes_max_) {
-      in_use_->fetch_sub(static_cast<int64_t>(capacity));
-      return NoMemory();
-    }
-    pieces_.push_back(std::make_unique<Piece>(capacity, in_use_));
-    if (pieces_.back()->bytes() == nullptr) return NoMemory();
+    RETURN_IF_ERROR(account_.bytes->Take(account_.principal, static_cast<int64_t>(capacity)));
+    pieces_.push_back(std::make_unique<Piece>(capacity, account_));
+    if (pieces_.back()->bytes() == nullptr) return NoMemory("the system has none");
     stream_.next_out = pieces_.back()->bytes();
     stream_.avail_out = static_cast<uInt>(capacity);
     return absl::OkStatus();
   }
 
   const int64_t limit_;
-  const int64_t bytes_max_;
-  const std::shared_ptr<std::atomic<int64_t>> in_use_;
+  const Account account_;
   z_stream stream_ = {};
   bool begun_ = false;
   bool ended_ = false;
@@ -174,15 +175,44 @@ class Inflation {
 
 }  // namespace
 
+absl::Status InflatedBytes::Take(uint64_t principal, int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_principal_.find(principal);
+  const int64_t own = found == by_principal_.end() ? 0 : found->second;
+  if (own + bytes > principal_max_)
+    return NoMemory(absl::StrCat("the caller's inflated messages hold ", own,
+                                 " bytes, and may hold ", principal_max_, " (max_message_mib)"));
+  if (in_use_ + bytes > 2 * principal_max_)
+    return NoMemory(absl::StrCat("all callers' inflated messages hold ", in_use_,
+                                 " bytes, and may hold ", 2 * principal_max_,
+                                 " together (twice max_message_mib)"));
+  in_use_ += bytes;
+  by_principal_[principal] = own + bytes;
+  return absl::OkStatus();
+}
+
+void InflatedBytes::GiveBack(uint64_t principal, int64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  in_use_ -= bytes;
+  const auto found = by_principal_.find(principal);
+  found->second -= bytes;
+  if (found->second == 0) by_principal_.erase(found);
+}
+
+int64_t InflatedBytes::in_use() const {
+  absl::MutexLock lock(&mutex_);
+  return in_use_;
+}
+
 bool Inflater::IsCompressed(const grpc::ByteBuffer& message) {
   return AlgorithmOf(message) != GRPC_COMPRESS_NONE;
 }
 
-absl::Status Inflater::Inflate(int64_t limit, grpc::ByteBuffer* message) const {
+absl::Status Inflater::Inflate(uint64_t principal, int64_t limit, grpc::ByteBuffer* message) const {
   if (!IsCompressed(*message)) return absl::OkStatus();
   Slices slices;
   RETURN_IF_ERROR(DumpSlices(*message, &slices));
-  Inflation inflation(limit, bytes_max_, bytes_in_use_);
+  Inflation inflation(limit, {principal, bytes_});
   RETURN_IF_ERROR(inflation.Begin(AlgorithmOf(*message)));
   for (const grpc::Slice& slice : slices) RETURN_IF_ERROR(inflation.Add(slice));
   grpc::ByteBuffer inflated;
@@ -191,16 +221,17 @@ absl::Status Inflater::Inflate(int64_t limit, grpc::ByteBuffer* message) const {
   return absl::OkStatus();
 }
 
-void Inflater::InflateAsync(int64_t limit, grpc::ByteBuffer* message,
+void Inflater::InflateAsync(uint64_t principal, int64_t limit, grpc::ByteBuffer* message,
                             absl::AnyInvocable<void(const absl::Status&)> done) {
   if (!IsCompressed(*message)) return done(absl::OkStatus());
   if (message->Length() <= kCompressedBytesAtOnceMax) {
-    const absl::Status status = Inflate(std::min(limit, kBytesAtOnceMax), message);
+    const absl::Status status = Inflate(principal, std::min(limit, kBytesAtOnceMax), message);
     const bool is_longer = absl::IsResourceExhausted(status) && limit > kBytesAtOnceMax;
     if (!is_longer) return done(status);
   }
-  thread_.Add(
-      [this, limit, message, done = std::move(done)]() mutable { done(Inflate(limit, message)); });
+  thread_.Add([this, principal, limit, message, done = std::move(done)]() mutable {
+    done(Inflate(principal, limit, message));
+  });
 }
 
 }  // namespace warpcall

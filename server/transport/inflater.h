@@ -8,43 +8,62 @@
 #include <grpc/compression.h>
 #include <grpcpp/support/byte_buffer.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "server/transport/background_thread.h"
 
 namespace warpcall {
 
+// Memory of inflated messages that are still in use, in all and by principal. Thread-safe.
+class InflatedBytes {
+ public:
+  // Each principal may have `principal_max`, and all together twice as much: whatever one holds,
+  // the others have as much as he may.
+  explicit InflatedBytes(int64_t principal_max) : principal_max_(principal_max) {}
+
+  // RESOURCE_EXHAUSTED names the limit that `bytes` more would exceed, and what is in use of it.
+  absl::Status Take(uint64_t principal, int64_t bytes);
+  void GiveBack(uint64_t principal, int64_t bytes);
+  int64_t in_use() const;
+
+ private:
+  const int64_t principal_max_;
+  mutable absl::Mutex mutex_;
+  int64_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By Principal::id; of those only that have some.
+  absl::flat_hash_map<uint64_t, int64_t> by_principal_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Thread-safe.
 class Inflater {
  public:
-  // `bytes_max` bounds the memory of all inflated messages that are still in use.
-  explicit Inflater(int64_t bytes_max) : bytes_max_(bytes_max) {}
+  // See InflatedBytes.
+  explicit Inflater(int64_t principal_bytes_max)
+      : bytes_(std::make_shared<InflatedBytes>(principal_bytes_max)) {}
 
   static bool IsCompressed(const grpc::ByteBuffer& message);
 
-  // Replaces `message` by what it inflates to, and lets go of the compressed bytes. Does nothing to
-  // a message that is not compressed. RESOURCE_EXHAUSTED: it inflates to more than `limit` bytes,
-  // or all inflated messages together have reached bytes_max. INVALID_ARGUMENT: its bytes are not
-  // of the format that the call's header names.
-  absl::Status Inflate(int64_t limit, grpc::ByteBuffer* message) const;
+  // Replaces `message`, of `principal`, by what it inflates to, and lets go of the compressed
+  // bytes. Does nothing to a message that is not compressed. RESOURCE_EXHAUSTED: it inflates to
+  // more than `limit` bytes, or would take more memory than InflatedBytes lets it.
+  // INVALID_ARGUMENT: its bytes are not of the format that the call's header names.
+  absl::Status Inflate(uint64_t principal, int64_t limit, grpc::ByteBuffer* message) const;
 
   // Calls `done` with the result of Inflate: before it returns where the message is small,
   // otherwise on the inflater's thread. `message` must stay where it is until then.
-  void InflateAsync(int64_t limit, grpc::ByteBuffer* message,
+  void InflateAsync(uint64_t principal, int64_t limit, grpc::ByteBuffer* message,
                     absl::AnyInvocable<void(const absl::Status&)> done);
 
-  // Memory of inflated messages that are in use.
-  int64_t bytes_in_use() const { return bytes_in_use_->load(); }
+  int64_t bytes_in_use() const { return bytes_->in_use(); }
 
  private:
-  const int64_t bytes_max_;
-  // Shared with the messages, which may outlive the inflater.
-  const std::shared_ptr<std::atomic<int64_t>> bytes_in_use_ =
-      std::make_shared<std::atomic<int64_t>>(0);
+  const std::shared_ptr<InflatedBytes> bytes_;  // shared with messages, which may outlive this
   BackgroundThread thread_;
 };
 

@@ -44,11 +44,13 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
   if (status.ok()) status = CheckMessage(*message);
   if (!status.ok()) return Answer(status);
   const int64_t limit = TakesTensors() ? MessageLengthMax(*deps_) : kSmallMessageBytesMax;
-  deps_->inflater->InflateAsync(limit, message, [this, message](absl::Status inflated) {
-    if (absl::IsResourceExhausted(inflated)) reject_reason_ = RejectReason::kMessageBytes;
-    if (inflated.ok()) inflated = Submit(message);
-    if (!inflated.ok()) Answer(inflated);
-  });
+  deps_->inflater->InflateAsync(caller_->id, limit, message,
+                                [this, message](absl::Status inflated) {
+                                  if (absl::IsResourceExhausted(inflated))
+                                    reject_reason_ = RejectReason::kMessageBytes;
+                                  if (inflated.ok()) inflated = Submit(message);
+                                  if (!inflated.ok()) Answer(inflated);
+                                });
 }
 
 absl::Status InspectCall::AdmitCaller() {

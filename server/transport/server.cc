@@ -55,8 +55,8 @@ constexpr int kPingIntervalMsMin = 5'000;
 // Identify refuses a call with more than 8 KiB by itself.
 constexpr int kMetadataBytesMax = 65'536;
 
-// What inflated messages may hold beside the tensor data of the largest one: its own rest, and as
-// much again for small messages beside it.
+// What a principal's inflated messages may hold beside the tensor data of the largest one: its own
+// rest, and as much again for small messages beside it.
 constexpr int64_t kInflatedRestBytesMax = 2 * kMessageRestBytesMax;
 
 constexpr char kShuttingDown[] = "the server is shutting down";

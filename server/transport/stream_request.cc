@@ -147,6 +147,7 @@ absl::Status StreamRequest::Add(const wire::ChunkView& chunk, const Slices& slic
   const int64_t gathered_bytes = input.gathered_bytes();
   const absl::Status status = input.Add(chunk.offset, Among(chunk.data, slices));
   request_.trace().copy_in_bytes += input.gathered_bytes() - gathered_bytes;
+  received_bytes_ += static_cast<int64_t>(chunk.data.size);
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("input ", chunk.input_index, ": ", status.message()));
@@ -167,6 +168,21 @@ absl::Status StreamRequest::CheckHeld() {
   if (pieces <= pieces_max) return absl::OkStatus();
   return TooMuch(absl::StrCat(held, " bytes are held in ", pieces, " pieces; the limit is ",
                               pieces_max, ": send larger chunks, or nearer to their order"));
+}
+
+int64_t StreamRequest::held_bytes() const {
+  int64_t held = 0;
+  for (const ChunkAssembler& input : inputs_) held += input.held_bytes();
+  for (const Slices& slices : shared_)
+    for (const grpc::Slice& slice : slices) held += static_cast<int64_t>(slice.size());
+  return held;
+}
+
+absl::Status StreamRequest::Stalled() {
+  return TooMuch(absl::StrCat(
+      held_bytes(), " bytes, which came compressed, wait for bytes that are missing, of which ",
+      "fewer than ", kStreamProgressBytes, " came in ",
+      static_cast<double>(deps_->send_ns_max) / 1e9, " s (send_seconds)"));
 }
 
 absl::Status StreamRequest::TooMuch(const std::string& what) {

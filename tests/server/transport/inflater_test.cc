@@ -20,6 +20,9 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kBytesMax = 8 * kMib;
+constexpr uint64_t kAlice = 1;
+constexpr uint64_t kBob = 2;
+constexpr uint64_t kCarol = 3;
 
 std::string Compress(const std::string& bytes, grpc_compression_algorithm algorithm) {
   z_stream stream = {};
@@ -73,7 +76,7 @@ TEST(InflaterTest, GivesBackWhatWasCompressed) {
         const std::string text = Text(bytes);
         grpc::ByteBuffer message = Message(Compress(text, algorithm), algorithm, slice_bytes);
         EXPECT_TRUE(Inflater::IsCompressed(message));
-        const absl::Status status = inflater.Inflate(static_cast<int64_t>(bytes), &message);
+        const absl::Status status = inflater.Inflate(kAlice, static_cast<int64_t>(bytes), &message);
         ASSERT_TRUE(status.ok()) << status;
         EXPECT_FALSE(Inflater::IsCompressed(message));
         EXPECT_EQ(Flat(message), text);
@@ -85,7 +88,7 @@ TEST(InflaterTest, LeavesAPlainMessageAsItIs) {
   const Inflater inflater(kBytesMax);
   grpc::ByteBuffer message = Message("plain", GRPC_COMPRESS_NONE);
   EXPECT_FALSE(Inflater::IsCompressed(message));
-  EXPECT_TRUE(inflater.Inflate(1, &message).ok());
+  EXPECT_TRUE(inflater.Inflate(kAlice, 1, &message).ok());
   EXPECT_EQ(Flat(message), "plain");
 }
 
@@ -94,7 +97,7 @@ TEST(InflaterTest, OneByteOverTheLimitIsRefusedForGood) {
   for (const size_t limit : {size_t{0}, size_t{1}, size_t{4096}, size_t{100'000}}) {
     grpc::ByteBuffer message =
         Message(Compress(Text(limit + 1), GRPC_COMPRESS_GZIP), GRPC_COMPRESS_GZIP);
-    const absl::Status status = inflater.Inflate(static_cast<int64_t>(limit), &message);
+    const absl::Status status = inflater.Inflate(kAlice, static_cast<int64_t>(limit), &message);
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr(absl::StrCat("more than ", limit, " bytes")));
@@ -108,7 +111,7 @@ TEST(InflaterTest, ABombTakesNoMoreMemoryThanItsLimit) {
   const Inflater inflater(kMib + 1);
   grpc::ByteBuffer message =
       Message(Compress(std::string(64 << 20, '\0'), GRPC_COMPRESS_GZIP), GRPC_COMPRESS_GZIP);
-  EXPECT_THAT(std::string(inflater.Inflate(kMib, &message).message()),
+  EXPECT_THAT(std::string(inflater.Inflate(kAlice, kMib, &message).message()),
               HasSubstr("inflates to more than 1048576 bytes"));
   EXPECT_EQ(inflater.bytes_in_use(), 0);
 }
@@ -121,23 +124,38 @@ TEST(InflaterTest, CorruptBytesAreRefused) {
   for (const std::string& bytes : {good.substr(0, good.size() - 1), good + "x", flipped,
                                    std::string("no gzip"), std::string()}) {
     grpc::ByteBuffer message = Message(bytes, GRPC_COMPRESS_GZIP);
-    const absl::Status status = inflater.Inflate(kMib, &message);
+    const absl::Status status = inflater.Inflate(kAlice, kMib, &message);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status << " of " << bytes.size() << " bytes";
     EXPECT_EQ(inflater.bytes_in_use(), 0);
   }
 }
 
-TEST(InflaterTest, AllMessagesTogetherHaveALimit) {
+// Whatever one principal holds, another may have as much; together they have a limit.
+TEST(InflaterTest, APrincipalHasHalfOfWhatAllHaveTogether) {
   const Inflater inflater(2 * kMib);
   const std::string compressed = Compress(Text(3 << 19), GRPC_COMPRESS_GZIP);
-  grpc::ByteBuffer first = Message(compressed, GRPC_COMPRESS_GZIP);
-  ASSERT_TRUE(inflater.Inflate(2 * kMib, &first).ok());
-  grpc::ByteBuffer second = Message(compressed, GRPC_COMPRESS_GZIP);
-  const absl::Status status = inflater.Inflate(2 * kMib, &second);
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_GT(RetryPushbackMs(status).value_or(-1), 0);
-  first.Clear();
-  EXPECT_TRUE(inflater.Inflate(2 * kMib, &second).ok());
+  const auto inflate = [&](uint64_t principal, grpc::ByteBuffer* message) {
+    *message = Message(compressed, GRPC_COMPRESS_GZIP);
+    return inflater.Inflate(principal, 2 * kMib, message);
+  };
+  const auto expect_refusal = [](const absl::Status& status, const char* whose) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(whose));
+    EXPECT_GT(RetryPushbackMs(status).value_or(-1), 0);
+  };
+  grpc::ByteBuffer alices;
+  grpc::ByteBuffer bobs;
+  grpc::ByteBuffer more;
+  ASSERT_TRUE(inflate(kAlice, &alices).ok());
+  expect_refusal(inflate(kAlice, &more), "the caller's inflated messages hold 2097152 bytes, and");
+  const absl::Status bob = inflate(kBob, &bobs);
+  ASSERT_TRUE(bob.ok()) << bob;
+  expect_refusal(inflate(kCarol, &more), "and may hold 4194304 together");
+  alices.Clear();
+  EXPECT_TRUE(inflate(kCarol, &more).ok());
+  bobs.Clear();
+  more.Clear();
+  EXPECT_EQ(inflater.bytes_in_use(), 0);
 }
 
 TEST(InflaterTest, LargeMessagesAreInflatedOnAnotherThreadAndSmallOnesAtOnce) {
@@ -146,7 +164,7 @@ TEST(InflaterTest, LargeMessagesAreInflatedOnAnotherThreadAndSmallOnesAtOnce) {
     grpc::ByteBuffer message =
         Message(Compress(std::string(bytes, 'x'), GRPC_COMPRESS_GZIP), GRPC_COMPRESS_GZIP);
     std::promise<std::thread::id> thread;
-    inflater.InflateAsync(kBytesMax, &message, [&](const absl::Status& status) {
+    inflater.InflateAsync(kAlice, kBytesMax, &message, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       thread.set_value(std::this_thread::get_id());
     });
