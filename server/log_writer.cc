@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
+#include "server/spawn.h"
 
 namespace warpcall {
 namespace {
@@ -167,6 +168,7 @@ int64_t LogLinesDropped() {
 }
 
 void EndProcess(int status) {
+  KillProcesses();
   FlushLog();
   _exit(status);
 }

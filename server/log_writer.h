@@ -93,7 +93,8 @@ void WriteLine(int fd, std::string line);
 void FlushLog(absl::Duration timeout = kLogFlushTime);
 int64_t LogLinesDropped();
 
-// Ends the process at once, but for what the log has buffered: nothing is destroyed.
+// Ends the process at once, and those that it started, but for what the log has buffered: nothing
+// is destroyed.
 [[noreturn]] void EndProcess(int status);
 
 }  // namespace warpcall

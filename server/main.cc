@@ -477,6 +477,7 @@ int main(int argc, char** argv) {
   if (!result.ok())
     warpcall::WriteLine(STDERR_FILENO,
                         absl::StrCat("warpcalld: ", result.status().message(), "\n"));
+  warpcall::KillProcesses();  // those that have not ended by themselves
   warpcall::FlushLog();
   return result.value_or(warpcall::kFailed);
 }

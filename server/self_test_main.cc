@@ -38,8 +38,8 @@ constexpr int kGpuChildren = 2;
 
 constexpr char kNotTried[] = "not tried yet: the server tries it while it serves";
 
-absl::StatusOr<int> StartChild(const Config& config, const std::string& device,
-                               const std::vector<int>& rows) {
+absl::StatusOr<SelfTest::ChildEnds> StartChild(const Config& config, const std::string& device,
+                                               const std::vector<int>& rows) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
@@ -50,12 +50,12 @@ absl::StatusOr<int> StartChild(const Config& config, const std::string& device,
   if (config.fault_injection) arguments.push_back("--test_fault_injection");
   if (!config.compile_cache.empty())
     arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
-  absl::Status spawned = theirs < 0 ? absl::ResourceExhaustedError("no descriptors")
-                                    : SpawnSelf(arguments, {theirs}).status();
+  absl::StatusOr<pid_t> spawned =
+      theirs < 0 ? absl::ResourceExhaustedError("no descriptors") : SpawnSelf(arguments, {theirs});
   if (theirs >= 0) close(theirs);  // so that the child's end is seen
-  if (spawned.ok()) return pair[0];
+  if (spawned.ok()) return SelfTest::ChildEnds{pair[0], OpenProcess(*spawned, pair[0])};
   close(pair[0]);
-  return spawned;
+  return spawned.status();
 }
 
 // Ends this process when the server closes its end, whatever a row does.

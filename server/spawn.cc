@@ -11,8 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "server/log.h"
 
 namespace warpcall {
@@ -26,6 +29,15 @@ constexpr char kOpenMpSpins[] = "GOMP_SPINCOUNT=1000";
 
 // Some 60 of an idle server's own, kBeyondInherited and what is passed on, 32 connections.
 constexpr rlim_t kDescriptorsMin = 256;
+
+struct Processes {
+  absl::Mutex mutex;
+  absl::btree_set<int> open ABSL_GUARDED_BY(mutex);  // OpenProcess's descriptors
+};
+Processes& TheProcesses() {
+  static Processes& processes = *new Processes;
+  return processes;
+}
 
 // A server's flags are not its processes': those get what they need as arguments. What the user
 // says of OpenMP's waiting stands.
@@ -101,12 +113,28 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
 int OpenProcess(pid_t pid, int socket) {
   const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   pollfd other_end = {socket, 0, 0};
-  if (process < 0 || poll(&other_end, 1, 0) == 0) return process;
+  if (process < 0) return -1;
+  if (poll(&other_end, 1, 0) != 0) {
+    close(process);
+    return -1;
+  }
+  absl::MutexLock lock(&TheProcesses().mutex);
+  TheProcesses().open.insert(process);
+  return process;
+}
+
+void CloseProcess(int process) {
+  absl::MutexLock lock(&TheProcesses().mutex);
+  TheProcesses().open.erase(process);
   close(process);
-  return -1;
 }
 
 void KillProcess(int process) { syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0); }
+
+void KillProcesses() {
+  absl::MutexLock lock(&TheProcesses().mutex);
+  for (const int process : TheProcesses().open) KillProcess(process);
+}
 
 void CloseUnexpectedDescriptors() { close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0); }
 

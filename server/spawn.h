@@ -43,12 +43,17 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
                                 const std::vector<int>& inherited);
 
 // A descriptor of the process `pid` (pidfd_open) that SpawnSelf started, which holds the other end
-// of `socket`. -1 where there is none to be had, or the process has ended and its id may be
-// another's.
+// of `socket`; to be closed by CloseProcess. -1 where there is none to be had, or the process has
+// ended and its id may be another's.
 int OpenProcess(pid_t pid, int socket);
+void CloseProcess(int process);
 
 // Ends the process behind OpenProcess's descriptor at once, a stopped one too.
 void KillProcess(int process);
+
+// Ends the processes behind all of OpenProcess's descriptors that are still open: a stopped process
+// would outlive this one. Call it last.
+void KillProcesses();
 
 // In the new process: closes what others left open for it below kInheritedFirst.
 void CloseUnexpectedDescriptors();

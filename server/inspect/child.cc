@@ -41,7 +41,7 @@ constexpr int kEndMs = 1000;
 void EndProcessSoon(int process) {
   pollfd end = {process, POLLIN, 0};
   if (poll(&end, 1, kEndMs) == 0) KillProcess(process);
-  close(process);
+  CloseProcess(process);
 }
 
 absl::Status EndedEarly() {

@@ -24,6 +24,8 @@ constexpr int64_t kLookMs = 200;
 constexpr int64_t kDeadlineSlackNs = 2'000'000;
 // What holding a part costs beside its bytes: a child gone wild sends no end of empty ones.
 constexpr size_t kPartBytes = 256;
+// Principals whose last turn is remembered. A principal that was forgotten counts as never served.
+constexpr size_t kServedMax = 1024;
 
 }  // namespace
 
@@ -60,13 +62,15 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
 
 absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   absl::MutexLock lock(&mutex_);
-  if (refusing_) return absl::UnavailableError("the server is draining");
+  if (refusing_.load()) return absl::UnavailableError("the server is draining");
   if (absl::Status room = CheckRoom(**task); !room.ok())
     return WithRetryPushback(std::move(room), kPushbackMs);
-  const auto ahead = std::count_if(waiting_.begin(), waiting_.end(), [](const auto& waiting) {
-    return waiting->principal != 0;  // the server's own give way to them
-  });
-  if ((*task)->queued) (*task)->queued(static_cast<int>(ahead) + (runs_ ? 1 : 0));
+  const Turn turn = TurnOf((*task)->principal, waiting_.end());
+  int ahead = runs_ ? 1 : 0;
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end(); ++waiting)
+    // The server's own give way.
+    ahead += (*waiting)->principal != 0 && TurnOf((*waiting)->principal, waiting) <= turn;
+  if ((*task)->queued) (*task)->queued(ahead);
   waiting_bytes_ += (*task)->bytes;
   waiting_.push_back(std::move(*task));
   changed_.Signal();
@@ -81,14 +85,14 @@ void Inspector::Wake() {
 
 void Inspector::Refuse() {
   absl::MutexLock lock(&mutex_);
-  refusing_ = true;
+  refusing_.store(true);
 }
 
 int64_t Inspector::EndAll() {
   int64_t calls = 0;
   {
     absl::MutexLock lock(&mutex_);
-    refusing_ = true;
+    refusing_.store(true);
     calls = runs_call_ ? 1 : 0;
     for (const std::unique_ptr<Task>& task : waiting_) calls += task->principal != 0;
   }
@@ -115,17 +119,45 @@ absl::Duration Inspector::UntilNext() const {
   return std::max(absl::ZeroDuration(), absl::Nanoseconds(earliest_ns - options_.clock()));
 }
 
+Inspector::Turn Inspector::TurnOf(uint64_t principal, Waiting::const_iterator end) const {
+  const auto before = std::count_if(
+      waiting_.begin(), end, [&](const auto& waiting) { return waiting->principal == principal; });
+  const auto served = std::find(served_.begin(), served_.end(), principal);
+  return {before, served == served_.end() ? -1 : served - served_.begin()};
+}
+
+Inspector::Waiting::iterator Inspector::FindNext() {
+  const int64_t now_ns = options_.clock();
+  auto next = waiting_.end();
+  for (auto task = waiting_.begin(); task != waiting_.end(); ++task) {
+    const bool own = (*task)->principal == 0;
+    if (!stopping_.load() && (*task)->not_before_ns > now_ns) continue;
+    if (next == waiting_.end()) {
+      next = task;
+      if (own) break;  // it came first
+    } else if (!own && TurnOf((*task)->principal, task) < TurnOf((*next)->principal, next)) {
+      next = task;
+    }
+  }
+  return next;
+}
+
+void Inspector::NoteServed(uint64_t principal) {
+  std::erase(served_, principal);
+  served_.push_back(principal);
+  if (served_.size() > kServedMax) served_.pop_front();
+}
+
 std::unique_ptr<Task> Inspector::Next() {
   absl::MutexLock lock(&mutex_);
   runs_ = runs_call_ = false;
   while (!stopping_.load() && UntilNext() > absl::ZeroDuration())
     changed_.WaitUntil(&mutex_, SteadyAfter(UntilNext()));
-  const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& task) {
-    return stopping_.load() || task->not_before_ns <= options_.clock();
-  });
-  if (first == waiting_.end()) return nullptr;
-  std::unique_ptr<Task> task = std::move(*first);
-  waiting_.erase(first);
+  const auto next = FindNext();
+  if (next == waiting_.end()) return nullptr;
+  std::unique_ptr<Task> task = std::move(*next);
+  waiting_.erase(next);
+  NoteServed(task->principal);
   waiting_bytes_ -= task->bytes;
   runs_ = true;
   runs_call_ = task->principal != 0;
@@ -140,7 +172,8 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
   if (expired || (nearly && task.cancelled->load()))
     return absl::DeadlineExceededError("the deadline passed before the call was done");
   if (task.cancelled->load()) return absl::CancelledError("the client went away");
-  if (stopping_.load()) return absl::UnavailableError("the server is draining");
+  if (stopping_.load() || (refusing_.load() && task.principal == 0))
+    return absl::UnavailableError("the server is draining");
   if (now_ns >= give_up_ns)
     return WithRetryPushback(
         absl::ResourceExhaustedError(absl::StrCat("the call took longer than the limit of ",

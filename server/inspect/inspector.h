@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -73,7 +74,8 @@ struct Task {
   absl::AnyInvocable<void(absl::StatusOr<std::string>)> done;
 };
 
-// Thread-safe.
+// Principals take turns: the oldest task of the principal served longest ago runs next. The
+// server's own task runs when it is the oldest, and ends when the server drains. Thread-safe.
 class Inspector {
  public:
   struct Options {
@@ -94,6 +96,7 @@ class Inspector {
   absl::Status Submit(std::unique_ptr<Task>* task);
   // Looks at every task's `cancelled` again.
   void Wake();
+  // Takes no more tasks, and ends the server's own; finishes the others.
   void Refuse();
   // Refuse, and what runs and waits is done with UNAVAILABLE, soon. Returns how many calls that
   // are.
@@ -103,6 +106,15 @@ class Inspector {
   absl::Status CheckRoom(const Task& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Loop();
   std::unique_ptr<Task> Next();
+  using Waiting = std::deque<std::unique_ptr<Task>>;
+  // Tasks that wait run in the order of their turns: how many of the principal's tasks arrived
+  // before `end`, then the principal's place in served_.
+  using Turn = std::pair<int64_t, int64_t>;
+  Turn TurnOf(uint64_t principal, Waiting::const_iterator end) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The task to run next; waiting_.end(): none may start yet.
+  Waiting::iterator FindNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteServed(uint64_t principal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // How long from now until a task may start; zero: one may.
   absl::Duration UntilNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> Perform(Task& task);
@@ -116,12 +128,13 @@ class Inspector {
   const Options options_;
   const int wake_;  // an eventfd
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> refusing_{false};  // set under mutex_
   absl::Mutex mutex_;
   SteadyCondVar changed_;
-  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool runs_ ABSL_GUARDED_BY(mutex_) = false;
-  bool runs_call_ ABSL_GUARDED_BY(mutex_) = false;  // not a task of the server's own
-  std::deque<std::unique_ptr<Task>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool runs_call_ ABSL_GUARDED_BY(mutex_) = false;       // not a task of the server's own
+  Waiting waiting_ ABSL_GUARDED_BY(mutex_);              // in the order of arrival
+  std::deque<uint64_t> served_ ABSL_GUARDED_BY(mutex_);  // principals, the last one served last
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;  // last: runs on all of the above
 };

@@ -17,6 +17,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
+#include "server/spawn.h"
 
 namespace warpcall::self_test {
 namespace {
@@ -240,8 +241,15 @@ void SelfTest::TryAll(const Subject& subject, std::vector<int> rows, const Take&
 }
 
 absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, const Take& take) {
-  ASSIGN_OR_RETURN(const int socket, options_.start(subject.device, *rows));
-  const absl::Cleanup end_child = [socket] { close(socket); };
+  ASSIGN_OR_RETURN(const ChildEnds child, options_.start(subject.device, *rows));
+  const absl::Cleanup end_child = [child] {
+    // A stopped child (SIGSTOP) would not see its socket closed.
+    if (child.process >= 0) {
+      KillProcess(child.process);
+      CloseProcess(child.process);
+    }
+    close(child.socket);
+  };
   int current = -1;
   const auto done = [&](Verdict verdict) {
     std::erase(*rows, verdict.row);
@@ -250,7 +258,7 @@ absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, c
   };
   Watch watch(options_.row_ns_max);
   while (!rows->empty()) {
-    const absl::StatusOr<Report> report = Next(socket, watch);
+    const absl::StatusOr<Report> report = Next(child.socket, watch);
     if (!report.ok()) {
       if (current < 0 || absl::IsCancelled(report.status())) return report.status();
       done(Failed(current, subject.device, report.status().message()));

@@ -40,11 +40,17 @@ class SelfTest {
     DeviceKind kind = DeviceKind::kCpu;
     int children = 1;  // that try its rows at once, until the server serves
   };
+  // The server's ends of a child.
+  struct ChildEnds {
+    int socket = -1;   // this side's end; at the other end RunTrials reports
+    int process = -1;  // OpenProcess's descriptor; -1: none, the child ends with its socket
+  };
   struct Options {
     std::vector<Subject> subjects;  // one of each kind of device
-    // Starts a child that tries `rows` on `device`: this side's end of a socket, at whose other end
-    // RunTrials reports. The child ends when this end is closed. Thread-safe.
-    std::function<absl::StatusOr<int>(const std::string& device, const std::vector<int>& rows)>
+    // Starts a child that tries `rows` on `device`. The SelfTest kills the child and closes both
+    // descriptors when it needs the child no more. Thread-safe.
+    std::function<absl::StatusOr<ChildEnds>(const std::string& device,
+                                            const std::vector<int>& rows)>
         start;
     // A row hangs when it has kept the machine, and the clock, busy for so long; or for six times
     // as long by the clock alone, since a busy machine may not let it.

@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kQuietNs = 2'000'000'000;
 constexpr double kQuietShareMax = 0.01;
 constexpr int64_t kPatienceNs = 30'000'000'000;
+// The measurement takes under 5 s. Callers' inspections wait for a process that hangs.
+constexpr int64_t kMeasureNsMax = 30'000'000'000;
 
 // The measurement has no caller that could cancel it.
 const std::atomic<bool> never_cancelled{false};
@@ -48,12 +50,14 @@ void Measure(Measurement next, Engine* engine, inspect::Inspector* inspector, co
   auto task = std::make_unique<inspect::Task>();
   task->not_before_ns = since_ns + kQuietNs;
   task->cancelled = &never_cancelled;
-  task->prepare = [=, clock = Clock(clock)]() -> absl::StatusOr<inspect::Inquiry> {
+  task->prepare = [=, self = task.get(),
+                   clock = Clock(clock)]() -> absl::StatusOr<inspect::Inquiry> {
     const int64_t now_ns = clock();
     const double share = (BusySeconds(*engine, next.device) - busy_seconds) * 1e9 /
                          static_cast<double>(now_ns - since_ns);
     *was_busy = share > kQuietShareMax && now_ns < next.give_up_ns;
     if (*was_busy) return absl::UnavailableError("the device is busy");
+    self->deadline_ns = now_ns + kMeasureNsMax;  // from its turn on
     return BandwidthInquiry(name);
   };
   task->done = [=, clock = Clock(clock)](const absl::StatusOr<std::string>& response) {

@@ -24,8 +24,9 @@ constexpr int kEndTimeoutMs = 1000;
 constexpr int64_t kLookPeriodUs = 50'000;
 
 void CloseAll(const LinkEnds& ends) {
-  for (const int fd : {ends.control, ends.mail, ends.process})
+  for (const int fd : {ends.control, ends.mail})
     if (fd >= 0) close(fd);
+  if (ends.process >= 0) CloseProcess(ends.process);
   for (const int fd : ends.lanes) close(fd);
 }
 

@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-from plain_server import SERVER, PlainServer, eventually  # noqa: E402
+from plain_server import SECONDS_MAX, SERVER, PlainServer, eventually  # noqa: E402
 
 # Longer than a test may take: a lame duck that was not left out shows.
 LAME_DUCK = "--lame_duck_seconds=3600"
@@ -32,6 +32,17 @@ def child_of(parent, word=""):
         except OSError:
             continue
     return None
+
+
+def links_of(pid):
+    """What its descriptors are."""
+    links = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except OSError:
+            continue
+    return links
 
 
 def runs(pid, program):
@@ -147,6 +158,51 @@ class SignalsTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child[0]}")))
         # The next one has its turn.
         self.assertEqual(server.call("bench", "gelu", "--shape", "64", "--iterations", "3")[0], 0)
+
+    def stop_measurement(self, server):
+        """Stops the process by which the server measures its own bandwidth; its id."""
+        self.assertTrue(server.await_serving())
+        child = []
+
+        def begun():
+            child[:] = filter(None, [child_of(server.process.pid, "--inspect_method=benchmark")])
+            return bool(child)
+        self.assertTrue(eventually(begun))
+        os.kill(child[0], signal.SIGSTOP)
+        return child[0]
+
+    def test_a_stopped_measurement_of_the_server_ends_with_it(self):
+        server = self.serve("--self_test=off")
+        child = self.stop_measurement(server)
+        server.process.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(), 0)
+        self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child}"), seconds=10))
+
+    def test_a_stopped_measurement_of_the_server_holds_up_no_drain(self):
+        server = self.serve("--self_test=off", "--drain_seconds=20")
+        child = self.stop_measurement(server)
+        client = server.start_client("bench", "gelu", "--shape", "64", "--iterations", "3")
+        self.assertIn("waits for 1 call before it", client.stderr.readline().decode())
+        server.process.send_signal(signal.SIGINT)
+        client.communicate(timeout=SECONDS_MAX)
+        self.assertEqual(client.returncode, 0)
+        self.assertEqual(server.wait(), 0)
+        self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child}"), seconds=10))
+
+    def test_a_stopped_self_test_ends_with_the_server(self):
+        server = self.serve()
+        pid = server.process.pid
+        child = []
+
+        def begun():
+            child[:] = filter(None, [child_of(pid, "--self_test_device")])
+            # It has a descriptor of it.
+            return child and any("pidfd" in link for link in links_of(pid))
+        self.assertTrue(eventually(begun))
+        os.kill(child[0], signal.SIGSTOP)
+        server.process.terminate()
+        self.assertEqual(server.wait(), 0)
+        self.assertTrue(eventually(lambda: not os.path.exists(f"/proc/{child[0]}"), seconds=10))
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ class Children {
  public:
   explicit Children(FuzzInput* decisions) : decisions_(*decisions) {}
 
-  // A socket with one child's reports, which is gone.
-  absl::StatusOr<int> Start() {
+  // One child, which has told all that it tells and is gone.
+  absl::StatusOr<SelfTest::ChildEnds> Start() {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
       return absl::InternalError("no sockets");
@@ -55,7 +55,7 @@ class Children {
       Tell(ends[1], kind);
     }
     close(ends[1]);
-    return ends[0];
+    return SelfTest::ChildEnds{.socket = ends[0]};
   }
 
   // Rows that a report said had passed.

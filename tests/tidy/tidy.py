@@ -192,7 +192,7 @@ ROOMS = {
                              "server/runtime/* kernels/", "cuda"),
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
     "server/inspect/": (f"@ server/log.h server/spawn.h {_ENGINE}", "json"),
-    "server/self_test/": (f"@ server/inspect/ {_ENGINE}", ""),
+    "server/self_test/": (f"@ server/inspect/ server/spawn.h {_ENGINE}", ""),
     "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),

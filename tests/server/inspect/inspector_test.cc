@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -274,7 +275,10 @@ class BusyInspectorTest : public InspectorTest {
  protected:
   void StartBusy(Inspector::Options options) {
     answer_ = [this](const std::string& request) -> absl::StatusOr<std::string> {
-      if (request != "long") return request;
+      if (request != "long") {
+        order_.push_back(request);
+        return request;
+      }
       started_.Notify();
       release_.WaitForNotification();
       return request;
@@ -289,10 +293,74 @@ class BusyInspectorTest : public InspectorTest {
     children_.Join();  // they use this class's members
   }
 
+  // Asks for the principal in whose name the request begins.
+  absl::Status AskFor(const std::string& request, Asked* asked) {
+    principals_ = static_cast<uint64_t>(request[0] - '0') - 1;
+    return Ask(request, asked);
+  }
+
   absl::Notification started_;
   absl::Notification release_;
+  std::vector<std::string> order_;  // of the requests beside "long", which run one at a time
   Asked long_;
 };
+
+TEST_F(BusyInspectorTest, PrincipalsTakeTurns) {
+  StartBusy({.waiting_max = 16});  // principal 1
+  const std::pair<std::string, int> requests[] = {{"1a", 1}, {"1b", 2}, {"2a", 1},
+                                                  {"2b", 3}, {"2c", 5}, {"3a", 2}};
+  Asked asked[std::size(requests)];
+  for (size_t i = 0; i < std::size(requests); ++i) {
+    ASSERT_TRUE(AskFor(requests[i].first, &asked[i]).ok());
+    EXPECT_EQ(asked[i].ahead, requests[i].second) << requests[i].first;
+  }
+  release_.Notify();
+  for (Asked& each : asked) ASSERT_TRUE(each.Await().ok());
+  EXPECT_EQ(order_, (std::vector<std::string>{"2a", "3a", "1a", "2b", "1b", "2c"}));
+}
+
+// Principals with one request at a time do not keep another's from running for ever.
+TEST_F(BusyInspectorTest, AServedPrincipalThatHasNothingWaitingIsRemembered) {
+  StartBusy({.waiting_max = 16});  // principal 1
+  Asked second, waiting[4];
+  ASSERT_TRUE(AskFor("2a", &second).ok());
+  release_.Notify();
+  ASSERT_TRUE(second.Await().ok());
+  absl::Notification go;
+  answer_ = [&](const std::string& request) -> absl::StatusOr<std::string> {
+    go.WaitForNotification();
+    order_.push_back(request);
+    return request;
+  };
+  const std::string requests[] = {"3a", "3b", "2b", "1b"};
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(AskFor(requests[i], &waiting[i]).ok());
+  go.Notify();
+  for (Asked& each : waiting) ASSERT_TRUE(each.Await().ok());
+  EXPECT_EQ(order_, (std::vector<std::string>{"2a", "3a", "1b", "2b", "3b"}));
+}
+
+TEST_F(BusyInspectorTest, TheServersOwnKeepsItsPlace) {
+  principals_ = UINT64_MAX;  // the next is 0
+  StartBusy({});
+  const std::vector<std::string> requests = {"0a", "2a", "2b", "0b"};
+  Asked asked[4];
+  for (size_t i = 0; i < 4; ++i) ASSERT_TRUE(AskFor(requests[i], &asked[i]).ok());
+  release_.Notify();
+  for (Asked& each : asked) ASSERT_TRUE(each.Await().ok());
+  EXPECT_EQ(order_, requests);
+}
+
+TEST_F(BusyInspectorTest, RefuseEndsTheServersOwnAndNoOther) {
+  principals_ = UINT64_MAX;  // the next is 0
+  StartBusy({});
+  Asked waiting;
+  ASSERT_TRUE(Ask("next", &waiting).ok());
+  inspector_->Refuse();
+  EXPECT_TRUE(long_.done.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  release_.Notify();
+  EXPECT_TRUE(absl::IsUnavailable(long_.Await().status())) << long_.answer.status();
+  EXPECT_TRUE(waiting.Await().ok());
+}
 
 TEST_F(BusyInspectorTest, RefusesWhatExceedsTheQueueAndSaysWhenToComeBack) {
   StartBusy({.waiting_max = 2});
@@ -351,8 +419,7 @@ TEST_F(BusyInspectorTest, TheServersOwnAreAlwaysTaken) {
   StartBusy({.waiting_max = 1});
   Asked waiting, own;
   ASSERT_TRUE(Ask("next", &waiting).ok());
-  principals_ = UINT64_MAX;  // the next is 0
-  EXPECT_TRUE(Ask("own", &own).ok());
+  EXPECT_TRUE(AskFor("0 own", &own).ok());
   release_.Notify();
   EXPECT_TRUE(own.Await().ok());
   EXPECT_TRUE(waiting.Await().ok());

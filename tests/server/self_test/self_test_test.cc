@@ -5,18 +5,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
 #include "server/self_test/child.h"
+#include "server/spawn.h"
+#include "tests/e2e/eventually.h"
 
 namespace warpcall::self_test {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::Eventually;
 using ::testing::HasSubstr;
 using Kind = Report::Kind;
 
@@ -68,8 +73,9 @@ class SelfTestTest : public ::testing::Test {
   SelfTest::Options OptionsFor(Script script) {
     SelfTest::Options options;
     options.subjects = {{"cpu", DeviceKind::kCpu}};
-    options.start = [this, script](const std::string&,
-                                   const std::vector<int>& rows) -> absl::StatusOr<int> {
+    options.start = [this, script](
+                        const std::string&,
+                        const std::vector<int>& rows) -> absl::StatusOr<SelfTest::ChildEnds> {
       int pair[2];
       if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return absl::InternalError("no sockets");
@@ -79,7 +85,7 @@ class SelfTestTest : public ::testing::Test {
         script(socket, rows);
         close(socket);
       });
-      return pair[0];
+      return SelfTest::ChildEnds{.socket = pair[0]};
     };
     return options;
   }
@@ -150,6 +156,34 @@ TEST_F(SelfTestTest, ARowThatNeverEndsIsLeftBehind) {
   EXPECT_THAT(given_, ElementsAre(::testing::SizeIs(8), ElementsAre(5, 6, 7)));
   for (const Verdict& verdict : verdicts)
     EXPECT_EQ(verdict.unavailable.reason, verdict.row == 4 ? reason : "");
+}
+
+// A process that is stopped sees no socket closed.
+TEST_F(SelfTestTest, AStoppedChildIsKilledWithItsRow) {
+  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
+    Tell(socket, Kind::kStarted, rows.front());
+    AwaitEnd(socket);
+  });
+  std::atomic<pid_t> stopped{0};
+  options.start = [&, start = options.start](
+                      const std::string& device,
+                      const std::vector<int>& rows) -> absl::StatusOr<SelfTest::ChildEnds> {
+    if (stopped != 0) return absl::InternalError("one will do");
+    absl::StatusOr<SelfTest::ChildEnds> ends = start(device, rows);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      for (;;) raise(SIGSTOP);
+    }
+    stopped = pid;
+    if (ends.ok()) ends->process = OpenProcess(pid, ends->socket);
+    return ends;
+  };
+  options.row_ns_max = 10'000'000;
+  Run(std::move(options));
+  int status = 0;
+  const bool ended = Eventually([&] { return waitpid(stopped, &status, WNOHANG) == stopped; });
+  EXPECT_TRUE(ended && WIFSIGNALED(status));
+  if (!ended) kill(stopped, SIGKILL);
 }
 
 TEST_F(SelfTestTest, ADeviceThatDoesNotOpenIsToldOfEachRow) {

@@ -1,6 +1,9 @@
 #include "server/transport/bandwidths.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -30,7 +33,11 @@ class BandwidthsTest : public testing::EngineTest {
     };
     options.start =
         [this](const inspect::Inquiry& inquiry) -> absl::StatusOr<std::unique_ptr<inspect::Child>> {
-      started_ns_[inquiry.device == "fake:0" ? 0 : 1] = now_ns_.load();
+      const int device = inquiry.device == "fake:0" ? 0 : 1;
+      const bool hangs = hangs_ && device == 0;
+      if (hangs) EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0);
+      started_ns_[device] = now_ns_.load();
+      if (hangs) return std::make_unique<inspect::Child>(ends_[0]);
       return absl::InternalError("nothing is measured here");
     };
     inspector_ = std::make_unique<inspect::Inspector>(std::move(options));
@@ -59,6 +66,8 @@ class BandwidthsTest : public testing::EngineTest {
     reached.Wait();
   }
 
+  bool hangs_ = false;      // the process that measures the first
+  int ends_[2] = {-1, -1};  // of its socket
   absl::Notification go_;
   std::atomic<int64_t> looks_{0};  // at the clock
   std::atomic<int64_t> started_ns_[2] = {0, 0};
@@ -76,6 +85,24 @@ TEST_F(BandwidthsTest, QuietDevicesAreMeasuredOneAfterTheOtherAfterTwoSeconds) {
     return started_ns_[1] > 0;
   }));
   EXPECT_GE(started_ns_[1], started_ns_[0] + 2 * kSecond);
+}
+
+TEST_F(BandwidthsTest, AMeasurementThatHangsEndsAfterHalfAMinute) {
+  hangs_ = true;
+  Measure();
+  Pass(3 * kSecond);
+  ASSERT_TRUE(Eventually([this] { return started_ns_[0] > 0; }));
+  Pass(20 * kSecond);
+  pollfd end = {ends_[1], 0, 0};
+  EXPECT_EQ(poll(&end, 1, 0), 0);
+  Pass(15 * kSecond);
+  EXPECT_EQ(poll(&end, 1, 0), 1);
+  EXPECT_NE(end.revents & POLLHUP, 0);
+  EXPECT_TRUE(Eventually([this] {
+    Pass(kSecond);
+    return started_ns_[1] > 0;
+  }));
+  close(ends_[1]);
 }
 
 TEST_F(BandwidthsTest, ABusyDeviceIsLeftAloneForHalfAMinute) {
