@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/registry.h"
 #include "prometheus/metric_family.h"
 #include "server/engine/metrics_sink.h"
 #include "server/metrics/prometheus_sink.h"
@@ -18,6 +19,10 @@ void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
 // Nothing where a build has no devices with errors.
 void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,
                         std::vector<prometheus::MetricFamily>* families);
+
+// Which rows this machine can't run. Rows that are not tried yet count as those that run.
+void AppendRowsUnavailable(const Registry& registry,
+                           std::vector<prometheus::MetricFamily>* families);
 
 // warpcall_traced_requests_total, by what became of their spans.
 void AppendSpanFamily(const tracing::Counts& counts,

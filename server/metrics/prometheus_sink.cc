@@ -11,7 +11,6 @@
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/gpu_metrics.h"
 #include "server/metrics/process_metrics.h"
-#include "server/metrics/row_metrics.h"
 #include "server/metrics/series_table.h"
 
 namespace warpcall {
