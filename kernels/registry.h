@@ -33,7 +33,7 @@ struct Unavailability {
 };
 const char* CauseName(Unavailability::Cause cause);
 
-// Whether a row is offered. Read while it changes.
+// Tells whether a row is offered. Threads may read it while the registry changes it.
 class Availability {
  public:
   Availability() = default;

@@ -98,7 +98,7 @@ std::string TypeNames(absl::Span<const DataType> types) {
   });
 }
 
-// Whether other rows take the type, and none of them is available, or may be once it was tried.
+// Returns true when other rows take the type, and none of them is offered or still to be tried.
 bool OnlyReferenceIsLeft(const Registry& registry, const Kernel& kernel, DataType type) {
   bool any_failed = false;
   for (const int id : kernel.rows) {

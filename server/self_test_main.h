@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<self_test::SelfTest>> StartSelfTest(const Config&
 absl::StatusOr<std::vector<self_test::Verdict>> AwaitSelfTest(self_test::SelfTest* self_test,
                                                               Registry* registry);
 
-// What changes when a row's verdict comes while the server serves. All outlive the self-test.
+// TryOthers puts a row's verdict here while the server serves. Both members outlive the self-test.
 struct Offers {
   Registry* registry;
   // What it took to run the row.

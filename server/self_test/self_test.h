@@ -1,6 +1,6 @@
 // No row is offered on a machine where it has not passed its self-test. Child processes try the
-// rows and tell of each; a row that ends its child, or does not come to an end, is known by the
-// last report, and another child goes on with the rows after it. Rows that are slow to plan load
+// rows and report each. When a row ends its child, or never ends, the last report names the row,
+// and another child goes on with the rows after it. Rows that are slow to plan load
 // libraries and compilers, which takes many times as long as all others together: they come last,
 // when the server serves already.
 #pragma once

@@ -55,7 +55,8 @@ absl::Status Split(Fragments message, SplitResponse* response) {
   return absl::OkStatus();
 }
 
-// Of the message that describes the outputs: an Execute's answer, or the header of a stream's.
+// Splits the message that describes the outputs, which is an Execute's answer or a stream's header.
+// INTERNAL when it has a number of outputs that no kernel has.
 absl::Status SplitOutputs(Fragments message, SplitResponse* response) {
   RETURN_IF_ERROR(Split(message, response));
   const int outputs = response->header.outputs_size();

@@ -107,8 +107,8 @@ class Client(KernelMethods):
         this moment, of any size: they were copied or sent when it returns. `out` belongs to the
         call until the future is done. Cancelling the future ends the call on the server too.
 
-        What need not be copied is `Blocks(x.shape, x.dtype, [x])`: it is read while the call is
-        under way, and belongs to it until the future is done.
+        `Blocks(x.shape, x.dtype, [x])` is not copied: the call reads it while it is under way, and
+        it belongs to the call until the future is done.
         """
         call = Call(kernel, implementation, device, request_id, attributes)
         options = Options(timeout, out, dtype)
