@@ -22,7 +22,7 @@ RAN = f'{ROW}, implementation!=""'
 RUN = f'{ROW}, device=~"$device"'
 BUILD = "and on (job, namespace, instance) warpcall_build_info"
 ROW_LEGEND = "{{kernel}} {{implementation}}"
-RUN_LEGEND = "{{kernel}} {{implementation}} on {{device}}"
+RUN_LEGEND = "{{kernel}} {{implementation}} on {{device}} of {{instance}}"
 DEVICE_LEGEND = "{{device}} of {{instance}}"
 
 # (name, label, query). All of `kernel` and `implementation` includes "", which requests have that
@@ -42,6 +42,7 @@ NO_SERVER = "Prometheus sees no server"
 NO_GPU = "no GPU on this server"
 NO_READING = f"{NO_GPU}, or its driver gives no such reading"
 NOTHING_COMPILED = f"nothing was compiled: {NO_GPU}, or no request needed it"
+EVERY_ROW = "every implementation runs on every server"
 NO_INSPECTION = "no Benchmark, Profile or Describe in this time"
 
 
@@ -151,6 +152,12 @@ REQUESTS = [
           "Requests answered, whatever the answer; those of any kernel were refused before it was "
           "known. A fall without a fall in demand: look at the queue, then at the device.",
           IDLE, stacked=True),
+    Panel("Requests by server", "reqps",
+          [(rate("warpcall_requests_total", ROW, ["instance"]) + " > 0", "{{instance}}")],
+          "Requests that each server answered, whatever the answer. Far from even: clients keep to one "
+          "connection, or a front sends by load; a server without any is not among the addresses "
+          "that clients resolve, or not ready.",
+          IDLE),
     Panel("Requests by code", "reqps",
           [(rate("warpcall_requests_total", ROW, ["code"]) + " > 0", "{{code}}")],
           "INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED: what clients ask is wrong, and the answers "
@@ -165,6 +172,20 @@ REQUESTS = [
           "clients give too little time. draining and device_lost: the server goes, or its device "
           "went.",
           "nothing was refused in this time"),
+    Panel("Calls kept out", "reqps",
+          [(rate("warpcall_auth_refusals_total", SERVER, ["instance", "reason"]) + " > 0",
+            "{{reason}} at {{instance}}")],
+          "Calls that credentials or policies keep out. no_token, wrong_token, certificate: a caller "
+          "with old or no credentials, or somebody who tries. The others: the policy file says no; "
+          "the log names the principal.",
+          "no call was kept out in this time"),
+    Panel("Choices of auto", "short",
+          [(increase("warpcall_auto_choices_total", RUN, ["kernel", "implementation", "device", "instance", "why"]),
+            RUN_LEGEND + ", {{why}}")],
+          "What the server chose for requests that left it the choice, in an interval. tuned: as Tune "
+          "measured; order: the first that fits. reference, which is slow: tune that class, or find out "
+          "why nothing else takes it.",
+          "no request left the choice to the server"),
     Panel("Error budget burn", "short",
           [(f"max(warpcall:request_errors:ratio_rate{window}{{{DEPLOYMENT}}}) / 0.001", name)
            for window, name in [("5m", "5 minutes"), ("1h", "1 hour"), ("6h", "6 hours")]],
@@ -213,8 +234,8 @@ PHASES = [
 ] + [
     Panel(f"Device time of kernels, {name}", "s",
           [(quantile(share, "warpcall_kernel_duration_seconds", RUN,
-                     ["kernel", "implementation", "data_type", "device"]) + " >= 0",
-            RUN_LEGEND + " {{data_type}}")],
+                     ["instance", "kernel", "implementation", "data_type", "device"]) + " >= 0",
+            RUN_LEGEND + ", {{data_type}}")],
           "The kernel alone, without queue and copies. " + advice, IDLE, width=6, log=True)
     for share, name, advice in [
         (0.5, "median",
@@ -374,6 +395,34 @@ INSPECTIONS = [
           NO_INSPECTION),
 ]
 
+# What keeps a server from being what it was.
+FAULTS = [
+    Panel("Starts of servers", "short",
+          [(f"changes(process_start_time_seconds{{{SERVER}}}[1h]) {BUILD}", "{{instance}}")],
+          "In the hour before. Each loses what waited on its server; more than those that you ordered: "
+          "its log's last lines and its exit status say why.",
+          NO_SERVER, width=6),
+    Panel("Files not read again", "short",
+          [(increase("warpcall_reload_failures_total", SERVER, ["instance", "flag"]),
+            "--{{flag}} of {{instance}}")],
+          "Tries that failed, in an interval. What the file said before stays in force: the log says "
+          "what is wrong with it.",
+          "every file that changed could be read", width=6),
+    Panel("Unavailable implementations", "short",
+          [(f"sum by (instance, device_kind, reason) (warpcall_rows_unavailable{{{ROW}}}) > 0",
+            "{{device_kind}}: {{reason}} at {{instance}}")],
+          "driver: there is no such GPU. library: a vendor's library is missing. self_test and compile: "
+          "the implementation gives wrong results or does not build here, and nobody gets it; the table "
+          "beside this names it.",
+          EVERY_ROW, width=6),
+    Panel("Implementations that failed here", "short",
+          [(f'warpcall_rows_unavailable{{{ROW}, reason=~"self_test|compile"}} == 1',
+            "{{kernel}} {{implementation}} at {{instance}}")],
+          "Each failed its self-test, or did not compile, on a machine that has its device and its "
+          "libraries. The log's warning says how; on one of several servers alike, suspect its GPU.",
+          EVERY_ROW, kind="table", width=6),
+]
+
 PROCESS = [
     Panel("Resident memory", "bytes",
           [(f"process_resident_memory_bytes{{{SERVER}}} {BUILD}", "{{instance}}")],
@@ -403,6 +452,7 @@ ROWS = [
     ("Queues", QUEUES),
     ("Memory", MEMORY),
     ("Benchmark, Profile and Describe", INSPECTIONS),
+    ("Restarts and faults", FAULTS),
     ("Process", PROCESS),
     ("GPUs", GPU),
     ("Kernels compiled at run time", COMPILING),

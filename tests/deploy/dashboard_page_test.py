@@ -9,6 +9,7 @@ No panel is empty without saying why, no series has NaN, legends are whole, shor
 status 77: skipped, there is no Prometheus.
 """
 
+import json
 import math
 import pathlib
 import re
@@ -44,6 +45,11 @@ INSPECTIONS = [["bench", "gelu", "--shape", "64x1024", "--type", "f32"],
                ["describe", "softmax", "--shape", "64x64"],
                ["profile", "softmax", "--shape", "256x1024"]]
 INSPECTION_SECONDS_MAX = 120
+# Everybody may do all of this: Tune is kept out.
+POLICIES = {"default": {"methods": ["Execute", "ExecuteStream", "ListKernels", "ListDevices", "ServerInfo",
+                                    "BenchmarkStream", "Describe", "Profile"]}}
+# Empty where all is well, or on a machine that runs all that its build has.
+NOTHING_TO_SHOW = ("Alerts", "Unavailable implementations", "Implementations that failed here")
 
 LEGENDS_MAX = 20
 WINDOW = "15s"  # $__rate_interval; Grafana takes four scrapes at least, and a busy machine leaves some out
@@ -106,7 +112,7 @@ def check_nothing_is_empty_without_a_word(watch):
     for panel in watch.graphs:
         word = panel["fieldConfig"]["defaults"].get("noValue", "")
         if not watch.values[panel["id"]]:
-            check("no GPU on this server" in word or panel["title"] == "Alerts",
+            check("no GPU on this server" in word or panel["title"] in NOTHING_TO_SHOW,
                   f"{panel['title']} is empty, and says: {word!r}")
 
 
@@ -163,6 +169,19 @@ def inspect(warpcall, grpc):
         check(result.returncode == 0, f"warpcall {arguments}: {result.stdout}{result.stderr}")
 
 
+def keep_out(warpcall, grpc):
+    result = subprocess.run([warpcall, "--server", grpc, "tune", "gelu", "--shape", "64"], stdin=subprocess.DEVNULL,
+                            capture_output=True, text=True, check=False, timeout=INSPECTION_SECONDS_MAX)
+    check("PERMISSION_DENIED" in result.stdout + result.stderr, f"tune was let in: {result}")
+
+
+def damage(policies, api):
+    """Until Prometheus has seen that the server could not read it again."""
+    policies.write_text("{", encoding="utf-8")
+    processes.wait_until("the damaged file to be counted", lambda: [
+        value for _, value in api.query("warpcall_reload_failures_total") if value > 0], processes.START_SECONDS_MAX)
+
+
 def await_scrape(api, since, what):
     def scraped():
         times = [value for _, value in api.query("timestamp(warpcall_build_info)")]
@@ -178,18 +197,24 @@ def observe(binaries, folder, stack):
     api = stack.enter_context(processes.prometheus(
         prometheus, folder, processes.deployed_folder() / "prometheus", (metrics, None)))
     begin = time.time()
-    with processes.warpcalld(warpcalld, folder, *FLAGS, ports=ports):
+    policies = folder / "policies.json"
+    policies.write_text(json.dumps(POLICIES), encoding="utf-8")
+    flags = [*FLAGS, f"--policy_file={policies}"]
+    with processes.warpcalld(warpcalld, folder, *flags, ports=ports):
         await_scrape(api, begin, "the server to be scraped")
         # It measures its own when it has nothing to do.
         processes.wait_until("the bandwidth ceiling", lambda: api.query(
             "warpcall_device_bandwidth_ceiling_bytes_per_second > 0"), processes.START_SECONDS_MAX)
         processes.load(warpcall, grpc, [*LOAD, "8"])
         inspect(warpcall, grpc)
+        keep_out(warpcall, grpc)
+        damage(policies, api)
         report = processes.load(warpcall, grpc, BURST)
         check("RESOURCE_EXHAUSTED" in report["all"]["statuses"], f"nothing was refused: {report['all']}")
         await_scrape(api, time.time(), "a scrape after the burst")
+    policies.write_text(json.dumps(POLICIES), encoding="utf-8")
     restarted = time.time()
-    with processes.warpcalld(warpcalld, folder, *FLAGS, ports=ports):
+    with processes.warpcalld(warpcalld, folder, *flags, ports=ports):
         await_scrape(api, restarted, "the second server to be scraped")
         processes.load(warpcall, grpc, [*LOAD, "5"])
         loaded = time.time()

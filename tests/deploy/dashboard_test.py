@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
-"""deploy/grafana: compose makes the dashboard where Grafana reads it, and Grafana can load and show it."""
+"""deploy/grafana: the files of the dashboard are what its panels say, Grafana can load and show it, and compose
+has it where Grafana reads it."""
 
 import itertools
 import json
-import os
-import pathlib
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -94,6 +91,35 @@ class DashboardTest(unittest.TestCase):
                 for target in panel["targets"]:
                     self.assertTrue(target["expr"].strip())
                     self.assertTrue(target["legendFormat"])
+
+    def test_files_are_made_of_the_panels(self):
+        sys.path.insert(0, str(GRAFANA))
+        import dashboard
+        made = dashboard.files()
+        self.assertEqual(len(made), 2)
+        for path, text in made.items():
+            self.assertEqual(path.read_text(encoding="utf-8"), text,
+                             f"{path.name} is not what panels.py says: python3 deploy/grafana/dashboard.py write")
+
+    def test_legends_tell_series_apart(self):
+        """Those of several servers, too: a legend names each label that the expression leaves."""
+        for panel in self.graphs:
+            if panel["type"] != "timeseries":
+                continue
+            for target in panel["targets"]:
+                expression = target["expr"]
+                found = re.search(r"\b(?:sum|min|max|avg|count)\b(?: by \(([^)]*)\))? ?\(", expression)
+                left = {"instance", *re.findall(r"\bdevice(?==~)", expression)}
+                if found is not None:
+                    left = set(filter(None, re.split(", ", found[1] or ""))) - {"job", "namespace", "le"}
+                named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+                self.assertLessEqual(left, named, (panel["title"], expression))
+
+    def test_operators_find_servers_and_faults(self):
+        asked = " ".join(target["expr"] for panel in self.graphs for target in panel["targets"])
+        for metric in ("warpcall_auth_refusals_total", "warpcall_reload_failures_total", "warpcall_rows_unavailable",
+                       "warpcall_auto_choices_total", "changes(process_start_time_seconds"):
+            self.assertIn(metric, asked)
 
     def test_expressions_use_variables_that_there_are_and_every_one_is_used(self):
         declared = {entry["name"] for entry in self.dashboard["templating"]["list"]}
@@ -213,6 +239,39 @@ class ExpressionsTest(unittest.TestCase):
         self.check("Errors of GPU and CUDA", series, expected)
 
 
+    def test_servers_and_what_ails_them(self):
+        """Of two servers: their requests; starts, first failures and choices of one of them."""
+        a, b = ('job="j", instance="{}"'.format(name) for name in "ab")
+        self.check("Requests by server", {
+            f'warpcall_requests_total{{{server}, kernel="{kernel}"}}': f"0+{rate}x9"
+            for server, rates in [(a, (60, 120)), (b, (30, 0))] for kernel, rate in zip("kl", rates)},
+            [(9, 0, {'{instance="a"}': 3, '{instance="b"}': 0.5})])
+        starts = {f"process_start_time_seconds{{{a}}}": "0x4 240x60", f"process_start_time_seconds{{{b}}}": "0x64",
+                  f"warpcall_build_info{{{a}}}": "1x64", f"warpcall_build_info{{{b}}}": "1x64"}
+        self.check("Starts of servers", starts, [(minute, 0, {f"{{{a}}}": 1, f"{{{b}}}": 0}) for minute in (9, 60)])
+        self.check("Files not read again", {f'warpcall_reload_failures_total{{{a}, flag="tls_cert"}}': "0x9 1x9",
+                                            f'warpcall_reload_failures_total{{{b}, flag="tls_cert"}}': "0x20"},
+                   [(9, 0, {}), (11, 0, {'{instance="a", flag="tls_cert"}': 1}), (18, 0, {})])
+        self.check("Calls kept out", {f'warpcall_auth_refusals_total{{{a}, reason="wrong_token"}}': "0+60x9",
+                                      f'warpcall_auth_refusals_total{{{b}, reason="wrong_token"}}': "0x9"},
+                   [(9, 0, {'{instance="a", reason="wrong_token"}': 1})])
+        chosen = 'instance="a", device="cpu", kernel="k", implementation="r", why="tuned"'
+        self.check("Choices of auto", {f"warpcall_auto_choices_total{{{chosen}}}": "_x10 2x9"},
+                   [(9, 0, {}), (10, 0, {f"{{{chosen}}}": 2}), (15, 0, {})])
+
+    def test_implementations_that_a_server_lacks_are_counted_and_named(self):
+        row = '{}, kernel="k", implementation="{}", device_kind="cuda", reason="{}"'
+        failed = row.format('instance="a"', "r", "self_test")
+        series = {f"warpcall_rows_unavailable{{{failed}}}": "1x9"}
+        for name, reason, value in [("s", "driver", 1), ("t", "driver", 1), ("u", "self_test", 0)]:
+            labels = row.format('instance="b"', name, reason)
+            series[f"warpcall_rows_unavailable{{{labels}}}"] = f"{value}x9"
+        kind = '{{instance="{}", device_kind="cuda", reason="{}"}}'
+        self.check("Unavailable implementations", series,
+                   [(5, 0, {kind.format("a", "self_test"): 1, kind.format("b", "driver"): 2})])
+        self.check("Implementations that failed here", series, [(5, 0, {f"{{{failed}}}": 1})])
+
+
 class ProvisioningTest(unittest.TestCase):
     """compose.yml, Prometheus' configuration and Grafana's name the same places."""
 
@@ -238,29 +297,19 @@ class ProvisioningTest(unittest.TestCase):
         return {where: (what, mode) for what, where, mode in found}
 
     def test_mounted_paths_exist(self):
-        paths = [what for name in ("prometheus", "dashboard", "grafana")
+        paths = [what for name in ("prometheus", "grafana")
                  for what, _ in self.mounts(name).values() if what.startswith(".")]
         self.assertEqual(len(paths), 3)
         for path in paths:
             self.assertTrue((DEPLOY / "compose" / path).exists(), path)
 
-    def test_the_dashboard_is_written_where_grafana_reads_it(self):
-        mounts, grafana = self.mounts("dashboard"), self.mounts("grafana")
-        volume, mode = mounts["/dashboards"]
+    def test_the_dashboard_lies_where_grafana_reads_it(self):
         folder = self.only(r"^ +path: (.*)$", self.provider)
-        self.assertEqual((mode, grafana[folder]), ("", (volume, ":ro")))
-        self.assertIn(f"HOME_DASHBOARD_PATH: {folder}/dashboard.json\n", self.compose)
-        self.assertRegex(self.service("grafana"),
-                         r" dashboard:\n +condition: service_completed_successfully\n")
-        # The service's own command, with the folders that it would have.
-        command = json.loads(self.only(r"^    command: (.*)$", self.service("dashboard")))
-        with tempfile.TemporaryDirectory() as written:
-            places = {"/dashboards": written,
-                      "/grafana": DEPLOY / "compose" / mounts["/grafana"][0]}
-            words = [re.sub("^/[a-z]+", lambda place: str(places[place[0]]), word)
-                     for word in command]
-            subprocess.run(words, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, check=True, timeout=60)
-            text = pathlib.Path(written, "dashboard.json").read_text(encoding="utf-8")
+        where, mode = self.mounts("grafana")[folder]
+        self.assertEqual(mode, ":ro")
+        (name,) = [path.name for path in (DEPLOY / "compose" / where).iterdir()]
+        self.assertIn(f"HOME_DASHBOARD_PATH: {folder}/{name}\n", self.compose)
+        text = (DEPLOY / "compose" / where / name).read_text(encoding="utf-8")
         self.assertEqual(json.loads(text), processes.dashboard())
 
     def test_services_are_asked_by_their_names(self):

@@ -8,6 +8,7 @@ FOLDER keeps what comes from PyPI. Exit status 77: skipped, that can't be had.
 """
 
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -98,7 +99,7 @@ class KubernetesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.rendered = {name: kubectl(WHEELS, KUBERNETES / "overlays" / name) for name in OVERLAYS}
-        cls.rendered["hpa"] = with_components(WHEELS, example(), ["monitoring", "hpa"])
+        cls.rendered["hpa"] = with_components(WHEELS, example(), ["monitoring", "dashboard", "hpa"])
         cls.rendered["keda"] = with_components(WHEELS, example(), ["monitoring", "keda"])
         cls.rendered["tls"] = with_components(WHEELS, example(), ["monitoring", "mutual-tls", "cert-manager"])
         cls.flags = facts.flags_of(WARPCALLD)
@@ -238,6 +239,14 @@ class KubernetesTest(unittest.TestCase):
         labels = pod_of(self.rendered["hpa"])["metadata"]["labels"]
         self.assertEqual(labels[monitor["spec"]["jobLabel"]], job["job_name"])
         self.assertEqual(set(re.findall(r'job="(\w+)"', committed)), {job["job_name"]})
+
+    def test_grafanas_sidecar_gets_the_dashboard(self):
+        text = (DEPLOY / "grafana/dashboards/warpcall.json").read_text(encoding="utf-8")
+        component = named(self.rendered["hpa"], "ConfigMap", "warpcall-dashboard")
+        self.assertEqual(component["data"], {"warpcall.json": text})
+        self.assertEqual(component["metadata"]["labels"]["grafana_dashboard"], "1")
+        # `kubectl apply` keeps all of it in an annotation, of which there may be so much.
+        self.assertLess(len(json.dumps(component)), 256 * 1024)
 
     def test_promtool_takes_the_rules(self):
         if shutil.which("promtool") is None:

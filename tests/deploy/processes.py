@@ -263,7 +263,7 @@ def deployed_folder():
 
 
 def dashboard():
-    """What compose has the generator write for Grafana."""
+    """What the generator makes for Grafana."""
     output = subprocess.run([sys.executable, deployed_folder() / "grafana" / "dashboard.py"],
                             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, stdin=subprocess.DEVNULL,
                             capture_output=True, check=True, timeout=60).stdout

@@ -47,6 +47,8 @@ GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_kernel_(occupancy|wave)|warpcall_
 # The window holds the whole run: rates of counters that stood still before and after.
 VARIABLES = {"$__rate_interval": "2m", "$job": ".*", "$namespace": ".*", "$kernel": ".*", "$implementation": ".*",
              "$device": ".*"}
+# What this load does not bring about: dashboard_page_test.py and dashboard_test.py see it.
+SEEN_ELSEWHERE = {"Alerts", "Choices of auto", "Implementations that failed here"}
 BUCKET_FACTOR = 2
 FIRST_BUCKET_SECONDS = 1e-6
 
@@ -119,8 +121,8 @@ def check_panels_give_data(watch):
                for target in panel.get("targets", [])]
     check(len(targets) >= 30, f"{len(targets)} expressions in the dashboard, expected at least 30")
     for title, expression in targets:
-        if expression.startswith("ALERTS{"):
-            continue  # dashboard_page_test.py sees it
+        if title in SEEN_ELSEWHERE:
+            continue
         # What never came about is left out; its count must be there.
         expression = expression.removesuffix(" > 0")
         variables = VARIABLES | {"$instance": re.escape(watch.address_of(expression))}
