@@ -111,8 +111,11 @@ def check_life(root, folder, build):
     root.run("apt-get", "remove", "--quiet", "--yes", "warpcall-server", "warpcall")
     check((root.path / FLAGS).exists(), "removing took the flags along")
     check(not (root.path / "usr/bin/warpcalld").exists(), "removing left the server")
+    for secret in ("etc/warpcall/server.key", "var/cache/private/warpcall/tuning.txt"):
+        (root.path / secret).parent.mkdir(parents=True, exist_ok=True)
+        (root.path / secret).touch()
     root.run("dpkg", "--purge", "warpcall-server")
-    left = [path for path in root.run("find", "/etc", "/usr", "/var/lib", "-name", "*warpcall*").split()
+    left = [path for path in root.run("find", "/etc", "/usr", "/var/cache", "/var/lib", "-name", "*warpcall*").split()
             if not path.startswith(("/var/lib/apt/", "/var/lib/dpkg/"))]
     check(left == [], f"purging left {left}")
 

@@ -32,7 +32,16 @@ SERVERS = {"cpu": "warpcalld", "gpu": "warpcalld-gpu"}
 # What may differ between the server on CPUs and the one on GPUs.
 OWN_KEYS = {"profiles", "build", "image", "networks", "deploy", "ulimits"}
 
+# CUDA's libraries and context on the host.
+GPU_HOST_MIB = 1024
+
 WARPCALLD = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def mib(text):
+    """Of Docker's sizes."""
+    number, unit = re.fullmatch(r"(\d+)([mg])", text).groups()
+    return int(number) * {"m": 1, "g": 1024}[unit]
 
 
 def seconds(text):
@@ -130,7 +139,33 @@ class ComposeTest(unittest.TestCase):
                                  (["ALL"], ["no-new-privileges:true"]))
                 for port in service.get("ports", []):
                     self.assertRegex(port, r"^127\.0\.0\.1:\d+:\d+$")
-                self.assertRegex(service["image"], r":(?!latest$)[\w.-]+$")
+
+    def test_images_of_others_are_pinned_by_their_digests(self):
+        """The server's are built."""
+        for name, service in self.services.items():
+            self.assertRegex(service["image"], r"^warpcall:(cpu|gpu)$" if "build" in service
+                             else r"^[\w./-]+:(?!latest@)[\w.-]+@sha256:[0-9a-f]{64}$", name)
+
+    def test_nothing_fills_the_machine(self):
+        """Memory, logs, and what Prometheus keeps."""
+        for name, service in self.services.items():
+            self.assertEqual(service["logging"]["driver"], "json-file", name)
+            options = service["logging"]["options"]
+            self.assertLessEqual(mib(options["max-size"]) * int(options["max-file"]), 100, name)
+            self.assertGreaterEqual(mib(service["mem_limit"]), 512, name)
+        defaults = facts.flags_of(WARPCALLD)
+        for profile, server in self.servers():
+            settings = facts.Settings(defaults, server["command"])
+            devices = {"cpu": 1, "gpu": 2}[profile]
+            needed = (settings.memory_mib(devices) + settings.number("benchmark_mib") + facts.OWN_MIB
+                      + (devices - 1) * GPU_HOST_MIB)
+            self.assertGreaterEqual(mib(server["mem_limit"]), needed)
+        kept = dict(word.removeprefix("--storage.tsdb.retention.").split("=")
+                    for word in self.services["prometheus"]["command"] if "retention" in word)
+        self.assertEqual(set(kept), {"time", "size"})
+        config, data = (word.partition("=")[2] for word in self.services["prometheus"]["command"][:2])
+        folders = [mount.split(":")[1] for mount in self.services["prometheus"]["volumes"]]
+        self.assertEqual([os.path.dirname(config), data], folders)
 
     def test_volumes_and_folders_are_there(self):
         used = set()

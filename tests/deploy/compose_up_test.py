@@ -30,6 +30,8 @@ import processes  # noqa: E402
 SKIPPED = 77
 SOURCE = image_test.SOURCE
 # The other server without its GPUs, and the memory locked for them, which this machine need not have.
+# Images that are made here have no digest of a registry's.
+IMAGES = "services: {" + ", ".join(f"{name}: {{image: '{name}:made'}}" for name in ("prometheus", "grafana")) + "}\n"
 BARE = "services: {warpcalld-gpu: {deploy: !reset null, ulimits: !reset null}}\n"
 SERVER, WAIT_SECONDS_MAX = "warpcall-warpcalld-1", 120
 SERVICES = yaml.safe_load((SOURCE / "deploy/compose/compose.yml").read_text(encoding="utf-8"))["services"]
@@ -65,6 +67,7 @@ def setUpModule():
     shutil.copytree(SOURCE / "deploy", docker.root / "src/deploy")
     image_test.run("chmod", "-R", "o+rX", docker.root / "src")
     (docker.root / "src/bare.yml").write_text(BARE, encoding="utf-8")
+    (docker.root / "src/images.yml").write_text(IMAGES, encoding="utf-8")
     docker.docker("load", "--input", server_image(folder))
     docker.docker("tag", "warpcall:cpu", "warpcall:gpu")
     (docker.root / "server.tar").unlink()
@@ -72,7 +75,7 @@ def setUpModule():
         image_test.run("install", "-d", f"--owner={user}", docker.root / place)
     docker.import_root("root:made")
     for service, lines in STAND_INS.items():
-        docker.build(SERVICES[service]["image"], f"FROM root:made\n{lines}\n")
+        docker.build(f"{service}:made", f"FROM root:made\n{lines}\n")
 
 
 class ComposeUpTest(unittest.TestCase):
@@ -82,7 +85,8 @@ class ComposeUpTest(unittest.TestCase):
         self.compose("up", "--detach", "--wait")
 
     def compose(self, *words):
-        return self.engine.docker("compose", "--file", "/src/deploy/compose/compose.yml", *words)
+        return self.engine.docker("compose", "--file", "/src/deploy/compose/compose.yml",
+                                  "--file", "/src/images.yml", *words)
 
     def ask(self, path):
         return json.loads(self.engine.get(f"http://127.0.0.1:9090/api/v1/{path}"))["data"]

@@ -238,7 +238,6 @@ class ExpressionsTest(unittest.TestCase):
             expected += [(27, query, {first: 2}), (31, query, {})]
         self.check("Errors of GPU and CUDA", series, expected)
 
-
     def test_servers_and_what_ails_them(self):
         """Of two servers: their requests; starts, first failures and choices of one of them."""
         a, b = ('job="j", instance="{}"'.format(name) for name in "ab")

@@ -31,6 +31,13 @@ def run(*command, **options):
     return done.stdout
 
 
+def links_of(path):
+    """Of a document in Markdown: the files that it leads to."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.S)
+    return {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)
+            if "://" not in link and not link.startswith("#")}
+
+
 class InstallTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -47,13 +54,30 @@ class InstallTest(unittest.TestCase):
     def test_it_has_what_people_use_and_nothing_of_the_machine_it_was_built_on(self):
         self.assertEqual(self.files("bin"), {"warpcalld", "warpcall"})
         self.assertLessEqual({"LICENSE", "README.md"}, self.files("share/doc"))
-        self.assertEqual(self.files("share/warpcall"), {"warpcall.proto"})
+        self.assertEqual(self.files("share/warpcall"),
+                         {"warpcall.proto", "alerts.yml", "prometheus.yml", "rules.yml", "warpcall.json"})
         self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir()}, {"client", "proto"})
         (package,) = self.root.glob("lib/**/cmake/warpcall")
         for file in package.iterdir():
             text = file.read_text(encoding="utf-8")
             for path in (BUILD, SOURCE, self.folder):
                 self.assertNotIn(str(path), text, file.name)
+
+    def test_documents_lead_to_what_is_installed_with_them(self):
+        """And alerts to their runbook, where Debian's package has it."""
+        folder = self.root / "share/doc/warpcall"
+        documents = list(folder.rglob("*.md"))
+        self.assertGreater(len(documents), 10)
+        missing = [(str(path.relative_to(folder)), link) for path in documents for link in links_of(path)
+                   if not (path.parent / link).exists()]
+        self.assertEqual(missing, [])
+        # Nothing is there to which no other leads.
+        led_to = {(path.parent / link).resolve() for path in documents for link in links_of(path)}
+        alone = {path.resolve() for path in folder.rglob("*") if path.is_file()} - led_to
+        self.assertEqual(alone - {(folder / "README.md").resolve()}, {(folder / "LICENSE").resolve()})
+        (base,) = set(re.findall(r"runbook_url: file:///usr/(.*)#",
+                                 (self.root / "share/warpcall/prometheus/alerts.yml").read_text(encoding="utf-8")))
+        self.assertTrue((self.root / base).exists(), base)
 
     def test_a_program_elsewhere_builds_with_it_and_calls_the_server(self):
         """With every public header, out of a copy of its source."""
@@ -106,7 +130,8 @@ class PackagesTest(unittest.TestCase):
     def test_they_hold_what_they_should(self):
         server = self.contents("warpcall-server")
         self.assertLessEqual({"/usr/bin/warpcalld", "/usr/lib/systemd/system/warpcalld.service",
-                              "/etc/warpcall/warpcalld.flags"}, set(server))
+                              "/etc/warpcall/warpcalld.flags", "/usr/share/doc/warpcall/docs/RUNBOOK.md",
+                              "/usr/share/warpcall/prometheus/alerts.yml"}, set(server))
         self.assertEqual(server["/usr/bin/warpcalld"], "-rwxr-xr-x")
         self.assertEqual(set(self.contents("warpcall")), {"/usr/bin/warpcall"})
         development = self.contents("libwarpcall-dev")
@@ -139,6 +164,26 @@ class PackagesTest(unittest.TestCase):
         for name in ("postinst", "prerm", "postrm"):
             self.assertTrue(os.access(folder / name, os.X_OK), name)
             run("sh", "-n", folder / name)
+
+    def test_purging_leaves_nothing_secret(self):
+        """The package's own script, in a root of its own: dpkg has DPKG_ROOT for that."""
+        control = self.folder / "postrm"
+        run("dpkg-deb", "--control", self.packages["warpcall-server"], control)
+        root = self.folder / "purged"
+        secrets = ["etc/warpcall/server.key", "etc/warpcall/tokens", "var/cache/private/warpcall/tuning.txt"]
+        for path in secrets:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text("secret", encoding="utf-8")
+        (root / "var/cache/warpcall").symlink_to("private/warpcall")
+        (root / "etc/hosts").touch()
+        # Without what would act on this machine.
+        environment = {"DPKG_ROOT": str(root), "PATH": str(self.folder / "none")}
+        (self.folder / "none").mkdir()
+        (self.folder / "none/rm").symlink_to(shutil.which("rm"))
+        for action, left in [("remove", secrets), ("upgrade", secrets), ("purge", [])]:
+            run("/bin/sh", control / "postrm", action, env=environment)
+            self.assertEqual([path for path in secrets if (root / path).exists()], left, action)
+        self.assertEqual(sorted(path.name for path in root.rglob("*") if not path.is_dir()), ["hosts"])
 
 
 class ReleaseTest(unittest.TestCase):

@@ -115,7 +115,7 @@ class KServeTest(unittest.TestCase):
         plain = facts.given(container["args"])
         ours = facts.given(self.container["args"])
         self.assertEqual({flag for flag in plain.keys() | ours.keys() if plain.get(flag) != ours.get(flag)},
-                         {"listen", "inspect", "benchmark_mib"})
+                         {"listen", "inspect", "benchmark_mib", "tuning_cache"})  # without inspections nobody tunes
         self.assertGreater(self.predictor["terminationGracePeriodSeconds"], self.settings.stop_seconds())
 
     def test_memory_holds_what_the_flags_allow(self):

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 import urllib.error
 import urllib.request
@@ -60,6 +61,11 @@ CUSTOM = {
                      "triggers": [{"type": str, "metricType": str,
                                    "metadata": {"serverAddress": str, "query": str, "threshold": str}}]},
 }
+# Components that change pods of any overlay.
+OPTIONAL = ("tuning", "traces", "priority", "gpu-model")
+ELSEWHERE, TUNING = "elsewhere", "warpcall tuning table 1"
+# What has no namespace.
+OF_THE_CLUSTER = {"PriorityClass"}
 # What endpoints and balancers take to hear that a pod is not ready, beside its probe.
 PROPAGATION_SECONDS = 5
 # CUDA's libraries and context in each process that has a GPU.
@@ -95,6 +101,17 @@ def http_status(address, path):
         return error.code
 
 
+def call(address, *words):
+    """What warpcall prints."""
+    program = pathlib.Path(WARPCALLD).with_name("warpcall")
+    return subprocess.run([program, "--server", address, *words], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, check=True, timeout=120).stdout
+
+
+def chosen_because(address):
+    return json.loads(call(address, "--json", "describe", "gelu", "--shape", "64"))["chosen_because"]
+
+
 class KubernetesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -102,6 +119,11 @@ class KubernetesTest(unittest.TestCase):
         cls.rendered["hpa"] = with_components(WHEELS, example(), ["monitoring", "dashboard", "hpa"])
         cls.rendered["keda"] = with_components(WHEELS, example(), ["monitoring", "keda"])
         cls.rendered["tls"] = with_components(WHEELS, example(), ["monitoring", "mutual-tls", "cert-manager"])
+        # Every component but `hpa`, whose place `keda` has, in a namespace of another name.
+        cls.rendered["all"] = with_components(
+            WHEELS, example(), ["monitoring", "dashboard", "mutual-tls", "cert-manager", "keda", *OPTIONAL],
+            namespace=ELSEWHERE,
+            configMapGenerator=[{"name": "warpcall-tuning", "literals": [f"tuning.txt={TUNING}"]}])
         cls.flags = facts.flags_of(WARPCALLD)
 
     def each(self):
@@ -217,8 +239,56 @@ class KubernetesTest(unittest.TestCase):
         for name in ("hpa", "keda", "tls"):
             self.assertEqual({each["metadata"]["namespace"] for each in self.rendered[name]}, {"warpcall"})
             self.assertNotIn("warpcall:", container_of(self.rendered[name])["image"].partition("/")[0])
-        (trigger,) = named(self.rendered["keda"], "ScaledObject")["spec"]["triggers"]
-        self.assertIn('namespace="warpcall"', trigger["metadata"]["query"])
+
+    def test_nothing_but_the_kustomization_names_the_namespace(self):
+        for name, namespace in [("keda", "warpcall"), ("tls", "warpcall"), ("all", ELSEWHERE)]:
+            objects = self.rendered[name]
+            self.assertEqual({each["metadata"].get("namespace") for each in objects
+                              if each["kind"] not in OF_THE_CLUSTER}, {namespace})
+            self.assertNotIn("NAMESPACE", json.dumps(objects))
+            if name != "keda":
+                service = f"warpcall.{namespace}"
+                self.assertEqual(named(objects, "Certificate")["spec"]["dnsNames"],
+                                 ["warpcall", service, f"{service}.svc", f"{service}.svc.cluster.local", "localhost"])
+            if name != "tls":
+                (trigger,) = named(objects, "ScaledObject")["spec"]["triggers"]
+                self.assertIn(f'namespace="{namespace}"', trigger["metadata"]["query"])
+        texts = {path.name: path.read_text(encoding="utf-8") for path in KUBERNETES.rglob("*.yaml")}
+        self.assertEqual([name for name, text in texts.items()
+                          if re.search(r'warpcall\.warpcall|namespace="warpcall"|namespace: warpcall', text)], [])
+
+    def test_only_traces_let_the_server_call_and_only_its_collector(self):
+        for name, objects in self.rendered.items():
+            policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+            self.assertIn("Egress", named(objects, "NetworkPolicy")["spec"]["policyTypes"])
+            leaving = {each["metadata"]["name"]: each["spec"]["egress"] for each in policies
+                       if "egress" in each["spec"]}
+            self.assertEqual(set(leaving), {"warpcall-traces"} if name == "all" else set())
+        collector, names = leaving["warpcall-traces"]
+        endpoint = self.settings(self.rendered["all"]).given["otlp_endpoint"]
+        namespace, port = re.fullmatch(r"http://[\w-]+\.([\w-]+):(\d+)", endpoint).groups()
+        self.assertEqual(collector["to"], [
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}])
+        self.assertEqual(collector["ports"], [{"port": int(port), "protocol": "TCP"}])
+        self.assertEqual([entry["port"] for entry in names["ports"]], [53, 53])
+
+    def test_pods_have_the_priority_and_the_nodes_that_components_give(self):
+        pod = pod_of(self.rendered["all"])["spec"]
+        (priority,) = [each for each in self.rendered["all"] if each["kind"] == "PriorityClass"]
+        self.assertEqual(pod["priorityClassName"], priority["metadata"]["name"])
+        self.assertEqual((priority["globalDefault"], priority["preemptionPolicy"]), (False, "Never"))
+        self.assertEqual(list(pod["nodeSelector"]), ["nvidia.com/gpu.product"])
+        for name in OVERLAYS:
+            self.assertFalse({"priorityClassName", "nodeSelector"} & set(pod_of(self.rendered[name])["spec"]))
+
+    def test_the_readmes_patch_for_another_model_fits(self):
+        text = (DEPLOY / "README.md").read_text(encoding="utf-8")
+        (found,) = re.findall(r"^  ```yaml\n(  patches:\n.*?)^  ```", text, re.M | re.S)
+        patch = textwrap.dedent(found)
+        objects = with_components(WHEELS, example(), ["gpu-model"], **yaml.safe_load(patch))
+        (model,) = set(re.findall(r"value: (NVIDIA-\S+)", patch))
+        self.assertEqual(pod_of(objects)["spec"]["nodeSelector"], {"nvidia.com/gpu.product": model})
+        self.assertNotEqual(model, pod_of(self.rendered["all"])["spec"]["nodeSelector"]["nvidia.com/gpu.product"])
 
     # ---- beside the rules -----------------------------------------------------------------------
 
@@ -264,7 +334,10 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual(ports_of(objects), {"grpc": settings.port("listen"),
                                                  "metrics": settings.port("metrics_listen")})
             self.assertEqual(ports_of(objects), {"grpc": int(exposed[1]), "metrics": int(exposed[2])})
-            mounts = {mount["mountPath"] for mount in container_of(objects).get("volumeMounts", [])}
+            volume_mounts = container_of(objects)["volumeMounts"]
+            mounts = {mount["mountPath"] for mount in volume_mounts if "subPath" not in mount}
+            files = {mount["mountPath"] for mount in volume_mounts if "subPath" in mount}
+            self.assertLessEqual(files, {settings.given["tuning_cache"]})
             self.assertEqual({folder_of(flag, value) for flag, value in settings.given.items()
                               if value.startswith("/")}, mounts)
 
@@ -301,7 +374,8 @@ class KubernetesTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             changed = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0", "lame_duck_seconds": "3600",
-                       "compile_cache": str(folder / "compiled"), "devices": "cpu"}
+                       "compile_cache": str(folder / "compiled"), "tuning_cache": str(folder / "tuning.txt"),
+                       "devices": "cpu"}
             words = facts.given(container["args"]) | changed
             arguments = [WARPCALLD, *(f"--{flag}={value}" for flag, value in words.items())]
             log = folder / "log"
@@ -322,6 +396,34 @@ class KubernetesTest(unittest.TestCase):
             (sum_mib,) = re.findall(r'"sum_mib":(\d+)', log.read_text())
         self.assertEqual(int(sum_mib), facts.Settings(self.flags, container["args"]).memory_mib(1))
         self.check_metrics(metrics)
+
+    def test_a_tuning_file_that_was_made_once_is_every_pods(self):
+        """Mounted as the component `tuning` has it: read-only, in a folder in which files can be made."""
+        (mount,) = [each for each in container_of(self.rendered["all"])["volumeMounts"] if "subPath" in each]
+        (volume,) = [each["configMap"] for each in pod_of(self.rendered["all"])["spec"]["volumes"]
+                     if each["name"] == mount["name"]]
+        made = named(self.rendered["all"], "ConfigMap", volume["name"])
+        self.assertEqual(made["data"], {mount["subPath"]: TUNING})
+        self.assertEqual([item["path"] for item in volume["items"]], [mount["subPath"]])
+        in_a_namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+        if subprocess.run([*in_a_namespace, "true"], check=False, capture_output=True).returncode != 0:
+            self.skipTest("no mounts can be made in a namespace of its own here")
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        once, pod = folder / "once.txt", folder / "pod" / os.path.basename(mount["mountPath"])
+        pod.parent.mkdir()
+        pod.touch()
+        with processes.warpcalld(WARPCALLD, folder, "--devices=cpu", f"--tuning_cache={once}") as (address, _):
+            self.assertNotIn("tuned", chosen_because(address))
+            call(address, "tune", "gelu", "--shape", "64", "--iterations", "3")
+        script = 'mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" && shift 2 && exec "$@"'
+        before = [*in_a_namespace, "sh", "-c", script, "sh", once, pod]
+        with processes.warpcalld(WARPCALLD, folder, "--devices=cpu", f"--tuning_cache={pod}", before=before) as (
+                address, metrics):
+            self.assertIn("tuned", chosen_because(address))
+            # What Tune finds here counts here.
+            call(address, "tune", "gelu", "--shape", "4096", "--iterations", "3")
+            with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as response:
+                self.assertIn('warpcall_tuning_cache_errors_total{operation="write"} 1\n', response.read().decode())
 
     def check_metrics(self, metrics):
         """Everything that scales names a metric that a server without load has."""

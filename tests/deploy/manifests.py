@@ -1,8 +1,8 @@
 """Kustomizations as kubectl renders them, and what their pods are."""
 
-import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 
@@ -31,14 +31,13 @@ def example():
     return found
 
 
-def with_components(wheels, text, names):
-    """What comes of the kustomization `text` with these components, written into a new folder."""
-    settings = yaml.safe_load(text)
+def with_components(wheels, text, names, **changes):
+    """What comes of the kustomization `text` with these components and changes, beside a copy of deploy/kubernetes:
+    kubectl reads nothing outside of a kustomization's folder."""
+    settings = yaml.safe_load(text) | changes
     settings["components"] = [f"deploy/kubernetes/components/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
-        up = os.path.relpath(ROOT, folder)
-        for key in ("resources", "components"):
-            settings[key] = [os.path.join(up, path) for path in settings[key]]
+        shutil.copytree(ROOT / "deploy/kubernetes", pathlib.Path(folder, "deploy/kubernetes"))
         pathlib.Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         return kubectl(wheels, folder)
 

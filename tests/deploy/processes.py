@@ -77,10 +77,10 @@ FREE_PORTS = ("--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0")
 
 
 @contextlib.contextmanager
-def warpcalld(binary, folder, *flags, ports=FREE_PORTS):
-    """Yields its addresses: for gRPC, for metrics."""
+def warpcalld(binary, folder, *flags, ports=FREE_PORTS, before=()):
+    """Yields its addresses: for gRPC, for metrics. `before` are words before the program."""
     log = folder / "warpcalld.log"
-    arguments = [binary, *ports, "--lame_duck_seconds=0", *flags]
+    arguments = [*before, binary, *ports, "--lame_duck_seconds=0", *flags]
     with running(arguments, log) as process:
         def ready():
             if process.poll() is not None:
