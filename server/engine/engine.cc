@@ -323,6 +323,7 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     DeviceSnapshot& snapshot = snapshots.emplace_back();
     snapshot.queue_depth = queue.depth;
     snapshot.queue_bytes = queue.bytes;
+    snapshot.queue_work_seconds = static_cast<double>(queue.work_ns) / 1e9;
     snapshot.queue_oldest_age_seconds = queue.oldest_age_seconds;
     snapshot.staging_total_bytes = static_cast<int64_t>(runner->staging.total_bytes());
     snapshot.staging_used_bytes = static_cast<int64_t>(runner->staging.used_bytes());

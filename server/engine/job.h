@@ -88,4 +88,9 @@ void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers output
 // too).
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns);
 
+// Whether the client of a call that began at `begin_ns` and is cancelled at `now_ns` left because
+// its deadline passed: a client counts its deadline by its own clock, and cancels somewhat before
+// the server's clock has reached it.
+bool LeftAtDeadline(int64_t begin_ns, int64_t deadline_ns, int64_t now_ns);
+
 }  // namespace warpcall

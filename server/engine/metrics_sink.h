@@ -123,6 +123,7 @@ struct DeviceErrorCount {
 struct DeviceSnapshot {
   int64_t queue_depth = 0;
   int64_t queue_bytes = 0;
+  double queue_work_seconds = 0;  // predicted, of one lane, of the requests that wait
   double queue_oldest_age_seconds = 0;
   int64_t staging_total_bytes = 0;
   int64_t staging_used_bytes = 0;

@@ -490,6 +490,7 @@ QueueSnapshot Scheduler::Snapshot() const {
   if (waiting_.empty()) return snapshot;
   snapshot.depth = waiting_.load()[static_cast<size_t>(Resource::kRequests)];
   snapshot.bytes = waiting_.load()[static_cast<size_t>(Resource::kBytes)];
+  snapshot.work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
   snapshot.oldest_age_seconds = static_cast<double>(clock_() - waiting_.OldestSubmittedNs()) / 1e9;
   return snapshot;
 }

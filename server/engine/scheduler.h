@@ -31,6 +31,7 @@ struct QueueLimits {
 struct QueueSnapshot {
   int64_t depth = 0;
   int64_t bytes = 0;
+  int64_t work_ns = 0;  // predicted, of one lane
   double oldest_age_seconds = 0;
 };
 

@@ -25,9 +25,6 @@ namespace {
 constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 // Ids go into every log line about a request.
 constexpr size_t kRequestIdBytesMax = 256;
-// gRPC cancels a call when its deadline passes, by its own clock: a cancellation this close is the
-// deadline's.
-constexpr int64_t kDeadlineSlackNs = 2'000'000;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 std::optional<tracing::Span> BeginSpan(const ExecuteDeps& deps,
@@ -255,12 +252,16 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   return job;
 }
 
-void Request::Count(const absl::Status& status) {
+absl::Status Request::Outcome(const absl::Status& status) {
+  if (!absl::IsCancelled(status) || !LeftAtDeadline(start_ns_, key_.deadline_ns, deps_->clock()))
+    return status;
+  trace_.reject_reason = RejectReason::kDeadline;
+  return absl::DeadlineExceededError(absl::StrCat("the deadline passed: ", status.message()));
+}
+
+void Request::Count(const absl::Status& end) {
+  const absl::Status status = Outcome(end);
   trace_.code = status.code();
-  if (absl::IsCancelled(status) && deps_->clock() >= key_.deadline_ns - kDeadlineSlackNs) {
-    trace_.code = absl::StatusCode::kDeadlineExceeded;
-    trace_.reject_reason = RejectReason::kDeadline;
-  }
   if (trace_.total_ns == 0) StopClock();
   admission_.GiveBack();  // before a client that waits for the answer sends the next
   if (span_.has_value()) trace_.trace_id = span_->trace_id;

@@ -182,7 +182,7 @@ class Request {
   // The answer is made from here on: sets the trace's total_ns.
   void StopClock() { trace_.total_ns = deps_->clock() - start_ns_; }
   // Counts and logs the request.
-  void Count(const absl::Status& status);
+  void Count(const absl::Status& end);
   // The same of one whose call ends with it: the pushback goes into the call's trailers. Returns
   // what the client gets.
   grpc::Status End(const absl::Status& status);
@@ -216,6 +216,9 @@ class Request {
   absl::Status CheckPolicy() const;
   // Returns `status`; one that is not OK is a message's that has too many bytes.
   absl::Status NoteTooLong(absl::Status status);
+  // What the call that ends with `status` counts as. DEADLINE_EXCEEDED, in the trace too, where its
+  // client left because the deadline passed.
+  absl::Status Outcome(const absl::Status& status);
   void LogEnd(const absl::Status& status) const;
   void TraceEnd(const absl::Status& status);
 

@@ -93,6 +93,20 @@ def folder_of(flag, path):
     return path if flag == "compile_cache" else os.path.dirname(path)
 
 
+def thousandths(quantity):
+    """250m -> 0.25."""
+    return float(re.fullmatch(r"(\d+)m", quantity)[1]) / 1000
+
+
+def adapted(rule, series):
+    """The query that Prometheus Adapter makes of a rule for the pods of the namespace."""
+    query = rule["metricsQuery"]
+    for placeholder, text in (("<<.GroupBy>>", "pod"), ("<<.Series>>", series),
+                              ("<<.LabelMatchers>>", 'namespace="warpcall"')):
+        query = query.replace(placeholder, text)
+    return query
+
+
 def http_status(address, path):
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as response:
@@ -226,9 +240,9 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual((hpa["minReplicas"], hpa["maxReplicas"]),
                          (keda["minReplicaCount"], keda["maxReplicaCount"]))
         self.assertEqual(hpa["behavior"], keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"])
-        (trigger,), (metric,) = keda["triggers"], hpa["metrics"]
-        self.assertEqual((trigger["metricType"], trigger["metadata"]["threshold"]),
-                         (metric["pods"]["target"]["type"], metric["pods"]["target"]["averageValue"]))
+        self.assertEqual([(trigger["metricType"], float(trigger["metadata"]["threshold"])) for trigger in keda["triggers"]],
+                         [(metric["pods"]["target"]["type"], thousandths(metric["pods"]["target"]["averageValue"]))
+                          for metric in hpa["metrics"]])
         for name in OVERLAYS:
             deployment = named(self.rendered[name], "Deployment")
             self.assertEqual(deployment["spec"]["replicas"], hpa["minReplicas"])
@@ -251,8 +265,11 @@ class KubernetesTest(unittest.TestCase):
                 self.assertEqual(named(objects, "Certificate")["spec"]["dnsNames"],
                                  ["warpcall", service, f"{service}.svc", f"{service}.svc.cluster.local", "localhost"])
             if name != "tls":
-                (trigger,) = named(objects, "ScaledObject")["spec"]["triggers"]
-                self.assertIn(f'namespace="{namespace}"', trigger["metadata"]["query"])
+                for trigger in named(objects, "ScaledObject")["spec"]["triggers"]:
+                    selectors = re.findall(r"\bwarpcall_\w+{(.*?)}", trigger["metadata"]["query"])
+                    self.assertTrue(selectors)
+                    for selector in selectors:
+                        self.assertIn(f'namespace="{namespace}"', selector)
         texts = {path.name: path.read_text(encoding="utf-8") for path in KUBERNETES.rglob("*.yaml")}
         self.assertEqual([name for name, text in texts.items()
                           if re.search(r'warpcall\.warpcall|namespace="warpcall"|namespace: warpcall', text)], [])
@@ -324,6 +341,47 @@ class KubernetesTest(unittest.TestCase):
         rule = named(self.rendered["hpa"], "PrometheusRule")["spec"]
         status, said = processes.promtool(["check", "rules"], rule)
         self.assertEqual(status, 0, said)
+
+    def test_what_scales_sees_overload_by_clients_with_deadlines(self):
+        """Of one pod 855 of 904 calls miss half a second, which keeps its queue's age under that; the other idles."""
+        if shutil.which("promtool") is None:
+            self.skipTest("there is no promtool (Debian: package prometheus)")
+        queues, lost = self.queries()
+        self.assertEqual(len(queues), 2)
+        pod = '{{namespace="warpcall", pod="{}", {}}}'
+        series = {"warpcall_queue_work_seconds" + pod.format("a", 'device="cpu"'): "0.9x20",
+                  "warpcall_queue_work_seconds" + pod.format("a", 'device="cuda:0"'): "0x20",
+                  "warpcall_queue_work_seconds" + pod.format("b", 'device="cpu"'): "0x20"}
+        for name, of_code in (("a", {"OK": 49, "DEADLINE_EXCEEDED": 855}), ("b", {"OK": 0})):
+            for code, count in of_code.items():
+                series["warpcall_requests_total" + pod.format(name, f'code="{code}"')] = f"0+{count}x20"
+            for reason, count in (("deadline", 0), ("deadline_unmeetable", 555), ("queue_work", 300), ("draining", 7),
+                                  ("message_bytes", 9)):
+                count = count if name == "a" else 0
+                series["warpcall_rejected_total" + pod.format(name, f'reason="{reason}"')] = f"0+{count}x20"
+        by_pod = [{"labels": f'{{pod="{name}"}}', "value": value} for name, value in (("a", 0.9), ("b", 0))]
+        ratios = [{"labels": f'{{pod="{name}"}}', "value": value} for name, value in (("a", 0.946), ("b", 0))]
+        expected = [(queues[0], by_pod), (queues[1], [{"labels": "{}", "value": 0.9}]),
+                    (lost[0], ratios), (lost[1], [{"labels": "{}", "value": 0.946}])]
+        tests = {"rule_files": [], "evaluation_interval": "1m", "tests": [{
+            "interval": "1m",
+            "input_series": [{"series": each, "values": values} for each, values in series.items()],
+            "promql_expr_test": [{"expr": f"round({query}, 0.001)", "eval_time": "10m", "exp_samples": samples}
+                                 for query, samples in expected]}]}
+        status, said = processes.promtool(["test", "rules"], tests)
+        self.assertEqual(status, 0, said)
+
+    def queries(self):
+        """Of the queue and of what is lost: Prometheus Adapter's query and KEDA's."""
+        text = (KUBERNETES / "components/hpa/adapter_rules.yaml").read_text(encoding="utf-8")
+        rules = yaml.safe_load(text)["rules"]
+        series = [rule["seriesQuery"].partition("{")[0] for rule in rules]
+        metrics = named(self.rendered["hpa"], "HorizontalPodAutoscaler")["spec"]["metrics"]
+        self.assertEqual([rule.get("name", {}).get("as", name) for rule, name in zip(rules, series)],
+                         [metric["pods"]["metric"]["name"] for metric in metrics])
+        triggers = named(self.rendered["keda"], "ScaledObject")["spec"]["triggers"]
+        return [(adapted(rule, name), trigger["metadata"]["query"])
+                for rule, name, trigger in zip(rules, series, triggers)]
 
     # ---- beside the server ----------------------------------------------------------------------
 
@@ -427,14 +485,11 @@ class KubernetesTest(unittest.TestCase):
 
     def check_metrics(self, metrics):
         """Everything that scales names a metric that a server without load has."""
-        (by_pods,) = named(self.rendered["hpa"], "HorizontalPodAutoscaler")["spec"]["metrics"]
-        (trigger,) = named(self.rendered["keda"], "ScaledObject")["spec"]["triggers"]
-        texts = [(KUBERNETES / "components/hpa/adapter_rules.yaml").read_text(encoding="utf-8"),
-                 by_pods["pods"]["metric"]["name"], trigger["metadata"]["query"]]
-        for text in texts:
-            names = set(re.findall(r"\bwarpcall_\w+", text))
-            self.assertEqual(len(names), 1, text)
-            self.assertRegex(metrics, rf"(?m)^{names.pop()}[{{ ]")
+        for query in itertools.chain(*self.queries()):
+            names = set(re.findall(r"\bwarpcall_\w+", query))
+            self.assertTrue(names, query)
+            for name in names:
+                self.assertRegex(metrics, rf"(?m)^{name}[{{ ]")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/e2e/counted_server.h"
@@ -23,6 +24,7 @@ namespace {
 
 using grpc::StatusCode;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Overload, AFullQueueRefusesAndSaysWhenToComeBack) {
   CountedServer server(FlagsForHeld({"--lanes_per_device=1", "--queue_limit=2"}));
@@ -110,6 +112,34 @@ TEST(Overload, WaitingRequestsEndWithTheirDeadlineOrClient) {
   server.Expect({HeldEnds(StatusCode::OK)});
   EXPECT_EQ(server.process().Sum("warpcall_kernel_duration_seconds_count"), 1);
   EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"deadline\""}), kLate);
+  server.ExpectNothingMore();
+}
+
+// As gRPC's clients do: their clocks reach a deadline before the server's does, which began to
+// count later, of a timeout that was rounded up.
+TEST(Overload, AClientThatCancelsAtItsDeadlineIsNoneThatWentAway) {
+  CountedServer server(FlagsForHeld({"--lanes_per_device=1"}));
+  Gate gate;
+  PendingCall running(server.process(), gate.HeldRequest());
+  EXPECT_TRUE(Eventually([&] { return LaneIsHeld(server.process()); }));
+  RawHttp2 client(server.address());
+  client.Send(RawHttp2::CallFrames(1, SmallRequest().SerializeAsString(), "4S"));
+  EXPECT_TRUE(Eventually([&] { return server.Waiting(1); }));
+  // From here on it is 4 s at most; whatever a busy machine adds brings the deadline nearer.
+  absl::SleepFor(absl::Milliseconds(3'900));
+  client.Close();
+  server.Expect({GeluEnds(StatusCode::DEADLINE_EXCEEDED)});
+  EXPECT_EQ(server.process().Sum("warpcall_rejected_total", {"reason=\"deadline\""}), 1);
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(
+        server.process().log(),
+        "error=\"the deadline passed: the client went away before the work began\"");
+  }));
+  EXPECT_THAT(server.process().log(), HasSubstr("code=DEADLINE_EXCEEDED"));
+  EXPECT_THAT(server.process().log(), Not(HasSubstr("code=CANCELLED")));
+  gate.Open();
+  EXPECT_EQ(running.Code(), StatusCode::OK);
+  server.Expect({HeldEnds(StatusCode::OK)});
   server.ExpectNothingMore();
 }
 

@@ -23,6 +23,25 @@ namespace {
 using testing::Eventually;
 using testing::ThreadRests;
 
+constexpr int64_t kMs = 1'000'000;
+
+// gRPC rounds a timeout of 1.204 s up to 1.21 s, and a busy machine is late by some more.
+TEST(LeftAtDeadlineTest, CountsClientsThatWereSomewhatEarly) {
+  constexpr int64_t kBegin = 7'000 * kMs;
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 500 * kMs, kBegin + 500 * kMs));
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 500 * kMs, kBegin + 480 * kMs));
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 1'210 * kMs, kBegin + 1'190 * kMs));
+  EXPECT_TRUE(LeftAtDeadline(kBegin, kBegin + 60'000 * kMs, kBegin + 59'000 * kMs));
+}
+
+TEST(LeftAtDeadlineTest, LeavesThoseThatLeftByThemselves) {
+  constexpr int64_t kBegin = 7'000 * kMs;
+  EXPECT_FALSE(LeftAtDeadline(kBegin, kNoDeadline, kNoDeadline - 1));
+  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 500 * kMs, kBegin + 460 * kMs));
+  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 1'210 * kMs, kBegin + 1'100 * kMs));
+  EXPECT_FALSE(LeftAtDeadline(kBegin, kBegin + 60'000 * kMs, kBegin + 56'000 * kMs));
+}
+
 // A scheduler of two lanes, with time that a test moves.
 class SchedulerTest : public ::testing::Test {
  protected:

@@ -387,10 +387,10 @@ void Oracle::Compare(int device, const Engine::Parts& parts) {
   if (queue.oldest_age_seconds != static_cast<double>(now_ns_ - oldest_ns) / 1e9)
     Fail(absl::StrCat("device ", device, "'s oldest is said to be ", queue.oldest_age_seconds,
                       " s old, and came at ", oldest_ns));
-  if (queue.depth != load[kRequests] || queue.bytes != load[kBytes])
+  if (queue.depth != load[kRequests] || queue.bytes != load[kBytes] || queue.work_ns != load[kWork])
     Fail(absl::StrCat("device ", device, " says that ", queue.depth, " requests of ", queue.bytes,
-                      " bytes wait; those that have not ended are ", load[kRequests], " of ",
-                      load[kBytes]));
+                      " bytes and ", queue.work_ns, " ns wait; those that have not ended are ",
+                      load[kRequests], " of ", load[kBytes], " and ", load[kWork]));
   if (load[kRequests] > options_.queue.requests_max || load[kBytes] > options_.queue.bytes_max ||
       (load[kWork] > options_.queue.work_ns_max && load[kRequests] > 1))
     Fail(absl::StrCat(load[kRequests], " requests, ", load[kBytes], " bytes and ", load[kWork],

@@ -42,6 +42,7 @@ constexpr Family kContract[] = {
     {"warpcall_reference_served_total", "counter", "kernel"},
     {"warpcall_queue_depth", "gauge", "device"},
     {"warpcall_queue_bytes", "gauge", "device"},
+    {"warpcall_queue_work_seconds", "gauge", "device"},
     {"warpcall_queue_oldest_age_seconds", "gauge", "device"},
     {"warpcall_rejected_total", "counter", "reason"},
     {"warpcall_auth_refusals_total", "counter", "reason"},

@@ -92,6 +92,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
       {"host_copy_bytes_total", Of("where", {"copy_in", "copy_out"})},
       {"queue_depth", devices},
       {"queue_bytes", devices},
+      {"queue_work_seconds", devices},
       {"queue_oldest_age_seconds", devices},
       {"device_busy_seconds_total", devices},
       {"device_bandwidth_ceiling_bytes_per_second", devices},

@@ -335,6 +335,7 @@ TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   DeviceSnapshot cpu;
   cpu.queue_depth = 3;
   cpu.queue_bytes = 4096;
+  cpu.queue_work_seconds = 0.75;
   cpu.queue_oldest_age_seconds = 0.5;
   cpu.staging_total_bytes = int64_t{1} << 30;
   cpu.staging_used_bytes = 12345;
@@ -349,6 +350,7 @@ TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   EXPECT_EQ(samples.at(R"(warpcall_queue_depth{device="cpu"})"), 3);
   EXPECT_EQ(samples.at(R"(warpcall_queue_depth{device="cuda:0"})"), 8);
   EXPECT_EQ(samples.at(R"(warpcall_queue_bytes{device="cpu"})"), 4096);
+  EXPECT_EQ(samples.at(R"(warpcall_queue_work_seconds{device="cpu"})"), 0.75);
   EXPECT_EQ(samples.at(R"(warpcall_queue_oldest_age_seconds{device="cpu"})"), 0.5);
   EXPECT_EQ(samples.at(R"(warpcall_staging_bytes{device="cpu",state="total"})"), 0x1p30);
   EXPECT_EQ(samples.at(R"(warpcall_staging_bytes{device="cpu",state="used"})"), 12345);
