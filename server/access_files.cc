@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "proto/common/status_macros.h"
 #include "server/access/tokens.h"
 #include "server/log.h"
@@ -23,6 +25,17 @@ void WarnOfWeak(const Callers& callers, const std::string& file) {
               {{"file", file}, {"characters_at_least", static_cast<int64_t>(kTokenBytesGood)}});
 }
 
+// Renewals come earlier: cert-manager's a third of the certificate's time before.
+constexpr absl::Duration kEndsSoon = absl::Hours(7 * 24);
+
+void LogCertificate(const Certificates& certificates, const std::string& file) {
+  const absl::Duration left = certificates.expiry() - absl::Now();
+  Log(left < kEndsSoon ? LogLevel::kWarning : LogLevel::kInfo, "the TLS certificate ends",
+      {{"file", file},
+       {"expiry", absl::FormatTime(certificates.expiry(), absl::UTCTimeZone())},
+       {"days_left", absl::ToDoubleHours(left) / 24}});
+}
+
 }  // namespace
 
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader) {
@@ -32,6 +45,8 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* relo
         SeenNow("tls_cert", {config.tls_cert, config.tls_key, config.tls_client_ca});
     ASSIGN_OR_RETURN(files.certificates,
                      Certificates::Open({config.tls_cert, config.tls_key, config.tls_client_ca}));
+    files.certificate_file = config.tls_cert;
+    LogCertificate(*files.certificates, config.tls_cert);
     reloader->Add(std::move(seen), [from = files.certificates.get()] { return from->ReadAgain(); });
   }
   if (!config.token_file.empty()) {
@@ -52,6 +67,12 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* relo
   files.gate = std::make_unique<Gate>(
       Gate::Options{files.callers.get(), !config.tls_client_ca.empty(), files.policies.get()});
   return files;
+}
+
+std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files) {
+  if (files.certificates == nullptr) return {};
+  return {{files.certificate_file,
+           absl::ToDoubleSeconds(files.certificates->expiry() - absl::UnixEpoch())}};
 }
 
 std::vector<LabelledCount> AuthRefusals(const Gate& gate) {

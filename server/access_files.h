@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,12 +10,14 @@
 #include "server/access/gate.h"
 #include "server/access/policies.h"
 #include "server/config.h"
+#include "server/metrics/access_metrics.h"
 #include "server/reload.h"
 #include "server/transport/certificates.h"
 
 namespace warpcall {
 
 struct AccessFiles {
+  std::string certificate_file;                // --tls_cert
   std::unique_ptr<Certificates> certificates;  // null: no TLS
   std::unique_ptr<Callers> callers;            // null: no tokens
   std::unique_ptr<Policies> policies;          // null: everybody may do everything
@@ -23,6 +26,9 @@ struct AccessFiles {
 
 // Has `reloader` read them again, as long as what is returned lives. Errors name flag and file.
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader);
+
+// Of the server's certificate, if it has one.
+std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files);
 
 // How often the gate kept calls out, by reason.
 std::vector<LabelledCount> AuthRefusals(const Gate& gate);

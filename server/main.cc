@@ -141,6 +141,7 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
   options.compile_counts = [&engine] { return CompileCounts(engine); };
   options.auth_refusals = [&gate = *told.access.gate] { return AuthRefusals(gate); };
+  options.certificate_expiries = [&access = told.access] { return CertificateExpiries(access); };
   options.log_lines_dropped = LogLinesDropped;
   options.reload_failures = [&reloader = told.reloader] { return reloader.failures(); };
   if (const compiled::DiskCache* const cache = told.caches.compiled.get(); cache != nullptr)

@@ -38,4 +38,18 @@ void AppendReloadFailures(const std::vector<LabelledCount>& by_flag,
                               "flag", by_flag));
 }
 
+void AppendCertificateExpiries(const std::vector<CertificateExpiry>& expiries,
+                               std::vector<prometheus::MetricFamily>* families) {
+  if (expiries.empty()) return;
+  prometheus::MetricFamily& family = families->emplace_back();
+  family.name = "warpcall_certificate_expiry_seconds";
+  family.help = "When the certificate in the file ends, in seconds since 1970.";
+  family.type = prometheus::MetricType::Gauge;
+  for (const CertificateExpiry& expiry : expiries) {
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label = {{"file", expiry.file}};
+    metric.gauge.value = expiry.unix_seconds;
+  }
+}
+
 }  // namespace warpcall

@@ -1,6 +1,7 @@
-// Metrics of who was kept out, and of files that could not be read again.
+// Metrics of who was kept out, of files that could not be read again, and of certificates.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "prometheus/metric_family.h"
@@ -12,5 +13,14 @@ void AppendAuthRefusals(const std::vector<LabelledCount>& by_reason,
                         std::vector<prometheus::MetricFamily>* families);
 void AppendReloadFailures(const std::vector<LabelledCount>& by_flag,
                           std::vector<prometheus::MetricFamily>* families);
+
+// When the certificate in `file` ends, in seconds since 1970.
+struct CertificateExpiry {
+  std::string file;
+  double unix_seconds = 0;
+};
+// Nothing without certificates.
+void AppendCertificateExpiries(const std::vector<CertificateExpiry>& expiries,
+                               std::vector<prometheus::MetricFamily>* families);
 
 }  // namespace warpcall

@@ -6,7 +6,6 @@
 
 #include "absl/time/clock.h"
 #include "prometheus/text_serializer.h"
-#include "server/metrics/access_metrics.h"
 #include "server/metrics/compile_metrics.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/gpu_metrics.h"
@@ -378,6 +377,7 @@ std::string PrometheusSink::Scrape(MetricsFormat format) const {
   AppendGpuFamilies(options_.gpu_readings(), &families);
   AppendAuthRefusals(options_.auth_refusals(), &families);
   AppendReloadFailures(options_.reload_failures(), &families);
+  AppendCertificateExpiries(options_.certificate_expiries(), &families);
   AppendLogLinesDropped(options_.log_lines_dropped(), &families);
   AppendSpanFamily(options_.span_counts(), &families);
   AppendBuildInfo(options_.build, &families);

@@ -18,6 +18,7 @@
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/tuning_cache.h"
+#include "server/metrics/access_metrics.h"
 #include "server/metrics/text_format.h"
 #include "server/tracing/tracer.h"
 
@@ -61,6 +62,10 @@ class PrometheusSink final : public MetricsSink {
     };
     std::function<std::vector<LabelledCount>()> reload_failures = [] {
       return std::vector<LabelledCount>();
+    };
+    // When the server's certificates end; called as above.
+    std::function<std::vector<CertificateExpiry>()> certificate_expiries = [] {
+      return std::vector<CertificateExpiry>();
     };
     // Lines of the log that are missing from it; called as above.
     std::function<int64_t()> log_lines_dropped = [] { return int64_t{0}; };

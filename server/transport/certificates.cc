@@ -81,7 +81,13 @@ absl::StatusOr<std::string> Certificates::ReadAgain() {
   ASSIGN_OR_RETURN(material, ReadTlsFiles(files_));
   RETURN_IF_ERROR(identity_->Set(material.identity));
   if (!files_.client_ca.empty()) RETURN_IF_ERROR(client_ca_->Set(material.client_ca));
+  expiry_ = material.expiry;
   return absl::StrCat("a certificate until ", absl::FormatTime(material.expiry));
+}
+
+absl::Time Certificates::expiry() const {
+  const absl::MutexLock lock(&mutex_);
+  return expiry_;
 }
 
 std::shared_ptr<grpc::ServerCredentials> Certificates::credentials() const {

@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "server/access/tls_files.h"
 
 namespace grpc {
@@ -27,6 +28,9 @@ class Certificates {
 
   std::shared_ptr<grpc::ServerCredentials> credentials() const;
 
+  // When the server's certificate ends that was read last.
+  absl::Time expiry() const;
+
   // Reads the files now, and says in words what came of it; on an error what counted before counts.
   absl::StatusOr<std::string> ReadAgain();
 
@@ -37,9 +41,10 @@ class Certificates {
   explicit Certificates(TlsFiles files);
 
   const TlsFiles files_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   const std::unique_ptr<Copy> identity_ ABSL_PT_GUARDED_BY(mutex_);
   const std::unique_ptr<Copy> client_ca_ ABSL_PT_GUARDED_BY(mutex_);
+  absl::Time expiry_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::string identity_path_;
   std::string client_ca_path_;
 };

@@ -21,7 +21,7 @@ import chaos_judge as judge  # noqa: E402
 from chaos_faults import Fault  # noqa: E402
 from processes import Failure  # noqa: E402
 
-FIRST, SECOND = (types.SimpleNamespace(instance=instance, lives=lives) for instance, lives in (("i1", 1), ("i2", 4)))
+FIRST, SECOND = (types.SimpleNamespace(instance=instance, lives=lives) for instance, lives in (("i1", 5), ("i2", 6)))
 CUT = "UNKNOWN: Stream removed (after 0.1 s)"
 SECONDS = 600
 
@@ -109,8 +109,9 @@ class JudgeTest(unittest.TestCase):
     def test_alerts_of_files_that_are_well_again(self):
         check, name = judge.check_alerts_tell_files, "WarpcallFileNotRead"
         damaged = [Fault("damaged file", 0, 100, 104), Fault("damaged file", 0, 300, 304)]
-        self.passes(check, faults=damaged, firing={(name, "i1"): [103, 303, 409, 599]})
-        self.fails("after 410 s", check, faults=damaged[:1], firing={(name, "i1"): [103, 409, 410]})
+        self.passes(check, faults=damaged, firing={(name, "i1"): [124, 289, 324, 489]})
+        self.fails("did not fire", check, faults=damaged[:1], firing={(name, "i1"): [125, 130]})
+        self.fails("after 290 s", check, faults=damaged[:1], firing={(name, "i1"): [124, 289, 290]})
         self.passes(check, faults=[Fault("full disk", 0, 100, 104)],
                     firing={("WarpcallTuningNotKept", "i1"): [103, 599]})
 

@@ -102,6 +102,22 @@ class KServeTest(unittest.TestCase):
         name = manifests.named(self.objects, "InferenceService")["metadata"]["name"]
         self.assertEqual(policy["podSelector"], {"matchLabels": {"serving.kserve.io/inferenceservice": name}})
 
+    def test_prometheus_scrapes_the_pods_as_those_of_the_plain_deployment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.relpath(KSERVE, folder)
+            settings = {"resources": [path], "components": [f"{path}/monitoring"]}
+            pathlib.Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+            objects = manifests.kubectl(WHEELS, folder)
+        monitor = manifests.named(objects, "PodMonitor", "warpcall-kserve")
+        policy = manifests.named(objects, "NetworkPolicy", "warpcall-kserve")["spec"]
+        self.assertEqual(monitor["spec"]["selector"], policy["podSelector"])
+        plain = manifests.named(manifests.with_components(WHEELS, manifests.example(), ["monitoring"]), "PodMonitor")
+        self.assertEqual(monitor["spec"]["podMetricsEndpoints"], plain["spec"]["podMetricsEndpoints"])
+        self.assertEqual(monitor["apiVersion"], plain["apiVersion"])
+        self.assertEqual(policy["podSelector"]["matchLabels"].keys(), {monitor["spec"]["jobLabel"]})
+        self.assertIn(monitor["spec"]["podMetricsEndpoints"][0]["port"],
+                      [port["name"] for port in self.container["ports"]])
+
     def test_pods_are_those_of_the_plain_deployment(self):
         """Probes, how they end and are replaced, and what they are kept from."""
         base = manifests.named(self.base, "Deployment")["spec"]

@@ -89,7 +89,7 @@ def warpcalld(binary, folder, *flags, ports=FREE_PORTS, before=()):
         yield wait_until("warpcalld to serve", ready, START_SECONDS_MAX).groups()
 
 
-# One GPU of a server, for the expressions that only a GPU gives values to: names are those of the
+# One GPU of a server with TLS, for the expressions that only these give values to: names are those of the
 # public contract, and of each second the device spends a half in a kernel that moves 3e9 bytes.
 GPU_METRICS = """\
 warpcall_build_info{{version="0",compiler="none",cuda="0"}} 1
@@ -104,6 +104,9 @@ device="cuda:0"}} 0.9375
 warpcall_device_bandwidth_ceiling_bytes_per_second{{device="cuda:0"}} 8e9
 warpcall_cuda_errors_total{{code="cudaErrorIllegalAddress"}} 0
 warpcall_gpu_xid_errors_total{{device="cuda:0",xid="13"}} 1
+warpcall_gpu_xid_errors_total{{device="cuda:0",xid="79"}} 0
+warpcall_gpu_throttled{{device="cuda:0",reason="hardware thermal slowdown"}} 0
+warpcall_certificate_expiry_seconds{{file="server.pem"}} 4e9
 warpcall_compile_seconds_bucket{{le="0.016384"}} 0
 warpcall_compile_seconds_bucket{{le="0.032768"}} {seconds}
 warpcall_compile_seconds_bucket{{le="+Inf"}} {seconds}

@@ -41,8 +41,8 @@ LOAD = [MIX, "--requests", "8000", "--warmup", "0", "--concurrency", "4"]
 LONG = "one_dot_per_output"
 REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", "")}
 
-# No CPU has these; a rule that is made of one is named as well.
-GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_kernel_(occupancy|wave)|warpcall_cuda_errors|warpcall_compile_")
+# No CPU without TLS has these; a rule that is made of one is named as well.
+GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_certificate_|warpcall_kernel_(occupancy|wave)|warpcall_cuda_errors|warpcall_compile_")
 
 # The window holds the whole run: rates of counters that stood still before and after.
 VARIABLES = {"$__rate_interval": "2m", "$job": ".*", "$namespace": ".*", "$kernel": ".*", "$implementation": ".*",

@@ -8,14 +8,15 @@ if ! command -v promtool >/dev/null; then
   exit 77
 fi
 
-# Every rule has a test: a name that no test mentions is one that may say anything.
+# Every rule has a test: a name that no test mentions is one that may say anything. Of alerts
+# alert_cases_test.py wants more.
 check_tested() {
   local name missing=0
   while read -r name; do
     grep -q --fixed-strings -- "$name" rules_test.yml alerts_test.yml && continue
     echo "no unit test mentions $name"
     missing=1
-  done < <(sed -nE 's/^ *- (record|alert): (.*)$/\2/p' rules.yml alerts.yml | sort -u)
+  done < <(sed -nE 's/^ *- record: (.*)$/\1/p' rules.yml | sort -u)
   return $missing
 }
 

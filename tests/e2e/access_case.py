@@ -53,10 +53,10 @@ class AccessCase(unittest.TestCase):
         os.replace(self.folder / "new", self.folder / name)
         return self.path(name)
 
-    def make_certificate(self, name):
+    def make_certificate(self, name, days=2):
         """Signed by itself: name.pem and name.key."""
         run_openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                    "-days", "2", "-subj", f"/CN={name}", "-addext",
+                    "-days", str(days), "-subj", f"/CN={name}", "-addext",
                     "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.path(f"{name}.key"),
                     "-out", self.path(f"{name}.pem"))
 

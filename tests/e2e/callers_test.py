@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import urllib.request
 
@@ -286,6 +287,32 @@ class CallersTest(AccessCase):
             thread.join()
         self.assertEqual(failures, [])
         self.assertEqual(server.stop(), 0)
+
+    def expiry(self, server):
+        """(its series, when the certificate ends) of a server with one."""
+        (found,) = [(series, value) for series, value in server.metrics().items() if "certificate_expiry" in series]
+        return found
+
+    def test_the_certificates_end_is_in_the_metrics_and_in_the_log(self):
+        now = time.time()
+        self.make_certificate("server")  # for two days
+        server = self.serve(*self.tls_flags())
+        series, ends = self.expiry(server)
+        self.assertEqual(series, f'warpcall_certificate_expiry_seconds{{file="{self.path("server.pem")}"}}')
+        self.assertTrue(-1 <= ends - now - 2 * 86400 < SECONDS_MAX, ends)
+        (line,) = re.findall(r".*the TLS certificate ends.*", server.log_text())
+        self.assertIn("level=warning", line)
+        self.assertIn(time.strftime("expiry=%Y-%m-%dT%H:%M:%S", time.gmtime(ends)), line)
+        self.assertRegex(line, r"days_left=(2|1\.99)")
+        self.make_certificate("next", days=90)
+        for kind in ("key", "pem"):
+            os.replace(self.path(f"next.{kind}"), self.path(f"server.{kind}"))
+        self.assertTrue(eventually(lambda: self.expiry(server)[1] > ends + 80 * 86400))
+        self.assertEqual(server.stop(), 0)
+        again = self.serve(*self.tls_flags())
+        (line,) = re.findall(r".*the TLS certificate ends.*", again.log_text())
+        self.assertIn("level=info", line)
+        self.assertNotIn("warpcall_certificate", self.serve().metrics_text())
 
     # ---- other machines -------------------------------------------------------------------------
 
