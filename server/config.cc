@@ -235,6 +235,9 @@ void AddMainFlags(CLI::App* app, Config* config) {
       ->check(CheckHttpAddress);
   app->add_option("--devices", config->devices,
                   "Devices to serve, comma-separated, or auto for all");
+  app->add_option("--gpus_min", config->gpus_min,
+                  "Report not ready on /readyz while fewer GPUs than this work")
+      ->check(CLI::Range(0, 64));
   app->add_option("--self_test", config->self_test,
                   "Which rows are tried before they are offered: quick (on small problems of each "
                   "type), full (on every case that the tests have; minutes), off (none are tried)")

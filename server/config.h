@@ -16,6 +16,7 @@ struct Config {
   std::vector<std::string> listen = {"127.0.0.1:8470"};
   std::string metrics_listen = "127.0.0.1:9470";
   std::string devices = "auto";
+  int gpus_min = 0;          // with fewer that work the server is not ready
   int lanes_per_device = 0;  // 0: not given
   int busy_poll_us = -1;     // less than 0: not given
   int pollers = -1;          // less than 0: not given; 0: all that gRPC has

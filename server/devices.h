@@ -37,8 +37,13 @@ struct DeviceOptions {
 
 // Opens the devices selected, in order of preference; the CPU is always among them, last. NOT_FOUND
 // lists what exists. A single GPU is opened in this process; of several, each gets a worker
-// process, because a GPU that is lost takes all of its process's GPUs with it.
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options);
+// process, because a GPU that is lost takes all of its process's GPUs with it. Of "auto" a GPU that
+// can't be opened is left out: logged, and its name added to `left_out` unless that is null.
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
+    const DeviceOptions& options, std::vector<std::string>* left_out = nullptr);
+
+// What OpenDevices logs of "auto" where it opens no GPU.
+inline constexpr char kNoGpu[] = "no GPU: the CPU serves alone";
 
 struct DeviceName {
   std::string name;

@@ -3,6 +3,7 @@
 #include "proto/common/status_macros.h"
 #include "server/cpu_workers.h"
 #include "server/devices.h"
+#include "server/log.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/process.h"
 
@@ -19,9 +20,12 @@ absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options) {
   return std::vector<DeviceName>{{"cpu", DeviceKind::kCpu}};
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options,
+                                                                 std::vector<std::string>*) {
   if (options.cpu_workers > 0) return StartCpuWorkers(options);
   RETURN_IF_ERROR(ModelsOf(options).status());
+  if (options.selection == "auto")
+    Log(LogLevel::kInfo, kNoGpu, {{"reason", "this build has no kernels for GPUs"}});
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads(), "cpu",
                                                 options.measures ? 0 : CpuDevice::kServingNice));

@@ -134,21 +134,25 @@ absl::StatusOr<std::vector<DeviceName>> ModelsOf(const DeviceOptions& options) {
   return devices;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(const DeviceOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
+    const DeviceOptions& options, std::vector<std::string>* left_out) {
   if (options.cpu_workers > 0) return StartCpuWorkers(options);
   std::vector<std::string> names;
   ASSIGN_OR_RETURN(names, SelectGpus(options.selection));
   std::vector<std::unique_ptr<Device>> devices;
   for (const std::string& name : names) {
     auto device = OpenGpu(name, options, static_cast<int>(names.size()));
-    if (device.ok())
+    if (device.ok()) {
       devices.push_back(*std::move(device));
-    else if (options.selection != "auto")
-      return std::move(device).status();
-    else  // serve with those that work
-      Log(LogLevel::kWarning, "a GPU is left out",
-          {{"device", name}, {"error", device.status().message()}});
+      continue;
+    }
+    if (options.selection != "auto") return std::move(device).status();
+    Log(LogLevel::kWarning, "a GPU is left out",
+        {{"device", name}, {"error", device.status().message()}});
+    if (left_out != nullptr) left_out->push_back(name);
   }
+  if (options.selection == "auto" && devices.empty())
+    Log(LogLevel::kWarning, kNoGpu, {{"found", static_cast<int64_t>(names.size())}});
   devices.push_back(std::make_unique<CpuDevice>(CpuDevice::UsableThreads(), "cpu",
                                                 options.measures ? 0 : CpuDevice::kServingNice));
   return devices;

@@ -122,6 +122,7 @@ struct Caches {
 // What the metrics tell of; outlives them.
 struct Told {
   const Engine& engine;
+  const std::vector<std::string>& devices_left_out;
   const AccessFiles& access;
   const Reloader& reloader;
   const GpuMonitor* monitor;  // null: no GPU
@@ -136,6 +137,7 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
     const DeviceProperties& properties = engine.device(i).properties();
     options.devices.push_back({properties.name, properties.kind});
   }
+  options.devices_left_out = told.devices_left_out;
   options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
@@ -247,6 +249,7 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
   deps->received_bytes_max = memory.received_mib * kMib;
   deps->memory_mib = memory.sum_mib();
   deps->send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
+  deps->gpus_min = config.gpus_min;
   deps->inspect_access = ToInspectAccess(config.inspect);
   deps->allow_shared_memory = config.allow_shared_memory;
   deps->tell_load = config.load_reports;
@@ -375,7 +378,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   std::unique_ptr<self_test::SelfTest> self_test;  // while devices are opened and memory is pinned
   ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry));
   std::vector<std::unique_ptr<Device>> devices;
-  ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config)));
+  std::vector<std::string> devices_left_out;
+  ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config), &devices_left_out));
   Log(LogLevel::kDebug, "the devices are open");
   RETURN_IF_ERROR(CheckMemory(config, static_cast<int>(devices.size())));
   std::unique_ptr<Engine> engine;
@@ -388,8 +392,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                    TuningCache::Open(registry, &engine->tuning(), config.tuning_cache));
   SetRates(registry, verdicts, engine.get());
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(
-      registry, ToSinkOptions({*engine, access, reloader, monitor.get(), caches, tracer.get()}));
+  PrometheusSink sink(registry, ToSinkOptions({*engine, devices_left_out, access, reloader,
+                                               monitor.get(), caches, tracer.get()}));
   inspect::Inspector inspector(ToInspectorOptions(config, registry));
   ExecuteDeps deps{&registry,
                    engine.get(),

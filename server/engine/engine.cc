@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -313,6 +314,12 @@ Engine::Parts Engine::parts(int device) {
   Parts parts = {&runner.staging, &runner.scheduler, {}, runner.preparing_lane.get()};
   for (const std::unique_ptr<Lane>& lane : runner.lanes) parts.lanes.push_back(lane.get());
   return parts;
+}
+
+int Engine::CountHealthy(DeviceKind kind) const {
+  return static_cast<int>(absl::c_count_if(runners_, [kind](const auto& runner) {
+    return runner->device->properties().kind == kind && runner->device->healthy();
+  }));
 }
 
 std::vector<DeviceSnapshot> Engine::Snapshot() const {

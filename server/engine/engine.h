@@ -74,6 +74,8 @@ class Engine {
 
   int device_count() const { return static_cast<int>(runners_.size()); }
   const Device& device(int index) const { return *runners_[static_cast<size_t>(index)]->device; }
+  // How many devices of the kind work.
+  int CountHealthy(DeviceKind kind) const;
   // Of each device.
   int64_t staging_bytes() const {
     return static_cast<int64_t>(runners_.front()->staging.total_bytes());

@@ -4,10 +4,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace warpcall {
 namespace {
 
 using prometheus::MetricType;
+
+constexpr char kDeviceHealthy[] = "warpcall_device_healthy";
 
 // One value of every device: `state` is a second label where it is not null.
 struct Gauge {
@@ -40,8 +44,9 @@ constexpr Gauge kGauges[] = {
      [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_used_bytes); }},
     {"warpcall_device_memory_bytes", "", MetricType::Gauge, "reserved",
      [](const DeviceSnapshot& s) { return static_cast<double>(s.memory_reserved_bytes); }},
-    {"warpcall_device_healthy",
-     "1 while the device works, 0 while its worker is started again and once it was lost.",
+    {kDeviceHealthy,
+     "1 while the device works, 0 while its worker is started again, once it was lost, and where "
+     "it could not be opened.",
      MetricType::Gauge, nullptr, [](const DeviceSnapshot& s) { return s.healthy ? 1.0 : 0.0; }},
     {"warpcall_worker_restarts_total",
      "How often the process that serves the device was started again.", MetricType::Counter,
@@ -75,6 +80,18 @@ void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
         metric.gauge.value = value;
       }
     }
+  }
+}
+
+void AppendLeftOut(absl::Span<const std::string> devices,
+                   std::vector<prometheus::MetricFamily>* families) {
+  const auto healthy = absl::c_find_if(*families, [](const prometheus::MetricFamily& family) {
+    return family.name == kDeviceHealthy;
+  });
+  for (const std::string& device : devices) {
+    prometheus::ClientMetric& metric = healthy->metric.emplace_back();
+    metric.label = {{"device", device}};
+    metric.gauge.value = 0;
   }
 }
 

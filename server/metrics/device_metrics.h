@@ -1,6 +1,7 @@
 // Families whose values are read when they are asked for.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -15,6 +16,10 @@ namespace warpcall {
 void AppendDeviceFamilies(absl::Span<const DeviceLabel> devices,
                           absl::Span<const DeviceSnapshot> snapshots,
                           std::vector<prometheus::MetricFamily>* families);
+
+// Shows devices that could not be opened as not healthy. REQUIRES: AppendDeviceFamilies before.
+void AppendLeftOut(absl::Span<const std::string> devices,
+                   std::vector<prometheus::MetricFamily>* families);
 
 // Nothing where a build has no devices with errors.
 void AppendDeviceErrors(absl::Span<const DeviceErrorCount> errors,

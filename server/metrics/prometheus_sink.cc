@@ -370,6 +370,7 @@ void PrometheusSink::RecordRun(const RequestTrace& trace) {
 std::string PrometheusSink::Scrape(MetricsFormat format) const {
   std::vector<prometheus::MetricFamily> families;
   AppendDeviceFamilies(options_.devices, options_.snapshot_devices(), &families);
+  AppendLeftOut(options_.devices_left_out, &families);
   AppendDeviceErrors(options_.device_errors(), &families);
   AppendRowsUnavailable(registry_, &families);
   AppendCompileFamilies(options_.compile_counts(), options_.compile_cache_bytes(), &families);

@@ -47,6 +47,8 @@ class PrometheusSink final : public MetricsSink {
  public:
   struct Options {
     std::vector<DeviceLabel> devices;  // in the engine's order
+    // GPUs that could not be opened, and have no number in the engine.
+    std::vector<std::string> devices_left_out;
     BuildInfo build;
     // Present state of each device, in the order of `devices`; called by every Scrape, on its
     // thread.

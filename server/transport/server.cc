@@ -125,7 +125,7 @@ absl::Status CheckReady(const ExecuteDeps& deps) {
   if (!deps.accepting.load())
     return absl::UnavailableError(
         "no connections are accepted: there are as many as there may be, or no descriptors");
-  return absl::OkStatus();
+  return CheckGpus(deps);
 }
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)

@@ -399,6 +399,16 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual({folder_of(flag, value) for flag, value in settings.given.items()
                               if value.startswith("/")}, mounts)
 
+    def test_pods_with_gpus_do_without_none_of_them(self):
+        seen = set()
+        for objects in self.each():
+            gpus = int(container_of(objects)["resources"]["limits"].get("nvidia.com/gpu", 0))
+            given = self.settings(objects).given
+            expected = {1: ("cuda:0", None), 0: (None, None)}.get(gpus, (None, str(gpus)))
+            self.assertEqual((given.get("devices"), given.get("gpus_min")), expected)
+            seen.add(gpus)
+        self.assertEqual(seen, {0, 1, 8})
+
     def test_there_is_time_to_drain_and_to_start(self):
         for objects in self.each():
             settings, container = self.settings(objects), container_of(objects)

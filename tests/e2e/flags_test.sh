@@ -46,6 +46,8 @@ refused --self_test=slow self_test quick full off
 refused --log_level=loud loud debug info warning error
 refused --listen=nonsense nonsense HOST:PORT
 refused --metrics_listen=127.0.0.1:70000 70000 65535
+refused --gpus_min=-1 gpus_min 0 64
+refused --gpus_min=65 65 64
 refused --no_such_flag no_such_flag
 
 output=$("$server" --listen=0.0.0.0:0 --metrics_listen=127.0.0.1:0 2>&1 >/dev/null)
@@ -60,7 +62,7 @@ help=$("$server" --help) || { echo "--help failed"; failures=1; }
 fractions=$(grep -oP '^ *--\K\w+(?= FLOAT)' <<<"$help")
 [ "$(wc -w <<<"$fractions")" -ge 6 ] || { echo "--help has few flags with fractions: $fractions"; failures=1; }
 for flag in $fractions; do refused "--$flag=nan" "$flag" nan 'not in range'; done
-for flag in listen metrics_listen devices lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
+for flag in listen metrics_listen devices gpus_min lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
   queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds send_seconds self_test compile_cache tuning_cache \
   check log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
   otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do

@@ -48,6 +48,25 @@ TEST(Lifecycle, ReportsHealthAndReadiness) {
   EXPECT_EQ(server.Stop(), 0);  // a second signal ends it
 }
 
+// With the GPUs that it has to have, it is: tests/server/transport/gpus_min_test.cc.
+TEST(Lifecycle, IsNotReadyWithFewerGpusThanItHasToHave) {
+  ServerProcess server({"--devices=cpu", "--gpus_min=1"});
+  EXPECT_EQ(server.Get("/readyz"),
+            std::pair(503, std::string("GPUs that work: 0; at least: 1 (gpus_min)\n")));
+  EXPECT_EQ(server.Get("/healthz").first, 200);
+  EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
+  EXPECT_EQ(server.Stop(), 0);
+}
+
+TEST(Lifecycle, SaysAtItsStartThatAllDevicesAreTheCpu) {
+  const absl::string_view line = "no GPU: the CPU serves alone";
+  ServerProcess any({"--devices=auto"});
+  ServerProcess cpu({"--devices=cpu"});
+  const bool has_gpu = any.Sum("warpcall_device_healthy") > 1;
+  EXPECT_EQ(absl::StrContains(any.log(), line), !has_gpu);
+  EXPECT_FALSE(absl::StrContains(cpu.log(), line));
+}
+
 TEST(Lifecycle, SigtermUnderLoadFailsNoAcceptedRequest) {
   for (int round = 0; round < 5; ++round) {
     ServerProcess server(

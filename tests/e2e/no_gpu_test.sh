@@ -25,6 +25,7 @@ for _ in $(seq 900); do
   kill -0 $pid 2>/dev/null || break
   sleep 0.1
 done
+grep -q 'level=warning msg="no GPU: the CPU serves alone"' "$scratch/err" || fail "no line: $(cat "$scratch/err")"
 address=unix:$scratch/socket
 devices=$("$client" --server "$address" devices) || fail "devices: $devices"
 [[ $devices == *cpu* && $devices != *cuda:0* ]] || fail "devices lists: $devices"

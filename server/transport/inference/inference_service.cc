@@ -61,7 +61,8 @@ InferenceService::Reactor* InferenceService::ServerReady(Context* context,
       *deps_, {context, bytes, answer},
       [&](const inference::ServerReadyRequest&,
           inference::ServerReadyResponse* response) -> absl::Status {
-        response->set_ready(serving_.load() && AnyDeviceIsHealthy(*deps_->engine));
+        response->set_ready(serving_.load() && AnyDeviceIsHealthy(*deps_->engine) &&
+                            CheckGpus(*deps_).ok());
         return absl::OkStatus();
       });
 }

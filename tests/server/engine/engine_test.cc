@@ -132,6 +132,8 @@ TEST_F(EngineTest, ALostDeviceAnswersUnavailableWithItsReason) {
   EXPECT_EQ(call.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(call.trace.reject_reason, RejectReason::kDeviceLost);
   EXPECT_EQ(devices_lost_, 0);  // the other one still works
+  EXPECT_EQ(engine_->CountHealthy(DeviceKind::kCpu), 1);
+  EXPECT_EQ(engine_->CountHealthy(DeviceKind::kCuda), 0);
   const std::vector<DeviceSnapshot> snapshots = engine_->Snapshot();
   EXPECT_FALSE(snapshots[0].healthy);
   EXPECT_TRUE(snapshots[1].healthy);

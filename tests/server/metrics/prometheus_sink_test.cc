@@ -331,6 +331,23 @@ TEST_F(PrometheusSinkTest, CountersOfAFastGpuDoNotWrap) {
       0x1p65);
 }
 
+TEST(PrometheusSinkDevicesTest, OneThatCouldNotBeOpenedIsShownAsNotHealthy) {
+  PrometheusSink::Options options = SinkOptions({DeviceSnapshot(), DeviceSnapshot()});
+  options.devices_left_out = {"cuda:1", "cuda:7"};
+  const Samples samples = Scrape(PrometheusSink(MadeUpRegistry(), std::move(options)));
+  Samples healthy;
+  for (const auto& [series, value] : samples) {
+    if (absl::StartsWith(series, "warpcall_device_healthy"))
+      healthy[series] = value;
+    else
+      EXPECT_FALSE(absl::StrContains(series, "cuda:1")) << series;
+  }
+  EXPECT_EQ(healthy, (Samples{{R"(warpcall_device_healthy{device="cpu"})", 1},
+                              {R"(warpcall_device_healthy{device="cuda:0"})", 1},
+                              {R"(warpcall_device_healthy{device="cuda:1"})", 0},
+                              {R"(warpcall_device_healthy{device="cuda:7"})", 0}}));
+}
+
 TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   DeviceSnapshot cpu;
   cpu.queue_depth = 3;

@@ -1,0 +1,61 @@
+// How many GPUs a server needs to call itself ready.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/transport/server.h"
+#include "tests/server/fake_device.h"
+#include "tests/server/small_op.h"
+
+namespace warpcall {
+namespace {
+
+using testing::FakeDevice;
+
+class GpusMinTest : public ::testing::Test {
+ protected:
+  GpusMinTest() {
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::make_unique<FakeDevice>(&gpus_[0], "cuda:0", DeviceKind::kCuda));
+    devices.push_back(std::make_unique<FakeDevice>(&gpus_[1], "cuda:1", DeviceKind::kCuda));
+    devices.push_back(std::make_unique<FakeDevice>(&cpu_, "cpu"));
+    EngineOptions options;
+    options.staging_bytes = 1 << 20;
+    engine_ = *Engine::Create(registry_, std::move(devices), options);
+    deps_.engine = engine_.get();
+    deps_.ready = true;
+  }
+
+  FakeDevice::Control gpus_[2], cpu_;
+  Registry registry_;
+  std::unique_ptr<Engine> engine_;
+  ExecuteDeps deps_{.registry = &registry_,
+                    .engine = nullptr,
+                    .metrics = nullptr,
+                    .clock = MonotonicNs,
+                    .message_bytes_max = 1 << 20};
+};
+
+TEST_F(GpusMinTest, IsReadyWhileAsManyGpusWork) {
+  deps_.gpus_min = 2;
+  EXPECT_TRUE(CheckReady(deps_).ok());
+  gpus_[0].lost = true;
+  EXPECT_EQ(CheckReady(deps_), absl::UnavailableError("GPUs that work: 1; at least: 2 (gpus_min)"));
+  deps_.gpus_min = 1;
+  EXPECT_TRUE(CheckReady(deps_).ok());
+}
+
+TEST_F(GpusMinTest, TakesTheCpuForNoGpu) {
+  deps_.gpus_min = 3;
+  EXPECT_EQ(CheckReady(deps_), absl::UnavailableError("GPUs that work: 2; at least: 3 (gpus_min)"));
+}
+
+TEST_F(GpusMinTest, AsksForNoneByDefault) {
+  gpus_[0].lost = gpus_[1].lost = true;
+  EXPECT_TRUE(CheckReady(deps_).ok());
+}
+
+}  // namespace
+}  // namespace warpcall
