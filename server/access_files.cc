@@ -75,6 +75,12 @@ std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files) {
            absl::ToDoubleSeconds(files.certificates->expiry() - absl::UnixEpoch())}};
 }
 
+std::vector<LabelledCount> PrincipalCalls(const Gate& gate) {
+  std::vector<LabelledCount> counts;
+  for (const auto& [label, count] : gate.calls_by_label()) counts.push_back({label, count});
+  return counts;
+}
+
 std::vector<LabelledCount> AuthRefusals(const Gate& gate) {
   std::vector<LabelledCount> counts;
   for (int i = 0; i < kAuthRefusalCount; ++i) {

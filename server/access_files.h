@@ -33,4 +33,7 @@ std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files);
 // How often the gate kept calls out, by reason.
 std::vector<LabelledCount> AuthRefusals(const Gate& gate);
 
+// How many calls came, by principal: see Gate::calls_by_label.
+std::vector<LabelledCount> PrincipalCalls(const Gate& gate);
+
 }  // namespace warpcall

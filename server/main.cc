@@ -143,6 +143,7 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
   options.compile_counts = [&engine] { return CompileCounts(engine); };
   options.auth_refusals = [&gate = *told.access.gate] { return AuthRefusals(gate); };
+  options.principal_calls = [&gate = *told.access.gate] { return PrincipalCalls(gate); };
   options.certificate_expiries = [&access = told.access] { return CertificateExpiries(access); };
   options.log_lines_dropped = LogLinesDropped;
   options.reload_failures = [&reloader = told.reloader] { return reloader.failures(); };

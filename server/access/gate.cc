@@ -1,6 +1,7 @@
 #include "server/access/gate.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -78,6 +79,7 @@ absl::StatusOr<Admission> Gate::Admit(const Principal& principal, absl::string_v
 absl::Status Gate::TakeRequest(const Principal& principal, const Policy& policy) {
   {
     const absl::MutexLock lock(&mutex_);
+    CountCall(policy.label);
     Use& use = in_flight_[principal.id];
     if (use.requests < policy.requests_in_flight_max) {
       ++use.requests;
@@ -88,6 +90,25 @@ absl::Status Gate::TakeRequest(const Principal& principal, const Policy& policy)
                 absl::ResourceExhaustedError(absl::StrCat(
                     Who(principal), " has ", policy.requests_in_flight_max,
                     " requests in flight; that is its limit (requests_in_flight_max)")));
+}
+
+void Gate::CountCall(const std::string& label) {
+  calls_.emplace("", 0);
+  const bool has_place = calls_.contains(label) || calls_.size() <= PolicyTable::kLabelsMax;
+  ++calls_[has_place ? label : ""];
+}
+
+std::map<std::string, int64_t> Gate::calls_by_label() const {
+  std::map<std::string, int64_t> calls;
+  if (options_.policies == nullptr) return calls;
+  const std::vector<std::string> labels = options_.policies->labels();
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& [label, count] : calls_) calls[label] = count;
+  calls.emplace("", 0);
+  for (const std::string& label : labels)
+    if (calls.size() <= PolicyTable::kLabelsMax) calls.emplace(label, 0);
+  if (calls.size() == 1) calls.clear();
+  return calls;
 }
 
 absl::Status Gate::TakeBytes(const Principal& principal, const Policy& policy, int64_t bytes) {

@@ -4,7 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -116,6 +118,10 @@ class Gate {
   // has as many requests in flight as it may.
   absl::StatusOr<Admission> Admit(const Principal& principal, absl::string_view method);
 
+  // How many calls were admitted, or refused for their principal's limits, by Policy::label; those
+  // without one under "". Shows each label that the policies have; empty where they have none.
+  std::map<std::string, int64_t> calls_by_label() const;
+
   int64_t refusals(AuthRefusal reason) const {
     return refusals_[static_cast<size_t>(reason)].load(std::memory_order_relaxed);
   }
@@ -131,14 +137,18 @@ class Gate {
   // Returns `status`; counts it.
   absl::Status Refuse(AuthRefusal reason, absl::Status status);
   absl::Status TakeRequest(const Principal& principal, const Policy& policy);
+  void CountCall(const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeBytes(const Principal& principal, const Policy& policy, int64_t bytes);
   void GiveBack(uint64_t principal, int64_t bytes);
 
   const Options options_;
   std::array<std::atomic<int64_t>, kAuthRefusalCount> refusals_{};
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   // By Principal::id; of those only that have something in flight.
   absl::flat_hash_map<uint64_t, Use> in_flight_ ABSL_GUARDED_BY(mutex_);
+  // Labels stay when policies change, as counters do: kLabelsMax in all, whatever follows counts
+  // under "".
+  absl::flat_hash_map<std::string, int64_t> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace warpcall

@@ -27,6 +27,11 @@ absl::StatusOr<std::string> Policies::ReadAgain() {
                       table_->Of("") == nullptr ? "" : ", and a default");
 }
 
+std::vector<std::string> Policies::labels() const {
+  const absl::MutexLock lock(&mutex_);
+  return table_->labels();
+}
+
 std::shared_ptr<const Policy> Policies::Of(absl::string_view name) const {
   const absl::MutexLock lock(&mutex_);
   return table_->Of(name);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -22,6 +23,9 @@ class Policies {
 
   // See PolicyTable.
   std::shared_ptr<const Policy> Of(absl::string_view name) const;
+
+  // See PolicyTable.
+  std::vector<std::string> labels() const;
 
   // Reads the file now, and says in words what came of it; on an error what counted before counts.
   absl::StatusOr<std::string> ReadAgain();

@@ -117,15 +117,15 @@ absl::Status SetMember(absl::string_view where, absl::string_view key, const Jso
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Policy>> ToPolicy(absl::string_view where, const Json& json,
-                                                       const Policy::Names& methods) {
+absl::StatusOr<Policy> ToPolicy(absl::string_view where, const Json& json,
+                                const Policy::Names& methods) {
   if (!json.is_object()) return Wrong(where, "is no object");
   Policy policy;
   for (const auto& [key, value] : json.items())
     RETURN_IF_ERROR(SetMember(where, key, value, &policy));
   if (policy.methods.has_value())
     RETURN_IF_ERROR(CheckMethods(absl::StrCat(where, ".methods"), *policy.methods, methods));
-  return std::make_shared<const Policy>(std::move(policy));
+  return policy;
 }
 
 }  // namespace
@@ -138,7 +138,8 @@ absl::StatusOr<PolicyTable> PolicyTable::Parse(absl::string_view text,
   PolicyTable table;
   for (const auto& [key, value] : json.items()) {
     if (key == "default") {
-      ASSIGN_OR_RETURN(table.default_, ToPolicy(key, value, methods));
+      ASSIGN_OR_RETURN(Policy policy, ToPolicy(key, value, methods));
+      table.default_ = std::make_shared<const Policy>(std::move(policy));
       continue;
     }
     if (key != "principals" || !value.is_object())
@@ -147,13 +148,21 @@ absl::StatusOr<PolicyTable> PolicyTable::Parse(absl::string_view text,
                                                         : "unknown; known: default, principals"));
     for (const auto& [name, entry] : value.items()) {
       RETURN_IF_ERROR(CheckName(key, name));
-      ASSIGN_OR_RETURN(table.principals_[name],
-                       ToPolicy(absl::StrCat("principals.", name), entry, methods));
+      ASSIGN_OR_RETURN(Policy policy, ToPolicy(absl::StrCat("principals.", name), entry, methods));
+      if (value.size() <= kLabelsMax) policy.label = name;
+      table.principals_[name] = std::make_shared<const Policy>(std::move(policy));
     }
   }
   if (table.default_ == nullptr && table.principals_.empty())
     return Wrong("", "it has neither a default nor principals, so nobody could call");
   return table;
+}
+
+std::vector<std::string> PolicyTable::labels() const {
+  std::vector<std::string> labels;
+  for (const auto& [name, policy] : principals_)
+    if (!policy->label.empty()) labels.push_back(policy->label);
+  return labels;
 }
 
 std::shared_ptr<const Policy> PolicyTable::Of(absl::string_view name) const {

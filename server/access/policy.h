@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
@@ -27,6 +28,8 @@ struct Policy {
   double share = 1;
   int64_t requests_in_flight_max = std::numeric_limits<int64_t>::max();
   int64_t bytes_in_flight_max = std::numeric_limits<int64_t>::max();  // of their tensors
+  // The label under which its requests are counted: its principal's name. Empty: with all others.
+  std::string label = {};
 };
 
 // deploy/README.md tells how the file is written.
@@ -41,6 +44,9 @@ class PolicyTable {
   std::shared_ptr<const Policy> Of(absl::string_view name) const;
 
   size_t size() const { return principals_.size(); }
+  // Principals have labels of their own where a file names at most so many.
+  static constexpr size_t kLabelsMax = 50;
+  std::vector<std::string> labels() const;
 
  private:
   std::shared_ptr<const Policy> default_;

@@ -23,6 +23,7 @@ struct GpuReading {
   std::map<std::string, bool> throttled;
   // How often the driver reported each critical error since the monitor began, by Xid number.
   std::map<int64_t, int64_t> xid_errors;
+  std::string uuid = {};  // "GPU-" and 32 digits; empty: not reported
 };
 
 }  // namespace warpcall

@@ -30,6 +30,15 @@ void AppendAuthRefusals(const std::vector<LabelledCount>& by_reason,
                               "reason", by_reason));
 }
 
+void AppendPrincipalCalls(const std::vector<LabelledCount>& by_principal,
+                          std::vector<prometheus::MetricFamily>* families) {
+  if (by_principal.empty()) return;
+  families->push_back(Counter("warpcall_principal_requests_total",
+                              "Calls of each principal that the policy names, admitted or refused "
+                              "for its own limits; of all others under an empty name.",
+                              "principal", by_principal));
+}
+
 void AppendReloadFailures(const std::vector<LabelledCount>& by_flag,
                           std::vector<prometheus::MetricFamily>* families) {
   families->push_back(Counter("warpcall_reload_failures_total",

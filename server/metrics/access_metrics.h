@@ -11,6 +11,9 @@ namespace warpcall {
 
 void AppendAuthRefusals(const std::vector<LabelledCount>& by_reason,
                         std::vector<prometheus::MetricFamily>* families);
+// Nothing where no principal has a label of its own.
+void AppendPrincipalCalls(const std::vector<LabelledCount>& by_principal,
+                          std::vector<prometheus::MetricFamily>* families);
 void AppendReloadFailures(const std::vector<LabelledCount>& by_flag,
                           std::vector<prometheus::MetricFamily>* families);
 

@@ -67,6 +67,18 @@ void AppendGpuFamilies(absl::Span<const GpuReading> readings,
     AppendIfAny(std::move(family), families);
   }
   AppendIfAny(ThrottledFamily(readings), families);
+  // The label is written as DCGM's exporter writes it, so that series can be joined by it.
+  prometheus::MetricFamily info = {"warpcall_gpu_info",
+                                   "The GPU's UUID, by which DCGM's exporter names it; always 1.",
+                                   MetricType::Gauge,
+                                   {}};
+  for (const GpuReading& reading : readings) {
+    if (reading.uuid.empty()) continue;
+    prometheus::ClientMetric& metric = info.metric.emplace_back();
+    metric.label = {{"device", reading.device}, {"UUID", reading.uuid}};
+    metric.gauge.value = 1;
+  }
+  AppendIfAny(std::move(info), families);
   prometheus::MetricFamily errors = {"warpcall_gpu_xid_errors_total",
                                      "Errors that the GPU's driver reported, by Xid.",
                                      MetricType::Counter,

@@ -377,6 +377,7 @@ std::string PrometheusSink::Scrape(MetricsFormat format) const {
   AppendTuningErrors(options_.tuning_errors(), &families);
   AppendGpuFamilies(options_.gpu_readings(), &families);
   AppendAuthRefusals(options_.auth_refusals(), &families);
+  AppendPrincipalCalls(options_.principal_calls(), &families);
   AppendReloadFailures(options_.reload_failures(), &families);
   AppendCertificateExpiries(options_.certificate_expiries(), &families);
   AppendLogLinesDropped(options_.log_lines_dropped(), &families);

@@ -57,9 +57,12 @@ class PrometheusSink final : public MetricsSink {
     std::function<std::vector<DeviceErrorCount>()> device_errors = [] {
       return std::vector<DeviceErrorCount>();
     };
-    // How often calls were kept out, by reason, and files could not be read again, by flag; called
-    // as above.
+    // How often calls were kept out, by reason, came, by principal, and files could not be read
+    // again, by flag; called as above.
     std::function<std::vector<LabelledCount>()> auth_refusals = [] {
+      return std::vector<LabelledCount>();
+    };
+    std::function<std::vector<LabelledCount>()> principal_calls = [] {
       return std::vector<LabelledCount>();
     };
     std::function<std::vector<LabelledCount>()> reload_failures = [] {

@@ -42,6 +42,17 @@ class PoliciesTest(AccessCase):
             call()
         self.assertIn(text, str(caught.exception))
 
+    def test_calls_are_counted_by_principal(self):
+        server = self.serve_with({"default": {}, "principals": {"alice": {}, 'CN="o\\dd"': {}}})
+        alice, bob = (self.connect(server, token) for token in (ALICE, BOB))
+        for client, calls in ((alice, 3), (bob, 2)):
+            for _ in range(calls):
+                client.gelu(X)
+        start = "warpcall_principal_requests_total"
+        self.assertEqual({name: count for name, count in server.metrics().items() if name.startswith(start)},
+                         {start + '{principal="alice"}': 3, start + '{principal=""}': 2,
+                          start + r'{principal="CN=\"o\\dd\""}': 0})
+
     def test_what_is_not_allowed_is_refused_and_counted(self):
         server = self.serve_with({
             "default": {"methods": ["ListDevices", "ServerInfo"]},

@@ -25,6 +25,7 @@ static_assert(sizeof(nvmlClockType_t) == sizeof(int));
 static_assert(kClockSm == NVML_CLOCK_SM);
 static_assert(kClockMemory == NVML_CLOCK_MEM);
 static_assert(kDriverVersionBytes == NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
+static_assert(kUuidBytes == NVML_DEVICE_UUID_V2_BUFFER_SIZE);
 static_assert(kThrottleSwPowerCap == nvmlClocksThrottleReasonSwPowerCap);
 static_assert(kThrottleHwSlowdown == nvmlClocksThrottleReasonHwSlowdown);
 static_assert(kThrottleSyncBoost == nvmlClocksThrottleReasonSyncBoost);

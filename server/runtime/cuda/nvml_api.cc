@@ -18,6 +18,7 @@ absl::StatusOr<Api> Open(const char* file) {
   RETURN_IF_ERROR(
       library.Resolve("nvmlDeviceGetHandleByPciBusId_v2", &api.DeviceGetHandleByPciBusId));
   // These leave null where there is none.
+  library.Resolve("nvmlDeviceGetUUID", &api.DeviceGetUuid).IgnoreError();
   library.Resolve("nvmlDeviceGetPowerUsage", &api.DeviceGetPowerUsage).IgnoreError();
   library.Resolve("nvmlDeviceGetTemperature", &api.DeviceGetTemperature).IgnoreError();
   library.Resolve("nvmlDeviceGetClockInfo", &api.DeviceGetClockInfo).IgnoreError();

@@ -17,6 +17,7 @@ struct Api {
   Return (*DeviceGetHandleByPciBusId)(const char* pci_bus_id, Device* device);
 
   // Null where the driver has none.
+  Return (*DeviceGetUuid)(Device device, char* uuid, unsigned int bytes);
   Return (*DeviceGetPowerUsage)(Device device, unsigned int* milliwatts);
   Return (*DeviceGetTemperature)(Device device, int sensor, unsigned int* celsius);
   Return (*DeviceGetClockInfo)(Device device, int clock, unsigned int* mhz);

@@ -31,6 +31,7 @@ Gpu::Gpu(const Api& api, std::string name, const std::string& pci_bus_id)
     device_ = nullptr;
     return;
   }
+  ReadUuid();
   StartSampling();
 }
 
@@ -46,6 +47,15 @@ bool Gpu::Succeeded(Return result, absl::string_view what) {
     Log(LogLevel::kInfo, "NVML does not tell",
         {{"device", name_}, {"what", what}, {"error", Describe(api_, result)}});
   return false;
+}
+
+// It never changes.
+void Gpu::ReadUuid() {
+  char uuid[kUuidBytes] = "";
+  const Return result = api_.DeviceGetUuid == nullptr
+                            ? kFunctionNotFound
+                            : api_.DeviceGetUuid(device_, uuid, sizeof(uuid));
+  if (Succeeded(result, "its UUID")) uuid_ = uuid;
 }
 
 void Gpu::StartSampling() {
@@ -104,6 +114,7 @@ GpuReading Gpu::Read() {
   GpuReading reading;
   reading.device = name_;
   if (device_ == nullptr) return reading;
+  reading.uuid = uuid_;
   reading.power_watts = ReadUnsigned("power", [this](unsigned int* milliwatts) {
     return api_.DeviceGetPowerUsage == nullptr ? kFunctionNotFound
                                                : api_.DeviceGetPowerUsage(device_, milliwatts);

@@ -34,6 +34,7 @@ class Gpu {
   // The value of a call that fills in an unsigned, or nothing.
   template <typename Call>
   std::optional<double> ReadUnsigned(absl::string_view what, Call call);
+  void ReadUuid();
   void StartSampling();
   void ReadClocks(GpuReading* reading);
   void ReadRatios(GpuReading* reading);
@@ -41,6 +42,7 @@ class Gpu {
   const Api& api_;
   const std::string name_;
   Device device_ = nullptr;
+  std::string uuid_;         // empty: not known
   bool samples_ = false;     // GPM works here
   bool has_sample_ = false;  // previous_ has been taken
   GpmSample previous_ = nullptr;

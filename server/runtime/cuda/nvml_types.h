@@ -24,6 +24,7 @@ inline constexpr unsigned long long kEventXidCriticalError = 8;  // nvmlEventTyp
 inline constexpr int kClockSm = 1;                               // nvmlClockType_t
 inline constexpr int kClockMemory = 2;
 inline constexpr unsigned int kDriverVersionBytes = 80;
+inline constexpr unsigned int kUuidBytes = 96;
 
 // nvmlClocksThrottleReason...: bits.
 inline constexpr unsigned long long kThrottleSwPowerCap = 0x4;

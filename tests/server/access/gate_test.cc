@@ -130,6 +130,53 @@ class PolicyGateTest : public ::testing::Test {
   std::unique_ptr<Gate> gate_;
 };
 
+using Calls = std::map<std::string, int64_t>;
+
+TEST_F(PolicyGateTest, CountsCallsByThePrincipalsThatThePolicyNames) {
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 0}, {"bob", 0}}));
+  const Principal bob = NamedPrincipal("bob");
+  {
+    const auto first = gate_->Admit(alice_, "Execute"), second = gate_->Admit(alice_, "Execute");
+    EXPECT_FALSE(gate_->Admit(alice_, "Execute").ok());  // over her own limit: she is noisy
+  }
+  EXPECT_TRUE(gate_->Admit(bob, "Execute").ok());
+  EXPECT_FALSE(gate_->Admit(NamedPrincipal("mallory"), "Execute").ok());  // nobody's label
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 0}, {"alice", 3}, {"bob", 1}}));
+  std::ofstream(path_) << R"({"default": {}, "principals": {"bob": {}, "carol": {}}})";
+  ASSERT_TRUE(policies_->ReadAgain().ok());
+  EXPECT_TRUE(gate_->Admit(alice_, "Execute").ok());  // by the default
+  EXPECT_TRUE(gate_->Admit(bob, "Execute").ok());
+  EXPECT_EQ(gate_->calls_by_label(), (Calls{{"", 1}, {"alice", 3}, {"bob", 2}, {"carol", 0}}));
+}
+
+std::string Named(int begin, int end) {
+  std::string text = R"({"default": {}, "principals": {)";
+  for (int i = begin; i < end; ++i)
+    absl::StrAppend(&text, i == begin ? "" : ",", "\"p", i, "\": {}");
+  return text + "}}";
+}
+
+TEST_F(PolicyGateTest, CountsNobodyByNameWhereThereAreMoreThanFifty) {
+  std::ofstream(path_) << Named(0, 51);
+  ASSERT_TRUE(policies_->ReadAgain().ok());
+  EXPECT_TRUE(gate_->Admit(NamedPrincipal("p7"), "Execute").ok());
+  EXPECT_EQ(gate_->calls_by_label(), Calls());
+}
+
+// Whatever files come one after another.
+TEST_F(PolicyGateTest, NamesNoMoreThanFiftyInAll) {
+  for (const int begin : {0, 50}) {
+    std::ofstream(path_) << Named(begin, begin + 50);
+    ASSERT_TRUE(policies_->ReadAgain().ok());
+    for (int i = begin; i < begin + 50; ++i)
+      EXPECT_TRUE(gate_->Admit(NamedPrincipal(absl::StrCat("p", i)), "Execute").ok());
+  }
+  const Calls calls = gate_->calls_by_label();
+  EXPECT_EQ(calls.size(), 51u);
+  EXPECT_EQ(calls.at("p49"), 1);
+  EXPECT_EQ(calls.at(""), 50);
+}
+
 TEST_F(PolicyGateTest, SaysWhatIsNotAllowedAndWhatIs) {
   const absl::Status method = gate_->Admit(alice_, "Describe").status();
   EXPECT_EQ(method.code(), absl::StatusCode::kPermissionDenied);

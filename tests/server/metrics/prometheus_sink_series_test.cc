@@ -163,7 +163,7 @@ TEST_F(SeriesTest, AGpuThatSaysAllOfItselfHasEveryFamilyOfTheContract) {
   options.device_errors = [] { return std::vector<DeviceErrorCount>{{"cudaErrorAssert", 0}}; };
   options.gpu_readings = [] {
     return std::vector<GpuReading>{
-        {"cuda:0", 0.1, 0.2, 0.3, 0.4, 500, 60, 1755, {{"power cap", false}}, {{79, 0}}}};
+        {"cuda:0", 0.1, 0.2, 0.3, 0.4, 500, 60, 1755, {{"power cap", false}}, {{79, 0}}, "GPU-1"}};
   };
   compiled::Counts counts;
   options.compile_counts = [&counts] { return counts; };
@@ -233,6 +233,7 @@ TEST_F(SeriesTest, WhatAGpuSaysOfItselfHasASeriesAndWhatItDoesNotSayHasNone) {
     first.dram_bandwidth_ratio = 0.75;
     first.tensor_active_ratio = 0;
     first.power_watts = 312.5;
+    first.uuid = "GPU-6f1d8c3e";
     first.xid_errors = {{31, 2}, {79, 0}};
     second.device = "cuda:1";
     second.temperature_celsius = 61;
@@ -254,6 +255,7 @@ TEST_F(SeriesTest, WhatAGpuSaysOfItselfHasASeriesAndWhatItDoesNotSayHasNone) {
                           {R"(warpcall_gpu_sm_clock_mhz{device="cuda:1"})", 1755},
                           {R"(warpcall_gpu_throttled{device="cuda:1",reason="power cap"})", 1},
                           {R"(warpcall_gpu_throttled{device="cuda:1",reason="power brake"})", 0},
+                          {R"(warpcall_gpu_info{UUID="GPU-6f1d8c3e",device="cuda:0"})", 1},
                           {R"(warpcall_gpu_xid_errors_total{device="cuda:0",xid="31"})", 2},
                           {R"(warpcall_gpu_xid_errors_total{device="cuda:0",xid="79"})", 0},
                           {R"(warpcall_gpu_xid_errors_total{device="cuda:1",xid="79"})", 1}}));

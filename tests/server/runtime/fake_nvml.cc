@@ -43,6 +43,13 @@ nvml::Return GetHandle(const char* pci_bus_id, nvml::Device* device) {
   return nvml::kSuccess;
 }
 
+nvml::Return GetUuid(nvml::Device device, char* uuid, unsigned int bytes) {
+  absl::MutexLock lock(&fake->mutex);
+  const FakeNvml::Gpu& gpu = fake->gpus[IndexOf(device)];
+  uuid[gpu.uuid.copy(uuid, bytes - 1)] = 0;
+  return gpu.uuid_result;
+}
+
 nvml::Return GetPower(nvml::Device device, unsigned int* milliwatts) {
   const int gpu = IndexOf(device);
   absl::Notification* hang = nullptr;
@@ -168,6 +175,7 @@ nvml::Api FakeNvml::api() const {
           .Shutdown = Shutdown,
           .ErrorString = ErrorString,
           .DeviceGetHandleByPciBusId = GetHandle,
+          .DeviceGetUuid = GetUuid,
           .DeviceGetPowerUsage = GetPower,
           .DeviceGetTemperature = GetTemperature,
           .DeviceGetClockInfo = GetClock,

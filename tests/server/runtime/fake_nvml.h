@@ -18,6 +18,8 @@ class FakeNvml {
   static constexpr char kSecondBus[] = "0000:9A:00.0";
 
   struct Gpu {
+    nvml::Return uuid_result = nvml::kSuccess;
+    std::string uuid;
     nvml::Return power_result = nvml::kSuccess;
     unsigned int power_milliwatts = 0;
     nvml::Return temperature_result = nvml::kSuccess;

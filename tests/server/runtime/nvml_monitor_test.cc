@@ -49,6 +49,8 @@ class NvmlMonitorTest : public ::testing::Test {
 TEST_F(NvmlMonitorTest, ReadingsAreInBaseUnitsAndOfTheirOwnGpu) {
   {
     absl::MutexLock lock(&nvml_.mutex);
+    nvml_.gpus[0].uuid = "GPU-6f1d8c3e-0000-1111-2222-333344445555";
+    nvml_.gpus[1].uuid_result = kNotSupported;
     nvml_.gpus[0].power_milliwatts = 123400;
     nvml_.gpus[0].temperature_celsius = 45;
     nvml_.gpus[0].sm_clock_mhz = 1755;
@@ -65,6 +67,8 @@ TEST_F(NvmlMonitorTest, ReadingsAreInBaseUnitsAndOfTheirOwnGpu) {
   const std::vector<GpuReading> readings = monitor.Readings();
   ASSERT_EQ(readings.size(), 2u);
   EXPECT_EQ(readings[0].device, "cuda:0");
+  EXPECT_EQ(readings[0].uuid, "GPU-6f1d8c3e-0000-1111-2222-333344445555");
+  EXPECT_EQ(readings[1].uuid, "");
   EXPECT_THAT(readings[0].power_watts, Optional(DoubleEq(123.4)));
   EXPECT_THAT(readings[0].temperature_celsius, Optional(45));
   EXPECT_THAT(readings[0].sm_clock_mhz, Optional(1755));
