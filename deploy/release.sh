@@ -49,7 +49,7 @@ run_logged "$scratch/install.log" cmake --install "$build" --strip --prefix "$sc
 pack "$folder/$name-linux-$(uname -m).tar.gz" "$scratch" "$name-linux-$(uname -m)"
 run_logged "$scratch/cpack.log" cpack --config "$build/CPackConfig.cmake" -B "$scratch/packages"
 mv "$scratch"/packages/*.deb "$folder"
-cp deploy/grafana/dashboards/warpcall.json "$folder/$name-dashboard.json"
+cp deploy/kubernetes/components/dashboard/warpcall.json "$folder/$name-dashboard.json"
 pack "$folder/$name-kubernetes.tar.gz" deploy kubernetes
 (cd "$folder" && sha256sum -- * >"$scratch/SHA256SUMS" && mv "$scratch/SHA256SUMS" .)
 echo "$folder:"

@@ -2,10 +2,9 @@
 """The Grafana dashboard of warpcalld, made from the table of panels in panels.py.
 
     dashboard.py           prints it
-    dashboard.py write     writes dashboards/warpcall.json beside this, and the ConfigMap for Grafana's sidecar:
-                           kubernetes/components/dashboard/dashboard.yaml
+    dashboard.py write     writes it to kubernetes/components/dashboard/warpcall.json, where Kustomize can read it
 
-Both files are part of the tree. Run `write` when panels.py changes; a test fails until then.
+The file is part of the tree. Run `write` when panels.py changes; a test fails until then.
 """
 
 import json
@@ -18,18 +17,7 @@ GRID_COLUMNS = 24
 ROW_HEIGHT = 1
 # The schema of Grafana 10.0; later ones migrate it when they load it.
 SCHEMA_VERSION = 38
-CONFIG_MAP = """\
-# Made by deploy/grafana/dashboard.py of panels.py.
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: warpcall-dashboard
-  labels:
-    app.kubernetes.io/name: warpcall
-    grafana_dashboard: "1"
-data:
-  warpcall.json: |
-"""
+FILE = pathlib.Path(__file__).resolve().parents[1] / "kubernetes/components/dashboard/warpcall.json"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -235,23 +223,11 @@ def text():
     return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 
-def config_map():
-    return CONFIG_MAP + "".join(f"    {line}\n" for line in text().splitlines())
-
-
-def files():
-    """{path: text} of what is made of the panels."""
-    folder = pathlib.Path(__file__).resolve().parent
-    return {folder / "dashboards/warpcall.json": text(),
-            folder.parent / "kubernetes/components/dashboard/dashboard.yaml": config_map()}
-
-
 if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             sys.stdout.write(text())
         case ["write"]:
-            for path, contents in files().items():
-                path.write_text(contents, encoding="utf-8")
+            FILE.write_text(text(), encoding="utf-8")
         case _:
             sys.exit(__doc__)

@@ -92,14 +92,11 @@ class DashboardTest(unittest.TestCase):
                     self.assertTrue(target["expr"].strip())
                     self.assertTrue(target["legendFormat"])
 
-    def test_files_are_made_of_the_panels(self):
+    def test_the_file_is_made_of_the_panels(self):
         sys.path.insert(0, str(GRAFANA))
         import dashboard
-        made = dashboard.files()
-        self.assertEqual(len(made), 2)
-        for path, text in made.items():
-            self.assertEqual(path.read_text(encoding="utf-8"), text,
-                             f"{path.name} is not what panels.py says: python3 deploy/grafana/dashboard.py write")
+        self.assertEqual(dashboard.FILE.read_text(encoding="utf-8"), dashboard.text(),
+                         "the file is not what panels.py says: python3 deploy/grafana/dashboard.py write")
 
     def test_legends_tell_series_apart(self):
         """Those of several servers, too: a legend names each label that the expression leaves."""

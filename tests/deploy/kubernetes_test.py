@@ -328,7 +328,7 @@ class KubernetesTest(unittest.TestCase):
         self.assertEqual(set(re.findall(r'job="(\w+)"', committed)), {job["job_name"]})
 
     def test_grafanas_sidecar_gets_the_dashboard(self):
-        text = (DEPLOY / "grafana/dashboards/warpcall.json").read_text(encoding="utf-8")
+        text = (DEPLOY / "kubernetes/components/dashboard/warpcall.json").read_text(encoding="utf-8")
         component = named(self.rendered["hpa"], "ConfigMap", "warpcall-dashboard")
         self.assertEqual(component["data"], {"warpcall.json": text})
         self.assertEqual(component["metadata"]["labels"]["grafana_dashboard"], "1")
