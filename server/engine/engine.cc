@@ -299,14 +299,18 @@ std::vector<Scheduler::Running> Engine::RunningJobs() const {
 }
 
 void Engine::NoteBandwidth(int device, double bytes_per_second) {
-  std::atomic<double>& best = runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second;
-  double known = best.load();
-  while (bytes_per_second > known && !best.compare_exchange_weak(known, bytes_per_second)) {
-  }
+  Runner& runner = *runners_[static_cast<size_t>(device)];
+  absl::MutexLock lock(&runner.bandwidth_mutex);
+  auto& [best, second] = runner.bandwidths;
+  second = std::max(second, std::min(best, bytes_per_second));
+  best = std::max(best, bytes_per_second);
 }
 
-double Engine::bandwidth(int device) const {
-  return runners_[static_cast<size_t>(device)]->bandwidth_bytes_per_second.load();
+Bandwidth Engine::bandwidth(int device) const {
+  const Runner& runner = *runners_[static_cast<size_t>(device)];
+  absl::MutexLock lock(&runner.bandwidth_mutex);
+  const auto& [best, second] = runner.bandwidths;
+  return {best, best > 0 ? 1 - second / best : 1};
 }
 
 Engine::Parts Engine::parts(int device) {
@@ -342,7 +346,7 @@ std::vector<DeviceSnapshot> Engine::Snapshot() const {
     snapshot.healthy = runner->device->healthy();
     snapshot.restarts = runner->device->restarts();
     snapshot.busy_seconds = static_cast<double>(runner->busy.busy_ns()) / 1e9;
-    snapshot.bandwidth_ceiling_bytes_per_second = runner->bandwidth_bytes_per_second.load();
+    snapshot.bandwidth_ceiling = bandwidth(static_cast<int>(snapshots.size()) - 1);
   }
   return snapshots;
 }

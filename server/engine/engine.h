@@ -153,9 +153,10 @@ class Engine {
   // yet.
   void SetRate(int row, const ServiceRate& rate) { history_.SetRate(row, rate); }
 
-  // The most that a copy within the device's memory was measured to reach; 0 until it was.
+  // A reading of what a copy within the device's memory reaches.
   void NoteBandwidth(int device, double bytes_per_second);
-  double bandwidth(int device) const;
+  // The best reading: whatever else uses the memory only lowers it.
+  Bandwidth bandwidth(int device) const;
 
   std::vector<DeviceSnapshot> Snapshot() const;
 
@@ -181,7 +182,8 @@ class Engine {
     Preparations preparations;
     PlanRefusals refusals;
     BusyMeter busy;
-    std::atomic<double> bandwidth_bytes_per_second{0};  // measured; 0: not yet
+    mutable absl::Mutex bandwidth_mutex;
+    double bandwidths[2] ABSL_GUARDED_BY(bandwidth_mutex) = {0, 0};  // the best two readings
     // For jobs that the caller runs. Not waited for: one that is taken sends the job to the queue.
     std::vector<std::unique_ptr<CallerLane>> caller_lanes;
     std::vector<std::unique_ptr<Lane>> lanes;

@@ -119,6 +119,12 @@ struct DeviceErrorCount {
   int64_t count;
 };
 
+// What a copy within a device's memory was measured to reach.
+struct Bandwidth {
+  double bytes_per_second = 0;  // 0: not measured yet
+  double noise = 1;  // by how much of it the next reading is lower; 1: there is none
+};
+
 // Gauges of one device, read at scrape time.
 struct DeviceSnapshot {
   int64_t queue_depth = 0;
@@ -135,7 +141,7 @@ struct DeviceSnapshot {
   int64_t restarts = 0;  // of the worker process that serves it
   double busy_seconds =
       0;  // since start: time in which at least one kernel or copy of a lane was running
-  double bandwidth_ceiling_bytes_per_second = 0;  // of its memory, as measured; 0: not yet
+  Bandwidth bandwidth_ceiling;
 };
 
 }  // namespace warpcall

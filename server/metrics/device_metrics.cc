@@ -56,7 +56,11 @@ constexpr Gauge kGauges[] = {
      nullptr, [](const DeviceSnapshot& s) { return s.busy_seconds; }},
     {"warpcall_device_bandwidth_ceiling_bytes_per_second",
      "Memory bandwidth of a copy as measured on the device; 0 until measured.", MetricType::Gauge,
-     nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling_bytes_per_second; }},
+     nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling.bytes_per_second; }},
+    {"warpcall_device_bandwidth_ceiling_noise_ratio",
+     "How much lower the next reading of that bandwidth is than the best one; 1 until there are "
+     "two.",
+     MetricType::Gauge, nullptr, [](const DeviceSnapshot& s) { return s.bandwidth_ceiling.noise; }},
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ void Tell(const Engine& engine, int index, v1::DeviceInfo* info) {
   info->set_shared_memory_per_block_bytes(properties.shared_memory_per_block_bytes);
   info->set_compute_capability(properties.compute_capability);
   info->set_healthy(device.healthy());
-  info->set_measured_bandwidth_bytes_per_second(engine.bandwidth(index));
+  info->set_measured_bandwidth_bytes_per_second(engine.bandwidth(index).bytes_per_second);
 }
 
 void Tell(const ServerFacts& facts, v1::ServerInfoResponse* response) {

@@ -102,6 +102,7 @@ warpcall_kernel_waves{{kernel="gelu",implementation="vectorized",device="cuda:0"
 warpcall_kernel_wave_efficiency_ratio{{kernel="gelu",implementation="vectorized",\
 device="cuda:0"}} 0.9375
 warpcall_device_bandwidth_ceiling_bytes_per_second{{device="cuda:0"}} 8e9
+warpcall_device_bandwidth_ceiling_noise_ratio{{device="cuda:0"}} 0.02
 warpcall_cuda_errors_total{{code="cudaErrorIllegalAddress"}} 0
 warpcall_gpu_xid_errors_total{{device="cuda:0",xid="13"}} 1
 warpcall_gpu_xid_errors_total{{device="cuda:0",xid="79"}} 0

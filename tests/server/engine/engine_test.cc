@@ -139,15 +139,25 @@ TEST_F(EngineTest, ALostDeviceAnswersUnavailableWithItsReason) {
   EXPECT_TRUE(snapshots[1].healthy);
 }
 
-TEST_F(EngineTest, KeepsTheBestBandwidthThatWasMeasuredOfEachDevice) {
-  EXPECT_EQ(engine_->bandwidth(1), 0);
-  EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling_bytes_per_second, 0);
-  engine_->NoteBandwidth(1, 4.2e12);
-  engine_->NoteBandwidth(1, 4.1e12);
-  EXPECT_EQ(engine_->bandwidth(0), 0);
-  EXPECT_EQ(engine_->bandwidth(1), 4.2e12);
-  EXPECT_EQ(engine_->Snapshot()[0].bandwidth_ceiling_bytes_per_second, 0);
-  EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling_bytes_per_second, 4.2e12);
+TEST_F(EngineTest, KeepsTheBestReadingOfEachBandwidthAndHowFarItStandsAlone) {
+  EXPECT_EQ(engine_->bandwidth(1).bytes_per_second, 0);
+  EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling.noise, 1);
+  const auto expect = [&](double best, double noise) {
+    EXPECT_EQ(engine_->bandwidth(1).bytes_per_second, best);
+    EXPECT_NEAR(engine_->bandwidth(1).noise, noise, 1e-9);
+    EXPECT_EQ(engine_->Snapshot()[1].bandwidth_ceiling.bytes_per_second, best);
+    EXPECT_NEAR(engine_->Snapshot()[1].bandwidth_ceiling.noise, noise, 1e-9);
+  };
+  engine_->NoteBandwidth(1, 2e12);
+  expect(2e12, 1);
+  engine_->NoteBandwidth(1, 4e12);  // the first one was disturbed
+  expect(4e12, 0.5);
+  engine_->NoteBandwidth(1, 1e12);
+  expect(4e12, 0.5);
+  engine_->NoteBandwidth(1, 3.9e12);
+  expect(4e12, 0.025);
+  EXPECT_EQ(engine_->bandwidth(0).bytes_per_second, 0);
+  EXPECT_EQ(engine_->bandwidth(0).noise, 1);
 }
 
 // Lanes of device 0 are held, so what is submitted to it stays its work.

@@ -65,6 +65,7 @@ constexpr Family kContract[] = {
     {"warpcall_device_busy_seconds_total", "counter", "device"},
     {"warpcall_device_bandwidth_ceiling_bytes_per_second", "gauge", "device"},
     {"warpcall_gpu_info", "gauge", "UUID,device", kGpuOnly},
+    {"warpcall_device_bandwidth_ceiling_noise_ratio", "gauge", "device"},
     {"warpcall_gpu_sm_active_ratio", "gauge", "device", kGpuOnly},
     {"warpcall_gpu_sm_occupancy_ratio", "gauge", "device", kGpuOnly},
     {"warpcall_gpu_dram_bandwidth_ratio", "gauge", "device", kGpuOnly},

@@ -96,6 +96,7 @@ TEST_F(SeriesTest, AreThereFromTheBeginning) {
       {"queue_oldest_age_seconds", devices},
       {"device_busy_seconds_total", devices},
       {"device_bandwidth_ceiling_bytes_per_second", devices},
+      {"device_bandwidth_ceiling_noise_ratio", devices},
       {"staging_bytes", Each(devices, Of("state", {"total", "used"}))},
       {"device_memory_bytes", Each(devices, Of("state", {"total", "used", "reserved"}))},
   };

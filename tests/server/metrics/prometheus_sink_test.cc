@@ -359,7 +359,7 @@ TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   cpu.memory_total_bytes = int64_t{141} << 30;
   cpu.memory_used_bytes = 99;
   cpu.busy_seconds = 1.25;
-  cpu.bandwidth_ceiling_bytes_per_second = 4.2e12;
+  cpu.bandwidth_ceiling = {4.2e12, 0.03};
   DeviceSnapshot cuda;
   cuda.queue_depth = 8;
   const PrometheusSink sink(MadeUpRegistry(), SinkOptions({cpu, cuda}));
@@ -379,6 +379,9 @@ TEST(PrometheusSinkDevicesTest, SnapshotsAreShownPerDevice) {
   const std::string ceiling = "warpcall_device_bandwidth_ceiling_bytes_per_second";
   EXPECT_EQ(samples.at(ceiling + R"({device="cpu"})"), 4.2e12);
   EXPECT_EQ(samples.at(ceiling + R"({device="cuda:0"})"), 0);
+  const std::string noise = "warpcall_device_bandwidth_ceiling_noise_ratio";
+  EXPECT_EQ(samples.at(noise + R"({device="cpu"})"), 0.03);
+  EXPECT_EQ(samples.at(noise + R"({device="cuda:0"})"), 1);
 }
 
 }  // namespace

@@ -53,6 +53,14 @@ class BandwidthsTest : public testing::EngineTest {
     }
   }
 
+  // Lets time pass until the device is measured.
+  void AwaitStart(int device) {
+    ASSERT_TRUE(Eventually([&] {
+      Pass(kSecond);
+      return started_ns_[device] > 0;
+    }));
+  }
+
   void Measure() {
     MeasureBandwidths(engine_.get(), inspector_.get(), [this] { return now_ns_.load(); });
   }
@@ -128,6 +136,51 @@ TEST_F(BandwidthsTest, ADeviceIsMeasuredOnceItIsQuiet) {
   Pass(5 * kSecond);
   EXPECT_TRUE(Eventually([this] { return started_ns_[0] > 0; }));
   EXPECT_LT(started_ns_[0], 11 * kSecond);
+}
+
+TEST_F(BandwidthsTest, DevicesWithoutTwoReadingsThatAgreeAreMeasuredLessAndLessOften) {
+  Measure();
+  int64_t last_ns = 0;
+  double reading = 1;
+  for (const int64_t pause : {0, 60, 120, 240}) {
+    AwaitStart(1);
+    EXPECT_GE(started_ns_[0] - last_ns, (pause + 2) * kSecond);
+    EXPECT_LT(started_ns_[0] - last_ns, (pause + 10) * kSecond);
+    last_ns = started_ns_[1];
+    started_ns_[0] = started_ns_[1] = 0;
+    reading *= 2;
+    for (const int device : {0, 1}) engine_->NoteBandwidth(device, reading);
+  }
+}
+
+TEST_F(BandwidthsTest, ADeviceWithTwoReadingsThatAgreeIsNotMeasuredAgain) {
+  Measure();
+  AwaitStart(1);
+  started_ns_[0] = started_ns_[1] = 0;
+  engine_->NoteBandwidth(0, 1e12);
+  engine_->NoteBandwidth(0, 1.05e12);
+  AwaitStart(1);
+  EXPECT_EQ(started_ns_[0], 0);
+  started_ns_[1] = 0;
+  engine_->NoteBandwidth(1, 1e12);
+  engine_->NoteBandwidth(1, 0.95e12);
+  AwaitStart(1);  // was begun before
+  started_ns_[1] = 0;
+  Pass(3600 * kSecond);
+  EXPECT_EQ(started_ns_[0], 0);
+  EXPECT_EQ(started_ns_[1], 0);
+}
+
+TEST_F(BandwidthsTest, ABusyDeviceIsNotMeasuredAgain) {
+  Measure();
+  AwaitStart(1);
+  started_ns_[0] = started_ns_[1] = 0;
+  Call call;
+  BeBusyWith(&call);
+  AwaitStart(1);
+  EXPECT_EQ(started_ns_[0], 0);
+  go_.Notify();
+  call.done.WaitForNotification();
 }
 
 }  // namespace
