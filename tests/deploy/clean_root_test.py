@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The Debian packages in a new Debian of their own: installed with what they depend on, started as the
-service starts, upgraded over a changed file of flags, removed, purged.
+service starts, upgraded over a changed file of flags, rolled back, removed, purged.
 
     clean_root_test.py BUILD_FOLDER
 
@@ -64,15 +64,18 @@ class Root:
     def run(self, *command):
         return run("chroot", self.path, *command)
 
-    def install(self, packages):
+    def install(self, packages, *options):
         """By apt, which brings what they depend on."""
         folder = self.path / "packages"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for package in packages:
             shutil.copy(package, folder)
-        self.run("apt-get", "install", "--quiet", "--yes", "--no-install-recommends",
+        self.run("apt-get", "install", "--quiet", "--yes", "--no-install-recommends", *options,
                  *(f"/packages/{package.name}" for package in packages))
+
+    def version(self):
+        return self.run("dpkg-query", "--show", "--showformat=${Version}", "warpcall-server")
 
     def serve(self, folder):
         """Starts the server as the unit does, on free ports, and calls it by the installed command."""
@@ -94,7 +97,8 @@ def make_packages(build, folder, *options):
 
 def check_life(root, folder, build):
     root.run("apt-get", "update", "--quiet")
-    root.install(make_packages(build, folder / "first"))
+    first = make_packages(build, folder / "first")
+    root.install(first)
     enabled = root.path / "etc/systemd/system/multi-user.target.wants/warpcalld.service"
     check(enabled.is_symlink(), "the service is not enabled")
     group = re.search(r"^SupplementaryGroups=(\w+)$", (root.path / UNIT).read_text(encoding="utf-8"), re.M)[1]
@@ -104,10 +108,14 @@ def check_life(root, folder, build):
     with open(root.path / FLAGS, "a", encoding="utf-8") as flags:
         flags.write("queue_seconds=7\n")
     root.install(make_packages(build, folder / "second", "-D", f"CPACK_PACKAGE_VERSION={NEXT_VERSION}"))
-    version = root.run("dpkg-query", "--show", "--showformat=${Version}", "warpcall-server")
-    check(version == NEXT_VERSION, f"after the upgrade the version is {version}")
+    check(root.version() == NEXT_VERSION, f"after the upgrade the version is {root.version()}")
     check("queue_seconds=7\n" in (root.path / FLAGS).read_text(encoding="utf-8"), "the flags were replaced")
     check("gelu on cpu" in root.serve(folder), "the upgraded server did not answer")
+    # Back, as docs/UPGRADE.md says.
+    root.install(first, "--allow-downgrades")
+    check(root.version() != NEXT_VERSION, "the new version stayed")
+    check("queue_seconds=7\n" in (root.path / FLAGS).read_text(encoding="utf-8"), "the flags were replaced")
+    check("gelu on cpu" in root.serve(folder), "the server of before did not answer")
     root.run("apt-get", "remove", "--quiet", "--yes", "warpcall-server", "warpcall")
     check((root.path / FLAGS).exists(), "removing took the flags along")
     check(not (root.path / "usr/bin/warpcalld").exists(), "removing left the server")
@@ -128,7 +136,7 @@ def main():
         folder = pathlib.Path(name)
         with clean_root(folder) as path:
             check_life(Root(path), folder, pathlib.Path(sys.argv[1]).resolve())
-    print("the packages were installed, served, were upgraded, removed and purged")
+    print("the packages were installed, served, were upgraded, rolled back, removed and purged")
 
 
 if __name__ == "__main__":
