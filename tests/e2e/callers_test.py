@@ -312,7 +312,7 @@ class CallersTest(AccessCase):
         again = self.serve(*self.tls_flags())
         (line,) = re.findall(r".*the TLS certificate ends.*", again.log_text())
         self.assertIn("level=info", line)
-        self.assertNotIn("warpcall_certificate", self.serve().metrics_text())
+        self.assertFalse([series for series in self.serve().metrics() if "certificate_expiry" in series])
 
     # ---- other machines -------------------------------------------------------------------------
 
