@@ -167,13 +167,13 @@ class ComposeTest(unittest.TestCase):
         folders = [mount.split(":")[1] for mount in self.services["prometheus"]["volumes"]]
         self.assertEqual([os.path.dirname(config), data], folders)
 
-    def test_volumes_and_folders_are_there(self):
+    def test_volumes_and_what_is_mounted_are_there(self):
         used = set()
         for service in self.services.values():
             for mount in service.get("volumes", []):
                 source = mount.partition(":")[0]
                 if source.startswith("."):
-                    self.assertTrue((COMPOSE / source).is_dir(), source)
+                    self.assertTrue((COMPOSE / source).exists(), source)
                     self.assertTrue(mount.endswith(":ro"), mount)
                 else:
                     used.add(source)

@@ -301,11 +301,11 @@ class ProvisioningTest(unittest.TestCase):
 
     def test_the_dashboard_lies_where_grafana_reads_it(self):
         folder = self.only(r"^ +path: (.*)$", self.provider)
-        where, mode = self.mounts("grafana")[folder]
+        file = self.only(r"HOME_DASHBOARD_PATH: (.*)$", self.compose)
+        self.assertEqual(file.rpartition("/")[0], folder)
+        source, mode = self.mounts("grafana")[file]
         self.assertEqual(mode, ":ro")
-        (name,) = [path.name for path in (DEPLOY / "compose" / where).iterdir()]
-        self.assertIn(f"HOME_DASHBOARD_PATH: {folder}/{name}\n", self.compose)
-        text = (DEPLOY / "compose" / where / name).read_text(encoding="utf-8")
+        text = (DEPLOY / "compose" / source).read_text(encoding="utf-8")
         self.assertEqual(json.loads(text), processes.dashboard())
 
     def test_services_are_asked_by_their_names(self):
