@@ -36,6 +36,10 @@ void LogCertificate(const Certificates& certificates, const std::string& file) {
        {"days_left", absl::ToDoubleHours(left) / 24}});
 }
 
+TlsFiles TlsFilesOf(const Config& config) {
+  return {config.tls_cert, config.tls_key, config.tls_client_ca};
+}
+
 }  // namespace
 
 absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* reloader) {
@@ -43,8 +47,7 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* relo
   if (!config.tls_cert.empty()) {
     Reloader::File seen =
         SeenNow("tls_cert", {config.tls_cert, config.tls_key, config.tls_client_ca});
-    ASSIGN_OR_RETURN(files.certificates,
-                     Certificates::Open({config.tls_cert, config.tls_key, config.tls_client_ca}));
+    ASSIGN_OR_RETURN(files.certificates, Certificates::Open(TlsFilesOf(config)));
     files.certificate_file = config.tls_cert;
     LogCertificate(*files.certificates, config.tls_cert);
     reloader->Add(std::move(seen), [from = files.certificates.get()] { return from->ReadAgain(); });
@@ -79,6 +82,14 @@ std::vector<LabelledCount> PrincipalCalls(const Gate& gate) {
   std::vector<LabelledCount> counts;
   for (const auto& [label, count] : gate.calls_by_label()) counts.push_back({label, count});
   return counts;
+}
+
+absl::Status CheckAccessFiles(const Config& config) {
+  if (!config.tls_cert.empty()) RETURN_IF_ERROR(ReadTlsFiles(TlsFilesOf(config)).status());
+  if (!config.token_file.empty()) RETURN_IF_ERROR(Callers::Open(config.token_file).status());
+  if (!config.policy_file.empty())
+    RETURN_IF_ERROR(Policies::Open(config.policy_file, MethodNames()).status());
+  return absl::OkStatus();
 }
 
 std::vector<LabelledCount> AuthRefusals(const Gate& gate) {

@@ -30,6 +30,9 @@ absl::StatusOr<AccessFiles> OpenAccessFiles(const Config& config, Reloader* relo
 // Of the server's certificate, if it has one.
 std::vector<CertificateExpiry> CertificateExpiries(const AccessFiles& files);
 
+// Returns the error of OpenAccessFiles; keeps nothing open.
+absl::Status CheckAccessFiles(const Config& config);
+
 // How often the gate kept calls out, by reason.
 std::vector<LabelledCount> AuthRefusals(const Gate& gate);
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iostream>
 #include <set>
+#include <sstream>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -252,6 +253,9 @@ void AddMainFlags(CLI::App* app, Config* config) {
   app->add_flag("--check", config->check,
                 "Try the rows, print a table of what came of it, and end: status 0 when all that "
                 "this machine can run are right, 1 otherwise");
+  app->add_flag("--check_flags", config->check_flags,
+                "Check the flags and the files that they name, print what is wrong, and end "
+                "without serving: status 0 or 2");
 }
 
 // The flag of that name which anybody may give, or null.
@@ -283,13 +287,13 @@ class Sources {
  public:
   explicit Sources(const CLI::App& app) : app_(app) {}
 
-  absl::Status AddCommandLine(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-      given_.insert(NameOf(argv[i]));
+  absl::Status AddCommandLine(const std::vector<std::string>& words) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      given_.insert(NameOf(words[i]));
       // An empty word is the value of the word before it.
-      const bool is_empty = i + 1 < argc && argv[i + 1][0] == '\0' && !NameOf(argv[i]).empty() &&
-                            !absl::StrContains(argv[i], '=');
-      RETURN_IF_ERROR(AddWord(is_empty ? absl::StrCat(argv[i++], "=") : argv[i]));
+      const bool is_empty = i + 1 < words.size() && words[i + 1].empty() &&
+                            !NameOf(words[i]).empty() && !absl::StrContains(words[i], '=');
+      RETURN_IF_ERROR(AddWord(is_empty ? absl::StrCat(words[i++], "=") : words[i]));
     }
     return absl::OkStatus();
   }
@@ -328,7 +332,7 @@ class Sources {
   std::string WhereIn(absl::string_view error) const {
     for (const FlagSetting& setting : added_)
       if (absl::StrContains(error, absl::StrCat("--", setting.name, ":")))
-        return absl::StrCat("it stands in ", setting.where, "\n");
+        return absl::StrCat("; it stands in ", setting.where);
     return "";
   }
 
@@ -412,64 +416,71 @@ absl::Status CheckTogether(const Config& config) {
   return absl::OkStatus();
 }
 
-bool Fail(const absl::Status& status, int* exit_code) {
-  std::cerr << status.message() << "\n";
-  *exit_code = kUsageError;
-  return false;
+void AddAll(CLI::App* app, Config* config, Names* names) {
+  app->set_version_flag("--version", kVersion);
+  app->option_defaults()->always_capture_default();
+  AddMainFlags(app, config);
+  AddLimits(app, config);
+  AddInspectFlags(app, config);
+  AddAccessFlags(app, config);
+  AddTraceFlags(app, config);
+  AddInternal(app, config);
+  AddSourceFlags(app, config, names);
+}
+
+// Fills `config` from `words` of the command line, the environment and the flag file. `help` gets
+// the text of --help or --version.
+absl::Status Parse(const std::vector<std::string>& words, Config* config, std::string* help) {
+  CLI::App app("Warpcall: runs kernels on this machine's devices for clients over gRPC.",
+               "warpcalld");
+  Names names;
+  AddAll(&app, config, &names);
+  Sources sources(app);
+  config->words = words;
+  RETURN_IF_ERROR(sources.AddCommandLine(words));
+  RETURN_IF_ERROR(sources.AddEnvironment(config));
+  config->log_level_is_fixed = sources.Given(kLogLevel);
+  RETURN_IF_ERROR(sources.AddFile(config));
+  try {
+    std::vector<std::string> reversed = sources.Reversed();
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream text;
+    if (app.exit(error, text, text) != 0)
+      return absl::InvalidArgumentError(absl::StrCat(error.what(), sources.WhereIn(error.what())));
+    *help = text.str();
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(CheckTogether(*config));
+  ParseLogLevel(names.log_level, &config->log_level);
+  ParseLogFormat(names.log_format, &config->log_format);
+  config->changed_flags = ChangedFlags(app);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
-  CLI::App app("Warpcall: runs kernels on this machine's devices for clients over gRPC.",
-               "warpcalld");
-  app.set_version_flag("--version", kVersion);
-  app.option_defaults()->always_capture_default();
-  Names names;
-  AddMainFlags(&app, config);
-  AddLimits(&app, config);
-  AddInspectFlags(&app, config);
-  AddAccessFlags(&app, config);
-  AddTraceFlags(&app, config);
-  AddInternal(&app, config);
-  AddSourceFlags(&app, config, &names);
-  Sources sources(app);
-  absl::Status added = sources.AddCommandLine(argc, argv);
-  if (added.ok()) added = sources.AddEnvironment(config);
-  config->log_level_is_fixed = sources.Given(kLogLevel);
-  if (added.ok()) added = sources.AddFile(config);
-  if (!added.ok()) return Fail(added, exit_code);
-  try {
-    std::vector<std::string> words = sources.Reversed();
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error, std::cout, std::cerr) == 0 ? 0 : kUsageError;
-    std::cerr << sources.WhereIn(error.what());
-    return false;
-  }
-  if (const absl::Status status = CheckTogether(*config); !status.ok())
-    return Fail(status, exit_code);
-  ParseLogLevel(names.log_level, &config->log_level);
-  ParseLogFormat(names.log_format, &config->log_format);
-  config->changed_flags = ChangedFlags(app);
-  return true;
+  std::string help;
+  const absl::Status parsed = Parse({argv + 1, argv + argc}, config, &help);
+  if (!parsed.ok()) std::cerr << parsed.message() << "\n";
+  std::cout << help;
+  *exit_code = parsed.ok() ? 0 : kUsageError;
+  return parsed.ok() && help.empty();
 }
 
-absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config) {
-  ASSIGN_OR_RETURN(const std::vector<FlagSetting> settings, ReadFlagFile(config.flagfile));
-  std::map<std::string, std::string> flags;
-  for (const FlagSetting& setting : settings) flags[setting.name] = setting.value;
+absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config, const ConfigCheck& check) {
+  Config now;
+  std::string help;
+  RETURN_IF_ERROR(Parse(config.words, &now, &help));
+  RETURN_IF_ERROR(check(now));
   std::vector<std::string> waiting;
-  for (const auto& [name, value] : flags)
+  for (const auto& [name, value] : now.file_flags)
     if (const auto at_start = config.file_flags.find(name);
         name != kLogLevel && (at_start == config.file_flags.end() || at_start->second != value))
       waiting.push_back(name);
   for (const auto& [name, value] : config.file_flags)
-    if (name != kLogLevel && flags.count(name) == 0) waiting.push_back(name);
-  LogLevel level = LogLevel::kInfo;
-  if (const auto named = flags.find(kLogLevel);
-      named != flags.end() && !ParseLogLevel(named->second, &level))
-    return absl::InvalidArgumentError(absl::StrCat("log_level: ", CheckLogLevel(named->second)));
+    if (name != kLogLevel && now.file_flags.count(name) == 0) waiting.push_back(name);
   const std::string rest = waiting.empty() ? ""
                                            : absl::StrCat("; changed, but read at start only: ",
                                                           absl::StrJoin(waiting, ", "));
@@ -477,8 +488,9 @@ absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config) {
     return absl::StrCat("log_level stays ", LogLevelName(CurrentLogLevel()),
                         ", as the command line or the environment has it", rest);
   const LogLevel before = CurrentLogLevel();
-  SetLogLevel(level);
-  return absl::StrCat("log_level is ", LogLevelName(level), ", was ", LogLevelName(before), rest);
+  SetLogLevel(now.log_level);
+  return absl::StrCat("log_level is ", LogLevelName(now.log_level), ", was ", LogLevelName(before),
+                      rest);
 }
 
 }  // namespace warpcall

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/engine/clock.h"
 #include "server/log.h"
@@ -33,6 +35,7 @@ struct Config {
   double send_seconds = 30;
   std::string self_test = "quick";  // "off", "full"
   bool check = false;               // try the rows, print what came of it, and end
+  bool check_flags = false;         // check flags and files, print what is wrong, and end
   bool fault_injection = false;
   int cpu_workers = 0;             // 0: none; see DeviceOptions
   std::string worker_device;       // not empty: this is a worker process for it
@@ -64,6 +67,7 @@ struct Config {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kLogfmt;
 
+  std::vector<std::string> words;                 // of the command line, without the program
   std::string flagfile;                           // empty: none
   std::map<std::string, std::string> file_flags;  // what it said, by name
   bool log_level_is_fixed =
@@ -79,9 +83,13 @@ struct Config {
 // before one of --flagfile.
 bool ParseConfig(int argc, char** argv, Config* config, int* exit_code);
 
-// Reads --flagfile again, while serving, and sets the log level that it says now, unless that is
-// fixed. Returns in words what came of it, and which flags wait for the next start; on an error
-// everything stays as it was. REQUIRES: there is a flag file.
-absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config);
+// Returns what keeps a server from starting with a Config whose flags are valid.
+using ConfigCheck = std::function<absl::Status(const Config&)>;
+
+// Reads --flagfile again, while serving, and sets the log level that it gives, unless that is
+// fixed. The file must pass what a start checks: its names and values, with those of the command
+// line and the environment, and `check`. Returns a sentence on the result, and which flags wait for
+// the next start; on an error everything stays as it was. REQUIRES: there is a flag file.
+absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config, const ConfigCheck& check);
 
 }  // namespace warpcall

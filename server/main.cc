@@ -28,6 +28,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/tuning_cache.h"
 #include "server/exposure.h"
+#include "server/flag_check.h"
 #include "server/inspect/inspector.h"
 #include "server/inspect_main.h"
 #include "server/log.h"
@@ -368,7 +369,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   Reloader reloader;
   ASSIGN_OR_RETURN(access, OpenAccessFiles(config, &reloader));
   if (!config.flagfile.empty())
-    reloader.Add({"flagfile", config.flagfile}, [&config] { return ReadFlagFileAgain(config); });
+    reloader.Add({"flagfile", config.flagfile},
+                 [&config] { return ReadFlagFileAgain(config, CheckFlags); });
   InstallPhaseWatcher();
   // Its processes open it again, and do without where that fails.
   Caches caches;
@@ -462,6 +464,7 @@ absl::StatusOr<int> Run(const Config& config, std::optional<StartWatch>* start_w
   if (!config.inspect_method.empty()) return RunInspection(config);
   if (!config.self_test_device.empty()) return TryRows(config);
   if (config.compiles_programs) return CompilePrograms();
+  if (config.check_flags) return CheckFlagsAndEnd(config);
   if (!config.check) return RunServer(config, start_watch);
   start_watch->reset();
   UnblockStopSignals();

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
 namespace {
@@ -120,11 +122,7 @@ absl::Status Unusable(absl::string_view folder, absl::string_view why) {
       absl::StrCat("compile_cache: the folder \"", folder, "\" can't be used: ", why));
 }
 
-}  // namespace
-
-absl::StatusOr<DiskCache> DiskCache::Open(const std::string& folder, const Limits& limits) {
-  if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-    return Unusable(folder, absl::StrCat("it can't be made: ", strerror(errno)));
+absl::Status CheckFolder(const std::string& folder) {
   struct stat status;
   if (stat(folder.c_str(), &status) != 0) return Unusable(folder, strerror(errno));
   if (!S_ISDIR(status.st_mode)) return Unusable(folder, "it is no folder");
@@ -136,7 +134,24 @@ absl::StatusOr<DiskCache> DiskCache::Open(const std::string& folder, const Limit
   if (probe.get() < 0)
     return Unusable(folder, absl::StrCat("no file can be made there: ", strerror(errno)));
   unlink(path.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DiskCache> DiskCache::Open(const std::string& folder, const Limits& limits) {
+  if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    return Unusable(folder, absl::StrCat("it can't be made: ", strerror(errno)));
+  RETURN_IF_ERROR(CheckFolder(folder));
   return DiskCache(folder, limits);
+}
+
+absl::Status DiskCache::Check(const std::string& folder) {
+  struct stat status;
+  if (stat(folder.c_str(), &status) == 0 || errno != ENOENT) return CheckFolder(folder);
+  const std::string parent = std::filesystem::path(folder + "/.").parent_path().parent_path();
+  if (access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return Unusable(folder, absl::StrCat("it can't be made: ", strerror(errno)));
 }
 
 std::string DiskCache::PathOf(const Sha256& key) const {

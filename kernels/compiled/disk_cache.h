@@ -33,6 +33,8 @@ class DiskCache {
   static absl::StatusOr<DiskCache> Open(const std::string& folder) {
     return Open(folder, Limits());
   }
+  // Returns Open's error without making the folder.
+  static absl::Status Check(const std::string& folder);
 
   // What was put under `key`, which counts as used now. A file that is not what was written is
   // removed.

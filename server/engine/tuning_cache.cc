@@ -52,16 +52,6 @@ absl::Status Unusable(absl::string_view path, absl::string_view why) {
       absl::StrCat("tuning_cache: the file \"", path, "\" can't be used: ", why));
 }
 
-absl::Status CheckUsable(const std::string& path) {
-  if (absl::Status is = CheckRegularFile(kFlag, path); absl::IsInvalidArgument(is)) return is;
-  std::string made;
-  const Descriptor probe(CreateBeside(path, &made));
-  if (probe.get() < 0)
-    return Unusable(path, absl::StrCat("no file can be made beside it: ", strerror(errno)));
-  unlink(made.c_str());
-  return absl::OkStatus();
-}
-
 bool WriteWhole(int file, absl::string_view text) {
   while (!text.empty()) {
     const ssize_t wrote = write(file, text.data(), text.size());
@@ -85,10 +75,20 @@ std::string StampText(const TuningStamp& stamp) {
 
 }  // namespace
 
+absl::Status TuningCache::Check(const std::string& path) {
+  if (absl::Status is = CheckRegularFile(kFlag, path); absl::IsInvalidArgument(is)) return is;
+  std::string made;
+  const Descriptor probe(CreateBeside(path, &made));
+  if (probe.get() < 0)
+    return Unusable(path, absl::StrCat("no file can be made beside it: ", strerror(errno)));
+  unlink(made.c_str());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<TuningCache>> TuningCache::Open(const Registry& registry,
                                                                TuningTable* table,
                                                                std::string path) {
-  if (!path.empty()) RETURN_IF_ERROR(CheckUsable(path));
+  if (!path.empty()) RETURN_IF_ERROR(Check(path));
   std::unique_ptr<TuningCache> cache(new TuningCache(registry, table, std::move(path)));
   cache->TakeShipped();
   if (!cache->path_.empty()) cache->ReadFile();

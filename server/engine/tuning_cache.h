@@ -35,6 +35,9 @@ class TuningCache {
   static absl::StatusOr<std::unique_ptr<TuningCache>> Open(const Registry& registry,
                                                            TuningTable* table, std::string path);
 
+  // Returns the error of Open for a path that is not empty; keeps and reads nothing.
+  static absl::Status Check(const std::string& path);
+
   // Puts it into the table and replaces the file by one with it. Logs each row that is slower than
   // it was for the same problem by more than 5 %, beyond the confidence intervals of both, with
   // both stamps. A file that can't be written is logged and counted; what was measured holds

@@ -140,6 +140,20 @@ class SystemdTest(unittest.TestCase):
         self.assertEqual(self.unit["OOMPolicy"], ["continue"])
         self.assertNotIn("MemoryDenyWriteExecute", self.unit)
 
+    def test_the_flags_are_checked_before_a_start_and_a_reload(self):
+        """With the flags that it starts with; only what passed is read again."""
+        check = [self.program, "--check_flags", *self.words]
+        self.assertEqual([line.split() for line in self.unit["ExecStartPre"]], [check])
+        self.assertEqual([line.split() for line in self.unit["ExecReload"]],
+                         [check, ["/bin/kill", "-HUP", "$MAINPID"]])
+        with tempfile.TemporaryDirectory() as folder:
+            flags = pathlib.Path(folder, "flags")
+            for line, status in [("queue_limit=7", 0), ("queue_limt=7", 2), (f"token_file={folder}/none", 2)]:
+                flags.write_text(f"{line}\n", encoding="utf-8")
+                done = subprocess.run([WARPCALLD, check[1], f"--flagfile={flags}"], check=False, timeout=60,
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, status, done.stderr)
+
     def arguments(self, folder):
         """As the unit's, with the flags as they stand in the file but on free ports. The program is copied
         to where another user finds it."""

@@ -58,13 +58,42 @@ output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --compile_c
 [ $? = 1 ] && [[ $output == *compile_cache*'"/proc/self/task"'*made* ]] || { echo "--compile_cache: $output"; failures=1; }
 output=$("$server" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --tuning_cache=/nowhere/tuning 2>&1 >/dev/null)
 [ $? = 1 ] && [[ $output == *tuning_cache*'"/nowhere/tuning"'*'No such file or directory'* ]] || { echo "--tuning_cache: $output"; failures=1; }
+# checked STATUS TEXT FLAG...: --check_flags ends with STATUS, says TEXT and leaves no file behind.
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+checked() {
+  local wanted=$1 text=$2 output status
+  shift 2
+  output=$(cd "$folder" && timeout 60 "$server" --check_flags "$@" 2>&1)
+  status=$?
+  [[ $status = "$wanted" && $output == *"$text"* ]] ||
+    { echo "--check_flags $*: exit status $status, wanted $wanted and \"$text\": $output"; failures=1; }
+  [[ -z $(ls "$folder") ]] || { echo "--check_flags $* made files: $(ls "$folder")"; failures=1; }
+}
+server=$(realpath "$server")
+checked 0 'are valid'
+# The machine that checks need not be the one that serves.
+checked 0 'are valid' --devices=cuda:7,cpu
+checked 0 'are valid' "--compile_cache=$folder/kept/" "--tuning_cache=$folder/kept/tuning"
+checked 0 'are valid' "--compile_cache=kept"
+checked 2 'staging_mib: 511' --staging_mib=511
+checked 2 'No such file' --tuning_cache=nowhere/tuning
+checked 2 'it can'\''t be made' --compile_cache=/nowhere/kept
+checked 2 'No such file' "--tuning_cache=$folder/kept/tuning" "--compile_cache=$folder"
+checked 2 --token_file --listen=0.0.0.0:8470
+checked 2 '"tpu:0" is not a device' --devices=cpu,tpu:0
+checked 2 '"cuda:" is not a device' --devices=cuda:
+checked 2 otlp_endpoint --otlp_endpoint=nowhere
+checked 2 'tls_cert: /no/cert' --tls_cert=/no/cert --tls_key=/no/key
+checked 2 'token_file: /no/tokens' --token_file=/no/tokens
+checked 2 'policy_file: /no/policies' --policy_file=/no/policies
 help=$("$server" --help) || { echo "--help failed"; failures=1; }
 fractions=$(grep -oP '^ *--\K\w+(?= FLOAT)' <<<"$help")
 [ "$(wc -w <<<"$fractions")" -ge 6 ] || { echo "--help has few flags with fractions: $fractions"; failures=1; }
 for flag in $fractions; do refused "--$flag=nan" "$flag" nan 'not in range'; done
 for flag in listen metrics_listen devices gpus_min lanes_per_device busy_poll_us pollers staging_mib max_message_mib queue_limit \
   queue_mib reception_mib lame_duck_seconds drain_seconds max_run_seconds send_seconds self_test compile_cache tuning_cache \
-  check log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
+  check check_flags log_level log_format flagfile inspect inspect_seconds inspect_queue allow_shared_memory \
   otlp_endpoint otlp_sample_ratio load_reports tls_cert tls_key tls_client_ca token_file policy_file insecure; do
   [[ $help == *"--$flag"* ]] || { echo "--help lacks --$flag"; failures=1; }
 done

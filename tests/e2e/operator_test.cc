@@ -213,6 +213,33 @@ TEST(OperatorTest, SighupReadsTheFlagFileAgainAndNeverStopsTheServer) {
   EXPECT_EQ(server.Stop(), 0);
 }
 
+TEST(OperatorTest, SighupRefusesAFlagFileThatTheNextStartWouldRefuse) {
+  const TempFolder folder;
+  const std::string path = folder.Path("flags");
+  WriteFile(path, "log_level=info\n");
+  ServerProcess server({"--self_test=off", "--flagfile=" + path});
+  const auto failures = [&] {
+    return server.Sum("warpcall_reload_failures_total", {"flag=\"flagfile\""});
+  };
+  int failed = 0;
+  for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
+           {"queue_limt=9", "queue_limt is no flag that may stand in a file"},
+           {"queue_limit=0", "queue_limit: Value 0 not in range"},
+           {"staging_mib=511", "has no room for one message"},
+           {"token_file=/no/such/file", "token_file: /no/such/file: No such file"},
+           {"devices=tpu:0", "tpu:0"},
+           {"otlp_endpoint=nowhere", "nowhere"}}) {
+    WriteFile(path, "log_level=debug\n" + line + "\n");
+    server.Signal(SIGHUP);
+    ++failed;
+    EXPECT_TRUE(Eventually([&] { return failures() == failed; })) << line;
+    EXPECT_THAT(server.log(), HasSubstr(error));
+    EXPECT_EQ(server.Get("/log_level").second, "info\n") << line;
+  }
+  EXPECT_TRUE(Serves(server.address()));
+  EXPECT_EQ(server.Stop(), 0);
+}
+
 TEST(OperatorTest, SighupWithoutFilesSaysSo) {
   ServerProcess server({"--self_test=off", "--log_level=error"});
   server.Signal(SIGHUP);

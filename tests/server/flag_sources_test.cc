@@ -198,6 +198,8 @@ TEST(ParseConfig, KnowsWhichFlagsDifferFromTheirDefaults) {
   EXPECT_EQ(Parse({"--listen=a:1,b:2"}).config.changed_flags.at("listen"), "a:1,b:2");
 }
 
+absl::Status AllPass(const Config&) { return absl::OkStatus(); }
+
 class ReadAgainTest : public ::testing::Test {
  protected:
   ~ReadAgainTest() override { SetLogLevel(LogLevel::kInfo); }
@@ -207,12 +209,12 @@ TEST_F(ReadAgainTest, SetsTheLevelAndTellsWhatWaits) {
   FlagFile file("log_level=info\nqueue_limit=7\nqueue_mib=8\n");
   const Config config = Parse({file.flag()}).config;
   file.Write("log_level=debug\nqueue_limit=9\nlanes_per_device=2\n");
-  EXPECT_EQ(*ReadFlagFileAgain(config),
+  EXPECT_EQ(*ReadFlagFileAgain(config, AllPass),
             "log_level is debug, was info; changed, but read at start only: lanes_per_device, "
             "queue_limit, queue_mib");
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kDebug);
   file.Write("queue_limit=7\nqueue_mib=8\n");
-  EXPECT_EQ(*ReadFlagFileAgain(config), "log_level is info, was debug");
+  EXPECT_EQ(*ReadFlagFileAgain(config, AllPass), "log_level is info, was debug");
 }
 
 TEST_F(ReadAgainTest, AnErrorChangesNothing) {
@@ -221,16 +223,43 @@ TEST_F(ReadAgainTest, AnErrorChangesNothing) {
   SetLogLevel(config.log_level);
   for (const char* const text : {"log_level=loud", "log_level"}) {
     file.Write(text);
-    EXPECT_FALSE(ReadFlagFileAgain(config).ok()) << text;
+    EXPECT_FALSE(ReadFlagFileAgain(config, AllPass).ok()) << text;
     EXPECT_EQ(CurrentLogLevel(), LogLevel::kWarning);
   }
+}
+
+TEST_F(ReadAgainTest, WhateverTheNextStartWouldRefuseIsAnError) {
+  FlagFile file("log_level=warning\n");
+  const Config config = Parse({file.flag(), "--reception_mib=1024"}).config;
+  SetLogLevel(config.log_level);
+  const auto error = [&](const std::string& text) {
+    file.Write("log_level=debug\n" + text);
+    const auto again = ReadFlagFileAgain(config, [](const Config& now) {
+      return now.token_file.empty() ? absl::OkStatus()
+                                    : absl::NotFoundError("no " + now.token_file);
+    });
+    return std::string(again.status().message());
+  };
+  const std::string place = absl::StrCat(file.path(), ":2");
+  EXPECT_EQ(error("queue_limt=5"),
+            absl::StrCat(place, ": queue_limt is no flag that may stand in a file"));
+  EXPECT_TRUE(absl::StrContains(error("queue_limit=0"), absl::StrCat("it stands in ", place)));
+  EXPECT_EQ(error("queue_mib="), absl::StrCat(place, ": --queue_mib= lacks a value"));
+  // Together with what the command line has.
+  EXPECT_EQ(error("max_message_mib=1025"),
+            "--reception_mib: 1024 is less than max_message_mib, which is 1025");
+  EXPECT_EQ(error("token_file=/tokens"), "no /tokens");
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kWarning);
+  // The command line overrides it, so that a start does not look at it.
+  EXPECT_EQ(error("reception_mib=x"), "");
+  EXPECT_EQ(CurrentLogLevel(), LogLevel::kDebug);
 }
 
 TEST_F(ReadAgainTest, ALevelOfTheCommandLineStays) {
   FlagFile file("log_level=debug\n");
   const Config config = Parse({file.flag(), "--log_level=error"}).config;
   SetLogLevel(config.log_level);
-  EXPECT_EQ(*ReadFlagFileAgain(config),
+  EXPECT_EQ(*ReadFlagFileAgain(config, AllPass),
             "log_level stays error, as the command line or the environment has it");
   EXPECT_EQ(CurrentLogLevel(), LogLevel::kError);
 }
