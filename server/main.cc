@@ -36,12 +36,14 @@
 #include "server/memory_sum.h"
 #include "server/memory_trim.h"
 #include "server/metrics/http_server.h"
+#include "server/metrics/lifecycle.h"
 #include "server/metrics/prometheus_sink.h"
 #include "server/options.h"
 #include "server/reload.h"
 #include "server/revision.h"
 #include "server/runtime/cpu/control_group.h"
 #include "server/self_test_main.h"
+#include "server/serving.h"
 #include "server/signals.h"
 #include "server/spawn.h"
 #include "server/thread_limits.h"
@@ -57,15 +59,12 @@ namespace warpcall {
 namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
-// After the drain, when all answers are sent: for connections to close on their own.
-constexpr absl::Duration kShutdownTimeout = absl::Milliseconds(200);
-// When the drain is over: for what was ended to notice, some 50 ms, and to be answered.
-constexpr absl::Duration kEndTimeout = absl::Seconds(2);
+// How long the end waits for a file that is still being read.
+constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 
-// Exit statuses, as README and --help say; 2 is ParseConfig's.
+// Exit statuses, as README and --help say; 2 is ParseConfig's, 3 ServeUntilTold's.
 constexpr int kDone = 0;
 constexpr int kFailed = 1;
-constexpr int kNotDrained = 3;
 
 // glibc gives threads up to eight arenas a core, and each keeps what the messages that it once held
 // left behind: on 16 cores some 100 MiB more after 10 000 mixed requests. With few, throughput on
@@ -77,35 +76,6 @@ constexpr int64_t kWindowsInStaging = 8;
 
 // Requests whose spans wait to be sent: a second's worth of 8 connections at full speed, 4 MiB.
 constexpr size_t kTracedRecordsMax = size_t{1} << 13;
-
-// The first of `signals` that comes. Until then SIGHUP has files read again.
-int AwaitSignal(const sigset_t& signals, Reloader* reloader) {
-  sigset_t awaited = signals;
-  sigaddset(&awaited, SIGHUP);
-  constexpr timespec kLook = {.tv_sec = 1, .tv_nsec = 0};
-  for (;;) {
-    const int number = sigtimedwait(&awaited, nullptr, &kLook);
-    if (number == SIGHUP)
-      reloader->ReadAgain();
-    else if (number > 0)
-      return number;
-    reloader->ReportHanging();
-  }
-}
-
-// Whether one of `signals` waits to be taken.
-bool AnyPending(const sigset_t& signals) {
-  sigset_t pending, both;
-  sigpending(&pending);
-  sigandset(&both, &pending, &signals);
-  return sigisemptyset(&both) == 0;
-}
-
-// Waits `seconds`; a second signal ends the wait early.
-void AwaitSignalFor(const sigset_t& signals, double seconds) {
-  const timespec timeout = absl::ToTimespec(absl::Seconds(seconds));
-  sigtimedwait(&signals, nullptr, &timeout);
-}
 
 // What was compiled at run time, for all devices.
 compiled::Counts CompileCounts(const Engine& engine) {
@@ -122,6 +92,7 @@ struct Caches {
 
 // What the metrics tell of; outlives them.
 struct Told {
+  const Lifecycle& lifecycle;
   const Engine& engine;
   const std::vector<std::string>& devices_left_out;
   const AccessFiles& access;
@@ -131,6 +102,8 @@ struct Told {
   const tracing::Tracer* tracer;  // null: nothing is traced
 };
 
+BuildInfo Build() { return {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()}; }
+
 PrometheusSink::Options ToSinkOptions(const Told& told) {
   const Engine& engine = told.engine;
   PrometheusSink::Options options;
@@ -139,7 +112,8 @@ PrometheusSink::Options ToSinkOptions(const Told& told) {
     options.devices.push_back({properties.name, properties.kind});
   }
   options.devices_left_out = told.devices_left_out;
-  options.build = {kVersion, absl::StrCat(WARPCALL_COMPILER), CudaVersion()};
+  options.build = Build();
+  options.phase = [&lifecycle = told.lifecycle] { return lifecycle.phase(); };
   options.snapshot_devices = [&engine] { return engine.Snapshot(); };
   options.device_errors = [&engine] { return DeviceErrorCounts(engine); };
   options.compile_counts = [&engine] { return CompileCounts(engine); };
@@ -169,61 +143,27 @@ inspect::Inspector::Options ToInspectorOptions(const Config& config, const Regis
   return options;
 }
 
+// Answers probes from the first moment on.
 absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Config& config,
-                                                      const PrometheusSink& sink,
-                                                      const ExecuteDeps& deps) {
+                                                      const Lifecycle& lifecycle) {
   HttpServer::Options options;
   options.listen = config.metrics_listen;
-  options.scrape = [&sink](MetricsFormat format) { return sink.Scrape(format); };
-  options.ready = [&deps]() -> absl::StatusOr<std::string> {
+  options.scrape = [&lifecycle](MetricsFormat format) { return lifecycle.Scrape(format); };
+  options.ready = [&lifecycle] { return lifecycle.Ready(); };
+  std::unique_ptr<HttpServer> http;
+  ASSIGN_OR_RETURN(http, HttpServer::Start(std::move(options)));
+  Log(LogLevel::kInfo, "the metrics port answers", {{"metrics_listen", http->address()}});
+  return http;
+}
+
+Lifecycle::Answers ToAnswers(const PrometheusSink& sink, const ExecuteDeps& deps) {
+  Lifecycle::Answers answers;
+  answers.scrape = [&sink](MetricsFormat format) { return sink.Scrape(format); };
+  answers.ready = [&deps]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(CheckReady(deps));
     return Readiness(*deps.registry);
   };
-  return HttpServer::Start(std::move(options));
-}
-
-// Answers what the drain has left with UNAVAILABLE. False when something of it does not even end
-// then: it still uses what the process would take down.
-bool EndUnfinished(const ExecuteDeps& deps, GrpcServer* server) {
-  const Engine::Unfinished left = deps.engine->EndAll();
-  const int64_t inspections = deps.inspector->EndAll();
-  const int64_t streams = server->EndStreams(DrainOverError());
-  Log(LogLevel::kError, "drain_seconds are over: what is left ends with UNAVAILABLE",
-      {{"waiting", left.waiting},
-       {"running", left.running},
-       {"streams", streams},
-       {"inspections", inspections}});
-  const SteadyTime give_up = SteadyAfter(kEndTimeout);
-  const bool idle = deps.engine->AwaitIdle(UntilSteady(give_up));
-  server->AwaitQuiet(UntilSteady(give_up));
-  if (idle) server->Shutdown(kShutdownTimeout);
-  if (idle && server->AwaitQuiet(kShutdownTimeout)) return true;
-  for (const Scheduler::Running& job : deps.engine->RunningJobs())
-    Log(LogLevel::kError, "a job does not stop; it ends with the process",
-        {{"job", job.id}, {"implementation", job.row->implementation.name}});
-  return false;
-}
-
-// Refuses new requests and finishes what was accepted. Returns the process's exit status, or ends
-// the process with it.
-int Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
-  deps.engine->Refuse();
-  deps.inspector->Refuse();
-  Log(LogLevel::kInfo, "draining", {{"drain_seconds", config.drain_seconds}});
-  const SteadyTime give_up = SteadyAfter(absl::Seconds(config.drain_seconds));
-  bool finished = deps.engine->AwaitIdle(UntilSteady(give_up));
-  finished = server->AwaitQuiet(UntilSteady(give_up)) && finished;
-  if (finished) {
-    // The last answers may still be on their way, and what their clients say meanwhile resets a
-    // connection that is closed. Who calls is still refused by name.
-    absl::SleepFor(kShutdownTimeout);
-    server->Shutdown(absl::ZeroDuration());
-    // What was refused meanwhile may have a timer, which gRPC does not wait for.
-    server->AwaitQuiet(kShutdownTimeout);
-    return kDone;
-  }
-  if (!EndUnfinished(deps, server)) EndProcess(kNotDrained);
-  return kNotDrained;
+  return answers;
 }
 
 InspectAccess ToInspectAccess(const std::string& name) {
@@ -284,20 +224,6 @@ void SetRates(const Registry& registry, std::vector<self_test::Verdict> verdicts
     if (verdict.has_rate) engine->SetRate(verdict.row, verdict.rate);
 }
 
-void PrintAddresses(const GrpcServer& server, const HttpServer& http) {
-  const std::string addresses = absl::StrJoin(server.addresses(), ",");
-  Log(LogLevel::kInfo, "serving", {{"listen", addresses}, {"metrics_listen", http.address()}});
-  WriteLine(STDOUT_FILENO, absl::StrCat("warpcalld: serving on ", addresses, ", metrics on ",
-                                        http.address(), "\n"));
-}
-
-struct Serving {
-  GrpcServer* server;
-  const HttpServer* http;
-  Reloader* reloader;
-  std::atomic<bool>& ready;
-};
-
 // Null without --otlp_endpoint, of which errors say what is wrong.
 absl::StatusOr<std::unique_ptr<tracing::Tracer>> MakeTracer(const Config& config) {
   if (config.otlp_endpoint.empty()) return nullptr;
@@ -333,36 +259,20 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> StartGrpc(const Config& config,
       access.certificates == nullptr ? nullptr : access.certificates->credentials());
 }
 
-// Serves until a signal says to end, and ends it: the process's exit status.
-int ServeUntilTold(const Config& config, const ExecuteDeps& deps, Serving serving) {
-  const sigset_t signals = StopSignals();
-  // Told to end while it started: nobody has seen it ready.
-  const bool begins = !AnyPending(signals);
-  serving.ready = begins;
-  if (begins) PrintAddresses(*serving.server, *serving.http);
-  serving.reloader->Start();
-  const int signal = AwaitSignal(signals, serving.reloader);
-  serving.ready = false;
-  serving.server->SetServing(false);
-  if (signal == kDevicesLost) {
-    Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
-    Drain(config, deps, serving.server);
-    return kFailed;
-  }
-  // Who presses Ctrl-C at a terminal has no load balancer.
-  const double lame_duck_seconds = begins && signal != SIGINT ? config.lame_duck_seconds : 0;
-  Log(LogLevel::kInfo, "stopping", {{"signal", signal}, {"lame_duck_seconds", lame_duck_seconds}});
-  // Not ready, but serving, for load balancers to notice.
-  if (lame_duck_seconds > 0) AwaitSignalFor(signals, lame_duck_seconds);
-  return Drain(config, deps, serving.server);
+// Checks what needs nothing yet.
+absl::Status CheckStart(const Config& config) {
+  RETURN_IF_ERROR(CheckExposure(config));
+  LogStart(config);
+  RETURN_IF_ERROR(CheckDescriptorLimit());
+  return CheckThreadsFor(ToThreadNeeds(config));
 }
 
 // Ends `start_watch` when it begins to listen.
 absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start_watch) {
-  RETURN_IF_ERROR(CheckExposure(config));
-  LogStart(config);
-  RETURN_IF_ERROR(CheckDescriptorLimit());
-  RETURN_IF_ERROR(CheckThreadsFor(ToThreadNeeds(config)));
+  RETURN_IF_ERROR(CheckStart(config));
+  Lifecycle lifecycle(Build(), LogLinesDropped);
+  std::unique_ptr<HttpServer> http;
+  ASSIGN_OR_RETURN(http, StartHttp(config, lifecycle));
   std::unique_ptr<tracing::Tracer> tracer;
   ASSIGN_OR_RETURN(tracer, MakeTracer(config));
   AccessFiles access;
@@ -379,7 +289,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   AddKernels(&registry);
   if (config.fault_injection) AddFaultInjection(&registry);
   std::unique_ptr<self_test::SelfTest> self_test;  // while devices are opened and memory is pinned
-  ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry));
+  ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry, &lifecycle));
+  lifecycle.SetStep("opening the devices");  // and obtaining staging memory
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::string> devices_left_out;
   ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config), &devices_left_out));
@@ -388,6 +299,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
   Log(LogLevel::kDebug, "staging is there");
+  lifecycle.SetStep("");
   std::vector<self_test::Verdict> verdicts;
   ASSIGN_OR_RETURN(verdicts, AwaitSelfTest(self_test.get(), &registry));
   LeaveOutUnserved(*engine, &registry);
@@ -395,7 +307,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                    TuningCache::Open(registry, &engine->tuning(), config.tuning_cache));
   SetRates(registry, verdicts, engine.get());
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(registry, ToSinkOptions({*engine, devices_left_out, access, reloader,
+  PrometheusSink sink(registry, ToSinkOptions({lifecycle, *engine, devices_left_out, access, reloader,
                                                monitor.get(), caches, tracer.get()}));
   inspect::Inspector inspector(ToInspectorOptions(config, registry));
   ExecuteDeps deps{&registry,
@@ -406,8 +318,8 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                    &inspector,
                    config.benchmark_mib * kMib};
   SetLimits(config, access, &deps);
-  std::unique_ptr<HttpServer> http;
-  ASSIGN_OR_RETURN(http, StartHttp(config, sink, deps));
+  lifecycle.SetAnswers(ToAnswers(sink, deps));
+  const absl::Cleanup end_http = [&http] { http = nullptr; };  // before what it answers with
   deps.tuning = caches.tuning.get();
   deps.tracer = tracer.get();
   const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);
@@ -422,9 +334,9 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
       self_test.get(), std::move(verdicts),
       {&registry, [&engine](int row, const ServiceRate& rate) { engine->SetRate(row, rate); }});
   const int status =
-      ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, deps.ready});
+      ServeUntilTold(config, deps, {server.get(), http.get(), &reloader, &lifecycle});
   // A file that is still being read, by a system that hangs, uses what the end would take down.
-  if (!reloader.End(kEndTimeout)) EndProcess(status);
+  if (!reloader.End(kReadTimeout)) EndProcess(status);
   return status;
 }
 

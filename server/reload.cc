@@ -20,10 +20,12 @@ void Reloader::Start() {
         source->file.watched.empty() ? absl::InfiniteDuration() : absl::Seconds(1));
 }
 
-void Reloader::ReadAgain() {
+void Reloader::ReadAgain(std::function<void()> done) {
   if (sources_.empty())
     LogAlways(LogLevel::kInfo, "there is nothing to read again: no flag names a file that is");
-  for (const std::unique_ptr<Source>& source : sources_) source->watch->ReadNow();
+  // Gone with the last of its copies.
+  const std::shared_ptr<void> unread(nullptr, [done = std::move(done)](void*) { done(); });
+  for (const std::unique_ptr<Source>& source : sources_) source->watch->ReadNow(unread);
 }
 
 void Reloader::ReportHanging(absl::Duration longer_than) {

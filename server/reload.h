@@ -32,8 +32,9 @@ class Reloader {
 
   // Begins to watch. REQUIRES: nothing is added from now on.
   void Start();
-  // Has every file read again, soon. A line of the log for each, whatever the level.
-  void ReadAgain();
+  // Has every file read again, soon. A line of the log for each, whatever the level. `done` is
+  // called once all were read, or will not be, by the thread that read the last.
+  void ReadAgain(std::function<void()> done = [] {});
   // Logs and counts files that take longer than this to be read, once for each time.
   static constexpr absl::Duration kHangs = absl::Seconds(10);
   void ReportHanging(absl::Duration longer_than = kHangs);

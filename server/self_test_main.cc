@@ -135,6 +135,11 @@ void Settle(const Verdict& verdict, Registry* registry) {
        {"reason", verdict.unavailable.reason}});
 }
 
+std::string TestingText(const Registry& registry, int row, int number, int count) {
+  const Kernel& kernel = KernelOf(registry, registry.rows()[static_cast<size_t>(row)]);
+  return absl::StrCat("testing ", kernel.op->name, " (", number, " of ", count, ")");
+}
+
 int CountNotTried(const Registry& registry) {
   return static_cast<int>(absl::c_count_if(
       registry.rows(), [](const Row& row) { return row.availability.is_not_tried(); }));
@@ -160,7 +165,8 @@ void PrintTable(const Registry& registry, absl::Span<const Verdict> verdicts) {
 
 absl::StatusOr<std::unique_ptr<SelfTest>> StartSelfTest(const Config& config,
                                                         const DeviceOptions& devices,
-                                                        const Registry& registry) {
+                                                        const Registry& registry,
+                                                        Lifecycle* lifecycle) {
   if (config.self_test == "off") return nullptr;
   SelfTest::Options options;
   std::vector<DeviceName> models;
@@ -174,6 +180,10 @@ absl::StatusOr<std::unique_ptr<SelfTest>> StartSelfTest(const Config& config,
   const double seconds =
       config.self_test == "full" ? kFullRowSeconds : config.self_test_row_seconds;
   options.row_ns_max = static_cast<int64_t>(seconds * 1e9);
+  if (lifecycle != nullptr)
+    options.progress = [lifecycle, &registry](int row, int number, int count) {
+      lifecycle->SetTesting(row < 0 ? "" : TestingText(registry, row, number, count));
+    };
   return std::make_unique<SelfTest>(registry, std::move(options));
 }
 
@@ -264,7 +274,7 @@ int CheckRows(const Config& config, const DeviceOptions& devices) {
   Config checked = config;
   if (checked.self_test == "off") checked.self_test = "quick";
   const absl::StatusOr<std::unique_ptr<SelfTest>> started =
-      StartSelfTest(checked, devices, registry);
+      StartSelfTest(checked, devices, registry, nullptr);
   if (!started.ok()) {
     WriteLine(STDERR_FILENO, absl::StrCat("warpcalld: ", started.status().message(), "\n"));
     return 1;

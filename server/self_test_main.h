@@ -11,15 +11,17 @@
 #include "kernels/registry.h"
 #include "server/config.h"
 #include "server/devices.h"
+#include "server/metrics/lifecycle.h"
 #include "server/self_test/self_test.h"
 
 namespace warpcall {
 
 // Begins to try the rows of the devices selected, those that are slow to plan excepted. Null when
-// config.self_test is "off".
+// config.self_test is "off". `lifecycle`, which may be null, is told what is tried.
 absl::StatusOr<std::unique_ptr<self_test::SelfTest>> StartSelfTest(const Config& config,
                                                                    const DeviceOptions& devices,
-                                                                   const Registry& registry);
+                                                                   const Registry& registry,
+                                                                   Lifecycle* lifecycle);
 
 // Waits for the end of it, unless it is null. What did not pass is logged and not offered, nor is
 // what was not tried. FAILED_PRECONDITION when a reference is among those that did not pass: then

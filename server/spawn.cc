@@ -39,12 +39,15 @@ Processes& TheProcesses() {
   return processes;
 }
 
-// A server's flags are not its processes': those get what they need as arguments. What the user
+// A server's flags are not its processes': those get what they need as arguments. Nor is its
+// service manager, which hears of the server alone. What the user
 // says of OpenMP's waiting stands.
 std::vector<char*> EnvironmentForProcesses() {
   std::vector<char*> kept;
   for (char** variable = environ; *variable != nullptr; ++variable)
-    if (!absl::StartsWith(*variable, kFlagVariablePrefix)) kept.push_back(*variable);
+    if (!absl::StartsWith(*variable, kFlagVariablePrefix) &&
+        !absl::StartsWith(*variable, "NOTIFY_SOCKET="))
+      kept.push_back(*variable);
   if (getenv("GOMP_SPINCOUNT") == nullptr && getenv("OMP_WAIT_POLICY") == nullptr)
     kept.push_back(const_cast<char*>(kOpenMpSpins));
   kept.push_back(nullptr);

@@ -30,9 +30,10 @@ FileWatch::~FileWatch() {
   thread_.join();
 }
 
-void FileWatch::ReadNow() {
+void FileWatch::ReadNow(std::shared_ptr<void> until_read) {
   const absl::MutexLock lock(&mutex_);
   asked_ = true;
+  until_read_.push_back(std::move(until_read));
   changed_.SignalAll();
 }
 
@@ -52,14 +53,14 @@ bool FileWatch::End(absl::Duration timeout) {
   return true;
 }
 
-bool FileWatch::AwaitTurn(bool* asked) {
+bool FileWatch::AwaitTurn(Asked* asked) {
+  *asked = {};  // was read
   const SteadyTime next = SteadyAfter(period_);
   const absl::MutexLock lock(&mutex_);
   busy_since_ = SteadyTime::max();
   while (!ending_ && !asked_ && !changed_.WaitUntil(&mutex_, next)) {
   }
-  *asked = asked_;
-  asked_ = false;
+  *asked = {std::exchange(asked_, false), std::exchange(until_read_, {})};
   ended_ = ending_;
   if (ended_) changed_.SignalAll();
   busy_since_ = SteadyAfter(absl::ZeroDuration());
@@ -69,9 +70,9 @@ bool FileWatch::AwaitTurn(bool* asked) {
 void FileWatch::Run() {
   int64_t wait = 0;  // periods from the last failure to the next try; 0: it did not fail
   int64_t waited = 0;
-  for (bool asked = false; AwaitTurn(&asked);) {
+  for (Asked asked; AwaitTurn(&asked);) {
     std::string now = StatesOf(files_);
-    const bool changed = asked || now != seen_;
+    const bool changed = asked.to_read || now != seen_;
     if (!changed && (wait == 0 || ++waited < wait)) continue;
     seen_ = std::move(now);
     wait = read_again_() ? 0 : changed ? 1 : std::min(2 * wait, kPeriodsBetweenTriesMax);

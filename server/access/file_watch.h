@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,8 +34,9 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Has `read_again` called soon, whether or not the files have changed.
-  void ReadNow();
+  // Has `read_again` called soon, whether or not the files have changed. Lets go of `until_read`
+  // when it has returned.
+  void ReadNow(std::shared_ptr<void> until_read = nullptr);
   // For how long it has been looking or reading without a pause.
   absl::Duration busy_for() const;
   // Begins to end. Whether it has ended within `timeout`: as long as it has not, what `read_again`
@@ -43,8 +45,13 @@ class FileWatch {
 
  private:
   void Run();
-  // Waits for the next look; false: there is none. `asked`: by ReadNow.
-  bool AwaitTurn(bool* asked);
+  // What ReadNow asked for since the turn before.
+  struct Asked {
+    bool to_read = false;
+    std::vector<std::shared_ptr<void>> until_read;
+  };
+  // Waits for the next look; false: there is none.
+  bool AwaitTurn(Asked* asked);
 
   const std::vector<std::string> files_;
   const std::function<bool()> read_again_;
@@ -53,6 +60,7 @@ class FileWatch {
   mutable absl::Mutex mutex_;
   SteadyCondVar changed_;
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<void>> until_read_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime busy_since_ ABSL_GUARDED_BY(mutex_) = SteadyTime::max();

@@ -109,6 +109,19 @@ void AppendProcessFamilies(const ProcessStats& stats,
   }
 }
 
+void AppendServerPhase(ServerPhase phase, std::vector<prometheus::MetricFamily>* families) {
+  constexpr const char* kNames[] = {"starting", "serving", "lame_duck", "draining"};
+  prometheus::MetricFamily& family = families->emplace_back();
+  family.name = "warpcall_server_phase";
+  family.help = "1 for the phase that the server is in, 0 for the others.";
+  family.type = prometheus::MetricType::Gauge;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label = {{"phase", kNames[i]}};
+    metric.gauge.value = static_cast<size_t>(phase) == i ? 1 : 0;
+  }
+}
+
 void AppendLogLinesDropped(int64_t lines, std::vector<prometheus::MetricFamily>* families) {
   prometheus::MetricFamily& family = families->emplace_back();
   family.name = "warpcall_log_lines_dropped_total";

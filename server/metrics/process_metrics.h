@@ -40,6 +40,11 @@ std::optional<ProcessStats> ReadProcessStats();
 void AppendProcessFamilies(const ProcessStats& stats,
                            std::vector<prometheus::MetricFamily>* families);
 
+// The phases of a server's life, in their order.
+enum class ServerPhase : uint8_t { kStarting, kServing, kLameDuck, kDraining };
+
+void AppendServerPhase(ServerPhase phase, std::vector<prometheus::MetricFamily>* families);
+
 // Lines that are missing from this process's log.
 void AppendLogLinesDropped(int64_t lines, std::vector<prometheus::MetricFamily>* families);
 

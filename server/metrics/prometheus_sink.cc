@@ -91,7 +91,28 @@ std::vector<Run> RunsOf(const Registry& registry, absl::Span<const DeviceLabel> 
   return runs;
 }
 
+void AppendServerFamilies(const ServerState& state,
+                          std::vector<prometheus::MetricFamily>* families) {
+  AppendServerPhase(state.phase, families);
+  AppendLogLinesDropped(state.log_lines_dropped, families);
+  AppendBuildInfo(state.build, families);
+  if (const auto stats = ReadProcessStats(); stats.has_value())
+    AppendProcessFamilies(*stats, families);
+}
+
+// The end of a scrape.
+std::string TextOf(const std::vector<prometheus::MetricFamily>& families, MetricsFormat format) {
+  const std::string text = prometheus::TextSerializer().Serialize(families);
+  return format == MetricsFormat::kOpenMetrics ? ToOpenMetrics(text) + "# EOF\n" : text;
+}
+
 }  // namespace
+
+std::string ScrapeWithoutDevices(const ServerState& state, MetricsFormat format) {
+  std::vector<prometheus::MetricFamily> families;
+  AppendServerFamilies(state, &families);
+  return TextOf(families, format);
+}
 
 PrometheusSink::PrometheusSink(const Registry& registry, Options options)
     : registry_(registry),
@@ -380,17 +401,12 @@ std::string PrometheusSink::Scrape(MetricsFormat format) const {
   AppendPrincipalCalls(options_.principal_calls(), &families);
   AppendReloadFailures(options_.reload_failures(), &families);
   AppendCertificateExpiries(options_.certificate_expiries(), &families);
-  AppendLogLinesDropped(options_.log_lines_dropped(), &families);
   AppendSpanFamily(options_.span_counts(), &families);
-  AppendBuildInfo(options_.build, &families);
-  if (const auto stats = ReadProcessStats(); stats.has_value()) {
-    AppendProcessFamilies(*stats, &families);
-  }
+  AppendServerFamilies({options_.phase(), options_.build, options_.log_lines_dropped()}, &families);
   std::string text;
   text.reserve(text_bytes_.load(std::memory_order_relaxed));
   series_->AppendText(format, &text);
-  const std::string others = prometheus::TextSerializer().Serialize(families);
-  text += format == MetricsFormat::kOpenMetrics ? ToOpenMetrics(others) + "# EOF\n" : others;
+  text += TextOf(families, format);
   // Numbers grow by a few digits from one scrape to the next.
   text_bytes_.store(text.size() + text.size() / 16, std::memory_order_relaxed);
   return text;

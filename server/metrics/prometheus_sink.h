@@ -19,6 +19,7 @@
 #include "server/engine/metrics_sink.h"
 #include "server/engine/tuning_cache.h"
 #include "server/metrics/access_metrics.h"
+#include "server/metrics/process_metrics.h"
 #include "server/metrics/text_format.h"
 #include "server/tracing/tracer.h"
 
@@ -38,6 +39,14 @@ struct BuildInfo {
   std::string cuda;      // "13.0"; empty in a build without CUDA
 };
 
+// What every server shows, whether or not it has devices yet.
+struct ServerState {
+  ServerPhase phase = ServerPhase::kStarting;
+  BuildInfo build;
+  int64_t log_lines_dropped = 0;
+};
+std::string ScrapeWithoutDevices(const ServerState& facts, MetricsFormat format);
+
 // Cells for all series that can occur exist from the start: one per kernel, row, device of the
 // row's kind, data type and code. Shown from the start are the counters that alerts and dashboards
 // use and code="OK"; histograms, gauges of launches, other codes and choices appear with their
@@ -50,6 +59,8 @@ class PrometheusSink final : public MetricsSink {
     // GPUs that could not be opened, and have no number in the engine.
     std::vector<std::string> devices_left_out;
     BuildInfo build;
+    // Called by every Scrape, on its thread, as all that follow.
+    std::function<ServerPhase()> phase = [] { return ServerPhase::kServing; };
     // Present state of each device, in the order of `devices`; called by every Scrape, on its
     // thread.
     std::function<std::vector<DeviceSnapshot>()> snapshot_devices;

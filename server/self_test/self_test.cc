@@ -112,6 +112,13 @@ std::vector<int> OthersOf(const Registry& registry,
   return others;
 }
 
+int CountFirst(const Registry& registry, const std::vector<SelfTest::Subject>& subjects) {
+  size_t count = 0;
+  for (const SelfTest::Subject& subject : subjects)
+    count += RowsToTry(registry, subject.kind, false).size();
+  return static_cast<int>(count);
+}
+
 }  // namespace
 
 std::vector<int> RowsToTry(const Registry& registry, DeviceKind kind, bool slow_to_plan) {
@@ -172,7 +179,8 @@ SelfTest::SelfTest(const Registry& registry, Options options)
     : registry_(registry),
       options_(std::move(options)),
       others_(OthersOf(registry, options_.subjects)),
-      stop_(eventfd(0, EFD_CLOEXEC)) {
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      first_count_(CountFirst(registry, options_.subjects)) {
   for (const Subject& subject : options_.subjects)
     for (std::vector<int>& part :
          PartsOf(registry, RowsToTry(registry, subject.kind, false), subject.children))
@@ -188,8 +196,23 @@ SelfTest::~SelfTest() {
 }
 
 void SelfTest::Keep(Verdict verdict) {
-  absl::MutexLock lock(&mutex_);
-  verdicts_.push_back(std::move(verdict));
+  bool is_last = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    verdicts_.push_back(std::move(verdict));
+    is_last = static_cast<int>(verdicts_.size()) == first_count_;
+  }
+  if (is_last) options_.progress(-1, first_count_, first_count_);
+}
+
+void SelfTest::TellBegun(int row) {
+  if (RowOf(registry_, row).implementation.slow_to_plan) return;
+  int number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = ++begun_;
+  }
+  options_.progress(row, number, first_count_);
 }
 
 std::vector<Verdict> SelfTest::Await() {
@@ -275,6 +298,7 @@ absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, c
         absl::c_linear_search(*rows, report->row)) {
       current = report->row;
       watch.Start(report->pid);
+      TellBegun(current);
       continue;
     }
     if (current < 0) return absl::UnavailableError("its process crashed between rows");

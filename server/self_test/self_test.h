@@ -55,6 +55,9 @@ class SelfTest {
     // A row hangs when it has kept the machine, and the clock, busy for so long; or for six times
     // as long by the clock alone, since a busy machine may not let it.
     int64_t row_ns_max = 10'000'000'000;
+    // Called when a child begins with a row that Await waits for, the `number`th of `count`; with
+    // -1 when all have their verdicts. Thread-safe.
+    std::function<void(int row, int number, int count)> progress = [](int, int, int) {};
   };
 
   // Starts to try the rows that are not slow to plan. `registry` outlives it; until Await nothing
@@ -88,14 +91,17 @@ class SelfTest {
   absl::Status TrySome(const Subject& subject, std::vector<int>* rows, const Take& take);
   absl::StatusOr<Report> Next(int socket, const Watch& watch) const;
   void Keep(Verdict verdict) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TellBegun(int row) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries those of others_ that are for `subject`.
   void TryOthersOf(const Subject& subject);
 
   const Registry& registry_;
   const Options options_;
   const std::vector<int> others_;
-  const int stop_;  // an eventfd, readable when nobody waits any more
+  const int stop_;         // an eventfd, readable when nobody waits any more
+  const int first_count_;  // rows of all subjects that are not others_
   absl::Mutex mutex_;
+  int begun_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Verdict> verdicts_ ABSL_GUARDED_BY(mutex_);  // that Await has not returned
   absl::Mutex telling_;
   Tell tell_ ABSL_GUARDED_BY(telling_);  // TryOthers'

@@ -277,7 +277,7 @@ void UnaryInspectCall::Answer(absl::StatusOr<std::string> bytes) {
 
 void InspectCall::LogEnd(const absl::Status& status) const {
   // Rare and costly: each is worth a line.
-  const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
+  const LogLevel level = std::max(LogLevelFor(status, reject_reason_), LogLevel::kInfo);
   if (!HasLogLine(*deps_, status.code(), reject_reason_, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id_},
                                   {"peer", PeerOf(*deps_, context_->peer())},

@@ -48,8 +48,10 @@ absl::Status CheckRequestId(absl::string_view id) {
 
 std::string MadeUpRequestId(uint64_t id) { return absl::StrCat("warpcall-", id); }
 
-LogLevel LogLevelFor(const absl::Status& status) {
+LogLevel LogLevelFor(const absl::Status& status, RejectReason reason) {
   if (status.ok()) return LogLevel::kDebug;
+  // That a server drains is somebody's plan.
+  if (reason == RejectReason::kDraining) return LogLevel::kInfo;
   return absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError
                                                                  : LogLevel::kInfo;
 }
@@ -313,7 +315,7 @@ std::string Request::request_id() const {
 }
 
 void Request::LogEnd(const absl::Status& status) const {
-  const LogLevel level = LogLevelFor(status);
+  const LogLevel level = LogLevelFor(status, trace_.reject_reason);
   if (!HasLogLine(*deps_, trace_.code, trace_.reject_reason, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id()},
                                   {"peer", PeerOf(*deps_, context_->peer())},

@@ -86,7 +86,6 @@ struct ExecuteDeps {
   FailureLog* failures = nullptr;    // null: each has its line
   ReferenceWatch* reference_watch = nullptr;  // null: the log says nothing of it
   tracing::Tracer* tracer = nullptr;          // null: nothing is traced
-  std::atomic<bool> ready{false};             // neither starting nor draining
   std::atomic<bool> accepting{true};          // new connections
   std::atomic<uint64_t> next_id{1};
   std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
@@ -141,7 +140,7 @@ void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context);
 
 // The level at which a call that ended with `status` is logged.
-LogLevel LogLevelFor(const absl::Status& status);
+LogLevel LogLevelFor(const absl::Status& status, RejectReason reason);
 // Whether a call that ended so has a line of its own: each has where the log has debug.
 bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason reason,
                 LogLevel level);

@@ -121,7 +121,6 @@ ConnectionLimits LimitsOfProcess(int64_t memory_mib) {
 }  // namespace
 
 absl::Status CheckReady(const ExecuteDeps& deps) {
-  if (!deps.ready.load()) return absl::UnavailableError("starting or draining");
   if (!deps.accepting.load())
     return absl::UnavailableError(
         "no connections are accepted: there are as many as there may be, or no descriptors");

@@ -140,6 +140,11 @@ class SystemdTest(unittest.TestCase):
         self.assertEqual(self.unit["OOMPolicy"], ["continue"])
         self.assertNotIn("MemoryDenyWriteExecute", self.unit)
 
+    def test_a_start_is_over_when_the_server_serves(self):
+        """The server sends READY=1 by itself: tests/e2e/phases_test.py."""
+        self.assertEqual(self.unit["Type"], ["notify"])
+        self.assertNotIn("NotifyAccess", self.unit)  # main: its processes have no say
+
     def test_the_flags_are_checked_before_a_start_and_a_reload(self):
         """With the flags that it starts with; only what passed is read again."""
         check = [self.program, "--check_flags", *self.words]

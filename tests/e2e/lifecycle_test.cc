@@ -175,6 +175,8 @@ TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
   for (PendingCall* call : {&running, &waiting, &small})
     EXPECT_TRUE(call->Wait().ok()) << call->Wait().error_message();
   EXPECT_EQ(server.process().Wait(), 0);
+  EXPECT_THAT(server.process().log(), HasSubstr("msg=\"stopped: drained 3, status 0\""));
+  EXPECT_THAT(server.process().log(), ::testing::Not(HasSubstr("level=error")));
 }
 
 // Clients that are refused pause, whether a draining server tells them for how long or nobody is

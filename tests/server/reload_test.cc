@@ -64,6 +64,26 @@ TEST_F(ReloadTest, AFileThatHangsHoldsUpNeitherOthersNorTheEnd) {
   EXPECT_TRUE(reloader_.End(absl::InfiniteDuration()));
 }
 
+TEST_F(ReloadTest, SaysWhenAllAreRead) {
+  AddHanging();
+  AddQuick();
+  reloader_.Start();
+  absl::Notification done;
+  reloader_.ReadAgain([&] { done.Notify(); });
+  hangs_.WaitForNotification();
+  AwaitRead(1);
+  EXPECT_FALSE(done.HasBeenNotified());
+  answer_.Notify();
+  done.WaitForNotification();
+}
+
+TEST_F(ReloadTest, WithoutFilesAllAreRead) {
+  bool done = false;
+  reloader_.Start();
+  reloader_.ReadAgain([&] { done = true; });
+  EXPECT_TRUE(done);
+}
+
 TEST_F(ReloadTest, AFileThatHangsIsReportedOnce) {
   AddHanging();
   AddQuick();

@@ -48,6 +48,7 @@ constexpr Family kContract[] = {
     {"warpcall_auth_refusals_total", "counter", "reason"},
     {"warpcall_reload_failures_total", "counter", "flag"},
     {"warpcall_log_lines_dropped_total", "counter", ""},
+    {"warpcall_server_phase", "gauge", "phase"},
     {"warpcall_inspections_total", "counter", "code,method"},
     {"warpcall_inspection_cpu_seconds_total", "counter", "kernel,method"},
     {"warpcall_inspection_device_seconds_total", "counter", "kernel,method"},

@@ -308,7 +308,8 @@ TEST_F(SeriesTest, EverythingStartsAtZeroButWhatDescribesTheProcess) {
   for (const auto& [series, value] : text_.samples) {
     if (absl::StartsWith(series, "process_")) continue;
     const bool is_one = absl::StartsWith(series, "warpcall_build_info") ||
-                        absl::StartsWith(series, "warpcall_device_healthy");
+                        absl::StartsWith(series, "warpcall_device_healthy") ||
+                        series == "warpcall_server_phase{phase=\"serving\"}";
     EXPECT_EQ(value, is_one ? 1 : 0) << series;
     zeros += value == 0;
   }

@@ -116,6 +116,31 @@ TEST_F(SelfTestTest, OneChildTriesAllWhileAllIsWell) {
   }
 }
 
+TEST_F(SelfTestTest, TellsHowFarItIs) {
+  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
+    for (const int row : rows) {
+      if (row != 2) {
+        Pass(socket, row);
+        continue;
+      }
+      Tell(socket, Kind::kStarted, row);
+      Tell(socket, Kind::kCrashed, row);
+      return;
+    }
+  });
+  std::vector<std::vector<int>> told;
+  options.progress = [&](int row, int number, int count) {
+    const absl::MutexLock lock(&mutex_);
+    told.push_back({row, number, count});
+  };
+  Run(std::move(options));
+  ASSERT_EQ(given_.size(), 2u);  // the second child goes on after the row that crashed
+  ASSERT_EQ(told.size(), static_cast<size_t>(kRows) + 1);
+  for (int row = 0; row < kRows; ++row)
+    EXPECT_THAT(told[static_cast<size_t>(row)], ElementsAre(row, row + 1, kRows));
+  EXPECT_THAT(told.back(), ElementsAre(-1, kRows, kRows));
+}
+
 TEST_F(SelfTestTest, WhateverEndsAChildIsTheDoingOfItsRow) {
   const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
     for (const int row : rows) {

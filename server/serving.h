@@ -1,0 +1,23 @@
+// A server from the moment it can serve to its end: signals, lame duck, drain.
+#pragma once
+
+#include "server/config.h"
+#include "server/metrics/lifecycle.h"
+#include "server/metrics/http_server.h"
+#include "server/reload.h"
+#include "server/transport/server.h"
+
+namespace warpcall {
+
+// What ServeUntilTold works with; all of it outlives the call.
+struct Serving {
+  GrpcServer* server;
+  const HttpServer* http;
+  Reloader* reloader;
+  Lifecycle* lifecycle;
+};
+
+// Serves until a signal says to end, and ends it: the process's exit status.
+int ServeUntilTold(const Config& config, const ExecuteDeps& deps, const Serving& serving);
+
+}  // namespace warpcall
