@@ -21,7 +21,7 @@ if [[ -e /dev/nvidiactl ]] && command -v nvcc >/dev/null &&
 fi
 readonly preset configuration build=build/$preset
 readonly logs=build/logs
-readonly start_seconds_max=30
+readonly report_seconds=10
 server_pid=
 started=$SECONDS
 
@@ -47,17 +47,30 @@ build_binaries() {
   run_logged "$logs/quickstart-build.log" cmake --build "$build" --target warpcalld warpcall digits
 }
 
-# Sets server_pid, server_address and metrics_address.
+# What the server in whose log $1 lies does until it serves: the body of /readyz.
+start_step() {
+  local address
+  address=$(sed -n '0,/.* metrics_listen=/s///p' "$1")
+  [[ -z $address ]] || http_ask "$address" /readyz | tail -n 1
+}
+
+# Sets server_pid, server_address and metrics_address. Waits as long as the server starts: with GPUs,
+# or on a busy machine, that may take a minute.
 start_server() {
-  local log=$logs/quickstart-warpcalld.log deadline=$((SECONDS + start_seconds_max)) ready=
+  local log=$logs/quickstart-warpcalld.log errors=$logs/quickstart-warpcalld-errors.log
+  local told=$SECONDS ready=
   : >"$log"  # here: what is begun below may come to it after the first look for this server's line
   "$build/bin/warpcalld" --listen 127.0.0.1:0 --metrics_listen 127.0.0.1:0 --lame_duck_seconds 0 \
-    >"$log" 2>"$logs/quickstart-warpcalld-errors.log" </dev/null &
+    >"$log" 2>"$errors" </dev/null &
   server_pid=$!
   until ready=$(grep -m 1 '^warpcalld: serving on ' "$log"); do
-    if ! kill -0 "$server_pid" 2>/dev/null || ((SECONDS >= deadline)); then
-      tail -n 40 "$log" "$logs/quickstart-warpcalld-errors.log" >&2
-      fail "the server left or was not ready within $start_seconds_max s; its output is above"
+    if ! kill -0 "$server_pid" 2>/dev/null; then
+      tail -n 40 "$log" "$errors" >&2
+      fail 'the server left before it served; its output is above'
+    fi
+    if ((SECONDS >= told + report_seconds)); then
+      told=$SECONDS
+      step "the server is not ready yet: $(start_step "$errors")"
     fi
     sleep 0.05
   done
@@ -67,13 +80,19 @@ start_server() {
   metrics_address=${BASH_REMATCH[2]}
 }
 
-# Prints the body of http://HOST:PORT/PATH; a fresh machine need not have curl.
-http_get() {
-  local address=$1 path=$2 response
+# Prints the reply to GET http://HOST:PORT/PATH; a fresh machine need not have curl.
+http_ask() {
+  local address=$1 path=$2
   exec 3<>"/dev/tcp/${address%:*}/${address##*:}"
   printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$path" "$address" >&3
-  response=$(tr -d '\r' <&3)
+  tr -d '\r' <&3
   exec 3>&-
+}
+
+# Prints the body of a reply with status 200.
+http_get() {
+  local address=$1 path=$2 response
+  response=$(http_ask "$address" "$path")
   [[ ${response%%$'\n'*} == *' 200 '* ]] ||
     fail "http://$address$path answered ${response%%$'\n'*}"
   echo "${response#*$'\n\n'}"

@@ -1,22 +1,18 @@
 #include "server/config.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstring>
 #include <iostream>
-#include <set>
 #include <sstream>
 
-#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "proto/common/status_macros.h"
-#include "server/flag_sources.h"
+#include "server/flag_words.h"
 #include "server/listen.h"
 #include "server/version.h"
 
@@ -25,7 +21,6 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-constexpr char kFlagFile[] = "--flagfile";
 constexpr char kLogLevel[] = "log_level";
 
 // Flags that Config has as numbers.
@@ -220,7 +215,7 @@ void AddSourceFlags(CLI::App* app, Config* config, Names* names) {
                   "Lines of the log as key=value (logfmt) or as an object each (json)")
       ->check(CLI::IsMember({"logfmt", "json"}));
   app->add_option(
-      kFlagFile, config->flagfile,
+      "--flagfile", config->flagfile,
       "A file with a flag a line, NAME=VALUE, and comments that begin with #. Flags may "
       "also come as WARPCALLD_NAME in the environment, which go before the file's; the "
       "command line goes before both");
@@ -257,123 +252,6 @@ void AddMainFlags(CLI::App* app, Config* config) {
                 "Check the flags and the files that they name, print what is wrong, and end "
                 "without serving: status 0 or 2");
 }
-
-// The flag of that name which anybody may give, or null.
-const CLI::Option* FindPublic(const CLI::App& app, const std::string& name) {
-  const CLI::Option* const option = app.get_option_no_throw(absl::StrCat("--", name));
-  const bool tells_only = name == "help" || name == "version";
-  return option == nullptr || tells_only || option->get_group().empty() ? nullptr : option;
-}
-
-// Flags that keep others out. Without a value, of a variable that is not set, say, they would let
-// everybody in.
-constexpr absl::string_view kGuards[] = {"tls_cert", "tls_key", "tls_client_ca", "token_file",
-                                         "policy_file"};
-
-// Whether no value is one, as it is the default.
-bool TakesNothing(const CLI::Option& option) {
-  return option.get_expected_min() > 0 && option.get_default_str().empty() &&
-         !absl::c_linear_search(kGuards, option.get_lnames().front());
-}
-
-std::string NameOf(absl::string_view word) {
-  if (!absl::ConsumePrefix(&word, "--")) return "";
-  return std::string(word.substr(0, word.find('=')));
-}
-
-// What is parsed: the words of the command line, and for flags that are not among them those of the
-// environment or else of the file.
-class Sources {
- public:
-  explicit Sources(const CLI::App& app) : app_(app) {}
-
-  absl::Status AddCommandLine(const std::vector<std::string>& words) {
-    for (size_t i = 0; i < words.size(); ++i) {
-      given_.insert(NameOf(words[i]));
-      // An empty word is the value of the word before it.
-      const bool is_empty = i + 1 < words.size() && words[i + 1].empty() &&
-                            !NameOf(words[i]).empty() && !absl::StrContains(words[i], '=');
-      RETURN_IF_ERROR(AddWord(is_empty ? absl::StrCat(words[i++], "=") : words[i]));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status AddEnvironment(Config* config) {
-    for (const FlagSetting& setting : FlagsOfEnvironment(environ)) {
-      if (FindPublic(app_, setting.name) == nullptr)
-        config->warnings.push_back(absl::StrCat(setting.where, " names no flag of this server"));
-      else
-        RETURN_IF_ERROR(Add(setting));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status AddFile(Config* config) {
-    const std::string path = FilePath();
-    if (path.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const std::vector<FlagSetting> settings, ReadFlagFile(path));
-    for (const FlagSetting& setting : settings) {
-      if (FindPublic(app_, setting.name) == nullptr ||
-          absl::StrCat("--", setting.name) == kFlagFile)
-        return absl::InvalidArgumentError(absl::StrCat(setting.where, ": ", setting.name,
-                                                       " is no flag that may stand in a file"));
-      config->file_flags[setting.name] = setting.value;
-      RETURN_IF_ERROR(Add(setting));
-    }
-    return absl::OkStatus();
-  }
-
-  bool Given(const std::string& name) const { return given_.count(name) > 0; }
-
-  // As CLI::App::parse wants them: the last one first.
-  std::vector<std::string> Reversed() const { return {words_.rbegin(), words_.rend()}; }
-
-  // Where the flag that an error is about was given, when that is not to be seen.
-  std::string WhereIn(absl::string_view error) const {
-    for (const FlagSetting& setting : added_)
-      if (absl::StrContains(error, absl::StrCat("--", setting.name, ":")))
-        return absl::StrCat("; it stands in ", setting.where);
-    return "";
-  }
-
- private:
-  absl::Status Add(const FlagSetting& setting) {
-    if (!given_.insert(setting.name).second) return absl::OkStatus();
-    added_.push_back(setting);
-    const absl::Status status = AddWord(absl::StrCat("--", setting.name, "=", setting.value));
-    if (status.ok()) return status;
-    return absl::InvalidArgumentError(absl::StrCat(setting.where, ": ", status.message()));
-  }
-
-  // INVALID_ARGUMENT for --NAME= of a flag that needs a value.
-  absl::Status AddWord(const std::string& word) {
-    const CLI::Option* const option =
-        word.find('=') == word.size() - 1 ? FindPublic(app_, NameOf(word)) : nullptr;
-    if (option == nullptr) {
-      words_.push_back(word);
-      return absl::OkStatus();
-    }
-    if (!TakesNothing(*option))
-      return absl::InvalidArgumentError(absl::StrCat(word, " lacks a value"));
-    // CLI11 would take the next word for it.
-    words_.insert(words_.end(), {word.substr(0, word.size() - 1), ""});
-    return absl::OkStatus();
-  }
-
-  std::string FilePath() const {
-    for (size_t i = 0; i < words_.size(); ++i) {
-      absl::string_view word = words_[i];
-      if (word == kFlagFile) return i + 1 < words_.size() ? words_[i + 1] : "";
-      if (absl::ConsumePrefix(&word, absl::StrCat(kFlagFile, "="))) return std::string(word);
-    }
-    return "";
-  }
-
-  const CLI::App& app_;
-  std::vector<std::string> words_;
-  std::set<std::string> given_;
-  std::vector<FlagSetting> added_;
-};
 
 bool SameValue(const std::string& a, const std::string& b) {
   double number_a, number_b;
@@ -435,9 +313,13 @@ absl::Status Parse(const std::vector<std::string>& words, Config* config, std::s
                "warpcalld");
   Names names;
   AddAll(&app, config, &names);
-  Sources sources(app);
+  FlagWords sources(app, words);
+  // Errors are in the format that is asked for, whatever else is wrong.
+  const absl::Cleanup set_format = [&] {
+    ParseLogFormat(sources.ValueOf("log_format"), &config->log_format);
+  };
   config->words = words;
-  RETURN_IF_ERROR(sources.AddCommandLine(words));
+  RETURN_IF_ERROR(sources.AddCommandLine());
   RETURN_IF_ERROR(sources.AddEnvironment(config));
   config->log_level_is_fixed = sources.Given(kLogLevel);
   RETURN_IF_ERROR(sources.AddFile(config));
@@ -453,7 +335,6 @@ absl::Status Parse(const std::vector<std::string>& words, Config* config, std::s
   }
   RETURN_IF_ERROR(CheckTogether(*config));
   ParseLogLevel(names.log_level, &config->log_level);
-  ParseLogFormat(names.log_format, &config->log_format);
   config->changed_flags = ChangedFlags(app);
   return absl::OkStatus();
 }
@@ -463,7 +344,11 @@ absl::Status Parse(const std::vector<std::string>& words, Config* config, std::s
 bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
   std::string help;
   const absl::Status parsed = Parse({argv + 1, argv + argc}, config, &help);
-  if (!parsed.ok()) std::cerr << parsed.message() << "\n";
+  SetLogFormat(config->log_format);
+  if (!parsed.ok() && config->log_format == LogFormat::kJson)
+    LogAlways(LogLevel::kError, parsed.message());
+  else if (!parsed.ok())
+    std::cerr << parsed.message() << "\n";
   std::cout << help;
   *exit_code = parsed.ok() ? 0 : kUsageError;
   return parsed.ok() && help.empty();

@@ -65,10 +65,10 @@ absl::Status CheckFlags(const Config& config) {
 int CheckFlagsAndEnd(const Config& config) {
   const absl::Status checked = CheckFlags(config);
   if (!checked.ok()) {
-    WriteLine(STDERR_FILENO, absl::StrCat("warpcalld: ", checked.message(), "\n"));
+    Say(STDERR_FILENO, LogLevel::kError, checked.message());
     return kUsageError;
   }
-  WriteLine(STDOUT_FILENO, "warpcalld: the flags and the files that they name are valid\n");
+  Say(STDOUT_FILENO, LogLevel::kInfo, "the flags and the files that they name are valid");
   return 0;
 }
 

@@ -42,8 +42,9 @@ absl::Status CannotListen(absl::string_view address, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", why));
 }
 
-// "process 4711 (warpcalld)".
+// "process 4711 (nginx)". A process that finds itself was told to listen there twice.
 std::string ProcessName(int64_t pid) {
+  if (pid == getpid()) return "this process: two addresses that it is to listen on are the same";
   std::ifstream file(absl::StrCat("/proc/", pid, "/comm"));
   std::string name;
   std::getline(file, name);

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/log_writer.h"
@@ -40,7 +41,9 @@ void AppendField(absl::string_view key, absl::string_view value, std::string* li
   if (IsPlain(value))
     absl::StrAppend(line, " ", key, "=", value);
   else
-    absl::StrAppend(line, " ", key, "=\"", absl::CHexEscape(value), "\"");
+    // An apostrophe means nothing in logfmt.
+    absl::StrAppend(line, " ", key, "=\"",
+                    absl::StrReplaceAll(absl::CHexEscape(value), {{"\\'", "'"}}), "\"");
 }
 
 std::string LogfmtLine(absl::string_view time, absl::string_view level, absl::string_view message,
@@ -169,6 +172,12 @@ void Log(LogLevel level, absl::string_view message, absl::Span<const LogField> f
 
 void LogAlways(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
   WriteLine(STDERR_FILENO, MakeLine(level, message, fields));
+}
+
+void Say(int fd, LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
+  WriteLine(fd, CurrentLogFormat() == LogFormat::kJson
+                    ? MakeLine(level, message, fields)
+                    : absl::StrCat("warpcalld: ", message, "\n"));
 }
 
 std::string LinesDroppedNotice(int64_t dropped) {

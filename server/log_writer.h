@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "proto/common/steady_wait.h"
+#include "server/log.h"
 
 namespace warpcall {
 
@@ -87,6 +88,11 @@ inline constexpr absl::Duration kLogFlushTime = absl::Seconds(1);
 // Starts the process's writer: before, WriteLine writes by itself. A crash (SIGABRT, SIGSEGV, ...)
 // waits for what is buffered, up to kLogFlushTime.
 absl::Status StartLogWriter();
+
+// Writes a line of its own for whoever started the program, to stdout or stderr: "warpcalld:
+// MESSAGE", or an object as the log's lines where those are JSON.
+void Say(int fd, LogLevel level, absl::string_view message,
+         absl::Span<const LogField> fields = {});
 
 // Writes `line`, in order with all others of this process.
 void WriteLine(int fd, std::string line);

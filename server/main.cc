@@ -396,8 +396,7 @@ int main(int argc, char** argv) {
   if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
   const absl::StatusOr<int> result = warpcall::Run(config, &start_watch);
   if (!result.ok())
-    warpcall::WriteLine(STDERR_FILENO,
-                        absl::StrCat("warpcalld: ", result.status().message(), "\n"));
+    warpcall::Say(STDERR_FILENO, warpcall::LogLevel::kError, result.status().message());
   warpcall::KillProcesses();  // those that have not ended by themselves
   warpcall::FlushLog();
   return result.value_or(warpcall::kFailed);

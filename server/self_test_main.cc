@@ -276,7 +276,7 @@ int CheckRows(const Config& config, const DeviceOptions& devices) {
   const absl::StatusOr<std::unique_ptr<SelfTest>> started =
       StartSelfTest(checked, devices, registry, nullptr);
   if (!started.ok()) {
-    WriteLine(STDERR_FILENO, absl::StrCat("warpcalld: ", started.status().message(), "\n"));
+    Say(STDERR_FILENO, LogLevel::kError, started.status().message());
     return 1;
   }
   const int64_t start_ns = MonotonicNs();

@@ -80,8 +80,9 @@ void TellServing(const Serving& serving) {
   Log(LogLevel::kInfo, "serving", {{"listen", addresses}, {"metrics_listen", metrics}});
   Log(LogLevel::kInfo, absl::StrFormat("ready after %.1f s", seconds), {{"seconds", seconds}});
   TellServiceManager(absl::StrCat("READY=1\nSTATUS=serving on ", addresses));
-  WriteLine(STDOUT_FILENO,
-            absl::StrCat("warpcalld: serving on ", addresses, ", metrics on ", metrics, "\n"));
+  Say(STDOUT_FILENO, LogLevel::kInfo,
+      absl::StrCat("serving on ", addresses, ", metrics on ", metrics),
+      {{"listen", addresses}, {"metrics_listen", metrics}});
 }
 
 // What became of the calls that were under way when the drain began.

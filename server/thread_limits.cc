@@ -61,7 +61,7 @@ void* AwaitEnd(void* end) {
   } catch (...) {
   }
   if (is_thread) what = absl::StrCat("cannot start a thread: ", what, ": ", ThreadLimits());
-  WriteLine(STDERR_FILENO, absl::StrCat("warpcalld: ", what, "\n"));
+  Say(STDERR_FILENO, LogLevel::kError, what);
   if (is_thread) EndProcess(kFailed);
   FlushLog();
   abort();

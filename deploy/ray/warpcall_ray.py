@@ -125,7 +125,7 @@ class NodeServer:
         for line in self._process.stdout or ():
             said = [*said[-2:], line.strip()]
             print(line, end="", file=sys.stderr, flush=True)  # Ray shows it to the driver
-            if found := re.search(r"serving on .*, metrics on (\S+)$", line):
+            if found := re.search(r"serving on .*, metrics on ([^\s\"]+)", line):
                 self._serving.set_result(Serving(address, found[1], self._process.pid))
         end = f"warpcalld ended with {self._process.wait()}: {' / '.join(said)}"
         if not self._serving.done():

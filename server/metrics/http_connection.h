@@ -50,11 +50,11 @@ class HttpConnection {
   bool Advance(const HttpHandler& handler, int64_t now_ns);
 
   // The metrics that the client waits for; set by Advance, cleared by Serve.
-  std::optional<MetricsFormat> waits_for() const { return waits_for_; }
+  std::optional<ScrapeKind> waits_for() const { return waits_for_; }
   // The number of the rendering that the client waits for; 0: not asked for yet.
   uint64_t rendering() const { return rendering_; }
   void set_rendering(uint64_t number) { rendering_ = number; }
-  // Answers with a rendering. REQUIRES: waits_for() is its format.
+  // Answers with a rendering. REQUIRES: waits_for() is its kind.
   void Serve(std::shared_ptr<const std::string> text);
   // The rendering that is being sent, or null.
   const std::string* text() const { return text_.get(); }
@@ -83,7 +83,7 @@ class HttpConnection {
   bool head_only_ = false;
   bool has_more_ = false;
   HttpReply reply_;  // while the client waits for a rendering
-  std::optional<MetricsFormat> waits_for_;
+  std::optional<ScrapeKind> waits_for_;
   uint64_t rendering_ = 0;
   std::string out_;                          // what is sent first
   std::shared_ptr<const std::string> text_;  // and then, or null

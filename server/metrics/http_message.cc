@@ -6,6 +6,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace warpcall {
 namespace {
@@ -62,6 +64,29 @@ bool TakesOpenMetrics(absl::string_view accept) {
     if (range.is_text) text = std::max(text, range.quality);
   }
   return open_metrics > 0 && open_metrics >= text;
+}
+
+// Accept-Encoding: RFC 9110, section 12.5.3. Without a word on it gzip is not taken.
+bool TakesGzip(absl::string_view accept_encoding) {
+  std::optional<double> gzip, any;
+  double identity = 0;
+  for (const absl::string_view part : absl::StrSplit(accept_encoding, ',')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(part, ';');
+    const absl::string_view coding = absl::StripAsciiWhitespace(words[0]);
+    double quality = 1;
+    for (size_t i = 1; i < words.size(); ++i) {
+      absl::string_view word = absl::StripAsciiWhitespace(words[i]);
+      if ((absl::ConsumePrefix(&word, "q=") || absl::ConsumePrefix(&word, "Q=")) &&
+          !absl::SimpleAtod(word, &quality))
+        quality = 0;
+    }
+    if (absl::EqualsIgnoreCase(coding, "gzip") || absl::EqualsIgnoreCase(coding, "x-gzip"))
+      gzip = quality;
+    if (coding == "*") any = quality;
+    if (absl::EqualsIgnoreCase(coding, "identity")) identity = quality;
+  }
+  const double taken = gzip.value_or(any.value_or(0));
+  return taken > 0 && taken >= identity;
 }
 
 int StatusOf(const boost::beast::error_code& error) {
@@ -159,6 +184,7 @@ int HttpReader::FinishHead() {
       absl::EqualsIgnoreCase(ToAbsl(message[http::field::expect]), "100-continue");
   request_.keep_alive = message.keep_alive();
   request_.takes_open_metrics = TakesOpenMetrics(ToAbsl(message[http::field::accept]));
+  request_.takes_gzip = TakesGzip(ToAbsl(message[http::field::accept_encoding]));
   return 0;
 }
 
@@ -176,10 +202,13 @@ int HttpReader::ReadBody(std::string* bytes) {
 
 std::string WriteHttpHead(const HttpReply& reply, size_t body_bytes, bool keep_alive) {
   const auto reason = http::obsolete_reason(static_cast<http::status>(reply.status));
-  std::string head =
-      absl::StrCat("HTTP/1.1 ", reply.status, " ", ToAbsl(reason),
-                   "\r\nContent-Type: ", reply.content_type, "\r\nContent-Length: ", body_bytes,
-                   "\r\nConnection: ", keep_alive ? "keep-alive" : "close", "\r\n");
+  std::string head = absl::StrCat("HTTP/1.1 ", reply.status, " ", ToAbsl(reason),
+                                  "\r\nContent-Type: ", reply.content_type, "\r\n");
+  if (reply.scrape.has_value())
+    absl::StrAppend(&head, reply.scrape->gzip ? "Content-Encoding: gzip\r\n" : "",
+                    "Vary: Accept, Accept-Encoding\r\n");
+  absl::StrAppend(&head, "Content-Length: ", body_bytes,
+                  "\r\nConnection: ", keep_alive ? "keep-alive" : "close", "\r\n");
   if (reply.allow != nullptr) absl::StrAppend(&head, "Allow: ", reply.allow, "\r\n");
   absl::StrAppend(&head, "\r\n");
   return head;

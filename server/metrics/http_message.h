@@ -16,6 +16,13 @@ namespace warpcall {
 inline constexpr size_t kHttpHeadBytesMax = size_t{8} << 10;
 inline constexpr size_t kHttpBodyBytesMax = size_t{4} << 10;
 
+// How the metrics are rendered for a client.
+struct ScrapeKind {
+  MetricsFormat format = MetricsFormat::kPrometheus;
+  bool gzip = false;
+  bool operator==(const ScrapeKind&) const = default;
+};
+
 struct HttpRequest {
   std::string method;
   std::string path;  // without scheme, authority and query
@@ -26,6 +33,7 @@ struct HttpRequest {
   bool expects_continue = false;
   bool keep_alive = true;
   bool takes_open_metrics = false;  // Accept prefers OpenMetrics to plain text, or ranks them equal
+  bool takes_gzip = false;  // Accept-Encoding prefers gzip to no encoding, or ranks them equal
 };
 
 struct HttpReply {
@@ -33,8 +41,8 @@ struct HttpReply {
   std::string body;
   const char* content_type = "text/plain";
   const char* allow = nullptr;  // of a 405
-  // Set: the body is the metrics in this format, which another thread renders.
-  std::optional<MetricsFormat> scrape;
+  // Set: the body is the metrics, which another thread renders.
+  std::optional<ScrapeKind> scrape = std::nullopt;
 };
 
 // Reads one request, whose bytes may come in any pieces. A request that proxies and servers could

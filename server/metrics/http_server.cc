@@ -112,9 +112,10 @@ class Routes final : public HttpHandler {
     if (puts) return ChangeLogLevel(request, peer);
     if (can_put) return ShowLogLevel(request, peer);
     if (request.path == "/metrics") {
+      const bool gzip = request.takes_gzip;
       if (request.takes_open_metrics)
-        return {.content_type = kOpenMetrics, .scrape = MetricsFormat::kOpenMetrics};
-      return {.content_type = kTextFormat, .scrape = MetricsFormat::kPrometheus};
+        return {.content_type = kOpenMetrics, .scrape = {{MetricsFormat::kOpenMetrics, gzip}}};
+      return {.content_type = kTextFormat, .scrape = {{MetricsFormat::kPrometheus, gzip}}};
     }
     if (request.path == "/healthz") return {.status = 200, .body = "ok\n"};
     if (request.path != "/readyz") return {.status = 404, .body = ""};
@@ -221,13 +222,13 @@ class HttpServer::Impl {
   void TakeRenderings(int64_t now_ns) {
     eventfd_t count;
     eventfd_read(wake_, &count);
-    for (const MetricsFormat format : {MetricsFormat::kPrometheus, MetricsFormat::kOpenMetrics}) {
-      const ScrapeThread::Text newest = scrapes_->Take(format);
+    for (const ScrapeKind& kind : ScrapeThread::kKinds) {
+      const ScrapeThread::Text newest = scrapes_->Take(kind);
       if (newest.text == nullptr) continue;
       MakeRoomForText();
       texts_.push_back(newest.text);
       for (auto& connection : connections_) {
-        if (connection->waits_for() != format || connection->rendering() > newest.number) continue;
+        if (connection->waits_for() != kind || connection->rendering() > newest.number) continue;
         connection->Serve(newest.text);
         if (!Advance(connection.get(), now_ns)) connection.reset();
       }

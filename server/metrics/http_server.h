@@ -19,8 +19,8 @@ namespace warpcall {
 //   GET /readyz    200 with what `ready` says, or 503 with the reason that it gives
 //   GET, PUT /log_level   log_level_route.h
 //
-// HEAD works as GET without a body. Any other method gives 405, any other path 404. Bodies are not
-// compressed, whatever the client takes: that would cost many times what a scrape does.
+// HEAD works as GET without a body. Any other method gives 405, any other path 404. The metrics are
+// compressed by gzip for a client that takes that.
 //
 // Clients can take little of the server: a head may have 8 KiB (431), a body 4 KiB (413) and is
 // read only where it matters; a request must have come within request_timeout, and a reply be taken

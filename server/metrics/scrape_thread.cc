@@ -1,6 +1,7 @@
 #include "server/metrics/scrape_thread.h"
 
 #include <sys/resource.h>
+#include <zlib.h>
 
 #include <utility>
 
@@ -8,9 +9,29 @@ namespace warpcall {
 namespace {
 
 constexpr int kScrapeNice = 5;
-constexpr MetricsFormat kFormats[] = {MetricsFormat::kPrometheus, MetricsFormat::kOpenMetrics};
+// zlib's: 15 bits of window, and 16 more for gzip's header and trailer.
+constexpr int kGzipWindowBits = 15 + 16;
+constexpr int kMemoryLevel = 8;
 
 }  // namespace
+
+std::string Gzip(absl::string_view text) {
+  z_stream stream = {};
+  std::string out;
+  if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzipWindowBits, kMemoryLevel,
+                   Z_DEFAULT_STRATEGY) != Z_OK)
+    return out;
+  out.resize(deflateBound(&stream, text.size()));
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);  // all of it: there is room by deflateBound
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  out.shrink_to_fit();
+  return out;
+}
 
 void GiveWayToRequests() {
   // Never raises the priority, which root could. Where lowering is refused it stays as it is.
@@ -30,17 +51,17 @@ ScrapeThread::~ScrapeThread() {
   thread_.join();
 }
 
-uint64_t ScrapeThread::Ask(MetricsFormat format) {
+uint64_t ScrapeThread::Ask(const ScrapeKind& kind) {
   absl::MutexLock lock(&mutex_);
-  Renderings& renderings = Of(format);
+  Renderings& renderings = Of(kind);
   renderings.asked = renderings.begun + 1;
   work_.Signal();
   return renderings.asked;
 }
 
-ScrapeThread::Text ScrapeThread::Take(MetricsFormat format) {
+ScrapeThread::Text ScrapeThread::Take(const ScrapeKind& kind) {
   absl::MutexLock lock(&mutex_);
-  Text& newest = Of(format).newest;
+  Text& newest = Of(kind).newest;
   return {newest.number, std::move(newest.text)};
 }
 
@@ -58,22 +79,24 @@ void ScrapeThread::Run() {
       while (!HasWork()) work_.Wait(&mutex_);
       if (stopping_) return;
     }
-    for (const MetricsFormat format : kFormats) Render(format);
+    for (const ScrapeKind& kind : kKinds) Render(kind);
   }
 }
 
-void ScrapeThread::Render(MetricsFormat format) {
+void ScrapeThread::Render(const ScrapeKind& kind) {
   uint64_t number = 0;
   {
     absl::MutexLock lock(&mutex_);
-    Renderings& renderings = Of(format);
+    Renderings& renderings = Of(kind);
     if (renderings.asked == renderings.begun) return;
     number = ++renderings.begun;
   }
-  auto text = std::make_shared<const std::string>(render_(format));
+  std::string rendered = render_(kind.format);
+  if (kind.gzip) rendered = Gzip(rendered);
+  auto text = std::make_shared<const std::string>(std::move(rendered));
   {
     absl::MutexLock lock(&mutex_);
-    Of(format).newest = {number, std::move(text)};
+    Of(kind).newest = {number, std::move(text)};
   }
   done_();
 }

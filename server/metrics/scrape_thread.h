@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "server/metrics/http_message.h"
 #include "server/metrics/text_format.h"
 
 namespace warpcall {
@@ -23,15 +25,20 @@ class ScrapeThread {
     std::shared_ptr<const std::string> text;  // null: already taken
   };
 
+  static constexpr ScrapeKind kKinds[] = {{MetricsFormat::kPrometheus, false},
+                                          {MetricsFormat::kPrometheus, true},
+                                          {MetricsFormat::kOpenMetrics, false},
+                                          {MetricsFormat::kOpenMetrics, true}};
+
   // `render` runs on the thread; `done` too, after each rendering. Neither may be null.
   ScrapeThread(std::function<std::string(MetricsFormat)> render, std::function<void()> done);
   // Waits for a rendering that has begun.
   ~ScrapeThread();
 
   // Asks for the metrics as they are after this call: the rendering of this number or a later one.
-  uint64_t Ask(MetricsFormat format);
+  uint64_t Ask(const ScrapeKind& kind);
   // The newest rendering; gives the text away.
-  Text Take(MetricsFormat format);
+  Text Take(const ScrapeKind& kind);
 
  private:
   struct Renderings {
@@ -41,9 +48,9 @@ class ScrapeThread {
   };
 
   void Run();
-  void Render(MetricsFormat format);
-  Renderings& Of(MetricsFormat format) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return renderings_[static_cast<int>(format)];
+  void Render(const ScrapeKind& kind);
+  Renderings& Of(const ScrapeKind& kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return renderings_[2 * static_cast<int>(kind.format) + (kind.gzip ? 1 : 0)];
   }
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -52,9 +59,13 @@ class ScrapeThread {
   absl::Mutex mutex_;
   absl::CondVar work_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  Renderings renderings_[2] ABSL_GUARDED_BY(mutex_);  // by MetricsFormat
+  Renderings renderings_[4] ABSL_GUARDED_BY(mutex_);  // in the order of kKinds
   std::thread thread_;
 };
+
+// Compresses `text` by gzip (RFC 1952), by zlib's fastest level. Returns "" without memory for
+// that, which a scraper takes for a failed scrape.
+std::string Gzip(absl::string_view text);
 
 // Puts the calling thread below the threads that answer requests, and above those of the CPU
 // device, which compute at 10: a scrape must get through while they are all at work.

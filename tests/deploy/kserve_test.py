@@ -169,7 +169,7 @@ class ServedTest(unittest.TestCase):
         def serves():
             if self.process.poll() is not None:
                 raise processes.Failure(f"it left: {log.read_text()}")
-            return re.search(r"serving on (\S+), metrics on (\S+)\n", log.read_text())
+            return re.search(r"serving on (\S+), metrics on ([^\s\"]+)[\n\"]", log.read_text())
         address, self.metrics = processes.wait_until(
             "the server", serves, processes.START_SECONDS_MAX).groups()
         self.channel = self.enterContext(grpc.insecure_channel(address))

@@ -449,7 +449,7 @@ class KubernetesTest(unittest.TestCase):
             log = folder / "log"
             with processes.running(arguments, log) as process:
                 address = processes.wait_until(
-                    "the server", lambda: re.search(r"metrics on (\S+)\n", log.read_text()),
+                    "the server", lambda: re.search(r"metrics on ([^\s\"]+)[\n\"]", log.read_text()),
                     processes.START_SECONDS_MAX)[1]
                 for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                     self.assertEqual(http_status(address, container[probe]["httpGet"]["path"]), 200)

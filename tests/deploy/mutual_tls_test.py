@@ -98,7 +98,7 @@ class MutualTlsTest(AccessCase):
         def serves():
             if process.poll() is not None:
                 raise processes.Failure(f"it left: {self.log.read_text()}")
-            return re.search(r"serving on \S+:(\d+), metrics on (\S+)\n", self.log.read_text())
+            return re.search(r"serving on \S+:(\d+), metrics on ([^\s\"]+)[\n\"]", self.log.read_text())
         port, metrics = processes.wait_until("the server", serves, processes.START_SECONDS_MAX).groups()
         return types.SimpleNamespace(address=f"127.0.0.1:{port}", metrics_address=metrics)
 

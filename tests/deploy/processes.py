@@ -85,7 +85,7 @@ def warpcalld(binary, folder, *flags, ports=FREE_PORTS, before=()):
         def ready():
             if process.poll() is not None:
                 raise Failure(f"warpcalld left at start: {log.read_text()}")
-            return re.search(r"serving on ([^ ,]+), metrics on (\S+)\n", log.read_text())
+            return re.search(r"serving on ([^ ,]+), metrics on ([^\s\"]+)[\n\"]", log.read_text())
         yield wait_until("warpcalld to serve", ready, START_SECONDS_MAX).groups()
 
 

@@ -10,6 +10,7 @@ import pathlib
 import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -168,6 +169,28 @@ class PhasesTest(unittest.TestCase):
         self.assertEqual([line for line in self.log() if line["level"] == "error"], [])
         (line,) = self.logged("stopped: .*")
         self.assertEqual(line["status"], 0)
+
+    def test_every_line_is_json(self):
+        """stdout and stderr as one stream, as containers have them: of a server that serves and of those that do not."""
+        (self.folder / "flags").write_text("log_format=json\nqueue_limt=1\n", encoding="utf-8")
+        for flags, status, said in [
+                (["--self_test=off"], None, "serving on 127.0.0.1:"),
+                (["--queue_limit=0"], 2, "queue_limit: Value 0 not in range"),
+                ([f"--flagfile={self.folder}/flags"], 2, "queue_limt is no flag"),
+                (["--check_flags"], 0, "are valid"),
+                (["--check_flags", "--token_file=/no/tokens"], 2, "token_file: /no/tokens"),
+                (["--token_file=/no/tokens"], 1, "token_file: /no/tokens"),
+                (["--listen=0.0.0.0:0"], 1, "--listen=0.0.0.0:0 lets other machines")]:
+            with self.subTest(flags), PlainServer("--log_format=json", *flags, stderr=subprocess.STDOUT) as server:
+                lines = []
+                for line in server.process.stdout:
+                    lines.append(json.loads(line))
+                    if "serving on" in lines[-1]["msg"]:
+                        server.process.send_signal(signal.SIGINT)
+                self.assertEqual(server.wait(), status or 0)
+                self.assertIn(said, " ".join(line["msg"] for line in lines))
+                for line in lines:
+                    self.assertLessEqual({"ts", "level", "msg"}, set(line))
 
 
 if __name__ == "__main__":

@@ -121,6 +121,28 @@ TEST(ParseConfig, SaysWhereAWrongValueStands) {
                                 absl::StrCat("it stands in ", file.path(), ":2")));
 }
 
+// Also where what asks for the format comes after the mistake.
+TEST(ParseConfig, MistakesAreJsonWhereTheLogIs) {
+  const FlagFile of_file("queue_limt=1\nlog_format=json\n");
+  const Parsed parsed[] = {Parse({"--queue_limit=0", "--log_format=json"}),
+                           Parse({"--queue_mib=", "--log_format", "json"}),
+                           Parse({"--no_such_flag", "--log_format=json"}), Parse({of_file.flag()}),
+                           [] {
+                             const Variable format("WARPCALLD_LOG_FORMAT", "json");
+                             return Parse({"--staging_mib=511"});
+                           }()};
+  SetLogFormat(LogFormat::kLogfmt);
+  for (const Parsed& wrong : parsed) {
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_TRUE(absl::StartsWith(wrong.said, "{\"ts\":")) << wrong.said;
+    EXPECT_TRUE(absl::StrContains(wrong.said, "\"level\":\"error\",\"msg\":\"")) << wrong.said;
+    EXPECT_TRUE(absl::EndsWith(wrong.said, "}\n")) << wrong.said;
+  }
+  // The command line goes before the file.
+  EXPECT_EQ(Parse({of_file.flag(), "--log_format=logfmt"}).said,
+            absl::StrCat(of_file.path(), ":1: queue_limt is no flag that may stand in a file\n"));
+}
+
 // And not the flag that follows.
 TEST(ParseConfig, NoValueIsTheEmptyOneWhereTheFlagHasThat) {
   const FlagFile file("compile_cache=\nqueue_mib=99\n");

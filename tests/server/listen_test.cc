@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -69,10 +70,28 @@ TEST(ParseHostPort, TakesNamesAndBracketsAndNamesTheRange) {
 
 TEST(CheckHostPort, TellsWhatIsWrongApart) {
   EXPECT_TRUE(CheckHostPort("127.0.0.1:0").ok());
-  const Listener listener;
-  ExpectRefusal(CheckHostPort(absl::StrCat("127.0.0.1:", listener.port())),
-                absl::StrCat("cannot listen on 127.0.0.1:", listener.port(), ": port ",
-                             listener.port(), " is in use by process ", getpid(), " ("));
+  auto listener = std::make_unique<Listener>();
+  const int port = listener->port();
+  const std::string in_use =
+      absl::StrCat("cannot listen on 127.0.0.1:", port, ": port ", port, " is in use by ");
+  // No process has itself to blame for.
+  ExpectRefusal(CheckHostPort(absl::StrCat("127.0.0.1:", port)),
+                in_use + "this process: two addresses that it is to listen on are the same");
+  // Another process keeps what this one gives up.
+  int end[2];
+  ASSERT_EQ(pipe(end), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    close(end[1]);
+    char byte;
+    _exit(read(end[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  listener.reset();
+  ExpectRefusal(CheckHostPort(absl::StrCat("127.0.0.1:", port)),
+                absl::StrCat(in_use, "process ", other, " ("));
+  close(end[1]);
+  close(end[0]);
+  EXPECT_EQ(waitpid(other, nullptr, 0), other);
   ExpectRefusal(CheckHostPort("no host:0"), "cannot listen on no host:0: the host no host: ");
 }
 
@@ -149,7 +168,7 @@ TEST(ListeningSockets, AHostWithTwoAddressesHasOnePort) {
   EXPECT_TRUE(Connects(*listening, "127.0.0.1"));
   if (listening->sockets().size() > 1) EXPECT_TRUE(Connects(*listening, "::1"));
   // Nobody else gets that port meanwhile, this process neither.
-  ExpectRefusal(ListeningSockets::Open(listening->address()).status(), "is in use by process");
+  ExpectRefusal(ListeningSockets::Open(listening->address()).status(), "is in use by this process");
 }
 
 TEST(ListeningSockets, AUnixSocketTakesTheDeadOnesPlaceAndGoesWithItsOwner) {
@@ -187,8 +206,7 @@ TEST(SocketLock, IsOneProcessesUntilItGivesItBack) {
     const absl::StatusOr<SocketLock> first = SocketLock::Take(path);
     ASSERT_TRUE(first.ok()) << first.status();
     // A descriptor of its own: the lock keeps out this process as it would another.
-    ExpectRefusal(SocketLock::Take(path).status(),
-                  absl::StrCat("the socket is in use by process ", getpid(), " ("));
+    ExpectRefusal(SocketLock::Take(path).status(), "the socket is in use by this process: ");
   }
   EXPECT_TRUE(folder.Names().empty());
   EXPECT_TRUE(SocketLock::Take(path).ok());
@@ -198,8 +216,7 @@ TEST(SocketLock, ASocketThatIsListenedAtWithoutALockIsInUse) {
   const testing::TempFolder folder;
   const std::string path = folder.Path("w.sock");
   auto listener = std::make_unique<Listener>(path);
-  ExpectRefusal(SocketLock::Take(path).status(),
-                absl::StrCat("the socket is in use by process ", getpid(), " ("));
+  ExpectRefusal(SocketLock::Take(path).status(), "the socket is in use by this process: ");
   EXPECT_EQ(folder.Names(), std::vector<std::string>({"w.sock"}));
   // What it leaves behind is nobody's.
   listener.reset();

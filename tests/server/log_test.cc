@@ -1,9 +1,12 @@
 #include "server/log.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include "server/log_writer.h"
 
 namespace warpcall {
 namespace {
@@ -29,6 +32,11 @@ TEST(Log, AValueCannotForgeALineOrAField) {
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
   EXPECT_NE(line.find("id=\"a\\nts=0 level=info\" q=\"\\\"b\\\" c=d\" e=\"\"\n"), std::string::npos)
       << line;
+}
+
+TEST(Log, AnApostropheIsItself) {
+  const std::string line = Logged(LogLevel::kInfo, "it can't be", {{"what", R"(\' it's)"}});
+  EXPECT_NE(line.find(R"(msg="it can't be" what="\\' it's")"), std::string::npos) << line;
 }
 
 // Whatever a client sends: a line is for people to read.
@@ -61,6 +69,20 @@ TEST_F(JsonLog, WritesAnObjectALineWithTheSameKeys) {
                                     {"request_id", "17"},
                                     {"total_ns", 42},
                                     {"share", -1.5e30}}));
+}
+
+TEST(Say, NamesTheProgram) {
+  ::testing::internal::CaptureStderr();
+  Say(STDERR_FILENO, LogLevel::kError, "cannot listen", {{"port", 7}});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warpcalld: cannot listen\n");
+}
+
+TEST_F(JsonLog, WhatTheProgramSaysIsAnObjectAsWell) {
+  ::testing::internal::CaptureStderr();
+  Say(STDERR_FILENO, LogLevel::kError, "cannot listen", {{"port", 7}});
+  nlohmann::json object = nlohmann::json::parse(::testing::internal::GetCapturedStderr());
+  object.erase("ts");
+  EXPECT_EQ(object, nlohmann::json({{"level", "error"}, {"msg", "cannot listen"}, {"port", 7}}));
 }
 
 TEST_F(JsonLog, AnyBytesAreAString) {

@@ -57,6 +57,30 @@ TEST(HttpReaderTest, AnAbsoluteTargetHasAPathAndAName) {
   EXPECT_THAT(request.hosts, ElementsAre("a:80", "b"));
 }
 
+TEST(HttpReaderTest, TakesGzipWhereItIsNoWorseThanNoEncoding) {
+  const std::pair<const char*, bool> kAccepts[] = {
+      {"gzip", true},
+      {"GZip , deflate", true},
+      {"x-gzip", true},
+      {"*", true},
+      {"br;q=1, *;q=0.1", true},
+      {"gzip;q=0.5, identity;q=0.5", true},
+      {"gzip;q=0.4, identity;q=0.5", false},
+      {"gzip;q=0", false},
+      {"gzip; q=0, *", false},
+      {"gzip;q=x", false},
+      {"identity", false},
+      {"deflate, br", false},
+      {"gzipped", false},
+      {"", false},
+  };
+  for (const auto& [accept, takes] : kAccepts)
+    EXPECT_EQ(ReadHead(absl::StrCat("GET / HTTP/1.0\r\nAccept-Encoding: ", accept)).takes_gzip,
+              takes)
+        << accept;
+  EXPECT_FALSE(ReadHead("GET / HTTP/1.0").takes_gzip);
+}
+
 TEST(HttpReaderTest, TakesOpenMetricsWhereItIsNoWorseThanText) {
   const std::pair<const char*, bool> kAccepts[] = {
       // Prometheus 2.42 and 3.4.
