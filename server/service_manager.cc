@@ -43,7 +43,7 @@ absl::Status SendToServiceManager(absl::string_view state) {
   return absl::OkStatus();
 }
 
-void TellServiceManager(absl::string_view state) {
+void NotifyServiceManager(absl::string_view state) {
   if (const absl::Status sent = SendToServiceManager(state); !sent.ok())
     Log(LogLevel::kWarning, "the service manager was not told",
         {{"state", state}, {"error", sent.message()}});

@@ -15,6 +15,6 @@ inline constexpr char kNotifySocketVariable[] = "NOTIFY_SOCKET";
 absl::Status SendToServiceManager(absl::string_view state);
 
 // Sends `state` and logs an error.
-void TellServiceManager(absl::string_view state);
+void NotifyServiceManager(absl::string_view state);
 
 }  // namespace warpcall

@@ -36,9 +36,9 @@ constexpr int kNotDrained = 3;
 
 // Has files read again. A unit of Type=notify is reloading until they are.
 void ReadAgain(const Serving& serving) {
-  TellServiceManager(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", MonotonicNs() / 1000));
+  NotifyServiceManager(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", MonotonicNs() / 1000));
   serving.reloader->ReadAgain([lifecycle = serving.lifecycle] {
-    if (lifecycle->phase() == ServerPhase::kServing) TellServiceManager("READY=1");
+    if (lifecycle->phase() == ServerPhase::kServing) NotifyServiceManager("READY=1");
   });
 }
 
@@ -71,15 +71,15 @@ void AwaitSignalFor(const sigset_t& signals, double seconds) {
   sigtimedwait(&signals, nullptr, &timeout);
 }
 
-// Tells everybody that the server serves.
-void TellServing(const Serving& serving) {
+// Reports to everybody who waits that the server serves.
+void ReportServing(const Serving& serving) {
   serving.lifecycle->Enter(ServerPhase::kServing);
   const std::string addresses = absl::StrJoin(serving.server->addresses(), ",");
   const std::string& metrics = serving.http->address();
   const double seconds = serving.lifecycle->seconds_since_start();
   Log(LogLevel::kInfo, "serving", {{"listen", addresses}, {"metrics_listen", metrics}});
   Log(LogLevel::kInfo, absl::StrFormat("ready after %.1f s", seconds), {{"seconds", seconds}});
-  TellServiceManager(absl::StrCat("READY=1\nSTATUS=serving on ", addresses));
+  NotifyServiceManager(absl::StrCat("READY=1\nSTATUS=serving on ", addresses));
   Say(STDOUT_FILENO, LogLevel::kInfo,
       absl::StrCat("serving on ", addresses, ", metrics on ", metrics),
       {{"listen", addresses}, {"metrics_listen", metrics}});
@@ -158,12 +158,12 @@ int ServeUntilTold(const Config& config, const ExecuteDeps& deps, const Serving&
   const sigset_t signals = StopSignals();
   // Told to end while it started: nobody has seen it ready.
   const bool begins = !AnyPending(signals);
-  if (begins) TellServing(serving);
+  if (begins) ReportServing(serving);
   serving.reloader->Start();
   const int signal = AwaitSignal(signals, serving);
   serving.lifecycle->Enter(ServerPhase::kLameDuck);
   serving.server->SetServing(false);
-  TellServiceManager("STOPPING=1\nSTATUS=draining");
+  NotifyServiceManager("STOPPING=1\nSTATUS=draining");
   if (signal == kDevicesLost) {
     Log(LogLevel::kError, "stopping: the devices were lost; a new process may get them back");
     return Stop(config, deps, serving, kFailed);

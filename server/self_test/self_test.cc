@@ -205,7 +205,7 @@ void SelfTest::Keep(Verdict verdict) {
   if (is_last) options_.progress(-1, first_count_, first_count_);
 }
 
-void SelfTest::TellBegun(int row) {
+void SelfTest::ReportBegun(int row) {
   if (RowOf(registry_, row).implementation.slow_to_plan) return;
   int number = 0;
   {
@@ -298,7 +298,7 @@ absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, c
         absl::c_linear_search(*rows, report->row)) {
       current = report->row;
       watch.Start(report->pid);
-      TellBegun(current);
+      ReportBegun(current);
       continue;
     }
     if (current < 0) return absl::UnavailableError("its process crashed between rows");

@@ -91,7 +91,7 @@ class SelfTest {
   absl::Status TrySome(const Subject& subject, std::vector<int>* rows, const Take& take);
   absl::StatusOr<Report> Next(int socket, const Watch& watch) const;
   void Keep(Verdict verdict) ABSL_LOCKS_EXCLUDED(mutex_);
-  void TellBegun(int row) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReportBegun(int row) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries those of others_ that are for `subject`.
   void TryOthersOf(const Subject& subject);
 
