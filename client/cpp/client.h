@@ -202,8 +202,8 @@ class Client {
  public:
   // `address` is host, host:port (8470 unless it says so), unix:/path, or what else gRPC takes that
   // begins with a scheme. Of several servers, ipv4:ADDRESS:PORT,ADDRESS:PORT or dns:///NAME:PORT,
-  // each has its turn, for as long as it says that it serves. Returns at once: the first call
-  // connects.
+  // each has its turn, for as long as it says that it serves; all have, while none says so. Returns
+  // at once: the first call connects.
   explicit Client(absl::string_view address, ClientOptions options = {});
   // No call is running. Up to 10 s, gRPC's own polling cycle, when a connection has just stalled.
   ~Client();

@@ -10,13 +10,19 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/cpp/rpc/address.h"
@@ -43,11 +49,16 @@ constexpr int kReconnectMaxMs = 2000;
 // when they come more often than every 5 minutes.
 constexpr int kKeepaliveMs = 6 * 60 * 1000;
 
-// Of several servers each has its turn, if the health service of its own says that it serves: one
-// that is told to stop denies it before it refuses anything. By default gRPC stays with the first
+// Several servers take turns, as long as their health service says that they serve: a server that
+// is told to stop denies it before it refuses anything. By default gRPC stays with the first server
 // that it reaches (its doc/service_config.md, and gRFC A17).
 constexpr char kTurns[] = R"({"loadBalancingConfig": [{"round_robin": {}}],
                               "healthCheckConfig": {"serviceName": ""}})";
+// What gRPC's round_robin says of a call when no server can be reached, or none serves.
+constexpr absl::string_view kNoneServes = "connections to all backends failing";
+// Shortest time between two resolutions of a name. In gRPC's default of 30 s a rollout replaces
+// servers by others that a client has never heard of.
+constexpr std::chrono::milliseconds kResolutionTime(1000);
 
 grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration stall_timeout,
                                      bool through_proxy) {
@@ -56,16 +67,21 @@ grpc::ChannelArguments MakeArguments(const std::string& address, absl::Duration 
   arguments.SetMaxReceiveMessageSize(-1);  // the server limits what it sends
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
-  // Channels to one address would otherwise share a connection, and one connection is one core's
-  // work.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // gRPC's channels share a connection where all arguments are the same, and one connection is one
+  // core's work.
+  static std::atomic<int> connections{0};
+  arguments.SetInt("warpcall.connection", connections.fetch_add(1));
   // Ours know of pushback limits, budgets and deadlines.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KeepaliveTimeoutMs(stall_timeout));
-  if (MayBeSeveral(address)) arguments.SetServiceConfigJSON(kTurns);
+  if (MayBeSeveral(address)) {
+    arguments.SetServiceConfigJSON(kTurns);
+    arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS,
+                     static_cast<int>(kResolutionTime.count()));
+  }
   return arguments;
 }
 
@@ -98,6 +114,60 @@ void WaitBehindAnotherThread() {
   other.join();
 }
 
+// gRPC's channels to one address. Thread-safe.
+class Backends {
+ public:
+  Backends(const std::string& address, const ChannelOptions& options, bool through_proxy)
+      : address_(address),
+        credentials_(MakeCredentials(options.credentials)),
+        arguments_(MakeArguments(address, options.stall_timeout, through_proxy)),
+        serving_(grpc::CreateCustomChannel(address_, credentials_, arguments_)) {
+    if (!MayBeSeveral(address)) return;
+    grpc::ChannelArguments arguments = arguments_;
+    arguments.SetInt(GRPC_ARG_INHIBIT_HEALTH_CHECKING, 1);
+    all_ = grpc::CreateCustomChannel(address_, credentials_, arguments);
+  }
+
+  // To the servers that say that they serve.
+  std::shared_ptr<grpc::Channel> serving() const {
+    absl::MutexLock lock(&mutex_);
+    return serving_;
+  }
+
+  // After a call by serving() ended with `status`: the channel to make the call by once more, or
+  // null. A call that gRPC sent to no server, as none serves, goes to any: a server that is told to
+  // stop still serves for a while, and until the name leads to the servers that come instead there
+  // may be no others.
+  std::shared_ptr<grpc::Channel> AfterRefusal(const absl::Status& status) {
+    if (all_ == nullptr || !absl::IsUnavailable(status) ||
+        !absl::StartsWith(status.message(), kNoneServes))
+      return nullptr;
+    absl::MutexLock lock(&mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= renewal_) {
+      // Resolves the name again; gRPC does so by itself only when a connection is lost.
+      previous_ = std::move(serving_);
+      serving_ = grpc::CreateCustomChannel(address_, credentials_, arguments_);
+      renewal_ = now + kResolutionTime;
+    }
+    return all_;
+  }
+
+ private:
+  const std::string address_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const grpc::ChannelArguments arguments_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<grpc::Channel> serving_ ABSL_GUARDED_BY(mutex_);
+  // What serving_ was: keeps the connections until the other channels have them.
+  std::shared_ptr<grpc::Channel> previous_ ABSL_GUARDED_BY(mutex_);
+  // serving_ is replaced at this time at the earliest.
+  std::chrono::steady_clock::time_point renewal_ ABSL_GUARDED_BY(mutex_);
+  // Of several servers, to those that don't say so as well, by the connections of `serving_`. Null
+  // for one server.
+  std::shared_ptr<grpc::Channel> all_;
+};
+
 }  // namespace
 
 int KeepaliveTimeoutMs(absl::Duration stall_timeout) {
@@ -110,9 +180,41 @@ struct Channel::Impl {
       : address(address_in),
         options(std::move(options_in)),
         proxy(HttpProxyFor(address)),
-        stub(grpc::CreateCustomChannel(
-            address, MakeCredentials(options.credentials),
-            MakeArguments(address, options.stall_timeout, proxy.has_value()))) {}
+        backends(address, options, proxy.has_value()) {}
+
+  Reply Unary(const std::shared_ptr<grpc::Channel>& channel, const char* method,
+              const grpc::ByteBuffer& request, const CallTerms& terms) const {
+    grpc::ClientContext context;
+    SetTerms(terms, options.credentials, &context);
+
+    // A queue of its own for each call: this thread polls the socket and wakes no other.
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    grpc::GenericStub stub(channel);
+    auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+    if (terms.cancellation != nullptr) terms.cancellation->Add(&context);
+    call->StartCall();
+    // Comes before the end only if it is asked for by itself.
+    if (options.queued != nullptr) call->ReadInitialMetadata(&context);
+    call->Finish(&response, &status, nullptr);
+    void* tag;
+    bool ok;
+    const auto next = [&] {
+      return terms.cancellation == nullptr ? queue.Next(&tag, &ok)
+                                           : terms.cancellation->Next(&queue, &tag, &ok);
+    };
+    while (next() && tag != nullptr)
+      if (ok) TellPosition(context, options.queued);
+    if (terms.cancellation != nullptr) terms.cancellation->Remove(&context);
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) {
+    }
+
+    Reply reply = EndOfCall(status, context);
+    if (reply.status.ok()) reply.status = TakeFragments(response, &reply);
+    return reply;
+  }
 
   // The end of a call that began at `start`.
   Reply End(Reply reply, Attempt attempt, absl::Time start) const {
@@ -131,8 +233,8 @@ struct Channel::Impl {
   const std::string address;
   const ChannelOptions options;
   const std::optional<HttpProxy> proxy;
-  // Const calls only start new calls on the channel, which is thread-safe.
-  mutable grpc::GenericStub stub;
+  // Const calls only start new calls on the channels.
+  mutable Backends backends;
 };
 
 Channel::Channel(const std::string& address, ChannelOptions options)
@@ -147,47 +249,33 @@ Reply Channel::Unary(const char* method, absl::Span<const Piece> message,
                      const CallTerms& terms) const {
   const absl::Time start = absl::Now();
   Reply reply;
-  absl::StatusOr<grpc::ByteBuffer> request = ToByteBuffer(message);
+  const absl::StatusOr<grpc::ByteBuffer> request = ToByteBuffer(message);
   if (!request.ok()) {
     reply.status = request.status();
     return reply;
   }
-  grpc::ClientContext context;
-  SetTerms(terms, impl_->options.credentials, &context);
-
-  // A queue of its own for each call: this thread polls the socket and wakes no other.
-  grpc::CompletionQueue queue;
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  auto call = impl_->stub.PrepareUnaryCall(&context, method, *request, &queue);
-  if (terms.cancellation != nullptr) terms.cancellation->Add(&context);
-  call->StartCall();
-  // Comes before the end only if it is asked for by itself.
-  if (impl_->options.queued != nullptr) call->ReadInitialMetadata(&context);
-  call->Finish(&response, &status, nullptr);
-  void* tag;
-  bool ok;
-  const auto next = [&] {
-    return terms.cancellation == nullptr ? queue.Next(&tag, &ok)
-                                         : terms.cancellation->Next(&queue, &tag, &ok);
-  };
-  while (next() && tag != nullptr)
-    if (ok) TellPosition(context, impl_->options.queued);
-  if (terms.cancellation != nullptr) terms.cancellation->Remove(&context);
-  queue.Shutdown();
-  while (queue.Next(&tag, &ok)) {
-  }
-
-  reply = EndOfCall(status, context);
-  if (reply.status.ok()) reply.status = TakeFragments(response, &reply);
+  Backends& backends = impl_->backends;
+  reply = impl_->Unary(backends.serving(), method, *request, terms);
+  if (const auto other = backends.AfterRefusal(reply.status))
+    reply = impl_->Unary(other, method, *request, terms);
   const auto sent_bytes = static_cast<int64_t>(request->Length());
   return impl_->End(std::move(reply), {.method = method, .sent_bytes = sent_bytes}, start);
 }
 
 Reply Channel::Stream(const char* method, StreamHandler* handler, const CallTerms& terms) const {
   const absl::Time start = absl::Now();
-  StreamLoop loop({&impl_->stub, &impl_->options}, method, handler, terms);
-  return impl_->End(loop.Run(), {.method = method, .stream = true}, start);
+  bool begun = false;
+  const auto call = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::GenericStub stub(channel);
+    StreamLoop loop({&stub, &impl_->options}, method, handler, terms);
+    Reply reply = loop.Run();
+    begun = loop.begun();
+    return reply;
+  };
+  Reply reply = call(impl_->backends.serving());
+  if (!begun)
+    if (const auto other = impl_->backends.AfterRefusal(reply.status)) reply = call(other);
+  return impl_->End(std::move(reply), {.method = method, .stream = true}, start);
 }
 
 }  // namespace warpcall::client

@@ -51,6 +51,7 @@ void StreamLoop::On(Event event, bool ok) {
   switch (event) {
     case kStarted:
       if (!ok) return AwaitEnd();
+      begun_ = true;
       // The first message would wait for the initial metadata as well, but they may come long
       // before.
       if (queued_ == nullptr) {

@@ -36,6 +36,8 @@ class StreamLoop {
 
   // Returns when the call has ended and no thread is in the handler any more.
   Reply Run();
+  // After Run: whether the call found a server. The handler was asked for no message otherwise.
+  bool begun() const { return begun_; }
 
  private:
   enum Event : uintptr_t { kStarted, kAccepted, kSent, kAllSent, kReceived, kEnded };
@@ -58,6 +60,7 @@ class StreamLoop {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   // Operations of which the queue has not told yet, or whose handling may begin others.
   std::atomic<int> pending_{0};
+  bool begun_ = false;
   grpc::ByteBuffer received_;
   grpc::Status end_;
   absl::Mutex mutex_;

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from . import _channel
-from ._channel import Target, call_metadata, methods_of
+from ._channel import Methods, Target, call_metadata
 from ._execute import encode_extras, encode_ready
 from ._futures import CallFuture, Cancellation
 from ._process import Home
@@ -68,7 +68,6 @@ class Calls:
         self._metadata = target.metadata()
         self._home = Home()
         self._channels = target.open(grpc)
-        self._stubs = methods_of(self._channels)
         self.kernels = KernelCache(self._list_kernels)
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -85,10 +84,10 @@ class Calls:
         return self._closed.is_set() or not self._home.is_here
 
     @property
-    def _methods(self) -> _channel.Methods:
+    def _methods(self) -> Methods:
         """Every call begins by these. Raises Cancelled in another process."""
         self._home.check()
-        return self._stubs
+        return self._channels.methods
 
     def close(self) -> None:
         """Ends every call under way with Cancelled, and leaves no thread behind. In another
@@ -102,7 +101,7 @@ class Calls:
             pause.cancel()
         for future in futures:
             future.end(Cancelled(CLOSED))
-        for channel in self._channels:
+        for channel in self._channels.end():
             channel.close()
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -149,10 +148,10 @@ class Calls:
         return request.finish(self.unary(_channel.EXECUTE, request.encode(), deadline))
 
     def unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
-        call, metadata = self._methods[method], call_metadata(self._metadata)
+        methods, metadata = self._methods, call_metadata(self._metadata)
         failures: list[Exception] = []
         try:  # nearly always it is the only one, so all that retries take is left for later
-            data: bytes = call(
+            data: bytes = methods[method](
                 message,
                 timeout=None if deadline is None else deadline - time.monotonic(),
                 metadata=metadata,
@@ -163,10 +162,10 @@ class Calls:
             self._budget.add_success()
             return data
 
-        def attempt() -> bytes:
+        def attempt(methods: Methods) -> bytes:
             if failures:
                 raise failures.pop()
-            data: bytes = call(message, timeout=time_left(deadline), metadata=metadata)
+            data: bytes = methods[method](message, timeout=time_left(deadline), metadata=metadata)
             return data
 
         return self._retried(attempt, deadline)
@@ -178,9 +177,9 @@ class Calls:
         while nothing has come. Of a server without that method, Benchmark's answer is the part."""
         metadata, begun = call_metadata(self._metadata), False
 
-        def attempt() -> None:
+        def attempt(methods: Methods) -> None:
             nonlocal begun
-            call = self._methods[_channel.BENCHMARK_STREAM](
+            call = methods[_channel.BENCHMARK_STREAM](
                 message, timeout=time_left(deadline), metadata=metadata
             )
             try:
@@ -217,17 +216,18 @@ class Calls:
 
     def _retried(
         self,
-        attempt: Callable[[], Value],
+        attempt: Callable[[Methods], Value],
         deadline: float | None,
         may_repeat: Callable[[], bool] = lambda: True,
         cancellation: Cancellation | None = None,
     ) -> Value:
         """What `attempt` returns, after as many as it takes and may take."""
         schedule: Schedule | None = None
+        self._home.check()
         while True:
             refused: tuple[str, str, float | None]
             try:
-                value = attempt()
+                value: Value = self._channels.call(attempt, may_repeat)
             except grpc.RpcError as error:
                 refused = self._target.refusal(error)
                 # Where a call is its own error, it would keep itself, and the inputs, by a frame of
@@ -256,10 +256,10 @@ class Calls:
                 raise make_error(code, message, pushback)
 
     def _stream(self, request: Request, terms: Terms) -> Result:
-        def attempt() -> Result:
+        def attempt(methods: Methods) -> Result:
             session, call = StreamSession(request), None
             try:
-                call = self._methods[_channel.EXECUTE_STREAM](
+                call = methods[_channel.EXECUTE_STREAM](
                     session.messages(), timeout=time_left(terms.deadline), metadata=terms.metadata
                 )
                 if terms.cancellation is not None:
@@ -285,14 +285,14 @@ class Calls:
     # ---- stripes ----
 
     def _may_stripe(self, request: Request) -> bool:
-        return len(self._channels) > 1 and is_large_enough(request)
+        return self._target.connections > 1 and is_large_enough(request)
 
     def _plan(self, request: Request, terms: Terms) -> StripedCall | None:
         """The call in stripes; None when it is to be sent whole."""
         kernel = self.kernels.find(request.call.kernel, terms.deadline)
         if kernel is None or terms.cancellation is None:
             return None
-        stripes = plan_stripes(request, kernel, len(self._channels))
+        stripes = plan_stripes(request, kernel, self._target.connections)
         return StripedCall(request, kernel, stripes, terms.cancellation) if stripes else None
 
     def _list_kernels(self, deadline: float) -> bytes:
@@ -334,8 +334,8 @@ class Calls:
             return self._stream(request, terms)
         message, cancellation = request.encode(), terms.cancellation or Cancellation()
 
-        def attempt() -> bytes:
-            call = self._methods[_channel.EXECUTE].future(
+        def attempt(methods: Methods) -> bytes:
+            call = methods[_channel.EXECUTE].future(
                 message, timeout=time_left(terms.deadline), metadata=terms.metadata
             )
             cancellation.add(call)
@@ -412,11 +412,11 @@ class Calls:
             if future.claim():
                 future.set_result(result)
 
-    def _begin(self, pending: _Pending) -> None:
-        """One attempt of a call with a future."""
-        terms = pending.terms
+    def _begin(self, pending: _Pending, methods: Methods | None = None) -> None:
+        """One attempt of a call with a future. None: by those that every call begins by."""
+        terms, methods = pending.terms, methods or self._methods
         try:
-            call = self._methods[_channel.EXECUTE].future(
+            call = methods[_channel.EXECUTE].future(
                 pending.message, timeout=time_left(terms.deadline), metadata=terms.metadata
             )
         except ValueError:  # what gRPC says of channels that are closed
@@ -424,9 +424,9 @@ class Calls:
                 pending.future.set_exception(Cancelled(CLOSED))
             return
         pending.future.on_cancel(call.cancel)
-        call.add_done_callback(partial(self._ended, pending))
+        call.add_done_callback(partial(self._ended, pending, methods))
 
-    def _ended(self, pending: _Pending, call: Any) -> None:
+    def _ended(self, pending: _Pending, methods: Methods, call: Any) -> None:
         """Called by a thread of gRPC when an attempt is over."""
         future = pending.future
         if call.code() is grpc.StatusCode.OK:
@@ -435,6 +435,9 @@ class Calls:
                 data = call.result()
                 future.finish(lambda: pending.request.finish(data))
             return
+        others = self._channels.after_refusal(methods, call)
+        if others is not None and not future.done():
+            return self._begin(pending, others)
         code, message, pushback = self._target.refusal(call)
         pause = pending.schedule.next(code, pushback, time.monotonic(), pending.terms.deadline)
         if pause is not None and not future.done() and self._begin_later(pending, pause):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import re
 import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, Union
 
@@ -18,6 +23,7 @@ from .errors import InvalidArgument, parse_pushback
 
 Metadata = tuple[tuple[str, str], ...]
 Pem = Union[str, "os.PathLike[str]", bytes]
+Options: TypeAlias = "list[tuple[str, int | str]]"
 
 DEFAULT_ADDRESS = "127.0.0.1:8470"
 CONNECTIONS_MAX = 64
@@ -45,12 +51,10 @@ _UNARY = (EXECUTE, LIST_KERNELS, LIST_DEVICES, SERVER_INFO, BENCHMARK, TUNE, PRO
 _FRAME_BYTES = 4 << 20
 _KEEPALIVE_MS = 6 * 60 * 1000
 _NEVER_MS = (1 << 31) - 1
-_OPTIONS: list[tuple[str, int]] = [
+_OPTIONS: Options = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.max_frame_size", _FRAME_BYTES),
-    # Channels to one address would otherwise share a connection.
-    ("grpc.use_local_subchannel_pool", 1),
     # Ours know of pushback limits, budgets and deadlines.
     ("grpc.enable_retries", 0),
     # A lost server is looked for again after 100 ms, and every 2 s at most.
@@ -61,6 +65,10 @@ _OPTIONS: list[tuple[str, int]] = [
 # Of addresses that may stand for several servers: calls in turns, to those whose health is good.
 _SEVERAL = ("dns:", "ipv4:", "ipv6:")
 _TURNS = '{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}'
+_RESOLUTION_SECONDS = 1
+_ALL: Options = [("grpc.inhibit_health_checking", 1)]
+_NONE_SERVES = "connections to all backends failing"
+_numbers = itertools.count()
 
 # What gRPC's core says when a stream ends without the status that a server sends last: by a proxy
 # that cuts it, with HTTP/2's NO_ERROR, INTERNAL_ERROR or CANCEL, or leaves the status out.
@@ -119,11 +127,19 @@ class Target:
         if not self.stall_timeout > 0:
             raise InvalidArgument(f"stall_timeout is {self.stall_timeout}; it must be over 0")
 
-    def open(self, module: Any) -> list[Any]:
+    def open(self, module: Any) -> Channels:
         """Channels of `module`, which is grpc or grpc.aio. They connect with the first call.
         Raises Cancelled in a process that was forked from one that had opened some."""
         check_may_open()
-        options: list[tuple[str, int | str]] = [
+        if self.tls is None:
+            make = partial(module.insecure_channel, self.address)
+        else:
+            make = partial(module.secure_channel, self.address, self.tls.credentials())
+        return Channels(make, self._options(), self.address.startswith(_SEVERAL))
+
+    def _options(self) -> list[Options]:
+        """Of each connection's channels."""
+        options: Options = [
             *_OPTIONS,
             ("grpc.enable_http_proxy", int(self.proxy is not None)),
             (
@@ -132,13 +148,13 @@ class Target:
             ),
         ]
         if self.address.startswith(_SEVERAL):
-            options.append(("grpc.service_config", _TURNS))
-        if self.tls is None:
-            make = partial(module.insecure_channel, self.address, options=options)
-        else:
-            credentials = self.tls.credentials()
-            make = partial(module.secure_channel, self.address, credentials, options=options)
-        return [make() for _ in range(self.connections)]
+            options += [
+                ("grpc.service_config", _TURNS),
+                ("grpc.dns_min_time_between_resolutions_ms", 1000 * _RESOLUTION_SECONDS),
+            ]
+        # Channels with the same number and address share a connection.
+        numbers = itertools.islice(_numbers, self.connections)
+        return [[*options, ("warpcall.connection", number)] for number in numbers]
 
     def metadata(self) -> Metadata:
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
@@ -178,31 +194,86 @@ def target_of(
     return Target(address, connections, tls, token, stall_timeout)
 
 
-class _Turns:
-    """The methods of several channels, whose turn it is one after the other."""
+class Methods:
+    """The service's methods on channels that take turns. Requests and answers are bytes. The
+    channels live as long as this, or a call that they make."""
 
-    def __init__(self, stubs: list[dict[str, Any]]) -> None:
-        self._stubs = stubs
+    __slots__ = ("__weakref__", "_stubs", "_turn", "channels")
+
+    def __init__(self, channels: list[Any]) -> None:
+        self.channels = channels
+        self._stubs = [
+            {
+                EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
+                BENCHMARK_STREAM: channel.unary_stream(BENCHMARK_STREAM),
+                **{name: channel.unary_unary(name) for name in _UNARY},
+            }
+            for channel in channels
+        ]
         self._turn = itertools.count()
 
     def __getitem__(self, name: str) -> Any:
-        return self._stubs[next(self._turn) % len(self._stubs)][name]
+        stubs = self._stubs
+        return stubs[0 if len(stubs) == 1 else next(self._turn) % len(stubs)][name]
 
 
-Methods: TypeAlias = "dict[str, Any] | _Turns"
+class Channels:
+    """A client's channels to one server, or to several by one address. Thread-safe."""
 
+    def __init__(self, make: Callable[..., Any], options: list[Options], several: bool) -> None:
+        self._make, self._options = make, options
+        self._lock = threading.Lock()
+        self._live: weakref.WeakSet[Methods] = weakref.WeakSet()
+        self._renewal = -math.inf
+        self.methods = self._open()
+        """On the servers that say that they serve."""
+        self._all = self._open(_ALL) if several else None
 
-def methods_of(channels: list[Any]) -> Methods:
-    """The service's methods. Requests and answers are bytes."""
-    stubs = [
-        {
-            EXECUTE_STREAM: channel.stream_stream(EXECUTE_STREAM),
-            BENCHMARK_STREAM: channel.unary_stream(BENCHMARK_STREAM),
-            **{name: channel.unary_unary(name) for name in _UNARY},
-        }
-        for channel in channels
-    ]
-    return stubs[0] if len(stubs) == 1 else _Turns(stubs)
+    def _open(self, more: Options | None = None) -> Methods:
+        methods = Methods([self._make(options=[*each, *(more or [])]) for each in self._options])
+        self._live.add(methods)
+        return methods
+
+    def after_refusal(self, methods: Methods, error: Any) -> Methods | None:
+        """After an attempt by `methods` ended with `error`: for one more, or None. A call that gRPC
+        sent to no server, as none serves, goes to any: a server that is told to stop still serves
+        for a while, and until the name leads to the servers that come instead there may be no
+        others."""
+        if (
+            self._all is None
+            or methods is self._all
+            or error.code() is not grpc.StatusCode.UNAVAILABLE
+            or not (error.details() or "").startswith(_NONE_SERVES)
+        ):
+            return None
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._renewal:
+                # Resolves the name again; gRPC does so by itself only when a connection is lost.
+                self.methods = self._open()
+                self._renewal = now + _RESOLUTION_SECONDS
+        return self._all
+
+    def call(
+        self, attempt: Callable[[Methods], Any], may_repeat: Callable[[], bool] = lambda: True
+    ) -> Any:
+        """What a call by `methods` returns, or one more as after_refusal says."""
+        methods = self.methods
+        try:
+            return attempt(methods)
+        except grpc.RpcError as error:
+            others = self.after_refusal(methods, error) if may_repeat() else None
+            if others is None:
+                raise
+            error.__traceback__ = None  # as in Calls._retried
+        return attempt(others)
+
+    def end(self) -> list[Any]:
+        """All of gRPC's channels, to be closed, also those that others replaced while they had
+        calls. There will be no more."""
+        with self._lock:
+            self._renewal = math.inf
+            return [channel for methods in self._live for channel in methods.channels]
 
 
 def call_metadata(own: Metadata) -> Metadata | None:

@@ -37,7 +37,7 @@ from ._calls import (
     small_bytes,
     time_left,
 )
-from ._channel import TLS, Methods, Target, call_metadata, methods_of, target_of
+from ._channel import TLS, Channels, Methods, Target, call_metadata, target_of
 from ._client import known_ceilings
 from ._execute import Call, encode_extras, encode_ready
 from ._fast import open_calls
@@ -85,8 +85,7 @@ class Client(AsyncKernelMethods):
         self._budget = Budget(retry)
         self._metadata = target.metadata()
         self._target = target
-        self._channels: list[Any] = []
-        self._open: Methods | None = None
+        self._channels: Channels | None = None
         self._threads: Calls | None = None
         self._small_bytes = small_bytes(target.connections)
         self._closed = False
@@ -324,7 +323,7 @@ class Client(AsyncKernelMethods):
         self._closed = True
         if self._ending is not None:
             self._ending.set()
-        for channel in self._channels:
+        for channel in [] if self._channels is None else self._channels.end():
             await channel.close()
         if self._threads is not None:
             await asyncio.to_thread(self._threads.close)
@@ -346,17 +345,16 @@ class Client(AsyncKernelMethods):
 
     # ---- calls ----
 
-    def _methods(self) -> Methods:
+    def _open(self) -> Channels:
         """Opened by the first call: channels belong to the event loop that runs then. Raises
         Cancelled in another process than the client's own."""
         self._home.check()
         if self._closed:
             raise Cancelled(CLOSED)
-        if self._open is None:
+        if self._channels is None:
             self._channels = self._target.open(grpc.aio)
             self._home.keep(self, self._channels)
-            self._open = methods_of(self._channels)
-        return self._open
+        return self._channels
 
     def _deadline(self, timeout: float | None) -> float | None:
         timeout = self._timeout if timeout is None else check_timeout(timeout)
@@ -364,8 +362,9 @@ class Client(AsyncKernelMethods):
 
     async def _unary(self, method: str, message: bytes, deadline: float | None) -> bytes:
         failures: list[BaseException] = []
+        methods = self._open().methods
         try:  # nearly always it is the only one, so all that retries take is left for later
-            data: bytes = await self._methods()[method](
+            data: bytes = await methods[method](
                 message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
             )
         except _ENDS as error:
@@ -374,10 +373,10 @@ class Client(AsyncKernelMethods):
             self._budget.add_success()
             return data
 
-        async def attempt() -> bytes:
+        async def attempt(methods: Methods) -> bytes:
             if failures:
                 raise failures.pop()
-            data: bytes = await self._methods()[method](
+            data: bytes = await methods[method](
                 message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
             )
             return data
@@ -391,9 +390,9 @@ class Client(AsyncKernelMethods):
         """As Calls.benchmark."""
         begun = False
 
-        async def attempt() -> None:
+        async def attempt(methods: Methods) -> None:
             nonlocal begun
-            call = self._methods()[_channel.BENCHMARK_STREAM](
+            call = methods[_channel.BENCHMARK_STREAM](
                 message, timeout=time_left(deadline), metadata=call_metadata(self._metadata)
             )
             try:
@@ -414,16 +413,22 @@ class Client(AsyncKernelMethods):
 
     async def _retried(
         self,
-        attempt: Callable[[], Awaitable[Any]],
+        attempt: Callable[[Methods], Awaitable[Any]],
         deadline: float | None,
         may_repeat: Callable[[], bool] = lambda: True,
     ) -> Any:
         """What `attempt` returns, after as many as it takes and may take."""
         schedule: Schedule | None = None
+        channels = self._open()
+        methods = channels.methods
         while True:
             try:
-                value = await attempt()
+                value = await attempt(methods)
             except grpc.RpcError as error:
+                others = channels.after_refusal(methods, error) if may_repeat() else None
+                if others is not None:
+                    methods = others
+                    continue
                 code, message, pushback = self._target.refusal(error)
             except (asyncio.CancelledError, grpc.aio.UsageError):
                 task = asyncio.current_task()
@@ -441,6 +446,7 @@ class Client(AsyncKernelMethods):
             if pause is None:
                 raise make_error(code, message, pushback)
             await self._pause(pause)
+            methods = channels.methods
 
     async def _pause(self, seconds: float) -> None:
         """Raises Cancelled when the client is closed meanwhile."""

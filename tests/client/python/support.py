@@ -134,11 +134,25 @@ class RealServer(differential.Server):
 class FakeServer:
     """A server whose answer to each call `handler(request bytes, context)` makes: bytes, or what it
     raises or aborts with. Streams: `stream_handler(request iterator, context)`; without one it has no
-    such methods."""
+    such methods. `stops`, an event: it has a health service, which says that it serves until then."""
 
-    def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None):
+    def __init__(self, handler, stream_handler=None, address="127.0.0.1:0", credentials=None, stops=None):
+        self.watches = 0
+
+        def watch(_, context):
+            self.watches += 1
+            said = None
+            while context.is_active():
+                status = 2 if stops.is_set() else 1  # HealthCheckResponse's NOT_SERVING and SERVING
+                if status != said:
+                    yield bytes([8, status])
+                    said = status
+                time.sleep(0.01)
+
         class Handlers(grpc.GenericRpcHandler):
             def service(self, details):
+                if stops is not None and details.method == "/grpc.health.v1.Health/Watch":
+                    return grpc.unary_stream_rpc_method_handler(watch)
                 if details.method.endswith("Stream"):
                     return stream_handler and grpc.stream_stream_rpc_method_handler(stream_handler)
                 return grpc.unary_unary_rpc_method_handler(handler)

@@ -33,9 +33,12 @@ class SeveralServersTest : public ::testing::Test {
     std::vector<std::string> addresses;
     for (int i = 0; i < kServers; ++i) {
       servers_.push_back(std::make_unique<FakeServer>(testing::EchoInputs));
+      servers_.back()->AnswerExecuteStream(testing::EchoStream);
       addresses.push_back(servers_.back()->address());
     }
-    client_ = std::make_unique<Client>(absl::StrCat("ipv4:", absl::StrJoin(addresses, ",")));
+    address_ = absl::StrCat("ipv4:", absl::StrJoin(addresses, ","));
+    client_ = std::make_unique<Client>(
+        address_, ClientOptions{.retry = {.attempts_max = 1}});  // a call that is lost shows
   }
 
   // How many calls each server had of a round in which all succeeded.
@@ -56,11 +59,29 @@ class SeveralServersTest : public ::testing::Test {
     std::vector<int> calls;
     do {
       calls = Round();
-    } while (!expected.Matches(calls) && absl::Now() < give_up);
+    } while (!expected.Matches(calls) && !HasFailure() && absl::Now() < give_up);
     return calls;
   }
 
+  // Returns when the client knows that none serves: then each has its turn again.
+  void StopServing() {
+    ASSERT_THAT(RoundLike(Each(kTurns)), Each(kTurns));
+    for (const int i : {1, 2}) servers_[i]->SetServing(false);
+    const auto one = ElementsAre(kTurns * kServers, 0, 0);
+    ASSERT_THAT(RoundLike(one), one);
+    servers_[0]->SetServing(false);
+    ASSERT_THAT(RoundLike(Each(kTurns)), Each(kTurns));
+  }
+
+  // Of each server.
+  std::vector<size_t> Connections() const {
+    std::vector<size_t> connections;
+    for (const auto& server : servers_) connections.push_back(server->peers().size());
+    return connections;
+  }
+
   std::vector<std::unique_ptr<FakeServer>> servers_;
+  std::string address_;
   std::unique_ptr<Client> client_;
 };
 
@@ -77,6 +98,34 @@ TEST_F(SeveralServersTest, OneThatIsAboutToStopHasNoneAndComesBack) {
   EXPECT_THAT(Round(), without);
   servers_[1]->SetServing(true);
   EXPECT_THAT(RoundLike(Each(kTurns)), Each(kTurns));
+}
+
+TEST_F(SeveralServersTest, NoCallIsLostWhereNoneServes) {
+  StopServing();
+  servers_[2]->SetServing(true);
+  const auto one = ElementsAre(0, 0, kTurns * kServers);
+  EXPECT_THAT(RoundLike(one), one);
+}
+
+TEST_F(SeveralServersTest, NoStreamIsLostWhereNoneServes) {
+  StopServing();
+  // Each call is the first of a client, which has yet to hear that none serves.
+  for (int i = 0; i < kTurns; ++i) {
+    Client client(address_, {.retry = {.attempts_max = 1}});
+    const auto result = client.ExecuteStream(
+        Call{.kernel = "identity", .inputs = {Tensor::FromFloats({2}, {1, 2})}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(result->outputs[0].ToFloats(), ElementsAre(1, 2));
+  }
+}
+
+TEST_F(SeveralServersTest, AClientHasOneConnectionToEachServer) {
+  StopServing();
+  EXPECT_THAT(Connections(), Each(1));
+  Client other(address_, {.connections = 2});
+  for (int i = 0; i < 2 * kServers * kTurns; ++i)
+    EXPECT_TRUE(other.Identity(Tensor::FromFloats({1}, {1})).ok());
+  EXPECT_THAT(Connections(), Each(3));
 }
 
 TEST_F(SeveralServersTest, OneThatIsLostIsNotMissed) {
