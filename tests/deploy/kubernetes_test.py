@@ -68,6 +68,8 @@ ELSEWHERE, TUNING = "elsewhere", "warpcall tuning table 1"
 OF_THE_CLUSTER = {"PriorityClass"}
 # What endpoints and balancers take to hear that a pod is not ready, beside its probe.
 PROPAGATION_SECONDS = 5
+# gRPC's shortest time between two resolutions of a name, by default, and how long a cluster's DNS keeps answers.
+RESOLUTION_SECONDS = 30
 # CUDA's libraries and context in each process that has a GPU.
 GPU_HOST_MIB = 1024
 
@@ -422,6 +424,11 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual([probe["httpGet"]["path"] for probe in (ready, start, live)],
                              ["/readyz", "/readyz", "/healthz"])
             self.assertEqual({probe["httpGet"]["port"] for probe in (ready, start, live)}, {"metrics"})
+
+    def test_a_rollout_waits_until_clients_know_the_new_pod(self):
+        for objects in self.each():
+            ready = named(objects, "Deployment")["spec"]["minReadySeconds"]
+            self.assertGreaterEqual(ready, RESOLUTION_SECONDS + PROPAGATION_SECONDS)
 
     def test_memory_holds_what_the_flags_allow(self):
         seen = set()
