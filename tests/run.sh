@@ -7,8 +7,9 @@
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
-#                           latencies again and again, mutants, a soak, servers in trouble for ten minutes, a
-#                           Ray cluster, the container image, compose, and packages in a clean root
+#                           latencies again and again, mutants, a soak, servers in trouble for ten minutes,
+#                           rollouts, a Ray cluster, the container image, compose, and packages in a
+#                           clean root
 # A build beside the release one that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -228,6 +229,8 @@ run_at_night() {
     print_failure "$logs/chaos.log" >&2
     exit 1
   fi
+  step 'release: rollouts with the times of the manifests'
+  WARPCALL_TEST_NIGHTLY=1 run_ctest release rollout -R '^rollout_night_test$'
   step 'release: batch work on a Ray cluster'
   WARPCALL_TEST_NIGHTLY=1 run_ctest release ray -R '^ray_test$'
   step 'release: its container image, built twice'

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Two servers behind a name, with the flags of deploy/kubernetes, are replaced one after the other, as a Deployment
+replaces its pods: no client loses a call.
+
+    rollout_test.py WARPCALLD WARPCALL [QuickTest | NightTest]
+
+NightTest has the manifests' own times, with WARPCALL_TEST_NIGHTLY=1, as it takes minutes. Exit status 77: skipped,
+without that or without Debian's packages for Python.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+
+try:
+    import grpc  # noqa: F401  for the client
+    import numpy  # noqa: F401
+except ImportError as missing:
+    print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
+    sys.exit(77)
+
+import processes  # noqa: E402
+from name_server import NameServer  # noqa: E402
+from replicas_test import PORT, SECONDS_MAX, WARPCALL, Replica  # noqa: E402
+
+MANIFEST = processes.deployed_folder() / "kubernetes" / "base" / "deployment.yaml"
+CLIENT = pathlib.Path(__file__).resolve().parent / "rollout_client.py"
+COUNT = 2
+RATE = 50
+# (program, attempts of a call): those of one attempt may lose a call in a thousand, the others none.
+CLIENTS = [(kind, attempts) for kind in ("warpcall", "blocking", "asyncio") for attempts in (1, 5)]
+LOST_MAX = 0.001
+# Each call of `warpcall load` at a rate has one of so many clients. A client has a channel to the servers that serve,
+# and one to all.
+WORKERS = 4
+CHANNELS = sum(2 * (WORKERS if kind == "warpcall" else 1) for kind, _ in CLIENTS)
+
+
+def manifest():
+    return MANIFEST.read_text(encoding="utf-8")
+
+
+def flags(changes):
+    """What the manifest's container is started with, but for addresses and `changes`."""
+    found = dict(re.findall(r"^ +- (--\w+)(\S*)$", manifest(), re.M)) | changes
+    return [name + value for name, value in found.items() if name not in ("--listen", "--metrics_listen")]
+
+
+class Calls:
+    """Calls at RATE without an end, until they are told to report."""
+
+    def __init__(self, kind, attempts, address):
+        self.name = f"{kind}, {attempts} attempts"
+        self.by_command = kind == "warpcall"
+        words = [sys.executable, CLIENT, kind, str(attempts), str(RATE), address]
+        if self.by_command:
+            words = [WARPCALL, "--server", address, "--json", "load", "gelu:64", "--rate", str(RATE), "--warmup", "0",
+                     "--duration", "600", "--concurrency", str(WORKERS), *["--retry"] * (attempts > 1)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+
+    def wait_to_begin(self):
+        if not self.by_command and self.process.stdout.readline() != "begun\n":
+            raise processes.Failure(f"{self.name}: {self.process.communicate(timeout=SECONDS_MAX)[1]}")
+
+    def report(self):
+        if self.by_command:
+            self.process.send_signal(signal.SIGINT)
+        output, errors = self.process.communicate(timeout=SECONDS_MAX)
+        if not output:
+            raise processes.Failure(f"{self.name}: {errors}")
+        found = json.loads(output)
+        return found["all"] if self.by_command else found
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+class Rollouts(unittest.TestCase):
+    """Orders in which a Deployment with maxUnavailable 1 and maxSurge 0 may replace its pods."""
+
+    CHANGES = {}  # of the manifest's flags
+    TTL_SECONDS = 5
+
+    def setUp(self):
+        # Also where this was started in the background of a shell, which has its children ignore it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.names = self.enterContext(NameServer(self.TTL_SECONDS))
+        self.pods = []
+        for _ in range(COUNT):
+            self.add_pod()
+        self.listed = list(self.pods)
+        self.tell_names()
+
+    def add_pod(self):
+        pod = Replica(len(self.pods) + 1, self.folder, flags(self.CHANGES))
+        self.pods.append(pod)
+        pod.start()
+        self.addCleanup(pod.kill)
+        return pod
+
+    def tell_names(self):
+        self.names.set_hosts([pod.host for pod in self.listed])
+
+    def roll_out(self, after_the_end, start_seconds=0.0, ready_seconds=0.0):
+        """`after_the_end`: there is room for a new pod when the old one has ended, as where each has a GPU. The next
+        one is deleted when a new pod has been ready for `ready_seconds`."""
+        began, calls = time.monotonic(), []
+        for kind, attempts in CLIENTS:
+            calls.append(Calls(kind, attempts, self.names.target(PORT)))
+            self.addCleanup(calls[-1].kill)
+        for each in calls:
+            each.wait_to_begin()
+        for pod in self.pods:
+            pod.wait_to_answer(RATE)
+        old = self.pods[:]
+        for pod in old:
+            self.listed.remove(pod)
+            self.tell_names()
+            pod.process.terminate()
+            if after_the_end:
+                self.assertEqual(pod.process.wait(timeout=SECONDS_MAX), 0)
+            time.sleep(start_seconds)
+            self.listed.append(self.add_pod())
+            self.tell_names()
+            time.sleep(ready_seconds)
+        for pod in old:
+            self.assertEqual(pod.process.wait(timeout=SECONDS_MAX), 0, pod.log.read_text())
+        # The last one need not have calls: who knows servers that serve does not look for others.
+        self.listed[0].wait_to_answer(RATE)
+        self.check(calls, time.monotonic() - began)
+
+    def check(self, calls, seconds):
+        for (_, attempts), each in zip(CLIENTS, calls):
+            report = each.report()
+            print(f"{self.id()}: {each.name}: {report['failed']} of {report['ok']} calls failed", flush=True)
+            with self.subTest(client=each.name):
+                allowed = max(1, LOST_MAX * report["ok"]) if attempts == 1 else 0
+                self.assertLessEqual(report["failed"], allowed, report["statuses"])
+        # Nobody asks more often than once a second.
+        self.assertLess(self.names.queries, CHANNELS * (seconds + 1))
+
+
+class QuickTest(Rollouts):
+    """The same in shorter times."""
+
+    CHANGES = {"--lame_duck_seconds": "=6"}
+    TTL_SECONDS = 3
+
+    def test_new_ones_begin_at_once(self):
+        self.roll_out(after_the_end=False)
+
+    def test_new_ones_begin_after_the_end(self):
+        self.roll_out(after_the_end=True)
+
+
+class NightTest(Rollouts):
+    def test_new_ones_begin_at_once(self):
+        self.roll_out(after_the_end=False)
+
+    def test_new_ones_begin_after_the_end(self):
+        self.roll_out(after_the_end=True)
+
+    def test_new_ones_begin_slowly(self):
+        self.roll_out(after_the_end=True, start_seconds=31)
+
+    def test_the_next_waits_until_a_new_one_was_ready_for_a_while(self):
+        (seconds,) = re.findall(r"^ +minReadySeconds: (\d+)$", manifest(), re.M)
+        self.roll_out(after_the_end=True, ready_seconds=float(seconds))
+
+
+if __name__ == "__main__":
+    if sys.argv[3:4] == ["NightTest"] and os.environ.get("WARPCALL_TEST_NIGHTLY") != "1":
+        print("skipped: it takes minutes; WARPCALL_TEST_NIGHTLY=1 asks for it")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
