@@ -35,7 +35,7 @@ import grpc  # noqa: E402
 import numpy as np  # noqa: E402
 import warpcall  # noqa: E402
 from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: E402
-from warpcall._channel import refusal  # noqa: E402
+from warpcall._channel import Target  # noqa: E402
 
 # Patient: a server that is killed is back within seconds, and two others serve meanwhile.
 ATTEMPTS_MAX = 12
@@ -149,7 +149,7 @@ class InferCalls:
         if address.startswith("ipv4:"):
             options.append(("grpc.service_config", json.dumps(
                 {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}})))
-        self.attempts_max = attempts_max
+        self.attempts_max, self.target = attempts_max, Target(address)
         self.channel = grpc.insecure_channel(address, options)
         self.method = self.channel.unary_unary(
             "/inference.GRPCInferenceService/ModelInfer", self.request.SerializeToString,
@@ -166,7 +166,7 @@ class InferCalls:
                 answer = self.method(request, timeout=end - time.monotonic())
                 return np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(answer.outputs[0].shape)
             except grpc.RpcError as error:
-                code, message, _ = refusal(error)
+                code, message, _ = self.target.refusal(error)
                 if code != "UNAVAILABLE" or attempt == self.attempts_max:
                     raise Failed(f"{code}: {message}") from None
             pause = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2 ** (attempt - 1))
