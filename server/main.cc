@@ -294,11 +294,9 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::string> devices_left_out;
   ASSIGN_OR_RETURN(devices, OpenDevices(ToDeviceOptions(config), &devices_left_out));
-  Log(LogLevel::kDebug, "the devices are open");
   RETURN_IF_ERROR(CheckMemory(config, static_cast<int>(devices.size())));
   std::unique_ptr<Engine> engine;
   ASSIGN_OR_RETURN(engine, Engine::Create(registry, std::move(devices), ToEngineOptions(config)));
-  Log(LogLevel::kDebug, "staging is there");
   lifecycle.SetStep("");
   std::vector<self_test::Verdict> verdicts;
   ASSIGN_OR_RETURN(verdicts, AwaitSelfTest(self_test.get(), &registry));
@@ -307,8 +305,9 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                    TuningCache::Open(registry, &engine->tuning(), config.tuning_cache));
   SetRates(registry, verdicts, engine.get());
   const std::unique_ptr<GpuMonitor> monitor = StartGpuMonitor(*engine);
-  PrometheusSink sink(registry, ToSinkOptions({lifecycle, *engine, devices_left_out, access, reloader,
-                                               monitor.get(), caches, tracer.get()}));
+  const Told told{lifecycle, *engine,       devices_left_out, access,
+                  reloader,  monitor.get(), caches,           tracer.get()};
+  PrometheusSink sink(registry, ToSinkOptions(told));
   inspect::Inspector inspector(ToInspectorOptions(config, registry));
   ExecuteDeps deps{&registry,
                    engine.get(),

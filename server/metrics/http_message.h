@@ -29,7 +29,7 @@ struct HttpRequest {
   // The names by which the request calls the server: its Host header's, an absolute target's.
   std::vector<std::string> hosts;
   bool has_body = false;
-  std::string body;
+  std::string body = {};
   bool expects_continue = false;
   bool keep_alive = true;
   bool takes_open_metrics = false;  // Accept prefers OpenMetrics to plain text, or ranks them equal
@@ -38,7 +38,7 @@ struct HttpRequest {
 
 struct HttpReply {
   int status = 200;
-  std::string body;
+  std::string body = {};
   const char* content_type = "text/plain";
   const char* allow = nullptr;  // of a 405
   // Set: the body is the metrics, which another thread renders.

@@ -12,7 +12,7 @@ import re
 import sys
 from collections import namedtuple
 
-FILE_LINES_MAX, ROOT_CMAKE_LINES_MAX, COLUMNS_MAX = 500, 120, 100
+FILE_LINES_MAX, ROOT_CMAKE_LINES_MAX, COLUMNS_MAX = 1000, 120, 100
 FUNCTION_LINES_MAX, PARAMETERS_MAX = 70, 4
 FOLDERS = ["kernels", "server", "client", "proto", "tests", "deploy"]
 
