@@ -25,7 +25,6 @@ class GpusMinTest : public ::testing::Test {
     options.staging_bytes = 1 << 20;
     engine_ = *Engine::Create(registry_, std::move(devices), options);
     deps_.engine = engine_.get();
-    deps_.ready = true;
   }
 
   FakeDevice::Control gpus_[2], cpu_;
