@@ -309,6 +309,7 @@ TEST_F(SeriesTest, EverythingStartsAtZeroButWhatDescribesTheProcess) {
     if (absl::StartsWith(series, "process_")) continue;
     const bool is_one = absl::StartsWith(series, "warpcall_build_info") ||
                         absl::StartsWith(series, "warpcall_device_healthy") ||
+                        absl::StartsWith(series, "warpcall_device_bandwidth_ceiling_noise_ratio") ||
                         series == "warpcall_server_phase{phase=\"serving\"}";
     EXPECT_EQ(value, is_one ? 1 : 0) << series;
     zeros += value == 0;
