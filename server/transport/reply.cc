@@ -1,12 +1,15 @@
 #include "server/transport/reply.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
+#include "server/log.h"
 #include "server/transport/inflater.h"
 #include "server/transport/slices.h"
+#include "server/transport/status.h"
 
 namespace warpcall {
 
@@ -27,6 +30,19 @@ absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* messag
   if (parsed->ParseFromString(Flat(*message))) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the message is not a valid ", parsed->GetTypeName(), ": protobuf cannot parse its fields"));
+}
+
+void LogRefusal(const ExecuteDeps& deps, const grpc::CallbackServerContext& context,
+                const Refusal& refusal) {
+  const absl::Status& status = refusal.status;
+  const LogLevel level = LogLevelFor(status, RejectReason::kNone);
+  if (!HasLogLine(deps, status.code(), RejectReason::kNone, level)) return;
+  std::vector<LogField> fields = {{"peer", PeerOf(deps, context.peer())},
+                                  {"method", refusal.method},
+                                  {"code", CodeName(status.code())},
+                                  {"error", status.message()}};
+  AppendCallFields(context, refusal.caller, &fields);
+  Log(level, "request failed", fields);
 }
 
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message) {

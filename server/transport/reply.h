@@ -26,6 +26,16 @@ absl::Status CheckSmallMessageLength(int64_t bytes);
 absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* message,
                                google::protobuf::MessageLite* parsed);
 
+// A call that was not admitted.
+struct Refusal {
+  absl::string_view method;
+  const absl::StatusOr<Principal>& caller;
+  const absl::Status& status;
+};
+// Logs it as Execute logs its own; FailureLog bounds how many lines there are.
+void LogRefusal(const ExecuteDeps& deps, const grpc::CallbackServerContext& context,
+                const Refusal& refusal);
+
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& message);
 
 // Answers the call with what `fill` makes of its request, unless it was not `admitted`.
@@ -51,6 +61,7 @@ grpc::ServerUnaryReactor* ReplyTo(
     absl::FunctionRef<absl::Status(const Principal&, const Request&, Response*)> fill) {
   const absl::StatusOr<Principal> caller = Identify(deps, *unary.context);
   const absl::StatusOr<Admission> admission = Admit(deps, caller, method);
+  if (!admission.ok()) LogRefusal(deps, *unary.context, {method, caller, admission.status()});
   return ReplyIfAdmitted<Request, Response>(
       deps, unary, admission.status(),
       [&](const Request& request, Response* response) { return fill(*caller, request, response); });

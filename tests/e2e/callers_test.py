@@ -64,6 +64,10 @@ class CallersTest(AccessCase):
         refused = sum(value for name, value in server.metrics().items()
                       if name.startswith("warpcall_requests_total") and 'code="UNAUTHENTICATED"' in name)
         self.assertEqual(refused, 3)  # identity twice, and a stream
+        # Operators find out who calls, by whichever method.
+        for method in ("ListDevices", "ListKernels"):
+            line = f'msg="request failed" peer=ipv4:127.* method={method} code=UNAUTHENTICATED error="the token'
+            self.assertTrue(eventually(lambda: re.search(line, server.log_text())), method)
         self.assertNotIn(ALICE, server.log_text())
         self.assertEqual(server.stop(), 0)
 
