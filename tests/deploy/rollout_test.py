@@ -50,9 +50,11 @@ def manifest():
 
 
 def flags(changes):
-    """What the manifest's container is started with, but for addresses and `changes`."""
+    """What the manifest's container is started with, but for `changes`, addresses, and a folder that is the
+    container's."""
     found = dict(re.findall(r"^ +- (--\w+)(\S*)$", manifest(), re.M)) | changes
-    return [name + value for name, value in found.items() if name not in ("--listen", "--metrics_listen")]
+    return [name + value for name, value in found.items()
+            if name not in ("--listen", "--metrics_listen", "--tuning_cache")]
 
 
 class Calls:
