@@ -95,8 +95,9 @@ class RunbookTest(unittest.TestCase):
 
     def test_each_section_names_the_metrics_of_its_alert(self):
         """Those that the alert compares, or the ones that its recorded rule is made of."""
-        groups = yaml.safe_load(text_of("deploy/prometheus/rules.yml"))["groups"]
-        recorded = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
+        groups = [group for name in ("rules", "alerts")
+                  for group in yaml.safe_load(text_of(f"deploy/prometheus/{name}.yml"))["groups"]]
+        recorded = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}
         for name, (rule, text) in told().items():
             expression = rule["expr"]
             for record in re.findall(r"\bwarpcall:[\w:]+", expression):
