@@ -8,14 +8,15 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/eventually.h"
-#include "tests/temp_folder.h"
 
 namespace warpcall {
 namespace {
@@ -26,8 +27,11 @@ constexpr int64_t kLarge = Pollers::kLargeBytes;
 // Whether two of gRPC's threads for callbacks have run and so got their name; it has more than one.
 bool HasTwoThreads() {
   int count = 0;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
-    count += testing::ReadFile(thread.path() / "comm") == "nexting_thread\n";
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ostringstream name;  // stays empty where the thread ends meanwhile
+    name << std::ifstream(thread.path() / "comm").rdbuf();
+    count += name.str() == "nexting_thread\n";
+  }
   return count >= 2;
 }
 
