@@ -6,11 +6,8 @@ alerts count, since Prometheus sees no increase in a series' first value.
 """
 
 import collections
-import http.client
-import pathlib
 import re
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -28,16 +25,7 @@ GPU_ONLY = re.compile(r"warpcall_gpu_|warpcall_cuda_")
 class IdleMetricsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            policies = folder / "policies.json"  # a file that may be read again, so that failures are counted
-            policies.write_text('{"default": {}}', encoding="utf-8")
-            with processes.warpcalld(WARPCALLD, folder, "--devices=cpu",
-                                     f"--policy_file={policies}") as (_, address):
-                connection = http.client.HTTPConnection(address, timeout=processes.START_SECONDS_MAX)
-                connection.request("GET", "/metrics")
-                cls.text = connection.getresponse().read().decode()
-                connection.close()
+        cls.text = processes.idle_metrics(WARPCALLD)
         cls.series = collections.defaultdict(list)  # label texts by name
         for line in cls.text.splitlines():
             if not line.startswith("#"):

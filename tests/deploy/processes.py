@@ -89,6 +89,18 @@ def warpcalld(binary, folder, *flags, ports=FREE_PORTS, before=()):
         yield wait_until("warpcalld to serve", ready, START_SECONDS_MAX).groups()
 
 
+def idle_metrics(binary):
+    """The text of /metrics of a server that has served nothing and has a file that it may read again, so that it counts
+    failures of that."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        policies = folder / "policies.json"
+        policies.write_text('{"default": {}}', encoding="utf-8")
+        with warpcalld(binary, folder, "--devices=cpu", f"--policy_file={policies}") as (_, address):
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=START_SECONDS_MAX) as response:
+                return response.read().decode()
+
+
 # One GPU of a server with TLS, for the expressions that only these give values to: names are those of the
 # public contract, and of each second the device spends a half in a kernel that moves 3e9 bytes.
 GPU_METRICS = """\
