@@ -47,7 +47,7 @@ build_binaries() {
   run_logged "$logs/quickstart-build.log" cmake --build "$build" --target warpcalld warpcall digits
 }
 
-# What the server in whose log $1 lies does until it serves: the body of /readyz.
+# Prints the step of a server that starts, as its /readyz says it. $1: the server's log.
 start_step() {
   local address
   address=$(sed -n '0,/.* metrics_listen=/s///p' "$1")

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "server/config.h"
-#include "server/metrics/lifecycle.h"
 #include "server/metrics/http_server.h"
+#include "server/metrics/lifecycle.h"
 #include "server/reload.h"
 #include "server/transport/server.h"
 
 namespace warpcall {
 
-// What ServeUntilTold works with; all of it outlives the call.
+// Parts that ServeUntilTold uses; all outlive the call.
 struct Serving {
   GrpcServer* server;
   const HttpServer* http;
@@ -17,7 +17,7 @@ struct Serving {
   Lifecycle* lifecycle;
 };
 
-// Serves until a signal says to end, and ends it: the process's exit status.
+// Serves until a signal ends the server, then drains. Returns the process's exit status.
 int ServeUntilTold(const Config& config, const ExecuteDeps& deps, const Serving& serving);
 
 }  // namespace warpcall

@@ -403,7 +403,7 @@ INSPECTIONS = [
           NO_INSPECTION),
 ]
 
-# What keeps a server from being what it was.
+# Faults that a server survives: restarts, unread files, implementations that it lacks.
 FAULTS = [
     Panel("Starts of servers", "short",
           [(f"changes(process_start_time_seconds{{{SERVER}}}[1h]) {BUILD}", "{{instance}}")],

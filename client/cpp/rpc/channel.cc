@@ -54,7 +54,7 @@ constexpr int kKeepaliveMs = 6 * 60 * 1000;
 // that it reaches (its doc/service_config.md, and gRFC A17).
 constexpr char kTurns[] = R"({"loadBalancingConfig": [{"round_robin": {}}],
                               "healthCheckConfig": {"serviceName": ""}})";
-// What gRPC's round_robin says of a call when no server can be reached, or none serves.
+// The beginning of round_robin's error when no server can be reached, or none serves.
 constexpr absl::string_view kNoneServes = "connections to all backends failing";
 // Shortest time between two resolutions of a name. In gRPC's default of 30 s a rollout replaces
 // servers by others that a client has never heard of.
@@ -159,12 +159,11 @@ class Backends {
   const grpc::ChannelArguments arguments_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<grpc::Channel> serving_ ABSL_GUARDED_BY(mutex_);
-  // What serving_ was: keeps the connections until the other channels have them.
+  // The channel that serving_ replaced; keeps the connections open until other channels use them.
   std::shared_ptr<grpc::Channel> previous_ ABSL_GUARDED_BY(mutex_);
   // serving_ is replaced at this time at the earliest.
   std::chrono::steady_clock::time_point renewal_ ABSL_GUARDED_BY(mutex_);
-  // Of several servers, to those that don't say so as well, by the connections of `serving_`. Null
-  // for one server.
+  // Ignores health and shares the connections of serving_. Null if the address is one server's.
   std::shared_ptr<grpc::Channel> all_;
 };
 
