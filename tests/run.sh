@@ -230,7 +230,7 @@ run_at_night() {
     exit 1
   fi
   step 'release: rollouts with the times of the manifests'
-  WARPCALL_TEST_NIGHTLY=1 run_ctest release rollout -R '^rollout_night_test$'
+  WARPCALL_TEST_NIGHTLY=1 run_ctest release rollout -R '^rollout_(night|haproxy|envoy)_test$'
   step 'release: batch work on a Ray cluster'
   WARPCALL_TEST_NIGHTLY=1 run_ctest release ray -R '^ray_test$'
   step 'release: its container image, built twice'

@@ -268,4 +268,4 @@ if __name__ == "__main__":
     if shutil.which("haproxy") is None:
         print("skipped: there is no haproxy (Debian: package haproxy)")
         sys.exit(77)
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:4]])

