@@ -80,7 +80,7 @@ class Root:
     def serve(self, folder):
         """Starts the server as the unit does, on free ports, and calls it by the installed command."""
         unit = (self.path / UNIT).read_text(encoding="utf-8")
-        program, flags = re.search(r"^ExecStart=(\S+) (--flagfile=\S+)$", unit, re.M).groups()
+        program, flags = re.search(r"^ExecStart=.* && exec (\S+) (--flagfile=\S+)'$", unit, re.M).groups()
         log = folder / "log"
         words = ["chroot", self.path, program, flags, *processes.FREE_PORTS, "--lame_duck_seconds=0"]
         with processes.running(words, log):

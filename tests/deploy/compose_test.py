@@ -11,7 +11,10 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 try:
     import jsonschema
@@ -31,7 +34,7 @@ COMPOSE = processes.deployed_folder() / "compose"
 DOCKERFILE = COMPOSE.parents[1] / "Dockerfile"
 SERVERS = {"cpu": "warpcalld", "gpu": "warpcalld-gpu"}
 # What may differ between the server on CPUs and the one on GPUs.
-OWN_KEYS = {"profiles", "build", "image", "networks", "deploy", "ulimits"}
+OWN_KEYS = {"profiles", "build", "image", "environment", "networks", "deploy", "ulimits"}
 
 # CUDA's libraries and context on the host.
 GPU_HOST_MIB = 1024
@@ -85,6 +88,13 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual({key for key in cpu.keys() | gpu.keys() if cpu.get(key) != gpu.get(key)}, OWN_KEYS)
         (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
         self.assertEqual(device, {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]})
+
+    def test_the_server_on_gpus_is_not_ready_without_one(self):
+        words = [f"{name}={value}" for name, value in self.services[SERVERS["gpu"]]["environment"].items()]
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        _, metrics = self.enterContext(processes.warpcalld(WARPCALLD, folder, "--devices=cpu", before=["env", *words]))
+        with self.assertRaisesRegex(urllib.error.HTTPError, "503"):
+            urllib.request.urlopen(f"http://{metrics}/readyz", timeout=60)
 
     def test_flags_ports_and_times_are_the_servers(self):
         defaults = facts.flags_of(WARPCALLD)

@@ -152,7 +152,7 @@ class PackagesTest(unittest.TestCase):
         root = self.folder / "root"
         run("dpkg-deb", "--extract", self.packages["warpcall-server"], root)
         unit = (root / "usr/lib/systemd/system/warpcalld.service").read_text(encoding="utf-8")
-        program, flags = re.search(r"^ExecStart=(\S+) --flagfile=(\S+)$", unit, re.M).groups()
+        program, flags = re.search(r"^ExecStart=.* && exec (\S+) --flagfile=(\S+)'$", unit, re.M).groups()
         with processes.warpcalld(root / program[1:], self.folder, f"--flagfile={root / flags[1:]}",
                                  f"--compile_cache={self.folder / 'compiled'}",
                                  f"--tuning_cache={self.folder / 'tuning.txt'}"):

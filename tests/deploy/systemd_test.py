@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -109,8 +110,9 @@ class SystemdTest(unittest.TestCase):
     def setUpClass(cls):
         cls.text = UNIT.read_text(encoding="utf-8")
         cls.unit = settings_of(cls.text)
-        program, *cls.words = cls.unit["ExecStart"][0].split()
-        cls.program = program
+        cls.shell = shlex.split(cls.unit["ExecStart"][0])
+        cls.check, start = (words.split() for words in cls.shell[2].split(" && exec "))
+        cls.program, *cls.words = start
         cls.file_words = [f"--{line}" for line in FLAGS.read_text(encoding="utf-8").splitlines()
                           if line and not line.startswith("#")]
 
@@ -147,17 +149,35 @@ class SystemdTest(unittest.TestCase):
 
     def test_the_flags_are_checked_before_a_start_and_a_reload(self):
         """With the flags that it starts with; only what passed is read again."""
-        check = [self.program, "--check_flags", *self.words]
-        self.assertEqual([line.split() for line in self.unit["ExecStartPre"]], [check])
+        self.assertEqual(self.check, [self.program, "--check_flags", *self.words])
         self.assertEqual([line.split() for line in self.unit["ExecReload"]],
-                         [check, ["/bin/kill", "-HUP", "$MAINPID"]])
+                         [self.check, ["/bin/kill", "-HUP", "$MAINPID"]])
+
+    def test_a_mistake_in_the_flags_is_not_tried_again(self):
+        """The main process ends with the status that RestartPreventExitStatus= names: systemd looks at no other's."""
+        self.assertNotIn("ExecStartPre", self.unit)
         with tempfile.TemporaryDirectory() as folder:
             flags = pathlib.Path(folder, "flags")
-            for line, status in [("queue_limit=7", 0), ("queue_limt=7", 2), (f"token_file={folder}/none", 2)]:
+            for line in ("queue_limt=7", f"token_file={folder}/none"):
                 flags.write_text(f"{line}\n", encoding="utf-8")
-                done = subprocess.run([WARPCALLD, check[1], f"--flagfile={flags}"], check=False, timeout=60,
-                                      capture_output=True, text=True)
-                self.assertEqual(done.returncode, status, done.stderr)
+                done = subprocess.run(self.start_words(flags), check=False, timeout=60, capture_output=True, text=True)
+                self.assertEqual(str(done.returncode), *self.unit["RestartPreventExitStatus"], done.stderr)
+
+    def test_the_server_is_the_main_process(self):
+        """It is what SIGTERM reaches, and what may notify systemd."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "flags").write_text("listen=127.0.0.1:0\nmetrics_listen=127.0.0.1:0\nlame_duck_seconds=0\n",
+                                          encoding="utf-8")
+            with processes.running(self.start_words(folder / "flags"), folder / "log") as process:
+                processes.wait_until("the server to serve", lambda: "serving on" in (folder / "log").read_text(),
+                                     processes.START_SECONDS_MAX)
+                self.assertEqual(os.path.realpath(f"/proc/{process.pid}/exe"), os.path.realpath(WARPCALLD))
+
+    def start_words(self, flags):
+        """Those of ExecStart= for this build's server and another file."""
+        changes = {self.program: os.path.abspath(WARPCALLD), f"/etc/warpcall/{FLAGS.name}": str(flags)}
+        return [re.sub("|".join(changes), lambda found: changes[found[0]], word) for word in self.shell]
 
     def arguments(self, folder):
         """As the unit's, with the flags as they stand in the file but on free ports. The program is copied
