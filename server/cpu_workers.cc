@@ -1,14 +1,9 @@
 #include "server/cpu_workers.h"
 
-#include <sys/prctl.h>
-
-#include <csignal>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/runtime/cpu/cpu_device.h"
-#include "server/spawn.h"
 #include "server/worker/process.h"
 
 namespace warpcall {
@@ -35,17 +30,15 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const Devic
 bool IsCpuWorker(absl::string_view device) { return absl::StartsWith(device, kPrefix); }
 
 absl::Status RunCpuWorker(const DeviceOptions& options) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseUnexpectedDescriptors();
+  ASSIGN_OR_RETURN(const worker::Ends ends, worker::JoinServer(options.lanes_per_device));
   Registry registry;
   AddKernels(&registry);
   if (options.fault_injection) AddFaultInjection(&registry);
   CpuDevice device(CpuDevice::UsableThreads(), options.selection);
-  return worker::ServeDevice(worker::InheritedEnds(options.lanes_per_device),
-                             {.registry = &registry,
-                              .device = &device,
-                              .pin = [](void*, size_t) { return absl::OkStatus(); },
-                              .errors = [] { return std::vector<DeviceErrorCount>(); }});
+  return worker::ServeDevice(ends, {.registry = &registry,
+                                    .device = &device,
+                                    .pin = [](void*, size_t) { return absl::OkStatus(); },
+                                    .errors = [] { return std::vector<DeviceErrorCount>(); }});
 }
 
 }  // namespace warpcall

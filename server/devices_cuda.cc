@@ -1,7 +1,4 @@
-#include <sys/prctl.h>
-
 #include <algorithm>
-#include <csignal>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,7 +14,6 @@
 #include "server/runtime/cuda/nvml_conditions.h"
 #include "server/runtime/cuda/nvml_monitor.h"
 #include "server/runtime/cuda/nvtx_phases.h"
-#include "server/spawn.h"
 #include "server/worker/process.h"
 
 namespace warpcall {
@@ -165,10 +161,8 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
 
 absl::Status RunWorker(const DeviceOptions& options) {
   if (IsCpuWorker(options.selection)) return RunCpuWorker(options);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseUnexpectedDescriptors();
+  ASSIGN_OR_RETURN(const worker::Ends ends, worker::JoinServer(options.lanes_per_device));
   InstallPhaseWatcher();
-  const worker::Ends ends = worker::InheritedEnds(options.lanes_per_device);
   absl::Status status = Serve(ends, options);
   if (!status.ok()) worker::ReportFailure(ends, status);
   return status;

@@ -7,8 +7,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/common/status_macros.h"
+#include "server/process/child.h"
 #include "server/small_file.h"
-#include "server/spawn.h"
 
 namespace warpcall {
 namespace {
@@ -49,7 +49,7 @@ std::vector<FlagSetting> FlagsOfEnvironment(const char* const* environment) {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(variable, absl::MaxSplits('=', 1));
     absl::string_view name = parts.first;
-    if (absl::ConsumePrefix(&name, kFlagVariablePrefix))
+    if (absl::ConsumePrefix(&name, process::kFlagVariablePrefix))
       settings.push_back(
           {absl::AsciiStrToLower(name), std::string(parts.second), std::string(parts.first)});
   }

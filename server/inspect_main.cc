@@ -1,10 +1,8 @@
 #include "server/inspect_main.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <functional>
 #include <string>
 #include <utility>
@@ -15,8 +13,9 @@
 #include "kernels/registry.h"
 #include "proto/common/status_macros.h"
 #include "server/devices.h"
+#include "server/process/answer.h"
+#include "server/process/parent.h"
 #include "server/self_test_main.h"
-#include "server/spawn.h"
 #include "server/transport/inquiry.h"
 #include "server/version.h"
 
@@ -46,15 +45,17 @@ absl::Status ToContract(absl::Status status) {
   }
 }
 
-std::function<void(const std::string&)> TellsParts(const Config& config) {
+std::function<void(const std::string&)> SendsParts(const Config& config,
+                                                   const process::Channel& channel) {
   if (!config.inspect_in_parts) return nullptr;
-  return [](const std::string& part) {
+  return [&channel](const std::string& part) {
     // Should nobody read it, this process ends.
-    inspect::SendPart(inspect::InheritedSocket(), part).IgnoreError();
+    process::SendAnswer(channel, {part, true}).IgnoreError();
   };
 }
 
-absl::StatusOr<std::string> Answer(const Config& config, const std::string& request) {
+absl::StatusOr<std::string> Answer(const Config& config, const process::Channel& channel,
+                                   const std::string& request) {
   Registry registry;
   AddKernels(&registry);
   if (config.fault_injection) AddFaultInjection(&registry);
@@ -78,7 +79,7 @@ absl::StatusOr<std::string> Answer(const Config& config, const std::string& requ
                             .cuda_version = is_gpu ? CudaVersion() : "",
                             .conditions = conditions.get(),
                             .multiply_adds = MultiplyAddsFor,
-                            .tell = TellsParts(config)});
+                            .tell = SendsParts(config, channel)});
   }
   if (config.inspect_method == InspectionName(Inspection::kDescribe))
     return AnswerDescribe(registry, device.get(), request);
@@ -95,7 +96,7 @@ void PreferForOomKill() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
+absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
                                                                 const Config& config) {
   std::vector<std::string> arguments = {
@@ -110,25 +111,21 @@ absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::I
   if (!config.compile_cache.empty())
     arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
   AppendUnavailable(registry, &arguments);
-  return inspect::Child::Start(arguments);
+  return process::Child::Start(arguments);
 }
 
 int RunInspection(const Config& config) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseUnexpectedDescriptors();
-  // So that the server sees this process end, whatever tools of it run on.
-  fcntl(inspect::InheritedSocket(), F_SETFD, FD_CLOEXEC);
+  const absl::StatusOr<const process::Channel*> channel = process::JoinParent();
+  if (!channel.ok()) return 1;
   PreferForOomKill();
   if (!Measures(config)) cpu::LowerPriority(kNice);
-  const absl::Status served = inspect::ServeParent(
-      inspect::InheritedSocket(),
-      [&](const std::string& request) -> absl::StatusOr<std::string> {
-        absl::StatusOr<std::string> answer = Answer(config, request);
+  // One request comes. Afterwards the server reads this process's CPU time and closes the channel.
+  const absl::Status served = process::ServeRequests(
+      **channel, [&](const process::Message& request) -> absl::StatusOr<std::string> {
+        absl::StatusOr<std::string> answer = Answer(config, **channel, request.body);
         if (!answer.ok()) return ToContract(std::move(answer).status());
         return answer;
-      },
-      [] { _exit(1); });
-  inspect::AwaitParent(inspect::InheritedSocket());
+      });
   return served.ok() ? 0 : 1;
 }
 

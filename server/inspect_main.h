@@ -7,13 +7,13 @@
 #include "absl/status/statusor.h"
 #include "kernels/registry.h"
 #include "server/config.h"
-#include "server/inspect/child.h"
 #include "server/inspect/inspector.h"
+#include "server/process/child.h"
 
 namespace warpcall {
 
 // In the server. The process offers the rows that `registry` does.
-absl::StatusOr<std::unique_ptr<inspect::Child>> StartInspection(const inspect::Inquiry& inquiry,
+absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
                                                                 const Config& config);
 

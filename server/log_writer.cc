@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/log.h"
-#include "server/spawn.h"
+#include "server/process/child.h"
 
 namespace warpcall {
 namespace {
@@ -168,7 +168,7 @@ int64_t LogLinesDropped() {
 }
 
 void EndProcess(int status) {
-  KillProcesses();
+  process::KillChildren();
   FlushLog();
   _exit(status);
 }

@@ -39,13 +39,13 @@
 #include "server/metrics/lifecycle.h"
 #include "server/metrics/prometheus_sink.h"
 #include "server/options.h"
+#include "server/process/child.h"
 #include "server/reload.h"
 #include "server/revision.h"
 #include "server/runtime/cpu/control_group.h"
 #include "server/self_test_main.h"
 #include "server/serving.h"
 #include "server/signals.h"
-#include "server/spawn.h"
 #include "server/thread_limits.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/bandwidths.h"
@@ -396,7 +396,7 @@ int main(int argc, char** argv) {
   const absl::StatusOr<int> result = warpcall::Run(config, &start_watch);
   if (!result.ok())
     warpcall::Say(STDERR_FILENO, warpcall::LogLevel::kError, result.status().message());
-  warpcall::KillProcesses();  // those that have not ended by themselves
+  warpcall::process::KillChildren();
   warpcall::FlushLog();
   return result.value_or(warpcall::kFailed);
 }

@@ -1,16 +1,9 @@
 #include "server/self_test_main.h"
 
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -21,8 +14,9 @@
 #include "proto/common/status_macros.h"
 #include "server/log.h"
 #include "server/log_writer.h"
+#include "server/process/child.h"
+#include "server/process/parent.h"
 #include "server/self_test/child.h"
-#include "server/spawn.h"
 
 namespace warpcall {
 namespace {
@@ -38,37 +32,19 @@ constexpr int kGpuChildren = 2;
 
 constexpr char kNotTried[] = "not tried yet: the server tries it while it serves";
 
-absl::StatusOr<SelfTest::ChildEnds> StartChild(const Config& config, const std::string& device,
-                                               const std::vector<int>& rows) {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
-    return absl::ResourceExhaustedError(absl::StrCat("no sockets: ", strerror(errno)));
-  const int theirs = MoveBeyondInherited(pair[1]);
-  std::vector<std::string> arguments = {absl::StrCat("--self_test_device=", device),
-                                        absl::StrCat("--self_test_rows=", absl::StrJoin(rows, ",")),
-                                        absl::StrCat("--self_test=", config.self_test)};
-  if (config.fault_injection) arguments.push_back("--test_fault_injection");
+absl::StatusOr<std::unique_ptr<process::Child>> StartChild(const Config& config,
+                                                           const std::string& device,
+                                                           const std::vector<int>& rows) {
+  std::vector<std::string> words = {absl::StrCat("--self_test_device=", device),
+                                    absl::StrCat("--self_test_rows=", absl::StrJoin(rows, ",")),
+                                    absl::StrCat("--self_test=", config.self_test)};
+  if (config.fault_injection) words.push_back("--test_fault_injection");
   if (!config.compile_cache.empty())
-    arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
-  absl::StatusOr<pid_t> spawned =
-      theirs < 0 ? absl::ResourceExhaustedError("no descriptors") : SpawnSelf(arguments, {theirs});
-  if (theirs >= 0) close(theirs);  // so that the child's end is seen
-  if (spawned.ok()) return SelfTest::ChildEnds{pair[0], OpenProcess(*spawned, pair[0])};
-  close(pair[0]);
-  return spawned.status();
+    words.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
+  return process::Child::Start(std::move(words));
 }
 
-// Ends this process when the server closes its end, whatever a row does.
-void EndWithServer(int socket) {
-  std::thread([socket] {
-    pollfd watched = {socket, POLLRDHUP, 0};
-    while (poll(&watched, 1, -1) < 0 && errno == EINTR) {
-    }
-    EndProcess(1);
-  }).detach();
-}
-
-absl::Status TryRowsOf(const Config& config, int socket) {
+absl::Status TryRowsOf(const Config& config, const process::Channel& channel) {
   Registry registry;
   AddKernels(&registry);
   if (config.fault_injection) AddFaultInjection(&registry);
@@ -77,7 +53,7 @@ absl::Status TryRowsOf(const Config& config, int socket) {
   options.compile_cache = config.compile_cache;
   absl::StatusOr<std::vector<std::unique_ptr<Device>>> devices = OpenDevices(options);
   if (!devices.ok()) {
-    self_test::ReportNoDevice(socket, devices.status());
+    self_test::ReportNoDevice(channel, devices.status());
     return devices.status();
   }
   self_test::Trials trials = {.registry = &registry, .device = devices->front().get()};
@@ -85,7 +61,7 @@ absl::Status TryRowsOf(const Config& config, int socket) {
   const int rows = static_cast<int>(registry.rows().size());
   for (const int row : config.self_test_rows)
     if (row >= 0 && row < rows) trials.rows.push_back(row);
-  return self_test::RunTrials(socket, trials);
+  return self_test::RunTrials(channel, trials);
 }
 
 const Kernel& KernelOf(const Registry& registry, const Row& row) {
@@ -259,10 +235,8 @@ void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
 }
 
 int TryRows(const Config& config) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseUnexpectedDescriptors();
-  EndWithServer(kInheritedFirst);
-  const absl::Status tried = TryRowsOf(config, kInheritedFirst);
+  const absl::StatusOr<const process::Channel*> channel = process::JoinParent();
+  const absl::Status tried = channel.ok() ? TryRowsOf(config, **channel) : channel.status();
   // Not through destructors: a device that a row has broken may wait for ever.
   EndProcess(tried.ok() ? 0 : 1);
 }

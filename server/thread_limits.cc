@@ -24,6 +24,9 @@ namespace {
 constexpr int kFailed = 1;
 constexpr size_t kStackBytes = 256 << 10;
 
+// Some 60 of an idle server's own, 160 numbers for those that its processes get, 32 connections.
+constexpr rlim_t kDescriptorsMin = 256;
+
 // Beside those that processors are counted for: main, log, memory trim, watches of three files and
 // of the start, scheduler, failures, refusals, inspector, self-test, HTTP, spans, GPU monitor.
 constexpr int kOwnThreads = 16;
@@ -128,6 +131,22 @@ std::string ThreadLimits() {
                       is_limited ? absl::StrCat(limit.rlim_cur) : "unlimited",
                       ", pids.max of the control group is ",
                       tasks < 0 ? "max" : absl::StrCat(tasks));
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+absl::Status CheckDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= kDescriptorsMin)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the hard limit of open files (ulimit -Hn) is ", limit.rlim_max,
+                   "; the server needs ", kDescriptorsMin, ", and one more for each connection"));
 }
 
 void ExplainRefusedThreads() { std::set_terminate(EndWithReason); }

@@ -1,4 +1,5 @@
-// Threads that the system may refuse, by a limit of the user's processes or of a control group.
+// Threads and descriptors that the system may refuse, by a limit of the user's processes or of a
+// control group.
 #pragma once
 
 #include <string>
@@ -32,6 +33,12 @@ absl::Status CheckThreadsFor(const ThreadNeeds& needs);
 
 // "RLIMIT_NPROC is 12, pids.max of the control group is 30": what may refuse a thread.
 std::string ThreadLimits();
+
+// Takes as many descriptors as the hard limit allows, where the usual soft one is 1024.
+void RaiseDescriptorLimit();
+// FAILED_PRECONDITION where the limit is lower than a server needs: descriptors of its own, numbers
+// for those of its processes, and room for connections.
+absl::Status CheckDescriptorLimit();
 
 // From now on a thread of our own that the system refuses ends the process with status 1 and the
 // reason, in place of a call of abort().

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/compiled/compile_processes.h"
 #include "kernels/compiled/nvrtc.h"
 #include "kernels/cuda/cuda_status.h"
 #include "proto/common/status_macros.h"
@@ -45,9 +44,8 @@ std::unique_ptr<Cubins> CubinsFor(const absl::StatusOr<std::string>& target,
   const std::vector<std::string> options = {absl::StrCat("--gpu-architecture=", *target),
                                             "--fmad=false", "-default-device"};
   Cubins::Options cubins;
-  cubins.compile = [nvrtc, options, processes = GetCompileProcesses()](const std::string& source) {
-    return processes != nullptr ? processes->Compile(source, options)
-                                : nvrtc->Compile(source, options);
+  cubins.compile = [nvrtc, options, compile = GetCompileFunction()](const std::string& source) {
+    return compile != nullptr ? compile(source, options) : nvrtc->Compile(source, options);
   };
   cubins.compiler = absl::StrCat("NVRTC ", nvrtc->version(), " ", absl::StrJoin(options, " "));
   cubins.load = Load;

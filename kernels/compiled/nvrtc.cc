@@ -37,6 +37,11 @@ constexpr NvrtcApi::Result kBuiltinFailure = 7;
 // From here on a GPU runs all of its instructions only when it is named with an "a".
 constexpr int kFirstWithOwnCode = 90;
 
+CompileFunction& TheCompileFunction() {
+  static auto& function = *new CompileFunction;
+  return function;
+}
+
 absl::StatusCode CodeOf(NvrtcApi::Result result) {
   switch (result) {
     case kOutOfMemory:
@@ -170,5 +175,8 @@ absl::StatusOr<const Nvrtc*> LoadNvrtc() {
   if (!nvrtc.ok()) return nvrtc.status();
   return &*nvrtc;
 }
+
+void SetCompileFunction(CompileFunction function) { TheCompileFunction() = std::move(function); }
+const CompileFunction& GetCompileFunction() { return TheCompileFunction(); }
 
 }  // namespace warpcall::compiled

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -74,5 +75,13 @@ class Nvrtc {
 
 // The newest version that is known to work, opened once per process. Thread-safe.
 absl::StatusOr<const Nvrtc*> LoadNvrtc();
+
+// As Nvrtc::Compile.
+using CompileFunction = std::function<absl::StatusOr<std::string>(
+    const std::string& source, absl::Span<const std::string> options)>;
+// Compilers that are made from then on compile by `function`, in another process say; before, and
+// with null, by NVRTC in this one. Not thread-safe.
+void SetCompileFunction(CompileFunction function);
+const CompileFunction& GetCompileFunction();
 
 }  // namespace warpcall::compiled

@@ -13,6 +13,7 @@
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
+#include "server/process/answer.h"
 
 namespace warpcall::inspect {
 namespace {
@@ -26,6 +27,15 @@ constexpr int64_t kDeadlineSlackNs = 2'000'000;
 constexpr size_t kPartBytes = 256;
 // Principals whose last turn is remembered. A principal that was forgotten counts as never served.
 constexpr size_t kServedMax = 1024;
+
+// What the caller learns of a channel's error.
+absl::Status ToCallersError(const absl::Status& error) {
+  if (absl::IsResourceExhausted(error))
+    return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
+                                 "the answer has ", error.message(), " (max_message_mib)")),
+                             kNeverRetry);
+  return absl::InternalError("the process that looked into it ended early");
+}
 
 }  // namespace
 
@@ -197,34 +207,36 @@ absl::StatusOr<std::string> Inspector::Perform(Task& task) {
 
 absl::StatusOr<std::string> Inspector::Ask(Inquiry inquiry, Task& task, int64_t give_up_ns) {
   inquiry.deadline_ns = std::min(task.deadline_ns, give_up_ns);
-  std::unique_ptr<Child> child;
+  std::unique_ptr<process::Child> child;
   ASSIGN_OR_RETURN(child, options_.start(inquiry));
-  RETURN_IF_ERROR(child->Send(inquiry.request));
+  if (const absl::Status sent = child->channel().Send("", inquiry.request); !sent.ok())
+    return ToCallersError(sent);
   inquiry.request = std::string();  // may be large, and the child may take long
   absl::StatusOr<std::string> answer = Await(*child, task, give_up_ns);
   if (task.used) task.used(child->CpuNs());
   return answer;
 }
 
-absl::StatusOr<std::string> Inspector::Await(Child& child, Task& task, int64_t give_up_ns) {
-  pollfd watched[] = {{child.socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
+absl::StatusOr<std::string> Inspector::Await(const process::Child& child, Task& task,
+                                             int64_t give_up_ns) {
+  pollfd watched[] = {{child.channel().socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
   size_t bytes_left = options_.answer_bytes_max;
   for (;;) {
     RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
     DropUnwanted();
     poll(watched, 2, static_cast<int>(kLookMs));
     if (watched[0].revents != 0) {
-      Answer answer;
-      ASSIGN_OR_RETURN(answer, child.Receive(bytes_left));
-      if (!answer.more) return std::move(answer.payload);
-      const size_t held_bytes = answer.payload.size() + kPartBytes;
+      absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(child.channel(), bytes_left);
+      if (!answer.ok()) return ToCallersError(answer.status());
+      if (!answer->more || !answer->result.ok()) return std::move(answer->result);
+      const size_t held_bytes = answer->result->size() + kPartBytes;
       if (held_bytes > bytes_left)
         return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
                                      "the answer's parts have more bytes than the limit of ",
                                      options_.answer_bytes_max, " (max_message_mib)")),
                                  kNeverRetry);
       bytes_left -= held_bytes;
-      if (task.part != nullptr) task.part(std::move(answer.payload));
+      if (task.part != nullptr) task.part(*std::move(answer->result));
     }
     if (task.used) task.used(child.CpuNs());
     eventfd_t count;

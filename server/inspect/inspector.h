@@ -23,7 +23,7 @@
 #include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
-#include "server/inspect/child.h"
+#include "server/process/child.h"
 
 namespace warpcall::inspect {
 
@@ -84,7 +84,7 @@ class Inspector {
     int64_t task_ns_max = 600'000'000'000;  // inspect_seconds
     size_t answer_bytes_max = size_t{512} << 20;
     Clock clock = MonotonicNs;
-    std::function<absl::StatusOr<std::unique_ptr<Child>>(const Inquiry&)> start = nullptr;
+    std::function<absl::StatusOr<std::unique_ptr<process::Child>>(const Inquiry&)> start = nullptr;
   };
 
   explicit Inspector(Options options);
@@ -120,7 +120,7 @@ class Inspector {
   absl::StatusOr<std::string> Perform(Task& task);
   // What a child of its own answers.
   absl::StatusOr<std::string> Ask(Inquiry inquiry, Task& task, int64_t give_up_ns);
-  absl::StatusOr<std::string> Await(Child& child, Task& task, int64_t give_up_ns);
+  absl::StatusOr<std::string> Await(const process::Child& child, Task& task, int64_t give_up_ns);
   // The error of a task that nobody waits for any more, or that has no more time.
   absl::Status CheckStillWanted(const Task& task, int64_t give_up_ns) const;
   void DropUnwanted();

@@ -1,6 +1,5 @@
 #include "server/self_test/child.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +16,6 @@
 #include "server/engine/clock.h"
 #include "server/inspect/operand_sets.h"
 #include "server/self_test/rate.h"
-#include "server/self_test/report.h"
 #include "server/self_test/trial_runner.h"
 
 namespace warpcall::self_test {
@@ -42,7 +40,7 @@ int64_t ProcessCpuNs() {
 
 // What a signal's handler needs, and nothing that could change while it runs.
 struct Crash {
-  int socket;
+  const process::Channel* channel;
   Report report;
 };
 Crash crash;
@@ -50,15 +48,14 @@ Crash crash;
 void ReportCrash(int signal) {
   crash.report.signal = signal;
   // What becomes of it makes no difference any more.
-  [[maybe_unused]] const ssize_t sent =
-      send(crash.socket, &crash.report, sizeof(crash.report), MSG_NOSIGNAL);
+  crash.channel->TrySend("", process::Channel::BytesOf(crash.report));
   _exit(128 + signal);
 }
 
 // On a stack of its own, for rows that overflow theirs.
-void CatchCrashes(int socket) {
+void CatchCrashes(const process::Channel& channel) {
   static char stack[64 << 10];
-  crash = {socket, {}};
+  crash = {&channel, {}};
   crash.report.kind = Report::Kind::kCrashed;
   stack_t alternate = {};
   alternate.ss_sp = stack;
@@ -70,10 +67,10 @@ void CatchCrashes(int socket) {
   for (const int signal : kFatal) sigaction(signal, &action, nullptr);
 }
 
-class Child {
+class Tester {
  public:
-  Child(int socket, const Trials& trials, TrialRunner* runner)
-      : socket_(socket),
+  Tester(const process::Channel& channel, const Trials& trials, TrialRunner* runner)
+      : channel_(channel),
         trials_(trials),
         runner_(*runner),
         check_(*trials.registry, trials.device->properties(),
@@ -85,10 +82,9 @@ class Child {
   absl::Status Try(const Row& row) {
     Report report;
     report.row = row.id;
-    report.pid = getpid();
     report.kind = Report::Kind::kStarted;
     crash.report.row = row.id;
-    RETURN_IF_ERROR(Send(socket_, report));
+    RETURN_IF_ERROR(channel_.SendStruct(report));
     const int64_t start_ns = MonotonicNs();
     const CheckResult result = check_.Check(row);
     report.kind = result.status.ok() ? Report::Kind::kPassed : Report::Kind::kFailed;
@@ -100,7 +96,7 @@ class Child {
       report.cause = CauseOf(row.implementation.family, result.status);
     SetText(result.status.message(), &report);
     report.ns = MonotonicNs() - start_ns;
-    RETURN_IF_ERROR(Send(socket_, report));
+    RETURN_IF_ERROR(channel_.SendStruct(report));
     crash.report.row = -1;
     if (!trials_.device->healthy()) return absl::UnavailableError("the device was lost");
     return absl::OkStatus();
@@ -145,7 +141,7 @@ class Child {
     return times;
   }
 
-  const int socket_;
+  const process::Channel& channel_;
   const Trials& trials_;
   TrialRunner& runner_;
   cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
@@ -154,7 +150,37 @@ class Child {
   double memory_bytes_per_ns_ = 0;  // the best so far
 };
 
+bool IsSound(const Report& report) {
+  const bool with_reason = report.text[0] != '\0';
+  switch (report.kind) {
+    case Report::Kind::kStarted:
+    case Report::Kind::kCrashed:
+      return true;
+    case Report::Kind::kPassed:
+      return report.ns >= 0;
+    case Report::Kind::kFailed:
+      return report.ns >= 0 && with_reason;
+    case Report::Kind::kNoDevice:
+      return with_reason;
+  }
+  return false;  // a kind that there is not
+}
+
 }  // namespace
+
+void SetText(absl::string_view text, Report* report) {
+  const size_t bytes = std::min(text.size(), sizeof(report->text) - 1);
+  text.copy(report->text, bytes);
+  report->text[bytes] = '\0';
+}
+
+absl::StatusOr<Report> ReceiveReport(const process::Channel& channel) {
+  absl::StatusOr<Report> report = channel.ReceiveStruct<Report>();
+  if (absl::IsUnavailable(report.status())) return absl::UnavailableError("its process ended");
+  if (report.ok()) report->text[sizeof(report->text) - 1] = '\0';
+  if (!report.ok() || !IsSound(*report)) return absl::UnavailableError("its process sent nonsense");
+  return report;
+}
 
 Unavailability::Cause CauseOf(Family family, const absl::Status& status) {
   if (compiled::IsCompileError(status)) return Unavailability::Cause::kCompile;
@@ -170,23 +196,23 @@ Unavailability::Cause CauseOf(Family family, const absl::Status& status) {
   }
 }
 
-void ReportNoDevice(int socket, const absl::Status& status) {
+void ReportNoDevice(const process::Channel& channel, const absl::Status& status) {
   Report report;
   report.kind = Report::Kind::kNoDevice;
   SetText(status.message(), &report);
-  Send(socket, report).IgnoreError();
+  channel.SendStruct(report).IgnoreError();
 }
 
-absl::Status RunTrials(int socket, const Trials& trials) {
+absl::Status RunTrials(const process::Channel& channel, const Trials& trials) {
   const absl::StatusOr<std::unique_ptr<TrialRunner>> runner = TrialRunner::Create(trials.device);
   if (!runner.ok()) {
-    ReportNoDevice(socket, runner.status());
+    ReportNoDevice(channel, runner.status());
     return runner.status();
   }
-  CatchCrashes(socket);
-  Child child(socket, trials, runner->get());
+  CatchCrashes(channel);
+  Tester tester(channel, trials, runner->get());
   for (const int id : trials.rows)
-    RETURN_IF_ERROR(child.Try(trials.registry->rows()[static_cast<size_t>(id)]));
+    RETURN_IF_ERROR(tester.Try(trials.registry->rows()[static_cast<size_t>(id)]));
   return absl::OkStatus();
 }
 

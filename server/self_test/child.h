@@ -1,11 +1,17 @@
 // The side that tries rows: in a process of its own, since a row may end it or never end.
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/check/self_check.h"
 #include "kernels/registry.h"
+#include "server/engine/service_history.h"
+#include "server/process/channel.h"
 #include "server/runtime/device.h"
 
 namespace warpcall::self_test {
@@ -17,6 +23,35 @@ struct Trials {
   std::vector<int> rows = {};  // in this order, all of the device's kind
 };
 
+// What the child tells the server, row by row, so that whatever happens to the child is known to
+// have happened to a row.
+struct Report {
+  enum class Kind : uint32_t {
+    kNoDevice,  // `text`: why; the last report
+    kStarted,   // with `row`
+    kPassed,    // `data_types`, `ns`, `rate` where has_rate is not 0
+    kFailed,    // `cause`, `text`, `ns`
+    kCrashed,   // with `signal`; the last report
+  };
+
+  Kind kind = Kind::kStarted;
+  int32_t row = -1;
+  int32_t signal = 0;
+  Unavailability::Cause cause = Unavailability::Cause::kSelfTest;
+  int32_t has_rate = 0;
+  uint32_t data_types = 0;  // bit t: at least one case of DataType t
+  int64_t ns = 0;           // of the host's clock
+  ServiceRate rate;
+  char text[512] = {};  // ends with a zero
+};
+static_assert(std::is_trivially_copyable_v<Report>);
+
+// Cuts the text where it does not fit.
+void SetText(absl::string_view text, Report* report);
+// UNAVAILABLE when the child ended, or sent what is no report: then what it sends next is not to be
+// believed either.
+absl::StatusOr<Report> ReceiveReport(const process::Channel& channel);
+
 // Why a row of this family is not offered that ended its trials so. UNIMPLEMENTED: it took nothing.
 // A library that does is not there, or has nothing for this machine; so it is with kernels that
 // were not compiled, with those that are written for other machines, and with the compiler at run
@@ -24,10 +59,10 @@ struct Trials {
 Unavailability::Cause CauseOf(Family family, const absl::Status& status);
 
 // Says why there is no device.
-void ReportNoDevice(int socket, const absl::Status& status);
+void ReportNoDevice(const process::Channel& channel, const absl::Status& status);
 
 // Tries each row, measures the rate of those that work, and reports both. Ends early when the
 // device was lost or nobody listens. Signals that end a process are reported with the row.
-absl::Status RunTrials(int socket, const Trials& trials);
+absl::Status RunTrials(const process::Channel& channel, const Trials& trials);
 
 }  // namespace warpcall::self_test

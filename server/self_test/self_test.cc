@@ -2,13 +2,10 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -17,22 +14,12 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
-#include "server/spawn.h"
 
 namespace warpcall::self_test {
 namespace {
 
 constexpr int kLookMs = 50;
 constexpr int64_t kBusyMachine = 6;
-
-// CPU time of a process; 0 when there is none.
-int64_t CpuNs(pid_t pid) {
-  clockid_t clock;
-  timespec time;
-  if (pid <= 0 || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0)
-    return 0;
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 Verdict Failed(int row, const std::string& device, absl::string_view what) {
   return {.row = row,
@@ -155,22 +142,21 @@ void ShareRates(const Registry& registry, std::vector<Verdict>* verdicts) {
 // Tells whether the row under way takes too long.
 class SelfTest::Watch {
  public:
-  explicit Watch(int64_t ns_max) : ns_max_(ns_max) {}
+  Watch(const process::Child& child, int64_t ns_max) : child_(child), ns_max_(ns_max) {}
 
-  void Start(pid_t pid) {
-    pid_ = pid;
-    cpu_start_ns_ = CpuNs(pid);
+  void Start() {
+    cpu_start_ns_ = child_.CpuNs();
     start_ns_ = MonotonicNs();
   }
   bool expired() const {
     const int64_t passed_ns = MonotonicNs() - start_ns_;
     return passed_ns >= kBusyMachine * ns_max_ ||
-           (passed_ns >= ns_max_ && CpuNs(pid_) - cpu_start_ns_ >= ns_max_);
+           (passed_ns >= ns_max_ && child_.CpuNs() - cpu_start_ns_ >= ns_max_);
   }
 
  private:
+  const process::Child& child_;
   const int64_t ns_max_;
-  pid_t pid_ = 0;
   int64_t cpu_start_ns_ = 0;
   int64_t start_ns_ = MonotonicNs();
 };
@@ -264,24 +250,19 @@ void SelfTest::TryAll(const Subject& subject, std::vector<int> rows, const Take&
 }
 
 absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, const Take& take) {
-  ASSIGN_OR_RETURN(const ChildEnds child, options_.start(subject.device, *rows));
-  const absl::Cleanup end_child = [child] {
-    // A stopped child (SIGSTOP) would not see its socket closed.
-    if (child.process >= 0) {
-      KillProcess(child.process);
-      CloseProcess(child.process);
-    }
-    close(child.socket);
-  };
+  std::unique_ptr<process::Child> child;
+  ASSIGN_OR_RETURN(child, options_.start(subject.device, *rows));
+  // Nobody waits for a row to end by itself.
+  const absl::Cleanup end_child = [&child] { child->Kill(); };
   int current = -1;
   const auto done = [&](Verdict verdict) {
     std::erase(*rows, verdict.row);
     current = -1;
     take(std::move(verdict));
   };
-  Watch watch(options_.row_ns_max);
+  Watch watch(*child, options_.row_ns_max);
   while (!rows->empty()) {
-    const absl::StatusOr<Report> report = Next(child.socket, watch);
+    const absl::StatusOr<Report> report = Next(child->channel(), watch);
     if (!report.ok()) {
       if (current < 0 || absl::IsCancelled(report.status())) return report.status();
       done(Failed(current, subject.device, report.status().message()));
@@ -297,7 +278,7 @@ absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, c
     if (current < 0 && report->kind == Report::Kind::kStarted &&
         absl::c_linear_search(*rows, report->row)) {
       current = report->row;
-      watch.Start(report->pid);
+      watch.Start();
       ReportBegun(current);
       continue;
     }
@@ -306,15 +287,15 @@ absl::Status SelfTest::TrySome(const Subject& subject, std::vector<int>* rows, c
       done(Failed(current, subject.device, "its process reported another row"));
       return absl::OkStatus();
     }
-    watch.Start(report->pid);
+    watch.Start();
     done(ToVerdict(*report, subject.device));
     if (report->kind == Report::Kind::kCrashed) break;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Report> SelfTest::Next(int socket, const Watch& watch) const {
-  pollfd watched[] = {{socket, POLLIN, 0}, {stop_, POLLIN, 0}};
+absl::StatusOr<Report> SelfTest::Next(const process::Channel& channel, const Watch& watch) const {
+  pollfd watched[] = {{channel.socket(), POLLIN, 0}, {stop_, POLLIN, 0}};
   for (;;) {
     poll(watched, 2, kLookMs);
     if (watched[1].revents != 0) return absl::CancelledError("nobody waits for it any more");
@@ -323,7 +304,7 @@ absl::StatusOr<Report> SelfTest::Next(int socket, const Watch& watch) const {
       return absl::DeadlineExceededError(
           absl::StrCat("took longer than ", static_cast<double>(options_.row_ns_max) / 1e9, " s"));
   }
-  return Receive(socket);
+  return ReceiveReport(channel);
 }
 
 }  // namespace warpcall::self_test

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,7 +19,8 @@
 #include "kernels/registry.h"
 #include "server/engine/clock.h"
 #include "server/engine/service_history.h"
-#include "server/self_test/report.h"
+#include "server/process/child.h"
+#include "server/self_test/child.h"
 
 namespace warpcall::self_test {
 
@@ -40,17 +42,11 @@ class SelfTest {
     DeviceKind kind = DeviceKind::kCpu;
     int children = 1;  // that try its rows at once, until the server serves
   };
-  // The server's ends of a child.
-  struct ChildEnds {
-    int socket = -1;   // this side's end; at the other end RunTrials reports
-    int process = -1;  // OpenProcess's descriptor; -1: none, the child ends with its socket
-  };
   struct Options {
     std::vector<Subject> subjects;  // one of each kind of device
-    // Starts a child that tries `rows` on `device`. The SelfTest kills the child and closes both
-    // descriptors when it needs the child no more. Thread-safe.
-    std::function<absl::StatusOr<ChildEnds>(const std::string& device,
-                                            const std::vector<int>& rows)>
+    // Starts a child that tries `rows` on `device` and reports them (RunTrials). Thread-safe.
+    std::function<absl::StatusOr<std::unique_ptr<process::Child>>(const std::string& device,
+                                                                  const std::vector<int>& rows)>
         start;
     // A row hangs when it has kept the machine, and the clock, busy for so long; or for six times
     // as long by the clock alone, since a busy machine may not let it.
@@ -89,7 +85,7 @@ class SelfTest {
   // Tries `rows` with one child until one ends it; takes out those that it was done with.
   // CANCELLED when nobody waits, other errors when it was no row that ended the child.
   absl::Status TrySome(const Subject& subject, std::vector<int>* rows, const Take& take);
-  absl::StatusOr<Report> Next(int socket, const Watch& watch) const;
+  absl::StatusOr<Report> Next(const process::Channel& channel, const Watch& watch) const;
   void Keep(Verdict verdict) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReportBegun(int row) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries those of others_ that are for `subject`.

@@ -1,34 +1,25 @@
 #include "server/worker/link.h"
 
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/spawn.h"
+#include "absl/time/time.h"
+#include "proto/common/status_macros.h"
 
 namespace warpcall::worker {
 namespace {
 
 // How long a failed job's memory is kept for a process that was told to end, and whose device may
 // still write there.
-constexpr int kEndTimeoutMs = 1000;
+constexpr absl::Duration kEndTimeout = absl::Seconds(1);
 // How often a lane that waits for its worker looks whether its work must end.
 constexpr int64_t kLookPeriodUs = 50'000;
-
-void CloseAll(const LinkEnds& ends) {
-  for (const int fd : {ends.control, ends.mail})
-    if (fd >= 0) close(fd);
-  if (ends.process >= 0) CloseProcess(ends.process);
-  for (const int fd : ends.lanes) close(fd);
-}
 
 }  // namespace
 
@@ -58,12 +49,9 @@ MappedMail::~MappedMail() {
 }
 
 absl::StatusOr<std::unique_ptr<Link>> Link::Open(LinkEnds ends, int spin_places) {
-  absl::StatusOr<MappedMail> mail = MappedMail::Map(ends.mail, ends.lanes.size());
-  if (!mail.ok()) {
-    CloseAll(ends);
-    return std::move(mail).status();
-  }
-  return std::unique_ptr<Link>(new Link(std::move(ends), *std::move(mail), spin_places));
+  MappedMail mail;
+  ASSIGN_OR_RETURN(mail, MappedMail::Map(ends.mail.get(), ends.lanes.size()));
+  return std::unique_ptr<Link>(new Link(std::move(ends), std::move(mail), spin_places));
 }
 
 Link::Link(LinkEnds ends, MappedMail mail, int spin_places)
@@ -72,39 +60,28 @@ Link::Link(LinkEnds ends, MappedMail mail, int spin_places)
       sent_(ends_.lanes.size(), 0),
       places_(spin_places) {
   const timeval period = {0, kLookPeriodUs};
-  for (const int lane : ends_.lanes)
-    setsockopt(lane, SOL_SOCKET, SO_RCVTIMEO, &period, sizeof(period));
+  for (const process::Descriptor& lane : ends_.lanes)
+    setsockopt(lane.get(), SOL_SOCKET, SO_RCVTIMEO, &period, sizeof(period));
 }
 
-Link::~Link() {
-  Break();
-  CloseAll(ends_);
-}
+Link::~Link() { Break(); }
 
 absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const RunWatch* watch) {
   LaneMail& mail = mail_.lane(lane);
-  const int socket = ends_.lanes[lane];
+  const int socket = ends_.lanes[lane].get();
   absl::Status sent = mail.requests.Put(request, socket);
   ++sent_[lane];
   RunReply reply;
   if (sent.ok()) sent = mail.replies.Take(sent_[lane], {socket, &places_, watch}, &reply);
   if (sent.ok()) return reply;
   Break();
-  AwaitEnd();
+  ends_.child->AwaitEnd(kEndTimeout);
   return sent;
 }
 
 void Link::Break() {
-  if (ends_.process >= 0) KillProcess(ends_.process);
-  shutdown(ends_.control, SHUT_RDWR);
-  for (const int lane : ends_.lanes) shutdown(lane, SHUT_RDWR);
-}
-
-void Link::AwaitEnd() const {
-  if (ends_.process < 0) return;
-  pollfd process = {ends_.process, POLLIN, 0};
-  while (poll(&process, 1, kEndTimeoutMs) < 0 && errno == EINTR) {
-  }
+  ends_.child->Kill();
+  for (const process::Descriptor& lane : ends_.lanes) shutdown(lane.get(), SHUT_RDWR);
 }
 
 }  // namespace warpcall::worker

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/process/child.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/protocol.h"
 
@@ -36,23 +37,21 @@ class MappedMail {
   size_t bytes_ = 0;
 };
 
-// Descriptors; Link closes them.
 struct LinkEnds {
-  int control = -1;
-  int mail = -1;     // the file of the mailboxes
-  int process = -1;  // to end it by and see its end; -1: it ends with its sockets
-  std::vector<int> lanes;
+  std::unique_ptr<process::Child> child;  // whose channel is for control
+  process::Descriptor mail;               // the file of the mailboxes
+  std::vector<process::Descriptor> lanes;
 };
 
 // Thread-safe, but that each lane is used by one thread at a time.
 class Link {
  public:
-  // Takes over `ends`. RESOURCE_EXHAUSTED when the mailboxes can't be mapped.
+  // RESOURCE_EXHAUSTED when the mailboxes can't be mapped.
   static absl::StatusOr<std::unique_ptr<Link>> Open(LinkEnds ends, int spin_places);
   // Breaks it.
   ~Link();
 
-  int control() const { return ends_.control; }
+  const process::Channel& control() const { return ends_.child->channel(); }
 
   // Hands the lane's worker thread a job and waits for what became of it. UNAVAILABLE when the
   // process is gone, and then nothing touches the job's memory any more.
@@ -65,8 +64,6 @@ class Link {
 
  private:
   Link(LinkEnds ends, MappedMail mail, int spin_places);
-  // A second at most: a process that a driver holds on to may take its time.
-  void AwaitEnd() const;
 
   const LinkEnds ends_;
   const MappedMail mail_;

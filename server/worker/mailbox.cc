@@ -1,12 +1,15 @@
 #include "server/worker/mailbox.h"
 
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
-#include "server/worker/protocol.h"
 
 namespace warpcall::worker {
 namespace {
@@ -41,6 +44,33 @@ bool Spin(const MailSignal& signal, uint32_t messages, SpinPlaces* places) {
   return true;
 }
 
+absl::Status RingBell(int socket) {
+  const char bell = 0;
+  ssize_t sent;
+  do {
+    sent = send(socket, &bell, sizeof(bell), MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent == sizeof(bell)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the worker process is gone: ", strerror(errno)));
+}
+
+// UNAVAILABLE when the other end is gone or strange; DEADLINE_EXCEEDED when nothing came within the
+// socket's own time limit, if it has one (SO_RCVTIMEO).
+absl::Status ReceiveBell(int socket) {
+  char bell;
+  ssize_t received;
+  do {
+    received = recv(socket, &bell, sizeof(bell), MSG_TRUNC);  // says how long the datagram was
+  } while (received < 0 && errno == EINTR);
+  if (received == sizeof(bell)) return absl::OkStatus();
+  if (received < 0 && errno == EAGAIN) return absl::DeadlineExceededError("nothing came");
+  if (received > 0)
+    return absl::UnavailableError(absl::StrCat("the worker process is lost: it sent ", received,
+                                               " bytes where a message has ", sizeof(bell)));
+  return absl::UnavailableError(absl::StrCat(
+      "the worker process is gone: ", received == 0 ? "it closed its socket" : strerror(errno)));
+}
+
 }  // namespace
 
 bool SpinPlaces::Take(int64_t now_ns) {
@@ -63,8 +93,7 @@ int UsableCores() {
 absl::Status RingFor(MailSignal* signal, int socket) {
   signal->messages.fetch_add(1);
   if (signal->reader_sleeps.exchange(0) == 0) return absl::OkStatus();
-  const char bell = 0;
-  return SendBytes(socket, &bell, sizeof(bell));
+  return RingBell(socket);
 }
 
 // Whoever has taken the sleeper's word back rings, and then that bell must be waited for.
@@ -77,9 +106,8 @@ namespace {
 
 // A bell, or why none comes any more.
 absl::Status AwaitBell(const MailWait& wait) {
-  char bell;
   for (;;) {
-    absl::Status rung = ReceiveBytes(wait.socket, &bell, sizeof(bell));
+    absl::Status rung = ReceiveBell(wait.socket);
     if (!absl::IsDeadlineExceeded(rung)) return rung;
     if (wait.watch != nullptr && wait.watch->MustEnd())
       return absl::DeadlineExceededError("the worker process was ended: it did not answer in time");

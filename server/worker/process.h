@@ -1,5 +1,4 @@
-// Starts workers: this very program, with sockets and a file for staging memory under fixed
-// numbers.
+// Starts workers: child processes that get sockets for their lanes and a file for staging memory.
 #pragma once
 
 #include <memory>
@@ -28,7 +27,8 @@ absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& o
 // The process alone, and the server's ends of what joins it: see RemoteOptions::start.
 absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging);
 
-// In the worker: what StartWorker left under fixed numbers, for so many ordinary lanes.
-Ends InheritedEnds(int lanes);
+// In the worker: joins the process that started it (JoinParent). Returns what SpawnWorker left, for
+// so many ordinary lanes.
+absl::StatusOr<Ends> JoinServer(int lanes);
 
 }  // namespace warpcall::worker

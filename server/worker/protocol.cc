@@ -266,27 +266,4 @@ absl::Status CheckReply(const RunReply& reply) {
   return absl::OkStatus();
 }
 
-absl::Status SendBytes(int socket, const void* data, size_t bytes) {
-  ssize_t sent;
-  do {
-    sent = send(socket, data, bytes, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  if (sent == static_cast<ssize_t>(bytes)) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the worker process is gone: ", strerror(errno)));
-}
-
-absl::Status ReceiveBytes(int socket, void* data, size_t bytes) {
-  ssize_t received;
-  do {
-    received = recv(socket, data, bytes, MSG_TRUNC);  // says how long the datagram was
-  } while (received < 0 && errno == EINTR);
-  if (received == static_cast<ssize_t>(bytes)) return absl::OkStatus();
-  if (received < 0 && errno == EAGAIN) return absl::DeadlineExceededError("nothing came");
-  if (received > 0)
-    return absl::UnavailableError(absl::StrCat("the worker process is lost: it sent ", received,
-                                               " bytes where a message has ", bytes));
-  return absl::UnavailableError(absl::StrCat(
-      "the worker process is gone: ", received == 0 ? "it closed its socket" : strerror(errno)));
-}
-
 }  // namespace warpcall::worker

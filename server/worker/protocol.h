@@ -1,5 +1,5 @@
-// What the server and its worker processes say to each other: plain structs, one to a datagram on
-// the control socket and one to a mailbox of each lane. Both ends are the same program, so layouts
+// What the server and its worker processes say to each other: plain structs, one to a message of
+// the control channel and one to a mailbox of each lane. Both ends are the same program, so layouts
 // agree. But the memory of either may be corrupted (a GPU's driver can write where it likes), so
 // neither trusts the other's bytes: no field is used before it was checked, and every bit pattern
 // is a value of each field's type.
@@ -36,7 +36,7 @@ struct WireStatus {
   char message[kMessageBytes];  // cut to fit
 };
 
-// worker -> server on the control socket, first: the device, or why there is none.
+// worker -> server on the control channel, first: the device, or why there is none.
 struct Hello {
   WireStatus status;
   char name[kTextBytes];
@@ -53,7 +53,7 @@ struct Hello {
   int32_t kind;
 };
 
-// server -> worker on the control socket: the staging memory has this size now; answered with a
+// server -> worker on the control channel: the staging memory has this size now; answered with a
 // WireStatus when the worker's device can use it.
 struct StagingReady {
   uint64_t bytes;
@@ -129,26 +129,5 @@ absl::StatusOr<absl::InlinedVector<StagingRange, 3>> RangesOf(const RunRequest& 
                                                               absl::Span<char> staging);
 // INTERNAL when the reply is none that a worker in its right mind gives.
 absl::Status CheckReply(const RunReply& reply);
-
-absl::Status SendBytes(int socket, const void* data, size_t bytes);
-// UNAVAILABLE when the other end is gone or strange; DEADLINE_EXCEEDED when nothing came within the
-// socket's own time limit, if it has one (SO_RCVTIMEO).
-absl::Status ReceiveBytes(int socket, void* data, size_t bytes);
-
-// UNAVAILABLE when the other end is gone, or what it sent is no message of this type.
-template <typename T>
-absl::Status Send(int socket, const T& message) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  return SendBytes(socket, &message, sizeof(message));
-}
-
-template <typename T>
-absl::StatusOr<T> Receive(int socket) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  T message;
-  absl::Status status = ReceiveBytes(socket, &message, sizeof(message));
-  if (!status.ok()) return status;
-  return message;
-}
 
 }  // namespace warpcall::worker

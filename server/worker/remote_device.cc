@@ -28,6 +28,15 @@ void AddCounts(const std::vector<int64_t>& more, std::vector<int64_t>* sum) {
   for (size_t i = 0; i < more.size(); ++i) (*sum)[i] += more[i];
 }
 
+// UNAVAILABLE when the worker is gone, or what it sent is no such message.
+template <typename T>
+absl::StatusOr<T> Receive(const Link& link) {
+  absl::StatusOr<T> message = link.control().ReceiveStruct<T>();
+  if (message.ok()) return message;
+  return absl::UnavailableError(
+      absl::StrCat("the worker process is lost: ", message.status().message()));
+}
+
 }  // namespace
 
 // Hands a job to its lane in the worker and waits for the answer.
@@ -128,7 +137,7 @@ absl::StatusOr<Buffer> RemoteDevice::AllocateStaging(size_t bytes) {
 }
 
 absl::Status RemoteDevice::AwaitWorker(const Link& link, absl::Duration timeout) {
-  pollfd sockets[] = {{stop_, POLLIN, 0}, {link.control(), POLLIN, 0}};
+  pollfd sockets[] = {{stop_, POLLIN, 0}, {link.control().socket(), POLLIN, 0}};
   const int timeout_ms = timeout == absl::InfiniteDuration()
                              ? -1
                              : static_cast<int>(absl::ToInt64Milliseconds(timeout));
@@ -149,15 +158,15 @@ absl::StatusOr<std::shared_ptr<Link>> RemoteDevice::StartWorker(Hello* hello) {
   std::shared_ptr<Link> link;
   ASSIGN_OR_RETURN(link, Link::Open(*std::move(ends), options_.spin_places));
   RETURN_IF_ERROR(AwaitWorker(*link, kStartTimeout));
-  ASSIGN_OR_RETURN(*hello, Receive<Hello>(link->control()));
+  ASSIGN_OR_RETURN(*hello, Receive<Hello>(*link));
   RETURN_IF_ERROR(FromWire(hello->status));
   return link;
 }
 
 absl::Status RemoteDevice::ShareStaging(const Link& link) {
-  RETURN_IF_ERROR(Send(link.control(), StagingReady{staging_bytes_, options_.spin_places}));
+  RETURN_IF_ERROR(link.control().SendStruct(StagingReady{staging_bytes_, options_.spin_places}));
   RETURN_IF_ERROR(AwaitWorker(link, kStartTimeout));
-  ASSIGN_OR_RETURN(const WireStatus pinned, Receive<WireStatus>(link.control()));
+  ASSIGN_OR_RETURN(const WireStatus pinned, Receive<WireStatus>(link));
   return FromWire(pinned);
 }
 

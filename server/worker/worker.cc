@@ -20,7 +20,7 @@ namespace {
 // What the lanes of one worker share; outlives them.
 struct Shared {
   const Served& served;
-  int control;
+  const process::Channel& control;
   absl::Span<char> staging;
   SpinPlaces places;
 };
@@ -42,7 +42,7 @@ class LaneServer {
       const RunReply reply = Answer(request_);
       if (!mail_->replies.Put(reply, socket_).ok()) return;
       // Nothing more to serve: ends ServeDevice, and with it the process.
-      if (reply.healthy == 0) shutdown(shared_->control, SHUT_RDWR);
+      if (reply.healthy == 0) shared_->control.Shutdown();
     }
   }
 
@@ -103,7 +103,7 @@ absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& serv
   absl::Status status = memory == MAP_FAILED
                             ? absl::ResourceExhaustedError("a worker cannot map staging memory")
                             : served.pin(memory, ready.bytes);
-  RETURN_IF_ERROR(Send(ends.control, ToWire(status)));
+  RETURN_IF_ERROR(ends.control->SendStruct(ToWire(status)));
   RETURN_IF_ERROR(status);
   return absl::MakeSpan(static_cast<char*>(memory), ready.bytes);
 }
@@ -111,12 +111,12 @@ absl::StatusOr<absl::Span<char>> MapStaging(const Ends& ends, const Served& serv
 }  // namespace
 
 absl::Status ServeDevice(const Ends& ends, const Served& served) {
-  RETURN_IF_ERROR(Send(ends.control, ToWire(served.device->properties())));
-  ASSIGN_OR_RETURN(const StagingReady ready, Receive<StagingReady>(ends.control));
+  RETURN_IF_ERROR(ends.control->SendStruct(ToWire(served.device->properties())));
+  ASSIGN_OR_RETURN(const StagingReady ready, ends.control->ReceiveStruct<StagingReady>());
   ASSIGN_OR_RETURN(const absl::Span<char> staging, MapStaging(ends, served, ready));
   MappedMail mail;
   ASSIGN_OR_RETURN(mail, MappedMail::Map(ends.mail, ends.lanes.size()));
-  Shared shared{served, ends.control, staging, SpinPlaces(ready.spin_places)};
+  Shared shared{served, *ends.control, staging, SpinPlaces(ready.spin_places)};
   std::vector<std::unique_ptr<LaneServer>> lanes;
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ends.lanes.size(); ++i) {
@@ -126,7 +126,9 @@ absl::Status ServeDevice(const Ends& ends, const Served& served) {
   }
   for (const std::unique_ptr<LaneServer>& lane : lanes)
     threads.emplace_back([&lane] { lane->Serve(); });
-  Receive<StagingReady>(ends.control).status().IgnoreError();  // returns when the other end closes
+  ends.control->ReceiveStruct<StagingReady>()
+      .status()
+      .IgnoreError();  // returns when the other end closes
   for (const int socket : ends.lanes) shutdown(socket, SHUT_RDWR);
   for (std::thread& thread : threads) thread.join();
   return absl::OkStatus();
@@ -135,7 +137,7 @@ absl::Status ServeDevice(const Ends& ends, const Served& served) {
 void ReportFailure(const Ends& ends, const absl::Status& status) {
   Hello hello = {};
   hello.status = ToWire(status);
-  Send(ends.control, hello).IgnoreError();
+  ends.control->SendStruct(hello).IgnoreError();
 }
 
 }  // namespace warpcall::worker

@@ -7,13 +7,14 @@
 #include "absl/status/status.h"
 #include "kernels/registry.h"
 #include "server/engine/metrics_sink.h"
+#include "server/process/channel.h"
 #include "server/runtime/device.h"
 
 namespace warpcall::worker {
 
 // The worker's ends of the sockets, and the files that both processes map.
 struct Ends {
-  int control = -1;
+  const process::Channel* control = nullptr;
   int staging = -1;
   int mail = -1;  // the lanes' mailboxes
   std::vector<int> lanes;

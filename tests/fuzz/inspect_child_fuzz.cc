@@ -1,13 +1,12 @@
 // The first byte chooses a side of the socket between the server and a process that looks into
 // something; the rest is what comes there before the other side closes it.
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <cstring>
+#include <cstdint>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "server/inspect/child.h"
+#include "server/process/answer.h"
 #include "tests/fuzz/edited.h"
 #include "tests/fuzz/targets.h"
 
@@ -16,69 +15,79 @@ namespace {
 
 constexpr size_t kAnswerBytesMax = 4096;
 
-// A socket in which `bytes` wait, and no more will come; -1 when there is none.
-int SocketWith(absl::string_view bytes, int* other) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-  const bool sent = bytes.empty() || send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-                                         static_cast<ssize_t>(bytes.size());
-  shutdown(ends[1], SHUT_WR);
-  *other = ends[1];
-  return sent ? ends[0] : -1;
+// A channel in which `bytes` wait, and no more will come.
+process::Channel ChannelWith(absl::string_view bytes, std::unique_ptr<process::Channel>* other) {
+  auto sockets = process::MakeSockets(SOCK_STREAM);
+  if (!sockets.ok()) return process::Channel(-1);
+  *other = std::make_unique<process::Channel>(std::move(sockets->second));
+  const bool sent = bytes.empty() || send((*other)->socket(), bytes.data(), bytes.size(),
+                                          MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  shutdown((*other)->socket(), SHUT_WR);
+  return sent ? process::Channel(std::move(sockets->first)) : process::Channel(-1);
 }
 
-std::string CheckAnswer(const inspect::AnswerHeader& header, absl::string_view rest) {
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-  absl::StrAppend(&bytes, rest);
-  int other = -1;
-  inspect::Child child(SocketWith(bytes, &other));
-  const absl::StatusOr<inspect::Answer> answer = child.Receive(kAnswerBytesMax);
-  close(other);
-  const bool whole = header.message_bytes <= rest.size() &&
-                     header.payload_bytes <= rest.size() - header.message_bytes;
-  if (!answer.ok()) {
-    if (header.code == 0 && whole && header.payload_bytes <= kAnswerBytesMax)
-      return answer.status().ToString();
-    return answer.status().message().size() <= rest.size() + 200 ? "" : "a message out of nowhere";
-  }
-  if (header.code != 0 || !whole || header.payload_bytes > kAnswerBytesMax)
-    return absl::StrCat("an answer of ", answer->payload.size(), " bytes");
+// An answer's head and body as they are told, and what comes in their place.
+struct Sizes {
+  uint64_t head_bytes;
+  uint64_t body_bytes;
+};
+
+std::string CheckAnswer(const Sizes& sizes, const process::AnswerHeader& header,
+                        absl::string_view rest) {
+  const std::string sent = absl::StrCat(process::Channel::BytesOf(header), rest);
+  std::unique_ptr<process::Channel> other;
+  const process::Channel channel =
+      ChannelWith(absl::StrCat(process::Channel::BytesOf(sizes), sent), &other);
+  const absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(channel, kAnswerBytesMax);
+  const bool fits =
+      sizes.head_bytes <= process::Channel::kHeadBytesMax && sizes.body_bytes <= kAnswerBytesMax;
+  const bool whole = fits && sizes.head_bytes + sizes.body_bytes <= sent.size();
+  const bool sound = whole && sizes.head_bytes >= sizeof(header) && header.code >= 0 &&
+                     header.code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  if (answer.ok() != sound) return absl::StrCat("taken: ", answer.status().ToString());
+  if (!sound) return "";
   if (answer->more != (header.more != 0)) return "a part that is none, or the other way round";
-  return answer->payload == rest.substr(header.message_bytes, header.payload_bytes) ? ""
-                                                                                    : "other bytes";
+  if (answer->result.status().code() != static_cast<absl::StatusCode>(header.code))
+    return "another code";
+  if (!answer->result.ok())
+    return answer->result.status().message().size() <= rest.size() ? ""
+                                                                   : "a message out of nowhere";
+  return *answer->result == absl::string_view(sent).substr(sizes.head_bytes, sizes.body_bytes)
+             ? ""
+             : "other bytes";
 }
 
 std::string CheckAnyAnswer(FuzzInput* decisions) {
-  int other = -1;
-  inspect::Child child(SocketWith(decisions->Rest(), &other));
-  const absl::StatusOr<inspect::Answer> answer = child.Receive(kAnswerBytesMax);
-  close(other);
-  return !answer.ok() || answer->payload.size() <= kAnswerBytesMax ? "" : "more than was allowed";
+  std::unique_ptr<process::Channel> other;
+  const process::Channel channel = ChannelWith(decisions->Rest(), &other);
+  const absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(channel, kAnswerBytesMax);
+  return !answer.ok() || !answer->result.ok() || answer->result->size() <= kAnswerBytesMax
+             ? ""
+             : "more than was allowed";
 }
 
 std::string CheckRequest(uint64_t bytes, absl::string_view rest) {
-  std::string sent(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
-  absl::StrAppend(&sent, rest);
-  int other = -1;
-  const int socket = SocketWith(sent, &other);
+  const Sizes sizes = {0, bytes};
+  std::unique_ptr<process::Channel> other;
+  const process::Channel channel =
+      ChannelWith(absl::StrCat(process::Channel::BytesOf(sizes), rest.substr(0, bytes)), &other);
   std::string request;
   int answered = 0;
-  const absl::Status served = inspect::ServeParent(
-      socket,
-      [&](std::string received) -> absl::StatusOr<std::string> {
+  const absl::Status served = process::ServeRequests(
+      channel, [&](process::Message received) -> absl::StatusOr<std::string> {
         ++answered;
-        request = std::move(received);
+        request = std::move(received.body);
         return "right";
-      },
-      [] {});
-  close(socket);
-  inspect::Child child(other);
-  const absl::StatusOr<inspect::Answer> answer = child.Receive(kAnswerBytesMax);
+      });
   const bool whole = bytes <= rest.size();
-  if (served.ok() != whole || answered != (whole ? 1 : 0) || answer.ok() != whole)
+  if (answered != (whole ? 1 : 0) || (whole && !served.ok()))
     return absl::StrCat(bytes, " of ", rest.size(), " bytes: ", served.ToString());
-  return !whole || (request == rest.substr(0, bytes) && answer->payload == "right") ? ""
-                                                                                    : "other bytes";
+  if (!whole) return "";
+  const absl::StatusOr<process::Answer> answer = process::ReceiveAnswer(*other, kAnswerBytesMax);
+  return answer.ok() && answer->result.ok() && *answer->result == "right" &&
+                 request == rest.substr(0, bytes)
+             ? ""
+             : "other bytes";
 }
 
 }  // namespace
@@ -87,11 +96,10 @@ std::string FuzzInspectChild(absl::string_view input) {
   FuzzInput decisions(input);
   switch (decisions.Byte() % 3) {
     case 0: {
-      inspect::AnswerHeader good;
-      good.message_bytes = decisions.Byte() % 32;
-      good.payload_bytes = decisions.Byte();
-      const inspect::AnswerHeader header = Edited(good, &decisions);
-      return CheckAnswer(header, decisions.Rest());
+      const Sizes good = {sizeof(process::AnswerHeader) + decisions.Byte() % 32, decisions.Byte()};
+      const Sizes sizes = Edited(good, &decisions);
+      const process::AnswerHeader header = Edited(process::AnswerHeader(), &decisions);
+      return CheckAnswer(sizes, header, decisions.Rest());
     }
     case 1:
       return CheckAnyAnswer(&decisions);

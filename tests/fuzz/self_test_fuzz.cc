@@ -1,8 +1,8 @@
 // Children of the self-test whose reports the input describes, or whose packets it is.
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cmath>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "proto/common/status_macros.h"
 #include "server/self_test/self_test.h"
 #include "tests/fuzz/edited.h"
 #include "tests/fuzz/targets.h"
@@ -39,23 +40,25 @@ class Children {
   explicit Children(FuzzInput* decisions) : decisions_(*decisions) {}
 
   // One child, which has told all that it tells and is gone.
-  absl::StatusOr<SelfTest::ChildEnds> Start() {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-      return absl::InternalError("no sockets");
+  absl::StatusOr<std::unique_ptr<process::Child>> Start() {
+    std::pair<process::Descriptor, process::Descriptor> sockets;
+    ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
+    const process::Channel far(std::move(sockets.second));
     for (int i = 0; i < kReportsMax && !decisions_.empty(); ++i) {
       const uint8_t kind = decisions_.Byte();
       if (kind == 0xFF) break;
       if (kind % 16 == 15) {
         const absl::string_view packet = decisions_.Take(kind);
-        if (!packet.empty())
-          send(ends[1], packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        // As a message, or as what is none.
+        if (kind >= 128)
+          far.Send("", packet).IgnoreError();
+        else if (!packet.empty())
+          send(far.socket(), packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         continue;
       }
-      Tell(ends[1], kind);
+      Tell(far, kind);
     }
-    close(ends[1]);
-    return SelfTest::ChildEnds{.socket = ends[0]};
+    return std::make_unique<process::Child>(process::Channel(std::move(sockets.first)));
   }
 
   // Rows that a report said had passed.
@@ -63,17 +66,16 @@ class Children {
 
  private:
   // Of a row that starts and passes, or of any kind with some of its bytes changed.
-  void Tell(int socket, uint8_t kind) {
+  void Tell(const process::Channel& far, uint8_t kind) {
     Report report;
     report.row = kind / 16 % 8;
-    report.pid = getpid();
     report.data_types = 2;
     report.kind = Report::Kind::kStarted;
-    if (kind % 2 == 0) send(socket, &report, sizeof(report), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (kind % 2 == 0) far.SendStruct(report).IgnoreError();
     report.kind = Report::Kind::kPassed;
     report = kind % 16 < 8 ? report : Edited(report, &decisions_);
     if (report.kind == Report::Kind::kPassed) passed_.insert(report.row);
-    send(socket, &report, sizeof(report), MSG_NOSIGNAL | MSG_DONTWAIT);
+    far.SendStruct(report).IgnoreError();
   }
 
   FuzzInput& decisions_;

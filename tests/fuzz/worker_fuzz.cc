@@ -2,7 +2,6 @@
 // messages in which bytes were changed, or any bytes.
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -88,15 +87,16 @@ bool IsSound(const RunReply& reply) {
 
 // A server's lane whose worker put something into the mailbox, rang perhaps, and is gone.
 std::string CheckReply(FuzzInput* decisions) {
-  int control[2];
-  int lane[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0 ||
-      socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, lane) != 0)
-    return "no sockets";
+  auto control = process::MakeSockets(SOCK_STREAM);
+  auto lane = process::MakeSockets(SOCK_SEQPACKET);
+  if (!control.ok() || !lane.ok()) return "no sockets";
   const int file = memfd_create("mail", MFD_CLOEXEC);
   const auto mail = worker::MappedMail::Map(file, 1);
-  auto link = worker::Link::Open(
-      {.control = control[0], .mail = file, .process = -1, .lanes = {lane[0]}}, 0);
+  worker::LinkEnds ends;
+  ends.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
+  ends.mail = process::Descriptor(file);
+  ends.lanes.push_back(std::move(lane->first));
+  auto link = worker::Link::Open(std::move(ends), 0);
   if (!mail.ok() || !link.ok()) return "no mail";
   RunReply good = {};
   good.healthy = 1;
@@ -107,29 +107,28 @@ std::string CheckReply(FuzzInput* decisions) {
   box.signal.messages.store(signals % 4 == 0 ? 1 : static_cast<uint32_t>(decisions->Number(4)));
   box.signal.reader_sleeps.store(signals / 4 % 4);
   const absl::string_view bell = decisions->Take(signals / 16);
-  if (!bell.empty()) send(lane[1], bell.data(), bell.size(), MSG_NOSIGNAL);
-  close(control[1]);
-  close(lane[1]);
+  if (!bell.empty()) send(lane->second.get(), bell.data(), bell.size(), MSG_NOSIGNAL);
+  control->second = process::Descriptor();
+  lane->second = process::Descriptor();
   const absl::StatusOr<RunReply> read = (*link)->Run(0, GoodRunRequest(), nullptr);
   if (!read.ok()) return absl::IsUnavailable(read.status()) ? "" : read.status().ToString();
   if (std::memcmp(&*read, &sent, sizeof(sent)) != 0) return "another reply than was sent";
   return worker::CheckReply(*read).ok() && !IsSound(*read) ? "a reply of nonsense is taken" : "";
 }
 
-// Datagrams of any length where a message of one is awaited.
-std::string CheckDatagrams(FuzzInput* decisions) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return "no sockets";
+// Messages of any length where one of a struct is awaited.
+std::string CheckLengths(FuzzInput* decisions) {
+  auto sockets = process::MakeSockets(SOCK_STREAM);
+  if (!sockets.ok()) return "no sockets";
+  const process::Channel near(std::move(sockets->first));
   const size_t bytes = decisions->Number(2) % (2 * sizeof(Hello));
-  std::string datagram(decisions->Rest());
-  datagram.resize(bytes);
-  if (bytes > 0) send(ends[1], datagram.data(), bytes, MSG_NOSIGNAL);
-  close(ends[1]);
-  const absl::StatusOr<Hello> read = worker::Receive<Hello>(ends[0]);
-  close(ends[0]);
-  if (read.ok() != (bytes == sizeof(Hello)))
-    return absl::StrCat(bytes, " bytes: ", read.status().ToString());
-  return read.ok() || absl::IsUnavailable(read.status()) ? "" : read.status().ToString();
+  std::string body(decisions->Rest());
+  body.resize(bytes);
+  process::Channel(std::move(sockets->second)).Send("", body).IgnoreError();
+  const absl::StatusOr<Hello> read = near.ReceiveStruct<Hello>();
+  return read.ok() == (bytes == sizeof(Hello))
+             ? ""
+             : absl::StrCat(bytes, " bytes: ", read.status().ToString());
 }
 
 // A worker at work, which must answer, and then a right request rightly.
@@ -159,7 +158,7 @@ std::string FuzzWorker(absl::string_view input) {
     case 3:
       return CheckReply(&decisions);
     case 4:
-      return CheckDatagrams(&decisions);
+      return CheckLengths(&decisions);
     default:
       return CheckWorker(&decisions);
   }

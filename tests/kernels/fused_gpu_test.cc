@@ -16,13 +16,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check/compare.h"
-#include "kernels/compiled/compile_processes.h"
 #include "kernels/compiled/compiler.h"
 #include "kernels/compiled/cubins.h"
 #include "kernels/compiled/nvrtc.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/fused/fused.h"
 #include "kernels/plan.h"
+#include "proto/common/status_macros.h"
+#include "server/compiling.h"
+#include "server/process/channel.h"
+#include "server/process/child.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/random_expression.h"
@@ -92,29 +95,31 @@ absl::StatusOr<Sample> SampleOf(uint64_t seed) {
 }
 
 // A process that compiles, as servers have: NVRTC 13.0 dies on some one in a thousand of these.
-absl::StatusOr<int> ForkCompiler() {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return absl::ResourceExhaustedError("no sockets");
+absl::StatusOr<std::unique_ptr<process::Child>> ForkCompiler() {
+  std::pair<process::Descriptor, process::Descriptor> sockets;
+  ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
   if (fork() == 0) {
-    close(pair[0]);
-    compiled::ServeCompilations(
-        pair[1], [](const std::string& source, absl::Span<const std::string> options) {
-          return (*compiled::LoadNvrtc())->Compile(source, options);
-        });
+    close(sockets.first.get());
+    ServeCompilations(process::Channel(std::move(sockets.second)),
+                      [](const std::string& source, absl::Span<const std::string> options) {
+                        return (*compiled::LoadNvrtc())->Compile(source, options);
+                      })
+        .IgnoreError();
     _exit(0);
   }
-  close(pair[1]);
-  return pair[0];
+  return std::make_unique<process::Child>(process::Channel(std::move(sockets.first)));
 }
 
 class FusedGpuTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    static auto& processes = *new compiled::CompileProcesses(ForkCompiler, compiled::kCarefulNvrtc);
-    compiled::SetCompileProcesses(&processes);
+    static auto& processes = *new CompileProcesses(ForkCompiler, compiled::kCarefulNvrtc);
+    compiled::SetCompileFunction(
+        [](const std::string& source, absl::Span<const std::string> options) {
+          return processes.Compile(source, options);
+        });
   }
-  static void TearDownTestSuite() { compiled::SetCompileProcesses(nullptr); }
+  static void TearDownTestSuite() { compiled::SetCompileFunction(nullptr); }
 
   void SetUp() override {
     int count = 0;

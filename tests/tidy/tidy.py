@@ -191,9 +191,11 @@ ROOMS = {
     "server/runtime/cuda/": ("@ server/log.h server/engine/gpu_reading.h server/engine/phases.h "
                              "server/runtime/* kernels/", "cuda"),
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
-    "server/inspect/": (f"@ server/log.h server/spawn.h {_ENGINE}", "json"),
-    "server/self_test/": (f"@ server/inspect/ server/spawn.h {_ENGINE}", ""),
-    "server/worker/": (f"@ server/log.h server/spawn.h {_ENGINE}", ""),
+    "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json"),
+    "server/process/": ("@ server/log.h server/log_writer.h server/engine/retry_pushback.h "
+                        "kernels/compiled/program.h", ""),
+    "server/self_test/": (f"@ server/inspect/ server/process/ {_ENGINE}", ""),
+    "server/worker/": (f"@ server/log.h server/process/ {_ENGINE}", ""),
     "server/tracing/": ("@ server/engine/ kernels/", ""),
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
     "server/access/": ("@ server/small_file.h", "json openssl"),

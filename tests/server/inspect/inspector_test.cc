@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -15,10 +14,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "proto/common/status_macros.h"
 #include "server/engine/retry_pushback.h"
+#include "server/process/answer.h"
 
 namespace warpcall::inspect {
 namespace {
+
+using process::Channel;
+using process::Child;
+using process::Descriptor;
+using process::EndWatch;
+using process::MakeSockets;
+using process::Message;
+using process::SendAnswer;
+using process::ServeRequests;
 
 // Children that are threads: what a request makes them do is the test's.
 class Children {
@@ -32,17 +42,20 @@ class Children {
   }
 
   absl::StatusOr<std::unique_ptr<Child>> Start(const Answer& answer) {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return absl::InternalError("socketpair");
-    threads_.emplace_back([this, socket = pair[1], answer] {
-      ServeParent(socket, answer, [this] {
+    std::pair<Descriptor, Descriptor> sockets;
+    ASSIGN_OR_RETURN(sockets, MakeSockets(SOCK_STREAM));
+    threads_.emplace_back([this, socket = std::move(sockets.second), answer]() mutable {
+      const Channel channel(std::move(socket));
+      const EndWatch watch(channel, [this] {
         absl::MutexLock lock(&mutex_);
         ++gone_;
         changed_.Signal();
+      });
+      ServeRequests(channel, [&](const Message& request) {
+        return answer(request.body);
       }).IgnoreError();
-      close(socket);
     });
-    return std::make_unique<Child>(pair[0]);
+    return std::make_unique<Child>(Channel(std::move(sockets.first)));
   }
 
   void AwaitGone(int count) {
@@ -134,18 +147,20 @@ TEST_F(InspectorTest, GivesTheChildsErrorWithItsCode) {
 class PlayedChildTest : public InspectorTest {
  protected:
   PlayedChildTest() {
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0);
+    auto sockets = MakeSockets(SOCK_STREAM);
+    EXPECT_TRUE(sockets.ok());
+    channel_ = Channel(std::move(sockets->second));
+    server_end_ = std::move(sockets->first);
     Inspector::Options options;
     options.answer_bytes_max = 2000;
     options.clock = [] { return 5; };
     options.task_ns_max = 100;
     options.start = [this](const Inquiry& inquiry) {
       deadline_ns_ = inquiry.deadline_ns;
-      return std::make_unique<Child>(ends_[0]);
+      return std::make_unique<Child>(Channel(std::move(server_end_)));
     };
     inspector_ = std::make_unique<Inspector>(std::move(options));
   }
-  ~PlayedChildTest() override { close(ends_[1]); }
 
   // Asks for an answer in parts, and keeps those.
   void AskForParts(Asked* asked, int64_t deadline_ns = kNoDeadline) {
@@ -162,22 +177,19 @@ class PlayedChildTest : public InspectorTest {
     ASSERT_TRUE(inspector_->Submit(&task).ok());
   }
 
-  int ends_[2];
+  Descriptor server_end_;
+  Channel channel_{-1};  // of the child that the test plays
   int64_t deadline_ns_ = 0;
   std::vector<std::string> parts_;  // the inspector's thread's until the task is done
 };
 
 TEST_F(PlayedChildTest, PartsAreHandedOverBeforeTheAnswer) {
   std::thread child([this] {
-    ServeParent(
-        ends_[1],
-        [this](const std::string&) -> absl::StatusOr<std::string> {
-          EXPECT_TRUE(SendPart(ends_[1], "first").ok());
-          EXPECT_TRUE(SendPart(ends_[1], "second").ok());
-          return "last";
-        },
-        [] {})
-        .IgnoreError();
+    ServeRequests(channel_, [this](const Message&) -> absl::StatusOr<std::string> {
+      EXPECT_TRUE(SendAnswer(channel_, {"first", true}).ok());
+      EXPECT_TRUE(SendAnswer(channel_, {"second", true}).ok());
+      return "last";
+    }).IgnoreError();
   });
   Asked asked;
   AskForParts(&asked);
@@ -190,15 +202,11 @@ TEST_F(PlayedChildTest, PartsAreHandedOverBeforeTheAnswer) {
 
 TEST_F(PlayedChildTest, PartsWithoutEndEndTheTask) {
   std::thread child([this] {
-    ServeParent(
-        ends_[1],
-        [this](const std::string&) -> absl::StatusOr<std::string> {
-          while (SendPart(ends_[1], "").ok()) {
-          }
-          return "";
-        },
-        [] {})
-        .IgnoreError();
+    ServeRequests(channel_, [this](const Message&) -> absl::StatusOr<std::string> {
+      while (SendAnswer(channel_, {"", true}).ok()) {
+      }
+      return "";
+    }).IgnoreError();
   });
   Asked asked;
   AskForParts(&asked, 50);
@@ -240,10 +248,9 @@ TEST_F(InspectorTest, RunsOneAtATimeInOrder) {
 TEST_F(InspectorTest, AChildThatEndsEarlyIsAnError) {
   Inspector::Options options;
   options.start = [](const Inquiry&) -> absl::StatusOr<std::unique_ptr<Child>> {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return absl::InternalError("socketpair");
-    close(pair[1]);
-    return std::make_unique<Child>(pair[0]);
+    std::pair<Descriptor, Descriptor> sockets;
+    ASSIGN_OR_RETURN(sockets, MakeSockets(SOCK_STREAM));
+    return std::make_unique<Child>(Channel(std::move(sockets.first)));
   };
   inspector_ = std::make_unique<Inspector>(std::move(options));
   Asked asked;

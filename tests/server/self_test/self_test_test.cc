@@ -13,12 +13,15 @@
 
 #include "kernels/gelu/gelu.h"
 #include "kernels/identity/identity.h"
+#include "proto/common/status_macros.h"
 #include "server/self_test/child.h"
-#include "server/spawn.h"
 #include "tests/e2e/eventually.h"
 
 namespace warpcall::self_test {
 namespace {
+
+using process::Channel;
+using process::Child;
 
 using ::testing::ElementsAre;
 using testing::Eventually;
@@ -28,28 +31,26 @@ using Kind = Report::Kind;
 constexpr int kRows = 8;  // of identity and gelu, four each
 
 // What a child does on its end of the socket with the rows that it is given.
-using Script = std::function<void(int socket, const std::vector<int>& rows)>;
+using Script = std::function<void(const Channel& channel, const std::vector<int>& rows)>;
 
-void Tell(int socket, Kind kind, int row) {
+void Tell(const Channel& channel, Kind kind, int row) {
   Report report;
   report.kind = kind;
   report.row = row;
-  report.pid = getpid();
   report.data_types = 1u << static_cast<uint32_t>(DataType::kFloat32);
   if (kind == Kind::kCrashed) report.signal = SIGILL;
   if (kind == Kind::kFailed) SetText("wrong: element 3", &report);
-  Send(socket, report).IgnoreError();
+  channel.SendStruct(report).IgnoreError();
 }
 
-void Pass(int socket, int row) {
-  Tell(socket, Kind::kStarted, row);
-  Tell(socket, Kind::kPassed, row);
+void Pass(const Channel& channel, int row) {
+  Tell(channel, Kind::kStarted, row);
+  Tell(channel, Kind::kPassed, row);
 }
 
 // Until the server closes its end.
-void AwaitEnd(int socket) {
-  char byte;
-  while (recv(socket, &byte, 1, 0) > 0) {
+void AwaitEnd(const Channel& channel) {
+  while (channel.Receive(0).ok()) {
   }
 }
 
@@ -73,21 +74,23 @@ class SelfTestTest : public ::testing::Test {
   SelfTest::Options OptionsFor(Script script) {
     SelfTest::Options options;
     options.subjects = {{"cpu", DeviceKind::kCpu}};
-    options.start = [this, script](
-                        const std::string&,
-                        const std::vector<int>& rows) -> absl::StatusOr<SelfTest::ChildEnds> {
-      int pair[2];
-      if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
-        return absl::InternalError("no sockets");
-      const absl::MutexLock lock(&mutex_);
-      given_.push_back(rows);
-      children_.emplace_back([script, socket = pair[1], rows] {
-        script(socket, rows);
-        close(socket);
-      });
-      return SelfTest::ChildEnds{.socket = pair[0]};
+    options.start = [this, script](const std::string&, const std::vector<int>& rows) {
+      return Start(script, rows, 0);
     };
     return options;
+  }
+
+  // A child's thread; `process` is what the server takes for the child's id.
+  absl::StatusOr<std::unique_ptr<Child>> Start(const Script& script, const std::vector<int>& rows,
+                                               pid_t process) {
+    std::pair<process::Descriptor, process::Descriptor> sockets;
+    ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
+    const absl::MutexLock lock(&mutex_);
+    given_.push_back(rows);
+    children_.emplace_back([script, socket = std::move(sockets.second), rows]() mutable {
+      script(Channel(std::move(socket)), rows);
+    });
+    return std::make_unique<Child>(Channel(std::move(sockets.first)), process);
   }
 
   Registry registry_;
@@ -103,9 +106,10 @@ std::vector<std::string> ReasonsOf(const std::vector<Verdict>& verdicts) {
 }
 
 TEST_F(SelfTestTest, OneChildTriesAllWhileAllIsWell) {
-  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
-    for (const int row : rows) Pass(socket, row);
-  });
+  const std::vector<Verdict> verdicts =
+      Run([](const Channel& channel, const std::vector<int>& rows) {
+        for (const int row : rows) Pass(channel, row);
+      });
   EXPECT_THAT(given_, ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5, 6, 7)));
   ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
   for (int row = 0; row < kRows; ++row) {
@@ -117,14 +121,14 @@ TEST_F(SelfTestTest, OneChildTriesAllWhileAllIsWell) {
 }
 
 TEST_F(SelfTestTest, TellsHowFarItIs) {
-  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
+  SelfTest::Options options = OptionsFor([](const Channel& channel, const std::vector<int>& rows) {
     for (const int row : rows) {
       if (row != 2) {
-        Pass(socket, row);
+        Pass(channel, row);
         continue;
       }
-      Tell(socket, Kind::kStarted, row);
-      Tell(socket, Kind::kCrashed, row);
+      Tell(channel, Kind::kStarted, row);
+      Tell(channel, Kind::kCrashed, row);
       return;
     }
   });
@@ -142,18 +146,19 @@ TEST_F(SelfTestTest, TellsHowFarItIs) {
 }
 
 TEST_F(SelfTestTest, WhateverEndsAChildIsTheDoingOfItsRow) {
-  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
-    for (const int row : rows) {
-      if (row != 1 && row != 2 && row != 5) {
-        Pass(socket, row);
-        continue;
-      }
-      Tell(socket, Kind::kStarted, row);
-      if (row == 1) return Tell(socket, Kind::kCrashed, row);
-      if (row == 2) return;  // killed by the system, say
-      Tell(socket, Kind::kFailed, row);
-    }
-  });
+  const std::vector<Verdict> verdicts =
+      Run([](const Channel& channel, const std::vector<int>& rows) {
+        for (const int row : rows) {
+          if (row != 1 && row != 2 && row != 5) {
+            Pass(channel, row);
+            continue;
+          }
+          Tell(channel, Kind::kStarted, row);
+          if (row == 1) return Tell(channel, Kind::kCrashed, row);
+          if (row == 2) return;  // killed by the system, say
+          Tell(channel, Kind::kFailed, row);
+        }
+      });
   EXPECT_THAT(given_, ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5, 6, 7),
                                   ElementsAre(2, 3, 4, 5, 6, 7), ElementsAre(3, 4, 5, 6, 7)));
   EXPECT_THAT(ReasonsOf(verdicts), ElementsAre("", "failed its self-test: crashed with SIGILL",
@@ -162,14 +167,14 @@ TEST_F(SelfTestTest, WhateverEndsAChildIsTheDoingOfItsRow) {
 }
 
 TEST_F(SelfTestTest, ARowThatNeverEndsIsLeftBehind) {
-  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
+  SelfTest::Options options = OptionsFor([](const Channel& channel, const std::vector<int>& rows) {
     for (const int row : rows) {
       if (row != 4) {
-        Pass(socket, row);
+        Pass(channel, row);
         continue;
       }
-      Tell(socket, Kind::kStarted, row);
-      return AwaitEnd(socket);
+      Tell(channel, Kind::kStarted, row);
+      return AwaitEnd(channel);
     }
   });
   // By the clock a row that rests has six times as long; one that ends at once has it too, while
@@ -185,23 +190,21 @@ TEST_F(SelfTestTest, ARowThatNeverEndsIsLeftBehind) {
 
 // A process that is stopped sees no socket closed.
 TEST_F(SelfTestTest, AStoppedChildIsKilledWithItsRow) {
-  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
-    Tell(socket, Kind::kStarted, rows.front());
-    AwaitEnd(socket);
-  });
+  const Script script = [](const Channel& channel, const std::vector<int>& rows) {
+    Tell(channel, Kind::kStarted, rows.front());
+    AwaitEnd(channel);
+  };
+  SelfTest::Options options = OptionsFor(script);
   std::atomic<pid_t> stopped{0};
-  options.start = [&, start = options.start](
-                      const std::string& device,
-                      const std::vector<int>& rows) -> absl::StatusOr<SelfTest::ChildEnds> {
+  options.start = [&](const std::string&,
+                      const std::vector<int>& rows) -> absl::StatusOr<std::unique_ptr<Child>> {
     if (stopped != 0) return absl::InternalError("one will do");
-    absl::StatusOr<SelfTest::ChildEnds> ends = start(device, rows);
     const pid_t pid = fork();
     if (pid == 0) {
       for (;;) raise(SIGSTOP);
     }
     stopped = pid;
-    if (ends.ok()) ends->process = OpenProcess(pid, ends->socket);
-    return ends;
+    return Start(script, rows, pid);
   };
   options.row_ns_max = 10'000'000;
   Run(std::move(options));
@@ -212,11 +215,11 @@ TEST_F(SelfTestTest, AStoppedChildIsKilledWithItsRow) {
 }
 
 TEST_F(SelfTestTest, ADeviceThatDoesNotOpenIsToldOfEachRow) {
-  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>&) {
+  const std::vector<Verdict> verdicts = Run([](const Channel& channel, const std::vector<int>&) {
     Report report;
     report.kind = Kind::kNoDevice;
     SetText("the GPU has no memory left", &report);
-    Send(socket, report).IgnoreError();
+    channel.SendStruct(report).IgnoreError();
   });
   ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
   EXPECT_EQ(given_.size(), 1u);
@@ -235,34 +238,37 @@ TEST_F(SelfTestTest, AChildThatEndsBeforeItsFirstRowIsNotStartedForEver) {
 }
 
 TEST_F(SelfTestTest, WhatIsNoReportIsNoPass) {
-  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
-    for (const int row : rows) {
-      Tell(socket, Kind::kStarted, row);
-      Report report;
-      report.row = row;
-      report.kind = row == 1 ? static_cast<Kind>(7) : row == 2 ? Kind::kFailed : Kind::kPassed;
-      report.cause = Unavailability::Cause::kLibrary;  // and no reason
-      report.ns = row == 4 ? -1 : 1;
-      Send(socket, report).IgnoreError();
-      if (row == 1 || row == 2 || row == 4) return AwaitEnd(socket);
-    }
-  });
+  const std::vector<Verdict> verdicts =
+      Run([](const Channel& channel, const std::vector<int>& rows) {
+        for (const int row : rows) {
+          Tell(channel, Kind::kStarted, row);
+          Report report;
+          report.row = row;
+          report.kind = row == 1 ? static_cast<Kind>(7) : row == 2 ? Kind::kFailed : Kind::kPassed;
+          report.cause = Unavailability::Cause::kLibrary;  // and no reason
+          report.ns = row == 4 ? -1 : 1;
+          channel.SendStruct(report).IgnoreError();
+          if (row == 1 || row == 2 || row == 4) return AwaitEnd(channel);
+        }
+      });
   const std::string nonsense = "failed its self-test: its process sent nonsense";
   EXPECT_THAT(ReasonsOf(verdicts), ElementsAre("", nonsense, nonsense, "", nonsense, "", "", ""));
 }
 
 TEST_F(SelfTestTest, WhatARowLacksIsItsReasonAndNoFailure) {
-  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
-    for (const int row : rows) {
-      Tell(socket, Kind::kStarted, row);
-      Report report;
-      report.row = row;
-      report.kind = row < 2 ? Kind::kFailed : Kind::kPassed;
-      report.cause = row == 0 ? Unavailability::Cause::kLibrary : Unavailability::Cause::kCompile;
-      SetText("there is none", &report);
-      Send(socket, report).IgnoreError();
-    }
-  });
+  const std::vector<Verdict> verdicts =
+      Run([](const Channel& channel, const std::vector<int>& rows) {
+        for (const int row : rows) {
+          Tell(channel, Kind::kStarted, row);
+          Report report;
+          report.row = row;
+          report.kind = row < 2 ? Kind::kFailed : Kind::kPassed;
+          report.cause =
+              row == 0 ? Unavailability::Cause::kLibrary : Unavailability::Cause::kCompile;
+          SetText("there is none", &report);
+          channel.SendStruct(report).IgnoreError();
+        }
+      });
   EXPECT_THAT(ReasonsOf(verdicts),
               ElementsAre("there is none", "there is none", "", "", "", "", "", ""));
   EXPECT_EQ(verdicts[0].unavailable.cause, Unavailability::Cause::kLibrary);
@@ -282,12 +288,13 @@ TEST(CauseOfTest, KernelsForAnotherMachineAreNoFailure) {
 }
 
 TEST_F(SelfTestTest, ARowThatStartsAgainAndAgainIsLeftBehind) {
-  const std::vector<Verdict> verdicts = Run([](int socket, const std::vector<int>& rows) {
-    Report report;
-    report.row = rows.front();
-    while (Send(socket, report).ok()) {
-    }
-  });
+  const std::vector<Verdict> verdicts =
+      Run([](const Channel& channel, const std::vector<int>& rows) {
+        Report report;
+        report.row = rows.front();
+        while (channel.SendStruct(report).ok()) {
+        }
+      });
   for (const Verdict& verdict : verdicts)
     EXPECT_EQ(verdict.unavailable.reason, "failed its self-test: its process reported another row");
 }
@@ -306,8 +313,8 @@ class SlowRowsTest : public SelfTestTest {
     add(GeluOp(), GeluCpuRows(), {0, 1, 2, 3});
   }
 
-  static void PassAll(int socket, const std::vector<int>& rows) {
-    for (const int row : rows) Pass(socket, row);
+  static void PassAll(const Channel& channel, const std::vector<int>& rows) {
+    for (const int row : rows) Pass(channel, row);
   }
 };
 
@@ -329,14 +336,14 @@ TEST_F(SlowRowsTest, AreTriedLastAndToldOfByKernel) {
 }
 
 TEST_F(SlowRowsTest, OneThatEndsItsChildHoldsUpNoOther) {
-  SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
+  SelfTest test(registry_, OptionsFor([](const Channel& channel, const std::vector<int>& rows) {
                   for (const int row : rows) {
                     if (row != 5) {
-                      Pass(socket, row);
+                      Pass(channel, row);
                       continue;
                     }
-                    Tell(socket, Kind::kStarted, row);
-                    return Tell(socket, Kind::kCrashed, row);
+                    Tell(channel, Kind::kStarted, row);
+                    return Tell(channel, Kind::kCrashed, row);
                   }
                 }));
   test.Await();
@@ -349,18 +356,18 @@ TEST_F(SlowRowsTest, OneThatEndsItsChildHoldsUpNoOther) {
 }
 
 TEST_F(SlowRowsTest, EndWhenNobodyWaits) {
-  SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
-                  if (rows.size() == 2) return PassAll(socket, rows);
-                  Tell(socket, Kind::kStarted, rows.front());
-                  AwaitEnd(socket);
+  SelfTest test(registry_, OptionsFor([](const Channel& channel, const std::vector<int>& rows) {
+                  if (rows.size() == 2) return PassAll(channel, rows);
+                  Tell(channel, Kind::kStarted, rows.front());
+                  AwaitEnd(channel);
                 }));
   test.Await();
   test.TryOthers([](const std::vector<Verdict>&) { FAIL() << "nothing was tried to its end"; });
 }
 
 TEST_F(SelfTestTest, SeveralChildrenTryAKernelEach) {
-  SelfTest::Options options = OptionsFor([](int socket, const std::vector<int>& rows) {
-    for (const int row : rows) Pass(socket, row);
+  SelfTest::Options options = OptionsFor([](const Channel& channel, const std::vector<int>& rows) {
+    for (const int row : rows) Pass(channel, row);
   });
   options.subjects.front().children = 4;
   const std::vector<Verdict> verdicts = Run(std::move(options));
@@ -370,9 +377,9 @@ TEST_F(SelfTestTest, SeveralChildrenTryAKernelEach) {
 }
 
 TEST_F(SelfTestTest, EndsWhenNobodyWaits) {
-  SelfTest test(registry_, OptionsFor([](int socket, const std::vector<int>& rows) {
-                  Tell(socket, Kind::kStarted, rows.front());
-                  AwaitEnd(socket);
+  SelfTest test(registry_, OptionsFor([](const Channel& channel, const std::vector<int>& rows) {
+                  Tell(channel, Kind::kStarted, rows.front());
+                  AwaitEnd(channel);
                 }));
 }
 

@@ -33,12 +33,12 @@ class BandwidthsTest : public testing::EngineTest {
       return now_ns_.load();
     };
     options.start =
-        [this](const inspect::Inquiry& inquiry) -> absl::StatusOr<std::unique_ptr<inspect::Child>> {
+        [this](const inspect::Inquiry& inquiry) -> absl::StatusOr<std::unique_ptr<process::Child>> {
       const int device = inquiry.device == "fake:0" ? 0 : 1;
       const bool hangs = hangs_ && device == 0;
       if (hangs) EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_), 0);
       started_ns_[device] = now_ns_.load();
-      if (hangs) return std::make_unique<inspect::Child>(ends_[0]);
+      if (hangs) return std::make_unique<process::Child>(process::Channel(ends_[0]));
       return absl::InternalError("nothing is measured here");
     };
     inspector_ = std::make_unique<inspect::Inspector>(std::move(options));

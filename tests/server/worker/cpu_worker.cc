@@ -1,15 +1,11 @@
 #include "tests/server/worker/cpu_worker.h"
 
-#include <sys/prctl.h>
-
-#include <csignal>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "server/runtime/cpu/cpu_device.h"
-#include "server/spawn.h"
 #include "server/worker/process.h"
 
 namespace warpcall::testing {
@@ -21,12 +17,12 @@ std::optional<int> RunAsCpuWorker(int argc, char** argv, const Registry& kernels
   if (!absl::ConsumePrefix(&lanes_flag, "--lanes_per_device=") ||
       !absl::SimpleAtoi(lanes_flag, &lanes))
     return 2;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CloseUnexpectedDescriptors();
+  const absl::StatusOr<worker::Ends> ends = worker::JoinServer(lanes);
+  if (!ends.ok()) return 1;
   CpuDevice device(1);
   const worker::Served served = {&kernels, &device, [](void*, size_t) { return absl::OkStatus(); },
                                  [] { return std::vector<DeviceErrorCount>(); }};
-  return worker::ServeDevice(worker::InheritedEnds(lanes), served).ok() ? 0 : 1;
+  return worker::ServeDevice(*ends, served).ok() ? 0 : 1;
 }
 
 }  // namespace warpcall::testing

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <limits>
@@ -27,11 +26,6 @@ using ::warpcall::testing::GoodRunRequest;
 using ::warpcall::testing::HostileServer;
 using ::warpcall::testing::kStagingBytes;
 
-struct Sockets {
-  Sockets() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0); }
-  int ends[2];
-};
-
 Hello GoodHello() {
   DeviceProperties properties;
   properties.name = "fake:0";
@@ -48,32 +42,36 @@ RunReply GoodReply() {
 class MadWorker {
  public:
   absl::Status Greet(const void* hello, size_t bytes) {
-    EXPECT_TRUE(SendBytes(control_.ends[1], hello, bytes).ok());
+    auto control = process::MakeSockets(SOCK_STREAM);
+    auto lane = process::MakeSockets(SOCK_SEQPACKET);
+    EXPECT_TRUE(control.ok() && lane.ok());
+    control_ = process::Channel(std::move(control->second));
+    lane_ = std::move(lane->second);
+    EXPECT_TRUE(control_.Send("", absl::string_view(static_cast<const char*>(hello), bytes)).ok());
     const int file = memfd_create("test-mail", MFD_CLOEXEC);
     mail_ = *MappedMail::Map(file, 1);
     auto created = RemoteDevice::Create({.start = [&](int) {
-      return LinkEnds{
-          .control = control_.ends[0], .mail = file, .process = -1, .lanes = {lane_.ends[0]}};
+      LinkEnds ends;
+      ends.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
+      ends.mail = process::Descriptor(file);
+      ends.lanes.push_back(std::move(lane->first));
+      return ends;
     }});
     if (!created.ok()) return created.status();
     remote_ = *std::move(created);
     executor_ = *remote_->CreateExecutor();
     return absl::OkStatus();
   }
-  ~MadWorker() {
-    close(control_.ends[1]);
-    close(lane_.ends[1]);
-  }
 
   // What the server makes of the reply.
   absl::Status Reply(const RunReply& reply) {
-    EXPECT_TRUE(mail_.lane(0).replies.Put(reply, lane_.ends[1]).ok());
+    EXPECT_TRUE(mail_.lane(0).replies.Put(reply, lane_.get()).ok());
     return RunJob();
   }
   // And of bells with no mail: one alone may be a late one.
   absl::Status RingOnly() {
     const char bell = 0;
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(Send(lane_.ends[1], bell).ok());
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(send(lane_.get(), &bell, 1, 0), 1);
     return RunJob();
   }
 
@@ -92,8 +90,8 @@ class MadWorker {
     return executor_->Run(job, {});
   }
 
-  Sockets control_;
-  Sockets lane_;
+  process::Channel control_{-1};
+  process::Descriptor lane_;
   MappedMail mail_;
   std::unique_ptr<RemoteDevice> remote_;
   std::unique_ptr<Executor> executor_;
@@ -113,7 +111,7 @@ TEST(HostilePeerTest, AHelloMayEndAnywhereAndHoldAnything) {
   EXPECT_EQ(MadWorker().Greet(&hello, 7).code(), absl::StatusCode::kUnavailable);
   char long_hello[sizeof(Hello) + 1] = {};
   EXPECT_THAT(std::string(MadWorker().Greet(long_hello, sizeof(long_hello)).message()),
-              HasSubstr("where a message has"));
+              HasSubstr("bytes; the limit is"));
 }
 
 TEST(HostilePeerTest, AMessageWithoutAnEndIsCutAtItsRoom) {

@@ -33,33 +33,35 @@ worker::RunRequest GoodRunRequest() {
 }
 
 HostileServer::HostileServer() {
-  Require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control_) == 0);
+  auto control = process::MakeSockets(SOCK_STREAM);
+  Require(control.ok());
+  near_ = process::Channel(std::move(control->first));
+  far_ = process::Channel(std::move(control->second));
   Require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, lane_) == 0);
   staging_ = memfd_create("test-staging", MFD_CLOEXEC);
   Require(ftruncate(staging_, kStagingBytes) == 0);
   const int file = memfd_create("test-mail", MFD_CLOEXEC);
   mail_ = *worker::MappedMail::Map(file, 1);
   worker_ = std::thread([this, file] {
-    worker::ServeDevice({control_[1], staging_, file, {lane_[1]}},
+    worker::ServeDevice({&far_, staging_, file, {lane_[1]}},
                         {&CpuKernels(), &device_, [](void*, size_t) { return absl::OkStatus(); },
                          [] { return std::vector<DeviceErrorCount>(); }})
         .IgnoreError();
     close(file);
   });
-  Require(worker::Receive<worker::Hello>(control_[0]).ok());
+  Require(near_.ReceiveStruct<worker::Hello>().ok());
 }
 
 HostileServer::~HostileServer() {
-  shutdown(control_[0], SHUT_RDWR);
+  near_.Shutdown();
   worker_.join();
-  for (const int fd : {control_[0], control_[1], lane_[0], lane_[1]}) close(fd);
+  for (const int fd : lane_) close(fd);
   close(staging_);
 }
 
 absl::Status HostileServer::ShareStaging(uint64_t bytes) {
-  RETURN_IF_ERROR(worker::Send(control_[0], worker::StagingReady{bytes, 0}));
-  ASSIGN_OR_RETURN(const worker::WireStatus status,
-                   worker::Receive<worker::WireStatus>(control_[0]));
+  RETURN_IF_ERROR(near_.SendStruct(worker::StagingReady{bytes, 0}));
+  ASSIGN_OR_RETURN(const worker::WireStatus status, near_.ReceiveStruct<worker::WireStatus>());
   return worker::FromWire(status);
 }
 

@@ -32,7 +32,8 @@ class HostileServer {
 
  private:
   CpuDevice device_{2};
-  int control_[2];  // the server's end, the worker's
+  process::Channel near_{-1};  // the server's end of control
+  process::Channel far_{-1};   // the worker's
   int lane_[2];
   int staging_ = -1;
   worker::MappedMail mail_;

@@ -44,7 +44,9 @@ constexpr int kLanes = 2;
 // A worker's side as a thread: serves `device` until its sockets are closed.
 class WorkerThread {
  public:
-  WorkerThread(const Served& served, Ends ends) : ends_(std::move(ends)) {
+  WorkerThread(const Served& served, Ends ends, process::Channel control)
+      : control_(std::move(control)), ends_(std::move(ends)) {
+    ends_.control = &control_;
     thread_ = std::thread([this, &served] {
       ServeDevice(ends_, served).IgnoreError();
       Cut();  // as the end of a process does
@@ -53,15 +55,16 @@ class WorkerThread {
   ~WorkerThread() {
     thread_.join();
     for (const int fd : ends_.lanes) close(fd);
-    for (const int fd : {ends_.control, ends_.staging, ends_.mail}) close(fd);
+    for (const int fd : {ends_.staging, ends_.mail}) close(fd);
   }
   void Cut() const {
-    shutdown(ends_.control, SHUT_RDWR);
+    control_.Shutdown();
     for (const int fd : ends_.lanes) shutdown(fd, SHUT_RDWR);
   }
 
  private:
-  const Ends ends_;
+  const process::Channel control_;
+  Ends ends_;
   std::thread thread_;
 };
 
@@ -111,22 +114,23 @@ class Pair {
     absl::MutexLock lock(&mutex_);
     ++starts_;
     if (refuses_starts_) return absl::ResourceExhaustedError("no process");
-    std::vector<int> mine;
-    std::vector<int> theirs;
-    for (int i = 0; i < 1 + kLanes; ++i) {
+    LinkEnds mine;
+    Ends theirs;
+    for (int i = 0; i < kLanes; ++i) {
       int pair[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-      mine.push_back(pair[0]);
-      theirs.push_back(pair[1]);
+      mine.lanes.emplace_back(pair[0]);
+      theirs.lanes.push_back(pair[1]);
     }
-    const int mail = memfd_create("test-mail", MFD_CLOEXEC);
-    workers_.push_back(
-        std::make_unique<WorkerThread>(served_, Ends{theirs[0],
-                                                     fcntl(staging, F_DUPFD_CLOEXEC, 0),
-                                                     fcntl(mail, F_DUPFD_CLOEXEC, 0),
-                                                     {theirs.begin() + 1, theirs.end()}}));
-    return LinkEnds{
-        .control = mine[0], .mail = mail, .process = -1, .lanes = {mine.begin() + 1, mine.end()}};
+    mine.mail = process::Descriptor(memfd_create("test-mail", MFD_CLOEXEC));
+    theirs.staging = fcntl(staging, F_DUPFD_CLOEXEC, 0);
+    theirs.mail = fcntl(mine.mail.get(), F_DUPFD_CLOEXEC, 0);
+    auto control = process::MakeSockets(SOCK_STREAM);
+    EXPECT_TRUE(control.ok());
+    workers_.push_back(std::make_unique<WorkerThread>(
+        served_, std::move(theirs), process::Channel(std::move(control->second))));
+    mine.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
+    return mine;
   }
 
   const Served served_;
@@ -453,19 +457,20 @@ TEST(WorkerTest, LanesThatWaitAwakeCarryTheSameJobs) {
 }
 
 TEST(WorkerTest, AFailureToOpenTheDeviceReachesTheServer) {
-  int control[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, control), 0);
-  ReportFailure({.control = control[1], .staging = -1, .mail = -1, .lanes = {}},
+  auto control = process::MakeSockets(SOCK_STREAM);
+  ASSERT_TRUE(control.ok());
+  const process::Channel far(std::move(control->second));
+  ReportFailure({.control = &far, .staging = -1, .mail = -1, .lanes = {}},
                 absl::FailedPreconditionError("no code for this GPU"));
   const auto opened = RemoteDevice::Create({.start = [&](int) {
-    return LinkEnds{.control = control[0],
-                    .mail = memfd_create("none", 0),
-                    .process = -1,
-                    .lanes = {dup(control[1])}};
+    LinkEnds ends;
+    ends.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
+    ends.mail = process::Descriptor(memfd_create("none", 0));
+    ends.lanes.emplace_back(dup(far.socket()));
+    return ends;
   }});
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(opened.status().message(), "no code for this GPU");
-  close(control[1]);
 }
 
 TEST(RestartRuleTest, TheFirstStartIsAtOnceTheSecondWaitsAndThereIsNoThird) {

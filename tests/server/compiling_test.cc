@@ -1,4 +1,4 @@
-#include "kernels/compiled/compile_processes.h"
+#include "server/compiling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,11 @@
 #include "absl/strings/str_join.h"
 #include "kernels/compiled/program.h"
 
-namespace warpcall::compiled {
+namespace warpcall {
 namespace {
+
+using compiled::AsCompileError;
+using compiled::IsCompileError;
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -40,19 +43,18 @@ class CompileProcessesTest : public ::testing::Test {
   }
 
   // By fork, which this program, of one thread so far, may.
-  absl::StatusOr<int> Start() {
+  absl::StatusOr<std::unique_ptr<process::Child>> Start() {
     if (!starts_) return absl::ResourceExhaustedError("no process");
-    int pair[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    auto sockets = process::MakeSockets(SOCK_STREAM);
+    EXPECT_TRUE(sockets.ok());
     const pid_t pid = fork();
     if (pid == 0) {
-      close(pair[0]);
-      ServeCompilations(pair[1], Compile);
+      close(sockets->first.get());
+      ServeCompilations(process::Channel(std::move(sockets->second)), Compile).IgnoreError();
       _exit(0);
     }
-    close(pair[1]);
     started_.push_back(pid);
-    return pair[0];
+    return std::make_unique<process::Child>(process::Channel(std::move(sockets->first)));
   }
 
   bool starts_ = true;
@@ -115,4 +117,4 @@ TEST_F(CompileProcessesTest, WhereNoneStartsThatIsSaid) {
 }
 
 }  // namespace
-}  // namespace warpcall::compiled
+}  // namespace warpcall

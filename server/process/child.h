@@ -1,0 +1,63 @@
+// Processes that this one starts: this very program again, with a channel between the two. The new
+// process ends when the channel's other end closes, and so with this process, whatever it is doing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/process/channel.h"
+
+namespace warpcall::process {
+
+// What the environment's variables with flags begin with: WARPCALLD_LISTEN.
+inline constexpr char kFlagVariablePrefix[] = "WARPCALLD_";
+
+// The side that started a process. CpuNs, Kill and AwaitEnd are thread-safe.
+class Child {
+ public:
+  // A worker of 64 lanes gets 67.
+  static constexpr size_t kDescriptorsMax = 95;
+
+  // `words` are its command line without the program's name; --log_level and --log_format are
+  // added. It gets duplicates of `descriptors`, kDescriptorsMax at most, which stay the caller's.
+  // SIGTERM and what else this process blocks stays blocked: this process decides when the other
+  // ends. RESOURCE_EXHAUSTED when the system has no process or no descriptors.
+  static absl::StatusOr<std::unique_ptr<Child>> Start(std::vector<std::string> words,
+                                                      absl::Span<const int> descriptors = {});
+
+  // Somebody at the other end of `channel`, who ends when that is closed; `pid` is the process's
+  // that holds it, 0 for none of its own.
+  explicit Child(Channel channel, pid_t pid = 0);
+  // Closes the channel. A process that does not end by itself, as one that is stopped (SIGSTOP)
+  // does not, is killed soon; nobody waits for it.
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  const Channel& channel() const { return channel_; }
+  // CPU time of all its threads since it began, in nanoseconds; 0 when the process is gone. Never
+  // another process's that has its id then.
+  int64_t CpuNs() const;
+  // Ends the process at once, a stopped one too, and shuts the channel down. May be called again.
+  void Kill() const;
+  // Waits for the end of the process, at most so long: one that a driver holds on to may take its
+  // time.
+  void AwaitEnd(absl::Duration timeout) const;
+
+ private:
+  Channel channel_;
+  const pid_t pid_;
+  const int process_;  // a pidfd; -1: there is none to be had
+};
+
+// Kills all children that have not ended: a stopped one would outlive this process. Call it last.
+void KillChildren();
+
+}  // namespace warpcall::process

@@ -1,0 +1,32 @@
+#include "server/process/parent.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "server/log_writer.h"
+#include "server/process/answer.h"
+
+namespace warpcall::process {
+
+absl::StatusOr<const Channel*> JoinParent(Bound bound) {
+  sockaddr_storage address;
+  socklen_t bytes = sizeof(address);
+  if (getsockname(kInheritedFirst, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    return absl::FailedPreconditionError("a server starts such a process, and nobody else");
+  if (bound == Bound::kToThread) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // What others left open for it.
+  close_range(STDERR_FILENO + 1, kInheritedFirst - 1, 0);
+  // So that the other side sees this process end, whatever tools of it run on.
+  fcntl(kInheritedFirst, F_SETFD, FD_CLOEXEC);
+  // The other side may be stopped for as long as a debugger likes.
+  static const Channel& channel = *new Channel(kInheritedFirst, absl::InfiniteDuration());
+  static const EndWatch& watch = *new EndWatch(channel, [] { EndProcess(1); });
+  static_cast<void>(watch);
+  return &channel;
+}
+
+}  // namespace warpcall::process

@@ -1,0 +1,23 @@
+// The other side of child.h: in a process that Child::Start started.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "server/process/channel.h"
+
+namespace warpcall::process {
+
+// The channel's number; the descriptors given to Child::Start follow. Above what a process just
+// started has open.
+inline constexpr int kInheritedFirst = 64;
+inline constexpr int kInheritedNext = kInheritedFirst + 1;
+
+// Which end ends this process when it is stopped, so that it cannot look at its channel: that of
+// the thread that started it, or none.
+enum class Bound { kToThread, kToChannel };
+
+// Returns the channel, which is never destroyed. From now on this process ends with status 1 when
+// the other end is closed, whatever its threads do. FAILED_PRECONDITION when no Child::Start left
+// one.
+absl::StatusOr<const Channel*> JoinParent(Bound bound = Bound::kToThread);
+
+}  // namespace warpcall::process
