@@ -6,7 +6,6 @@
 #include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/process/answer.h"
-#include "server/process/parent.h"
 
 namespace warpcall {
 namespace {
@@ -73,20 +72,17 @@ absl::Status ServeCompilations(const process::Channel& channel,
 
 void CompileInOwnProcesses() {
   static CompileProcesses& processes = *new CompileProcesses(
-      [] { return process::Child::Start({"--compile_programs"}); }, compiled::kCarefulNvrtc);
+      [] { return process::Child::Start({.role = process::Role::kCompiler}); },
+      compiled::kCarefulNvrtc);
   compiled::SetCompileFunction(
       [](const std::string& source, absl::Span<const std::string> options) {
         return processes.Compile(source, options);
       });
 }
 
-int CompilePrograms() {
-  // Any thread that compiles may have started it.
-  const absl::StatusOr<const process::Channel*> channel =
-      process::JoinParent(process::Bound::kToChannel);
-  if (!channel.ok()) return 1;
+int CompilePrograms(const process::Channel& parent) {
   const absl::Status served =
-      ServeCompilations(**channel,
+      ServeCompilations(parent,
                         [](const std::string& source,
                            absl::Span<const std::string> options) -> absl::StatusOr<std::string> {
                           const compiled::Nvrtc* nvrtc;

@@ -57,6 +57,6 @@ absl::Status ServeCompilations(const process::Channel& channel,
 void CompileInOwnProcesses();
 
 // The main function of such a process. Returns its exit status.
-int CompilePrograms();
+int CompilePrograms(const process::Channel& parent);
 
 }  // namespace warpcall

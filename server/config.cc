@@ -165,42 +165,18 @@ void AddTraceFlags(CLI::App* app, Config* config) {
                 "Tell balancers that read ORCA's reports with each answer how busy the server is");
 }
 
-// Not in --help: for tests, and for the processes that a server starts.
-void AddInternal(CLI::App* app, Config* config) {
-  app->add_flag("--test_fault_injection", config->fault_injection,
+// Not in --help.
+void AddTestFlags(CLI::App* app, TestFlags* tests) {
+  app->add_flag("--test_fault_injection", tests->fault_injection,
                 "Adds kernels that break their device, go wrong, or wait until they are let go")
       ->group("");
-  app->add_option("--test_cpu_workers", config->cpu_workers,
+  app->add_option("--test_cpu_workers", tests->cpu_workers,
                   "Serves the CPU through so many workers, as several GPUs are")
       ->check(CLI::Range(1, 8))
       ->group("");
-  app->add_option("--worker_device", config->worker_device, "Be a worker process for this device")
-      ->group("");
-  app->add_flag("--compile_programs", config->compiles_programs,
-                "Be a process that compiles programs")
-      ->group("");
-  app->add_option("--inspect_method", config->inspect_method,
-                  "Answer one benchmark, profile, describe or tune")
-      ->check(CLI::IsMember({"benchmark", "profile", "describe", "tune"}))
-      ->group("");
-  app->add_option("--inspect_device", config->inspect_device, "The device that it is about")
-      ->group("");
-  app->add_option("--inspect_traceparent", config->inspect_traceparent, "The trace it belongs to")
-      ->group("");
-  app->add_flag("--inspect_in_parts", config->inspect_in_parts, "Tell of it as it goes")->group("");
-  app->add_option("--inspect_deadline_ns", config->inspect_deadline_ns,
-                  "When it ends, by the monotonic clock")
-      ->group("");
-  app->add_option("--self_test_row_seconds", config->self_test_row_seconds,
+  app->add_option("--self_test_row_seconds", tests->self_test_row_seconds,
                   "When a row's trials count as hanging")
       ->check(Between(0.1, 3600.0))
-      ->group("");
-  app->add_option("--self_test_device", config->self_test_device, "Try rows on this device")
-      ->group("");
-  app->add_option("--self_test_rows", config->self_test_rows, "The rows to try")
-      ->delimiter(',')
-      ->group("");
-  app->add_option("--unavailable_row", config->unavailable_rows, "ID:REASON: do not offer it")
       ->group("");
 }
 
@@ -302,7 +278,7 @@ void AddAll(CLI::App* app, Config* config, Names* names) {
   AddInspectFlags(app, config);
   AddAccessFlags(app, config);
   AddTraceFlags(app, config);
-  AddInternal(app, config);
+  AddTestFlags(app, &config->tests);
   AddSourceFlags(app, config, names);
 }
 

@@ -9,10 +9,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/engine/clock.h"
 #include "server/log.h"
 
 namespace warpcall {
+
+// Flags of a server under test, which --help does not show.
+struct TestFlags {
+  bool fault_injection = false;  // adds kernels that go wrong
+  int cpu_workers = 0;           // 0: none; see DeviceOptions
+  double self_test_row_seconds = 10;
+};
 
 struct Config {
   std::vector<std::string> listen = {"127.0.0.1:8470"};
@@ -36,24 +42,11 @@ struct Config {
   std::string self_test = "quick";  // "off", "full"
   bool check = false;               // try the rows, print what came of it, and end
   bool check_flags = false;         // check flags and files, print what is wrong, and end
-  bool fault_injection = false;
-  int cpu_workers = 0;             // 0: none; see DeviceOptions
-  std::string worker_device;       // not empty: this is a worker process for it
-  bool compiles_programs = false;  // this is a process that does, and nothing else
-  std::string inspect = "on";      // "local", "off"
+  std::string inspect = "on";       // "local", "off"
   double inspect_seconds = 600;
   int inspect_queue = 8;
-  std::string inspect_method;  // "benchmark", ...: this is a process that answers one such call
-  std::string inspect_device;
-  std::string inspect_traceparent;
-  bool inspect_in_parts = false;              // and tells its parts as they come
-  int64_t inspect_deadline_ns = kNoDeadline;  // by MonotonicNs
-  std::string compile_cache;                  // empty: what is compiled at run time is not kept
-  std::string tuning_cache;                   // empty: what is measured is not kept
-  double self_test_row_seconds = 10;
-  std::string self_test_device;               // not empty: this process tries rows on it
-  std::vector<int> self_test_rows;            // these
-  std::vector<std::string> unavailable_rows;  // "id:reason", as the server found them
+  std::string compile_cache;  // empty: what is compiled at run time is not kept
+  std::string tuning_cache;   // empty: what is measured is not kept
   bool allow_shared_memory = false;
   std::string tls_cert;  // empty: no TLS
   std::string tls_key;
@@ -66,6 +59,7 @@ struct Config {
   bool load_reports = false;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kLogfmt;
+  TestFlags tests;
 
   std::vector<std::string> words;                 // of the command line, without the program
   std::string flagfile;                           // empty: none

@@ -29,16 +29,16 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const Devic
 
 bool IsCpuWorker(absl::string_view device) { return absl::StartsWith(device, kPrefix); }
 
-absl::Status RunCpuWorker(const DeviceOptions& options) {
-  ASSIGN_OR_RETURN(const worker::Ends ends, worker::JoinServer(options.lanes_per_device));
+absl::Status RunCpuWorker(const DeviceOptions& options, const process::Channel& parent) {
   Registry registry;
   AddKernels(&registry);
   if (options.fault_injection) AddFaultInjection(&registry);
   CpuDevice device(CpuDevice::UsableThreads(), options.selection);
-  return worker::ServeDevice(ends, {.registry = &registry,
-                                    .device = &device,
-                                    .pin = [](void*, size_t) { return absl::OkStatus(); },
-                                    .errors = [] { return std::vector<DeviceErrorCount>(); }});
+  return worker::ServeDevice(worker::InheritedEnds(parent, options.lanes_per_device),
+                             {.registry = &registry,
+                              .device = &device,
+                              .pin = [](void*, size_t) { return absl::OkStatus(); },
+                              .errors = [] { return std::vector<DeviceErrorCount>(); }});
 }
 
 }  // namespace warpcall

@@ -17,6 +17,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> StartCpuWorkers(const Devic
 bool IsCpuWorker(absl::string_view device);
 
 // What the process of the worker for `options.selection` runs, as RunWorker (server/devices.h).
-absl::Status RunCpuWorker(const DeviceOptions& options);
+absl::Status RunCpuWorker(const DeviceOptions& options, const process::Channel& parent);
 
 }  // namespace warpcall

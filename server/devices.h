@@ -11,6 +11,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/gpu_reading.h"
 #include "server/engine/metrics_sink.h"
+#include "server/process/channel.h"
 #include "server/runtime/conditions.h"
 #include "server/runtime/device.h"
 
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device);
 
 // What a worker process runs instead of the server, for the device `options.selection`, until the
 // server that started it goes.
-absl::Status RunWorker(const DeviceOptions& options);
+absl::Status RunWorker(const DeviceOptions& options, const process::Channel& parent);
 
 // How often each of the engine's devices' errors was seen, all together; empty in a build without
 // such devices.

@@ -37,8 +37,8 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
   return remote == nullptr ? CreateLocalExecutor(device, MonotonicNs) : remote->CreateExecutor();
 }
 
-absl::Status RunWorker(const DeviceOptions& options) {
-  if (IsCpuWorker(options.selection)) return RunCpuWorker(options);
+absl::Status RunWorker(const DeviceOptions& options, const process::Channel& parent) {
+  if (IsCpuWorker(options.selection)) return RunCpuWorker(options, parent);
   return absl::NotFoundError(
       absl::StrCat("this build has no worker for device \"", options.selection, "\""));
 }

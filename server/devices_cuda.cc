@@ -159,9 +159,9 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(Device* device) {
   return remote == nullptr ? CreateLocalExecutor(device, MonotonicNs) : remote->CreateExecutor();
 }
 
-absl::Status RunWorker(const DeviceOptions& options) {
-  if (IsCpuWorker(options.selection)) return RunCpuWorker(options);
-  ASSIGN_OR_RETURN(const worker::Ends ends, worker::JoinServer(options.lanes_per_device));
+absl::Status RunWorker(const DeviceOptions& options, const process::Channel& parent) {
+  if (IsCpuWorker(options.selection)) return RunCpuWorker(options, parent);
+  const worker::Ends ends = worker::InheritedEnds(parent, options.lanes_per_device);
   InstallPhaseWatcher();
   absl::Status status = Serve(ends, options);
   if (!status.ok()) worker::ReportFailure(ends, status);

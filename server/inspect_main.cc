@@ -14,7 +14,6 @@
 #include "proto/common/status_macros.h"
 #include "server/devices.h"
 #include "server/process/answer.h"
-#include "server/process/parent.h"
 #include "server/self_test_main.h"
 #include "server/transport/inquiry.h"
 #include "server/version.h"
@@ -25,9 +24,9 @@ namespace {
 // Of what measures nothing: below everything that serves requests, as CpuDevice's threads are.
 constexpr int kNice = 19;
 
-bool Measures(const Config& config) {
-  return config.inspect_method == InspectionName(Inspection::kBenchmark) ||
-         config.inspect_method == InspectionName(Inspection::kTune);
+bool Measures(const process::RoleFlags& flags) {
+  return flags.method == InspectionName(Inspection::kBenchmark) ||
+         flags.method == InspectionName(Inspection::kTune);
 }
 
 // The codes of the contract: what libraries answer beyond them is our own defect.
@@ -45,45 +44,45 @@ absl::Status ToContract(absl::Status status) {
   }
 }
 
-std::function<void(const std::string&)> SendsParts(const Config& config,
+std::function<void(const std::string&)> SendsParts(const process::RoleFlags& flags,
                                                    const process::Channel& channel) {
-  if (!config.inspect_in_parts) return nullptr;
+  if (!flags.in_parts) return nullptr;
   return [&channel](const std::string& part) {
     // Should nobody read it, this process ends.
     process::SendAnswer(channel, {part, true}).IgnoreError();
   };
 }
 
-absl::StatusOr<std::string> Answer(const Config& config, const process::Channel& channel,
+absl::StatusOr<std::string> Answer(const process::RoleFlags& flags, const process::Channel& channel,
                                    const std::string& request) {
   Registry registry;
   AddKernels(&registry);
-  if (config.fault_injection) AddFaultInjection(&registry);
-  SetUnavailable(config.unavailable_rows, &registry);
+  if (flags.fault_injection) AddFaultInjection(&registry);
+  SetUnavailable(flags.unavailable_rows, &registry);
   DeviceOptions options;
-  options.selection = config.inspect_device;
-  options.fault_injection = config.fault_injection;
-  options.compile_cache = config.compile_cache;
-  options.measures = Measures(config);
+  options.selection = flags.device;
+  options.fault_injection = flags.fault_injection;
+  options.compile_cache = flags.compile_cache;
+  options.measures = Measures(flags);
   std::vector<std::unique_ptr<Device>> devices;
   ASSIGN_OR_RETURN(devices, OpenDevices(options));
   // The device selected comes before the CPU, which is always there.
   std::unique_ptr<Device> device = std::move(devices.front());
-  if (Measures(config)) {
+  if (Measures(flags)) {
     const auto conditions = OpenConditions(*device);
     const bool is_gpu = device->properties().kind == DeviceKind::kCuda;
     return AnswerBenchmark(registry, device.get(),
                            {.bytes = request,
-                            .deadline_ns = config.inspect_deadline_ns,
+                            .deadline_ns = flags.deadline_ns,
                             .server_version = kVersion,
                             .cuda_version = is_gpu ? CudaVersion() : "",
                             .conditions = conditions.get(),
                             .multiply_adds = MultiplyAddsFor,
-                            .tell = SendsParts(config, channel)});
+                            .tell = SendsParts(flags, channel)});
   }
-  if (config.inspect_method == InspectionName(Inspection::kDescribe))
+  if (flags.method == InspectionName(Inspection::kDescribe))
     return AnswerDescribe(registry, device.get(), request);
-  return AnswerProfile(registry, std::move(device), request, config.inspect_traceparent);
+  return AnswerProfile(registry, std::move(device), request, flags.traceparent);
 }
 
 // When memory runs out, it is this process that goes and not the server.
@@ -99,30 +98,24 @@ void PreferForOomKill() {
 absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::Inquiry& inquiry,
                                                                 const Registry& registry,
                                                                 const Config& config) {
-  std::vector<std::string> arguments = {
-      absl::StrCat("--inspect_method=", InspectionName(inquiry.kind)),
-      absl::StrCat("--inspect_device=", inquiry.device)};
-  if (!inquiry.traceparent.empty())
-    arguments.push_back(absl::StrCat("--inspect_traceparent=", inquiry.traceparent));
-  if (inquiry.in_parts) arguments.push_back("--inspect_in_parts");
-  if (inquiry.deadline_ns != kNoDeadline)
-    arguments.push_back(absl::StrCat("--inspect_deadline_ns=", inquiry.deadline_ns));
-  if (config.fault_injection) arguments.push_back("--test_fault_injection");
-  if (!config.compile_cache.empty())
-    arguments.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
-  AppendUnavailable(registry, &arguments);
-  return process::Child::Start(arguments);
+  return process::Child::Start({.role = process::Role::kInspect,
+                                .device = inquiry.device,
+                                .fault_injection = config.tests.fault_injection,
+                                .compile_cache = config.compile_cache,
+                                .method = InspectionName(inquiry.kind),
+                                .traceparent = inquiry.traceparent,
+                                .in_parts = inquiry.in_parts,
+                                .deadline_ns = inquiry.deadline_ns,
+                                .unavailable_rows = UnavailableRows(registry)});
 }
 
-int RunInspection(const Config& config) {
-  const absl::StatusOr<const process::Channel*> channel = process::JoinParent();
-  if (!channel.ok()) return 1;
+int RunInspection(const process::RoleFlags& flags, const process::Channel& parent) {
   PreferForOomKill();
-  if (!Measures(config)) cpu::LowerPriority(kNice);
+  if (!Measures(flags)) cpu::LowerPriority(kNice);
   // One request comes. Afterwards the server reads this process's CPU time and closes the channel.
   const absl::Status served = process::ServeRequests(
-      **channel, [&](const process::Message& request) -> absl::StatusOr<std::string> {
-        absl::StatusOr<std::string> answer = Answer(config, **channel, request.body);
+      parent, [&](const process::Message& request) -> absl::StatusOr<std::string> {
+        absl::StatusOr<std::string> answer = Answer(flags, parent, request.body);
         if (!answer.ok()) return ToContract(std::move(answer).status());
         return answer;
       });

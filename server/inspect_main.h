@@ -9,6 +9,7 @@
 #include "server/config.h"
 #include "server/inspect/inspector.h"
 #include "server/process/child.h"
+#include "server/process/role.h"
 
 namespace warpcall {
 
@@ -18,6 +19,6 @@ absl::StatusOr<std::unique_ptr<process::Child>> StartInspection(const inspect::I
                                                                 const Config& config);
 
 // In the process that was started, instead of serving: its exit status.
-int RunInspection(const Config& config);
+int RunInspection(const process::RoleFlags& flags, const process::Channel& parent);
 
 }  // namespace warpcall

@@ -40,6 +40,8 @@
 #include "server/metrics/prometheus_sink.h"
 #include "server/options.h"
 #include "server/process/child.h"
+#include "server/process/parent.h"
+#include "server/process/role.h"
 #include "server/reload.h"
 #include "server/revision.h"
 #include "server/runtime/cpu/control_group.h"
@@ -287,7 +289,7 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
   ASSIGN_OR_RETURN(caches.compiled, OpenCompileCache(config));
   Registry registry;
   AddKernels(&registry);
-  if (config.fault_injection) AddFaultInjection(&registry);
+  if (config.tests.fault_injection) AddFaultInjection(&registry);
   std::unique_ptr<self_test::SelfTest> self_test;  // while devices are opened and memory is pinned
   ASSIGN_OR_RETURN(self_test, StartSelfTest(config, ToDeviceOptions(config), registry, &lifecycle));
   lifecycle.SetStep("opening the devices");  // and obtaining staging memory
@@ -340,13 +342,12 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
 }
 
 // Sets up what all kinds of this process have.
-absl::Status SetUp(const Config& config) {
-  SetLogLevel(config.log_level);
-  SetLogFormat(config.log_format);
+absl::Status SetUp(LogLevel level, LogFormat format) {
+  SetLogLevel(level);
+  SetLogFormat(format);
   if (const absl::Status started = StartLogWriter(); !started.ok())
     return absl::ResourceExhaustedError(absl::StrCat(started.message(), ": ", ThreadLimits()));
   TakeGrpcLog();
-  for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   mallopt(M_ARENA_MAX, kArenas);
   // Debian's Abseil is built with its detector, which gRPC's and our mutexes pay for each time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -354,32 +355,83 @@ absl::Status SetUp(const Config& config) {
   return absl::OkStatus();
 }
 
-// The server, or a worker process of one.
-absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* start_watch) {
+// Sets up what the server and its workers have.
+void SetUpToServe() {
   // nohup has it ignored, and then nobody could wait for it.
   signal(SIGHUP, SIG_DFL);
-  // Who reads the log may go away. Children have the default again (spawn.cc).
+  // Who reads the log may go away. Children have the default again (process/child.cc).
   signal(SIGPIPE, SIG_IGN);
   CompileInOwnProcesses();
-  if (!config.worker_device.empty()) {
-    const MemoryTrim memory_trim(MemoryLimitBytes());
-    return RunWorker(ToDeviceOptions(config)).ok() ? kDone : kFailed;
+}
+
+absl::StatusOr<int> RunServer(const Config& config, std::optional<StartWatch>* start_watch) {
+  RETURN_IF_ERROR(SetUp(config.log_level, config.log_format));
+  for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
+  if (config.check_flags) return CheckFlagsAndEnd(config);
+  if (config.check) {
+    start_watch->reset();
+    UnblockStopSignals();
+    return CheckRows(config, ToDeviceOptions(config));
   }
+  SetUpToServe();
   if (start_watch->has_value()) (*start_watch)->ToServe();
   SetBusyPoll(BusyPoll(config));
   return Serve(config, start_watch);
 }
 
-absl::StatusOr<int> Run(const Config& config, std::optional<StartWatch>* start_watch) {
-  RETURN_IF_ERROR(SetUp(config));
-  if (!config.inspect_method.empty()) return RunInspection(config);
-  if (!config.self_test_device.empty()) return TryRows(config);
-  if (config.compiles_programs) return CompilePrograms();
-  if (config.check_flags) return CheckFlagsAndEnd(config);
-  if (!config.check) return RunServer(config, start_watch);
-  start_watch->reset();
-  UnblockStopSignals();
-  return CheckRows(config, ToDeviceOptions(config));
+// What a process is that a server starts.
+absl::StatusOr<int> RunChild(process::Role role, absl::Span<const std::string> words) {
+  process::RoleFlags flags;
+  ASSIGN_OR_RETURN(flags, process::ParseRoleFlags(role, words));
+  LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kLogfmt;
+  ParseLogLevel(flags.log_level, &level);
+  ParseLogFormat(flags.log_format, &format);
+  RETURN_IF_ERROR(SetUp(level, format));
+  // Any thread that compiles may have started a compiler, and it outlives the thread.
+  const process::Channel* parent;
+  ASSIGN_OR_RETURN(
+      parent, process::JoinParent(role == process::Role::kCompiler ? process::Bound::kToChannel
+                                                                   : process::Bound::kToThread));
+  switch (role) {
+    case process::Role::kInspect:
+      return RunInspection(flags, *parent);
+    case process::Role::kSelfTest:
+      return TryRows(flags, *parent);
+    case process::Role::kCompiler:
+      return CompilePrograms(*parent);
+    case process::Role::kWorker:
+      break;
+  }
+  SetUpToServe();
+  DeviceOptions options;
+  options.selection = flags.device;
+  options.lanes_per_device = static_cast<int>(flags.lanes);
+  options.fault_injection = flags.fault_injection;
+  options.compile_cache = flags.compile_cache;
+  const MemoryTrim memory_trim(MemoryLimitBytes());
+  return RunWorker(options, *parent).ok() ? kDone : kFailed;
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const absl::optional<process::Role> role =
+      words.empty() ? absl::nullopt : process::FindRole(words.front());
+  absl::StatusOr<int> result = kFailed;
+  if (role.has_value()) {
+    result = RunChild(*role, absl::MakeConstSpan(words).subspan(1));
+  } else {
+    std::optional<StartWatch> start_watch;
+    if (!StopSignalsWereBlocked()) start_watch.emplace();
+    Config config;
+    int exit_code;
+    if (!ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
+    result = RunServer(config, &start_watch);
+  }
+  if (!result.ok()) Say(STDERR_FILENO, LogLevel::kError, result.status().message());
+  process::KillChildren();
+  FlushLog();
+  return result.value_or(kFailed);
 }
 
 }  // namespace
@@ -388,15 +440,5 @@ absl::StatusOr<int> Run(const Config& config, std::optional<StartWatch>* start_w
 int main(int argc, char** argv) {
   warpcall::ExplainRefusedThreads();
   signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more: the write fails and says so
-  std::optional<warpcall::StartWatch> start_watch;
-  if (!warpcall::StopSignalsWereBlocked()) start_watch.emplace();
-  warpcall::Config config;
-  int exit_code;
-  if (!warpcall::ParseConfig(argc, argv, &config, &exit_code)) return exit_code;
-  const absl::StatusOr<int> result = warpcall::Run(config, &start_watch);
-  if (!result.ok())
-    warpcall::Say(STDERR_FILENO, warpcall::LogLevel::kError, result.status().message());
-  warpcall::process::KillChildren();
-  warpcall::FlushLog();
-  return result.value_or(warpcall::kFailed);
+  return warpcall::Main(argc, argv);
 }

@@ -39,10 +39,10 @@ constexpr int kCopyThreadsMax = 4;
 
 DeviceOptions ToDeviceOptions(const Config& config) {
   DeviceOptions options;
-  options.selection = config.worker_device.empty() ? config.devices : config.worker_device;
+  options.selection = config.devices;
   options.lanes_per_device = config.lanes_per_device > 0 ? config.lanes_per_device : kLanesPerGpu;
-  options.fault_injection = config.fault_injection;
-  options.cpu_workers = config.cpu_workers;
+  options.fault_injection = config.tests.fault_injection;
+  options.cpu_workers = config.tests.cpu_workers;
   options.compile_cache = config.compile_cache;
   return options;
 }
@@ -56,7 +56,7 @@ EngineOptions ToEngineOptions(const Config& config) {
                    static_cast<int64_t>(config.queue_seconds * 1e9)};
   options.run_ns_max = static_cast<int64_t>(config.max_run_seconds * 1e9);
   // Workers have lanes of their own only.
-  options.run_by_caller_ns_max = config.cpu_workers == 0 ? kRunByCallerNsMax : 0;
+  options.run_by_caller_ns_max = config.tests.cpu_workers == 0 ? kRunByCallerNsMax : 0;
   options.lane_spin_ns = UsableCpus() >= kCpusToSpin ? kLaneSpinNs : kLaneSpinFewCpusNs;
   options.copy_threads = std::clamp(UsableCpus() / 2, kCopyThreadsMin, kCopyThreadsMax);
   options.create_executor = CreateExecutor;
@@ -75,7 +75,7 @@ ThreadNeeds ToThreadNeeds(const Config& config) {
           .cores = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF)),
           .lanes = options.lanes_per_device,
           .copy_threads = options.copy_threads,
-          .cpu_workers = config.cpu_workers};
+          .cpu_workers = config.tests.cpu_workers};
 }
 
 }  // namespace warpcall

@@ -15,7 +15,6 @@
 #include "server/log.h"
 #include "server/log_writer.h"
 #include "server/process/child.h"
-#include "server/process/parent.h"
 #include "server/self_test/child.h"
 
 namespace warpcall {
@@ -35,32 +34,31 @@ constexpr char kNotTried[] = "not tried yet: the server tries it while it serves
 absl::StatusOr<std::unique_ptr<process::Child>> StartChild(const Config& config,
                                                            const std::string& device,
                                                            const std::vector<int>& rows) {
-  std::vector<std::string> words = {absl::StrCat("--self_test_device=", device),
-                                    absl::StrCat("--self_test_rows=", absl::StrJoin(rows, ",")),
-                                    absl::StrCat("--self_test=", config.self_test)};
-  if (config.fault_injection) words.push_back("--test_fault_injection");
-  if (!config.compile_cache.empty())
-    words.push_back(absl::StrCat("--compile_cache=", config.compile_cache));
-  return process::Child::Start(std::move(words));
+  return process::Child::Start({.role = process::Role::kSelfTest,
+                                .device = device,
+                                .fault_injection = config.tests.fault_injection,
+                                .compile_cache = config.compile_cache,
+                                .depth = config.self_test,
+                                .rows = {rows.begin(), rows.end()}});
 }
 
-absl::Status TryRowsOf(const Config& config, const process::Channel& channel) {
+absl::Status TryRowsOf(const process::RoleFlags& flags, const process::Channel& channel) {
   Registry registry;
   AddKernels(&registry);
-  if (config.fault_injection) AddFaultInjection(&registry);
+  if (flags.fault_injection) AddFaultInjection(&registry);
   DeviceOptions options;
-  options.selection = config.self_test_device;
-  options.compile_cache = config.compile_cache;
+  options.selection = flags.device;
+  options.compile_cache = flags.compile_cache;
   absl::StatusOr<std::vector<std::unique_ptr<Device>>> devices = OpenDevices(options);
   if (!devices.ok()) {
     self_test::ReportNoDevice(channel, devices.status());
     return devices.status();
   }
   self_test::Trials trials = {.registry = &registry, .device = devices->front().get()};
-  if (config.self_test == "full") trials.depth = CheckDepth::kFull;
-  const int rows = static_cast<int>(registry.rows().size());
-  for (const int row : config.self_test_rows)
-    if (row >= 0 && row < rows) trials.rows.push_back(row);
+  if (flags.depth == "full") trials.depth = CheckDepth::kFull;
+  const auto rows = static_cast<int64_t>(registry.rows().size());
+  for (const int64_t row : flags.rows)
+    if (row >= 0 && row < rows) trials.rows.push_back(static_cast<int>(row));
   return self_test::RunTrials(channel, trials);
 }
 
@@ -154,7 +152,7 @@ absl::StatusOr<std::unique_ptr<SelfTest>> StartSelfTest(const Config& config,
     return StartChild(config, device, rows);
   };
   const double seconds =
-      config.self_test == "full" ? kFullRowSeconds : config.self_test_row_seconds;
+      config.self_test == "full" ? kFullRowSeconds : config.tests.self_test_row_seconds;
   options.row_ns_max = static_cast<int64_t>(seconds * 1e9);
   if (lifecycle != nullptr)
     options.progress = [lifecycle, &registry](int row, int number, int count) {
@@ -218,10 +216,12 @@ void LeaveOutUnserved(const Engine& engine, Registry* registry) {
   for (const Kernel& kernel : registry->kernels()) WarnOfReference(*registry, kernel);
 }
 
-void AppendUnavailable(const Registry& registry, std::vector<std::string>* arguments) {
+std::vector<std::string> UnavailableRows(const Registry& registry) {
+  std::vector<std::string> rows;
   for (const Row& row : registry.rows())
     if (const Unavailability* const why_not = row.availability.why_not(); why_not != nullptr)
-      arguments->push_back(absl::StrCat("--unavailable_row=", row.id, ":", why_not->reason));
+      rows.push_back(absl::StrCat(row.id, ":", why_not->reason));
+  return rows;
 }
 
 void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
@@ -234,9 +234,8 @@ void SetUnavailable(absl::Span<const std::string> rows, Registry* registry) {
   }
 }
 
-int TryRows(const Config& config) {
-  const absl::StatusOr<const process::Channel*> channel = process::JoinParent();
-  const absl::Status tried = channel.ok() ? TryRowsOf(config, **channel) : channel.status();
+int TryRows(const process::RoleFlags& flags, const process::Channel& parent) {
+  const absl::Status tried = TryRowsOf(flags, parent);
   // Not through destructors: a device that a row has broken may wait for ever.
   EndProcess(tried.ok() ? 0 : 1);
 }
@@ -244,7 +243,7 @@ int TryRows(const Config& config) {
 int CheckRows(const Config& config, const DeviceOptions& devices) {
   Registry registry;
   AddKernels(&registry);
-  if (config.fault_injection) AddFaultInjection(&registry);
+  if (config.tests.fault_injection) AddFaultInjection(&registry);
   Config checked = config;
   if (checked.self_test == "off") checked.self_test = "quick";
   const absl::StatusOr<std::unique_ptr<SelfTest>> started =

@@ -12,6 +12,7 @@
 #include "server/config.h"
 #include "server/devices.h"
 #include "server/metrics/lifecycle.h"
+#include "server/process/role.h"
 #include "server/self_test/self_test.h"
 
 namespace warpcall {
@@ -48,13 +49,13 @@ std::string Readiness(const Registry& registry);
 // which nothing but the float64 reference is left.
 void LeaveOutUnserved(const Engine& engine, Registry* registry);
 
-// The flags by which a process that this one starts learns which rows it must not offer, and what
-// that process makes of them.
-void AppendUnavailable(const Registry& registry, std::vector<std::string>* arguments);
+// RoleFlags::unavailable_rows: the rows that a process must not offer, and what that process makes
+// of them.
+std::vector<std::string> UnavailableRows(const Registry& registry);
 void SetUnavailable(absl::Span<const std::string> rows, Registry* registry);
 
 // In a process that StartSelfTest started, instead of serving: its exit status.
-int TryRows(const Config& config);
+int TryRows(const process::RoleFlags& flags, const process::Channel& parent);
 
 // Instead of serving: prints what became of each row. The exit status is 0 when all passed that
 // this machine can run, 1 otherwise.

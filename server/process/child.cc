@@ -12,9 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_set.h"
@@ -138,7 +140,7 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& words,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Child>> Child::Start(std::vector<std::string> words,
+absl::StatusOr<std::unique_ptr<Child>> Child::Start(RoleFlags flags,
                                                     absl::Span<const int> descriptors) {
   WARPCALL_CHECK(descriptors.size() <= kDescriptorsMax, descriptors.size());
   std::pair<Descriptor, Descriptor> sockets;
@@ -153,9 +155,9 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(std::vector<std::string> wor
           absl::StrCat("no descriptors for another process: ", strerror(errno)));
   }
   sockets.second = Descriptor();  // so that the child's end is seen
-  words.push_back(absl::StrCat("--log_level=", LogLevelName(CurrentLogLevel())));
-  words.push_back(absl::StrCat("--log_format=", LogFormatName(CurrentLogFormat())));
-  ASSIGN_OR_RETURN(const pid_t pid, Spawn(words, passed));
+  flags.log_level = std::string(LogLevelName(CurrentLogLevel()));
+  flags.log_format = std::string(LogFormatName(CurrentLogFormat()));
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(ToWords(flags), passed));
   passed.clear();
   return std::make_unique<Child>(Channel(std::move(sockets.first)), pid);
 }

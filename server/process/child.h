@@ -6,13 +6,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/process/channel.h"
+#include "server/process/role.h"
 
 namespace warpcall::process {
 
@@ -25,11 +24,11 @@ class Child {
   // A worker of 64 lanes gets 67.
   static constexpr size_t kDescriptorsMax = 95;
 
-  // `words` are its command line without the program's name; --log_level and --log_format are
-  // added. It gets duplicates of `descriptors`, kDescriptorsMax at most, which stay the caller's.
-  // SIGTERM and what else this process blocks stays blocked: this process decides when the other
-  // ends. RESOURCE_EXHAUSTED when the system has no process or no descriptors.
-  static absl::StatusOr<std::unique_ptr<Child>> Start(std::vector<std::string> words,
+  // It logs as this process does. It gets duplicates of `descriptors`, kDescriptorsMax at most,
+  // which stay the caller's. SIGTERM and what else this process blocks stays blocked: this process
+  // decides when the other ends. RESOURCE_EXHAUSTED when the system has no process or no
+  // descriptors.
+  static absl::StatusOr<std::unique_ptr<Child>> Start(RoleFlags flags,
                                                       absl::Span<const int> descriptors = {});
 
   // Somebody at the other end of `channel`, who ends when that is closed; `pid` is the process's

@@ -31,12 +31,12 @@ absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging) 
     their_lanes.push_back(std::move(sockets.second));
     theirs.push_back(their_lanes.back().get());
   }
-  std::vector<std::string> words = {absl::StrCat("--worker_device=", options.device),
-                                    absl::StrCat("--lanes_per_device=", options.lanes)};
-  if (options.fault_injection) words.push_back("--test_fault_injection");
-  if (!options.compile_cache.empty())
-    words.push_back(absl::StrCat("--compile_cache=", options.compile_cache));
-  ASSIGN_OR_RETURN(ends.child, process::Child::Start(std::move(words), theirs));
+  ASSIGN_OR_RETURN(ends.child, process::Child::Start({.role = process::Role::kWorker,
+                                                      .device = options.device,
+                                                      .fault_injection = options.fault_injection,
+                                                      .compile_cache = options.compile_cache,
+                                                      .lanes = options.lanes},
+                                                     theirs));
   return ends;
 }
 
@@ -48,10 +48,10 @@ absl::StatusOr<std::unique_ptr<RemoteDevice>> StartWorker(const WorkerOptions& o
        .clock = options.clock});
 }
 
-absl::StatusOr<Ends> JoinServer(int lanes) {
-  Ends ends;
-  ASSIGN_OR_RETURN(ends.control, process::JoinParent());
+Ends InheritedEnds(const process::Channel& parent, int lanes) {
   int number = process::kInheritedNext;
+  Ends ends;
+  ends.control = &parent;
   ends.staging = number++;
   ends.mail = number++;
   for (int i = 0; i < lanes + kPreparingLanes; ++i) ends.lanes.push_back(number++);

@@ -26,7 +26,7 @@ class BenchmarkStreamTest : public ::testing::Test {
     return stub_->Benchmark(&context, request, response);
   }
   // Of the call that brings a trace context: the server's own, which measures bandwidths, has none.
-  pid_t Child() const { return ChildWith(server_.pid(), "--inspect_traceparent="); }
+  pid_t Child() const { return ChildWith(server_.pid(), "--traceparent="); }
 
   ServerProcess server_{FlagsForHeld()};
   std::unique_ptr<v1::KernelService::Stub> stub_ =

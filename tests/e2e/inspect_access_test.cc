@@ -88,9 +88,7 @@ class Asked {
   int events_left_ = 2;
 };
 
-bool Runs(const ServerProcess& server) {
-  return ChildWith(server.pid(), "--inspect_traceparent=") > 0;
-}
+bool Runs(const ServerProcess& server) { return ChildWith(server.pid(), "--traceparent=") > 0; }
 
 grpc::Status Describe(const std::string& address) {
   grpc::ClientContext context;

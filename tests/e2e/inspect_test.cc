@@ -41,9 +41,7 @@ v1::BenchmarkRequest HeldBenchmark(const Gate& gate) {
 void Trace(grpc::ClientContext* context) {
   context->AddMetadata("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
 }
-pid_t TracedChild(const ServerProcess& server) {
-  return ChildWith(server.pid(), "--inspect_traceparent=");
-}
+pid_t TracedChild(const ServerProcess& server) { return ChildWith(server.pid(), "--traceparent="); }
 
 struct BenchmarkReply {
   grpc::Status status;

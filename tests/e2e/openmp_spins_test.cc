@@ -19,7 +19,7 @@ std::string EnvironmentOfWorker(const char* policy) {
   if (policy != nullptr) setenv("OMP_WAIT_POLICY", policy, 1);
   ServerProcess server(FlagsForHeld({"--test_cpu_workers=1"}));
   unsetenv("OMP_WAIT_POLICY");
-  const pid_t worker = ChildWith(server.pid(), "--worker_device=cpu:0");
+  const pid_t worker = ChildWith(server.pid(), "--device=cpu:0");
   EXPECT_GT(worker, 0);
   return ReadProcFile(worker, "environ");
 }

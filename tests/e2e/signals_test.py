@@ -132,7 +132,7 @@ class SignalsTest(unittest.TestCase):
             with subprocess.Popen([SERVER, "--check", "--self_test=full", "--devices=cpu"],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as check:
                 # Until then it is nobody's to interrupt: 128 and the signal.
-                self.assertTrue(eventually(lambda c=check: child_of(c.pid, "--self_test_device")))
+                self.assertTrue(eventually(lambda c=check: child_of(c.pid, "self-test-child")))
                 check.send_signal(number)
                 self.assertEqual(check.wait(60), -number)
 
@@ -154,7 +154,7 @@ class SignalsTest(unittest.TestCase):
         child = []
 
         def begun():
-            found = child_of(server.process.pid, "--inspect_method=benchmark")
+            found = child_of(server.process.pid, "--method=benchmark")
             child[:] = [found] if found is not None and blocks_sigterm(found) else []
             return bool(child)
         self.assertTrue(eventually(begun))
@@ -171,7 +171,7 @@ class SignalsTest(unittest.TestCase):
         child = []
 
         def begun():
-            child[:] = filter(None, [child_of(server.process.pid, "--inspect_method=benchmark")])
+            child[:] = filter(None, [child_of(server.process.pid, "--method=benchmark")])
             return bool(child)
         self.assertTrue(eventually(begun))
         os.kill(child[0], signal.SIGSTOP)
@@ -201,7 +201,7 @@ class SignalsTest(unittest.TestCase):
         child = []
 
         def begun():
-            child[:] = filter(None, [child_of(pid, "--self_test_device")])
+            child[:] = filter(None, [child_of(pid, "self-test-child")])
             # It has a descriptor of it.
             return child and any("pidfd" in link for link in links_of(pid))
         self.assertTrue(eventually(begun))

@@ -23,7 +23,7 @@ class WorkerRestartTest : public ::testing::Test {
   // Ends the process that serves the device.
   void Kill(const std::string& device) {
     pid_t worker = -1;
-    const std::string word = absl::StrCat("--worker_device=", device);
+    const std::string word = absl::StrCat("--device=", device);
     // One that has just ended has no command line any more.
     ASSERT_TRUE(Eventually([&] { return (worker = ChildWith(server_.pid(), word)) > 0; }));
     ASSERT_EQ(kill(worker, SIGKILL), 0);

@@ -118,7 +118,7 @@ def worker_of(server, gpu):
                 words = file.read().split("\0")
         except (OSError, ValueError, IndexError):
             continue
-        if parent == server.process.pid and f"--worker_device={gpu}" in words:
+        if parent == server.process.pid and "worker" in words and f"--device={gpu}" in words:
             return int(entry)
     raise RuntimeError(f"{gpu} has no worker")
 

@@ -193,15 +193,15 @@ TEST(ParseConfig, AddressesOfBothDoorsHaveTheirForms) {
 
 TEST(ParseConfig, AnUnknownVariableIsWarnedOfAndAnUnknownLineRefused) {
   const Variable variable("WARPCALLD_QUEUE_LIMT", "5");
-  const Variable internal("WARPCALLD_WORKER_DEVICE", "cpu");
+  const Variable internal("WARPCALLD_TEST_CPU_WORKERS", "1");
   const Parsed parsed = Parse({});
   ASSERT_TRUE(parsed.ok) << parsed.said;
   ASSERT_EQ(parsed.config.warnings.size(), 2u);
   EXPECT_TRUE(absl::StrContains(absl::StrCat(parsed.config.warnings[0], parsed.config.warnings[1]),
                                 "WARPCALLD_QUEUE_LIMT names no flag"));
-  EXPECT_EQ(parsed.config.worker_device, "");
+  EXPECT_EQ(parsed.config.tests.cpu_workers, 0);
   for (const char* const line :
-       {"queue_limt=5", "flagfile=/other", "help=1", "worker_device=cpu"}) {
+       {"queue_limt=5", "flagfile=/other", "help=1", "test_cpu_workers=1"}) {
     const FlagFile file(line);
     const Parsed refused = Parse({file.flag()});
     EXPECT_EQ(refused.exit_code, 2) << line;

@@ -1,28 +1,32 @@
 #include "tests/server/worker/cpu_worker.h"
 
+#include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
+#include "server/process/parent.h"
+#include "server/process/role.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/process.h"
 
 namespace warpcall::testing {
 
 std::optional<int> RunAsCpuWorker(int argc, char** argv, const Registry& kernels) {
-  if (argc < 3 || !absl::StartsWith(argv[1], "--worker_device=")) return std::nullopt;
-  absl::string_view lanes_flag = argv[2];
-  int lanes = 0;
-  if (!absl::ConsumePrefix(&lanes_flag, "--lanes_per_device=") ||
-      !absl::SimpleAtoi(lanes_flag, &lanes))
-    return 2;
-  const absl::StatusOr<worker::Ends> ends = worker::JoinServer(lanes);
-  if (!ends.ok()) return 1;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || process::FindRole(words.front()) != process::Role::kWorker)
+    return std::nullopt;
+  const absl::StatusOr<process::RoleFlags> flags =
+      process::ParseRoleFlags(process::Role::kWorker, absl::MakeConstSpan(words).subspan(1));
+  if (!flags.ok()) return 2;
+  const absl::StatusOr<const process::Channel*> parent = process::JoinParent();
+  if (!parent.ok()) return 1;
   CpuDevice device(1);
   const worker::Served served = {&kernels, &device, [](void*, size_t) { return absl::OkStatus(); },
                                  [] { return std::vector<DeviceErrorCount>(); }};
-  return worker::ServeDevice(*ends, served).ok() ? 0 : 1;
+  return worker::ServeDevice(worker::InheritedEnds(**parent, static_cast<int>(flags->lanes)),
+                             served)
+                 .ok()
+             ? 0
+             : 1;
 }
 
 }  // namespace warpcall::testing

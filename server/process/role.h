@@ -1,0 +1,53 @@
+// What a process is that a server starts, and its command line:
+//
+//   warpcalld inspect-child --device=cuda:0 --method=describe
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "server/engine/clock.h"
+
+namespace warpcall::process {
+
+enum class Role {
+  kInspect,   // answers one Benchmark, Tune, Profile or Describe
+  kSelfTest,  // tries implementations
+  kWorker,    // serves one device to the server
+  kCompiler,  // compiles programs
+};
+
+// A role's flags. Each role uses some of them.
+struct RoleFlags {
+  Role role = Role::kInspect;
+  std::string device = {};
+  bool fault_injection = false;
+  std::string compile_cache = {};
+  std::string log_level = {};  // Child::Start fills in both
+  std::string log_format = {};
+  // Of an inspection.
+  std::string method = {};  // InspectionName
+  std::string traceparent = {};
+  bool in_parts = false;
+  int64_t deadline_ns = kNoDeadline;               // by MonotonicNs
+  std::vector<std::string> unavailable_rows = {};  // "ID:REASON", as the server found them
+  // Of a self-test.
+  std::string depth = {};  // --self_test
+  std::vector<int64_t> rows = {};
+  // Of a worker.
+  int64_t lanes = 1;  // ordinary ones
+};
+
+// Returns the role that a command line's first word names, or nothing for a server's command line.
+absl::optional<Role> FindRole(absl::string_view word);
+
+// The command line without the program's name, and back. INVALID_ARGUMENT for words that ToWords
+// does not write.
+std::vector<std::string> ToWords(const RoleFlags& flags);
+absl::StatusOr<RoleFlags> ParseRoleFlags(Role role, absl::Span<const std::string> words);
+
+}  // namespace warpcall::process
