@@ -17,7 +17,9 @@
 #include "kernels/cpu/thread_pool.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/candidate.h"
+#include "server/inspect/conditions_seen.h"
 #include "server/inspect/copy_ceiling.h"
+#include "server/inspect/describe.h"
 #include "server/inspect/fastest_rows.h"
 #include "server/inspect/flops_ceiling.h"
 #include "server/inspect/foresight.h"
@@ -82,12 +84,18 @@ class Run {
         plan_(plan),
         limits_(limits),
         row_ns_max_(plan.timeout_ns > 0 ? plan.timeout_ns : limits.row_ns_max),
+        work_(plan.kernel->op->work(plan.problem)),
         candidates_(plan.rows.size()) {
-    for (size_t i = 0; i < candidates_.size(); ++i) candidates_[i].result.row = plan.rows[i];
-    report_.started_unix_ns = absl::ToUnixNanos(absl::Now());
+    for (size_t i = 0; i < candidates_.size(); ++i) Name(plan.rows[i], &candidates_[i]);
+    const DeviceProperties& properties = device_->properties();
+    response_.set_device(properties.name);
+    stamp().set_device_description(properties.description);
+    stamp().set_seed(plan.seed);
+    stamp().set_started_unix_ns(absl::ToUnixNanos(absl::Now()));
   }
 
-  absl::StatusOr<BenchmarkReport> Report() {
+  absl::StatusOr<v1::BenchmarkResponse> Respond() {
+    Tell();
     RETURN_IF_ERROR(SetUp());
     const Op& op = *plan_.kernel->op;
     if (op.cases != nullptr) cases_ = op.cases();
@@ -104,10 +112,21 @@ class Run {
     while (copies_ != nullptr && copies_->samples() < kCopiesWanted &&
            copies_->spent_ns() < kCopiesNsMax && !PastDeadline())
       RETURN_IF_ERROR(SampleOnce(&copies_));
-    return TakeReport();
+    return TakeResponse();
   }
 
  private:
+  v1::RunStamp& stamp() { return *response_.mutable_stamp(); }
+
+  // A row that does not run here is done.
+  void Name(const Row* row, Candidate* candidate) const {
+    candidate->row = row;
+    candidate->result.set_implementation(row->implementation.name);
+    candidate->result.set_family(FamilyName(row->implementation.family));
+    const absl::Status runs = Registry::CheckRuns(*row, plan_.problem, device_->properties());
+    if (!runs.ok()) Fail(*candidate, runs);
+  }
+
   absl::Status SetUp() {
     ASSIGN_OR_RETURN(stream_, device_->CreateStream());
     RETURN_IF_ERROR(stream_->BindThread());
@@ -126,10 +145,9 @@ class Run {
   absl::Status SetUpCeilings() {
     const FastestRows::Site site = {site_.registry, &device_->properties(), stream_.get(), &pool_,
                                     site_.clock};
-    const Work work = plan_.kernel->op->work(plan_.problem);
     const DataType type = plan_.problem.inputs[0].data_type;
-    takes_power_ = ArithmeticMayBound(work);
-    RETURN_IF_ERROR(Keep(CopyCeiling::Create(site, work.bytes), &copies_));
+    takes_power_ = ArithmeticMayBound(work_);
+    RETURN_IF_ERROR(Keep(CopyCeiling::Create(site, work_.bytes), &copies_));
     // The CPU's multiply-adds cost next to nothing.
     if (!takes_power_ && !(OnCpu() && type == DataType::kFloat32)) return absl::OkStatus();
     const Arithmetic arithmetic = ArithmeticOf(*plan_.kernel->op, plan_.problem);
@@ -176,12 +194,12 @@ class Run {
 
   absl::Status Do(Candidate& candidate, absl::FunctionRef<absl::Status(Candidate&)> step) {
     if (candidate.done) return absl::OkStatus();
-    absl::Status status = step(candidate);
+    const absl::Status status = step(candidate);
     if (status.ok()) return absl::OkStatus();
     stream_->Synchronize().IgnoreError();
     if (!device_->healthy()) return status;
     if (!absl::IsDeadlineExceeded(status))
-      Fail(candidate, std::move(status));
+      Fail(candidate, status);
     else if (PastDeadline())
       Finish(candidate);
     else
@@ -193,16 +211,15 @@ class Run {
   void Skip(Candidate& candidate) {
     const double took_ns =
         candidate.timer == nullptr ? 0 : static_cast<double>(candidate.timer->spent_ns());
-    candidate.result.predicted_ns = std::max(candidate.expected_ns, took_ns);
-    Fail(candidate, TooSlow(candidate.result.predicted_ns, row_ns_max_));
+    const double predicted_ns = std::max(candidate.expected_ns, took_ns);
+    candidate.result.set_predicted_ns(predicted_ns);
+    Fail(candidate, TooSlow(predicted_ns, row_ns_max_));
   }
 
   // Nothing is timed yet, so the one workspace that all rows share may still grow.
   absl::Status Admit(Candidate& candidate) {
-    const Implementation& row = candidate.result.row->implementation;
+    const Implementation& row = candidate.row->implementation;
     const DeviceProperties& properties = device_->properties();
-    RETURN_IF_ERROR(
-        site_.registry->Select(*plan_.kernel, row.name, plan_.problem, properties).status());
     const auto workspace = [this](size_t bytes) { return Workspace(bytes); };
     ASSIGN_OR_RETURN(
         candidate.plan,
@@ -221,7 +238,7 @@ class Run {
 
   absl::Status Foresee(Candidate& candidate) {
     if (PastDeadline()) return absl::DeadlineExceededError("no time");
-    const Implementation& row = candidate.result.row->implementation;
+    const Implementation& row = candidate.row->implementation;
     const double launch_ns_max =
         static_cast<double>(row_ns_max_) / static_cast<double>(kLaunchesMin);
     if (!row.slow_to_plan)
@@ -243,12 +260,13 @@ class Run {
     RETURN_IF_ERROR(sets_->Poison(reference_->ranges()));
     RETURN_IF_ERROR(candidate.timer->First());
     RETURN_IF_ERROR(sets_->ReadOutput(reference_->ranges()));
-    const OutputError error = reference_->Compare(
-        sets_->host().outputs[0], AllowanceOf(candidate.result.row->implementation));
-    candidate.result.relative_error = error.relative;
-    candidate.result.checked_elements = error.elements;
-    candidate.result.max_error = error.max;
-    ASSIGN_OR_RETURN(candidate.result.shape, candidate.plan->shape());
+    const OutputError error =
+        reference_->Compare(sets_->host().outputs[0], AllowanceOf(candidate.row->implementation));
+    candidate.result.set_relative_error(error.relative);
+    candidate.result.set_checked_elements(error.elements);
+    candidate.result.set_max_error(error.max);
+    ASSIGN_OR_RETURN(const LaunchShape shape, candidate.plan->shape());
+    *candidate.result.mutable_launch() = LaunchInfoOf(work_, shape);
     return absl::OkStatus();
   }
 
@@ -376,7 +394,7 @@ class Run {
     const bool slow = IsSeenSlow();
     if (!disturbed && !slow) return;
     const bool retaken = timer.Retake();
-    if (slow && retaken) ++report_.samples_dropped;
+    if (slow && retaken) stamp().set_samples_dropped(stamp().samples_dropped() + 1);
     if (disturbed && !retaken) ++candidate.disturbed;
   }
 
@@ -385,7 +403,7 @@ class Run {
     if (site_.conditions == nullptr || site_.clock() - looked_ns_ < kSliceNs) return false;
     looked_ns_ = site_.clock();
     const DeviceConditions now = site_.conditions->Read();
-    report_.conditions.Note(now);
+    AddConditions(now, &stamp());
     return RunsSlowly(now);
   }
 
@@ -429,24 +447,33 @@ class Run {
 
   void Tell() {
     if (site_.tell == nullptr) return;
-    BenchmarkReport news = report_;
-    TakeCeilings(&news);
+    v1::BenchmarkResponse news;
     for (Candidate& candidate : candidates_)
       if (candidate.done && !std::exchange(candidate.told, true))
-        news.results.push_back(candidate.result);
-    if (!news.results.empty()) site_.tell(news);
+        *news.add_results() = candidate.result;
+    SetRates(&news);
+    if (news.results_size() > 0) site_.tell(news);
   }
 
-  void TakeCeilings(BenchmarkReport* report) const {
-    if (copies_ != nullptr) report->ceiling_bytes_per_second = copies_->bytes_per_second();
-    if (flops_ != nullptr) report->flops_ceiling = flops_->flops_per_second();
+  // Sets the ceilings, as they are known now, and what the results' medians come to.
+  void SetRates(v1::BenchmarkResponse* response) const {
+    const double ceiling = copies_ == nullptr ? 0 : copies_->bytes_per_second();
+    response->set_ceiling_bytes_per_second(ceiling);
+    response->set_flops_ceiling(flops_ == nullptr ? 0 : flops_->flops_per_second());
+    for (v1::BenchmarkResult& result : *response->mutable_results()) {
+      const double seconds = result.median_ns() / 1e9;
+      if (!(seconds > 0)) continue;
+      result.set_bytes_per_second(static_cast<double>(work_.bytes) / seconds);
+      result.set_flops_per_second(static_cast<double>(work_.flops) / seconds);
+      if (ceiling > 0) result.set_fraction_of_ceiling(result.bytes_per_second() / ceiling);
+    }
   }
 
-  BenchmarkReport TakeReport() {
-    TakeCeilings(&report_);
-    for (Candidate& candidate : candidates_) report_.results.push_back(std::move(candidate.result));
-    Rank(absl::MakeSpan(report_.results));
-    return std::move(report_);
+  v1::BenchmarkResponse TakeResponse() {
+    for (Candidate& candidate : candidates_) *response_.add_results() = std::move(candidate.result);
+    SetRates(&response_);
+    Rank(response_.mutable_results());
+    return std::move(response_);
   }
 
   const BenchmarkSite& site_;
@@ -454,6 +481,7 @@ class Run {
   const BenchmarkPlan& plan_;
   const BenchmarkLimits& limits_;
   const int64_t row_ns_max_;
+  const Work work_;
   // The host's cores, for inputs and the reference; idle while rows are timed.
   cpu::ThreadPool pool_{std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
                         kHelpersNice};
@@ -470,15 +498,16 @@ class Run {
   int64_t slice_start_ns_ = 0;
   int64_t looked_ns_ = 0;
   bool takes_power_ = false;
-  BenchmarkReport report_;
+  v1::BenchmarkResponse response_;
 };
 
 }  // namespace
 
-absl::StatusOr<BenchmarkReport> RunBenchmark(const BenchmarkSite& site, const BenchmarkPlan& plan,
-                                             const BenchmarkLimits& limits) {
+absl::StatusOr<v1::BenchmarkResponse> RunBenchmark(const BenchmarkSite& site,
+                                                   const BenchmarkPlan& plan,
+                                                   const BenchmarkLimits& limits) {
   RETURN_IF_ERROR(CheckPlan(plan));
-  return Run(site, plan, limits).Report();
+  return Run(site, plan, limits).Respond();
 }
 
 int64_t BenchmarkBytes(const Problem& problem) {

@@ -1,7 +1,7 @@
 #include "server/inspect/candidate.h"
 
 #include <algorithm>
-#include <utility>
+#include <string>
 
 #include "server/inspect/summary.h"
 #include "server/inspect/surroundings.h"
@@ -30,13 +30,16 @@ std::vector<Group> GroupsOf(std::vector<Candidate>& candidates) {
   return groups;
 }
 
-void Fail(Candidate& candidate, absl::Status status) {
+void Fail(Candidate& candidate, const absl::Status& status) {
   candidate.timer.reset();
-  candidate.result = {.row = candidate.result.row,
-                      .status = std::move(status),
-                      .predicted_ns = candidate.result.predicted_ns,
-                      .verdict = {},
-                      .shape = {}};
+  const double predicted_ns = candidate.result.predicted_ns();
+  v1::BenchmarkResult& result = candidate.result;
+  result.Clear();
+  result.set_implementation(candidate.row->implementation.name);
+  result.set_family(FamilyName(candidate.row->implementation.family));
+  result.set_predicted_ns(predicted_ns);
+  // Never empty: that is what says that a row ran.
+  result.set_error(status.message().empty() ? status.ToString() : std::string(status.message()));
   candidate.done = true;
 }
 
@@ -45,24 +48,24 @@ void FinishWithSamples(Candidate& candidate, double spread_max) {
     return Fail(candidate, absl::DeadlineExceededError(
                                "not reached before the call's deadline: allow it more time, or "
                                "name fewer implementations"));
-  BenchmarkResult& result = candidate.result;
   const std::vector<double>& samples_ns = candidate.timer->samples_ns();
   const Summary summary = Summarize(samples_ns);
-  result.iterations = static_cast<int64_t>(samples_ns.size());
-  result.launches_per_iteration = candidate.timer->launches_per_sample();
-  result.mean_ns = summary.mean;
-  result.median_ns = summary.median;
-  result.min_ns = summary.min;
-  result.p10_ns = summary.p10;
-  result.p90_ns = summary.p90;
-  result.median_low_ns = summary.median_low;
-  result.median_high_ns = summary.median_high;
-  result.noise = summary.noise;
-  const auto samples = static_cast<double>(result.iterations);
-  result.unstable = summary.noise > kNoiseMax || result.iterations < 2 ||
-                    static_cast<double>(candidate.disturbed) > kOtherWorkShareMax * samples ||
-                    summary.median > (1 + spread_max) * summary.p10 ||
-                    Drift(samples_ns, kBlocks) > spread_max;
+  v1::BenchmarkResult& result = candidate.result;
+  result.set_iterations(static_cast<int64_t>(samples_ns.size()));
+  result.set_launches_per_iteration(candidate.timer->launches_per_sample());
+  result.set_mean_ns(summary.mean);
+  result.set_median_ns(summary.median);
+  result.set_min_ns(summary.min);
+  result.set_p10_ns(summary.p10);
+  result.set_p90_ns(summary.p90);
+  result.set_median_low_ns(summary.median_low);
+  result.set_median_high_ns(summary.median_high);
+  result.set_noise(summary.noise);
+  const auto samples = static_cast<double>(samples_ns.size());
+  result.set_unstable(summary.noise > kNoiseMax || samples_ns.size() < 2 ||
+                      static_cast<double>(candidate.disturbed) > kOtherWorkShareMax * samples ||
+                      summary.median > (1 + spread_max) * summary.p10 ||
+                      Drift(samples_ns, kBlocks) > spread_max);
   candidate.done = true;
 }
 

@@ -16,7 +16,8 @@ namespace warpcall::inspect {
 inline constexpr int kBlocks = 4;
 
 struct Candidate {
-  BenchmarkResult result;
+  const Row* row = nullptr;
+  v1::BenchmarkResult result = {};
   PlanPtr plan;
   std::unique_ptr<RowTimer> timer;
   double expected_ns = 0;  // of a launch; 0: not known
@@ -32,8 +33,9 @@ using Group = std::vector<Candidate*>;
 // Those that are not done, by what a launch is expected to take, the fastest first.
 std::vector<Group> GroupsOf(std::vector<Candidate>& candidates);
 
-// It is done, without times.
-void Fail(Candidate& candidate, absl::Status status);
+// It is done, without times: its result says why, and keeps nothing else but the row's names and
+// predicted_ns.
+void Fail(Candidate& candidate, const absl::Status& status);
 
 // It is done, with the samples that it has, or fails where it has none. A row is unstable that
 // drifts by more than `spread_max`, or whose fastest tenth is so much faster than its median.

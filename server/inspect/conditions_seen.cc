@@ -2,21 +2,22 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+
 namespace warpcall::inspect {
 
-void ConditionsSeen::Note(const DeviceConditions& now) {
+void AddConditions(const DeviceConditions& now, v1::RunStamp* stamp) {
+  const int32_t least = stamp->sm_clock_mhz_min();
   if (now.sm_clock_mhz > 0)
-    sm_clock_mhz_min =
-        sm_clock_mhz_min == 0 ? now.sm_clock_mhz : std::min(sm_clock_mhz_min, now.sm_clock_mhz);
-  sm_clock_mhz_max = std::max(sm_clock_mhz_max, now.sm_clock_mhz);
-  memory_clock_mhz = std::max(memory_clock_mhz, now.memory_clock_mhz);
-  temperature_celsius = std::max(temperature_celsius, now.temperature_celsius);
-  power_watts = std::max(power_watts, now.power_watts);
-  driver = now.driver;
+    stamp->set_sm_clock_mhz_min(least == 0 ? now.sm_clock_mhz : std::min(least, now.sm_clock_mhz));
+  stamp->set_sm_clock_mhz_max(std::max(stamp->sm_clock_mhz_max(), now.sm_clock_mhz));
+  stamp->set_memory_clock_mhz(std::max(stamp->memory_clock_mhz(), now.memory_clock_mhz));
+  stamp->set_temperature_celsius(std::max(stamp->temperature_celsius(), now.temperature_celsius));
+  stamp->set_power_watts(std::max(stamp->power_watts(), now.power_watts));
+  stamp->set_driver(now.driver);
   for (const std::string& reason : now.throttle_reasons)
-    if (std::find(throttle_reasons.begin(), throttle_reasons.end(), reason) ==
-        throttle_reasons.end())
-      throttle_reasons.push_back(reason);
+    if (!absl::c_linear_search(stamp->throttle_reasons(), reason))
+      stamp->add_throttle_reasons(reason);
 }
 
 bool RunsSlowly(const DeviceConditions& now) {

@@ -15,31 +15,55 @@
 namespace warpcall::inspect {
 namespace {
 
-// Those that are not among `files` yet.
-void AddFiles(std::vector<SourceFile> more, std::vector<SourceFile>* files) {
+// Adds the files whose names the response does not have yet.
+void AddFiles(std::vector<SourceFile> more, v1::DescribeResponse* response) {
   for (SourceFile& file : more) {
-    const auto has_its_name = [&](const SourceFile& other) { return other.name == file.name; };
-    if (absl::c_none_of(*files, has_its_name)) files->push_back(std::move(file));
+    const auto has_its_name = [&](const v1::SourceFile& other) {
+      return other.name() == file.name;
+    };
+    if (absl::c_any_of(response->files(), has_its_name)) continue;
+    v1::SourceFile* const added = response->add_files();
+    added->set_name(std::move(file.name));
+    added->set_language(std::move(file.language));
+    added->set_text(std::move(file.text));
   }
 }
 
 }  // namespace
 
-absl::StatusOr<Description> DescribePlan(const Implementation& row, const Problem& problem,
-                                         Device* device) {
+v1::LaunchInfo LaunchInfoOf(const Work& work, const LaunchShape& shape) {
+  v1::LaunchInfo launch;
+  launch.set_bytes_moved(work.bytes);
+  launch.set_flops(work.flops);
+  launch.set_theoretical_occupancy(shape.theoretical_occupancy);
+  launch.set_waves(shape.waves);
+  launch.set_gpu_kernels(shape.gpu_kernels);
+  return launch;
+}
+
+absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementation& row,
+                                                  const Problem& problem, Device* device) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->CreateStream());
   RETURN_IF_ERROR(stream->BindThread());
   ASSIGN_OR_RETURN(const PlanPtr plan, row.plan(problem, {.device = &device->properties(),
                                                           .libraries = stream->libraries()}));
-  Description description;
-  ASSIGN_OR_RETURN(description.shape, plan->shape());
-  description.grid = Extent(description.shape.grid);
-  description.block = Extent(description.shape.block);
-  description.workspace_bytes = static_cast<int64_t>(plan->traits().workspace_bytes);
-  AddFiles(FilesOf(row.file), &description.files);
-  AddFiles(plan->Sources(), &description.files);
-  AddFiles(Disassemble(plan->Code(), {}), &description.files);
-  return description;
+  ASSIGN_OR_RETURN(const LaunchShape shape, plan->shape());
+  v1::DescribeResponse response;
+  response.set_implementation(row.name);
+  response.set_family(FamilyName(row.family));
+  response.set_device(device->properties().name);
+  *response.mutable_launch() = LaunchInfoOf(op.work(problem), shape);
+  response.set_registers_per_thread(shape.registers_per_thread);
+  response.set_shared_memory_bytes(shape.shared_memory_bytes);
+  response.set_local_memory_bytes(shape.local_memory_bytes);
+  response.set_grid(Extent(shape.grid));
+  response.set_block(Extent(shape.block));
+  response.set_workspace_bytes(static_cast<int64_t>(plan->traits().workspace_bytes));
+  AddFiles(FilesOf(row.file), &response);
+  AddFiles(plan->Sources(), &response);
+  AddFiles(Disassemble(plan->Code(), {}), &response);
+  response.set_tolerance(ToleranceOf(op, row, problem.outputs[0].data_type));
+  return response;
 }
 
 std::string ToleranceOf(const Op& op, const Implementation& row, DataType data_type) {

@@ -1,29 +1,23 @@
 // What a row would do for a problem, without running it.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/op.h"
 #include "kernels/plan.h"
 #include "server/runtime/device.h"
+#include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::inspect {
 
-struct Description {
-  LaunchShape shape;  // zeros where there is no grid
-  std::string grid;   // "132x1x1"; empty where there is none
-  std::string block;  // likewise
-  int64_t workspace_bytes = 0;
-  std::vector<SourceFile> files;  // the row's own first
-};
+// What a launch of `shape`, zeros where it has no grid, that does `work` is described as.
+v1::LaunchInfo LaunchInfoOf(const Work& work, const LaunchShape& shape);
 
-// As the row's `plan`, which is given nothing to try candidates on. The calling thread becomes the
-// device's.
-absl::StatusOr<Description> DescribePlan(const Implementation& row, const Problem& problem,
-                                         Device* device);
+// All but chosen_because, which the server knows. The row's `plan` is given nothing to try
+// candidates on; the row's own files come first. The calling thread becomes the device's.
+absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementation& row,
+                                                  const Problem& problem, Device* device);
 
 // The bound that the row's results in `data_type` are checked against, for a reader.
 std::string ToleranceOf(const Op& op, const Implementation& row, DataType data_type);

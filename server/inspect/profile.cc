@@ -99,13 +99,16 @@ int64_t ProfileBytes(const Problem& problem, bool request_path) {
   return bytes;
 }
 
-absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_ptr<Device> device,
-                                         const ProfilePlan& plan) {
+absl::StatusOr<v1::ProfileResponse> RunProfile(const Registry& registry,
+                                               std::unique_ptr<Device> device,
+                                               const ProfilePlan& plan) {
   const std::string device_name = device->properties().name;
   std::unique_ptr<ProfileRunner> runner;  // owns the device, which the profiler goes before
   absl::StatusOr<std::unique_ptr<DeviceProfiler>> profiler = device->CreateProfiler();
   const bool traces = profiler.ok();
-  ProfileReport report;
+  v1::ProfileResponse response;
+  response.set_device(device_name);
+  response.set_implementation(plan.row->implementation.name);
   Watched watched;
   ASSIGN_OR_RETURN(runner, plan.request_path ? NewRequestRunner(registry, std::move(device), plan)
                                              : NewKernelRunner(std::move(device), plan));
@@ -115,27 +118,27 @@ absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_p
     if (counters.ok())
       watched.counters = *std::move(counters);
     else
-      report.counters_unavailable = std::string(counters.status().message());
+      response.set_counters_unavailable(std::string(counters.status().message()));
   } else {
-    report.counters_unavailable = std::string(profiler.status().message());
+    response.set_counters_unavailable(std::string(profiler.status().message()));
   }
   std::vector<ProfiledRun> unwatched;
   RETURN_IF_ERROR(RunFor(plan, kRunsBefore - 2, runner.get(), &unwatched));
   RETURN_IF_ERROR(Watch(plan, runner.get(), traces ? profiler->get() : nullptr, &watched));
   if (RunsOnCpu(plan)) {
     MoveLaunchesToDevice(*plan.row, &watched);
-    report.counters_unavailable = watched.host.counters_unavailable.empty()
-                                      ? kCpuHasNoShares
-                                      : watched.host.counters_unavailable;
+    response.set_counters_unavailable(watched.host.counters_unavailable.empty()
+                                          ? kCpuHasNoShares
+                                          : watched.host.counters_unavailable);
   }
-  report.iterations = static_cast<int>(watched.runs.size());
-  report.inconclusive = WhyInconclusive(watched);
-  report.rows = RowsOf(watched);
+  response.set_iterations(static_cast<int>(watched.runs.size()));
+  response.set_inconclusive(WhyInconclusive(watched));
+  *response.mutable_rows() = RowsOf(watched);
   if (plan.trace)
-    report.trace_json =
+    response.set_trace_json(
         ChromeTrace(watched, {device_name, plan.kernel->op->name, plan.row->implementation.name,
-                              plan.request_id, plan.traceparent});
-  return report;
+                              plan.request_id, plan.traceparent}));
+  return response;
 }
 
 }  // namespace warpcall::inspect

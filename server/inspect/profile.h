@@ -12,6 +12,7 @@
 #include "kernels/registry.h"
 #include "server/engine/job.h"
 #include "server/runtime/device.h"
+#include "warpcall/v1/warpcall.pb.h"
 
 namespace warpcall::inspect {
 
@@ -36,44 +37,20 @@ struct ProfilePlan {
   std::string traceparent;  // may be empty
 };
 
-struct ProfileRow {
-  // Of the host: phases; threads of the CPU device, how long each ran and waited; counters, whose
-  // `calls` are how often what they count happened.
-  enum class Kind : uint8_t { kKernel, kCopy, kSet, kGap, kHost, kThread, kCounter };
-
-  Kind kind = Kind::kKernel;
-  std::string name;
-  int64_t calls = 0;
-  int64_t total_ns = 0;
-  // Of the device's time, from its first to its last activity, of all runs; of a thread, of the
-  // runs' whole time.
-  double fraction = 0;
-  int32_t registers_per_thread = 0;
-  int64_t shared_memory_bytes = 0;
-  std::string grid;   // "132x1x1"; empty where there is none
-  std::string block;  // likewise
-  int64_t bytes = 0;
-  // Shares of the peak; -1: not known.
-  double achieved_occupancy = -1;
-  double sm_throughput = -1;
-  double dram_throughput = -1;
-};
-const char* KindName(ProfileRow::Kind kind);  // "kernel", "copy", ...
+// The kinds of rows. The host's are phases; threads of the CPU device, how long each ran and
+// waited; and counters, whose `calls` are how often the counted event happened.
+inline constexpr char kKernelRow[] = "kernel";
+inline constexpr char kCopyRow[] = "copy";
+inline constexpr char kSetRow[] = "set";
+inline constexpr char kGapRow[] = "gap";
+inline constexpr char kHostRow[] = "host";
+inline constexpr char kThreadRow[] = "thread";
+inline constexpr char kCounterRow[] = "counter";
 
 // The host's row of whole runs, each from when it was submitted until it was done.
 inline constexpr char kRunRow[] = "run";
 // What the CPU device's threads waited together until a core was free.
 inline constexpr char kWaitingRow[] = "waiting for a core";
-
-struct ProfileReport {
-  std::vector<ProfileRow> rows;  // longest total first
-  std::string trace_json;        // Chrome's trace event format
-  int iterations = 0;            // that were watched: fewer than the plan's when time was up
-  // Why there are no shares of a peak, and of the CPU which counters are missing. Where not even
-  // the device's activities could be watched there are only the host's rows.
-  std::string counters_unavailable;
-  std::string inconclusive;  // WhyInconclusive
-};
 
 // Memory that RunProfile takes for the operands of `problem` at most, on the host or a device;
 // beside it the row's workspace.
@@ -81,8 +58,10 @@ int64_t ProfileBytes(const Problem& problem, bool request_path);
 
 // Runs the request, or the kernel, a few times to warm up, once for the counters (of a large
 // request its first round, since counting runs a kernel many times and restores all memory between)
-// and `iterations` times for the rest, or as often as there is time for.
-absl::StatusOr<ProfileReport> RunProfile(const Registry& registry, std::unique_ptr<Device> device,
-                                         const ProfilePlan& plan);
+// and `iterations` times for the rest, or as often as there is time for: the response says how
+// often. Where not even the device's activities could be watched it has only the host's rows.
+absl::StatusOr<v1::ProfileResponse> RunProfile(const Registry& registry,
+                                               std::unique_ptr<Device> device,
+                                               const ProfilePlan& plan);
 
 }  // namespace warpcall::inspect

@@ -11,43 +11,62 @@
 namespace warpcall::inspect {
 namespace {
 
-ProfileRow::Kind KindOf(DeviceActivity::Kind kind) {
+const char* KindOf(DeviceActivity::Kind kind) {
   switch (kind) {
     case DeviceActivity::Kind::kKernel:
-      return ProfileRow::Kind::kKernel;
+      return kKernelRow;
     case DeviceActivity::Kind::kCopy:
-      return ProfileRow::Kind::kCopy;
+      return kCopyRow;
     case DeviceActivity::Kind::kSet:
       break;
   }
-  return ProfileRow::Kind::kSet;
+  return kSetRow;
 }
 
-ProfileRow NewRow(const DeviceActivity& activity) {
-  ProfileRow row;
-  row.kind = KindOf(activity.kind);
-  row.name = activity.name;
-  row.registers_per_thread = activity.registers_per_thread;
-  row.shared_memory_bytes = activity.shared_memory_bytes;
-  row.grid = Extent(activity.grid);
-  row.block = Extent(activity.block);
+// A row whose shares of a peak are not known.
+v1::ProfileRow NewRow(const char* kind, std::string name) {
+  v1::ProfileRow row;
+  row.set_kind(kind);
+  row.set_name(std::move(name));
+  row.set_achieved_occupancy(-1);
+  row.set_sm_throughput(-1);
+  row.set_dram_throughput(-1);
   return row;
 }
 
-void AddCounters(const std::vector<KernelCounters>& counters, ProfileRow* row) {
+v1::ProfileRow NewRow(const DeviceActivity& activity) {
+  v1::ProfileRow row = NewRow(KindOf(activity.kind), activity.name);
+  row.set_registers_per_thread(activity.registers_per_thread);
+  row.set_shared_memory_bytes(activity.shared_memory_bytes);
+  row.set_grid(Extent(activity.grid));
+  row.set_block(Extent(activity.block));
+  return row;
+}
+
+v1::ProfileRow* AddRow(v1::ProfileRow row, ProfileRows* rows) {
+  rows->Add(std::move(row));
+  return rows->Mutable(rows->size() - 1);
+}
+
+void AddCalls(int64_t calls, int64_t ns, v1::ProfileRow* row) {
+  row->set_calls(row->calls() + calls);
+  row->set_total_ns(row->total_ns() + ns);
+}
+
+void AddCounters(const std::vector<KernelCounters>& counters, v1::ProfileRow* row) {
   double calls = 0;
   KernelCounters sum;
   for (const KernelCounters& kernel : counters) {
-    if (kernel.name != row->name) continue;
+    if (kernel.name != row->name()) continue;
     calls += 1;
     sum.achieved_occupancy += kernel.achieved_occupancy;
     sum.sm_throughput += kernel.sm_throughput;
     sum.dram_throughput += kernel.dram_throughput;
   }
   if (calls == 0) return;
-  row->achieved_occupancy = sum.achieved_occupancy / calls;
-  row->sm_throughput = sum.sm_throughput / calls;
-  row->dram_throughput = sum.dram_throughput / calls;
+  row->set_achieved_occupancy(sum.achieved_occupancy / calls);
+  row->set_sm_throughput(sum.sm_throughput / calls);
+  row->set_dram_throughput(sum.dram_throughput / calls);
 }
 
 // The device's time over all runs, and in how many gaps it had nothing to do how long.
@@ -77,58 +96,45 @@ DeviceTime DeviceTimeOf(const Watched& watched) {
   return time;
 }
 
-void AddDeviceRows(const Watched& watched, std::vector<ProfileRow>* rows) {
+void AddDeviceRows(const Watched& watched, ProfileRows* rows) {
   using Key = std::tuple<DeviceActivity::Kind, std::string, std::string, std::string, int64_t>;
-  std::map<Key, ProfileRow> found;
+  std::map<Key, v1::ProfileRow> found;
   for (const DeviceActivity& activity : watched.activities) {
     const Key key = {activity.kind, activity.name, Extent(activity.grid), Extent(activity.block),
                      activity.shared_memory_bytes};
-    ProfileRow& row = found.try_emplace(key, NewRow(activity)).first->second;
-    ++row.calls;
-    row.total_ns += activity.end_ns - activity.start_ns;
-    row.bytes += activity.bytes;
+    v1::ProfileRow& row = found.try_emplace(key, NewRow(activity)).first->second;
+    AddCalls(1, activity.end_ns - activity.start_ns, &row);
+    row.set_bytes(row.bytes() + activity.bytes);
   }
   const DeviceTime time = DeviceTimeOf(watched);
   for (auto& [key, row] : found) {
-    if (row.kind == ProfileRow::Kind::kKernel) AddCounters(watched.counters, &row);
-    rows->push_back(std::move(row));
+    if (row.kind() == kKernelRow) AddCounters(watched.counters, &row);
+    rows->Add(std::move(row));
   }
-  if (time.gaps > 0) {
-    ProfileRow& row = rows->emplace_back();
-    row.kind = ProfileRow::Kind::kGap;
-    row.name = "nothing to do";
-    row.calls = time.gaps;
-    row.total_ns = time.gap_ns;
-  }
-  for (ProfileRow& row : *rows)
+  if (time.gaps > 0)
+    AddCalls(time.gaps, time.gap_ns, AddRow(NewRow(kGapRow, "nothing to do"), rows));
+  for (v1::ProfileRow& row : *rows)
     if (time.span_ns > 0)
-      row.fraction = static_cast<double>(row.total_ns) / static_cast<double>(time.span_ns);
+      row.set_fraction(static_cast<double>(row.total_ns()) / static_cast<double>(time.span_ns));
 }
 
-void AddHostRows(const Watched& watched, std::vector<ProfileRow>* rows) {
-  std::map<std::string, ProfileRow> found;
+void AddHostRows(const Watched& watched, ProfileRows* rows) {
+  std::map<std::string, v1::ProfileRow> found;
   const auto add = [&](const std::string& name, int64_t ns) {
-    ProfileRow& row = found[name];
-    row.kind = ProfileRow::Kind::kHost;
-    row.name = name;
-    ++row.calls;
-    row.total_ns += ns;
+    AddCalls(1, ns, &found.try_emplace(name, NewRow(kHostRow, name)).first->second);
   };
   for (const ProfiledRun& run : watched.runs) {
     add(kRunRow, run.done_ns - run.submitted_ns);
     if (run.queue_ns >= 0) add("queue", run.queue_ns);
   }
   for (const RecordedPhase& phase : watched.phases) add(phase.name, phase.end_ns - phase.start_ns);
-  for (auto& [name, row] : found) rows->push_back(std::move(row));
+  for (auto& [name, row] : found) rows->Add(std::move(row));
 }
 
-void AddThreadRows(const Watched& watched, std::vector<ProfileRow>* rows) {
-  const auto add = [&](std::string name, int64_t ns) -> ProfileRow& {
-    ProfileRow& row = rows->emplace_back();
-    row.kind = ProfileRow::Kind::kThread;
-    row.name = std::move(name);
-    row.calls = static_cast<int64_t>(watched.runs.size());
-    row.total_ns = ns;
+void AddThreadRows(const Watched& watched, ProfileRows* rows) {
+  const auto add = [&](std::string name, int64_t ns) -> v1::ProfileRow* {
+    v1::ProfileRow* const row = AddRow(NewRow(kThreadRow, std::move(name)), rows);
+    AddCalls(static_cast<int64_t>(watched.runs.size()), ns, row);
     return row;
   };
   int64_t runs_ns = 0;
@@ -136,23 +142,21 @@ void AddThreadRows(const Watched& watched, std::vector<ProfileRow>* rows) {
   int64_t waiting_ns = 0;
   int number = 0;
   for (const ThreadTime& thread : watched.host.threads) {
-    ProfileRow& row = add(absl::StrCat("cpu thread ", number++), thread.running_ns);
+    v1::ProfileRow* const row = add(absl::StrCat("cpu thread ", number++), thread.running_ns);
     if (runs_ns > 0)
       // Threads are watched a little longer than the runs take.
-      row.fraction =
-          std::min(1.0, static_cast<double>(thread.running_ns) / static_cast<double>(runs_ns));
+      row->set_fraction(
+          std::min(1.0, static_cast<double>(thread.running_ns) / static_cast<double>(runs_ns)));
     waiting_ns += thread.waiting_ns;
   }
   if (waiting_ns > 0) add(kWaitingRow, waiting_ns);
 }
 
-void AddCounterRows(const Watched& watched, std::vector<ProfileRow>* rows) {
+void AddCounterRows(const Watched& watched, ProfileRows* rows) {
   for (const HostCount& count : watched.host.counts) {
-    ProfileRow& row = rows->emplace_back();
-    row.kind = ProfileRow::Kind::kCounter;
-    row.name = count.name;
-    row.calls = count.count;
-    row.bytes = count.bytes;
+    v1::ProfileRow* const row = AddRow(NewRow(kCounterRow, count.name), rows);
+    row->set_calls(count.count);
+    row->set_bytes(count.bytes);
   }
 }
 
@@ -160,11 +164,6 @@ void AddCounterRows(const Watched& watched, std::vector<ProfileRow>* rows) {
 
 std::string Extent(const uint32_t (&extent)[3]) {
   return extent[0] == 0 ? "" : absl::StrCat(extent[0], "x", extent[1], "x", extent[2]);
-}
-
-const char* KindName(ProfileRow::Kind kind) {
-  constexpr const char* kNames[] = {"kernel", "copy", "set", "gap", "host", "thread", "counter"};
-  return kNames[static_cast<int>(kind)];
 }
 
 std::string WhyInconclusive(const Watched& watched) {
@@ -181,14 +180,17 @@ std::string WhyInconclusive(const Watched& watched) {
                       " % of the threads' time");
 }
 
-std::vector<ProfileRow> RowsOf(const Watched& watched) {
-  std::vector<ProfileRow> rows;
+ProfileRows RowsOf(const Watched& watched) {
+  ProfileRows rows;
   AddDeviceRows(watched, &rows);
   AddHostRows(watched, &rows);
   AddThreadRows(watched, &rows);
   AddCounterRows(watched, &rows);
-  std::stable_sort(rows.begin(), rows.end(), [](const ProfileRow& a, const ProfileRow& b) {
-    return a.total_ns > b.total_ns;
+  for (v1::ProfileRow& row : rows)
+    if (row.calls() > 0)
+      row.set_mean_ns(static_cast<double>(row.total_ns()) / static_cast<double>(row.calls()));
+  std::stable_sort(rows.begin(), rows.end(), [](const v1::ProfileRow& a, const v1::ProfileRow& b) {
+    return a.total_ns() > b.total_ns();
   });
   return rows;
 }

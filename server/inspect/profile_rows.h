@@ -39,7 +39,10 @@ std::string WhyInconclusive(const Watched& watched);
 // "132x1x1"; empty where there is none.
 std::string Extent(const uint32_t (&extent)[3]);
 
-std::vector<ProfileRow> RowsOf(const Watched& watched);
+using ProfileRows = google::protobuf::RepeatedPtrField<v1::ProfileRow>;
+
+// One row for each thing that the runs did, longest total first.
+ProfileRows RowsOf(const Watched& watched);
 
 struct TraceLabels {
   std::string device;

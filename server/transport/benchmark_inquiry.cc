@@ -78,19 +78,6 @@ absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const CheckedBenchmark& c
   return 0;
 }
 
-// A row that is asked for, and whether it runs.
-struct Candidate {
-  const Row* row;
-  absl::Status status;
-};
-
-void AddCandidate(const Row& row, const CheckedBenchmark& checked, const DeviceProperties& device,
-                  std::vector<Candidate>* candidates) {
-  for (const Candidate& other : *candidates)
-    if (other.row == &row) return;
-  candidates->push_back({&row, Registry::CheckRuns(row, checked.problem, device)});
-}
-
 // Whether a row for the inputs' types does not run only because this machine can't run it.
 bool IsMissed(const Row& row, const Problem& problem) {
   return !row.availability.is_offered() &&
@@ -99,111 +86,40 @@ bool IsMissed(const Row& row, const Problem& problem) {
          });
 }
 
-// The rows named that are for this kind of device; where a name has none, its rows with the reason.
-// No name: all that run, and those that this machine can't run with the reason.
-std::vector<Candidate> CandidatesFor(const Registry& registry, const CheckedBenchmark& checked,
-                                     const v1::BenchmarkRequest& request,
-                                     const DeviceProperties& device) {
-  const Kernel& kernel = *checked.kernel;
-  std::vector<Candidate> candidates;
+// The rows named that are for this kind of device; where a name has none, all rows that it names.
+// No name: all that run, and those that this machine can't run.
+std::vector<const Row*> RowsFor(const Registry& registry, const CheckedBenchmark& checked,
+                                const v1::BenchmarkRequest& request,
+                                const DeviceProperties& device) {
+  std::vector<const Row*> rows;
   const auto add_named = [&](absl::string_view name, bool any_kind) {
-    const size_t before = candidates.size();
-    for (const int id : kernel.rows) {
+    const size_t before = rows.size();
+    for (const int id : checked.kernel->rows) {
       const Row& row = registry.rows()[static_cast<size_t>(id)];
       if (Registry::Matches(row, name) &&
-          (any_kind || row.implementation.device_kind == device.kind))
-        AddCandidate(row, checked, device, &candidates);
+          (any_kind || row.implementation.device_kind == device.kind) &&
+          !absl::c_linear_search(rows, &row))
+        rows.push_back(&row);
     }
-    return candidates.size() > before;
+    return rows.size() > before;
   };
   for (const std::string& name : request.implementations())
     if (!add_named(name, false)) add_named(name, true);
-  if (!request.implementations().empty()) return candidates;
+  if (!request.implementations().empty()) return rows;
   add_named("", false);
-  std::erase_if(candidates, [&](const Candidate& candidate) {
-    return !candidate.status.ok() && !IsMissed(*candidate.row, checked.problem);
+  std::erase_if(rows, [&](const Row* row) {
+    return !Registry::CheckRuns(*row, checked.problem, device).ok() &&
+           !IsMissed(*row, checked.problem);
   });
-  return candidates;
+  return rows;
 }
 
-// What all results of a run are described with.
-struct Described {
-  Work work;
-  double ceiling = 0;
-};
-
-void Describe(const inspect::BenchmarkResult& result, const Described& run,
-              v1::BenchmarkResult* described) {
-  described->set_implementation(result.row->implementation.name);
-  described->set_family(FamilyName(result.row->implementation.family));
-  described->set_predicted_ns(result.predicted_ns);
-  if (!result.status.ok()) {
-    described->set_error(std::string(result.status.message()));
-    return;
-  }
-  described->set_mean_ns(result.mean_ns);
-  described->set_median_ns(result.median_ns);
-  described->set_min_ns(result.min_ns);
-  described->set_p10_ns(result.p10_ns);
-  described->set_p90_ns(result.p90_ns);
-  described->set_median_low_ns(result.median_low_ns);
-  described->set_median_high_ns(result.median_high_ns);
-  described->set_noise(result.noise);
-  described->set_unstable(result.unstable);
-  described->set_verdict(result.verdict);
-  described->set_iterations(result.iterations);
-  described->set_launches_per_iteration(result.launches_per_iteration);
-  described->set_relative_error(result.relative_error);
-  described->set_checked_elements(result.checked_elements);
-  described->set_max_error(result.max_error);
-  const double seconds = result.median_ns / 1e9;
-  if (seconds > 0) {
-    described->set_bytes_per_second(static_cast<double>(run.work.bytes) / seconds);
-    described->set_flops_per_second(static_cast<double>(run.work.flops) / seconds);
-  }
-  if (run.ceiling > 0)
-    described->set_fraction_of_ceiling(described->bytes_per_second() / run.ceiling);
-  *described->mutable_launch() = ToProto(run.work, result.shape);
-}
-
-v1::BenchmarkResponse ToResponse(const inspect::BenchmarkReport& report, const Work& work) {
-  v1::BenchmarkResponse response;
-  response.set_ceiling_bytes_per_second(report.ceiling_bytes_per_second);
-  response.set_flops_ceiling(report.flops_ceiling);
-  for (const inspect::BenchmarkResult& result : report.results)
-    Describe(result, {work, report.ceiling_bytes_per_second}, response.add_results());
-  return response;
-}
-
-// Takes the place of results that were sent before they could be ranked.
-void AddVerdicts(const std::vector<inspect::BenchmarkResult>& results,
-                 v1::BenchmarkResponse* response) {
-  for (const inspect::BenchmarkResult& result : results)
-    if (!result.verdict.empty())
-      (*response->mutable_verdicts())[result.row->implementation.name] = result.verdict;
-}
-
-// Those that no run is needed for, to be told at once.
-inspect::BenchmarkReport Refused(const std::vector<Candidate>& candidates) {
-  inspect::BenchmarkReport report;
-  for (const Candidate& candidate : candidates)
-    if (!candidate.status.ok())
-      report.results.push_back(
-          {.row = candidate.row, .status = candidate.status, .verdict = {}, .shape = {}});
-  return report;
-}
-
-// Puts those that were refused where they stand among the candidates.
-void Merge(const std::vector<Candidate>& candidates, inspect::BenchmarkReport* report) {
-  std::vector<inspect::BenchmarkResult> all;
-  auto result = report->results.begin();
-  for (const Candidate& candidate : candidates) {
-    if (candidate.status.ok())
-      all.push_back(std::move(*result++));
-    else
-      all.push_back({.row = candidate.row, .status = candidate.status, .verdict = {}, .shape = {}});
-  }
-  report->results = std::move(all);
+// Leaves only the verdicts of results that were sent before they could be ranked.
+void LeaveVerdicts(v1::BenchmarkResponse* response) {
+  for (const v1::BenchmarkResult& result : response->results())
+    if (!result.verdict().empty())
+      (*response->mutable_verdicts())[result.implementation()] = result.verdict();
+  response->clear_results();
 }
 
 // The answer comes before the deadline, however long the last launch, and on its way it takes some
@@ -215,10 +131,9 @@ int64_t MeasureUntil(int64_t deadline_ns, int64_t now_ns) {
 }
 
 inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const CheckedBenchmark& checked,
-                              const std::vector<Candidate>& candidates) {
-  inspect::BenchmarkPlan plan{.kernel = checked.kernel, .rows = {}, .problem = checked.problem};
-  for (const Candidate& candidate : candidates)
-    if (candidate.status.ok()) plan.rows.push_back(candidate.row);
+                              std::vector<const Row*> rows) {
+  inspect::BenchmarkPlan plan{
+      .kernel = checked.kernel, .rows = std::move(rows), .problem = checked.problem};
   plan.warmup_iterations =
       request.warmup_iterations() > 0 ? request.warmup_iterations() : kWarmupDefault;
   plan.iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
@@ -226,24 +141,6 @@ inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const Checked
   plan.max_noise = request.max_noise();
   plan.timeout_ns = request.timeout_ns();
   return plan;
-}
-
-v1::RunStamp ToStamp(const DeviceProperties& device, const v1::BenchmarkRequest& request,
-                     const inspect::BenchmarkReport& report) {
-  v1::RunStamp stamp;
-  stamp.set_device_description(device.description);
-  stamp.set_seed(request.seed());
-  stamp.set_started_unix_ns(report.started_unix_ns);
-  const inspect::ConditionsSeen& seen = report.conditions;
-  stamp.set_driver(seen.driver);
-  stamp.set_sm_clock_mhz_min(seen.sm_clock_mhz_min);
-  stamp.set_sm_clock_mhz_max(seen.sm_clock_mhz_max);
-  stamp.set_memory_clock_mhz(seen.memory_clock_mhz);
-  stamp.set_temperature_celsius(seen.temperature_celsius);
-  stamp.set_power_watts(seen.power_watts);
-  for (const std::string& reason : seen.throttle_reasons) stamp.add_throttle_reasons(reason);
-  stamp.set_samples_dropped(report.samples_dropped);
-  return stamp;
 }
 
 }  // namespace
@@ -305,32 +202,19 @@ absl::StatusOr<std::string> AnswerBenchmark(const Registry& registry, Device* de
   CheckedBenchmark checked;
   ASSIGN_OR_RETURN(checked, Check(registry, request));
   const DeviceProperties& properties = device->properties();
-  const Work work = checked.kernel->op->work(checked.problem);
-  const std::vector<Candidate> candidates = CandidatesFor(registry, checked, request, properties);
+  inspect::BenchmarkPlan plan =
+      ToPlan(request, checked, RowsFor(registry, checked, request, properties));
+  plan.deadline_ns = MeasureUntil(benchmark.deadline_ns, MonotonicNs());
   const auto surroundings =
       inspect::NewSurroundings(properties, inspect::NewLinuxMachine(getppid()));
   inspect::BenchmarkSite site{&registry, device, surroundings.get(), benchmark.conditions,
                               benchmark.multiply_adds};
-  if (benchmark.tell != nullptr) {
-    site.tell = [&](const inspect::BenchmarkReport& news) {
-      benchmark.tell(ToResponse(news, work).SerializeAsString());
+  if (benchmark.tell != nullptr)
+    site.tell = [&](const v1::BenchmarkResponse& news) {
+      benchmark.tell(news.SerializeAsString());
     };
-    if (const inspect::BenchmarkReport refused = Refused(candidates); !refused.results.empty())
-      site.tell(refused);
-  }
-  inspect::BenchmarkPlan plan = ToPlan(request, checked, candidates);
-  plan.deadline_ns = MeasureUntil(benchmark.deadline_ns, MonotonicNs());
-  inspect::BenchmarkReport report;
-  ASSIGN_OR_RETURN(report, inspect::RunBenchmark(site, plan, {}));
-  v1::BenchmarkResponse response;
-  if (benchmark.tell != nullptr) {
-    AddVerdicts(std::exchange(report.results, {}), &response);
-  } else {
-    Merge(candidates, &report);
-  }
-  response.MergeFrom(ToResponse(report, work));
-  response.set_device(properties.name);
-  *response.mutable_stamp() = ToStamp(properties, request, report);
+  ASSIGN_OR_RETURN(v1::BenchmarkResponse response, inspect::RunBenchmark(site, plan, {}));
+  if (benchmark.tell != nullptr) LeaveVerdicts(&response);
   response.mutable_stamp()->set_server_version(benchmark.server_version);
   response.mutable_stamp()->set_cuda(benchmark.cuda_version);
   return response.SerializeAsString();

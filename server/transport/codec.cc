@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
+#include "server/inspect/describe.h"
 #include "server/transport/request.h"
 
 namespace warpcall {
@@ -123,16 +124,6 @@ grpc::Slice SliceOver(StagingBuffer buffer) {
       owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
 }
 
-v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape) {
-  v1::LaunchInfo launch;
-  launch.set_bytes_moved(work.bytes);
-  launch.set_flops(work.flops);
-  launch.set_theoretical_occupancy(shape.theoretical_occupancy);
-  launch.set_waves(shape.waves);
-  launch.set_gpu_kernels(shape.gpu_kernels);
-  return launch;
-}
-
 void DescribeChoice(const Request& request, v1::ExecuteResponse* response) {
   response->set_implementation(request.implementation());
   response->set_device(request.device());
@@ -150,7 +141,7 @@ void Describe(Request* request, v1::ExecuteResponse* response) {
   timing.set_kernel_ns(trace.kernel_ns);
   timing.set_d2h_ns(trace.d2h_ns);
   timing.set_total_ns(trace.total_ns);
-  *response->mutable_launch() = ToProto(trace.work, trace.launch);
+  *response->mutable_launch() = inspect::LaunchInfoOf(trace.work, trace.launch);
 }
 
 void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,

@@ -59,9 +59,6 @@ absl::StatusOr<Problem> ToProblem(
     const google::protobuf::RepeatedPtrField<v1::TensorSpec>& inputs,
     const google::protobuf::Map<std::string, v1::Attribute>& attributes, const Op& op);
 
-// What a launch of `shape` that does `work` is told as.
-v1::LaunchInfo ToProto(const Work& work, const LaunchShape& shape);
-
 // Fills in who answers: request id, implementation and device.
 void DescribeChoice(const Request& request, v1::ExecuteResponse* response);
 // Fills in a response but for its outputs: timing and launch from the trace. Stops the request's

@@ -58,31 +58,12 @@ absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* dev
                                            const std::string& bytes) {
   CheckedDescribe checked;
   RETURN_IF_ERROR(Read(registry, bytes, &checked));
-  const Op& op = *checked.kernel->op;
   ASSIGN_OR_RETURN(const Row* const chosen,
                    registry.Select(*checked.kernel, checked.request.implementation(),
                                    checked.problem, device->properties()));
-  const Implementation& row = chosen->implementation;
-  inspect::Description description;
-  ASSIGN_OR_RETURN(description, inspect::DescribePlan(row, checked.problem, device));
-  v1::DescribeResponse response;
-  response.set_implementation(row.name);
-  response.set_family(FamilyName(row.family));
-  response.set_device(device->properties().name);
-  *response.mutable_launch() = ToProto(op.work(checked.problem), description.shape);
-  response.set_registers_per_thread(description.shape.registers_per_thread);
-  response.set_shared_memory_bytes(description.shape.shared_memory_bytes);
-  response.set_local_memory_bytes(description.shape.local_memory_bytes);
-  response.set_workspace_bytes(description.workspace_bytes);
-  for (SourceFile& file : description.files) {
-    v1::SourceFile* const shown = response.add_files();
-    shown->set_name(std::move(file.name));
-    shown->set_language(std::move(file.language));
-    shown->set_text(std::move(file.text));
-  }
-  response.set_tolerance(inspect::ToleranceOf(op, row, checked.problem.outputs[0].data_type));
-  response.set_grid(description.grid);
-  response.set_block(description.block);
+  ASSIGN_OR_RETURN(
+      const v1::DescribeResponse response,
+      inspect::DescribePlan(*checked.kernel->op, chosen->implementation, checked.problem, device));
   return response.SerializeAsString();
 }
 

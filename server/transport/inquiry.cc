@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/engine/retry_pushback.h"
+#include "server/inspect/profile.h"
 
 namespace warpcall {
 namespace {
@@ -58,7 +59,8 @@ int64_t DeviceNsOf(Inspection kind, const std::string& response) {
   v1::ProfileResponse profile;
   if (kind == Inspection::kProfile && profile.ParseFromString(response)) {
     for (const v1::ProfileRow& row : profile.rows())
-      if (row.kind() == "kernel" || row.kind() == "copy" || row.kind() == "set")
+      if (row.kind() == inspect::kKernelRow || row.kind() == inspect::kCopyRow ||
+          row.kind() == inspect::kSetRow)
         ns += static_cast<double>(row.total_ns());
   }
   // What is profiled may have written anywhere in the process that says so.

@@ -110,26 +110,6 @@ absl::Status CheckRequestBytes(const ExecuteDeps& deps, const Problem& problem) 
                            TotalBytes(problem.outputs));
 }
 
-v1::ProfileRow ToProto(const inspect::ProfileRow& row) {
-  v1::ProfileRow proto;
-  proto.set_name(row.name);
-  proto.set_kind(inspect::KindName(row.kind));
-  proto.set_calls(row.calls);
-  proto.set_total_ns(row.total_ns);
-  if (row.calls > 0)
-    proto.set_mean_ns(static_cast<double>(row.total_ns) / static_cast<double>(row.calls));
-  proto.set_fraction(row.fraction);
-  proto.set_registers_per_thread(row.registers_per_thread);
-  proto.set_shared_memory_bytes(row.shared_memory_bytes);
-  proto.set_grid(row.grid);
-  proto.set_block(row.block);
-  proto.set_achieved_occupancy(row.achieved_occupancy);
-  proto.set_sm_throughput(row.sm_throughput);
-  proto.set_dram_throughput(row.dram_throughput);
-  proto.set_bytes(row.bytes);
-  return proto;
-}
-
 }  // namespace
 
 absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, const MayUse& may_use,
@@ -173,9 +153,7 @@ double AchievedOccupancy(const std::string& response) {
   double weight = 0;
   if (parsed.ParseFromString(response)) {
     for (const v1::ProfileRow& row : parsed.rows()) {
-      if (row.kind() != inspect::KindName(inspect::ProfileRow::Kind::kKernel) ||
-          row.achieved_occupancy() < 0)
-        continue;
+      if (row.kind() != inspect::kKernelRow || row.achieved_occupancy() < 0) continue;
       weighted += static_cast<double>(row.total_ns()) * row.achieved_occupancy();
       weight += static_cast<double>(row.total_ns());
     }
@@ -201,16 +179,8 @@ absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_
   plan.trace = checked.trace;
   plan.request_id = header.request_id();
   plan.traceparent = std::string(traceparent);
-  v1::ProfileResponse response;
-  response.set_device(device->properties().name);
-  response.set_implementation(plan.row->implementation.name);
-  inspect::ProfileReport report;
-  ASSIGN_OR_RETURN(report, inspect::RunProfile(registry, std::move(device), plan));
-  response.set_iterations(report.iterations);
-  for (const inspect::ProfileRow& row : report.rows) *response.add_rows() = ToProto(row);
-  response.set_trace_json(std::move(report.trace_json));
-  response.set_counters_unavailable(report.counters_unavailable);
-  response.set_inconclusive(report.inconclusive);
+  ASSIGN_OR_RETURN(const v1::ProfileResponse response,
+                   inspect::RunProfile(registry, std::move(device), plan));
   return response.SerializeAsString();
 }
 

@@ -11,21 +11,21 @@ bool ClockWatch::RunsSlowly() {
   if (conditions_ == nullptr || clock_() < look_at_ns_) return false;
   look_at_ns_ = clock_() + kBetweenLooksNs;
   const DeviceConditions now = conditions_->Read();
-  seen_.Note(now);
+  inspect::AddConditions(now, &seen_);
   if (!inspect::RunsSlowly(now)) return false;
   ++dropped_;
   return true;
 }
 
 std::string ClockWatch::Describe() const {
-  if (seen_.sm_clock_mhz_max == 0) return "not known";
+  if (seen_.sm_clock_mhz_max() == 0) return "not known";
   return absl::StrFormat(
       "SM clock %d to %d MHz, memory clock %d MHz, at most %d °C and %.0f W, throttled: %s, "
       "samples "
       "dropped: %d",
-      seen_.sm_clock_mhz_min, seen_.sm_clock_mhz_max, seen_.memory_clock_mhz,
-      seen_.temperature_celsius, seen_.power_watts,
-      seen_.throttle_reasons.empty() ? "no" : absl::StrJoin(seen_.throttle_reasons, " and "),
+      seen_.sm_clock_mhz_min(), seen_.sm_clock_mhz_max(), seen_.memory_clock_mhz(),
+      seen_.temperature_celsius(), seen_.power_watts(),
+      seen_.throttle_reasons().empty() ? "no" : absl::StrJoin(seen_.throttle_reasons(), " and "),
       dropped_);
 }
 

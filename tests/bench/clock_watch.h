@@ -29,7 +29,7 @@ class ClockWatch {
   const Clock clock_;
   int64_t look_at_ns_ = 0;
   int64_t dropped_ = 0;
-  inspect::ConditionsSeen seen_;
+  v1::RunStamp seen_;
 };
 
 }  // namespace warpcall::bench

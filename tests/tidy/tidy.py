@@ -191,7 +191,7 @@ ROOMS = {
     "server/runtime/cuda/": ("@ server/log.h server/engine/gpu_reading.h server/engine/phases.h "
                              "server/runtime/* kernels/", "cuda"),
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
-    "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json"),
+    "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json messages"),
     "server/process/": ("@ server/log.h server/log_writer.h server/engine/clock.h "
                         "server/engine/retry_pushback.h "
                         "kernels/compiled/program.h", ""),
@@ -220,6 +220,7 @@ ROOMS = {
 }
 LIBRARIES = {
     "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/ xds/",
+    "messages": "warpcall/v1/warpcall.pb.h",
     "beast": "boost/asio/ boost/beast/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",
@@ -255,10 +256,10 @@ def _refusal(source, header, is_quoted):
     if _matches(header, _OWN):
         allowed = _matches(header, f"{headers} {_COMMON}", source.folder)
         return None if allowed else f"{prefix} may include only: {headers} (@: its own folder)"
-    for library, its_headers in LIBRARIES.items():
-        if _matches(header, its_headers):
-            return None if library in libraries.split() else \
-                f"{prefix} must not see {library}; its libraries: {libraries or 'none'}"
+    its_libraries = [library for library, its_headers in LIBRARIES.items() if _matches(header, its_headers)]
+    if its_libraries:
+        return None if set(its_libraries) & set(libraries.split()) else \
+            f"{prefix} must not see {its_libraries[0]}; its libraries: {libraries or 'none'}"
     is_system = not is_quoted and "/" not in header
     return None if is_system or _matches(header, _SYSTEM) else "a header that tests/tidy/tidy.py does not know"
 

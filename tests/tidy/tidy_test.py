@@ -107,9 +107,9 @@ class IncludesTest(unittest.TestCase):
 
     def test_rooms_of_the_server(self):
         self.may("server/inspect/benchmark.cc", '"server/engine/clock.h"', '"server/runtime/device.h"',
-                 '"kernels/registry.h"', '"server/inspect/fill.h"')
+                 '"kernels/registry.h"', '"server/inspect/fill.h"', '"warpcall/v1/warpcall.pb.h"')
         self.may_not("server/inspect/benchmark.cc", '"server/runtime/cuda/cuda_stream.h"',
-                     '"server/transport/codec.h"', "<grpcpp/grpcpp.h>")
+                     '"server/transport/codec.h"', "<grpcpp/grpcpp.h>", '"warpcall/v1/warpcall.grpc.pb.h"')
         self.may("server/engine/lane.cc", '"server/runtime/device.h"')
         self.may_not("server/engine/lane.cc", '"server/runtime/cpu/cpu_device.h"', '"server/transport/codec.h"',
                      '"server/metrics/prometheus_sink.h"', '"server/config.h"')

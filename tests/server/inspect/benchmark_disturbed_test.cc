@@ -43,10 +43,10 @@ TEST_F(RoundsTest, DisturbedSamplesAreTakenAgain) {
   };
   plan_.iterations = 20;
   plan_.warmup_iterations = 0;
-  const BenchmarkReport report = Run({{"row", cost}});
-  EXPECT_EQ(report.results[0].iterations, 20);
-  EXPECT_EQ(report.results[0].noise, 0);
-  EXPECT_FALSE(report.results[0].unstable);
+  const v1::BenchmarkResponse report = Run({{"row", cost}});
+  EXPECT_EQ(report.results(0).iterations(), 20);
+  EXPECT_EQ(report.results(0).noise(), 0);
+  EXPECT_FALSE(report.results(0).unstable());
   EXPECT_GE(surroundings.waits(), 1);
 }
 
@@ -61,11 +61,11 @@ TEST_F(RoundsTest, OnlyWhatDisturbsTheSampleItselfCounts) {
     ++disturbances;
     return 50 * kMicrosecond;
   };
-  const BenchmarkReport report =
+  const v1::BenchmarkResponse report =
       Run({{"copy", disturbed, Family::kCpu}, {"row", Always(300 * kMicrosecond)}});
   EXPECT_GT(disturbances, 10);
   EXPECT_LT(Launches("row").size(), 150u);  // of which 100 are samples
-  EXPECT_FALSE(report.results[0].unstable);
+  EXPECT_FALSE(report.results(0).unstable());
 }
 
 // A sample of 20 ms in three is taken at less than three quarters of the clock.
@@ -75,22 +75,22 @@ TEST_F(RoundsTest, SamplesAtALowClockAreDroppedAndCounted) {
   conditions_ = &conditions;
   plan_.iterations = 20;
   plan_.warmup_iterations = 0;
-  const BenchmarkReport report = Run({{"row", Always(20 * kMillisecond)}});
-  EXPECT_EQ(report.results[0].iterations, 20);
-  EXPECT_EQ(report.samples_dropped, 9);
-  EXPECT_EQ(report.conditions.sm_clock_mhz_min, 749);
-  EXPECT_EQ(report.conditions.sm_clock_mhz_max, 1000);
-  EXPECT_EQ(report.conditions.temperature_celsius, 60);
-  EXPECT_THAT(report.conditions.throttle_reasons, ElementsAre("power cap"));
+  const v1::BenchmarkResponse report = Run({{"row", Always(20 * kMillisecond)}});
+  EXPECT_EQ(report.results(0).iterations(), 20);
+  EXPECT_EQ(report.stamp().samples_dropped(), 9);
+  EXPECT_EQ(report.stamp().sm_clock_mhz_min(), 749);
+  EXPECT_EQ(report.stamp().sm_clock_mhz_max(), 1000);
+  EXPECT_EQ(report.stamp().temperature_celsius(), 60);
+  EXPECT_THAT(report.stamp().throttle_reasons(), ElementsAre("power cap"));
 }
 
 TEST_F(RoundsTest, ADisturbanceWithoutEndIsTold) {
   MadeUpSurroundings surroundings([] { return true; });
   surroundings_ = &surroundings;
   plan_.iterations = 20;
-  const BenchmarkReport report = Run({{"row", Always(300 * kMicrosecond)}});
-  EXPECT_EQ(report.results[0].iterations, 20);
-  EXPECT_TRUE(report.results[0].unstable);
+  const v1::BenchmarkResponse report = Run({{"row", Always(300 * kMicrosecond)}});
+  EXPECT_EQ(report.results(0).iterations(), 20);
+  EXPECT_TRUE(report.results(0).unstable());
 }
 
 // And the one before it stays.
@@ -103,11 +103,11 @@ TEST_F(RoundsTest, ASampleThatIsDisturbedAtALowClockIsTakenAgainOnce) {
   conditions_ = &conditions;
   plan_.iterations = 20;
   plan_.warmup_iterations = 0;
-  const BenchmarkReport report = Run({{"row", Always(20 * kMillisecond)}});
-  EXPECT_EQ(report.results[0].iterations, 20);
-  EXPECT_EQ(report.samples_dropped, 3);
+  const v1::BenchmarkResponse report = Run({{"row", Always(20 * kMillisecond)}});
+  EXPECT_EQ(report.results(0).iterations(), 20);
+  EXPECT_EQ(report.stamp().samples_dropped(), 3);
   EXPECT_EQ(samples, 23);
-  EXPECT_FALSE(report.results[0].unstable);
+  EXPECT_FALSE(report.results(0).unstable());
 }
 
 TEST_F(RoundsTest, ADisturbanceAtALowClockWithoutEndIsTold) {
@@ -117,10 +117,10 @@ TEST_F(RoundsTest, ADisturbanceAtALowClockWithoutEndIsTold) {
   conditions_ = &conditions;
   plan_.iterations = 20;
   plan_.warmup_iterations = 0;
-  const BenchmarkReport report = Run({{"row", Always(20 * kMillisecond)}});
-  EXPECT_EQ(report.results[0].iterations, 20);
-  EXPECT_EQ(report.samples_dropped, 20);
-  EXPECT_TRUE(report.results[0].unstable);
+  const v1::BenchmarkResponse report = Run({{"row", Always(20 * kMillisecond)}});
+  EXPECT_EQ(report.results(0).iterations(), 20);
+  EXPECT_EQ(report.stamp().samples_dropped(), 20);
+  EXPECT_TRUE(report.results(0).unstable());
 }
 
 // Beside other work on some cores: neither the median's interval nor its drift tells of it.
@@ -130,12 +130,12 @@ TEST_F(RoundsTest, ARowOfTwoSpeedsIsUnstable) {
       return (++count % launches == 0 ? 1000 : 1300) * kMicrosecond;
     };
   };
-  const BenchmarkReport report = Run({{"often", once_in(5)}, {"seldom", once_in(20)}});
-  ASSERT_EQ(report.results.size(), 2u);
-  for (const BenchmarkResult& result : report.results) {
-    EXPECT_EQ(result.median_ns, 1300 * kMicrosecond);
-    EXPECT_EQ(result.noise, 0);
-    EXPECT_EQ(result.unstable, absl::string_view(result.row->implementation.name) == "often");
+  const v1::BenchmarkResponse report = Run({{"often", once_in(5)}, {"seldom", once_in(20)}});
+  ASSERT_EQ(report.results_size(), 2);
+  for (const v1::BenchmarkResult& result : report.results()) {
+    EXPECT_EQ(result.median_ns(), 1300 * kMicrosecond);
+    EXPECT_EQ(result.noise(), 0);
+    EXPECT_EQ(result.unstable(), absl::string_view(result.implementation()) == "often");
   }
 }
 
@@ -147,15 +147,15 @@ TEST_F(RoundsTest, AStateOfTheMachineThatPassesMakesRowsUnstable) {
       return now_ns - start_ns < 150 * kMillisecond ? ns * 4 / 3 : ns;
     };
   };
-  const BenchmarkReport report = Run({{"row", slower(200 * kMicrosecond)},
-                                      {"like it", slower(300 * kMicrosecond)},
-                                      {"ten times", slower(2 * kMillisecond)},
-                                      {"steady", Always(250 * kMicrosecond)}});
-  ASSERT_EQ(report.results.size(), 4u);
-  for (const BenchmarkResult& result : report.results) {
-    const std::string name = result.row->implementation.name;
-    EXPECT_EQ(result.unstable, name != "steady") << name;
-    EXPECT_EQ(result.iterations, 100) << name;
+  const v1::BenchmarkResponse report = Run({{"row", slower(200 * kMicrosecond)},
+                                            {"like it", slower(300 * kMicrosecond)},
+                                            {"ten times", slower(2 * kMillisecond)},
+                                            {"steady", Always(250 * kMicrosecond)}});
+  ASSERT_EQ(report.results_size(), 4);
+  for (const v1::BenchmarkResult& result : report.results()) {
+    const std::string name = result.implementation();
+    EXPECT_EQ(result.unstable(), name != "steady") << name;
+    EXPECT_EQ(result.iterations(), 100) << name;
   }
   EXPECT_GT(rested_ns_, 0);
   EXPECT_LE(rested_ns_, 300 * kMillisecond);
@@ -164,13 +164,13 @@ TEST_F(RoundsTest, AStateOfTheMachineThatPassesMakesRowsUnstable) {
 // However many groups there are.
 TEST_F(RoundsTest, FastRowsTakeAThirdOfASecondMore) {
   const int64_t start_ns = device_.now_ns();
-  const BenchmarkReport report = Run({{"a", Always(10 * kMicrosecond)},
-                                      {"b", Always(50 * kMicrosecond)},
-                                      {"c", Always(250 * kMicrosecond)},
-                                      {"d", Always(1250 * kMicrosecond)}});
+  const v1::BenchmarkResponse report = Run({{"a", Always(10 * kMicrosecond)},
+                                            {"b", Always(50 * kMicrosecond)},
+                                            {"c", Always(250 * kMicrosecond)},
+                                            {"d", Always(1250 * kMicrosecond)}});
   EXPECT_GE(device_.now_ns() - start_ns, 300 * kMillisecond);
   EXPECT_LE(device_.now_ns() - start_ns, 600 * kMillisecond);
-  EXPECT_EQ(report.results[0].verdict, "fastest");
+  EXPECT_EQ(report.results(0).verdict(), "fastest");
 }
 
 TEST_F(RoundsTest, WhatTakesLongByItselfDoesNotRest) {
@@ -204,8 +204,8 @@ TEST_F(GpuRoundsTest, TheRestEndsAtTheDeadline) {
   surroundings.SetServerAtWork();
   surroundings_ = &surroundings;
   plan_.deadline_ns = device_.now_ns() + 6 * kSecond + kSecond / 2;
-  const BenchmarkReport report = Run({{"row", Always(kSecond)}});
-  EXPECT_EQ(report.results[0].iterations, 3);
+  const v1::BenchmarkResponse report = Run({{"row", Always(kSecond)}});
+  EXPECT_EQ(report.results(0).iterations(), 3);
   EXPECT_EQ(device_.now_ns(), plan_.deadline_ns);
 }
 
@@ -214,7 +214,7 @@ TEST_F(GpuRoundsTest, ADriftIsNoReasonToCallItUnstable) {
   const Cost drifting = [start_ns](int64_t, int64_t now_ns) {
     return 200 * kMicrosecond + (now_ns - start_ns) / 1000;
   };
-  EXPECT_FALSE(Run({{"row", drifting}}).results[0].unstable);
+  EXPECT_FALSE(Run({{"row", drifting}}).results(0).unstable());
 }
 
 }  // namespace

@@ -27,51 +27,52 @@ TEST_F(RoundsTest, ADriftMeetsAllRowsAlike) {
     };
   };
   plan_.iterations = 200;
-  const BenchmarkReport report =
+  const v1::BenchmarkResponse report =
       Run({{"b", drifting(103e3)}, {"a", drifting(100e3)}, {"c", drifting(300e3)}});
-  ASSERT_EQ(report.results.size(), 3u);
-  EXPECT_EQ(report.results[1].verdict, "fastest");
-  EXPECT_LT(report.results[1].median_ns, report.results[0].median_ns);
-  const double ratio = report.results[0].median_ns / report.results[1].median_ns;
+  ASSERT_EQ(report.results_size(), 3);
+  EXPECT_EQ(report.results(1).verdict(), "fastest");
+  EXPECT_LT(report.results(1).median_ns(), report.results(0).median_ns());
+  const double ratio = report.results(0).median_ns() / report.results(1).median_ns();
   EXPECT_NEAR(ratio, 1.03, 0.01);
-  EXPECT_NEAR(report.results[2].median_ns / report.results[1].median_ns, 3, 0.03);
+  EXPECT_NEAR(report.results(2).median_ns() / report.results(1).median_ns(), 3, 0.03);
 }
 
 TEST_F(RoundsTest, ANoisyRowIsUnstableAndHasNoRank) {
   std::mt19937 random(7);
   const Cost noisy = [&](int64_t, int64_t) { return 60 * kMicrosecond << (random() % 6); };
   plan_.iterations = 30;
-  const BenchmarkReport report = Run({{"steady", Always(200 * kMicrosecond)}, {"noisy", noisy}});
-  ASSERT_EQ(report.results.size(), 2u);
-  EXPECT_EQ(report.results[0].verdict, "fastest");
-  EXPECT_FALSE(report.results[0].unstable);
-  EXPECT_EQ(report.results[0].noise, 0);
-  EXPECT_TRUE(report.results[1].unstable);
-  EXPECT_GT(report.results[1].noise, kNoiseMax);
-  EXPECT_EQ(report.results[1].verdict, "");
-  EXPECT_LT(report.results[1].median_low_ns, report.results[1].median_high_ns);
+  const v1::BenchmarkResponse report =
+      Run({{"steady", Always(200 * kMicrosecond)}, {"noisy", noisy}});
+  ASSERT_EQ(report.results_size(), 2);
+  EXPECT_EQ(report.results(0).verdict(), "fastest");
+  EXPECT_FALSE(report.results(0).unstable());
+  EXPECT_EQ(report.results(0).noise(), 0);
+  EXPECT_TRUE(report.results(1).unstable());
+  EXPECT_GT(report.results(1).noise(), kNoiseMax);
+  EXPECT_EQ(report.results(1).verdict(), "");
+  EXPECT_LT(report.results(1).median_low_ns(), report.results(1).median_high_ns());
 }
 
 TEST_F(RoundsTest, OneSampleTellsNothingOfItsNoise) {
   plan_.iterations = 1;
-  const BenchmarkReport report = Run({{"steady", Always(200 * kMicrosecond)}});
-  EXPECT_TRUE(report.results[0].unstable);
+  const v1::BenchmarkResponse report = Run({{"steady", Always(200 * kMicrosecond)}});
+  EXPECT_TRUE(report.results(0).unstable());
 }
 
 // Each row is told once, with those of its speed, the fastest first, whatever the order asked for.
 TEST_F(RoundsTest, ResultsComeAsGroupsAreDone) {
   plan_.iterations = 3;
-  const BenchmarkReport report = Run({{"slow", Always(50 * kMillisecond)},
-                                      {"fast", Always(30 * kMicrosecond)},
-                                      {"slower", Always(150 * kMillisecond)},
-                                      {"middling", Always(1 * kMillisecond)},
-                                      {"less fast", Always(100 * kMicrosecond)}});
+  const v1::BenchmarkResponse report = Run({{"slow", Always(50 * kMillisecond)},
+                                            {"fast", Always(30 * kMicrosecond)},
+                                            {"slower", Always(150 * kMillisecond)},
+                                            {"middling", Always(1 * kMillisecond)},
+                                            {"less fast", Always(100 * kMicrosecond)}});
   EXPECT_THAT(told_, ElementsAre(ElementsAre("fast", "less fast"), ElementsAre("middling"),
                                  ElementsAre("slow", "slower")));
-  ASSERT_EQ(report.results.size(), 5u);
-  EXPECT_EQ(report.results[0].row->implementation.name, std::string("slow"));
-  EXPECT_EQ(report.results[1].verdict, "fastest");
-  EXPECT_EQ(report.results[3].verdict, "slower by 3233 %");
+  ASSERT_EQ(report.results_size(), 5);
+  EXPECT_EQ(report.results(0).implementation(), "slow");
+  EXPECT_EQ(report.results(1).verdict(), "fastest");
+  EXPECT_EQ(report.results(3).verdict(), "slower by 3233 %");
 }
 
 // What held up the last launches before the order was made.
@@ -80,9 +81,10 @@ TEST_F(RoundsTest, ARowThatWasHeldUpOnceIsNotPutLast) {
   const Cost held_up = [&](int64_t, int64_t) {
     return ++launches >= 8 && launches <= 16 ? 20 * kMillisecond : 30 * kMicrosecond;
   };
-  const BenchmarkReport report = Run({{"slow", Always(1 * kMillisecond)}, {"held up", held_up}});
+  const v1::BenchmarkResponse report =
+      Run({{"slow", Always(1 * kMillisecond)}, {"held up", held_up}});
   EXPECT_THAT(told_, ElementsAre(ElementsAre("held up"), ElementsAre("slow")));
-  EXPECT_EQ(report.results[1].verdict, "fastest");
+  EXPECT_EQ(report.results(1).verdict(), "fastest");
 }
 
 TEST_F(RoundsTest, TimeCutsSamplesAndMoreTimeBringsThem) {
@@ -90,10 +92,10 @@ TEST_F(RoundsTest, TimeCutsSamplesAndMoreTimeBringsThem) {
     registry_ = Registry();
     plan_ = {};
     plan_.timeout_ns = timeout_ns;
-    const BenchmarkReport report = Run({{"slow", Always(400 * kMillisecond)}});
-    ASSERT_EQ(report.results.size(), 1u);
-    EXPECT_EQ(report.results[0].iterations, timeout_ns > 0 ? 100 : 3);
-    EXPECT_FALSE(report.results[0].unstable);
+    const v1::BenchmarkResponse report = Run({{"slow", Always(400 * kMillisecond)}});
+    ASSERT_EQ(report.results_size(), 1);
+    EXPECT_EQ(report.results(0).iterations(), timeout_ns > 0 ? 100 : 3);
+    EXPECT_FALSE(report.results(0).unstable());
   }
 }
 
@@ -101,11 +103,12 @@ TEST_F(RoundsTest, LittleNoiseIsEnoughWhereItIsAskedFor) {
   plan_.max_noise = 0.01;
   std::mt19937 random(7);
   const Cost noisy = [&](int64_t, int64_t) { return 200 * kMicrosecond + random() % 100'000; };
-  const BenchmarkReport report = Run({{"steady", Always(200 * kMicrosecond)}, {"noisy", noisy}});
-  ASSERT_EQ(report.results.size(), 2u);
+  const v1::BenchmarkResponse report =
+      Run({{"steady", Always(200 * kMicrosecond)}, {"noisy", noisy}});
+  ASSERT_EQ(report.results_size(), 2);
   // Ten are enough, and three of each block that follows.
-  EXPECT_EQ(report.results[0].iterations, 19);
-  EXPECT_GT(report.results[1].iterations, 19);
+  EXPECT_EQ(report.results(0).iterations(), 19);
+  EXPECT_GT(report.results(1).iterations(), 19);
 }
 
 class LargeRoundsTest : public RoundsTest {
@@ -118,16 +121,16 @@ class LargeRoundsTest : public RoundsTest {
 };
 
 TEST_F(LargeRoundsTest, ASlowRowIsSkippedWithItsEstimate) {
-  const BenchmarkReport report = Run({{"slow", PerByte(2400)}, {"fast", PerByte(1)}});
-  ASSERT_EQ(report.results.size(), 2u);
-  const BenchmarkResult& slow = report.results[0];
-  EXPECT_NEAR(slow.predicted_ns, 40.3e9, 0.1e9);
-  EXPECT_EQ(slow.median_ns, 0);
-  EXPECT_THAT(std::string(slow.status.message()),
+  const v1::BenchmarkResponse report = Run({{"slow", PerByte(2400)}, {"fast", PerByte(1)}});
+  ASSERT_EQ(report.results_size(), 2);
+  const v1::BenchmarkResult& slow = report.results(0);
+  EXPECT_NEAR(slow.predicted_ns(), 40.3e9, 0.1e9);
+  EXPECT_EQ(slow.median_ns(), 0);
+  EXPECT_THAT(slow.error(),
               HasSubstr("predicted to take 40.3 s, and there are 10 s for 2 of them"));
-  EXPECT_THAT(std::string(slow.status.message()), HasSubstr("raise timeout_ns (--timeout) to 101"));
-  EXPECT_EQ(report.results[1].verdict, "fastest");
-  EXPECT_GE(report.results[1].iterations, 10);
+  EXPECT_THAT(slow.error(), HasSubstr("raise timeout_ns (--timeout) to 101"));
+  EXPECT_EQ(report.results(1).verdict(), "fastest");
+  EXPECT_GE(report.results(1).iterations(), 10);
   EXPECT_THAT(told_, ElementsAre(ElementsAre("slow"), ElementsAre("fast")));
   // Nothing but two launches of a piece.
   EXPECT_EQ(Launches("slow").size(), 2u);
@@ -143,17 +146,17 @@ TEST_F(LargeRoundsTest, ARowThatWasHeldUpOnceIsNotSkipped) {
     return ++launches <= 6 ? 100 * kMillisecond + ns : ns;
   };
   plan_.iterations = 3;
-  const BenchmarkReport report = Run({{"held up", held_up}});
-  ASSERT_EQ(report.results.size(), 1u);
-  EXPECT_TRUE(report.results[0].status.ok()) << report.results[0].status;
+  const v1::BenchmarkResponse report = Run({{"held up", held_up}});
+  ASSERT_EQ(report.results_size(), 1);
+  EXPECT_EQ(report.results(0).error(), "");
 }
 
 TEST_F(LargeRoundsTest, ASlowRowIsMeasuredWithTheTimeThatItsErrorNames) {
   plan_.timeout_ns = 101 * kSecond;
-  const BenchmarkReport report = Run({{"slow", PerByte(2400)}});
-  ASSERT_EQ(report.results.size(), 1u);
-  EXPECT_TRUE(report.results[0].status.ok()) << report.results[0].status;
-  EXPECT_NEAR(report.results[0].median_ns, 40.3e9, 0.1e9);
+  const v1::BenchmarkResponse report = Run({{"slow", PerByte(2400)}});
+  ASSERT_EQ(report.results_size(), 1);
+  EXPECT_EQ(report.results(0).error(), "");
+  EXPECT_NEAR(report.results(0).median_ns(), 40.3e9, 0.1e9);
 }
 
 // Which looks fast on pieces, and is stopped.
@@ -161,24 +164,22 @@ TEST_F(LargeRoundsTest, ARowThatWasPredictedWrongIsStopped) {
   const Cost growing = [](int64_t bytes, int64_t) {
     return bytes < (16 << 20) ? 30 * kMillisecond : 100 * kSecond;
   };
-  const BenchmarkReport report = Run({{"growing", growing}, {"fast", PerByte(1)}});
-  ASSERT_EQ(report.results.size(), 2u);
-  EXPECT_THAT(std::string(report.results[0].status.message()), HasSubstr("skipped: a launch"));
-  EXPECT_NEAR(report.results[0].predicted_ns, 10e9, 0.1e9);
-  EXPECT_EQ(report.results[1].verdict, "fastest");
+  const v1::BenchmarkResponse report = Run({{"growing", growing}, {"fast", PerByte(1)}});
+  ASSERT_EQ(report.results_size(), 2);
+  EXPECT_THAT(report.results(0).error(), HasSubstr("skipped: a launch"));
+  EXPECT_NEAR(report.results(0).predicted_ns(), 10e9, 0.1e9);
+  EXPECT_EQ(report.results(1).verdict(), "fastest");
 }
 
 TEST_F(LargeRoundsTest, RowsThatAreNotReachedSaySo) {
   plan_.deadline_ns = device_.now_ns() + 10 * kSecond;
-  const BenchmarkReport report =
+  const v1::BenchmarkResponse report =
       Run({{"slow", PerByte(200)}, {"fast", PerByte(1)}, {"slower", PerByte(250)}});
-  ASSERT_EQ(report.results.size(), 3u);
-  EXPECT_EQ(report.results[1].verdict, "fastest");
-  EXPECT_GE(report.results[1].iterations, 10);
+  ASSERT_EQ(report.results_size(), 3);
+  EXPECT_EQ(report.results(1).verdict(), "fastest");
+  EXPECT_GE(report.results(1).iterations(), 10);
   for (const int i : {0, 2}) {
-    EXPECT_EQ(report.results[i].status.code(), absl::StatusCode::kDeadlineExceeded) << i;
-    EXPECT_THAT(std::string(report.results[i].status.message()),
-                HasSubstr("not reached before the call's deadline"));
+    EXPECT_THAT(report.results(i).error(), HasSubstr("not reached before the call's deadline"));
   }
   EXPECT_LT(device_.now_ns(), plan_.deadline_ns + kSecond);
 }
@@ -196,10 +197,10 @@ TEST_F(RoundsTest, CopiesAreTakenBetweenTheRows) {
 }
 
 TEST_F(RoundsTest, TheCeilingIsOfCopiesAsLargeAsTheProblem) {
-  const BenchmarkReport report =
+  const v1::BenchmarkResponse report =
       Run({{"copy", [](int64_t bytes, int64_t) { return 2 * bytes; }, Family::kCpu},
            {"row", [](int64_t bytes, int64_t) { return 4 * bytes; }}});
-  EXPECT_NEAR(report.ceiling_bytes_per_second, 1e9, 1e6);
+  EXPECT_NEAR(report.ceiling_bytes_per_second(), 1e9, 1e6);
 }
 
 }  // namespace

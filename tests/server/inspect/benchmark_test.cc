@@ -64,7 +64,7 @@ class CatalogTest : public ::testing::TestWithParam<DataType> {
 
   // Again where this machine kept a launch for so long that it was stopped, that a row was
   // predicted to take too long, or that its memory looks slow.
-  absl::StatusOr<BenchmarkReport> Run(const BenchmarkPlan& plan) {
+  absl::StatusOr<v1::BenchmarkResponse> Run(const BenchmarkPlan& plan) {
     for (int attempt = 0;; ++attempt) {
       const int64_t start_ns = MonotonicNs();
       auto report = RunBenchmark({&registry_, &device_}, plan, kLimits);
@@ -72,10 +72,10 @@ class CatalogTest : public ::testing::TestWithParam<DataType> {
       if (attempt == 20 || !report.ok() || !WasHeldUp(*report)) return report;
     }
   }
-  static bool WasHeldUp(const BenchmarkReport& report) {
-    return report.ceiling_bytes_per_second < kSlowMemory ||
-           absl::c_any_of(report.results, [](const BenchmarkResult& result) {
-             return absl::IsResourceExhausted(result.status);
+  static bool WasHeldUp(const v1::BenchmarkResponse& report) {
+    return report.ceiling_bytes_per_second() < kSlowMemory ||
+           absl::c_any_of(report.results(), [](const v1::BenchmarkResult& result) {
+             return result.predicted_ns() > 0;
            });
   }
 
@@ -84,20 +84,20 @@ class CatalogTest : public ::testing::TestWithParam<DataType> {
   int64_t wall_ns_ = 0;  // of the last run
 };
 
-void ExpectSensible(const BenchmarkResult& result, int64_t wall_ns) {
-  EXPECT_GE(result.iterations, 1);
-  EXPECT_LE(result.iterations, 5);
-  EXPECT_GE(result.launches_per_iteration, 1);
-  EXPECT_GT(result.min_ns, 0);
-  EXPECT_LE(result.min_ns, result.median_ns);
-  EXPECT_LE(result.median_ns, result.p90_ns);
-  EXPECT_LE(result.min_ns, result.mean_ns);
-  EXPECT_LE(result.p10_ns, result.median_ns);
-  EXPECT_LE(result.median_low_ns, result.median_ns);
-  EXPECT_GE(result.median_high_ns, result.median_ns);
+void ExpectSensible(const v1::BenchmarkResult& result, int64_t wall_ns) {
+  EXPECT_GE(result.iterations(), 1);
+  EXPECT_LE(result.iterations(), 5);
+  EXPECT_GE(result.launches_per_iteration(), 1);
+  EXPECT_GT(result.min_ns(), 0);
+  EXPECT_LE(result.min_ns(), result.median_ns());
+  EXPECT_LE(result.median_ns(), result.p90_ns());
+  EXPECT_LE(result.min_ns(), result.mean_ns());
+  EXPECT_LE(result.p10_ns(), result.median_ns());
+  EXPECT_LE(result.median_low_ns(), result.median_ns());
+  EXPECT_GE(result.median_high_ns(), result.median_ns());
   // Samples are part of the time that the run took.
-  EXPECT_LE(result.mean_ns * static_cast<double>(result.iterations) *
-                static_cast<double>(result.launches_per_iteration),
+  EXPECT_LE(result.mean_ns() * static_cast<double>(result.iterations()) *
+                static_cast<double>(result.launches_per_iteration()),
             static_cast<double>(wall_ns));
 }
 
@@ -112,28 +112,29 @@ TEST_P(CatalogTest, EveryRowIsTimedAndRight) {
     const BenchmarkPlan plan = Plan(setup);
     const auto report = Run(plan);
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_GT(report->ceiling_bytes_per_second, kSlowMemory);
-    ASSERT_EQ(report->results.size(), plan.rows.size());
-    for (size_t i = 0; i < plan.rows.size(); ++i) {
-      const BenchmarkResult& result = report->results[i];
-      const Implementation& row = plan.rows[i]->implementation;
+    EXPECT_GT(report->ceiling_bytes_per_second(), kSlowMemory);
+    ASSERT_EQ(report->results_size(), static_cast<int>(plan.rows.size()));
+    for (int i = 0; i < report->results_size(); ++i) {
+      const v1::BenchmarkResult& result = report->results(i);
+      const Implementation& row = plan.rows[static_cast<size_t>(i)]->implementation;
       SCOPED_TRACE(absl::StrCat(setup.kernel, " ", row.name));
-      EXPECT_EQ(result.row, plan.rows[i]);
-      if (row.family == Family::kLibrary && !result.status.ok()) continue;  // depends on the CPU
-      ASSERT_TRUE(result.status.ok()) << result.status;
+      EXPECT_EQ(result.implementation(), row.name);
+      if (row.family == Family::kLibrary && !result.error().empty())
+        continue;  // depends on the CPU
+      ASSERT_EQ(result.error(), "");
       ExpectSensible(result, wall_ns_);
-      EXPECT_EQ(result.checked_elements, plan.problem.outputs[0].elements());
+      EXPECT_EQ(result.checked_elements(), plan.problem.outputs[0].elements());
       // Float32 arithmetic adds some roundings of its own; the truth has one.
       const double rounding = RoundingOf(GetParam());
-      EXPECT_LE(result.relative_error, rounding + 16 * 0x1p-24);
-      EXPECT_LE(result.max_error, 1);
+      EXPECT_LE(result.relative_error(), rounding + 16 * 0x1p-24);
+      EXPECT_LE(result.max_error(), 1);
       if (row.family == Family::kReference) {
-        EXPECT_LE(result.relative_error, rounding);
+        EXPECT_LE(result.relative_error(), rounding);
       }
       if (plan.kernel->op == &IdentityOp()) {
-        EXPECT_EQ(result.relative_error, 0);
+        EXPECT_EQ(result.relative_error(), 0);
       } else {
-        EXPECT_GT(result.relative_error, 0);
+        EXPECT_GT(result.relative_error(), 0);
       }
     }
   }
@@ -149,14 +150,14 @@ TEST_P(CatalogTest, NothingIsTimedToo) {
     const BenchmarkPlan plan = Plan(setup);
     const auto report = Run(plan);
     ASSERT_TRUE(report.ok()) << report.status();
-    for (const BenchmarkResult& result : report->results) {
-      SCOPED_TRACE(absl::StrCat(setup.kernel, " ", result.row->implementation.name));
-      if (result.row->implementation.family == Family::kLibrary && !result.status.ok()) continue;
-      EXPECT_TRUE(result.status.ok()) << result.status;
-      EXPECT_GE(result.min_ns, 0);
-      EXPECT_TRUE(std::isfinite(result.mean_ns));
-      EXPECT_EQ(result.relative_error, 0);
-      EXPECT_EQ(result.checked_elements, plan.problem.outputs[0].elements());
+    for (const v1::BenchmarkResult& result : report->results()) {
+      SCOPED_TRACE(absl::StrCat(setup.kernel, " ", result.implementation()));
+      if (result.family() == "library" && !result.error().empty()) continue;
+      EXPECT_EQ(result.error(), "");
+      EXPECT_GE(result.min_ns(), 0);
+      EXPECT_TRUE(std::isfinite(result.mean_ns()));
+      EXPECT_EQ(result.relative_error(), 0);
+      EXPECT_EQ(result.checked_elements(), plan.problem.outputs[0].elements());
     }
   }
 }
@@ -199,8 +200,9 @@ class MadeUpRowsTest : public ::testing::Test {
   MadeUpRowsTest() { script = &script_; }
   ~MadeUpRowsTest() override { script = nullptr; }
 
-  absl::StatusOr<BenchmarkReport> RunRows(const std::vector<Implementation>& rows, Device* device,
-                                          const BenchmarkLimits& limits = kLimits) {
+  absl::StatusOr<v1::BenchmarkResponse> RunRows(const std::vector<Implementation>& rows,
+                                                Device* device,
+                                                const BenchmarkLimits& limits = kLimits) {
     registry_.Add(IdentityOp(), rows);
     BenchmarkPlan plan;
     plan.kernel = *registry_.Find("identity");
@@ -210,11 +212,12 @@ class MadeUpRowsTest : public ::testing::Test {
     return RunBenchmark({&registry_, device}, plan, limits);
   }
 
-  std::vector<BenchmarkResult> Results(const std::vector<Implementation>& rows,
-                                       const BenchmarkLimits& limits = kAmple) {
+  std::vector<v1::BenchmarkResult> Results(const std::vector<Implementation>& rows,
+                                           const BenchmarkLimits& limits = kAmple) {
     auto report = RunRows(rows, &device_, limits);
     EXPECT_TRUE(report.ok()) << report.status();
-    return report.ok() ? report->results : std::vector<BenchmarkResult>();
+    if (!report.ok()) return {};
+    return {report->results().begin(), report->results().end()};
   }
 
   static constexpr int64_t kElements = 10'000;
@@ -225,7 +228,7 @@ class MadeUpRowsTest : public ::testing::Test {
 };
 
 TEST_F(MadeUpRowsTest, ThePlantedErrorIsFound) {
-  const std::vector<BenchmarkResult> results =
+  const std::vector<v1::BenchmarkResult> results =
       Results({MadeUp("right", Copy),
                MadeUp("doubled",
                       [](const Problem&, const Operands& operands, const LaunchContext&) {
@@ -242,17 +245,17 @@ TEST_F(MadeUpRowsTest, ThePlantedErrorIsFound) {
                         return absl::OkStatus();
                       })});
   ASSERT_EQ(results.size(), 3u);
-  EXPECT_EQ(results[0].relative_error, 0);
-  EXPECT_EQ(results[1].relative_error, 1);
-  EXPECT_NEAR(results[2].relative_error, 1e-3, 1e-6);
-  EXPECT_EQ(results[0].max_error, 0);
-  EXPECT_GT(results[2].max_error, 1000);
-  for (const BenchmarkResult& result : results) EXPECT_EQ(result.checked_elements, kElements);
+  EXPECT_EQ(results[0].relative_error(), 0);
+  EXPECT_EQ(results[1].relative_error(), 1);
+  EXPECT_NEAR(results[2].relative_error(), 1e-3, 1e-6);
+  EXPECT_EQ(results[0].max_error(), 0);
+  EXPECT_GT(results[2].max_error(), 1000);
+  for (const v1::BenchmarkResult& result : results) EXPECT_EQ(result.checked_elements(), kElements);
 }
 
 // Each is checked on poisoned outputs of its own: the row before leaves nothing behind.
 TEST_F(MadeUpRowsTest, ARowThatWritesNotEverythingIsSeen) {
-  const std::vector<BenchmarkResult> results = Results(
+  const std::vector<v1::BenchmarkResult> results = Results(
       {MadeUp("right", Copy),
        MadeUp("nothing", [](const Problem&, const Operands&,
                             const LaunchContext&) { return absl::OkStatus(); }),
@@ -262,10 +265,10 @@ TEST_F(MadeUpRowsTest, ARowThatWritesNotEverythingIsSeen) {
              return absl::OkStatus();
            })});
   ASSERT_EQ(results.size(), 3u);
-  EXPECT_EQ(results[0].relative_error, 0);
-  EXPECT_EQ(results[1].max_error, std::numeric_limits<double>::infinity());
-  EXPECT_TRUE(std::isnan(results[1].relative_error));
-  EXPECT_TRUE(std::isnan(results[2].relative_error));
+  EXPECT_EQ(results[0].relative_error(), 0);
+  EXPECT_EQ(results[1].max_error(), std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(results[1].relative_error()));
+  EXPECT_TRUE(std::isnan(results[2].relative_error()));
 }
 
 TEST_F(MadeUpRowsTest, AFailureIsTheRowsOwn) {
@@ -286,21 +289,20 @@ TEST_F(MadeUpRowsTest, AFailureIsTheRowsOwn) {
         return Copy(*MakeProblem(IdentityOp(), {{DataType::kFloat32, {kElements}}}, {}), operands,
                     context);
       });
-  const std::vector<BenchmarkResult> results =
+  const std::vector<v1::BenchmarkResult> results =
       Results({refusing, huge, failing, failing_later, MadeUp("right", Copy)});
   ASSERT_EQ(results.size(), 5u);
-  EXPECT_EQ(results[0].status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(results[0].status.message().find("not today"), std::string::npos);
-  EXPECT_EQ(results[1].status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(results[2].status, absl::InternalError("broken"));
-  EXPECT_EQ(results[3].status, absl::InternalError("worn out"));
-  EXPECT_TRUE(results[4].status.ok()) << results[4].status;
+  EXPECT_EQ(results[0].error(), "not today");
+  EXPECT_NE(results[1].error(), "");
+  EXPECT_EQ(results[2].error(), "broken");
+  EXPECT_EQ(results[3].error(), "worn out");
+  EXPECT_EQ(results[4].error(), "");
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(results[i].iterations, 0) << i;
-    EXPECT_EQ(results[i].mean_ns, 0) << i;
-    EXPECT_EQ(results[i].verdict, "") << i;
+    EXPECT_EQ(results[i].iterations(), 0) << i;
+    EXPECT_EQ(results[i].mean_ns(), 0) << i;
+    EXPECT_EQ(results[i].verdict(), "") << i;
   }
-  EXPECT_EQ(results[4].iterations, 5);
+  EXPECT_EQ(results[4].iterations(), 5);
   EXPECT_EQ(device_.memory_usage().used_bytes, 0);
 }
 
@@ -316,8 +318,8 @@ TEST_F(MadeUpRowsTest, RowsShareTheLargestWorkspace) {
       PlanBy(touch, [](const Problem&, const DeviceProperties&) { return size_t{1} << 20; });
   large.plan =
       PlanBy(touch, [](const Problem&, const DeviceProperties&) { return size_t{2} << 20; });
-  for (const BenchmarkResult& result : Results({small, large, MadeUp("none", Copy)}))
-    EXPECT_TRUE(result.status.ok()) << result.status;
+  for (const v1::BenchmarkResult& result : Results({small, large, MadeUp("none", Copy)}))
+    EXPECT_EQ(result.error(), "");
 }
 
 TEST_F(MadeUpRowsTest, TimeEndsASlowRowWithTheSamplesItHas) {
@@ -329,24 +331,24 @@ TEST_F(MadeUpRowsTest, TimeEndsASlowRowWithTheSamplesItHas) {
         return Copy(problem, operands, context);
       });
   iterations_ = 1000;
-  const std::vector<BenchmarkResult> some =
+  const std::vector<v1::BenchmarkResult> some =
       Results({slow}, {.row_ns_max = 100'000'000, .reference_ns_max = 10'000'000});
   ASSERT_EQ(some.size(), 1u);
-  EXPECT_GE(some[0].iterations, 1);
-  EXPECT_LE(some[0].iterations, 10);
-  EXPECT_EQ(some[0].launches_per_iteration, 1);
-  EXPECT_GE(some[0].min_ns, 10e6);
+  EXPECT_GE(some[0].iterations(), 1);
+  EXPECT_LE(some[0].iterations(), 10);
+  EXPECT_EQ(some[0].launches_per_iteration(), 1);
+  EXPECT_GE(some[0].min_ns(), 10e6);
 }
 
 TEST_F(MadeUpRowsTest, WithoutTimeTheCheckedLaunchIsTheSample) {
-  const std::vector<BenchmarkResult> results =
+  const std::vector<v1::BenchmarkResult> results =
       Results({MadeUp("right", Copy)}, {.row_ns_max = 0, .reference_ns_max = 0});
   ASSERT_EQ(results.size(), 1u);
-  EXPECT_EQ(results[0].iterations, 1);
-  EXPECT_EQ(results[0].launches_per_iteration, 1);
+  EXPECT_EQ(results[0].iterations(), 1);
+  EXPECT_EQ(results[0].launches_per_iteration(), 1);
   EXPECT_EQ(script_.launches, 1);
-  EXPECT_EQ(results[0].relative_error, 0);
-  EXPECT_GT(results[0].checked_elements, 0);
+  EXPECT_EQ(results[0].relative_error(), 0);
+  EXPECT_GT(results[0].checked_elements(), 0);
 }
 
 TEST_F(MadeUpRowsTest, LaunchesOfOnePlanTakeTurnsAtAllSets) {
@@ -359,7 +361,7 @@ TEST_F(MadeUpRowsTest, LaunchesOfOnePlanTakeTurnsAtAllSets) {
   const int64_t sets = SetsFor(OperandLayout(problem).bytes, device_.properties());
   ASSERT_GT(sets, 1);
   iterations_ = static_cast<int>(sets);  // of one launch each on a slow machine
-  const std::vector<BenchmarkResult> results = Results({row});
+  const std::vector<v1::BenchmarkResult> results = Results({row});
   absl::MutexLock lock(&script_.mutex);
   EXPECT_EQ(static_cast<int64_t>(script_.inputs.size()), sets);
   EXPECT_EQ(script_.planned, 1);

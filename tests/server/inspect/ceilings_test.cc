@@ -199,11 +199,11 @@ TEST_F(DevicesOwnMultiplyAddsTest, AreSampledBesideTheRowsOfAProductWhichRest) {
     device_.Pass(ns);
     rested_ns += ns;
   };
-  const absl::StatusOr<BenchmarkReport> report = RunBenchmark(site, plan, {});
+  const absl::StatusOr<v1::BenchmarkResponse> report = RunBenchmark(site, plan, {});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_GE(rested_ns, plan.iterations * kRowNs);  // each sample, of a launch or more
   EXPECT_EQ(asked_, std::vector<Arithmetic>{Arithmetic::kTf32});
-  EXPECT_DOUBLE_EQ(report->flops_ceiling, 2e12);
+  EXPECT_DOUBLE_EQ(report->flops_ceiling(), 2e12);
 }
 
 TEST(ArithmeticOfTest, IsThatOfTheOperandsUnlessPrecisionSaysTf32) {

@@ -62,19 +62,31 @@ TEST(DescribeTest, TellsAPlanWithoutRunningIt) {
       });
   row.file = "kernels/identity/identity_loop.cc";
   CpuDevice device(1);
-  const auto description = DescribePlan(row, {}, &device);
+  const Op& op = testing::NewSmallOp("small", "");
+  const Problem problem = *MakeProblem(op, {{DataType::kFloat32, {3}}}, {});
+  const auto description = DescribePlan(op, row, problem, &device);
   ASSERT_TRUE(description.ok()) << description.status();
-  EXPECT_EQ(description->grid, "132x2x1");
-  EXPECT_EQ(description->block, "256x1x1");
-  EXPECT_EQ(description->shape.registers_per_thread, 40);
-  EXPECT_EQ(description->shape.local_memory_bytes, 16);
-  EXPECT_EQ(description->workspace_bytes, 4096);
-  ASSERT_GE(description->files.size(), 2u);
-  EXPECT_EQ(description->files.front().name, row.file);
-  EXPECT_NE(description->files.front().text, "a second time");
-  EXPECT_EQ(description->files.back().name, "made.cu");
-  for (size_t i = 1; i < description->files.size(); ++i)
-    EXPECT_NE(description->files[i].name, row.file);
+  EXPECT_EQ(description->implementation(), "told");
+  EXPECT_EQ(description->family(), "cpu");
+  EXPECT_EQ(description->device(), "cpu");
+  EXPECT_EQ(description->launch().bytes_moved(), 24);
+  EXPECT_EQ(description->launch().flops(), 3);
+  EXPECT_EQ(description->launch().theoretical_occupancy(), 0.5);
+  EXPECT_EQ(description->launch().waves(), 1.5);
+  EXPECT_EQ(description->launch().gpu_kernels(), 2);
+  EXPECT_EQ(description->grid(), "132x2x1");
+  EXPECT_EQ(description->block(), "256x1x1");
+  EXPECT_EQ(description->registers_per_thread(), 40);
+  EXPECT_EQ(description->local_memory_bytes(), 16);
+  EXPECT_EQ(description->shared_memory_bytes(), 2048);
+  EXPECT_EQ(description->workspace_bytes(), 4096);
+  EXPECT_EQ(description->tolerance(), ToleranceOf(op, row, DataType::kFloat32));
+  const int files = description->files_size();
+  ASSERT_GE(files, 2);
+  EXPECT_EQ(description->files(0).name(), row.file);
+  EXPECT_NE(description->files(0).text(), "a second time");
+  EXPECT_EQ(description->files(files - 1).name(), "made.cu");
+  for (int i = 1; i < files; ++i) EXPECT_NE(description->files(i).name(), row.file);
 }
 
 TEST(DescribeTest, ARowThatDoesNotPlanSaysWhy) {
@@ -83,7 +95,7 @@ TEST(DescribeTest, ARowThatDoesNotPlanSaysWhy) {
         return absl::UnimplementedError("rows of 7 elements; the limit is 6");
       });
   CpuDevice device(1);
-  EXPECT_EQ(DescribePlan(row, {}, &device).status(),
+  EXPECT_EQ(DescribePlan(testing::NewSmallOp("small", ""), row, {}, &device).status(),
             absl::UnimplementedError("rows of 7 elements; the limit is 6"));
 }
 

@@ -65,16 +65,16 @@ class ProfileRunnerTest : public ::testing::Test {
     plan_.row = &registry_.rows()[0];
   }
 
-  std::vector<ProfileRow> Rows() {
-    absl::StatusOr<ProfileReport> report =
+  ProfileRows Rows() {
+    absl::StatusOr<v1::ProfileResponse> report =
         RunProfile(registry_, std::make_unique<FakeDevice>(&control_, "fake"), plan_);
     EXPECT_TRUE(report.ok()) << report.status();
-    return report.ok() ? report->rows : std::vector<ProfileRow>();
+    return report.ok() ? report->rows() : ProfileRows();
   }
 
-  static int64_t CallsOf(const std::vector<ProfileRow>& rows, const std::string& name) {
+  static int64_t CallsOf(const ProfileRows& rows, const std::string& name) {
     int64_t calls = 0;
-    for (const ProfileRow& row : rows) calls += row.name == name ? row.calls : 0;
+    for (const v1::ProfileRow& row : rows) calls += row.name() == name ? row.calls() : 0;
     return calls;
   }
 
@@ -92,7 +92,7 @@ class ProfileRunnerTest : public ::testing::Test {
 
 TEST_F(ProfileRunnerTest, AKernelRunsWholeAndWithoutCopies) {
   plan_.request_path = false;
-  const std::vector<ProfileRow> rows = Rows();
+  const ProfileRows rows = Rows();
   EXPECT_EQ(CallsOf(rows, kRow), plan_.iterations);
   EXPECT_EQ(CallsOf(rows, "enqueue"), plan_.iterations);
   EXPECT_EQ(CallsOf(rows, "wait"), plan_.iterations);
@@ -103,7 +103,7 @@ TEST_F(ProfileRunnerTest, AKernelRunsWholeAndWithoutCopies) {
 }
 
 TEST_F(ProfileRunnerTest, ARequestRunsInRoundsBetweenCopies) {
-  const std::vector<ProfileRow> rows = Rows();
+  const ProfileRows rows = Rows();
   EXPECT_EQ(CallsOf(rows, kRow), kRounds * plan_.iterations);
   for (const char* const phase : {"queue", "copy_in", "place"})
     EXPECT_EQ(CallsOf(rows, phase), plan_.iterations) << phase;

@@ -53,57 +53,57 @@ Watched TwoRuns() {
   return watched;
 }
 
-const ProfileRow& RowNamed(const std::vector<ProfileRow>& rows, const std::string& name) {
+const v1::ProfileRow& RowNamed(const ProfileRows& rows, const std::string& name) {
   const auto found = std::find_if(rows.begin(), rows.end(),
-                                  [&](const ProfileRow& row) { return row.name == name; });
+                                  [&](const v1::ProfileRow& row) { return row.name() == name; });
   EXPECT_NE(found, rows.end()) << name;
   return *found;
 }
 
 TEST(ProfileRowsTest, AddsUpWhatIsAlike) {
-  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
-  const ProfileRow& kernel = RowNamed(rows, "k");
-  EXPECT_EQ(kernel.calls, 2);
-  EXPECT_EQ(kernel.total_ns, 400);
-  EXPECT_EQ(kernel.grid, "132x1x1");
-  EXPECT_EQ(kernel.block, "256x1x1");
-  EXPECT_EQ(kernel.registers_per_thread, 32);
-  EXPECT_EQ(kernel.shared_memory_bytes, 1024);
-  const ProfileRow& copy = RowNamed(rows, "copy to device");
-  EXPECT_EQ(copy.kind, ProfileRow::Kind::kCopy);
-  EXPECT_EQ(copy.calls, 2);
-  EXPECT_EQ(copy.bytes, 128);
-  EXPECT_EQ(copy.grid, "");
-  EXPECT_EQ(RowNamed(rows, "queue").total_ns, 30);
-  EXPECT_EQ(RowNamed(rows, "job").total_ns, 1770);
-  EXPECT_EQ(RowNamed(rows, "run").total_ns, 2000);
+  const ProfileRows rows = RowsOf(TwoRuns());
+  const v1::ProfileRow& kernel = RowNamed(rows, "k");
+  EXPECT_EQ(kernel.calls(), 2);
+  EXPECT_EQ(kernel.total_ns(), 400);
+  EXPECT_EQ(kernel.grid(), "132x1x1");
+  EXPECT_EQ(kernel.block(), "256x1x1");
+  EXPECT_EQ(kernel.registers_per_thread(), 32);
+  EXPECT_EQ(kernel.shared_memory_bytes(), 1024);
+  const v1::ProfileRow& copy = RowNamed(rows, "copy to device");
+  EXPECT_EQ(copy.kind(), kCopyRow);
+  EXPECT_EQ(copy.calls(), 2);
+  EXPECT_EQ(copy.bytes(), 128);
+  EXPECT_EQ(copy.grid(), "");
+  EXPECT_EQ(RowNamed(rows, "queue").total_ns(), 30);
+  EXPECT_EQ(RowNamed(rows, "job").total_ns(), 1770);
+  EXPECT_EQ(RowNamed(rows, "run").total_ns(), 2000);
 }
 
 TEST(ProfileRowsTest, ThreadsAndCountersAreRowsOfTheirOwn) {
   Watched watched = TwoRuns();
   watched.host.threads = {{1500, 30}, {500, 20}};
   watched.host.counts = {{"page faults", 7, 0}, {"cache misses", 3, 192}};
-  const std::vector<ProfileRow> rows = RowsOf(watched);
-  const ProfileRow& thread = RowNamed(rows, "cpu thread 1");
-  EXPECT_EQ(thread.kind, ProfileRow::Kind::kThread);
-  EXPECT_EQ(thread.calls, 2);
-  EXPECT_EQ(thread.total_ns, 500);
-  EXPECT_DOUBLE_EQ(thread.fraction, 0.25);  // of both runs' 2000
-  EXPECT_EQ(RowNamed(rows, "cpu thread 0").total_ns, 1500);
-  EXPECT_EQ(RowNamed(rows, "waiting for a core").total_ns, 50);
-  const ProfileRow& misses = RowNamed(rows, "cache misses");
-  EXPECT_EQ(misses.kind, ProfileRow::Kind::kCounter);
-  EXPECT_EQ(misses.calls, 3);
-  EXPECT_EQ(misses.bytes, 192);
-  EXPECT_EQ(misses.total_ns, 0);
+  const ProfileRows rows = RowsOf(watched);
+  const v1::ProfileRow& thread = RowNamed(rows, "cpu thread 1");
+  EXPECT_EQ(thread.kind(), kThreadRow);
+  EXPECT_EQ(thread.calls(), 2);
+  EXPECT_EQ(thread.total_ns(), 500);
+  EXPECT_DOUBLE_EQ(thread.fraction(), 0.25);  // of both runs' 2000
+  EXPECT_EQ(RowNamed(rows, "cpu thread 0").total_ns(), 1500);
+  EXPECT_EQ(RowNamed(rows, "waiting for a core").total_ns(), 50);
+  const v1::ProfileRow& misses = RowNamed(rows, "cache misses");
+  EXPECT_EQ(misses.kind(), kCounterRow);
+  EXPECT_EQ(misses.calls(), 3);
+  EXPECT_EQ(misses.bytes(), 192);
+  EXPECT_EQ(misses.total_ns(), 0);
   // What the device did is told as without them.
-  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction, 400.0 / 600);
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction(), 400.0 / 600);
 }
 
 TEST(ProfileRowsTest, ThreadsThatNeverWaitedHaveNoRowOfIt) {
   Watched watched = TwoRuns();
   watched.host.threads = {{1500, 0}};
-  for (const ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name, "waiting for a core");
+  for (const v1::ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name(), "waiting for a core");
 }
 
 // Of 100 ns that two threads were ready to run, so many were others'.
@@ -136,41 +136,41 @@ TEST(ProfileRowsTest, OfAGpusRunsOthersMayHaveAQuarterToo) {
 }
 
 TEST(ProfileRowsTest, MeasuresGapsWithinARunAndSharesOfItsTime) {
-  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
-  const ProfileRow& gap = RowNamed(rows, "nothing to do");
-  EXPECT_EQ(gap.kind, ProfileRow::Kind::kGap);
-  EXPECT_EQ(gap.calls, 1);
-  EXPECT_EQ(gap.total_ns, 50);
+  const ProfileRows rows = RowsOf(TwoRuns());
+  const v1::ProfileRow& gap = RowNamed(rows, "nothing to do");
+  EXPECT_EQ(gap.kind(), kGapRow);
+  EXPECT_EQ(gap.calls(), 1);
+  EXPECT_EQ(gap.total_ns(), 50);
   // 1100 to 1350 and 3100 to 3450.
-  EXPECT_DOUBLE_EQ(gap.fraction, 50.0 / 600);
-  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction, 400.0 / 600);
-  EXPECT_EQ(RowNamed(rows, "job").fraction, 0);
+  EXPECT_DOUBLE_EQ(gap.fraction(), 50.0 / 600);
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").fraction(), 400.0 / 600);
+  EXPECT_EQ(RowNamed(rows, "job").fraction(), 0);
 }
 
 TEST(ProfileRowsTest, AveragesCountersOverAKernelsCalls) {
-  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
-  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").achieved_occupancy, 0.5);
-  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").dram_throughput, 0.5);
-  EXPECT_EQ(RowNamed(rows, "copy to device").achieved_occupancy, -1);
+  const ProfileRows rows = RowsOf(TwoRuns());
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").achieved_occupancy(), 0.5);
+  EXPECT_DOUBLE_EQ(RowNamed(rows, "k").dram_throughput(), 0.5);
+  EXPECT_EQ(RowNamed(rows, "copy to device").achieved_occupancy(), -1);
 }
 
 TEST(ProfileRowsTest, PutsTheLongestFirst) {
-  const std::vector<ProfileRow> rows = RowsOf(TwoRuns());
-  for (size_t i = 1; i < rows.size(); ++i) EXPECT_GE(rows[i - 1].total_ns, rows[i].total_ns);
+  const ProfileRows rows = RowsOf(TwoRuns());
+  for (int i = 1; i < rows.size(); ++i) EXPECT_GE(rows[i - 1].total_ns(), rows[i].total_ns());
 }
 
 TEST(ProfileRowsTest, TellsLaunchesOfDifferentGridsApart) {
   Watched watched = TwoRuns();
   watched.activities[3].grid[0] = 1;
   int kernels = 0;
-  for (const ProfileRow& row : RowsOf(watched)) kernels += row.name == "k";
+  for (const v1::ProfileRow& row : RowsOf(watched)) kernels += row.name() == "k";
   EXPECT_EQ(kernels, 2);
 }
 
 TEST(ProfileRowsTest, WhatPassedNoQueueHasNone) {
   Watched watched = TwoRuns();
   for (ProfiledRun& run : watched.runs) run.queue_ns = -1;
-  for (const ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name, "queue");
+  for (const v1::ProfileRow& row : RowsOf(watched)) EXPECT_NE(row.name(), "queue");
   const json trace = json::parse(ChromeTrace(watched, {"cuda:0", "gelu", "vector", "", ""}));
   for (const json& event : trace["traceEvents"]) EXPECT_NE(event["name"], "queue");
 }
@@ -178,10 +178,10 @@ TEST(ProfileRowsTest, WhatPassedNoQueueHasNone) {
 TEST(ProfileRowsTest, NothingWatchedGivesNoDeviceRows) {
   Watched watched;
   watched.runs = {{1, 0, 5, 10}};
-  const std::vector<ProfileRow> rows = RowsOf(watched);
+  const ProfileRows rows = RowsOf(watched);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].name, "run");
-  EXPECT_EQ(rows[1].name, "queue");
+  EXPECT_EQ(rows[0].name(), "run");
+  EXPECT_EQ(rows[1].name(), "queue");
 }
 
 TEST(ChromeTraceTest, IsJsonWithAnEventForEachThing) {
@@ -225,8 +225,8 @@ class RunProfileTest : public ::testing::Test {
  protected:
   RunProfileTest() { AddCpuKernels(&registry_); }
 
-  absl::StatusOr<ProfileReport> Profile(const std::string& implementation, int iterations,
-                                        int64_t runs_ns_max = 600'000'000'000) {
+  absl::StatusOr<v1::ProfileResponse> Profile(const std::string& implementation, int iterations,
+                                              int64_t runs_ns_max = 600'000'000'000) {
     const Kernel* const kernel = *registry_.Find("softmax");
     const std::vector<TensorSpec> inputs = {{DataType::kFloat32, {64, 1000}}};
     ProfilePlan plan;
@@ -252,55 +252,55 @@ class RunProfileTest : public ::testing::Test {
 TEST_F(RunProfileTest, TheCpusOperationsAreItsLaunches) {
   for (const char* const implementation : {"cpu", "manual", "reference", "library"}) {
     SCOPED_TRACE(implementation);
-    const absl::StatusOr<ProfileReport> report = Profile(implementation, 4);
+    const absl::StatusOr<v1::ProfileResponse> report = Profile(implementation, 4);
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_EQ(report->iterations, 4);
+    EXPECT_EQ(report->iterations(), 4);
     int64_t kernel_ns = 0;
     int64_t enqueue_ns = 0;
-    for (const ProfileRow& row : report->rows) {
-      if (row.kind == ProfileRow::Kind::kCounter || row.kind == ProfileRow::Kind::kGap) continue;
-      EXPECT_EQ(row.calls, 4) << row.name;
-      if (row.kind == ProfileRow::Kind::kKernel) {
-        kernel_ns += row.total_ns;
-        EXPECT_GT(row.fraction, 0);
-        EXPECT_EQ(row.achieved_occupancy, -1);
+    for (const v1::ProfileRow& row : report->rows()) {
+      if (row.kind() == kCounterRow || row.kind() == kGapRow) continue;
+      EXPECT_EQ(row.calls(), 4) << row.name();
+      if (row.kind() == kKernelRow) {
+        kernel_ns += row.total_ns();
+        EXPECT_GT(row.fraction(), 0);
+        EXPECT_EQ(row.achieved_occupancy(), -1);
       }
-      if (row.name == "enqueue") enqueue_ns = row.total_ns;
+      if (row.name() == "enqueue") enqueue_ns = row.total_ns();
     }
     EXPECT_GT(kernel_ns, 0);
     EXPECT_LE(kernel_ns, enqueue_ns);
-    EXPECT_NE(report->counters_unavailable, "");
+    EXPECT_NE(report->counters_unavailable(), "");
   }
 }
 
 TEST_F(RunProfileTest, TellsWhatTheCpusThreadsDid) {
-  const absl::StatusOr<ProfileReport> report = Profile("manual", 4);
+  const absl::StatusOr<v1::ProfileResponse> report = Profile("manual", 4);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(RowNamed(report->rows, "cpu thread 0").kind, ProfileRow::Kind::kThread);
+  EXPECT_EQ(RowNamed(report->rows(), "cpu thread 0").kind(), kThreadRow);
   int64_t worked_ns = 0;
   bool counted = false;
-  for (const ProfileRow& row : report->rows) {
-    if (row.kind == ProfileRow::Kind::kThread && row.name != kWaitingRow) worked_ns += row.total_ns;
-    counted = counted || row.name == "instructions";
+  for (const v1::ProfileRow& row : report->rows()) {
+    if (row.kind() == kThreadRow && row.name() != kWaitingRow) worked_ns += row.total_ns();
+    counted = counted || row.name() == "instructions";
   }
   EXPECT_GT(worked_ns, 0);
-  EXPECT_EQ(RowNamed(report->rows, "page faults").kind, ProfileRow::Kind::kCounter);
+  EXPECT_EQ(RowNamed(report->rows(), "page faults").kind(), kCounterRow);
   // Hardware counters are there, or the reason is.
-  const bool is_missing = report->counters_unavailable.find("instructions") != std::string::npos;
-  EXPECT_EQ(counted, !is_missing) << report->counters_unavailable;
+  const bool is_missing = report->counters_unavailable().find("instructions") != std::string::npos;
+  EXPECT_EQ(counted, !is_missing) << report->counters_unavailable();
 }
 
 TEST_F(RunProfileTest, EndsWhenItsTimeIsUp) {
-  const absl::StatusOr<ProfileReport> report = Profile("cpu", 1000, /*runs_ns_max=*/0);
+  const absl::StatusOr<v1::ProfileResponse> report = Profile("cpu", 1000, /*runs_ns_max=*/0);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->iterations, 1);
-  EXPECT_EQ(RowNamed(report->rows, "run").calls, 1);
+  EXPECT_EQ(report->iterations(), 1);
+  EXPECT_EQ(RowNamed(report->rows(), "run").calls(), 1);
 }
 
 TEST_F(RunProfileTest, TheTraceHoldsEachRunsPhasesInsideItsRequest) {
-  const absl::StatusOr<ProfileReport> report = Profile("cpu", 3);
+  const absl::StatusOr<v1::ProfileResponse> report = Profile("cpu", 3);
   ASSERT_TRUE(report.ok()) << report.status();
-  const json trace = json::parse(report->trace_json);
+  const json trace = json::parse(report->trace_json());
   std::map<int, std::pair<double, double>> requests;
   std::map<std::string, int> phases;
   for (const json& event : trace["traceEvents"])

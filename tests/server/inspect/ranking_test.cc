@@ -8,18 +8,19 @@
 namespace warpcall::inspect {
 namespace {
 
-BenchmarkResult Result(double low_ns, double median_ns, double high_ns) {
-  BenchmarkResult result;
-  result.median_low_ns = low_ns;
-  result.median_ns = median_ns;
-  result.median_high_ns = high_ns;
+v1::BenchmarkResult Result(double low_ns, double median_ns, double high_ns) {
+  v1::BenchmarkResult result;
+  result.set_median_low_ns(low_ns);
+  result.set_median_ns(median_ns);
+  result.set_median_high_ns(high_ns);
   return result;
 }
 
-std::vector<std::string> Verdicts(std::vector<BenchmarkResult> results) {
-  Rank(absl::MakeSpan(results));
+std::vector<std::string> Verdicts(const std::vector<v1::BenchmarkResult>& results) {
+  google::protobuf::RepeatedPtrField<v1::BenchmarkResult> ranked(results.begin(), results.end());
+  Rank(&ranked);
   std::vector<std::string> verdicts;
-  for (const BenchmarkResult& result : results) verdicts.push_back(result.verdict);
+  for (const v1::BenchmarkResult& result : ranked) verdicts.push_back(result.verdict());
   return verdicts;
 }
 
@@ -32,41 +33,41 @@ TEST(RankTest, IntervalsThatOverlapAreNotTold) {
 }
 
 TEST(RankTest, WhatIsUnstableOrDidNotRunHasNoRank) {
-  BenchmarkResult unstable = Result(10, 50, 100);
-  unstable.unstable = true;
-  unstable.verdict = "fastest";  // of a time before
-  BenchmarkResult failed;
-  failed.status = absl::InternalError("broken");
+  v1::BenchmarkResult unstable = Result(10, 50, 100);
+  unstable.set_unstable(true);
+  unstable.set_verdict("fastest");  // of a time before
+  v1::BenchmarkResult failed;
+  failed.set_error("broken");
   EXPECT_EQ(Verdicts({unstable, failed, Result(99, 100, 101)}),
             (std::vector<std::string>{"", "", "not distinguishable from the fastest"}));
-  unstable.median_ns = 100;
+  unstable.set_median_ns(100);
   EXPECT_EQ(Verdicts({unstable, failed, Result(99, 100, 101)}),
             (std::vector<std::string>{"", "", "fastest"}));
   EXPECT_EQ(Verdicts({unstable, failed}), (std::vector<std::string>{"", ""}));
 }
 
 TEST(RankTest, WhatIsUnstableAndFasterBeyondDoubtIsTheFastest) {
-  std::vector<BenchmarkResult> results = {Result(398, 400, 402), Result(60, 90, 300),
-                                          Result(50, 80, 397), Result(399, 401, 403),
-                                          Result(70, 100, 398)};
-  for (const size_t unstable : {1u, 2u, 4u}) results[unstable].unstable = true;
+  std::vector<v1::BenchmarkResult> results = {Result(398, 400, 402), Result(60, 90, 300),
+                                              Result(50, 80, 397), Result(399, 401, 403),
+                                              Result(70, 100, 398)};
+  for (const size_t unstable : {1u, 2u, 4u}) results[unstable].set_unstable(true);
   EXPECT_EQ(Verdicts(results),
             (std::vector<std::string>{"slower by 400 %", "", "fastest", "slower by 401 %", ""}));
   // An interval that reaches the fastest stable one's leaves a doubt: nobody is called the fastest
   // while the one with the least median may be.
   const std::string alike = "not distinguishable from the fastest";
-  results[2].median_high_ns = 398;
+  results[2].set_median_high_ns(398);
   EXPECT_EQ(Verdicts(results),
             (std::vector<std::string>{"slower by 344 %", alike, "", "slower by 346 %", ""}));
-  results[1].median_high_ns = 398;
+  results[1].set_median_high_ns(398);
   EXPECT_EQ(Verdicts(results), (std::vector<std::string>{alike, "", "", alike, ""}));
 }
 
 // As it was seen on a busy machine, by five samples.
 TEST(RankTest, AReferenceThatIsStableIsNotTheFastestForThat) {
-  std::vector<BenchmarkResult> results = {Result(183, 203, 206), Result(426, 432, 440),
-                                          Result(36, 39.8, 5000)};
-  results[2].unstable = true;
+  std::vector<v1::BenchmarkResult> results = {Result(183, 203, 206), Result(426, 432, 440),
+                                              Result(36, 39.8, 5000)};
+  results[2].set_unstable(true);
   EXPECT_EQ(Verdicts(results), (std::vector<std::string>{"not distinguishable from the fastest",
                                                          "slower by 113 %", ""}));
 }

@@ -62,7 +62,7 @@ class RoundsTest : public ::testing::Test {
   explicit RoundsTest(DeviceKind kind = DeviceKind::kCpu) : device_(kind) {}
 
   // The results in the rows' order. What was told is kept.
-  BenchmarkReport Run(const std::vector<MadeUp>& rows) {
+  v1::BenchmarkResponse Run(const std::vector<MadeUp>& rows) {
     std::vector<Implementation> implementations;
     for (const MadeUp& row : rows) implementations.push_back(ToImplementation(row));
     registry_.Add(IdentityOp(), implementations);
@@ -78,16 +78,16 @@ class RoundsTest : public ::testing::Test {
       rested_ns_ += ns;
       device_.Pass(ns);
     };
-    site.tell = [this](const BenchmarkReport& news) {
+    site.tell = [this](const v1::BenchmarkResponse& news) {
       told_.emplace_back();
-      for (const BenchmarkResult& result : news.results) {
-        told_.back().push_back(result.row->implementation.name);
-        EXPECT_EQ(result.verdict, "") << "before all results are known";
+      for (const v1::BenchmarkResult& result : news.results()) {
+        told_.back().push_back(result.implementation());
+        EXPECT_EQ(result.verdict(), "") << "before all results are known";
       }
     };
-    absl::StatusOr<BenchmarkReport> report = RunBenchmark(site, plan_, {});
+    absl::StatusOr<v1::BenchmarkResponse> report = RunBenchmark(site, plan_, {});
     EXPECT_TRUE(report.ok()) << report.status();
-    return report.ok() ? *std::move(report) : BenchmarkReport();
+    return report.ok() ? *std::move(report) : v1::BenchmarkResponse();
   }
 
   Implementation ToImplementation(const MadeUp& row) {
