@@ -11,19 +11,19 @@ from ._channel import TLS
 from ._client import Client, connect
 from ._comparison import Comparison, compare
 from ._fast import FAST
-from ._inspect import SourceFile
-from ._messages import (
+from ._messages import ServerInfoResponse
+from ._profile import Profile
+from ._proto import (
     AttributeInfo,
     DeviceInfo,
     ImplementationInfo,
     KernelInfo,
     LaunchInfo,
-    ServerInfoResponse,
+    SourceFile,
     TensorSpec,
     Timing,
     TunedClass,
 )
-from ._profile import Profile
 from ._reports import Benchmark, BenchmarkRow, Description, plot
 from ._request import Blocks
 from ._result import Result

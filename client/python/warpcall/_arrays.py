@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from ._messages import DATA_TYPE_NUMBERS, DATA_TYPES, TensorSpec
+from ._messages import DATA_TYPE_NUMBERS
+from ._proto import DATA_TYPES, TensorSpec
 from .errors import Error, InvalidArgument
 
 ml_dtypes: Any = None

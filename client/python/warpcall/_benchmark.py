@@ -11,8 +11,9 @@ from typing import Any, TypeAlias, TypeGuard
 from ._arrays import type_name
 from ._execute import Call
 from ._format import nanoseconds
-from ._inspect import BenchmarkResponse, Sampling, encode_benchmark, parse_problem
+from ._inspect import Sampling, encode_benchmark, parse_problem
 from ._progress import Counter, Progress, counting
+from ._proto import BenchmarkResponse
 from ._reports import Benchmark, BenchmarkRow, decoded
 from ._result import bad_response
 

@@ -22,17 +22,10 @@ from ._inspect import (
     parse_problem,
 )
 from ._kernels import KernelMethods
-from ._messages import (
-    AttributeValue,
-    DeviceInfo,
-    KernelInfo,
-    ListDevicesResponse,
-    ListKernelsResponse,
-    ServerInfoResponse,
-    list_kernels_request,
-)
+from ._messages import ServerInfoResponse, list_kernels_request
 from ._profile import Profile, ProfileCalls
 from ._progress import Progress, counting, length_of
+from ._proto import AttributeValue, DeviceInfo, KernelInfo, ListDevicesResponse, ListKernelsResponse
 from ._reports import Benchmark, Description, decoded, take_description
 from ._request import Options, Request, are_the_callers, call_of, inputs_of
 from ._result import Result

@@ -16,7 +16,8 @@ import numpy as np
 
 from . import _wire as wire
 from ._arrays import NDARRAY, READY, WIRE_DTYPES, Array, Operand, as_type, from_bytes
-from ._messages import DATA_TYPES, LaunchInfo, TensorSpec, Timing, decode, encode_attributes
+from ._messages import decode, encode_attributes
+from ._proto import DATA_TYPES, LaunchInfo, TensorSpec, Timing
 
 # The least that a message of gRPC cannot hold: its length is sent in 32 bits.
 MESSAGE_BYTES_MAX = (1 << 32) - 1

@@ -22,7 +22,8 @@ import numpy as np
 from ._arrays import NDARRAY, WIRE_DTYPES, Array, array_type_name, as_type, copy_into, plain
 from ._calls import CLOSED, Calls, Terms, check_timeout
 from ._channel import Target, call_metadata
-from ._messages import DATA_TYPE_NUMBERS, DATA_TYPES, LaunchInfo, Timing, encode_attributes
+from ._messages import DATA_TYPE_NUMBERS, encode_attributes
+from ._proto import DATA_TYPES, LaunchInfo, Timing
 from ._request import Request
 from ._result import NO_OUTPUTS, Ceiling, Result, bad_response
 from ._retry import Retry

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ._catalog import KERNELS
-from ._messages import KernelInfo
+from ._proto import KernelInfo
 from .errors import InvalidArgument, NotFound
 
 

@@ -1,7 +1,6 @@
-"""The service's small messages as dataclasses, and the table by which they are encoded and decoded.
+"""The service's small messages, encoded and decoded by what _proto.py says of their fields.
 
-Names and meanings are those of proto/warpcall/v1/warpcall.proto. Tensors are not among them: see
-_execute.py.
+Tensors are not among them: see _execute.py.
 """
 
 from __future__ import annotations
@@ -9,162 +8,23 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from . import _proto
 from . import _wire as wire
+from ._proto import DATA_TYPES, AttributeValue, ListKernelsRequest
+from ._wire import Enum, Field
 from .errors import InvalidArgument
 
-AttributeValue: TypeAlias = "bool | int | float | str"
 Message = TypeVar("Message")
 
-DATA_TYPES = {1: "float32", 2: "float16", 3: "bfloat16"}
 DATA_TYPE_NUMBERS = {name: number for number, name in DATA_TYPES.items()}
-_INDEPENDENCE = {
-    0: "none",
-    1: "elements",
-    2: "before_axis",
-    3: "rows",
-    4: "broadcast_rows",
-    5: "product_rows",
-}
-_ROLES = {0: "split", 1: "shared"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Timing:
-    """Where the time of one request went, as the server saw it, in nanoseconds."""
-
-    queue_ns: int = 0
-    """Waiting for a lane."""
-    copy_in_ns: int = 0
-    """Request bytes to staging memory."""
-    h2d_ns: int = 0
-    """Staging to device memory."""
-    kernel_ns: int = 0
-    """Device time of the kernel."""
-    d2h_ns: int = 0
-    """Device memory to staging."""
-    total_ns: int = 0
-    """Request parsed to response handed to gRPC."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LaunchInfo:
-    """What the kernel had to do, and how it was launched."""
-
-    bytes_moved: int = 0
-    """The least that it must move: inputs read once plus outputs written once."""
-    flops: int = 0
-    theoretical_occupancy: float = 0.0
-    """0 to 1."""
-    waves: float = 0.0
-    """Grid blocks over blocks that the device holds at once."""
-    gpu_kernels: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSpec:
-    """Type and shape of a tensor."""
-
-    data_type: str = "float32"
-    shape: tuple[int, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class AttributeInfo:
-    name: str = ""
-    summary: str = ""
-    default_value: AttributeValue | None = None
-    allowed_values: tuple[str, ...] = ()
-    """Empty: all of the type."""
-    required: bool = False
-    """The default value is only there for its type."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ImplementationInfo:
-    name: str = ""
-    family: str = ""
-    device_kind: str = ""
-    """"cpu" or "cuda"."""
-    summary: str = ""
-    data_types: tuple[str, ...] = ()
-    unavailable: str = ""
-    """Why the server's machine can't run it; empty when it can."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TunedClass:
-    """A class of problems of which the server has measured the implementations."""
-
-    problem: str = ""
-    """The one that was measured: "float32[16384,4096] axis=-1"."""
-    device_model: str = ""
-    """"NVIDIA H200, 132 multiprocessors"."""
-    implementation: str = ""
-    """What "auto" runs for such problems, if it takes them; empty when nothing was right."""
-    chosen_because: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class KernelInfo:
-    name: str = ""
-    summary: str = ""
-    input_names: tuple[str, ...] = ()
-    attributes: tuple[AttributeInfo, ...] = ()
-    implementations: tuple[ImplementationInfo, ...] = ()
-    """In the order in which the server prefers them."""
-    independence: str = "none"
-    """Which parts of its problems depend on no other: "none", "elements", "before_axis", "rows"."""
-    input_roles: tuple[str, ...] = ()
-    """What a part has of each input: "split", its own piece, or "shared", all of it. Inputs beyond
-    these are split."""
-    inputs_min: int = 0
-    """Where not 0, it takes as many inputs as its attributes say: so many at least."""
-    tuned: tuple[TunedClass, ...] = ()
-    """With kernels(tuned=True)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceInfo:
-    name: str = ""
-    """"cpu", "cuda:0"."""
-    kind: str = ""
-    description: str = ""
-    memory_bytes: int = 0
-    multiprocessors: int = 0
-    l2_bytes: int = 0
-    shared_memory_per_block_bytes: int = 0
-    compute_capability: str = ""
-    healthy: bool = False
-    measured_bandwidth_bytes_per_second: float = 0.0
-    """Read plus written; 0 until measured."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ListKernelsResponse:
-    kernels: tuple[KernelInfo, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class ListDevicesResponse:
-    devices: tuple[DeviceInfo, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class ServerInfoResponse:
+class ServerInfoResponse(_proto.ServerInfoResponse):
     """Which server this is, since when, and what it was told."""
-
-    version: str = ""
-    revision: str = ""
-    """Of the source that it was built from; empty when that was no checkout."""
-    grpc_version: str = ""
-    started_unix_ns: int = 0
-    changed_flags: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    """Those whose values differ from their defaults."""
-    hostname: str = ""
 
     @property
     def started(self) -> datetime.datetime:
@@ -172,73 +32,18 @@ class ServerInfoResponse:
         return datetime.datetime.fromtimestamp(self.started_unix_ns / 1e9, datetime.timezone.utc)
 
 
-class Field(NamedTuple):
-    """A field of a message. `kind`: "text", "bytes", "bool", "int", "int32", "uint", "double",
-    "type" (DataType, by name), "independence", "role", "attribute", "attributes" (the map), "texts"
-    (a map of them), or the class of a message."""
-
-    number: int
-    name: str
-    kind: Any
-    repeated: bool = False
+_FIELDS: dict[type[Any], dict[str, Field]] = {}
 
 
-def _scalars(kind: str, *names: str, first: int = 1) -> list[Field]:
-    return [Field(first + i, name, kind) for i, name in enumerate(names)]
-
-
-TABLE: dict[type, list[Field]] = {
-    Timing: _scalars("int", "queue_ns", "copy_in_ns", "h2d_ns", "kernel_ns", "d2h_ns", "total_ns"),
-    LaunchInfo: [
-        *_scalars("int", "bytes_moved", "flops"),
-        *_scalars("double", "theoretical_occupancy", "waves", first=3),
-        Field(5, "gpu_kernels", "int32"),
-    ],
-    TensorSpec: [Field(1, "data_type", "type"), Field(2, "shape", "int", True)],
-    AttributeInfo: [
-        *_scalars("text", "name", "summary"),
-        Field(3, "default_value", "attribute"),
-        Field(4, "allowed_values", "text", True),
-        Field(5, "required", "bool"),
-    ],
-    ImplementationInfo: [
-        *_scalars("text", "name", "family", "device_kind", "summary"),
-        Field(5, "data_types", "type", True),
-        Field(6, "unavailable", "text"),
-    ],
-    TunedClass: _scalars("text", "problem", "device_model", "implementation", "chosen_because"),
-    KernelInfo: [
-        *_scalars("text", "name", "summary"),
-        Field(3, "input_names", "text", True),
-        Field(4, "attributes", AttributeInfo, True),
-        Field(5, "implementations", ImplementationInfo, True),
-        Field(6, "independence", "independence"),
-        Field(7, "input_roles", "role", True),
-        Field(8, "inputs_min", "int32"),
-        Field(9, "tuned", TunedClass, True),
-    ],
-    DeviceInfo: [
-        *_scalars("text", "name", "kind", "description"),
-        Field(4, "memory_bytes", "int"),
-        Field(5, "multiprocessors", "int32"),
-        *_scalars("int", "l2_bytes", "shared_memory_per_block_bytes", first=6),
-        Field(8, "compute_capability", "text"),
-        Field(9, "healthy", "bool"),
-        Field(10, "measured_bandwidth_bytes_per_second", "double"),
-    ],
-    ListKernelsResponse: [Field(1, "kernels", KernelInfo, True)],
-    ListDevicesResponse: [Field(1, "devices", DeviceInfo, True)],
-    ServerInfoResponse: [
-        *_scalars("text", "version", "revision", "grpc_version"),
-        Field(4, "started_unix_ns", "int"),
-        Field(5, "changed_flags", "texts"),
-        Field(6, "hostname", "text"),
-    ],
-}
+def fields_of(cls: type[Any]) -> dict[str, Field]:
+    """The fields of a message by their names, in the order of its declaration."""
+    if cls not in _FIELDS:
+        _FIELDS[cls] = {f.name: f.metadata["wire"] for f in dataclasses.fields(cls)}
+    return _FIELDS[cls]
 
 
 def list_kernels_request(tuned: bool) -> bytes:
-    return wire.varint_field(1, tuned)
+    return encode(ListKernelsRequest(tuned))
 
 
 # ---- attributes ---------------------------------------------------------------------------------
@@ -288,24 +93,26 @@ def decode_attribute(data: bytes) -> AttributeValue | None:
     return found
 
 
-# ---- by the table -------------------------------------------------------------------------------
+# ---- by the fields of a message ------------------------------------------------------------------
 
 
 def decode(cls: type[Message], data: bytes) -> Message:
-    """A message of TABLE. Raises WireError for bytes that are none."""
+    """A message of _proto.py. Raises WireError for bytes that are none."""
     values: dict[str, Any] = {}
-    known = {field.number: field for field in TABLE[cls]}
+    fields = fields_of(cls)
+    known = {field.number: name for name, field in fields.items()}
     for number, wire_type, value, stop in wire.fields(data, 0, len(data)):
-        field = known.get(number)
-        if field is not None:
-            _take(field, data, (wire_type, value, stop), values)
-    for field in TABLE[cls]:
-        if field.repeated and field.name in values:
-            values[field.name] = tuple(values[field.name])
-        elif field.name in values and isinstance(field.kind, type):
-            values[field.name] = decode(field.kind, values[field.name])
-        elif field.name in values and field.kind == "attribute":
-            values[field.name] = decode_attribute(values[field.name])
+        name = known.get(number)
+        if name is not None:
+            _take(name, fields[name], data, (wire_type, value, stop), values)
+    for name in values:
+        field = fields[name]
+        if field.repeated:
+            values[name] = tuple(values[name])
+        elif isinstance(field.kind, type):
+            values[name] = decode(field.kind, values[name])
+        elif field.kind == "attribute":
+            values[name] = decode_attribute(values[name])
     return cls(**values)
 
 
@@ -314,19 +121,25 @@ _NUMBERS: dict[str, Callable[[int], Any]] = {
     "int": wire.signed,
     "int32": wire.signed32,
     "uint": lambda value: value & 0xFFFFFFFFFFFFFFFF,
-    "type": lambda value: DATA_TYPES.get(wire.signed32(value), str(wire.signed32(value))),
-    "independence": lambda value: _INDEPENDENCE.get(value, str(value)),
-    "role": lambda value: _ROLES.get(value, str(value)),
 }
 
 
-def _take(field: Field, data: bytes, found: tuple[int, int, int], values: dict[str, Any]) -> None:
+def _converter(kind: Any) -> Callable[[int], Any] | None:
+    """None of what travels as no integer."""
+    if isinstance(kind, Enum):
+        return lambda value: kind.get(wire.signed32(value), str(wire.signed32(value)))
+    return _NUMBERS.get(kind)
+
+
+def _take(
+    name: str, field: Field, data: bytes, found: tuple[int, int, int], values: dict[str, Any]
+) -> None:
     """Adds one occurrence of a field to a message's values. A wire type that is not the field's
     makes it an unknown field, which is left out."""
     wire_type, value, stop = found
     items: list[Any]
-    if field.kind in _NUMBERS:
-        convert = _NUMBERS[field.kind]
+    convert = _converter(field.kind)
+    if convert is not None:
         if wire_type == wire.BYTES and not field.repeated:
             return
         items = [convert(item) for item in wire.read_integers(data, wire_type, value, stop)]
@@ -339,15 +152,15 @@ def _take(field: Field, data: bytes, found: tuple[int, int, int], values: dict[s
     elif field.kind == "bytes":
         items = [data[value:stop]]
     elif field.kind == "texts":
-        items = [{**values.get(field.name, {}), **_read_entry(data, value, stop)}]
+        items = [{**values.get(name, {}), **_read_entry(data, value, stop)}]
     elif field.repeated:
         items = [decode(field.kind, data[value:stop])]
     else:  # encodings one after the other are the encoding of the messages merged
-        items = [values.get(field.name, b"") + data[value:stop]]
+        items = [values.get(name, b"") + data[value:stop]]
     if field.repeated:
-        values.setdefault(field.name, []).extend(items)
+        values.setdefault(name, []).extend(items)
     elif items:
-        values[field.name] = items[-1]
+        values[name] = items[-1]
 
 
 def _read_entry(data: bytes, at: int, end: int) -> dict[str, str]:
@@ -360,22 +173,22 @@ def _read_entry(data: bytes, at: int, end: int) -> dict[str, str]:
 
 
 def encode(message: object) -> bytes:
-    """A message of TABLE; what has its default value is left out. Raises InvalidArgument for
+    """A message of _proto.py; what has its default value is left out. Raises InvalidArgument for
     integers over 64 bits and data types that there are not."""
     out = b""
-    for field in TABLE[type(message)]:
-        value = getattr(message, field.name)
+    for name, field in fields_of(type(message)).items():
+        value = getattr(message, name)
         if field.kind == "attributes":
             out += encode_attributes(field.number, value)
         elif field.repeated:
             for item in value:
-                out += _encode_field(field, item)
+                out += _encode_field(name, field, item)
         elif isinstance(field.kind, type) or value not in (0, "", b"", None):
-            out += _encode_field(field, value)
+            out += _encode_field(name, field, value)
     return out
 
 
-def _encode_field(field: Field, value: Any) -> bytes:
+def _encode_field(name: str, field: Field, value: Any) -> bytes:
     if isinstance(field.kind, type):
         return wire.bytes_field(field.number, encode(value))
     if field.kind == "text":
@@ -385,11 +198,12 @@ def _encode_field(field: Field, value: Any) -> bytes:
     if field.kind == "double":
         return wire.double_field(field.number, value)
     if field.kind == "attribute":
-        return wire.bytes_field(field.number, encode_attribute(field.name, value))
-    if field.kind == "type":
-        return wire.varint_field(field.number, DATA_TYPE_NUMBERS[value])
+        return wire.bytes_field(field.number, encode_attribute(name, value))
+    if isinstance(field.kind, Enum):
+        numbers = {name: number for number, name in field.kind.items()}
+        return wire.varint_field(field.number, numbers[value])
     bits = 32 if field.kind == "int32" else 64
-    number = checked(field.name, value, bits, signed=field.kind != "uint")
+    number = checked(name, value, bits, signed=field.kind != "uint")
     return wire.varint_field(field.number, number)
 
 

@@ -17,20 +17,23 @@ from ._format import (
     nanoseconds,
 )
 from ._inspect import (
-    BenchmarkResponse,
-    DescribeResponse,
     Problem,
     ProfileOptions,
-    ProfileResponse,
-    ProfileRow,
     Sampling,
     encode_benchmark,
     encode_describe,
     encode_profile,
     parse_problem,
 )
-from ._messages import DeviceInfo, ListDevicesResponse
 from ._plot import Svg, bars
+from ._proto import (
+    BenchmarkResponse,
+    DescribeResponse,
+    DeviceInfo,
+    ListDevicesResponse,
+    ProfileResponse,
+    ProfileRow,
+)
 from ._reports import Cells, Table, decoded, finite
 from ._verdict import Profiled, figures_of, judge, percent
 from .errors import Error

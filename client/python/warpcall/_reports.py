@@ -9,14 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from ._format import bytes_per_second, flops_per_second, nanoseconds, table
-from ._inspect import (
-    BenchmarkResponse,
-    BenchmarkResult,
-    DescribeResponse,
-    RunStamp,
-)
 from ._messages import Message, decode
 from ._plot import bars
+from ._proto import BenchmarkResponse, BenchmarkResult, DescribeResponse, RunStamp
 from ._result import bad_response
 from ._wire import WireError
 

@@ -17,7 +17,7 @@ from .errors import Error, Internal, InvalidArgument
 
 if TYPE_CHECKING:
     from ._fast import FastResponse
-    from ._messages import LaunchInfo, Timing
+    from ._proto import LaunchInfo, Timing
     from ._stripes import StripedResponse
 
 Part = TypeVar("Part")

@@ -9,7 +9,8 @@ from functools import partial
 
 from ._arrays import Array, check_out, copy_into, empty
 from ._futures import Cancellation
-from ._messages import DATA_TYPES, KernelInfo, ListKernelsResponse, TensorSpec, decode
+from ._messages import decode
+from ._proto import DATA_TYPES, KernelInfo, ListKernelsResponse, TensorSpec
 from ._request import Request
 from ._result import Result, bad_response
 from ._stripes import Stripe, StripedResponse, division_of, has_rows, stripe_request

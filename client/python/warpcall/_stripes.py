@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ._arrays import Array, Operand
-from ._messages import KernelInfo, LaunchInfo, Timing
+from ._proto import KernelInfo, LaunchInfo, Timing
 from ._request import Blocks, Place, Request
 from ._result import Result
 

@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ._format import binary_bytes, bytes_per_second, flops_per_second, nanoseconds
-from ._inspect import DescribeResponse, ProfileResponse, ProfileRow
-from ._messages import DeviceInfo
+from ._proto import DescribeResponse, DeviceInfo, ProfileResponse, ProfileRow
 
 _NEAR = 0.6  # a share of a peak from which on everything else waits for it
 _BUSY = 0.7  # of the threads' time for which there were cores

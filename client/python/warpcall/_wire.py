@@ -6,8 +6,10 @@ joined to its header once on the way out, and be looked at where the reply lies 
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
 
@@ -19,6 +21,40 @@ _GROUP_DEPTH_MAX = 100
 
 class WireError(ValueError):
     """Bytes that are no valid encoding of a message."""
+
+
+# ---- the fields of a message that is a dataclass -------------------------------------------------
+
+
+class Enum(dict[int, str]):
+    """The names of an enumeration's values by their numbers; the first is the default."""
+
+
+class Field(NamedTuple):
+    """How a field travels. `kind`: "text", "bytes", "bool", "int", "int32", "uint", "double",
+    "attribute", "attributes" (a map of them), "texts" (a map), an Enum, or the class of a
+    message."""
+
+    number: int
+    kind: Any
+    repeated: bool = False
+
+
+_DEFAULTS = {"text": "", "bytes": b"", "bool": False, "double": 0.0, "attribute": None}
+
+
+def field(number: int, kind: Any, *, repeated: bool = False) -> Any:
+    """Declares a field of a message's dataclass."""
+    metadata = {"wire": Field(number, kind, repeated)}
+    if repeated:
+        return dataclasses.field(default=(), metadata=metadata)
+    if kind in ("attributes", "texts"):
+        return dataclasses.field(default_factory=dict[str, object], metadata=metadata)
+    if isinstance(kind, type):
+        return dataclasses.field(default_factory=kind, metadata=metadata)
+    if isinstance(kind, Enum):
+        return dataclasses.field(default=next(iter(kind.values())), metadata=metadata)
+    return dataclasses.field(default=_DEFAULTS.get(kind, 0), metadata=metadata)
 
 
 # ---- writing ------------------------------------------------------------------------------------

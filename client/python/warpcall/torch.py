@@ -18,7 +18,7 @@ import torch
 
 from ._catalog import KERNELS
 from ._client import Client, connect
-from ._messages import AttributeInfo, KernelInfo
+from ._proto import AttributeInfo, KernelInfo
 from .errors import InvalidArgument
 
 _client: Client | None = None

@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 
 from support import ROOT, RealServer, before_the_end, main, np
 import warpcall
-from warpcall import _inspect
+from warpcall import _inspect, _proto
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "python"),
                "PYTHONDONTWRITEBYTECODE": "1"}
@@ -97,13 +97,13 @@ class InspectTest(unittest.TestCase):
         report = warpcall.Benchmark("gelu", "float32")
         ran = dict(median_ns=100.0, median_low_ns=98.0, median_high_ns=103.0, min_ns=97.0,
                    iterations=60, launches_per_iteration=1)
-        report.add("4x4", _inspect.BenchmarkResponse(
-            (_inspect.BenchmarkResult("fast", noise=0.013, verdict="fastest", **ran),
-             _inspect.BenchmarkResult("noisy", noise=0.2, unstable=True, **ran),
-             _inspect.BenchmarkResult("cached", noise=0.001, fraction_of_ceiling=1.57, **ran),
-             _inspect.BenchmarkResult("far", noise=0.2, unstable=True, verdict="fastest", **ran),
-             _inspect.BenchmarkResult("slow", predicted_ns=4e9, error="skipped: 4 s, ask with x")),
-            "cpu", 1e9, _inspect.RunStamp(device_description="a chip", started_unix_ns=5), 2e12))
+        report.add("4x4", _proto.BenchmarkResponse(
+            (_proto.BenchmarkResult("fast", noise=0.013, verdict="fastest", **ran),
+             _proto.BenchmarkResult("noisy", noise=0.2, unstable=True, **ran),
+             _proto.BenchmarkResult("cached", noise=0.001, fraction_of_ceiling=1.57, **ran),
+             _proto.BenchmarkResult("far", noise=0.2, unstable=True, verdict="fastest", **ran),
+             _proto.BenchmarkResult("slow", predicted_ns=4e9, error="skipped: 4 s, ask with x")),
+            "cpu", 1e9, _proto.RunStamp(device_description="a chip", started_unix_ns=5), 2e12))
         lines = repr(report).splitlines()
         self.assertEqual(lines[2].split()[2:6], ["median", "min", "noise", "n"])
         self.assertEqual(lines[3].split()[2:9], ["100", "ns", "97", "ns", "1.3", "%", "60"])

@@ -8,7 +8,7 @@ from support import SEED, main, np
 from warpcall import _stripes
 from warpcall._arrays import to_operand
 from warpcall._execute import Call
-from warpcall._messages import AttributeInfo, KernelInfo
+from warpcall._proto import AttributeInfo, KernelInfo
 from warpcall._request import Options, Request
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ import unittest
 
 from support import BUILD, FakeServer, Messages, grpc, main
 import warpcall
-from warpcall import _inspect
+from warpcall import _proto
 
 MESSAGES = Messages()
 CLIENT = os.path.join(BUILD, "bin", "warpcall")
@@ -189,7 +189,7 @@ class VerdictTest(unittest.TestCase):
 
 
 def result(name, median, low=0.0, high=0.0, **more):
-    return _inspect.BenchmarkResult(implementation=name, median_ns=median, median_low_ns=low, median_high_ns=high,
+    return _proto.BenchmarkResult(implementation=name, median_ns=median, median_low_ns=low, median_high_ns=high,
                                     **more)
 
 
@@ -198,7 +198,7 @@ class ComparisonTest(unittest.TestCase):
         reports = []
         for results in (before, after):
             reports.append(warpcall.Benchmark("gelu", "float32"))
-            reports[-1].add("4x4", _inspect.BenchmarkResponse(tuple(results), "cpu", 1.0))
+            reports[-1].add("4x4", _proto.BenchmarkResponse(tuple(results), "cpu", 1.0))
         return warpcall.compare(*reports)
 
     def test_each_pair_has_its_verdict(self):

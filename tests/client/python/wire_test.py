@@ -1,12 +1,16 @@
 """The wire format that the Python client writes by hand, against protobuf's: random messages both
 ways, in every encoding that protobuf allows, and bytes that are none."""
 
+import dataclasses
+import pathlib
 import random
 import struct
+import subprocess
+import sys
 import unittest
 
 from support import SEED, Messages, main, np
-from warpcall import _arrays, _execute, _inspect, _messages, _wire
+from warpcall import _arrays, _execute, _inspect, _messages, _proto, _wire
 from warpcall._arrays import to_operand
 from warpcall.errors import InvalidArgument
 
@@ -14,12 +18,9 @@ MESSAGES = 400
 TEXTS = ["", "x", "gelu", "é☃𝄞", "a" * 200]
 INTEGERS = [0, 1, -1, 127, 128, 300, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
 DOUBLES = [0.0, 1.0, -2.5, 1e300, float("inf"), 5e-324]
-OURS = [_messages.Timing, _messages.LaunchInfo, _messages.TensorSpec, _messages.AttributeInfo,
-        _messages.ImplementationInfo, _messages.TunedClass, _messages.KernelInfo,
-        _messages.DeviceInfo,
-        _messages.ListKernelsResponse, _messages.ListDevicesResponse, _inspect.BenchmarkResponse,
-        _inspect.BenchmarkResult, _inspect.RunStamp, _inspect.ProfileRow, _inspect.ProfileResponse,
-        _inspect.SourceFile, _inspect.DescribeResponse, _messages.ServerInfoResponse]
+# All messages that are encoded and decoded by their fields.
+OURS = [each for each in vars(_proto).values() if dataclasses.is_dataclass(each)]
+ANSWERS = [each for each in OURS if not each.__name__.endswith("Request")]
 THEIRS = Messages()
 
 
@@ -87,34 +88,28 @@ def shuffled(data, rng):
 
 def assert_same(test, ours, theirs):
     """A message of ours against protobuf's."""
-    for field in _messages.TABLE[type(ours)]:
-        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
+    for name, field in _messages.fields_of(type(ours)).items():
+        mine, other = getattr(ours, name), getattr(theirs, name)
         if field.kind == "attribute":
             which = other.WhichOneof("value")
             test.assertEqual(mine, getattr(other, which) if which else None)
-        elif field.kind == "type":
-            numbers = [_messages.DATA_TYPE_NUMBERS.get(name, name)
-                       for name in (mine if field.repeated else [mine])]
+        elif isinstance(field.kind, _wire.Enum):
             given = list(other) if field.repeated else [other]
-            if given != [0]:
-                test.assertEqual(numbers, given, field.name)
-        elif field.kind == "independence":
-            test.assertEqual(mine, ["none", "elements", "before_axis", "rows"][other])
+            names = [field.kind.get(number, str(number)) for number in given]
+            if given != [0] or 0 in field.kind:
+                test.assertEqual(list(mine) if field.repeated else [mine], names, name)
         elif field.kind == "texts":
             test.assertEqual(mine, dict(other))
-        elif field.kind == "role":
-            names = {0: "split", 1: "shared"}
-            test.assertEqual(list(mine), [names.get(role, str(role)) for role in other])
         elif isinstance(field.kind, type):
             pairs = [(mine, other)]
             if field.repeated:
-                test.assertEqual(len(mine), len(other), field.name)
+                test.assertEqual(len(mine), len(other), name)
                 pairs = list(zip(mine, other))
             for pair in pairs:
                 assert_same(test, *pair)
         else:
             test.assertEqual(list(mine) if field.repeated else mine,
-                             list(other) if field.repeated else other, field.name)
+                             list(other) if field.repeated else other, name)
 
 
 class WireTest(unittest.TestCase):
@@ -124,15 +119,23 @@ class WireTest(unittest.TestCase):
     # ---- what protobuf writes, we read ----
 
     def test_every_field_of_the_proto_is_known(self):
-        for cls, table in _messages.TABLE.items():
+        for cls in OURS:
             theirs = getattr(THEIRS, cls.__name__).DESCRIPTOR.fields
-            self.assertEqual({(field.number, field.name, field.repeated) for field in table},
+            self.assertEqual({(field.number, name, field.repeated)
+                              for name, field in _messages.fields_of(cls).items()},
                              {(field.number, field.name, is_repeated(field) and not (
                                  field.message_type and field.message_type.GetOptions().map_entry))
-                              for field in theirs}, f"{cls.__module__}: {cls.__name__}")
+                              for field in theirs}, cls.__name__)
+
+    def test_the_messages_are_those_of_the_proto(self):
+        """What generate_messages.py would write, which users who install the package cannot."""
+        generator = pathlib.Path(__file__).parents[3] / "client/python/generate_messages.py"
+        done = subprocess.run([sys.executable, generator, "--check"], check=False, text=True,
+                              stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_small_messages_of_protobuf_are_read_in_any_encoding(self):
-        for cls in OURS:
+        for cls in ANSWERS:
             for _ in range(MESSAGES // 4):
                 theirs = fill(getattr(THEIRS, cls.__name__)(), self.rng)
                 data = theirs.SerializeToString()
@@ -195,7 +198,7 @@ class WireTest(unittest.TestCase):
                 self.assertEqual((view.data_type, view.shape), (data_type, shape))
                 (array,) = _execute.read_answer(reply.SerializeToString())[1]
                 self.assertEqual((array.shape, array.tobytes()), (shape, bytes(range(24))))
-                self.assertEqual(_arrays.array_type_name(array), _messages.DATA_TYPES[data_type])
+                self.assertEqual(_arrays.array_type_name(array), _proto.DATA_TYPES[data_type])
 
     def test_what_looks_like_a_known_tensor_is_taken_apart(self):
         known = THEIRS.ExecuteResponse(outputs=[dict(data_type=1, shape=[3], data=bytes(12))])
@@ -262,11 +265,10 @@ class WireTest(unittest.TestCase):
             self.assertEqual(reply[mine.span[0]:mine.span[1]], data)
 
     def test_small_messages_are_written(self):
-        for cls in (_messages.TensorSpec, _messages.Timing, _messages.LaunchInfo,
-                    _messages.DeviceInfo):
+        for cls in (_proto.TensorSpec, _proto.Timing, _proto.LaunchInfo, _proto.DeviceInfo):
             for _ in range(MESSAGES // 4):
                 theirs = fill(getattr(THEIRS, cls.__name__)(), self.rng)
-                if cls is _messages.TensorSpec:
+                if cls is _proto.TensorSpec:
                     theirs.data_type = 1 + theirs.data_type % 3
                 ours = _messages.decode(cls, theirs.SerializeToString())
                 self.assertEqual(type(theirs).FromString(_messages.encode(ours)), theirs)
