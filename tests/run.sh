@@ -3,13 +3,14 @@
 #   tests/run.sh            everything that must hold for a change to land: clang's AddressSanitizer and
 #                           UndefinedBehaviorSanitizer, thread-safety analysis and fuzzing;
 #                           ThreadSanitizer; the CUDA device where there is nvcc; and last every
-#                           test of the release build, whose summary by ctest ends the output
+#                           test of the release build but those labelled nightly, whose summary by
+#                           ctest ends the output
 #   tests/run.sh --quick    builds what changed in the release build, and runs the tests that start no
 #                           program of ours and are done in a moment
 #   tests/run.sh --nightly  everything, with minutes of fuzzing, gcc's sanitizers, the comparisons of
 #                           latencies again and again, mutants, a soak, servers in trouble for ten minutes,
-#                           rollouts, a Ray cluster, the container image, compose, and packages in a
-#                           clean root
+#                           the tests labelled nightly (the systems of others that run the server, call it
+#                           or watch it), and packages in a clean root
 # A build beside the release one that has not changed since its tests passed is not tested again but at night.
 # Stops at the first failure with the end of its log. Says what it skipped and why.
 set -euo pipefail
@@ -87,6 +88,7 @@ note_passed() { programs_of "$1" | cat - "$scratch/release" >"build/$1/passed"; 
 test_programs_of() {
   local folder=$1
   shift
+  [[ $door == nightly ]] || set -- -LE '^nightly$' "$@"
   WARPCALL_TEST_BIN_DIR=$PWD/build/$folder/bin WARPCALL_TEST_SANITIZED=1 \
     run_ctest release "$folder-programs" -L '^process$' "$@"
 }
@@ -209,6 +211,10 @@ run_quick() {
     -L '^quick$' </dev/null
 }
 
+nightly_tests() {
+  ctest --test-dir build/release -N -L '^nightly$' | sed -n 's/^ *Test *#[0-9]*: //p'
+}
+
 run_at_night() {
   step 'release: wrong programs, each of which a test must tell from the right one'
   run_logged "$logs/mutants.log" python3 tests/mutants/mutants.py build/release
@@ -229,14 +235,8 @@ run_at_night() {
     print_failure "$logs/chaos.log" >&2
     exit 1
   fi
-  step 'release: rollouts with the times of the manifests'
-  WARPCALL_TEST_NIGHTLY=1 run_ctest release rollout -R '^rollout_(night|haproxy|envoy)_test$'
-  step 'release: batch work on a Ray cluster'
-  WARPCALL_TEST_NIGHTLY=1 run_ctest release ray -R '^ray_test$'
-  step 'release: its container image, built twice'
-  WARPCALL_TEST_NIGHTLY=1 run_ctest release image -R '^image_test$'
-  step 'release: compose, by an engine of its own'
-  WARPCALL_TEST_NIGHTLY=1 run_ctest release compose -R '^compose_up_test$'
+  step 'release: the systems of others, one after the other'
+  WARPCALL_TEST_NIGHTLY=1 run_ctest release nightly -L '^nightly$' --parallel 1
   if ((EUID != 0)) || ! command -v debootstrap >/dev/null; then
     skip 'packages in a clean root' 'it needs root and debootstrap'
   else
@@ -254,11 +254,15 @@ run_all() {
   check_threads
   check_cuda
   await_beside
-  [[ $door != nightly ]] || run_at_night
-  step 'release: every test; skipped above:'
+  if [[ $door == nightly ]]; then
+    run_at_night
+  else
+    skip "$(nightly_tests | paste -sd ' ')" 'labelled nightly; tests/run.sh --nightly runs them'
+  fi
+  step 'release: every other test; skipped above:'
   printf '  %s\n' "${skipped[@]}"
   ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$test_jobs" \
-    </dev/null
+    -LE '^nightly$' </dev/null
 }
 
 door=all
