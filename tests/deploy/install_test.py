@@ -56,7 +56,7 @@ class InstallTest(unittest.TestCase):
         self.assertLessEqual({"LICENSE", "README.md"}, self.files("share/doc"))
         self.assertEqual(self.files("share/warpcall"),
                          {"warpcall.proto", "alerts.yml", "prometheus.yml", "rules.yml", "warpcall.json"})
-        self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir()}, {"client", "proto"})
+        self.assertEqual({path.name for path in (self.root / "include/warpcall").iterdir()}, {"client", "proto", "warpcall"})
         (package,) = self.root.glob("lib/**/cmake/warpcall")
         for file in package.iterdir():
             text = file.read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ class InstallTest(unittest.TestCase):
             "-DCMAKE_BUILD_TYPE=Release", "-G", "Ninja")
         run("cmake", "--build", build)
         with processes.warpcalld(self.root / "bin/warpcalld", self.folder) as (address, _):
-            self.assertEqual(run(build / "consumer", address), "0\n0\n2.5\n")
+            self.assertEqual(run(build / "consumer", address), "0\n0\n2.5\ncpu\n")
             self.assertIn("gelu", run(self.root / "bin/warpcall", "--server", address, "kernels"))
 
     def test_what_configuring_looks_for(self):

@@ -207,7 +207,7 @@ ROOMS = {
     "client/cpp/rpc/": ("@ client/cpp/* proto/", "grpc"),
     "client/cpp/codec/": ("@ client/cpp/* client/cpp/rpc/ proto/", "grpc"),
     "client/cpp/": ("client/cpp/ proto/", "grpc"),
-    "client/cli/common/": ("@ client/cpp/*", "cli11 json"),
+    "client/cli/common/": ("@ client/cpp/*", "cli11 json reflection"),
     "client/cli/bench/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
     "client/cli/describe/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
     "client/cli/load/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
@@ -221,6 +221,7 @@ ROOMS = {
 LIBRARIES = {
     "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/ xds/",
     "messages": "warpcall/v1/warpcall.pb.h",
+    "reflection": "google/protobuf/descriptor.h google/protobuf/message.h",
     "beast": "boost/asio/ boost/beast/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",

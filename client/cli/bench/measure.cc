@@ -19,19 +19,19 @@ constexpr char kGone[] = "the server is gone";
 constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
 
 std::string News(const client::BenchmarkResult& result) {
-  if (result.predicted_ns > 0) return absl::StrCat(result.implementation, " skipped");
-  if (!result.error.empty()) return absl::StrCat(result.implementation, " did not run");
+  if (result.predicted_ns() > 0) return absl::StrCat(result.implementation(), " skipped");
+  if (!result.error().empty()) return absl::StrCat(result.implementation(), " did not run");
   const std::string noise =
-      result.median_high_ns > 0 ? absl::StrFormat(", noise %.1f%%", result.noise * 100) : "";
-  return absl::StrCat(result.implementation, " ", HumanTime(result.median_ns), noise);
+      result.median_high_ns() > 0 ? absl::StrFormat(", noise %.1f%%", result.noise() * 100) : "";
+  return absl::StrCat(result.implementation(), " ", HumanTime(result.median_ns()), noise);
 }
 
 void MeasurePoint(client::Client* client, const std::string& title,
                   client::Cancellation* cancellation, BenchPoint* point) {
   Progress progress(title);
-  size_t told = 0;
+  int told = 0;
   const auto tell = [&](const client::BenchmarkReport& so_far) {
-    for (; told < so_far.results.size(); ++told) progress.Tell(News(so_far.results[told]));
+    for (; told < so_far.results_size(); ++told) progress.Tell(News(so_far.results(told)));
     return absl::OkStatus();
   };
   point->asked = true;
@@ -51,18 +51,18 @@ void TunePoint(client::Client* client, const std::string& title, client::Cancell
   const auto served = client->Describe({.kernel = point->call.kernel,
                                         .inputs = point->call.inputs,
                                         .attributes = point->call.attributes,
-                                        .device = point->report.device,
+                                        .device = point->report.device(),
                                         .timeout = point->call.timeout});
   // The table says what was measured, whether or not this can be said.
   if (!served.ok()) return;
-  point->served = served->implementation;
-  point->served_because = served->chosen_because;
+  point->served = served->implementation();
+  point->served_because = served->chosen_because();
 }
 
 // The call under way ended because the command did.
 void MarkInterrupted(BenchPoint* point) {
   if (point->status.ok()) return;
-  point->asked = !point->report.results.empty();
+  point->asked = !point->report.results().empty();
   point->status =
       absl::CancelledError(absl::StrCat(point->asked ? "" : "not measured: ", kInterrupted));
 }

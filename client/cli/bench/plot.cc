@@ -176,11 +176,11 @@ std::string Conditions(const BenchReport& report) {
   int64_t started_unix_ns = 0;
   std::string version = report.server.version;
   for (const BenchPoint& point : report.points) {
-    const client::RunStamp& stamp = point.report.stamp;
-    if (started_unix_ns == 0) started_unix_ns = stamp.started_unix_ns;
-    if (version.empty()) version = stamp.server_version;
-    if (!stamp.device_description.empty() && told.insert(point.device()).second)
-      facts.push_back(absl::StrCat(point.device(), ": ", stamp.device_description));
+    const client::RunStamp& stamp = point.report.stamp();
+    if (started_unix_ns == 0) started_unix_ns = stamp.started_unix_ns();
+    if (version.empty()) version = stamp.server_version();
+    if (!stamp.device_description().empty() && told.insert(point.device()).second)
+      facts.push_back(absl::StrCat(point.device(), ": ", stamp.device_description()));
   }
   if (!version.empty()) facts.push_back(absl::StrCat("warpcalld ", version));
   if (started_unix_ns > 0)
@@ -224,7 +224,7 @@ std::string BenchPlot(const BenchReport& report) {
       names.push_back(series.implementation);
   }
   for (const BenchPoint& point : report.points) {
-    const double ceiling = point.report.ceiling_bytes_per_second;
+    const double ceiling = point.report.ceiling_bytes_per_second();
     if (!std::isfinite(ceiling) || ceiling <= 0) continue;
     double& largest = picture.ceilings[point.device()];
     largest = std::max(largest, ceiling);

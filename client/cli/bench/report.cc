@@ -43,50 +43,51 @@ std::string Rate(double per_second) {
 }
 
 std::string Noise(const BenchmarkResult& result) {
-  return result.median_high_ns > 0 ? absl::StrFormat("%.1f%%", result.noise * 100) : "-";
+  return result.median_high_ns() > 0 ? absl::StrFormat("%.1f%%", result.noise() * 100) : "-";
 }
 
 bool IsUnranked(const BenchmarkResult& result) {
-  return result.unstable && result.verdict.empty();
+  return result.unstable() && result.verdict().empty();
 }
 
 // Null: none is known to be the fastest, as of a point that ended early, or where an unstable row
 // may be.
 const BenchmarkResult* Best(const client::BenchmarkReport& report) {
   const auto best =
-      std::find_if(report.results.begin(), report.results.end(),
-                   [](const BenchmarkResult& result) { return result.verdict == kFastest; });
-  return best == report.results.end() ? nullptr : &*best;
+      std::find_if(report.results().begin(), report.results().end(),
+                   [](const BenchmarkResult& result) { return result.verdict() == kFastest; });
+  return best == report.results().end() ? nullptr : &*best;
 }
 
 // Of a row that ran, in place of a rank where it has none.
 std::string VersusBest(const BenchmarkResult& result, double best_ns) {
   if (IsUnranked(result)) return "unstable";
   if (!(best_ns > 0)) return "-";
-  const bool alike = absl::StartsWith(result.verdict, "not distinguishable");
-  return absl::StrFormat("%s%.2f", alike ? "~" : "", result.median_ns / best_ns);
+  const bool alike = absl::StartsWith(result.verdict(), "not distinguishable");
+  return absl::StrFormat("%s%.2f", alike ? "~" : "", result.median_ns() / best_ns);
 }
 
 bool AnyHasOccupancy(const client::BenchmarkReport& report) {
   return std::any_of(
-      report.results.begin(), report.results.end(),
-      [](const BenchmarkResult& result) { return result.launch.theoretical_occupancy > 0; });
+      report.results().begin(), report.results().end(),
+      [](const BenchmarkResult& result) { return result.launch().theoretical_occupancy() > 0; });
 }
 
 std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& result,
                                double best_ns) {
   std::vector<std::string> cells = {
-      CutMiddle(result.implementation, kNameWidth),
-      HumanTime(result.median_ns),
-      HumanTime(result.min_ns),
+      CutMiddle(result.implementation(), kNameWidth),
+      HumanTime(result.median_ns()),
+      HumanTime(result.min_ns()),
       Noise(result),
-      absl::StrCat(result.iterations, IsCut(point.call, result) ? kCutMark : ""),
-      Rate(result.bytes_per_second),
-      absl::StrCat(Share(result.fraction_of_ceiling),
+      absl::StrCat(result.iterations(), IsCut(point.call, result) ? kCutMark : ""),
+      Rate(result.bytes_per_second()),
+      absl::StrCat(Share(result.fraction_of_ceiling()),
                    IsOverCeiling(result) ? kOverCeilingMark : ""),
-      Rate(result.flops_per_second),
-      result.checked_elements > 0 ? absl::StrFormat("%.1e", result.relative_error) : "-"};
-  if (AnyHasOccupancy(point.report)) cells.push_back(Share(result.launch.theoretical_occupancy));
+      Rate(result.flops_per_second()),
+      result.checked_elements() > 0 ? absl::StrFormat("%.1e", result.relative_error()) : "-"};
+  if (AnyHasOccupancy(point.report))
+    cells.push_back(Share(result.launch().theoretical_occupancy()));
   cells.push_back(VersusBest(result, best_ns));
   return cells;
 }
@@ -100,19 +101,19 @@ Table PointTable(const BenchPoint& point) {
   Table table(std::move(columns));
   const BenchmarkResult* const best = Best(point.report);
   for (const BenchmarkResult& result : Ranked(point.report)) {
-    if (result.error.empty()) {
-      table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns));
+    if (result.error().empty()) {
+      table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns()));
     } else {
-      table.AddNote({CutMiddle(result.implementation, kNameWidth)},
+      table.AddNote({CutMiddle(result.implementation(), kNameWidth)},
                     // The server's sentence says of a row that it skipped that it did.
-                    absl::StrCat(result.predicted_ns > 0 ? "" : "did not run: ", result.error));
+                    absl::StrCat(result.predicted_ns() > 0 ? "" : "did not run: ", result.error()));
     }
   }
   return table;
 }
 
 std::string CutNote(const BenchPoint& point) {
-  const std::vector<BenchmarkResult>& results = point.report.results;
+  const auto& results = point.report.results();
   const bool by_deadline = absl::IsDeadlineExceeded(point.status) ||
                            std::any_of(results.begin(), results.end(), IsUnreached);
   return absl::StrCat("fewer than the ", SamplesAsked(point.call), " samples asked for: ",
@@ -122,7 +123,7 @@ std::string CutNote(const BenchPoint& point) {
 
 std::string OverCeilingNote(const BenchPoint& point) {
   return absl::StrCat("faster than the copy of this run (",
-                      HumanRate(point.report.ceiling_bytes_per_second, "B/s"),
+                      HumanRate(point.report.ceiling_bytes_per_second(), "B/s"),
                       "): its data stay in caches, or the copy met more load");
 }
 
@@ -136,11 +137,11 @@ constexpr char kNoBestNote[] =
 // What explains the marks of the table.
 std::string Footnotes(const BenchPoint& point) {
   bool cut = false, over = false, unstable = false, compared = false;
-  for (const BenchmarkResult& result : point.report.results) {
+  for (const BenchmarkResult& result : point.report.results()) {
     cut |= IsCut(point.call, result);
     over |= IsOverCeiling(result);
     unstable |= IsUnranked(result);
-    compared |= !result.verdict.empty();
+    compared |= !result.verdict().empty();
   }
   const auto marked = [](const char* mark, const std::string& note) {
     return Fitted(absl::StrCat(mark, " "), note, kIndent);
@@ -160,13 +161,13 @@ std::string StatusText(const absl::Status& status) {
 std::string DeviceLine(const BenchReport& report, const BenchPoint& point) {
   constexpr size_t kDescriptionWidth = 52;
   if (point.device().empty()) return "";  // the call ended before the server said which
-  const client::RunStamp& stamp = point.report.stamp;
+  const client::RunStamp& stamp = point.report.stamp();
   const std::string& version =
-      stamp.server_version.empty() ? report.server.version : stamp.server_version;
+      stamp.server_version().empty() ? report.server.version : stamp.server_version();
   std::vector<std::string> facts;
-  if (!stamp.device_description.empty())
-    facts.push_back(CutMiddle(stamp.device_description, kDescriptionWidth));
-  if (!stamp.driver.empty()) facts.push_back(absl::StrCat("driver ", stamp.driver));
+  if (!stamp.device_description().empty())
+    facts.push_back(CutMiddle(stamp.device_description(), kDescriptionWidth));
+  if (!stamp.driver().empty()) facts.push_back(absl::StrCat("driver ", stamp.driver()));
   if (!report.server.host.empty()) facts.push_back(absl::StrCat("host ", report.server.host));
   if (!version.empty()) facts.push_back(absl::StrCat("warpcalld ", version));
   std::string line;
@@ -177,11 +178,11 @@ std::string DeviceLine(const BenchReport& report, const BenchPoint& point) {
 
 std::string Ceilings(const client::BenchmarkReport& report) {
   std::string text =
-      report.ceiling_bytes_per_second > 0
-          ? absl::StrCat("%COPY of ", HumanRate(report.ceiling_bytes_per_second, "B/s"))
+      report.ceiling_bytes_per_second() > 0
+          ? absl::StrCat("%COPY of ", HumanRate(report.ceiling_bytes_per_second(), "B/s"))
           : "no copy ceiling was measured";
-  if (report.flops_ceiling > 0)
-    absl::StrAppend(&text, ", multiply-adds ", HumanRate(report.flops_ceiling, "FLOP/s"));
+  if (report.flops_ceiling() > 0)
+    absl::StrAppend(&text, ", multiply-adds ", HumanRate(report.flops_ceiling(), "FLOP/s"));
   return text;
 }
 
@@ -206,14 +207,14 @@ std::string ProblemTitle(const BenchPoint& point) {
 }
 
 std::vector<BenchmarkResult> Ranked(const client::BenchmarkReport& report) {
-  std::vector<BenchmarkResult> ranked = report.results;
+  std::vector<BenchmarkResult> ranked(report.results().begin(), report.results().end());
   const bool has_best = Best(report) != nullptr;
   // NaN would be no order.
   const auto time = [](const BenchmarkResult& row) {
-    return std::isnan(row.median_ns) ? std::numeric_limits<double>::infinity() : row.median_ns;
+    return std::isnan(row.median_ns()) ? std::numeric_limits<double>::infinity() : row.median_ns();
   };
   const auto order = [&](const BenchmarkResult& row) {
-    const bool failed = !row.error.empty();
+    const bool failed = !row.error().empty();
     return std::tuple(failed, has_best && !failed && IsUnranked(row), failed ? 0 : time(row));
   };
   std::stable_sort(ranked.begin(), ranked.end(),
@@ -226,23 +227,23 @@ int64_t SamplesAsked(const client::BenchmarkCall& call) {
 }
 
 bool IsCut(const client::BenchmarkCall& call, const BenchmarkResult& result) {
-  const bool exact_enough = call.max_noise > 0 && result.noise <= call.max_noise;
-  return result.error.empty() && !exact_enough && result.iterations < SamplesAsked(call);
+  const bool exact_enough = call.max_noise > 0 && result.noise() <= call.max_noise;
+  return result.error().empty() && !exact_enough && result.iterations() < SamplesAsked(call);
 }
 
 bool IsUnreached(const BenchmarkResult& result) {
-  return absl::StartsWith(result.error, kUnreached);
+  return absl::StartsWith(result.error(), kUnreached);
 }
 
 absl::Status Outcome(const BenchPoint& point) {
   if (!point.status.ok()) return point.status;
-  const std::vector<BenchmarkResult>& results = point.report.results;
+  const auto& results = point.report.results();
   const auto unreached = std::find_if(results.begin(), results.end(), IsUnreached);
   if (unreached != results.end())
     return absl::DeadlineExceededError(
-        absl::StrCat(unreached->implementation, ": ", unreached->error));
+        absl::StrCat(unreached->implementation(), ": ", unreached->error()));
   if (std::any_of(results.begin(), results.end(),
-                  [](const BenchmarkResult& result) { return result.error.empty(); }))
+                  [](const BenchmarkResult& result) { return result.error().empty(); }))
     return absl::OkStatus();
   return absl::FailedPreconditionError("no implementation ran");
 }
@@ -263,14 +264,14 @@ absl::Status Outcome(const BenchReport& report) {
 }
 
 bool IsOverCeiling(const BenchmarkResult& result) {
-  return result.error.empty() && result.fraction_of_ceiling > kShareMax;
+  return result.error().empty() && result.fraction_of_ceiling() > kShareMax;
 }
 
 std::vector<std::string> Notes(const BenchPoint& point, const BenchmarkResult& result) {
   std::vector<std::string> notes;
   if (IsCut(point.call, result)) notes.push_back(CutNote(point));
   if (IsOverCeiling(result)) notes.push_back(OverCeilingNote(point));
-  if (result.unstable) notes.push_back(kUnstableNote);
+  if (result.unstable()) notes.push_back(kUnstableNote);
   return notes;
 }
 
@@ -279,7 +280,7 @@ std::string BenchText::Heading() const { return Fitted("", KernelTitle(report_),
 std::string BenchText::Point(const BenchPoint& point) {
   const std::string title = ProblemTitle(point);
   const std::string on = point.device().empty() ? "" : absl::StrCat(" on ", point.device());
-  if (!point.status.ok() && point.report.results.empty()) {
+  if (!point.status.ok() && point.report.results().empty()) {
     const std::string why = point.asked ? absl::StrCat("refused: ", StatusText(point.status))
                                         : std::string(point.status.message());
     return absl::StrCat("\n", Fitted("", absl::StrCat(title, on, ": ", why), kIndent));
@@ -287,7 +288,7 @@ std::string BenchText::Point(const BenchPoint& point) {
   std::string text = "\n";
   if (const std::string line = DeviceLine(report_, point); devices_told_.insert(line).second)
     absl::StrAppend(&text, line);
-  const bool none = point.report.results.empty();
+  const bool none = point.report.results().empty();
   const std::string what = none ? "no implementation fits" : Ceilings(point.report);
   absl::StrAppend(&text, Fitted("", absl::StrCat(title, on, ": ", what), kIndent));
   if (none) return text;

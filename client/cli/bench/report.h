@@ -48,7 +48,9 @@ struct BenchPoint {
   std::string served_because = {};
 
   // That answered, or else that was asked for, which may be empty.
-  const std::string& device() const { return report.device.empty() ? call.device : report.device; }
+  const std::string& device() const {
+    return report.device().empty() ? call.device : report.device();
+  }
 };
 
 // Which server was asked. Empty where it did not say.

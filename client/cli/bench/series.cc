@@ -26,17 +26,17 @@ Series* FindOrAdd(const Series& key, std::vector<Series>* all) {
 
 SeriesPoint ToPoint(const BenchPoint& measured, const BenchmarkResult& result) {
   SeriesPoint point;
-  point.bytes = static_cast<double>(result.launch.bytes_moved);
+  point.bytes = static_cast<double>(result.launch().bytes_moved());
   point.place = point.bytes;
-  point.time_ns = Drawable(result.median_ns);
-  point.time_low_ns = Drawable(result.median_low_ns);
-  point.time_high_ns = Drawable(result.median_high_ns);
-  point.ceiling_share = Drawable(result.fraction_of_ceiling);
-  point.flops_per_second = Drawable(result.flops_per_second);
-  point.flops_per_byte = Drawable(static_cast<double>(result.launch.flops) / point.bytes);
-  point.tip = absl::StrCat(result.implementation, " ", ProblemTitle(measured), ": ",
-                           HumanTime(point.time_ns), result.unstable ? " (unstable), " : ", ",
-                           HumanRate(Drawable(result.bytes_per_second), "B/s"), ", ",
+  point.time_ns = Drawable(result.median_ns());
+  point.time_low_ns = Drawable(result.median_low_ns());
+  point.time_high_ns = Drawable(result.median_high_ns());
+  point.ceiling_share = Drawable(result.fraction_of_ceiling());
+  point.flops_per_second = Drawable(result.flops_per_second());
+  point.flops_per_byte = Drawable(static_cast<double>(result.launch().flops()) / point.bytes);
+  point.tip = absl::StrCat(result.implementation(), " ", ProblemTitle(measured), ": ",
+                           HumanTime(point.time_ns), result.unstable() ? " (unstable), " : ", ",
+                           HumanRate(Drawable(result.bytes_per_second()), "B/s"), ", ",
                            HumanRate(point.flops_per_second, "FLOP/s"));
   return point;
 }
@@ -49,9 +49,9 @@ std::vector<Series> SeriesOf(const BenchReport& report, const Variation& variati
   for (size_t i = 0; i < report.points.size(); ++i) {
     const BenchPoint& measured = report.points[i];
     for (const BenchmarkResult& result : Ranked(measured.report)) {
-      const bool drawable = result.error.empty() && Drawable(result.median_ns) > 0;
-      if (!drawable || result.launch.bytes_moved <= 0) continue;
-      Series key{.implementation = result.implementation, .data_type = measured.data_type};
+      const bool drawable = result.error().empty() && Drawable(result.median_ns()) > 0;
+      if (!drawable || result.launch().bytes_moved() <= 0) continue;
+      Series key{.implementation = result.implementation(), .data_type = measured.data_type};
       if (with_device) absl::StrAppend(&key.implementation, " (", measured.device(), ")");
       SeriesPoint point = ToPoint(measured, result);
       if (!variation.axis.empty()) {

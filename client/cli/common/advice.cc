@@ -69,17 +69,18 @@ void AdviseOnBlocks(const std::string& grid, const client::DeviceInfo& device,
 }
 
 void AdviseOnSpills(const client::Description& description, std::vector<std::string>* advice) {
-  if (description.local_memory_bytes == 0) return;
+  if (description.local_memory_bytes() == 0) return;
   advice->push_back(absl::StrCat(
-      description.local_memory_bytes, " bytes of each thread do not fit into its ",
-      description.registers_per_thread, " registers and go through the caches: spills."));
+      description.local_memory_bytes(), " bytes of each thread do not fit into its ",
+      description.registers_per_thread(), " registers and go through the caches: spills."));
 }
 
-void AdviseOnRoofline(const client::LaunchInfo& launch, const client::DeviceInfo& device,
+void AdviseOnRoofline(const client::Description& description, const client::DeviceInfo& device,
                       std::vector<std::string>* advice) {
-  if (launch.bytes_moved == 0) return;
-  const auto bytes = static_cast<double>(launch.bytes_moved);
-  const double intensity = static_cast<double>(launch.flops) / bytes;
+  const auto& launch = description.launch();
+  if (launch.bytes_moved() == 0) return;
+  const auto bytes = static_cast<double>(launch.bytes_moved());
+  const double intensity = static_cast<double>(launch.flops()) / bytes;
   const double bandwidth = device.measured_bandwidth_bytes_per_second;
   std::string text = absl::StrFormat("Arithmetic intensity is %.3g FLOP/B", intensity);
   if (!(bandwidth > 0)) {
@@ -109,8 +110,8 @@ void AdviseOnRoofline(const client::LaunchInfo& launch, const client::DeviceInfo
 std::vector<std::string> AdviseOnLaunch(const client::Description& description,
                                         const client::DeviceInfo& device) {
   std::vector<std::string> advice;
-  AdviseOnWaves(description.launch.waves, &advice);
-  AdviseOnBlocks(description.grid, device, &advice);
+  AdviseOnWaves(description.launch().waves(), &advice);
+  AdviseOnBlocks(description.grid(), device, &advice);
   AdviseOnSpills(description, &advice);
   return advice;
 }
@@ -118,7 +119,7 @@ std::vector<std::string> AdviseOnLaunch(const client::Description& description,
 std::vector<std::string> Advise(const client::Description& description,
                                 const client::DeviceInfo& device) {
   std::vector<std::string> advice = AdviseOnLaunch(description, device);
-  AdviseOnRoofline(description.launch, device, &advice);
+  AdviseOnRoofline(description, device, &advice);
   return advice;
 }
 

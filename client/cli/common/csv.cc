@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -24,6 +25,16 @@ std::string ExactNumber(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char digits[32];
   return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
+}
+
+std::string CsvField(const nlohmann::json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return ExactNumber(value.get<double>());
+  if (!value.is_array()) return value.dump();
+  return absl::StrJoin(value, "; ", [](std::string* out, const nlohmann::json& item) {
+    absl::StrAppend(out, CsvField(item));
+  });
 }
 
 std::string CsvLine(const std::vector<std::string>& fields) {

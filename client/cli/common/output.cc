@@ -1,6 +1,7 @@
 #include "client/cli/common/output.h"
 
 #include <fcntl.h>
+#include <google/protobuf/descriptor.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,33 @@ namespace warpcall::cli {
 using nlohmann::json;
 
 namespace {
+
+// `index` is the place in a repeated field.
+json ToJson(const google::protobuf::Message& message,
+            const google::protobuf::FieldDescriptor* field, int index) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& get = *message.GetReflection();
+  const bool is_list = field->is_repeated();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return is_list ? get.GetRepeatedBool(message, field, index) : get.GetBool(message, field);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return is_list ? get.GetRepeatedInt32(message, field, index) : get.GetInt32(message, field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return is_list ? get.GetRepeatedInt64(message, field, index) : get.GetInt64(message, field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return is_list ? get.GetRepeatedUInt64(message, field, index) : get.GetUInt64(message, field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return is_list ? get.GetRepeatedDouble(message, field, index) : get.GetDouble(message, field);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return is_list ? get.GetRepeatedString(message, field, index) : get.GetString(message, field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return cli::ToJson(is_list ? get.GetRepeatedMessage(message, field, index)
+                                 : get.GetMessage(message, field));
+    default:  // no message that is printed has fields of other types
+      return {};
+  }
+}
 
 // Of the process; main sets it before anything can fail.
 bool errors_are_json = false;
@@ -79,6 +107,23 @@ json ToJson(const client::LaunchInfo& launch) {
           {"theoretical_occupancy", launch.theoretical_occupancy},
           {"waves", launch.waves},
           {"gpu_kernels", launch.gpu_kernels}};
+}
+
+json ToJson(const google::protobuf::Message& message) {
+  json object = json::object();
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = type.field(i);
+    json& value = object[field->name()];
+    if (!field->is_repeated()) {
+      value = ToJson(message, field, 0);
+      continue;
+    }
+    value = json::array();
+    for (int item = 0; item < message.GetReflection()->FieldSize(message, field); ++item)
+      value.push_back(ToJson(message, field, item));
+  }
+  return object;
 }
 
 void PrintErrorsAsJson() { errors_are_json = true; }

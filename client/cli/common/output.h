@@ -1,6 +1,8 @@
 // What a subcommand prints to stdout: a value as JSON, or text for people; and how it ends.
 #pragma once
 
+#include <google/protobuf/message.h>
+
 #include <nlohmann/json_fwd.hpp>
 
 #include "absl/status/status.h"
@@ -21,6 +23,8 @@ void PrintJson(const nlohmann::json& value);
 nlohmann::json ToJson(const client::AttributeValue& value);
 nlohmann::json ToJson(const client::Timing& timing);
 nlohmann::json ToJson(const client::LaunchInfo& launch);
+// All fields by their names in the protocol, those that have their default values too. No maps.
+nlohmann::json ToJson(const google::protobuf::Message& message);
 
 // Errors are printed as JSON from now on, on one line of stderr:
 // {"error": {"code": "NOT_FOUND", "message": "...", "exit_status": 1}}.

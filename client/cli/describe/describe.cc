@@ -78,7 +78,7 @@ absl::StatusOr<DescribeReport> Ask(client::DescribeCall call, Patience* patience
   ASSIGN_OR_RETURN(const std::vector<client::DeviceInfo> devices,
                    client->ListDevices(patience->left()));
   for (const client::DeviceInfo& device : devices)
-    if (device.name == report.description.device)
+    if (device.name == report.description.device())
       report.advice = Advise(report.description, device);
   return report;
 }

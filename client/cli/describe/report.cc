@@ -20,37 +20,37 @@ using client::SourceFile;
 using nlohmann::json;
 
 std::string FactTable(const Description& description) {
-  const client::LaunchInfo& launch = description.launch;
+  const auto& launch = description.launch();
   Table table({{"FACT"}, {"VALUE"}});
-  table.AddRow({"family", description.family});
-  table.AddRow({"chosen because", description.chosen_because});
-  if (!description.grid.empty()) {
+  table.AddRow({"family", description.family()});
+  table.AddRow({"chosen because", description.chosen_because()});
+  if (!description.grid().empty()) {
     table.AddRow(
-        {"grid", absl::StrCat(description.grid, " blocks of ", description.block, " threads")});
-    table.AddRow({"waves", absl::StrFormat("%.2f", launch.waves)});
-    table.AddRow({"occupancy", absl::StrFormat("%.1f%%", 100 * launch.theoretical_occupancy)});
-    table.AddRow({"registers", absl::StrCat(description.registers_per_thread, " a thread")});
+        {"grid", absl::StrCat(description.grid(), " blocks of ", description.block(), " threads")});
+    table.AddRow({"waves", absl::StrFormat("%.2f", launch.waves())});
+    table.AddRow({"occupancy", absl::StrFormat("%.1f%%", 100 * launch.theoretical_occupancy())});
+    table.AddRow({"registers", absl::StrCat(description.registers_per_thread(), " a thread")});
     table.AddRow({"shared memory",
-                  absl::StrCat(HumanBytes(static_cast<double>(description.shared_memory_bytes)),
+                  absl::StrCat(HumanBytes(static_cast<double>(description.shared_memory_bytes())),
                                " a block")});
     table.AddRow({"local memory",
-                  absl::StrCat(HumanBytes(static_cast<double>(description.local_memory_bytes)),
+                  absl::StrCat(HumanBytes(static_cast<double>(description.local_memory_bytes())),
                                " a thread")});
   }
-  if (launch.gpu_kernels > 0) table.AddRow({"GPU kernels", absl::StrCat(launch.gpu_kernels)});
-  table.AddRow({"workspace", HumanBytes(static_cast<double>(description.workspace_bytes))});
-  table.AddRow({"moves at least", HumanBytes(static_cast<double>(launch.bytes_moved))});
-  table.AddRow({"computes", absl::StrCat(launch.flops, " FLOP")});
-  table.AddRow({"tolerance", description.tolerance});
+  if (launch.gpu_kernels() > 0) table.AddRow({"GPU kernels", absl::StrCat(launch.gpu_kernels())});
+  table.AddRow({"workspace", HumanBytes(static_cast<double>(description.workspace_bytes()))});
+  table.AddRow({"moves at least", HumanBytes(static_cast<double>(launch.bytes_moved()))});
+  table.AddRow({"computes", absl::StrCat(launch.flops(), " FLOP")});
+  table.AddRow({"tolerance", description.tolerance()});
   return table.ToString();
 }
 
 int64_t LinesOf(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-std::string FileTable(const std::vector<SourceFile>& files) {
+std::string FileTable(const Description& description) {
   Table table({{"FILE"}, {"LANGUAGE"}, {"LINES", Table::Align::kRight}});
-  for (const SourceFile& file : files)
-    table.AddRow({file.name, file.language, absl::StrCat(LinesOf(file.text))});
+  for (const SourceFile& file : description.files())
+    table.AddRow({file.name(), file.language(), absl::StrCat(LinesOf(file.text()))});
   return table.ToString();
 }
 
@@ -58,56 +58,40 @@ std::string FileTable(const std::vector<SourceFile>& files) {
 
 std::string ToText(const DescribeReport& report) {
   const Description& description = report.description;
-  const std::string title =
-      absl::StrCat(report.kernel, " on ", description.device, " by ", description.implementation);
+  const std::string title = absl::StrCat(report.kernel, " on ", description.device(), " by ",
+                                         description.implementation());
   std::string text = absl::StrCat(Fitted("", title, 0), "\n", FactTable(description));
-  if (!description.files.empty())
-    absl::StrAppend(&text, "\n", FileTable(description.files),
-                    "to be read with --source LANGUAGE\n");
+  if (!description.files().empty())
+    absl::StrAppend(&text, "\n", FileTable(description), "to be read with --source LANGUAGE\n");
   if (!report.advice.empty()) absl::StrAppend(&text, "\n");
   for (const std::string& sentence : report.advice) absl::StrAppend(&text, Fitted("", sentence, 0));
   return text;
 }
 
 json ToJson(const DescribeReport& report) {
-  const Description& description = report.description;
-  json files = json::array();
-  for (const SourceFile& file : description.files)
-    files.push_back({{"name", file.name}, {"language", file.language}, {"text", file.text}});
-  return {{"kernel", report.kernel},
-          {"implementation", description.implementation},
-          {"family", description.family},
-          {"device", description.device},
-          {"launch", ToJson(description.launch)},
-          {"grid", description.grid},
-          {"block", description.block},
-          {"registers_per_thread", description.registers_per_thread},
-          {"shared_memory_bytes", description.shared_memory_bytes},
-          {"local_memory_bytes", description.local_memory_bytes},
-          {"workspace_bytes", description.workspace_bytes},
-          {"files", std::move(files)},
-          {"tolerance", description.tolerance},
-          {"chosen_because", description.chosen_because},
-          {"advice", report.advice}};
+  json value = ToJson(report.description);
+  value["kernel"] = report.kernel;
+  value["advice"] = report.advice;
+  return value;
 }
 
 absl::StatusOr<std::string> SourceText(const Description& description,
                                        const std::string& language) {
   std::vector<const SourceFile*> found;
   std::set<std::string> languages;
-  for (const SourceFile& file : description.files) {
-    languages.insert(file.language);
-    if (file.language == language) found.push_back(&file);
+  for (const SourceFile& file : description.files()) {
+    languages.insert(file.language());
+    if (file.language() == language) found.push_back(&file);
   }
   if (found.empty())
     return absl::NotFoundError(
-        absl::StrCat(description.implementation, " has no files in ", language,
+        absl::StrCat(description.implementation(), " has no files in ", language,
                      "; it has: ", languages.empty() ? "none" : absl::StrJoin(languages, ", ")));
-  if (found.size() == 1) return found[0]->text;
+  if (found.size() == 1) return found[0]->text();
   std::string text;
   for (const SourceFile* const file : found)
-    absl::StrAppend(&text, text.empty() ? "" : "\n", "==> ", Printable(file->name), " <==\n",
-                    file->text);
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "==> ", Printable(file->name()), " <==\n",
+                    file->text());
   return text;
 }
 

@@ -85,12 +85,12 @@ std::vector<ComparedFigure> FiguresSideBySide(const Figures& first, const Figure
 class Reasons {
  public:
   Reasons(const Profiled& slow, const Figures& slower, const Figures& faster)
-      : name_(slow.report.implementation), slower_(slower), faster_(faster) {
+      : name_(slow.report.implementation()), slower_(slower), faster_(faster) {
     AddTimes();
     AddWork();
     AddShares();
-    if (slow.plan.local_memory_bytes > 0)
-      Add(absl::StrCat("spills ", slow.plan.local_memory_bytes, " bytes of each thread."));
+    if (slow.plan.local_memory_bytes() > 0)
+      Add(absl::StrCat("spills ", slow.plan.local_memory_bytes(), " bytes of each thread."));
     if (reasons_.empty())
       reasons_.push_back(
           "Nothing that was seen tells why: counters and `warpcall describe --source` may.");
@@ -156,13 +156,13 @@ Comparison Compare(const Profiled& first, const Profiled& second) {
        {std::pair(&first, &first_figures), {&second, &second_figures}})
     if (IsInconclusive(*profiled, *figures))
       comparison.reasons.push_back(absl::StrCat("Inconclusive: while ",
-                                                profiled->report.implementation, " ran, ",
-                                                profiled->report.inconclusive, "."));
+                                                profiled->report.implementation(), " ran, ",
+                                                profiled->report.inconclusive(), "."));
   if (!comparison.reasons.empty()) return comparison;
   comparison.time_ratio = RatioOf(TimeOf(first_figures), TimeOf(second_figures));
   const double ratio = comparison.time_ratio;
-  if (first.report.implementation == second.report.implementation) {
-    comparison.reasons = {absl::StrCat("Both names are of ", first.report.implementation, ".")};
+  if (first.report.implementation() == second.report.implementation()) {
+    comparison.reasons = {absl::StrCat("Both names are of ", first.report.implementation(), ".")};
   } else if (!(ratio > 0)) {
     comparison.reasons = {"Of one of the two no kernel was seen to run."};
   } else if (ratio < kSameRatio && ratio > 1 / kSameRatio) {

@@ -1,10 +1,12 @@
 // The report's JSON and CSV.
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/common/csv.h"
+#include "client/cli/common/output.h"
 #include "client/cli/profile/comparison.h"
 #include "client/cli/profile/report.h"
 #include "client/cli/profile/verdict.h"
@@ -47,43 +49,30 @@ constexpr NamedFigure kFigures[] = {
 json OrNull(double share) { return share < 0 ? json() : json(share); }
 std::string OrEmpty(double share) { return share < 0 ? "" : ExactNumber(share); }
 
-// A share of the time, which phases of the host have none of, nor counters.
-double FractionOf(const ProfileRow& row) {
-  return row.kind == kHostRow || row.kind == kCounterRow ? -1 : row.fraction;
-}
-
 json ToJson(const ProfileRow& row) {
-  return {{"name", row.name},
-          {"kind", row.kind},
-          {"calls", row.calls},
-          {"total_ns", row.total_ns},
-          {"mean_ns", row.mean_ns},
-          {"fraction", OrNull(FractionOf(row))},
-          {"registers_per_thread", row.registers_per_thread},
-          {"shared_memory_bytes", row.shared_memory_bytes},
-          {"grid", row.grid},
-          {"block", row.block},
-          {"achieved_occupancy", OrNull(row.achieved_occupancy)},
-          {"sm_throughput", OrNull(row.sm_throughput)},
-          {"dram_throughput", OrNull(row.dram_throughput)},
-          {"bytes", row.bytes}};
+  json values = cli::ToJson(row);
+  for (json& value : values)
+    if (value.is_number_float()) value = OrNull(value.get<double>());
+  // A share of the time, which phases of the host have none of, nor counters.
+  if (row.kind() == kHostRow || row.kind() == kCounterRow) values["fraction"] = nullptr;
+  return values;
 }
 
 json ToJson(const Profiled& profiled) {
   const client::ProfileReport& report = profiled.report;
   json rows = json::array();
-  for (const ProfileRow& row : report.rows) rows.push_back(ToJson(row));
+  for (const ProfileRow& row : report.rows()) rows.push_back(ToJson(row));
   const Figures figures = FiguresOf(profiled);
   json known = json::object();
   for (const NamedFigure& figure : kFigures) known[figure.name] = OrNull(figures.*figure.value);
   const Verdict verdict = Judge(profiled, figures);
   return {{"kernel", profiled.kernel},
-          {"implementation", report.implementation},
-          {"device", report.device},
-          {"iterations", report.iterations},
+          {"implementation", report.implementation()},
+          {"device", report.device()},
+          {"iterations", report.iterations()},
           {"iterations_asked",
            profiled.iterations_asked > 0 ? json(profiled.iterations_asked) : json()},
-          {"counters_unavailable", report.counters_unavailable},
+          {"counters_unavailable", report.counters_unavailable()},
           {"plan_missing", profiled.plan_missing},
           {"verdict",
            {{"bound", BoundName(verdict.bound)},
@@ -102,30 +91,18 @@ json ToJson(const Comparison& comparison) {
           {"reasons", comparison.reasons}};
 }
 
+// The columns of one row: the names of its JSON.
+constexpr const char* kRowColumns[] = {
+    "name", "kind", "calls", "total_ns", "mean_ns", "fraction",
+    // How a kernel was launched, and shares of the device's peak.
+    "registers_per_thread", "shared_memory_bytes", "grid", "block", "achieved_occupancy",
+    "sm_throughput", "dram_throughput", "bytes"};
+
 std::vector<std::string> Heading() {
-  std::vector<std::string> heading = {"kernel",
-                                      "implementation",
-                                      "device",
-                                      "name",
-                                      "kind",
-                                      "calls",
-                                      "total_ns",
-                                      "mean_ns",
-                                      "fraction",
-                                      "registers_per_thread",
-                                      "shared_memory_bytes",
-                                      "grid",
-                                      "block",
-                                      "achieved_occupancy",
-                                      "sm_throughput",
-                                      "dram_throughput",
-                                      "bytes",
-                                      "iterations",
-                                      "verdict.bound",
-                                      "verdict.reason",
-                                      "verdict.advice",
-                                      "comparison.time_ratio",
-                                      "comparison.reasons"};
+  std::vector<std::string> heading = {"kernel", "implementation", "device"};
+  heading.insert(heading.end(), std::begin(kRowColumns), std::end(kRowColumns));
+  heading.insert(heading.end(), {"iterations", "verdict.bound", "verdict.reason", "verdict.advice",
+                                 "comparison.time_ratio", "comparison.reasons"});
   for (const NamedFigure& figure : kFigures)
     heading.push_back(absl::StrCat("figures.", figure.name));
   return heading;
@@ -135,7 +112,7 @@ std::vector<std::string> Heading() {
 std::vector<std::string> Ending(const Profiled& profiled, const Comparison& comparison) {
   const Figures figures = FiguresOf(profiled);
   const Verdict verdict = Judge(profiled, figures);
-  std::vector<std::string> ending = {absl::StrCat(profiled.report.iterations),
+  std::vector<std::string> ending = {absl::StrCat(profiled.report.iterations()),
                                      BoundName(verdict.bound),
                                      verdict.reason,
                                      absl::StrJoin(verdict.advice, " "),
@@ -148,24 +125,10 @@ std::vector<std::string> Ending(const Profiled& profiled, const Comparison& comp
 void AppendLines(const Profiled& profiled, const std::vector<std::string>& ending,
                  std::string* csv) {
   const client::ProfileReport& report = profiled.report;
-  for (const ProfileRow& row : report.rows) {
-    std::vector<std::string> fields = {profiled.kernel,
-                                       report.implementation,
-                                       report.device,
-                                       row.name,
-                                       row.kind,
-                                       absl::StrCat(row.calls),
-                                       absl::StrCat(row.total_ns),
-                                       ExactNumber(row.mean_ns),
-                                       OrEmpty(FractionOf(row)),
-                                       absl::StrCat(row.registers_per_thread),
-                                       absl::StrCat(row.shared_memory_bytes),
-                                       row.grid,
-                                       row.block,
-                                       OrEmpty(row.achieved_occupancy),
-                                       OrEmpty(row.sm_throughput),
-                                       OrEmpty(row.dram_throughput),
-                                       absl::StrCat(row.bytes)};
+  for (const ProfileRow& row : report.rows()) {
+    std::vector<std::string> fields = {profiled.kernel, report.implementation(), report.device()};
+    const json values = ToJson(row);
+    for (const char* const column : kRowColumns) fields.push_back(CsvField(values[column]));
     fields.insert(fields.end(), ending.begin(), ending.end());
     absl::StrAppend(csv, CsvLine(fields));
   }

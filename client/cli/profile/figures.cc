@@ -16,22 +16,23 @@ constexpr double kCopyOfPeak = 0.9;
 constexpr char kThreadName[] = "cpu thread ";
 
 // A share that each kernel tells, over all of them by their time; -1 where none does.
-double Weighted(const std::vector<ProfileRow>& rows, double ProfileRow::*share) {
+double Weighted(const client::ProfileReport& report, double (ProfileRow::*share)() const) {
   double sum = 0;
   double time = 0;
-  for (const ProfileRow& row : rows) {
-    if (row.kind != kKernelRow || row.*share < 0) continue;
-    sum += row.*share * static_cast<double>(row.total_ns);
-    time += static_cast<double>(row.total_ns);
+  for (const ProfileRow& row : report.rows()) {
+    if (row.kind() != kKernelRow || (row.*share)() < 0) continue;
+    sum += (row.*share)() * static_cast<double>(row.total_ns());
+    time += static_cast<double>(row.total_ns());
   }
   return time > 0 ? sum / time : -1;
 }
 
 // How often what a counter counts happened in one run.
-double CountOf(const client::ProfileReport& report, const char* name, int64_t ProfileRow::*count) {
-  for (const ProfileRow& row : report.rows)
-    if (row.kind == kCounterRow && row.name == name)
-      return static_cast<double>(row.*count) / report.iterations;
+double CountOf(const client::ProfileReport& report, const char* name,
+               int64_t (ProfileRow::*count)() const) {
+  for (const ProfileRow& row : report.rows())
+    if (row.kind() == kCounterRow && row.name() == name)
+      return static_cast<double>((row.*count)()) / report.iterations();
   return -1;
 }
 
@@ -42,16 +43,16 @@ double PerSecond(double amount, double ns) {
 double Ratio(double part, double whole) { return part >= 0 && whole > 0 ? part / whole : -1; }
 
 void AddTimes(const client::ProfileReport& report, Figures* figures) {
-  for (const ProfileRow& row : report.rows) {
-    const double ns = static_cast<double>(row.total_ns) / report.iterations;
-    if (row.kind == kKernelRow) {
+  for (const ProfileRow& row : report.rows()) {
+    const double ns = static_cast<double>(row.total_ns()) / report.iterations();
+    if (row.kind() == kKernelRow) {
       figures->kernel_ns += ns;
-      figures->kernels += static_cast<double>(row.calls) / report.iterations;
-    } else if (row.kind == kGapRow) {
+      figures->kernels += static_cast<double>(row.calls()) / report.iterations();
+    } else if (row.kind() == kGapRow) {
       figures->gap_ns += ns;
-    } else if (row.kind == kCopyRow || (row.kind == kHostRow && row.name == "copy_in")) {
+    } else if (row.kind() == kCopyRow || (row.kind() == kHostRow && row.name() == "copy_in")) {
       figures->transfer_ns += ns;
-    } else if (row.kind == kHostRow && row.name == "run") {
+    } else if (row.kind() == kHostRow && row.name() == "run") {
       figures->run_ns = ns;
     }
   }
@@ -62,11 +63,11 @@ void AddThreads(const Profiled& profiled, Figures* figures) {
   double busy_ns = 0;
   double waiting_ns = 0;
   bool known = false;
-  for (const ProfileRow& row : profiled.report.rows) {
-    if (row.kind != kThreadRow) continue;
+  for (const ProfileRow& row : profiled.report.rows()) {
+    if (row.kind() != kThreadRow) continue;
     known = true;
-    const double ns = static_cast<double>(row.total_ns) / profiled.report.iterations;
-    (absl::StartsWith(row.name, kThreadName) ? busy_ns : waiting_ns) += ns;
+    const double ns = static_cast<double>(row.total_ns()) / profiled.report.iterations();
+    (absl::StartsWith(row.name(), kThreadName) ? busy_ns : waiting_ns) += ns;
   }
   if (!known) return;
   figures->threads_busy = Ratio(busy_ns, all_ns);
@@ -89,19 +90,19 @@ double CountedBytes(const client::ProfileReport& report, const Figures& figures)
 Figures FiguresOf(const Profiled& profiled) {
   Figures figures;
   const client::ProfileReport& report = profiled.report;
-  if (report.iterations <= 0) return figures;
+  if (report.iterations() <= 0) return figures;
   AddTimes(report, &figures);
   if (profiled.device.kind == kCpuKind) AddThreads(profiled, &figures);
-  figures.achieved_occupancy = Weighted(report.rows, &ProfileRow::achieved_occupancy);
-  figures.sm_throughput = Weighted(report.rows, &ProfileRow::sm_throughput);
-  figures.dram_throughput = Weighted(report.rows, &ProfileRow::dram_throughput);
+  figures.achieved_occupancy = Weighted(report, &ProfileRow::achieved_occupancy);
+  figures.sm_throughput = Weighted(report, &ProfileRow::sm_throughput);
+  figures.dram_throughput = Weighted(report, &ProfileRow::dram_throughput);
   figures.instructions = CountOf(report, "instructions", &ProfileRow::calls);
   figures.cycles = CountOf(report, "cycles", &ProfileRow::calls);
   if (profiled.device.measured_bandwidth_bytes_per_second > 0)
     figures.ceiling_bytes_per_second = profiled.device.measured_bandwidth_bytes_per_second;
   if (profiled.plan_missing.empty()) {
-    figures.least_bytes = static_cast<double>(profiled.plan.launch.bytes_moved);
-    figures.flops = static_cast<double>(profiled.plan.launch.flops);
+    figures.least_bytes = static_cast<double>(profiled.plan.launch().bytes_moved());
+    figures.flops = static_cast<double>(profiled.plan.launch().flops());
   }
   figures.bytes_per_second = PerSecond(figures.least_bytes, figures.kernel_ns);
   figures.flops_per_second = PerSecond(figures.flops, figures.kernel_ns);
@@ -113,7 +114,7 @@ Figures FiguresOf(const Profiled& profiled) {
 }
 
 bool IsInconclusive(const Profiled& profiled, const Figures& figures) {
-  return !profiled.report.inconclusive.empty() &&
+  return !profiled.report.inconclusive().empty() &&
          (profiled.device.kind == kCpuKind ||
           figures.gap_ns + figures.transfer_ns > figures.kernel_ns);
 }
@@ -123,7 +124,7 @@ std::string PercentOf(double share) {
 }
 
 bool IsOfDevice(const ProfileRow& row) {
-  return row.kind != kHostRow && row.kind != kThreadRow && row.kind != kCounterRow;
+  return row.kind() != kHostRow && row.kind() != kThreadRow && row.kind() != kCounterRow;
 }
 
 }  // namespace warpcall::cli

@@ -136,17 +136,17 @@ double MeasureCopy(const std::string& device, absl::Duration timeout, client::Cl
                                          .warmup_iterations = 1,
                                          .iterations = 1,
                                          .timeout = timeout});
-  return report.ok() ? report->ceiling_bytes_per_second : 0;
+  return report.ok() ? report->ceiling_bytes_per_second() : 0;
 }
 
 // What the server tells of the row and the device beside the profile. It may be an older one: what
 // it does not tell is missing from the figures, with the reason.
 void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Profiled* profiled) {
   client::DescribeCall describe{.kernel = call.call.kernel,
-                                .implementation = profiled->report.implementation,
+                                .implementation = profiled->report.implementation(),
                                 .inputs = SpecsOf(call),
                                 .attributes = call.call.attributes,
-                                .device = profiled->report.device};
+                                .device = profiled->report.device()};
   absl::StatusOr<client::Description> plan = asking.patience->Spend([&](absl::Duration timeout) {
     describe.timeout = timeout;
     return asking.client->Describe(describe);
@@ -159,7 +159,7 @@ void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Pro
       [&](absl::Duration timeout) { return asking.client->ListDevices(timeout); });
   if (!devices.ok()) return;
   for (const client::DeviceInfo& device : *devices)
-    if (device.name == profiled->report.device) profiled->device = device;
+    if (device.name == profiled->report.device()) profiled->device = device;
   // The server measures a copy when a device has been quiet for a while: not yet, or while the
   // machine was not.
   double& bandwidth = profiled->device.measured_bandwidth_bytes_per_second;
@@ -190,16 +190,16 @@ absl::StatusOr<std::vector<Profiled>> ProfileAll(const ProfileOptions& options,
     call.call.options.implementation = implementation;
     ASSIGN_OR_RETURN(Profiled one, ProfileOne(call, asking));
     // Of two the server may choose the device of the first.
-    call.call.options.device = one.report.device;
+    call.call.options.device = one.report.device();
     profiled.push_back(std::move(one));
   }
   return profiled;
 }
 
 absl::Status WriteTrace(const ProfileOptions& options, const client::ProfileReport& report) {
-  RETURN_IF_ERROR(WriteOutput(options.trace, report.trace_json));
+  RETURN_IF_ERROR(WriteOutput(options.trace, report.trace_json()));
   // With --json stdout is the value's alone.
-  PrintNote(absl::StrCat("trace of ", HumanBytes(static_cast<double>(report.trace_json.size())),
+  PrintNote(absl::StrCat("trace of ", HumanBytes(static_cast<double>(report.trace_json().size())),
                          " in ", options.trace, ": open it at https://ui.perfetto.dev"));
   return absl::OkStatus();
 }
@@ -266,7 +266,7 @@ int Run(const Globals& globals, const ProfileOptions& options) {
     return UsageError(status);
   if (options.trace.empty()) return kExitOk;
   const client::ProfileReport& report = profiled->front().report;
-  if (report.trace_json.empty())
+  if (report.trace_json().empty())
     return Refused(absl::InternalError("the server sent no trace, though one was asked for"));
   if (const absl::Status status = WriteTrace(options, report); !status.ok())
     return UsageError(status);

@@ -28,14 +28,14 @@ constexpr auto kRight = Table::Align::kRight;
 std::vector<ProfileRow> LongestFirst(const client::ProfileReport& report,
                                      const std::function<bool(const ProfileRow&)>& wanted) {
   std::vector<ProfileRow> rows;
-  std::copy_if(report.rows.begin(), report.rows.end(), std::back_inserter(rows), wanted);
+  std::copy_if(report.rows().begin(), report.rows().end(), std::back_inserter(rows), wanted);
   std::stable_sort(rows.begin(), rows.end(),
-                   [](const auto& a, const auto& b) { return a.total_ns > b.total_ns; });
+                   [](const auto& a, const auto& b) { return a.total_ns() > b.total_ns(); });
   return rows;
 }
 
 std::vector<ProfileRow> OfKind(const client::ProfileReport& report, const char* kind) {
-  return LongestFirst(report, [kind](const ProfileRow& row) { return row.kind == kind; });
+  return LongestFirst(report, [kind](const ProfileRow& row) { return row.kind() == kind; });
 }
 
 // The table of the first rows, and how many more there are.
@@ -57,36 +57,38 @@ std::string DeviceTable(const client::ProfileReport& report) {
                {"SHARE", kRight},
                {"B/s", kRight}});
   return Shown(std::move(table), LongestFirst(report, IsOfDevice), [](const ProfileRow& row) {
-    const double total_ns = static_cast<double>(row.total_ns);
+    const double total_ns = static_cast<double>(row.total_ns());
     return std::vector<std::string>{
-        CutMiddle(row.name, kNameWidth),
-        row.kind,
-        absl::StrCat(row.calls),
+        CutMiddle(row.name(), kNameWidth),
+        row.kind(),
+        absl::StrCat(row.calls()),
         HumanTime(total_ns),
-        HumanTime(row.mean_ns),
-        PercentOf(row.fraction),
-        HumanRate(row.total_ns > 0 ? static_cast<double>(row.bytes) * 1e9 / total_ns : 0, "B/s")};
+        HumanTime(row.mean_ns()),
+        PercentOf(row.fraction()),
+        HumanRate(row.total_ns() > 0 ? static_cast<double>(row.bytes()) * 1e9 / total_ns : 0,
+                  "B/s")};
   });
 }
 
 // How kernels were launched and what their counters say: nothing where there is no grid.
 std::string LaunchTable(const client::ProfileReport& report) {
   std::vector<ProfileRow> rows = OfKind(report, kKernelRow);
-  if (std::all_of(rows.begin(), rows.end(), [](const ProfileRow& row) { return row.grid.empty(); }))
+  if (std::all_of(rows.begin(), rows.end(),
+                  [](const ProfileRow& row) { return row.grid().empty(); }))
     return "";
   std::vector<Table::Column> columns = {{"LAUNCH"}};
   for (const char* heading : {"REGS", "SMEM", "GRID", "BLOCK", "OCC", "SM", "DRAM"})
     columns.push_back({heading, kRight});
   return Shown(Table(std::move(columns)), rows, [](const ProfileRow& row) {
     const auto or_none = [](const std::string& text) { return text.empty() ? "-" : text; };
-    return std::vector<std::string>{CutMiddle(row.name, kLaunchNameWidth),
-                                    absl::StrCat(row.registers_per_thread),
-                                    HumanBytes(static_cast<double>(row.shared_memory_bytes)),
-                                    or_none(row.grid),
-                                    or_none(row.block),
-                                    PercentOf(row.achieved_occupancy),
-                                    PercentOf(row.sm_throughput),
-                                    PercentOf(row.dram_throughput)};
+    return std::vector<std::string>{CutMiddle(row.name(), kLaunchNameWidth),
+                                    absl::StrCat(row.registers_per_thread()),
+                                    HumanBytes(static_cast<double>(row.shared_memory_bytes())),
+                                    or_none(row.grid()),
+                                    or_none(row.block()),
+                                    PercentOf(row.achieved_occupancy()),
+                                    PercentOf(row.sm_throughput()),
+                                    PercentOf(row.dram_throughput())};
   });
 }
 
@@ -94,8 +96,8 @@ std::string HostTable(const client::ProfileReport& report) {
   Table table({{"HOST PHASE"}, {"CALLS", kRight}, {"TOTAL", kRight}, {"MEAN", kRight}});
   const std::vector<ProfileRow> rows = OfKind(report, kHostRow);
   for (const ProfileRow& row : rows)
-    table.AddRow({CutMiddle(row.name, kNameWidth), absl::StrCat(row.calls),
-                  HumanTime(static_cast<double>(row.total_ns)), HumanTime(row.mean_ns)});
+    table.AddRow({CutMiddle(row.name(), kNameWidth), absl::StrCat(row.calls()),
+                  HumanTime(static_cast<double>(row.total_ns())), HumanTime(row.mean_ns())});
   return rows.empty() ? "" : table.ToString();
 }
 
@@ -104,10 +106,10 @@ std::string ThreadTable(const client::ProfileReport& report) {
   if (rows.empty()) return "";
   return Shown(Table({{"THREAD"}, {"WORKED", kRight}, {"OF THE TIME", kRight}}), rows,
                [](const ProfileRow& row) {
-                 return std::vector<std::string>{row.name,
-                                                 HumanTime(static_cast<double>(row.total_ns)),
-                                                 // None of what all waited together.
-                                                 row.fraction > 0 ? PercentOf(row.fraction) : "-"};
+                 return std::vector<std::string>{
+                     row.name(), HumanTime(static_cast<double>(row.total_ns())),
+                     // None of what all waited together.
+                     row.fraction() > 0 ? PercentOf(row.fraction()) : "-"};
                });
 }
 
@@ -116,11 +118,11 @@ std::string CounterTable(const client::ProfileReport& report) {
   if (rows.empty()) return "";
   return Shown(Table({{"COUNTER"}, {"TOTAL", kRight}, {"A RUN", kRight}, {"BYTES", kRight}}), rows,
                [&report](const ProfileRow& row) {
-                 const double runs = std::max(report.iterations, 1);
+                 const double runs = std::max(report.iterations(), 1);
                  return std::vector<std::string>{
-                     row.name, absl::StrCat(row.calls),
-                     HumanRate(static_cast<double>(row.calls) / runs, ""),
-                     row.bytes > 0 ? HumanBytes(static_cast<double>(row.bytes)) : "-"};
+                     row.name(), absl::StrCat(row.calls()),
+                     HumanRate(static_cast<double>(row.calls()) / runs, ""),
+                     row.bytes() > 0 ? HumanBytes(static_cast<double>(row.bytes())) : "-"};
                });
 }
 
@@ -153,7 +155,7 @@ std::string FigureTable(const Figures& figures) {
 }
 
 std::string Iterations(const Profiled& profiled) {
-  const int32_t runs = profiled.report.iterations;
+  const int32_t runs = profiled.report.iterations();
   if (runs < profiled.iterations_asked)
     return absl::StrCat(runs, " of ", profiled.iterations_asked,
                         " iterations (the server's time for a profile was up)");
@@ -181,15 +183,15 @@ std::string Bounded(absl::string_view before, const Verdict& verdict) {
 // Why something is missing.
 std::vector<std::string> Notes(const Profiled& profiled) {
   std::vector<std::string> notes;
-  if (!profiled.report.counters_unavailable.empty() && profiled.device.kind != kCpuKind)
+  if (!profiled.report.counters_unavailable().empty() && profiled.device.kind != kCpuKind)
     notes.push_back(
-        absl::StrCat("no counters (OCC, SM, DRAM): ", profiled.report.counters_unavailable));
+        absl::StrCat("no counters (OCC, SM, DRAM): ", profiled.report.counters_unavailable()));
   const std::vector<ProfileRow> counters = OfKind(profiled.report, kCounterRow);
   const bool counted = std::any_of(counters.begin(), counters.end(), [](const ProfileRow& row) {
-    return row.name == "cache misses";
+    return row.name() == "cache misses";
   });
   if (profiled.device.kind == kCpuKind && !counted)
-    notes.push_back(absl::StrCat("hardware counters: ", profiled.report.counters_unavailable));
+    notes.push_back(absl::StrCat("hardware counters: ", profiled.report.counters_unavailable()));
   if (!profiled.plan_missing.empty())
     notes.push_back(
         absl::StrCat("the least bytes and FLOPs are not known: ", profiled.plan_missing));
@@ -199,16 +201,16 @@ std::vector<std::string> Notes(const Profiled& profiled) {
 // Those of both, once where they are the same.
 std::string NotesOfTwo(const Profiled& first, const Profiled& second) {
   if (Notes(first) == Notes(second)) return Listed("", Notes(first));
-  return absl::StrCat(Listed(first.report.implementation + ": ", Notes(first)),
-                      Listed(second.report.implementation + ": ", Notes(second)));
+  return absl::StrCat(Listed(first.report.implementation() + ": ", Notes(first)),
+                      Listed(second.report.implementation() + ": ", Notes(second)));
 }
 
 std::string TextOfOne(const Profiled& profiled) {
   const client::ProfileReport& report = profiled.report;
   const Figures figures = FiguresOf(profiled);
   const Verdict verdict = Judge(profiled, figures);
-  const std::string title = absl::StrCat(profiled.kernel, " on ", report.device, " by ",
-                                         report.implementation, ", ", Iterations(profiled));
+  const std::string title = absl::StrCat(profiled.kernel, " on ", report.device(), " by ",
+                                         report.implementation(), ", ", Iterations(profiled));
   std::string text =
       absl::StrCat(Fitted("", title, kIndent), Bounded("", verdict), Listed("- ", verdict.advice));
   for (const std::string& table :
@@ -222,26 +224,29 @@ std::string TextOfTwo(const Profiled& first, const Profiled& second) {
   const Comparison comparison = Compare(first, second);
   const client::ProfileReport& a = first.report;
   const client::ProfileReport& b = second.report;
-  const std::string title = absl::StrCat(first.kernel, " on ", a.device, " by ", a.implementation,
-                                         " (", Iterations(first), ") and by ", b.implementation,
-                                         b.device == a.device ? "" : absl::StrCat(" on ", b.device),
-                                         " (", Iterations(second), ")");
+  const std::string title =
+      absl::StrCat(first.kernel, " on ", a.device(), " by ", a.implementation(), " (",
+                   Iterations(first), ") and by ", b.implementation(),
+                   b.device() == a.device() ? "" : absl::StrCat(" on ", b.device()), " (",
+                   Iterations(second), ")");
   std::string text = Fitted("", title, kIndent);
   if (comparison.time_ratio > 0) {
     const bool second_slower = comparison.time_ratio >= 1;
     const double times = second_slower ? comparison.time_ratio : 1 / comparison.time_ratio;
     absl::StrAppend(&text, Fitted("",
                                   absl::StrFormat("%s takes %.2f times as long as %s.",
-                                                  (second_slower ? b : a).implementation, times,
-                                                  (second_slower ? a : b).implementation),
+                                                  (second_slower ? b : a).implementation(), times,
+                                                  (second_slower ? a : b).implementation()),
                                   kIndent));
   }
   absl::StrAppend(&text, Listed("- ", comparison.reasons), "\n");
   for (const Profiled* const profiled : {&first, &second})
-    absl::StrAppend(&text, Bounded(profiled->report.implementation + ": ",
+    absl::StrAppend(&text, Bounded(profiled->report.implementation() + ": ",
                                    Judge(*profiled, FiguresOf(*profiled))));
-  Table table(
-      {{"OF A RUN"}, {a.implementation, kRight}, {b.implementation, kRight}, {"RATIO", kRight}});
+  Table table({{"OF A RUN"},
+               {a.implementation(), kRight},
+               {b.implementation(), kRight},
+               {"RATIO", kRight}});
   for (const ComparedFigure& figure : comparison.figures)
     table.AddRow({figure.name, figure.first, figure.second,
                   figure.ratio < 0 ? "-" : absl::StrFormat("%.2f", figure.ratio)});

@@ -53,7 +53,7 @@ std::string OfACopy(const Profiled& profiled, const Figures& figures) {
   return absl::StrCat(HumanRate(figures.bytes_per_second, "B/s"), " are ",
                       PercentOf(figures.fraction_of_ceiling), " of the ",
                       HumanRate(figures.ceiling_bytes_per_second, "B/s"),
-                      " that a copy reaches on ", profiled.report.device);
+                      " that a copy reaches on ", profiled.report.device());
 }
 
 Verdict ByTransfers(const Figures& figures) {
@@ -233,7 +233,7 @@ const char* BoundName(Bound bound) {
 Verdict Judge(const Profiled& profiled, const Figures& figures) {
   if (!(figures.kernel_ns > 0)) return Unknown("no kernel was seen to run.");
   if (IsInconclusive(profiled, figures))
-    return {Bound::kInconclusive, absl::StrCat(profiled.report.inconclusive, "."), {}};
+    return {Bound::kInconclusive, absl::StrCat(profiled.report.inconclusive(), "."), {}};
   Verdict verdict = JudgeRun(profiled, figures);
   if (figures.fraction_of_ceiling > kAboveMemory)
     verdict.reason +=

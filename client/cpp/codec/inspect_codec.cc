@@ -17,63 +17,11 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 
-BenchmarkResult FromProto(const v1::BenchmarkResult& result) {
-  return {.implementation = result.implementation(),
-          .family = result.family(),
-          .mean_ns = result.mean_ns(),
-          .median_ns = result.median_ns(),
-          .min_ns = result.min_ns(),
-          .p90_ns = result.p90_ns(),
-          .bytes_per_second = result.bytes_per_second(),
-          .flops_per_second = result.flops_per_second(),
-          .fraction_of_ceiling = result.fraction_of_ceiling(),
-          .relative_error = result.relative_error(),
-          .launch = client::FromProto(result.launch()),
-          .error = result.error(),
-          .iterations = result.iterations(),
-          .launches_per_iteration = result.launches_per_iteration(),
-          .checked_elements = result.checked_elements(),
-          .p10_ns = result.p10_ns(),
-          .median_low_ns = result.median_low_ns(),
-          .median_high_ns = result.median_high_ns(),
-          .verdict = result.verdict(),
-          .max_error = result.max_error(),
-          .noise = result.noise(),
-          .unstable = result.unstable(),
-          .predicted_ns = result.predicted_ns()};
-}
-
-RunStamp FromProto(const v1::RunStamp& stamp) {
-  return {.device_description = stamp.device_description(),
-          .driver = stamp.driver(),
-          .cuda = stamp.cuda(),
-          .server_version = stamp.server_version(),
-          .seed = stamp.seed(),
-          .sm_clock_mhz_min = stamp.sm_clock_mhz_min(),
-          .sm_clock_mhz_max = stamp.sm_clock_mhz_max(),
-          .memory_clock_mhz = stamp.memory_clock_mhz(),
-          .temperature_celsius = stamp.temperature_celsius(),
-          .power_watts = stamp.power_watts(),
-          .throttle_reasons = {stamp.throttle_reasons().begin(), stamp.throttle_reasons().end()},
-          .samples_dropped = stamp.samples_dropped(),
-          .started_unix_ns = stamp.started_unix_ns()};
-}
-
-ProfileRow FromProto(const v1::ProfileRow& row) {
-  return {.name = row.name(),
-          .kind = row.kind(),
-          .calls = row.calls(),
-          .total_ns = row.total_ns(),
-          .mean_ns = row.mean_ns(),
-          .fraction = row.fraction(),
-          .registers_per_thread = row.registers_per_thread(),
-          .shared_memory_bytes = row.shared_memory_bytes(),
-          .grid = row.grid(),
-          .block = row.block(),
-          .achieved_occupancy = row.achieved_occupancy(),
-          .sm_throughput = row.sm_throughput(),
-          .dram_throughput = row.dram_throughput(),
-          .bytes = row.bytes()};
+template <typename Message>
+absl::StatusOr<Message> Decode(Fragments message) {
+  Message response;
+  if (response.ParseFromString(Join(message))) return response;
+  return BadResponse(absl::StrCat("not a ", response.GetDescriptor()->name()));
 }
 
 void AddSpec(const TensorSpec& spec, google::protobuf::RepeatedPtrField<v1::TensorSpec>* specs) {
@@ -99,31 +47,16 @@ std::string EncodeBenchmark(const BenchmarkCall& call) {
   return request.SerializeAsString();
 }
 
-absl::Status CheckResultCount(size_t results) {
-  constexpr size_t kResultsMax = 1000;
+absl::Status CheckResultCount(int results) {
+  constexpr int kResultsMax = 1000;
   if (results <= kResultsMax) return absl::OkStatus();
   return BadResponse(absl::StrCat("more than ", kResultsMax, " results of one benchmark"));
 }
 
 absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message) {
-  ASSIGN_OR_RETURN(BenchmarkPart whole, DecodeBenchmarkPart(message));
-  RETURN_IF_ERROR(CheckResultCount(whole.news.results.size()));
-  return std::move(whole.news);
-}
-
-absl::StatusOr<BenchmarkPart> DecodeBenchmarkPart(Fragments message) {
-  v1::BenchmarkResponse response;
-  if (!response.ParseFromString(Join(message))) return BadResponse("not a BenchmarkResponse");
-  BenchmarkPart part;
-  BenchmarkReport& report = part.news;
-  for (const v1::BenchmarkResult& result : response.results())
-    report.results.push_back(FromProto(result));
-  report.device = response.device();
-  report.ceiling_bytes_per_second = response.ceiling_bytes_per_second();
-  report.flops_ceiling = response.flops_ceiling();
-  report.stamp = FromProto(response.stamp());
-  part.verdicts.insert(response.verdicts().begin(), response.verdicts().end());
-  return part;
+  ASSIGN_OR_RETURN(BenchmarkReport report, Decode<BenchmarkReport>(message));
+  RETURN_IF_ERROR(CheckResultCount(report.results_size()));
+  return report;
 }
 
 std::vector<Piece> EncodeProfile(const ProfileCall& call,
@@ -151,17 +84,7 @@ std::vector<Piece> EncodeProfile(const ProfileCall& call,
 }
 
 absl::StatusOr<ProfileReport> DecodeProfile(Fragments message) {
-  v1::ProfileResponse response;
-  if (!response.ParseFromString(Join(message))) return BadResponse("not a ProfileResponse");
-  ProfileReport report;
-  for (const v1::ProfileRow& row : response.rows()) report.rows.push_back(FromProto(row));
-  report.trace_json = std::move(*response.mutable_trace_json());
-  report.implementation = response.implementation();
-  report.device = response.device();
-  report.iterations = response.iterations();
-  report.counters_unavailable = response.counters_unavailable();
-  report.inconclusive = response.inconclusive();
-  return report;
+  return Decode<ProfileReport>(message);
 }
 
 std::string EncodeDescribe(const DescribeCall& call) {
@@ -175,26 +98,7 @@ std::string EncodeDescribe(const DescribeCall& call) {
 }
 
 absl::StatusOr<Description> DecodeDescribe(Fragments message) {
-  v1::DescribeResponse response;
-  if (!response.ParseFromString(Join(message))) return BadResponse("not a DescribeResponse");
-  Description description{.implementation = response.implementation(),
-                          .family = response.family(),
-                          .device = response.device(),
-                          .launch = FromProto(response.launch()),
-                          .registers_per_thread = response.registers_per_thread(),
-                          .shared_memory_bytes = response.shared_memory_bytes(),
-                          .local_memory_bytes = response.local_memory_bytes(),
-                          .workspace_bytes = response.workspace_bytes(),
-                          .files = {},
-                          .tolerance = response.tolerance(),
-                          .chosen_because = response.chosen_because(),
-                          .grid = response.grid(),
-                          .block = response.block()};
-  for (v1::SourceFile& file : *response.mutable_files())
-    description.files.push_back({std::move(*file.mutable_name()),
-                                 std::move(*file.mutable_language()),
-                                 std::move(*file.mutable_text())});
-  return description;
+  return Decode<Description>(message);
 }
 
 }  // namespace warpcall::client

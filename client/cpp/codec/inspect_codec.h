@@ -1,7 +1,6 @@
 // Benchmark's, Profile's and Describe's messages as bytes of the protocol. Internal to the library.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,16 +14,10 @@ namespace warpcall::client {
 
 // A BenchmarkRequest.
 std::string EncodeBenchmark(const BenchmarkCall& call);
+// A BenchmarkResponse, or a part of one.
 absl::StatusOr<BenchmarkReport> DecodeBenchmark(Fragments message);
 // INTERNAL for more results than one benchmark can have, as no server sends them.
-absl::Status CheckResultCount(size_t results);
-
-// A response of BenchmarkStream.
-struct BenchmarkPart {
-  BenchmarkReport news;
-  std::map<std::string, std::string> verdicts = {};  // by implementation; the last response's
-};
-absl::StatusOr<BenchmarkPart> DecodeBenchmarkPart(Fragments message);
+absl::Status CheckResultCount(int results);
 
 // A ProfileRequest, its tensors' data held as by EncodeCall.
 std::vector<Piece> EncodeProfile(const ProfileCall& call,

@@ -51,7 +51,7 @@ v1::BenchmarkResponse RowOf(const std::string& implementation, double median_ns)
 
 std::vector<std::string> Names(const BenchmarkReport& report) {
   std::vector<std::string> names;
-  for (const BenchmarkResult& result : report.results) names.push_back(result.implementation);
+  for (const BenchmarkResult& result : report.results()) names.push_back(result.implementation());
   return names;
 }
 
@@ -72,20 +72,20 @@ TEST(BenchmarkStreamTest, ResultsAreThereAsTheyCome) {
   });
   Client client(server.address(), Patient());
   BenchmarkReport report;
-  std::vector<size_t> rows_so_far;
+  std::vector<int> rows_so_far;
   const auto progress = [&](const BenchmarkReport& so_far) {
-    rows_so_far.push_back(so_far.results.size());
-    if (so_far.results.size() == 1) first_came.Notify();
+    rows_so_far.push_back(so_far.results_size());
+    if (so_far.results_size() == 1) first_came.Notify();
     return absl::OkStatus();
   };
   EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {.progress = progress}, &report),
             absl::OkStatus());
   EXPECT_THAT(rows_so_far, ::testing::ElementsAre(1, 2));
   EXPECT_THAT(Names(report), ::testing::ElementsAre("fast", "slow"));
-  EXPECT_EQ(report.device, "cpu");
-  EXPECT_EQ(report.ceiling_bytes_per_second, 5e9);
-  EXPECT_EQ(report.flops_ceiling, 7e10);
-  EXPECT_EQ(report.stamp.device_description, "a chip");
+  EXPECT_EQ(report.device(), "cpu");
+  EXPECT_EQ(report.ceiling_bytes_per_second(), 5e9);
+  EXPECT_EQ(report.flops_ceiling(), 7e10);
+  EXPECT_EQ(report.stamp().device_description(), "a chip");
 }
 
 // A row that was told first, and was too noisy to be ranked against those known then, is the
@@ -111,16 +111,17 @@ TEST(BenchmarkStreamTest, RanksComeLast) {
   BenchmarkReport report;
   std::vector<std::string> told;
   const auto progress = [&](const BenchmarkReport& so_far) {
-    if (so_far.device.empty()) told.push_back(so_far.results.back().verdict);
+    if (so_far.device().empty())
+      told.push_back(so_far.results(so_far.results_size() - 1).verdict());
     return absl::OkStatus();
   };
   ASSERT_EQ(client.BenchmarkStream({.kernel = "gelu"}, {.progress = progress}, &report),
             absl::OkStatus());
   EXPECT_THAT(told, ::testing::ElementsAre("", ""));
-  ASSERT_EQ(report.results.size(), 2u);
-  EXPECT_EQ(report.results[0].verdict, "fastest");
-  EXPECT_EQ(report.results[0].fraction_of_ceiling, 0.25);
-  EXPECT_EQ(report.results[1].verdict, "slower by 19900 %");
+  ASSERT_EQ(report.results_size(), 2);
+  EXPECT_EQ(report.results(0).verdict(), "fastest");
+  EXPECT_EQ(report.results(0).fraction_of_ceiling(), 0.25);
+  EXPECT_EQ(report.results(1).verdict(), "slower by 19900 %");
 }
 
 TEST(BenchmarkStreamTest, WhatCameIsKeptWhenItDoesNotEndWellAndNothingIsAskedTwice) {
@@ -239,7 +240,7 @@ TEST(BenchmarkStreamTest, MoreThanAThousandResultsAreTheServersMistake) {
   Client client(server.address(), Patient());
   BenchmarkReport report;
   EXPECT_EQ(client.BenchmarkStream({.kernel = "gelu", .seed = 1}, {}, &report), absl::OkStatus());
-  EXPECT_EQ(report.results.size(), 1000u);
+  EXPECT_EQ(report.results_size(), 1000);
   const absl::Status refused = absl::InternalError(
       "malformed response from the server: more than 1000 results of one benchmark");
   BenchmarkReport too_many;
@@ -292,7 +293,7 @@ TEST(ProfileCallTest, TracesOfTensOfMegabytesArrive) {
   Client client(server.address(), Patient());
   const auto report = client.Profile({.call = {.kernel = "gelu"}, .trace = true});
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(report->trace_json == trace);
+  EXPECT_TRUE(report->trace_json() == trace);
 }
 
 }  // namespace

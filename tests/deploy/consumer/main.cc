@@ -1,4 +1,5 @@
-// consumer ADDRESS: relu of three numbers by `fused`, with every public header of the C++ client.
+// consumer ADDRESS: relu of three numbers by `fused`, and which device would run it, with every
+// public header of the C++ client.
 #include <cstdio>
 
 #include "client/cpp/call.h"
@@ -22,6 +23,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
     return 1;
   }
+  const auto description = client.Describe({.kernel = "fused",
+                                            .inputs = {{warpcall::DataType::kFloat32, {3}}},
+                                            .attributes = {{"expression", "max(x0, 0)"}}});
+  if (!description.ok()) {
+    std::fprintf(stderr, "%s\n", description.status().ToString().c_str());
+    return 1;
+  }
   for (const float value : result->outputs[0].ToFloats()) std::printf("%g\n", value);
+  std::printf("%s\n", description->device().c_str());
   return 0;
 }

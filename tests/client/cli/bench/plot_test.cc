@@ -26,24 +26,26 @@ using ::testing::Not;
 
 BenchmarkResult ResultOf(const std::string& implementation, int64_t bytes) {
   BenchmarkResult result;
-  result.implementation = implementation;
-  result.family = "cuda";
-  result.median_ns = 2000 + static_cast<double>(bytes) / 4000;
-  result.bytes_per_second = static_cast<double>(bytes) / result.median_ns * 1e9;
-  result.flops_per_second = result.bytes_per_second * 0.75;
-  result.fraction_of_ceiling = result.bytes_per_second / 4.3e12;
-  result.launch.bytes_moved = bytes;
-  result.launch.flops = bytes * 3 / 4;
+  result.set_implementation(implementation);
+  result.set_family("cuda");
+  result.set_median_ns(2000 + static_cast<double>(bytes) / 4000);
+  result.set_bytes_per_second(static_cast<double>(bytes) / result.median_ns() * 1e9);
+  result.set_flops_per_second(result.bytes_per_second() * 0.75);
+  result.set_fraction_of_ceiling(result.bytes_per_second() / 4.3e12);
+  result.mutable_launch()->set_bytes_moved(bytes);
+  result.mutable_launch()->set_flops(bytes * 3 / 4);
   return result;
 }
 
-BenchPoint PointOf(const std::string& shape, DataType type, std::vector<BenchmarkResult> results) {
+BenchPoint PointOf(const std::string& shape, DataType type,
+                   const std::vector<BenchmarkResult>& results) {
   BenchPoint point;
   point.shape = shape;
   point.data_type = type;
   point.status = absl::OkStatus();
-  point.report = {
-      .results = std::move(results), .device = "cuda:0", .ceiling_bytes_per_second = 4.3e12};
+  point.report.mutable_results()->Assign(results.begin(), results.end());
+  point.report.set_device("cuda:0");
+  point.report.set_ceiling_bytes_per_second(4.3e12);
   return point;
 }
 
@@ -55,7 +57,7 @@ BenchReport Sweep(const std::vector<std::string>& implementations,
       std::vector<BenchmarkResult> results;
       for (const std::string& name : implementations)
         results.push_back(ResultOf(name, int64_t{4096} << (2 * i)));
-      report.points.push_back(PointOf(absl::StrCat(1024 << i), type, std::move(results)));
+      report.points.push_back(PointOf(absl::StrCat(1024 << i), type, results));
     }
   }
   return report;
@@ -129,9 +131,9 @@ TEST(BenchPlotTest, NoiseIsABandAroundTheLineAndABarAtEachPoint) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 3);
   const std::string bare = BenchPlot(report);
   for (BenchPoint& point : report.points) {
-    BenchmarkResult& result = point.report.results[0];
-    result.median_low_ns = result.median_ns * 0.9;
-    result.median_high_ns = result.median_ns * 1.2;
+    BenchmarkResult& result = *point.report.mutable_results(0);
+    result.set_median_low_ns(result.median_ns() * 0.9);
+    result.set_median_high_ns(result.median_ns() * 1.2);
   }
   const std::string svg = BenchPlot(report);
   EXPECT_EQ(XmlError(svg), "");
@@ -143,10 +145,12 @@ TEST(BenchPlotTest, NoiseIsABandAroundTheLineAndABarAtEachPoint) {
 TEST(BenchPlotTest, MachineAndDateStandUnderTheTitle) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
   report.server.host = "box";
-  for (BenchPoint& point : report.points)
-    point.report.stamp = {.device_description = "NVIDIA H200",
-                          .server_version = "0.1.0",
-                          .started_unix_ns = int64_t{1'700'000'000} * 1'000'000'000};
+  for (BenchPoint& point : report.points) {
+    client::RunStamp& stamp = *point.report.mutable_stamp();
+    stamp.set_device_description("NVIDIA H200");
+    stamp.set_server_version("0.1.0");
+    stamp.set_started_unix_ns(int64_t{1'700'000'000} * 1'000'000'000);
+  }
   EXPECT_THAT(BenchPlot(report),
               HasSubstr(">host box; cuda:0: NVIDIA H200; warpcalld 0.1.0; 2023-11-14 22:13 UTC<"));
 }
@@ -155,20 +159,21 @@ TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
   BenchReport report = Sweep({"warp_per_row", "other"}, {DataType::kFloat32}, 3);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
-  std::vector<BenchmarkResult>& results = report.points[1].report.results;
-  results[0].fraction_of_ceiling = nan;
-  results[0].flops_per_second = infinity;
-  results[1].error = "the row takes no such shape";
+  auto& results = *report.points[1].report.mutable_results();
+  results[0].set_fraction_of_ceiling(nan);
+  results[0].set_flops_per_second(infinity);
+  results[1].set_error("the row takes no such shape");
   BenchmarkResult unmeasured = ResultOf("unmeasured", 4096);
-  unmeasured.median_ns = 0;
+  unmeasured.set_median_ns(0);
   BenchmarkResult strange = ResultOf("strange", 4096);
-  strange.median_ns = nan;
+  strange.set_median_ns(nan);
   BenchmarkResult empty = ResultOf("empty", 0);
-  results.insert(results.end(), {unmeasured, strange, empty, BenchmarkResult{}});
+  for (const BenchmarkResult& result : {unmeasured, strange, empty, BenchmarkResult()})
+    *results.Add() = result;
   report.points[2].status = absl::UnimplementedError("no row takes this");
   report.points[2].report = {};
   report.points.push_back(PointOf("0", DataType::kFloat32, {ResultOf("zero", 0)}));
-  report.points.back().report.ceiling_bytes_per_second = nan;
+  report.points.back().report.set_ceiling_bytes_per_second(nan);
   const std::string svg = BenchPlot(report);
   EXPECT_EQ(XmlError(svg), "");
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
@@ -183,10 +188,10 @@ TEST(BenchPlotTest, WhatHasNoPlaceIsLeftOut) {
 TEST(BenchPlotTest, PanelsWithoutAnythingSayWhy) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 2);
   for (BenchPoint& point : report.points) {
-    point.report.ceiling_bytes_per_second = 0;
-    point.report.results[0].fraction_of_ceiling = 0;
-    point.report.results[0].flops_per_second = 0;
-    point.report.results[0].launch.flops = 0;
+    point.report.set_ceiling_bytes_per_second(0);
+    point.report.mutable_results(0)->set_fraction_of_ceiling(0);
+    point.report.mutable_results(0)->set_flops_per_second(0);
+    point.report.mutable_results(0)->mutable_launch()->set_flops(0);
   }
   std::string svg = BenchPlot(report);
   EXPECT_EQ(XmlError(svg), "");
@@ -226,7 +231,7 @@ TEST(BenchPlotTest, DevicesAreToldApart) {
   BenchReport report = Sweep({"copy"}, {DataType::kFloat32}, 8);
   const BenchReport other = Sweep({"copy"}, {DataType::kFloat32}, 8);
   for (BenchPoint point : other.points) {
-    point.report.device = "cuda:1";
+    point.report.set_device("cuda:1");
     report.points.push_back(point);
   }
   const std::string svg = BenchPlot(report);

@@ -15,18 +15,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 void AddRow(std::string kind, std::string name, int64_t amount, Profiled* profiled) {
-  ProfileRow& row = profiled->report.rows.emplace_back();
-  row.name = std::move(name);
-  row.calls = 1;
-  (kind == "counter" ? row.calls : row.total_ns) = amount;
-  row.kind = std::move(kind);
+  ProfileRow& row = *profiled->report.add_rows();
+  const bool is_counter = kind == "counter";
+  row.set_name(std::move(name));
+  row.set_calls(is_counter ? amount : 1);
+  row.set_total_ns(is_counter ? 0 : amount);
+  for (const auto set : {&ProfileRow::set_achieved_occupancy, &ProfileRow::set_sm_throughput,
+                         &ProfileRow::set_dram_throughput})
+    (row.*set)(-1);
+  row.set_kind(std::move(kind));
 }
 
 // One run with one kernel of 1 ms.
 Profiled OneKernel(const std::string& implementation, int64_t kernel_ns = 1'000'000) {
   Profiled profiled;
-  profiled.report.implementation = implementation;
-  profiled.report.iterations = 1;
+  profiled.report.set_implementation(implementation);
+  profiled.report.set_iterations(1);
   profiled.device.kind = "cpu";
   profiled.device.multiprocessors = 2;
   AddRow("kernel", implementation, kernel_ns, &profiled);
@@ -104,7 +108,7 @@ TEST(ComparisonTest, SharesAreReasonsWhereTheyDifferByATenth) {
 TEST(ComparisonTest, NothingFollowsFromTimesThatOtherWorkTook) {
   Profiled fast = OneKernel("fast");
   Profiled slow = OneKernel("slow", 3'000'000);
-  slow.report.inconclusive = "other work took 88 % of the threads' time";
+  slow.report.set_inconclusive("other work took 88 % of the threads' time");
   for (const auto& [first, second] : {std::pair(&fast, &slow), {&slow, &fast}}) {
     const Comparison comparison = Compare(*first, *second);
     EXPECT_EQ(comparison.time_ratio, -1);
@@ -117,7 +121,7 @@ TEST(ComparisonTest, NothingFollowsFromTimesThatOtherWorkTook) {
 
 TEST(ComparisonTest, SpillsAreAReason) {
   Profiled slow = OneKernel("slow", 2'000'000);
-  slow.plan.local_memory_bytes = 48;
+  slow.plan.set_local_memory_bytes(48);
   EXPECT_THAT(Compare(OneKernel("fast"), slow).reasons,
               ElementsAre("slow spills 48 bytes of each thread."));
 }

@@ -12,10 +12,13 @@ using client::ProfileRow;
 
 ProfileRow Row(std::string kind, std::string name, int64_t calls, int64_t total_ns) {
   ProfileRow row;
-  row.kind = std::move(kind);
-  row.name = std::move(name);
-  row.calls = calls;
-  row.total_ns = total_ns;
+  row.set_kind(std::move(kind));
+  row.set_name(std::move(name));
+  row.set_calls(calls);
+  row.set_total_ns(total_ns);
+  row.set_achieved_occupancy(-1);
+  row.set_sm_throughput(-1);
+  row.set_dram_throughput(-1);
   return row;
 }
 
@@ -23,11 +26,13 @@ ProfileRow Row(std::string kind, std::string name, int64_t calls, int64_t total_
 // GB/s.
 Profiled TwoRuns(const std::string& kind) {
   Profiled profiled;
-  profiled.report.iterations = 2;
-  profiled.report.rows = {Row("kernel", "row", 2, 2'000'000), Row("host", "run", 2, 4'000'000),
-                          Row("host", "enqueue", 2, 3'000'000)};
-  profiled.plan.launch.bytes_moved = 8'000'000;
-  profiled.plan.launch.flops = 2'000'000;
+  profiled.report.set_iterations(2);
+  for (const ProfileRow& row :
+       {Row("kernel", "row", 2, 2'000'000), Row("host", "run", 2, 4'000'000),
+        Row("host", "enqueue", 2, 3'000'000)})
+    *profiled.report.add_rows() = row;
+  profiled.plan.mutable_launch()->set_bytes_moved(8'000'000);
+  profiled.plan.mutable_launch()->set_flops(2'000'000);
   profiled.device.kind = kind;
   profiled.device.multiprocessors = 4;
   profiled.device.measured_bandwidth_bytes_per_second = 16e9;
@@ -53,9 +58,9 @@ TEST(FiguresTest, AreOfOneRun) {
 
 TEST(FiguresTest, TransfersAreTheDevicesCopiesAndTheHostsOfInputs) {
   Profiled profiled = TwoRuns("cuda");
-  profiled.report.rows.push_back(Row("copy", "copy to device", 4, 600'000));
-  profiled.report.rows.push_back(Row("host", "copy_in", 2, 400'000));
-  profiled.report.rows.push_back(Row("gap", "nothing to do", 2, 200'000));
+  *profiled.report.add_rows() = Row("copy", "copy to device", 4, 600'000);
+  *profiled.report.add_rows() = Row("host", "copy_in", 2, 400'000);
+  *profiled.report.add_rows() = Row("gap", "nothing to do", 2, 200'000);
   const Figures figures = FiguresOf(profiled);
   EXPECT_DOUBLE_EQ(figures.transfer_ns, 500'000);
   EXPECT_DOUBLE_EQ(figures.gap_ns, 100'000);
@@ -63,11 +68,11 @@ TEST(FiguresTest, TransfersAreTheDevicesCopiesAndTheHostsOfInputs) {
 
 TEST(FiguresTest, CountersOfKernelsAreWeightedByTheirTime) {
   Profiled profiled = TwoRuns("cuda");
-  profiled.report.rows[0].dram_throughput = 0.9;
+  profiled.report.mutable_rows(0)->set_dram_throughput(0.9);
   ProfileRow other = Row("kernel", "other", 2, 6'000'000);
-  other.dram_throughput = 0.5;
-  profiled.report.rows.push_back(other);
-  profiled.report.rows.push_back(Row("kernel", "without", 2, 8'000'000));
+  other.set_dram_throughput(0.5);
+  *profiled.report.add_rows() = other;
+  *profiled.report.add_rows() = Row("kernel", "without", 2, 8'000'000);
   const Figures figures = FiguresOf(profiled);
   EXPECT_DOUBLE_EQ(figures.dram_throughput, 0.6);
   EXPECT_EQ(figures.sm_throughput, -1);
@@ -77,15 +82,15 @@ TEST(FiguresTest, CountersOfKernelsAreWeightedByTheirTime) {
 
 TEST(FiguresTest, ThreadsAndCountersOfTheCpu) {
   Profiled profiled = TwoRuns("cpu");
-  auto& rows = profiled.report.rows;
+  auto& rows = *profiled.report.mutable_rows();
   // 4 threads for 2 ms each run.
-  rows.push_back(Row("thread", "cpu thread 0", 2, 4'000'000));
-  rows.push_back(Row("thread", "cpu thread 1", 2, 2'000'000));
-  rows.push_back(Row("thread", "waiting for a core", 2, 1'600'000));
-  rows.push_back(Row("counter", "instructions", 6'000'000, 0));
-  rows.push_back(Row("counter", "cycles", 3'000'000, 0));
-  rows.push_back(Row("counter", "cache misses", 375'000, 0));
-  rows.back().bytes = 24'000'000;
+  rows.Add(Row("thread", "cpu thread 0", 2, 4'000'000));
+  rows.Add(Row("thread", "cpu thread 1", 2, 2'000'000));
+  rows.Add(Row("thread", "waiting for a core", 2, 1'600'000));
+  rows.Add(Row("counter", "instructions", 6'000'000, 0));
+  rows.Add(Row("counter", "cycles", 3'000'000, 0));
+  rows.Add(Row("counter", "cache misses", 375'000, 0));
+  rows[rows.size() - 1].set_bytes(24'000'000);
   const Figures figures = FiguresOf(profiled);
   EXPECT_DOUBLE_EQ(figures.threads_busy, 3.0 / 8);
   EXPECT_DOUBLE_EQ(figures.threads_waiting, 0.8 / 8);
@@ -94,7 +99,7 @@ TEST(FiguresTest, ThreadsAndCountersOfTheCpu) {
   EXPECT_DOUBLE_EQ(figures.counted_bytes, 12e6);
   EXPECT_DOUBLE_EQ(figures.passes, 1.5);
   // Waits that began before the runs are no longer than what is left of them.
-  rows[5].total_ns = 99'000'000;
+  rows[5].set_total_ns(99'000'000);
   EXPECT_DOUBLE_EQ(FiguresOf(profiled).threads_waiting, 5.0 / 8);
 }
 
@@ -107,7 +112,7 @@ TEST(FiguresTest, WhatTheServerDoesNotTellIsUnknown) {
                                figures.bytes_per_second, figures.flops_per_second,
                                figures.fraction_of_ceiling, figures.passes_max})
     EXPECT_EQ(unknown, -1);
-  profiled.report.iterations = 0;
+  profiled.report.set_iterations(0);
   EXPECT_EQ(FiguresOf(profiled).kernel_ns, 0);
 }
 

@@ -15,8 +15,8 @@ using ::testing::Not;
 
 Profiled OnGpu() {
   Profiled profiled;
-  profiled.report.device = "cuda:0";
-  profiled.report.iterations = 1;
+  profiled.report.set_device("cuda:0");
+  profiled.report.set_iterations(1);
   profiled.device.name = "cuda:0";
   profiled.device.kind = "cuda";
   profiled.device.multiprocessors = 132;  // 47.3 TFLOP/s of float32 lanes at least
@@ -26,8 +26,8 @@ Profiled OnGpu() {
 
 Profiled OnCpu() {
   Profiled profiled;
-  profiled.report.device = "cpu";
-  profiled.report.iterations = 1;
+  profiled.report.set_device("cpu");
+  profiled.report.set_iterations(1);
   profiled.device.name = profiled.device.kind = "cpu";
   profiled.device.multiprocessors = 8;
   return profiled;
@@ -147,7 +147,7 @@ TEST(VerdictTest, OfABusyMachine) {
 
 TEST(VerdictTest, OfAMachineThatOtherWorkHas) {
   Profiled profiled = OnCpu();
-  profiled.report.inconclusive = "other work took 88 % of the threads' time";
+  profiled.report.set_inconclusive("other work took 88 % of the threads' time");
   // Whatever the times look like.
   const Figures waiting{.kernel_ns = 1e6, .threads_busy = 0.12, .threads_waiting = 0.88};
   const Figures copying{.kernel_ns = 1e6, .fraction_of_ceiling = 1.2, .threads_busy = 0.9};
@@ -165,7 +165,7 @@ TEST(VerdictTest, OfAMachineThatOtherWorkHas) {
 // Its kernels take their own time, whatever the host does.
 TEST(VerdictTest, OfAGpuWhoseHostDoesOtherWork) {
   Profiled profiled = OnGpu();
-  profiled.report.inconclusive = "other work took 60 % of the threads' time";
+  profiled.report.set_inconclusive("other work took 60 % of the threads' time");
   const auto figures = [](double gap_ns, double transfer_ns) {
     return Figures{
         .kernel_ns = 1e6, .gap_ns = gap_ns, .transfer_ns = transfer_ns, .dram_throughput = 0.9};
