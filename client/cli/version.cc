@@ -49,11 +49,16 @@ std::string ToText(const ServerDescription& server, const std::string& address) 
   return text;
 }
 
-// A server that is older than the question says UNIMPLEMENTED.
+// A server that is older than the question says UNIMPLEMENTED. The client itself gives the codes of
+// a server that does not answer.
 std::string WhyNot(const absl::Status& status, const std::string& address) {
   if (absl::IsUnimplemented(status))
     return absl::StrCat("the server at ", address, " is too old to say its version");
-  return absl::StrCat("no server at ", address, ": ", std::string(status.message()));
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))
+    return absl::StrCat("no server at ", address, ": ", status.message());
+  return absl::StrCat("the server at ", address,
+                      " refuses to say its version: ", absl::StatusCodeToString(status.code()),
+                      ": ", status.message());
 }
 
 int Run(const Globals& globals, const TimeoutOption& timeout, const std::string& version) {

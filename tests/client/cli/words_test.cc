@@ -299,6 +299,19 @@ TEST_F(WordsTest, VersionIsTheClientsWhateverBecomesOfTheServers) {
                           StartsWith(absl::StrCat("no server at ", server_.address(), ": "))));
 }
 
+TEST_F(WordsTest, VersionSaysWhyTheServerRefusesToSayIts) {
+  server_.AnswerServerInfo(
+      [](v1::ServerInfoResponse*) { return absl::UnauthenticatedError("unknown token"); });
+  const std::string refused =
+      absl::StrCat("the server at ", server_.address(),
+                   " refuses to say its version: UNAUTHENTICATED: unknown token");
+  EXPECT_EQ(WarpcallJson("version")["server"],
+            (json{{"address", server_.address()}, {"error", refused}}));
+  const ProgramResult run = Warpcall("version");
+  EXPECT_EQ(run.exit_status, 0);
+  EXPECT_EQ(Lines(run.out).at(1), refused);
+}
+
 TEST_F(WordsTest, VerboseSaysWhatIsSentAndColoursAreForTerminals) {
   const ProgramResult run =
       Warpcall(absl::StrCat("run gelu ", x_, " --attribute axis=-1 --verbose"));
