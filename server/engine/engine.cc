@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/execution.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/engine/row_choice.h"
 
 namespace warpcall {
@@ -203,8 +203,8 @@ absl::Status Engine::CheckRoomFor(uint64_t principal) const {
 absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
   Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
   const int row = (*job)->row->id;
-  RequestTrace& trace = *(*job)->trace;
-  const ServiceHistory::Prediction prediction = history_.Predict(row, trace.work);
+  const Work& work = (*job)->trace->work;
+  const ServiceHistory::Prediction prediction = history_.Predict(row, work);
   (*job)->predicted_ns = prediction.ns;
   (*job)->prediction_measured = prediction.measured();
   (*job)->predicted_ns_at_most = prediction.ns_at_most;
@@ -217,12 +217,12 @@ absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
     absl::MutexLock lock(&mutex_);
     ++accepted_;
   }
-  absl::Status status = CheckRunTime(prediction, limits_.run_ns_max, &trace);
+  absl::Status status = CheckRunTime(prediction, limits_.run_ns_max);
   if (status.ok()) status = Place(&runner, job);
   if (!status.ok()) {
-    if (trace.reject_reason == RejectReason::kDeadlineUnmeetable ||
-        trace.reject_reason == RejectReason::kRunTime)
-      history_.LowerPrediction(row, trace.work);
+    const RejectReason reason = RejectReasonOf(status);
+    if (reason == RejectReason::kDeadlineUnmeetable || reason == RejectReason::kRunTime)
+      history_.LowerPrediction(row, work);
     (*job)->load = DeviceLoad();
     JobEnded();
   }
@@ -284,7 +284,6 @@ Engine::Unfinished Engine::EndAll() {
     found.running += static_cast<int64_t>(runner->scheduler.RunningJobs().size());
     for (std::unique_ptr<Job>& job : runner->scheduler.CloseAndTakeAll()) {
       ++found.waiting;
-      job->trace->reject_reason = RejectReason::kDraining;
       EndJob(std::move(job), DrainOverError());
     }
   }

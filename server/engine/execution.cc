@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/phases.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/engine/run_watch.h"
 #include "server/runtime/plan_site.h"
 
@@ -20,12 +20,9 @@ constexpr size_t kWorkspaceKeptBytesMax = size_t{256} << 20;
 // When device memory is short: about one large job's time.
 constexpr int64_t kMemoryPushbackMs = 200;
 
-absl::Status NoteRefusal(absl::Status status, RequestTrace* trace) {
-  if (absl::IsResourceExhausted(status)) {
-    trace->reject_reason = RejectReason::kDeviceMemory;
-    return WithRetryPushback(std::move(status), kMemoryPushbackMs);
-  }
-  return status;
+absl::Status RefuseForMemory(absl::Status status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return RefuseFor(RejectReason::kDeviceMemory, std::move(status), kMemoryPushbackMs);
 }
 
 }  // namespace
@@ -93,12 +90,12 @@ absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> stagi
     const Phase phase("place", job.key.id);
     return Place(staging, cut);
   }();
-  if (!placement.ok()) return NoteRefusal(std::move(placement).status(), job.trace);
+  if (!placement.ok()) return RefuseForMemory(std::move(placement).status());
   absl::Status status = MakePlans(job, cut, &*placement);
   if (status.ok()) status = RunPlaced(job, cut, *placement);
   // Whatever was enqueued before an error may still touch memory that others get next.
   if (!status.ok()) stream_->Synchronize().IgnoreError();
-  return NoteRefusal(std::move(status), job.trace);
+  return RefuseForMemory(std::move(status));
 }
 
 Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {

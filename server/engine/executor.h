@@ -22,8 +22,7 @@ class Executor {
   // Called first by the thread that runs jobs.
   virtual absl::Status BindThread() = 0;
   // `staging`: the inputs, filled, then the outputs. Returns when the device is done with them,
-  // also when it failed or the job's watch ended it; fills in the trace's times and launch, and its
-  // reject reason.
+  // also when it failed or the job's watch ended it; fills in the trace's times and launch.
   virtual absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) = 0;
 };
 

@@ -84,8 +84,7 @@ struct Job {
 // Calls `done`, after which all that the job points to may be gone, and `ended`.
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs = {});
 
-// OK while somebody waits for the job: CANCELLED or DEADLINE_EXCEEDED otherwise (the trace says so
-// too).
+// OK while somebody waits for the job: CANCELLED or DEADLINE_EXCEEDED otherwise.
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns);
 
 // Whether the client of a call that began at `begin_ns` and is cancelled at `now_ns` left because

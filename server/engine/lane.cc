@@ -129,7 +129,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
     RETURN_IF_ERROR(job.choose_again(&job, status));
     if (job.row == refusing) return status;
     RETURN_IF_ERROR(CheckRunTime(shared_.history->Predict(job.row->id, job.trace->work),
-                                 shared_.limits->run_ns_max, job.trace));
+                                 shared_.limits->run_ns_max));
   }
 }
 
@@ -138,8 +138,8 @@ void Lane::End(absl::Status status) {
   shared_.busy->Leave();
   if (!status.ok() && !shared_.device->healthy()) {
     // Of a job that had to end the reason is known: its worker was stopped for it.
-    if (job.trace->reject_reason == RejectReason::kNone)
-      job.trace->reject_reason = RejectReason::kDeviceLost;
+    if (RejectReasonOf(status) == RejectReason::kNone)
+      status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
     shared_.on_lost();
   }
   StagingBuffers outputs;

@@ -8,32 +8,9 @@
 
 #include "absl/status/status.h"
 #include "kernels/op.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall {
-
-// Why a request was refused with RESOURCE_EXHAUSTED, UNAVAILABLE or DEADLINE_EXCEEDED before a
-// device worked for it, or stopped while one did: the values of the label `reason` of
-// warpcall_rejected_total.
-enum class RejectReason : uint8_t {
-  kNone,
-  kMessageBytes,        // request or response over max_message_mib
-  kQueueRequests,       // queue_limit
-  kQueueBytes,          // queue_mib
-  kQueueWork,           // queue_seconds
-  kStagingBytes,        // staging_mib
-  kDeviceMemory,        // out of device memory
-  kDeadline,            // passed before the work began
-  kDeadlineUnmeetable,  // by the time that such requests, and those ahead, are measured to take
-  kDraining,            // the server is on its way out
-  kDeviceLost,
-  kRunTime,       // max_run_seconds
-  kQuota,         // its principal's own limits
-  kInspectQueue,  // inspect_queue: a benchmark or the like, no request
-  kConnections,   // too many, of one address or in all: a connection, no request
-};
-inline constexpr int kRejectReasonCount = 15;
-// "message_bytes", ...; "" for kNone.
-const char* RejectReasonName(RejectReason reason);
 
 // Why "auto" took the row that it took: the label `why` of warpcall_auto_choices_total.
 enum class AutoChoice : uint8_t {
@@ -53,7 +30,7 @@ struct RequestTrace {
   AutoChoice auto_choice = AutoChoice::kNone;
   DataType data_type = DataType::kFloat32;  // of the first input
   absl::StatusCode code = absl::StatusCode::kOk;
-  RejectReason reject_reason = RejectReason::kNone;
+  RejectReason reject_reason = RejectReason::kNone;  // of the status that it ended with
   bool ran = false;  // the kernel ran to its end; the times below are all valid
 
   int64_t queue_began_ns = 0;  // by the engine's clock
@@ -122,7 +99,7 @@ struct DeviceErrorCount {
 // What a copy within a device's memory was measured to reach.
 struct Bandwidth {
   double bytes_per_second = 0;  // 0: not measured yet
-  double noise = 1;  // by how much of it the next reading is lower; 1: there is none
+  double noise = 1;             // by how much of it the next reading is lower; 1: there is none
 };
 
 // Gauges of one device, read at scrape time.

@@ -1,7 +1,7 @@
 #include "server/engine/run_watch.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall {
 namespace {
@@ -14,11 +14,10 @@ std::string RunLimitText(int64_t run_ns_max) {
   return absl::StrCat("the limit is ", Seconds(run_ns_max), " s (max_run_seconds)");
 }
 
-absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max,
-                          RequestTrace* trace) {
+absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max) {
   if (prediction.ns_at_least <= run_ns_max) return absl::OkStatus();
-  trace->reject_reason = RejectReason::kRunTime;
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kRunTime,
       absl::ResourceExhaustedError(absl::StrCat(
           "the work is predicted to hold its lane for ", static_cast<double>(prediction.ns) / 1e9,
           " s, by what such work took; ", RunLimitText(run_ns_max))),
@@ -26,7 +25,8 @@ absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t 
 }
 
 absl::Status DrainOverError() {
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kDraining,
       absl::UnavailableError("the server ends, and the request was not done within drain_seconds"),
       kDrainPushbackMs);
 }
@@ -57,21 +57,19 @@ bool RunWatch::Note(Reason reason) const {
 }
 
 absl::Status RunWatch::Check() const {
-  RequestTrace& trace = *job_.trace;
   switch (seen_.load(std::memory_order_relaxed)) {
     case Reason::kNone:
       return absl::OkStatus();
     case Reason::kCancelled:
       return absl::CancelledError("the client went away while the device worked");
     case Reason::kDeadline:
-      trace.reject_reason = RejectReason::kDeadline;
-      return absl::DeadlineExceededError("the deadline passed while the device worked");
+      return RefuseFor(RejectReason::kDeadline,
+                       absl::DeadlineExceededError("the deadline passed while the device worked"));
     case Reason::kDrainOver:
-      trace.reject_reason = RejectReason::kDraining;
       return DrainOverError();
     case Reason::kRunTime:
-      trace.reject_reason = RejectReason::kRunTime;
-      return WithRetryPushback(
+      return RefuseFor(
+          RejectReason::kRunTime,
           absl::ResourceExhaustedError(absl::StrCat(
               "the work was stopped after holding its lane for ",
               Seconds(limits_.clock() - start_ns_), " s; ", RunLimitText(limits_.run_ns_max))),

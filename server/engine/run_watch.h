@@ -32,7 +32,7 @@ class RunWatch final : public StopFlag {
   // sake.
   bool MustEnd() const;
   // OK when nobody has seen the flag set, and so the work is whole; otherwise what the job ends
-  // with. The trace says so, too.
+  // with.
   absl::Status Check() const;
 
  private:
@@ -51,9 +51,8 @@ class RunWatch final : public StopFlag {
 
 // "the limit is 60 s (max_run_seconds)"
 std::string RunLimitText(int64_t run_ns_max);
-// RESOURCE_EXHAUSTED, and the trace says so, for work that is known to hold its lane longer.
-absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max,
-                          RequestTrace* trace);
+// RESOURCE_EXHAUSTED for work that is known to hold its lane longer.
+absl::Status CheckRunTime(const ServiceHistory::Prediction& prediction, int64_t run_ns_max);
 
 // What is left when the drain is over ends with it.
 absl::Status DrainOverError();

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall {
 namespace {
@@ -114,10 +114,10 @@ absl::Status Scheduler::Full(Resource resource, const Job& job, bool displaced) 
                        " the limit is ", Milliseconds(limits_.work_ns_max), " ms (queue_seconds)");
       break;
   }
-  job.trace->reject_reason = kReasons[r];
   const bool hopeless = resource != Resource::kWorkNs && own > LimitOf(resource);
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
-  return WithRetryPushback(
+  return RefuseFor(
+      kReasons[r],
       absl::ResourceExhaustedError(absl::StrCat(
           displaced ? "the queue is full, and the request makes room for one of a principal that "
                       "holds less: "
@@ -142,7 +142,8 @@ absl::Status Scheduler::CheckRoomFor(uint64_t principal) const {
   if (!full || refusing_ || !waiting_.HasJobsOf(principal) || waiting_.MakesRoomFor(principal))
     return absl::OkStatus();
   const int64_t work_ns = waiting_.load()[static_cast<size_t>(Resource::kWorkNs)];
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kQueueRequests,
       absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", FullOfRequests(held))),
       PushbackMs(WaitNs(work_ns)));
 }
@@ -150,8 +151,8 @@ absl::Status Scheduler::CheckRoomFor(uint64_t principal) const {
 absl::Status Scheduler::CheckOpen(const Job& job) const {
   RETURN_IF_ERROR(CheckStillWanted(job, clock_()));
   if (!refusing_ || (job.continues && !closed_)) return absl::OkStatus();
-  job.trace->reject_reason = RejectReason::kDraining;
-  return WithRetryPushback(absl::UnavailableError("the server is draining"), kDrainPushbackMs);
+  return RefuseFor(RejectReason::kDraining, absl::UnavailableError("the server is draining"),
+                   kDrainPushbackMs);
 }
 
 // Errs on the side of letting in: unmeasured work counts for little, and of what waits only that
@@ -159,18 +160,17 @@ absl::Status Scheduler::CheckOpen(const Job& job) const {
 absl::Status Scheduler::CheckDeadline(const Job& job) const {
   if (job.key.deadline_ns == kNoDeadline || !job.prediction_measured) return absl::OkStatus();
   const int64_t left_ns = job.key.deadline_ns - clock_();
-  if (job.predicted_ns > left_ns) {
-    job.trace->reject_reason = RejectReason::kDeadlineUnmeetable;
-    return WithRetryPushback(
+  if (job.predicted_ns > left_ns)
+    return RefuseFor(
+        RejectReason::kDeadlineUnmeetable,
         absl::DeadlineExceededError(absl::StrCat(
             "the deadline is ", Milliseconds(left_ns), " ms away, and such requests take ",
             Milliseconds(job.predicted_ns), " ms on this device of late")),
         kNeverRetry);
-  }
   const int64_t wait_ns = WaitNs(waiting_.empty() ? 0 : waiting_.WorkAheadOf(job));
   if (wait_ns + job.predicted_ns <= left_ns) return absl::OkStatus();
-  job.trace->reject_reason = RejectReason::kDeadlineUnmeetable;
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kDeadlineUnmeetable,
       absl::ResourceExhaustedError(absl::StrCat(
           "the deadline is ", Milliseconds(left_ns), " ms away, but ", Milliseconds(wait_ns),
           " ms of predicted work come first and the request takes ", Milliseconds(job.predicted_ns),
@@ -204,10 +204,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     RETURN_IF_ERROR(CheckStaging(**job));
     RETURN_IF_ERROR(CheckDeadline(**job));
     if (const std::optional<Resource> full = MakeRoom(**job, &displaced); full.has_value()) {
-      for (Displaced& other : displaced) {
-        other.job->trace->reject_reason = RejectReason::kNone;
-        waiting_.Push(std::move(other.job));
-      }
+      for (Displaced& other : displaced) waiting_.Push(std::move(other.job));
       return Full(*full, **job, false);
     }
     (*job)->submitted_ns = clock_();
@@ -364,8 +361,8 @@ absl::Status Scheduler::CheckStaging(const Job& job) const {
   const size_t wanted = StagingPool::BytesFor(StagingSizes(job));
   const size_t total = options_.staging->total_bytes();
   if (wanted <= total) return absl::OkStatus();
-  job.trace->reject_reason = RejectReason::kStagingBytes;
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kStagingBytes,
       absl::ResourceExhaustedError(absl::StrCat(
           "the request needs ", wanted, " bytes of staging memory for inputs and outputs; the ",
           "limit is ", total, " bytes (staging_mib)")),
@@ -410,13 +407,13 @@ Scheduler::DisplacedJobs Scheduler::TakeStarved() {
   };
   DisplacedJobs starved;
   for (std::unique_ptr<Job>& job : waiting_.TakeStarved(clock_(), kStarvedNsMax, held_back, fits)) {
-    job->trace->reject_reason = RejectReason::kStagingBytes;
-    absl::Status status = WithRetryPushback(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "staging memory has no room for ", job->input_bytes + job->output_bytes,
-            " bytes more of this principal; ", options_.staging->total_bytes(),
-            " bytes (staging_mib) are shared by requests and by responses not yet read")),
-        kStagingPushbackMs);
+    absl::Status status =
+        RefuseFor(RejectReason::kStagingBytes,
+                  absl::ResourceExhaustedError(absl::StrCat(
+                      "staging memory has no room for ", job->input_bytes + job->output_bytes,
+                      " bytes more of this principal; ", options_.staging->total_bytes(),
+                      " bytes (staging_mib) are shared by requests and by responses not yet read")),
+                  kStagingPushbackMs);
     starved.push_back({std::move(job), std::move(status)});
   }
   if (!starved.empty()) WakeAfterRemoval();

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/process/answer.h"
 
 namespace warpcall::inspect {
@@ -72,9 +72,10 @@ absl::Status Inspector::CheckRoom(const Task& task) const {
 
 absl::Status Inspector::Submit(std::unique_ptr<Task>* task) {
   absl::MutexLock lock(&mutex_);
-  if (refusing_.load()) return absl::UnavailableError("the server is draining");
+  if (refusing_.load())
+    return RefuseFor(RejectReason::kDraining, absl::UnavailableError("the server is draining"));
   if (absl::Status room = CheckRoom(**task); !room.ok())
-    return WithRetryPushback(std::move(room), kPushbackMs);
+    return RefuseFor(RejectReason::kInspectQueue, std::move(room), kPushbackMs);
   const Turn turn = TurnOf((*task)->principal, waiting_.end());
   int ahead = runs_ ? 1 : 0;
   for (auto waiting = waiting_.begin(); waiting != waiting_.end(); ++waiting)

@@ -9,7 +9,7 @@
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/inspect/benchmark.h"
 #include "server/inspect/host_meter.h"
 #include "server/inspect/operand_sets.h"

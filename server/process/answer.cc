@@ -11,7 +11,7 @@
 
 #include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall::process {
 namespace {

@@ -35,7 +35,7 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   codec_->SetCaller(request_.key().principal);
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
-    status = request_.CheckRoom();
+    status = deps_->engine->CheckRoomFor(request_.key().principal);
     if (!status.ok() && deps_->refusals != nullptr) {
       message_->Clear();
       return deps_->refusals->Add([this, status] { Finish(status); });
@@ -43,17 +43,13 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   }
   if (!status.ok() || !Inflater::IsCompressed(*message_)) return Run(status);
   deps_->inflater->InflateAsync(request_.key().principal, MessageLengthMax(*deps_), message_,
-                                [this](const absl::Status& inflated) {
-                                  if (absl::IsResourceExhausted(inflated))
-                                    request_.trace().reject_reason = RejectReason::kMessageBytes;
-                                  Run(inflated);
-                                });
+                                [this](const absl::Status& inflated) { Run(inflated); });
 }
 
 absl::Status Call::CheckMessage() {
   // The client vanished, or its deadline passed, before the message was complete.
   if (!message_->Valid()) return absl::CancelledError("the call ended before its message had come");
-  return request_.CheckMessageLength(static_cast<int64_t>(message_->Length()));
+  return CheckMessageLength(*deps_, static_cast<int64_t>(message_->Length()));
 }
 
 void Call::Run(absl::Status status) {
@@ -70,15 +66,8 @@ absl::Status Call::Submit() {
   return deps_->engine->Submit(&job);
 }
 
-absl::Status Call::Decode() {
-  absl::Status status = codec_->Decode(*message_);
-  if (absl::IsResourceExhausted(status))
-    request_.trace().reject_reason = RejectReason::kMessageBytes;
-  return status;
-}
-
 absl::StatusOr<std::unique_ptr<Job>> Call::MakeJob() {
-  RETURN_IF_ERROR(Decode());
+  RETURN_IF_ERROR(codec_->Decode(*message_));
   CallSpec spec;
   ASSIGN_OR_RETURN(spec, codec_->Spec());
   RETURN_IF_ERROR(request_.Read(spec, [this](const Op& op) { return codec_->ToProblem(op); }));
@@ -88,10 +77,10 @@ absl::StatusOr<std::unique_ptr<Job>> Call::MakeJob() {
   ASSIGN_OR_RETURN(inputs, codec_->Inputs(*request_.kernel().op, problem));
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(&problem, 1)));
   std::unique_ptr<Job> job = request_.NewJob(problem);
-  RETURN_IF_ERROR(request_.CheckMessageBytes(kInputsData, job->input_bytes));
+  RETURN_IF_ERROR(CheckMessageBytes(*deps_, kInputsData, job->input_bytes));
   if (job->output_bytes > deps_->message_bytes_max)
-    RETURN_IF_ERROR(request_.CheckMessageBytes(
-        absl::StrCat("the output ", ToString(problem.outputs[0])), job->output_bytes));
+    RETURN_IF_ERROR(CheckMessageBytes(
+        *deps_, absl::StrCat("the output ", ToString(problem.outputs[0])), job->output_bytes));
   job->inputs = std::move(inputs);
   job->cancelled = &cancelled_;
   job->trace = &request_.trace();

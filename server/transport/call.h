@@ -40,7 +40,6 @@ class Call {
   // Goes on with a message that has been inflated where it was compressed.
   void Run(absl::Status status);
   absl::Status Submit();
-  absl::Status Decode();
   absl::StatusOr<std::unique_ptr<Job>> MakeJob();
   // Has the job leave its queue when the request's own time is over; gRPC sees to the call's.
   void SetTimer();

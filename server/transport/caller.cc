@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "inference/grpc_service.pb.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/transport/connections.h"
 
 namespace warpcall {
@@ -38,7 +38,8 @@ absl::Status CheckMetadata(const grpc::CallbackServerContext& context) {
   for (const auto& [name, value] : context.client_metadata())
     bytes += static_cast<int64_t>(name.size() + value.size()) + kHeaderBytes;
   if (bytes <= kMetadataBytesMax) return absl::OkStatus();
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kQuota,
       absl::ResourceExhaustedError(absl::StrCat("the call's metadata have ", bytes,
                                                 " bytes; the limit is ", kMetadataBytesMax)),
       kNeverRetry);
@@ -76,15 +77,15 @@ absl::StatusOr<Admission> Admit(const ExecuteDeps& deps, const absl::StatusOr<Pr
   if (deps.gate == nullptr) return Admission();
   absl::StatusOr<Admission> admission = deps.gate->Admit(*caller, method);
   if (absl::IsResourceExhausted(admission.status()))
-    return WithRetryPushback(admission.status(), kQuotaPushbackMs);
+    return RefuseFor(RejectReason::kQuota, admission.status(), kQuotaPushbackMs);
   return admission;
 }
 
 absl::Status Hold(int64_t bytes, Admission* admission) {
   absl::Status status = admission->Hold(bytes);
   if (status.ok()) return status;
-  return WithRetryPushback(std::move(status),
-                           admission->MayEverHold(bytes) ? kQuotaPushbackMs : kNeverRetry);
+  return RefuseFor(RejectReason::kQuota, std::move(status),
+                   admission->MayEverHold(bytes) ? kQuotaPushbackMs : kNeverRetry);
 }
 
 Policy::Names MethodNames() {

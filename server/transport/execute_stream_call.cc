@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "proto/wire/chunk.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/transport/caller.h"
 #include "server/transport/inflater.h"
 
@@ -204,10 +204,7 @@ void ExecuteStreamCall::WindowDone(int64_t index, absl::Status status, StagingBu
   const auto pushback_ms = RetryPushbackMs(status);
   const bool retry = absl::IsResourceExhausted(status) && pushback_ms.value_or(-1) >= 0 &&
                      (request_->AnyRan() || submitted_ > 0) && !window.inputs.empty();
-  if (!retry) {
-    request_->NoteRejection(window);
-    return Fail(status);
-  }
+  if (!retry) return Fail(status);
   window.state = Window::State::kToSubmit;
   RetryLater(*pushback_ms);
 }

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/transport/slices.h"
 
 namespace grpc::internal {
@@ -51,14 +51,16 @@ grpc_compression_algorithm AlgorithmOf(const grpc::ByteBuffer& message) {
 }
 
 absl::Status TooLong(int64_t limit) {
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kMessageBytes,
       absl::ResourceExhaustedError(absl::StrCat("the compressed message inflates to more than ",
                                                 limit, " bytes, which is the limit")),
       kNeverRetry);
 }
 
 absl::Status NoMemory(absl::string_view why) {
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kMessageBytes,
       absl::ResourceExhaustedError(absl::StrCat("no memory to inflate the message: ", why)),
       kPushbackMs);
 }

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/inspect/profile.h"
 
 namespace warpcall {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/inflater.h"
@@ -46,36 +46,25 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
   const int64_t limit = TakesTensors() ? MessageLengthMax(*deps_) : kSmallMessageBytesMax;
   deps_->inflater->InflateAsync(caller_->id, limit, message,
                                 [this, message](absl::Status inflated) {
-                                  if (absl::IsResourceExhausted(inflated))
-                                    reject_reason_ = RejectReason::kMessageBytes;
                                   if (inflated.ok()) inflated = Submit(message);
                                   if (!inflated.ok()) Answer(inflated);
                                 });
 }
 
 absl::Status InspectCall::AdmitCaller() {
-  absl::StatusOr<Admission> admission = Admit(*deps_, caller_, method());
-  if (absl::IsResourceExhausted(admission.status())) reject_reason_ = RejectReason::kQuota;
-  RETURN_IF_ERROR(admission.status());
-  admission_ = *std::move(admission);
+  ASSIGN_OR_RETURN(admission_, Admit(*deps_, caller_, method()));
   return CheckInspectAccess(deps_->inspect_access, PeerOf(*deps_, context_->peer()));
 }
 
 absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {
   if (!message.Valid()) return absl::CancelledError("the call ended before its message had come");
   const auto bytes = static_cast<int64_t>(message.Length());
-  absl::Status status =
-      TakesTensors() ? CheckMessageLength(*deps_, bytes) : CheckSmallMessageLength(bytes);
-  if (!status.ok()) reject_reason_ = RejectReason::kMessageBytes;
-  return status;
+  return TakesTensors() ? CheckMessageLength(*deps_, bytes) : CheckSmallMessageLength(bytes);
 }
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   const auto bytes = static_cast<int64_t>(message->Length());
-  if (absl::Status status = Hold(bytes, &admission_); !status.ok()) {
-    reject_reason_ = RejectReason::kQuota;
-    return status;
-  }
+  RETURN_IF_ERROR(Hold(bytes, &admission_));
   auto task = std::make_unique<inspect::Task>();
   task->principal = caller_->id;
   task->bytes = bytes;
@@ -102,10 +91,7 @@ absl::Status InspectCall::Enqueue(std::unique_ptr<inspect::Task> task) {
   task->used = [this](int64_t cpu_ns) { NoteUse(cpu_ns); };
   if (in_parts_) task->part = [this](std::string part) { AnswerPart(std::move(part)); };
   task->done = [this](absl::StatusOr<std::string> answer) { Answer(std::move(answer)); };
-  absl::Status status = deps_->inspector->Submit(&task);
-  if (absl::IsResourceExhausted(status)) reject_reason_ = RejectReason::kInspectQueue;
-  if (absl::IsUnavailable(status)) reject_reason_ = RejectReason::kDraining;
-  return status;
+  return deps_->inspector->Submit(&task);
 }
 
 bool InspectCall::MayUseRow(const Implementation& row) const {
@@ -252,7 +238,7 @@ void InspectCall::NoteFindings(const std::string& bytes) {
 grpc::Status InspectCall::End(const absl::Status& status) {
   admission_ = Admission();  // before a client that waits for the answer sends the next
   message_.Clear();
-  deps_->metrics->RecordInspection(kind_, status.code(), reject_reason_);
+  deps_->metrics->RecordInspection(kind_, status.code(), RejectReasonOf(status));
   LogEnd(status);
   const grpc::Status end = EndOf(status, context_);
   handover_.Give();
@@ -277,8 +263,8 @@ void UnaryInspectCall::Answer(absl::StatusOr<std::string> bytes) {
 
 void InspectCall::LogEnd(const absl::Status& status) const {
   // Rare and costly: each is worth a line.
-  const LogLevel level = std::max(LogLevelFor(status, reject_reason_), LogLevel::kInfo);
-  if (!HasLogLine(*deps_, status.code(), reject_reason_, level)) return;
+  const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
+  if (!HasLogLine(*deps_, status, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id_},
                                   {"peer", PeerOf(*deps_, context_->peer())},
                                   {"kernel", kernel_name_},

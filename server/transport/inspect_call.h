@@ -100,7 +100,6 @@ class InspectCall {
   bool of_whole_memory_ = false;
   Problem problem_;  // Inquiry's, as the next
   std::string chosen_because_;
-  RejectReason reject_reason_ = RejectReason::kNone;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/log.h"
 #include "server/transport/inflater.h"
 #include "server/transport/slices.h"
@@ -15,10 +15,11 @@ namespace warpcall {
 
 absl::Status CheckSmallMessageLength(int64_t bytes) {
   if (bytes <= kSmallMessageBytesMax) return absl::OkStatus();
-  return WithRetryPushback(absl::ResourceExhaustedError(absl::StrCat(
-                               "the request has ", bytes, " bytes; the limit of this method is ",
-                               kSmallMessageBytesMax)),
-                           kNeverRetry);
+  return RefuseFor(RejectReason::kMessageBytes,
+                   absl::ResourceExhaustedError(absl::StrCat("the request has ", bytes,
+                                                             " bytes; the limit of this method is ",
+                                                             kSmallMessageBytesMax)),
+                   kNeverRetry);
 }
 
 absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* message,
@@ -35,8 +36,8 @@ absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* messag
 void LogRefusal(const ExecuteDeps& deps, const grpc::CallbackServerContext& context,
                 const Refusal& refusal) {
   const absl::Status& status = refusal.status;
-  const LogLevel level = LogLevelFor(status, RejectReason::kNone);
-  if (!HasLogLine(deps, status.code(), RejectReason::kNone, level)) return;
+  const LogLevel level = LogLevelFor(status);
+  if (!HasLogLine(deps, status, level)) return;
   std::vector<LogField> fields = {{"peer", PeerOf(deps, context.peer())},
                                   {"method", refusal.method},
                                   {"code", CodeName(status.code())},

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/failure_log.h"
@@ -48,20 +48,19 @@ absl::Status CheckRequestId(absl::string_view id) {
 
 std::string MadeUpRequestId(uint64_t id) { return absl::StrCat("warpcall-", id); }
 
-LogLevel LogLevelFor(const absl::Status& status, RejectReason reason) {
+LogLevel LogLevelFor(const absl::Status& status) {
   if (status.ok()) return LogLevel::kDebug;
   // That a server drains is somebody's plan.
-  if (reason == RejectReason::kDraining) return LogLevel::kInfo;
+  if (RejectReasonOf(status) == RejectReason::kDraining) return LogLevel::kInfo;
   return absl::IsInternal(status) || absl::IsUnavailable(status) ? LogLevel::kError
                                                                  : LogLevel::kInfo;
 }
 
-bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason reason,
-                LogLevel level) {
+bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel level) {
   if (!LogEnabled(level)) return false;
   if (LogEnabled(LogLevel::kDebug)) return true;
-  return code == absl::StatusCode::kOk || deps.failures == nullptr ||
-         deps.failures->Admit({code, reason, level});
+  return status.ok() || deps.failures == nullptr ||
+         deps.failures->Admit({status.code(), RejectReasonOf(status), level});
 }
 
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
@@ -82,7 +81,8 @@ absl::Status CheckGpus(const ExecuteDeps& deps) {
 
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
   if (bytes <= deps.message_bytes_max) return absl::OkStatus();
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kMessageBytes,
       absl::ResourceExhaustedError(absl::StrCat(what, " has ", bytes, " bytes; the limit is ",
                                                 deps.message_bytes_max, " (max_message_mib)")),
       kNeverRetry);
@@ -90,7 +90,8 @@ absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, 
 
 absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
   if (bytes <= MessageLengthMax(deps)) return absl::OkStatus();
-  return WithRetryPushback(
+  return RefuseFor(
+      RejectReason::kMessageBytes,
       absl::ResourceExhaustedError(absl::StrCat(
           "the message has ", bytes, " bytes; the limit is ", deps.message_bytes_max,
           " (max_message_mib) of tensor data and ", kMessageRestBytesMax, " beside them")),
@@ -136,18 +137,11 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
 
 absl::Status Request::Admit(absl::string_view method) {
   method_ = method;
-  absl::StatusOr<Admission> admission = warpcall::Admit(*deps_, caller_, method);
-  if (!admission.ok()) return NoteQuota(admission.status());
-  admission_ = *std::move(admission);
+  ASSIGN_OR_RETURN(admission_, warpcall::Admit(*deps_, caller_, method));
   return absl::OkStatus();
 }
 
-absl::Status Request::Hold(int64_t bytes) { return NoteQuota(warpcall::Hold(bytes, &admission_)); }
-
-absl::Status Request::NoteQuota(absl::Status status) {
-  if (absl::IsResourceExhausted(status)) trace_.reject_reason = RejectReason::kQuota;
-  return status;
-}
+absl::Status Request::Hold(int64_t bytes) { return warpcall::Hold(bytes, &admission_); }
 
 absl::Status Request::CheckPolicy() const {
   RETURN_IF_ERROR(admission_.CheckKernel(kernel_->op->name));
@@ -222,25 +216,6 @@ absl::Status Request::ChooseAgain(Job* job, const absl::Status& refusal) const {
   return absl::OkStatus();
 }
 
-absl::Status Request::CheckRoom() {
-  absl::Status status = deps_->engine->CheckRoomFor(key_.principal);
-  if (!status.ok()) trace_.reject_reason = RejectReason::kQueueRequests;
-  return status;
-}
-
-absl::Status Request::CheckMessageBytes(absl::string_view what, int64_t bytes) {
-  return NoteTooLong(warpcall::CheckMessageBytes(*deps_, what, bytes));
-}
-
-absl::Status Request::CheckMessageLength(int64_t bytes) {
-  return NoteTooLong(warpcall::CheckMessageLength(*deps_, bytes));
-}
-
-absl::Status Request::NoteTooLong(absl::Status status) {
-  if (!status.ok()) trace_.reject_reason = RejectReason::kMessageBytes;
-  return status;
-}
-
 std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   auto job = std::make_unique<Job>();
   job->key = key_;
@@ -262,16 +237,17 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   return job;
 }
 
-absl::Status Request::Outcome(const absl::Status& status) {
+absl::Status Request::Outcome(const absl::Status& status) const {
   if (!absl::IsCancelled(status) || !LeftAtDeadline(start_ns_, key_.deadline_ns, deps_->clock()))
     return status;
-  trace_.reject_reason = RejectReason::kDeadline;
-  return absl::DeadlineExceededError(absl::StrCat("the deadline passed: ", status.message()));
+  return RefuseFor(RejectReason::kDeadline, absl::DeadlineExceededError(absl::StrCat(
+                                                "the deadline passed: ", status.message())));
 }
 
 void Request::Count(const absl::Status& end) {
   const absl::Status status = Outcome(end);
   trace_.code = status.code();
+  trace_.reject_reason = RejectReasonOf(status);
   if (trace_.total_ns == 0) StopClock();
   admission_.GiveBack();  // before a client that waits for the answer sends the next
   if (span_.has_value()) trace_.trace_id = span_->trace_id;
@@ -315,8 +291,8 @@ std::string Request::request_id() const {
 }
 
 void Request::LogEnd(const absl::Status& status) const {
-  const LogLevel level = LogLevelFor(status, trace_.reject_reason);
-  if (!HasLogLine(*deps_, trace_.code, trace_.reject_reason, level)) return;
+  const LogLevel level = LogLevelFor(status);
+  if (!HasLogLine(*deps_, status, level)) return;
   std::vector<LogField> fields = {{"request_id", request_id()},
                                   {"peer", PeerOf(*deps_, context_->peer())},
                                   {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},

@@ -140,10 +140,9 @@ void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context);
 
 // The level at which a call that ended with `status` is logged.
-LogLevel LogLevelFor(const absl::Status& status, RejectReason reason);
+LogLevel LogLevelFor(const absl::Status& status);
 // Whether a call that ended so has a line of its own: each has where the log has debug.
-bool HasLogLine(const ExecuteDeps& deps, absl::StatusCode code, RejectReason reason,
-                LogLevel level);
+bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel level);
 // Adds principal, where the caller has a name, and trace_id and parent_id, where the call has them.
 void AppendCallFields(const grpc::CallbackServerContext& context,
                       const absl::StatusOr<Principal>& caller, std::vector<LogField>* fields);
@@ -167,12 +166,6 @@ class Request {
   absl::Status Admit(absl::string_view method);
   // Counts tensors of so many bytes against the caller's limit, until the end.
   absl::Status Hold(int64_t bytes);
-  // RESOURCE_EXHAUSTED when the request would be refused whatever it asks for, so that nobody needs
-  // to read it; the trace says so.
-  absl::Status CheckRoom();
-  // As above; the trace says so.
-  absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes);
-  absl::Status CheckMessageLength(int64_t bytes);
 
   // A job for `part` with key, row and device, which may get another row of those that were asked
   // for where this one refuses it; the caller adds inputs, trace and callbacks.
@@ -213,15 +206,11 @@ class Request {
   void WarnOfReference() const;
   // As Job::choose_again, on a lane's thread.
   absl::Status ChooseAgain(Job* job, const absl::Status& refusal) const;
-  // Returns `status`; where its limit is the caller's own, the trace says so.
-  absl::Status NoteQuota(absl::Status status);
   // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
   absl::Status CheckPolicy() const;
-  // Returns `status`; one that is not OK is a message's that has too many bytes.
-  absl::Status NoteTooLong(absl::Status status);
-  // What the call that ends with `status` counts as. DEADLINE_EXCEEDED, in the trace too, where its
-  // client left because the deadline passed.
-  absl::Status Outcome(const absl::Status& status);
+  // What the call that ends with `status` counts as: DEADLINE_EXCEEDED where its client left
+  // because the deadline passed.
+  absl::Status Outcome(const absl::Status& status) const;
   void LogEnd(const absl::Status& status) const;
   void TraceEnd(const absl::Status& status);
 

@@ -1,7 +1,7 @@
 #include "server/transport/slices.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall {
 namespace {
@@ -38,10 +38,11 @@ absl::Status DumpSlices(const grpc::ByteBuffer& message, Slices* slices) {
   if (!slices->TakeAllOf(message)) return absl::InternalError("the message's bytes are unreadable");
   const size_t limit = kSlicesFree + message.Length() / kSliceBytesMin;
   if (slices->size() <= limit) return absl::OkStatus();
-  return WithRetryPushback(absl::ResourceExhaustedError(
-                               absl::StrCat("the message's ", message.Length(), " bytes came in ",
-                                            slices->size(), " pieces; the limit is ", limit)),
-                           kNeverRetry);
+  return RefuseFor(RejectReason::kMessageBytes,
+                   absl::ResourceExhaustedError(absl::StrCat("the message's ", message.Length(),
+                                                             " bytes came in ", slices->size(),
+                                                             " pieces; the limit is ", limit)),
+                   kNeverRetry);
 }
 
 }  // namespace warpcall

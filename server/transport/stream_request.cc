@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall {
 namespace {
@@ -118,11 +118,11 @@ absl::Status StreamRequest::Plan() {
         std::max(held_bytes_max_, std::min(BytesOf(problem), deps_->message_bytes_max));
   const std::string what = windows_ > 1 ? "one independent part, " : "a problem in one piece, ";
   for (const TensorSpec& spec : full_.inputs)
-    RETURN_IF_ERROR(request_.CheckMessageBytes(absl::StrCat(what, ToString(spec), ","),
-                                               static_cast<int64_t>(spec.bytes())));
+    RETURN_IF_ERROR(CheckMessageBytes(*deps_, absl::StrCat(what, ToString(spec), ","),
+                                      static_cast<int64_t>(spec.bytes())));
   for (const TensorSpec& spec : full_.outputs)
-    RETURN_IF_ERROR(request_.CheckMessageBytes(absl::StrCat(what, ToString(spec), ","),
-                                               static_cast<int64_t>(spec.bytes())));
+    RETURN_IF_ERROR(CheckMessageBytes(*deps_, absl::StrCat(what, ToString(spec), ","),
+                                      static_cast<int64_t>(spec.bytes())));
   return absl::OkStatus();
 }
 
@@ -186,8 +186,7 @@ absl::Status StreamRequest::Stalled() {
 }
 
 absl::Status StreamRequest::TooMuch(const std::string& what) {
-  request_.trace().reject_reason = RejectReason::kMessageBytes;
-  return WithRetryPushback(absl::ResourceExhaustedError(what), kNeverRetry);
+  return RefuseFor(RejectReason::kMessageBytes, absl::ResourceExhaustedError(what), kNeverRetry);
 }
 
 absl::Status StreamRequest::CheckComplete() const {

@@ -77,10 +77,6 @@ class StreamRequest {
   std::unique_ptr<Job> JobOf(Window* window);
   // Adds what the window's job took.
   void NoteRan(const Window& window);
-  // Why the window was refused or stopped, and the request with it.
-  void NoteRejection(const Window& window) {
-    request_.trace().reject_reason = window.trace.reject_reason;
-  }
   bool AllRan() const { return windows_ran_ == windows_; }
   bool AnyRan() const { return windows_ran_ > 0; }
 
@@ -98,8 +94,8 @@ class StreamRequest {
   bool IsShared(size_t input) const;
   // What the next window has of an input. REQUIRES: it has come.
   Slices TakeInput(size_t input, int64_t bytes);
-  // RESOURCE_EXHAUSTED, for good; the trace says so.
-  absl::Status TooMuch(const std::string& what);
+  // RESOURCE_EXHAUSTED, for good.
+  static absl::Status TooMuch(const std::string& what);
   const Problem& ProblemOf(int64_t window) const { return window == windows_ - 1 ? last_ : full_; }
 
   ExecuteDeps* const deps_;

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/engine/tuning_text.h"
 #include "server/transport/codec.h"
 #include "server/transport/inquiry.h"

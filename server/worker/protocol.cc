@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall::worker {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/log.h"
 
 namespace warpcall::worker {
@@ -49,8 +49,7 @@ class RemoteExecutor final : public Executor {
   absl::Status Run(const Job& job, absl::Span<const StagingRange> staging) override {
     const std::shared_ptr<Link> link = device_->link();
     if (link == nullptr)
-      return Unavailable(job,
-                         device_->lost() ? "it was lost" : "its worker is being started again");
+      return Unavailable(device_->lost() ? "it was lost" : "its worker is being started again");
     RETURN_IF_ERROR(ToWire(job, &request_));
     for (size_t i = 0; i < staging.size(); ++i)
       request_.offsets[i] = staging[i].bytes == 0
@@ -60,20 +59,19 @@ class RemoteExecutor final : public Executor {
     const absl::Status received = reply.ok() ? CheckReply(*reply) : reply.status();
     if (!received.ok()) {
       device_->NoteBroken(link.get());
-      return Unavailable(job, received.message());
+      return Unavailable(received.message());
     }
     device_->Note(*reply);
     RequestTrace& trace = *job.trace;
-    trace.reject_reason = reply->reject_reason;
     trace.h2d_ns = reply->h2d_ns;
     trace.kernel_ns = reply->kernel_ns;
     trace.d2h_ns = reply->d2h_ns;
     trace.device_ns = reply->device_ns;
     trace.launch = reply->launch;
-    absl::Status status = FromWire(reply->status);
+    absl::Status status = RefuseFor(reply->reject_reason, FromWire(reply->status));
     if (reply->healthy == 0) {
       device_->NoteBroken(link.get());
-      if (!status.ok()) trace.reject_reason = RejectReason::kDeviceLost;
+      status = RefuseFor(RejectReason::kDeviceLost, std::move(status));
     }
     return reply->has_pushback != 0 ? WithRetryPushback(std::move(status), reply->pushback_ms)
                                     : status;
@@ -81,9 +79,9 @@ class RemoteExecutor final : public Executor {
 
  private:
   // Said here, because the next worker may be at work before anyone asks for the device's health.
-  absl::Status Unavailable(const Job& job, absl::string_view why) const {
-    job.trace->reject_reason = RejectReason::kDeviceLost;
-    return absl::UnavailableError(absl::StrCat(device_->properties().name, ": ", why));
+  absl::Status Unavailable(absl::string_view why) const {
+    return RefuseFor(RejectReason::kDeviceLost,
+                     absl::UnavailableError(absl::StrCat(device_->properties().name, ": ", why)));
   }
 
   RemoteDevice* const device_;

@@ -10,7 +10,7 @@
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/engine/execution.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/worker/link.h"
 #include "server/worker/protocol.h"
 
@@ -56,7 +56,7 @@ class LaneServer {
     reply.has_pushback = pushback_ms.has_value();
     reply.pushback_ms = pushback_ms.value_or(0);
     reply.healthy = served_.device->healthy();
-    reply.reject_reason = trace.reject_reason;
+    reply.reject_reason = RejectReasonOf(status);
     reply.h2d_ns = trace.h2d_ns;
     reply.kernel_ns = trace.kernel_ns;
     reply.d2h_ns = trace.d2h_ns;

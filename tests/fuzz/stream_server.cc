@@ -76,8 +76,8 @@ absl::StatusOr<std::unique_ptr<Job>> StreamServer::MakeJob(DecodedRequest* decod
   RETURN_IF_ERROR(decoded->CheckDataBytes(*call->kernel().op, call->problem()));
   RETURN_IF_ERROR(call->Choose(absl::MakeConstSpan(&call->problem(), 1)));
   std::unique_ptr<Job> job = call->NewJob(call->problem());
-  RETURN_IF_ERROR(call->CheckMessageBytes(kInputsData, job->input_bytes));
-  RETURN_IF_ERROR(call->CheckMessageBytes("the output", job->output_bytes));
+  RETURN_IF_ERROR(CheckMessageBytes(deps_, kInputsData, job->input_bytes));
+  RETURN_IF_ERROR(CheckMessageBytes(deps_, "the output", job->output_bytes));
   for (size_t i = 0; i < decoded->input_count(); ++i)
     job->inputs.push_back(decoded->data(i).pieces);
   job->trace = &call->trace();

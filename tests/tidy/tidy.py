@@ -193,7 +193,7 @@ ROOMS = {
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
     "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json messages"),
     "server/process/": ("@ server/log.h server/log_writer.h server/engine/clock.h "
-                        "server/engine/retry_pushback.h "
+                        "server/engine/refusal.h "
                         "kernels/compiled/program.h", ""),
     "server/self_test/": (f"@ server/inspect/ server/process/ {_ENGINE}", ""),
     "server/worker/": (f"@ server/log.h server/process/ {_ENGINE}", ""),

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall::oip {
 namespace {

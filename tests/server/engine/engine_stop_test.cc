@@ -8,7 +8,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "tests/server/engine/engine_fixture.h"
 
 namespace warpcall {
@@ -77,7 +77,7 @@ TEST_F(EngineStopTest, WhatHoldsItsLaneTooLongIsStoppedAndThenRefused) {
               absl::string_view::npos)
         << call.status;
     EXPECT_EQ(RetryPushbackMs(call.status), kNeverRetry);
-    EXPECT_EQ(call.trace.reject_reason, RejectReason::kRunTime);
+    EXPECT_EQ(RejectReasonOf(call.status), RejectReason::kRunTime);
   }
   Call refused;
   std::unique_ptr<Job> job = MakeEndlessJob(&refused);
@@ -87,7 +87,7 @@ TEST_F(EngineStopTest, WhatHoldsItsLaneTooLongIsStoppedAndThenRefused) {
   EXPECT_NE(status.message().find("the limit is 60 s (max_run_seconds)"), absl::string_view::npos)
       << status;
   EXPECT_EQ(RetryPushbackMs(status), kNeverRetry);
-  EXPECT_EQ(refused.trace.reject_reason, RejectReason::kRunTime);
+  EXPECT_EQ(RejectReasonOf(status), RejectReason::kRunTime);
   // Nothing is shut out for good: the next one is tried.
   Call tried;
   std::unique_ptr<Job> next = MakeEndlessJob(&tried);

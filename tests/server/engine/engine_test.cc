@@ -9,7 +9,7 @@
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "tests/server/engine/engine_fixture.h"
 
 namespace warpcall {
@@ -100,7 +100,7 @@ TEST_F(EngineTest, OutOfDeviceMemoryIsRefusedAndNothingElseChanges) {
   Run(&big, MakeJob(&big, 200));
   EXPECT_EQ(big.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RetryPushbackMs(big.status).has_value());
-  EXPECT_EQ(big.trace.reject_reason, RejectReason::kDeviceMemory);
+  EXPECT_EQ(RejectReasonOf(big.status), RejectReason::kDeviceMemory);
   Call small;
   Run(&small, MakeJob(&small, 10));
   EXPECT_TRUE(small.status.ok()) << small.status;
@@ -130,7 +130,7 @@ TEST_F(EngineTest, ALostDeviceAnswersUnavailableWithItsReason) {
   Call call;
   Run(&call, MakeJob(&call));
   EXPECT_EQ(call.status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(call.trace.reject_reason, RejectReason::kDeviceLost);
+  EXPECT_EQ(RejectReasonOf(call.status), RejectReason::kDeviceLost);
   EXPECT_EQ(devices_lost_, 0);  // the other one still works
   EXPECT_EQ(engine_->CountHealthy(DeviceKind::kCpu), 1);
   EXPECT_EQ(engine_->CountHealthy(DeviceKind::kCuda), 0);

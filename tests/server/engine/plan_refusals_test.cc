@@ -129,7 +129,7 @@ TEST_F(PlanRefusalsTest, ARowThatIsKnownToTakeTooLongIsNotGivenTheJob) {
   Run(&call, MakeChosen(&call, kRefusing, "auto"));
   EXPECT_EQ(call.status.code(), absl::StatusCode::kResourceExhausted) << call.status;
   EXPECT_NE(call.status.message().find("predicted to hold its lane"), std::string::npos);
-  EXPECT_EQ(call.trace.reject_reason, RejectReason::kRunTime);
+  EXPECT_EQ(RejectReasonOf(call.status), RejectReason::kRunTime);
 }
 
 TEST_F(PlanRefusalsTest, ADefectIsNoRefusal) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "tests/e2e/eventually.h"
 #include "tests/thread_rests.h"
 
@@ -79,7 +79,7 @@ TEST_F(SchedulerTest, RefusesADeadlineThatMeasuredWorkRulesOut) {
   const absl::Status own = scheduler_.Submit(&too_slow);
   EXPECT_EQ(own.code(), absl::StatusCode::kDeadlineExceeded) << own;
   EXPECT_EQ(RetryPushbackMs(own), kNeverRetry);
-  EXPECT_EQ(trace_.reject_reason, RejectReason::kDeadlineUnmeetable);
+  EXPECT_EQ(RejectReasonOf(own), RejectReason::kDeadlineUnmeetable);
   Submit(measured(now_ns_ + 30'000'000));
   Submit(measured(now_ns_ + 30'000'000));
   std::unique_ptr<Job> behind = measured(now_ns_ + 31'000'000 - 12'000'000);

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 
 namespace warpcall::testing {
 namespace {
@@ -165,7 +165,7 @@ void Oracle::CheckRefusal(const Request& request, const Before& before, const ab
     told = FullText(resource, before.all, load, false);
     pushback_ms = PushbackMs(request.device, before.all[kWork]);
   };
-  switch (request.trace.reject_reason) {
+  switch (RejectReasonOf(status)) {
     case RejectReason::kNone:
       code = absl::StatusCode::kCancelled;
       right = request.cancelled;
@@ -288,7 +288,7 @@ void Oracle::Ended(const Request& request, const absl::Status& status, Ender end
 
 void Oracle::CheckEndOfWaiting(const Request& request, const absl::Status& status, Ender ender,
                                const Request* newcomer) {
-  const RejectReason reason = request.trace.reject_reason;
+  const RejectReason reason = RejectReasonOf(status);
   const auto own = static_cast<int64_t>(request.key.principal);
   bool right = false;
   absl::StatusCode code = absl::StatusCode::kResourceExhausted;
@@ -371,7 +371,7 @@ void Oracle::CheckEndOfRunning(const Request& request, const absl::Status& statu
       break;
   }
   // Whatever it was, when the device is found broken as well, that is the reason.
-  const RejectReason told = request.trace.reject_reason;
+  const RejectReason told = RejectReasonOf(status);
   right &= told == reason || (!status.ok() && told == RejectReason::kDeviceLost);
   Expect(right, request,
          absl::StrCat("ended in its lane with ", status.ToString(), ", ", RejectReasonName(told)));

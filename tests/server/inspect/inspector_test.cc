@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "proto/common/status_macros.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/process/answer.h"
 
 namespace warpcall::inspect {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "kernels/compiled/program.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/process/child.h"
 
 namespace warpcall::process {

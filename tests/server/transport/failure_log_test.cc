@@ -96,8 +96,8 @@ TEST(HasLogLine, DebugHasALineForEach) {
   deps.failures = &log;
   const auto lines = [&] {
     int sum = 0;
-    for (int i = 0; i < 10; ++i)
-      sum += HasLogLine(deps, kDraining.code, kDraining.reason, kDraining.level);
+    const absl::Status draining = RefuseFor(RejectReason::kDraining, absl::UnavailableError(""));
+    for (int i = 0; i < 10; ++i) sum += HasLogLine(deps, draining, LogLevel::kInfo);
     return sum;
   };
   EXPECT_LT(lines(), 10);

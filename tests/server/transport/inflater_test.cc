@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/transport/slices.h"
 
 namespace warpcall {

@@ -124,8 +124,9 @@ TEST_F(StreamRequestTest, WhatHasEndedIsNotInFlightAnyMore) {
   const Principal caller = ConnectionPrincipal("test");
   StreamRequest first(&deps_, &context_, caller), second(&deps_, &context_, caller);
   ASSERT_TRUE(Open(&first).ok());  // 1000 elements there and back
-  EXPECT_EQ(Open(&second).code(), absl::StatusCode::kResourceExhausted);
-  second.End(absl::ResourceExhaustedError("as it said"));
+  const absl::Status refused = Open(&second);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  second.End(refused);
   EXPECT_EQ(metrics_.traces.back().reject_reason, RejectReason::kQuota);
   first.End(absl::OkStatus());
   StreamRequest third(&deps_, &context_, caller);

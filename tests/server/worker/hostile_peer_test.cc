@@ -149,7 +149,7 @@ TEST(HostilePeerTest, AReplyOfNonsenseIsALostDevice) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("fake:0: the other process sent nonsense"));
     EXPECT_FALSE(worker.healthy());
-    EXPECT_LT(static_cast<int>(worker.trace.reject_reason), kRejectReasonCount);
+    EXPECT_EQ(RejectReasonOf(status), RejectReason::kDeviceLost);
   }
 }
 

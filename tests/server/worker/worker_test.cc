@@ -24,7 +24,7 @@
 #include "absl/time/clock.h"
 #include "kernels/expression/parser.h"
 #include "kernels/registry.h"
-#include "server/engine/retry_pushback.h"
+#include "server/engine/refusal.h"
 #include "server/runtime/cpu/cpu_device.h"
 #include "server/worker/protocol.h"
 #include "server/worker/remote_device.h"
@@ -312,7 +312,7 @@ TEST(WorkerTest, RefusalsKeepTheirReasonAndHint) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("100"));
   EXPECT_TRUE(RetryPushbackMs(status).has_value());
-  EXPECT_EQ(work.trace.reject_reason, RejectReason::kDeviceMemory);
+  EXPECT_EQ(RejectReasonOf(status), RejectReason::kDeviceMemory);
   EXPECT_TRUE(pair.remote().healthy());
 }
 
@@ -330,7 +330,7 @@ TEST(WorkerTest, ALostDeviceIsToldAndItsWorkerEnds) {
   const absl::Status status = (*executor)->Run(work.job, work.RangesIn(pair.staging()));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("an illegal address"));
-  EXPECT_EQ(work.trace.reject_reason, RejectReason::kDeviceLost);
+  EXPECT_EQ(RejectReasonOf(status), RejectReason::kDeviceLost);
   EXPECT_FALSE(pair.remote().healthy());
   const absl::Status next = (*executor)->Run(work.job, work.RangesIn(pair.staging()));
   EXPECT_EQ(next.code(), absl::StatusCode::kUnavailable);
@@ -350,7 +350,7 @@ TEST(WorkerTest, AWorkerThatEndsIsStartedAgainOnTheSameStaging) {
     // Unless the next worker was there before this job.
     if (!status.ok()) {
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-      EXPECT_EQ(during.trace.reject_reason, RejectReason::kDeviceLost);
+      EXPECT_EQ(RejectReasonOf(status), RejectReason::kDeviceLost);
     }
     // It is counted, and then it serves.
     while (pair.remote().restarts() < restarts || !pair.remote().healthy())
