@@ -4,13 +4,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/inlined_vector.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/execution.h"
 #include "server/engine/refusal.h"
-#include "server/engine/row_choice.h"
 
 namespace warpcall {
 namespace {
@@ -72,6 +68,7 @@ absl::Status Engine::AddDevice(std::unique_ptr<Device> device, const EngineOptio
   tuning_.AddDevice(opened->properties());
   const int lanes = LanesOf(*opened, options);
   balancer_.AddDevice(lanes);
+  choices_.places.push_back({opened, &runner.refusals});
   const int preparing_lanes = AnyPrepares(opened->properties().kind) ? kPreparingLanes : 0;
   for (int i = 0; i < lanes + preparing_lanes; ++i) {
     std::unique_ptr<Executor> executor;
@@ -105,83 +102,6 @@ bool Engine::AnyPrepares(DeviceKind kind) const {
 Engine::~Engine() {
   for (const std::unique_ptr<Runner>& runner : runners_) runner->device->OnLost(nullptr);
   for (const std::unique_ptr<Runner>& runner : runners_) runner->scheduler.Close();
-}
-
-absl::StatusOr<RowChoice> Engine::Select(const Kernel& kernel, const Wish& wish,
-                                         absl::Span<const Problem> problems, int index) const {
-  const DeviceProperties& properties = device(index).properties();
-  RowQuestion question = {&kernel, wish.implementation, problems, index,
-                          &runners_[static_cast<size_t>(index)]->refusals};
-  absl::StatusOr<RowChoice> first = ChooseRow(registry_, tuning_, question, properties);
-  if (!first.ok() || wish.may_use == nullptr || wish.may_use(first->row->implementation))
-    return first;
-  Kernel permitted = kernel;
-  std::erase_if(permitted.rows, [&](int id) {
-    const Row& row = registry_.rows()[static_cast<size_t>(id)];
-    return !wish.may_use(row.implementation);
-  });
-  question.kernel = &permitted;
-  absl::StatusOr<RowChoice> row = ChooseRow(registry_, tuning_, question, properties);
-  if (row.ok()) return row;
-  return absl::PermissionDeniedError(
-      absl::StrCat(properties.name, ": ", first->row->implementation.name, " would run it"));
-}
-
-absl::StatusOr<Engine::Choice> Engine::Choose(const Kernel& kernel, const Wish& wish,
-                                              absl::Span<const Problem> problems) const {
-  RETURN_IF_ERROR(registry_.CheckImplementationName(kernel, wish.implementation));
-  std::vector<std::string> names;
-  std::vector<std::string> reasons;
-  bool named = false;
-  bool lost = false;
-  bool denied = false;
-  bool not_tried = false;
-  absl::InlinedVector<int, 8> able;  // of the first kind that is
-  absl::InlinedVector<RowChoice, 8> rows;
-  for (int i = 0; i < device_count(); ++i) {
-    const DeviceProperties& properties = device(i).properties();
-    names.push_back(properties.name);
-    if (!wish.device.empty() && properties.name != wish.device) continue;
-    named = true;
-    if (wish.may_use_device != nullptr && !wish.may_use_device(properties.name)) {
-      denied = true;
-      reasons.push_back(absl::StrCat(properties.name, " may not be used"));
-      continue;
-    }
-    if (!able.empty() && device(able.front()).properties().kind != properties.kind) continue;
-    if (!device(i).healthy()) {
-      lost = true;
-      reasons.push_back(absl::StrCat(properties.name, device(i).lost()
-                                                          ? ": the device was lost"
-                                                          : ": the device is being started again"));
-      continue;
-    }
-    absl::StatusOr<RowChoice> row = Select(kernel, wish, problems, i);
-    if (!row.ok()) {
-      denied |= absl::IsPermissionDenied(row.status());
-      not_tried |= absl::IsUnavailable(row.status());
-      reasons.push_back(std::string(row.status().message()));
-      continue;
-    }
-    able.push_back(i);
-    rows.push_back(*std::move(row));
-  }
-  if (!able.empty()) {
-    // Devices of one kind share their rows' history.
-    const int64_t ns = history_.Predict(rows.front().row->id, kernel.op->work(problems.front())).ns;
-    DeviceLoad load = balancer_.Choose(able, ns);
-    const auto chosen = std::find(able.begin(), able.end(), load.device()) - able.begin();
-    RowChoice& row = rows[static_cast<size_t>(chosen)];
-    return Choice{load.device(), row.row, std::move(row.tuned), std::move(load)};
-  }
-  if (!named) {
-    return absl::NotFoundError(absl::StrCat(
-        "device \"", wish.device, "\" does not exist; there is: ", absl::StrJoin(names, ", ")));
-  }
-  const std::string message = absl::StrJoin(reasons, "; ");
-  if (denied) return absl::PermissionDeniedError(message);
-  if (not_tried) return WithRetryPushback(absl::UnavailableError(message), kTrialPushbackMs);
-  return lost ? absl::UnavailableError(message) : absl::UnimplementedError(message);
 }
 
 void Engine::NoteLoss() {

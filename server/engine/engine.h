@@ -16,6 +16,7 @@
 #include "kernels/registry.h"
 #include "proto/common/steady_wait.h"
 #include "server/engine/balancer.h"
+#include "server/engine/chooser.h"
 #include "server/engine/clock.h"
 #include "server/engine/executor.h"
 #include "server/engine/job.h"
@@ -60,8 +61,6 @@ struct EngineOptions {
 // A stream of the device, in this process.
 absl::StatusOr<std::unique_ptr<Executor>> CreateLocalExecutor(Device* device, Clock clock);
 
-struct RowChoice;  // server/engine/row_choice.h
-
 // Thread-safe once created.
 class Engine {
  public:
@@ -81,41 +80,14 @@ class Engine {
     return static_cast<int64_t>(runners_.front()->staging.total_bytes());
   }
 
-  struct Choice {
-    int device = 0;
-    const Row* row = nullptr;
-    // By which the row was chosen; null: by the op's order, or by its name.
-    std::shared_ptr<const TunedClass> tuned;
-    DeviceLoad load;  // for the job: who chooses next sees this one, submitted or not
-  };
-  // Which row on which device runs `problem`: the row by ChooseRow, on the first device, in order
-  // of preference, that `device_name` names (empty: any healthy one) and that has a matching row;
-  // among devices of one kind the one with the least predicted work: see Balancer. NOT_FOUND lists
-  // the devices; UNIMPLEMENTED gives every row's reason; UNAVAILABLE when the devices asked for are
-  // lost or being started again, or a row that would do was not tried yet.
-  absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
-                                absl::string_view device_name, const Problem& problem) const {
-    return Choose(kernel, implementation, device_name, absl::MakeConstSpan(&problem, 1));
+  // For choosers, which the engine outlives.
+  const Choices& choices() const { return choices_; }
+  // The first candidate of a Chooser that nothing else is asked of.
+  absl::StatusOr<Candidate> Choose(const Kernel& kernel, absl::string_view implementation,
+                                   absl::string_view device, const Problem& problem) const {
+    return Chooser(&choices_, {&kernel, implementation, device})
+        .Next(absl::MakeConstSpan(&problem, 1));
   }
-  // The same for problems that differ in size alone: a row that runs every one, and a device for
-  // the first. REQUIRES: there is one.
-  absl::StatusOr<Choice> Choose(const Kernel& kernel, absl::string_view implementation,
-                                absl::string_view device_name,
-                                absl::Span<const Problem> problems) const {
-    return Choose(kernel, Wish{implementation, device_name}, problems);
-  }
-
-  // What a request names, as above, and what of it may be given to it.
-  struct Wish {
-    absl::string_view implementation;
-    absl::string_view device;
-    // Null: every one may.
-    std::function<bool(const Implementation&)> may_use = nullptr;
-    std::function<bool(absl::string_view device)> may_use_device = nullptr;
-  };
-  // The same; PERMISSION_DENIED where only what may not be given would do.
-  absl::StatusOr<Choice> Choose(const Kernel& kernel, const Wish& wish,
-                                absl::Span<const Problem> problems) const;
 
   // RESOURCE_EXHAUSTED when one more job of `principal` would surely be refused, whatever it is
   // and whichever device it is for: so that nobody needs to look what it is.
@@ -199,9 +171,6 @@ class Engine {
 
   Engine(const Registry& registry, const EngineOptions& options);
   void NoteLoss();
-  // As ChooseRow. PERMISSION_DENIED when there is a row, and none that the wish may have.
-  absl::StatusOr<RowChoice> Select(const Kernel& kernel, const Wish& wish,
-                                   absl::Span<const Problem> problems, int device) const;
   absl::Status AddDevice(std::unique_ptr<Device> device, const EngineOptions& options);
   bool AnyPrepares(DeviceKind kind) const;
   absl::Status Place(Runner* runner, std::unique_ptr<Job>* job);
@@ -215,7 +184,8 @@ class Engine {
   const int64_t run_by_caller_ns_max_;
   ServiceHistory history_;
   TuningTable tuning_;
-  mutable Balancer balancer_;
+  Balancer balancer_;
+  Choices choices_ = {&registry_, &tuning_, &history_, &balancer_, {}};
   cpu::ThreadPool copiers_;
   std::atomic<bool> devices_lost_{false};
   absl::Mutex mutex_;

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "kernels/registry.h"
 #include "server/engine/balancer.h"
+#include "server/engine/chooser.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
 #include "server/engine/preparations.h"
@@ -35,7 +36,8 @@ struct Job {
   double share = 1;  // of the device's time, that its principal has beside others with 1; over 0
   const Op* op = nullptr;  // of the row; null: the job is never cut
   const Row* row = nullptr;
-  int device = 0;  // position in the engine's list
+  Chooser chooser;  // where the row refuses the problem: of others
+  int device = 0;   // position in the engine's list
   Problem problem;
   absl::InlinedVector<InputPieces, 2> inputs;  // valid until release_inputs
   int64_t input_bytes = 0;
@@ -71,9 +73,6 @@ struct Job {
   // their memory back early. A job that ends before its inputs were copied leaves them to its
   // owner.
   absl::AnyInvocable<void()> release_inputs;
-  // Called on a lane's thread when the row refuses the problem: sets another, in the trace too, or
-  // returns why there is none, perhaps `refusal` itself. Null: the request named its row.
-  absl::AnyInvocable<absl::Status(Job* job, const absl::Status& refusal)> choose_again;
   // Called exactly once, on a lane's thread or in Engine::Cancel: how it ended and, when OK, one
   // buffer per output. The last thing that touches the job's owner.
   absl::AnyInvocable<void(absl::Status, StagingBuffers)> done;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
@@ -117,17 +116,22 @@ absl::Status Lane::Run() {
 absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) {
   while (true) {
     absl::Status status = executor_->Run(job, staging);
-    if (!absl::IsUnimplemented(status) && !compiled::IsCompileError(status)) return status;
+    if (!IsPlanRefusal(status)) return status;
     if (shared_.refusals->Note(*job.row, job.problem, status))
       Log(LogLevel::kWarning, "an implementation refuses what it was chosen for: its first time",
           {{"kernel", job.op == nullptr ? "" : job.op->name},
            {"implementation", job.row->implementation.name},
            {"device", shared_.device->properties().name},
            {"error", status.message()}});
-    if (job.choose_again == nullptr) return status;
-    const Row* const refusing = job.row;
-    RETURN_IF_ERROR(job.choose_again(&job, status));
-    if (job.row == refusing) return status;
+    const absl::StatusOr<Candidate> next =
+        job.chooser.NextAfter(*job.row, status, absl::MakeConstSpan(&job.problem, 1));
+    if (!next.ok()) {
+      // As the next such request is, which finds the refusals known: refused by no row.
+      if (next.status() != status) job.trace->row = -1;
+      return next.status();
+    }
+    job.row = next->row;
+    next->WriteTo(job.trace);
     RETURN_IF_ERROR(CheckRunTime(shared_.history->Predict(job.row->id, job.trace->work),
                                  shared_.limits->run_ns_max));
   }

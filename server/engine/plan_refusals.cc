@@ -1,6 +1,12 @@
 #include "server/engine/plan_refusals.h"
 
+#include "kernels/compiled/program.h"
+
 namespace warpcall {
+
+bool IsPlanRefusal(const absl::Status& status) {
+  return absl::IsUnimplemented(status) || compiled::IsCompileError(status);
+}
 
 bool PlanRefusals::Note(const Row& row, const Problem& problem, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);

@@ -15,6 +15,9 @@
 
 namespace warpcall {
 
+// Whether a job that ended so was refused by its row, which does not take the problem.
+bool IsPlanRefusal(const absl::Status& status);
+
 // Of one device. Thread-safe.
 class PlanRefusals {
  public:

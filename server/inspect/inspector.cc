@@ -197,13 +197,13 @@ absl::Status Inspector::CheckStillWanted(const Task& task, int64_t give_up_ns) c
 absl::StatusOr<std::string> Inspector::Perform(Task& task) {
   const int64_t give_up_ns = options_.clock() + options_.task_ns_max;
   RETURN_IF_ERROR(CheckStillWanted(task, give_up_ns));
-  Inquiry inquiry;
-  ASSIGN_OR_RETURN(inquiry, task.prepare());
-  for (;;) {
-    absl::StatusOr<std::string> answer = Ask(std::move(inquiry), task, give_up_ns);
-    if (answer.ok() || task.again == nullptr) return answer;
-    ASSIGN_OR_RETURN(inquiry, task.again(answer.status()));
-  }
+  absl::StatusOr<std::string> answer("");
+  do {
+    Inquiry inquiry;
+    ASSIGN_OR_RETURN(inquiry, task.next(answer.status()));
+    answer = Ask(std::move(inquiry), task, give_up_ns);
+  } while (!answer.ok());
+  return answer;
 }
 
 absl::StatusOr<std::string> Inspector::Ask(Inquiry inquiry, Task& task, int64_t give_up_ns) {

@@ -62,11 +62,10 @@ struct Task {
   // Called now and then while it runs, and at its end, with the CPU time that its process has taken
   // so far.
   absl::AnyInvocable<void(int64_t cpu_ns)> used;
-  // Called when its turn has come, on the inspector's thread.
-  absl::AnyInvocable<absl::StatusOr<Inquiry>()> prepare;
-  // Called when the child answers that it cannot, on the inspector's thread: what another is asked
-  // in its place, or what the task ends with, perhaps `refusal` itself. Null: there is no other.
-  absl::AnyInvocable<absl::StatusOr<Inquiry>(const absl::Status& refusal)> again = nullptr;
+  // Called on the inspector's thread when its turn has come, with OK, and again with each error
+  // that a child answers: what the next child is asked, or what the task ends with, perhaps that
+  // error.
+  absl::AnyInvocable<absl::StatusOr<Inquiry>(const absl::Status& before)> next;
   // Called with each part of an answer before the last, on the inspector's thread. Null: there are
   // none.
   absl::AnyInvocable<void(std::string)> part = nullptr;

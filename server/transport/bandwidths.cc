@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "proto/common/status_macros.h"
 #include "server/log.h"
 #include "server/transport/inquiry.h"
 
@@ -79,8 +80,9 @@ void Measure(const Measurement& now, Engine* engine, inspect::Inspector* inspect
   auto task = std::make_unique<inspect::Task>();
   task->not_before_ns = std::max(since_ns, now.not_before_ns) + kQuietNs;
   task->cancelled = &never_cancelled;
-  task->prepare = [=, self = task.get(),
-                   clock = Clock(clock)]() -> absl::StatusOr<inspect::Inquiry> {
+  task->next = [=, self = task.get(), clock = Clock(clock)](
+                   const absl::Status& before) -> absl::StatusOr<inspect::Inquiry> {
+    RETURN_IF_ERROR(before);
     const int64_t now_ns = clock();
     const double share = (BusySeconds(*engine, now.device) - busy_seconds) * 1e9 /
                          static_cast<double>(now_ns - since_ns);

@@ -31,12 +31,12 @@ absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, cons
                                                    std::string bytes) {
   CheckedDescribe checked;
   RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
-  ASSIGN_OR_RETURN(const Engine::Choice choice,
-                   deps.engine->Choose(*checked.kernel,
-                                       {.implementation = checked.request.implementation(),
-                                        .device = checked.request.device(),
-                                        .may_use = may_use},
-                                       absl::MakeConstSpan(&checked.problem, 1)));
+  const Chooser chooser(&deps.engine->choices(),
+                        {.kernel = checked.kernel,
+                         .implementation = checked.request.implementation(),
+                         .device = checked.request.device(),
+                         .may_use = may_use});
+  ASSIGN_OR_RETURN(const Candidate choice, chooser.Next(absl::MakeConstSpan(&checked.problem, 1)));
   inspect::Inquiry inquiry;
   inquiry.kind = Inspection::kDescribe;
   inquiry.kernel = checked.kernel->id;

@@ -7,7 +7,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/compiled/program.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/log.h"
@@ -74,16 +73,18 @@ absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) {
     inspect::Inquiry inquiry;
     ASSIGN_OR_RETURN(inquiry, Read());
-    task->prepare = [inquiry = std::move(inquiry)]() mutable { return std::move(inquiry); };
+    task->next = [this, inquiry = std::move(inquiry)](const absl::Status& before) mutable {
+      return before.ok() ? std::move(inquiry) : ReadAgain(before);
+    };
   } else {
-    task->prepare = [this] { return Read(); };
+    task->next = [this](const absl::Status& before) {
+      return before.ok() ? Read() : ReadAgain(before);
+    };
   }
   return Enqueue(std::move(task));
 }
 
 absl::Status InspectCall::Enqueue(std::unique_ptr<inspect::Task> task) {
-  if (IsOfOneRow())
-    task->again = [this](const absl::Status& refusal) { return ReadAgain(refusal); };
   task->queued = [this](int ahead) {
     context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
     SendInitialMetadata();
@@ -112,7 +113,7 @@ absl::StatusOr<inspect::Inquiry> InspectCall::Read() {
 }
 
 absl::StatusOr<inspect::Inquiry> InspectCall::ReadAgain(const absl::Status& refusal) {
-  if (!absl::IsUnimplemented(refusal) && !compiled::IsCompileError(refusal)) return refusal;
+  if (!IsOfOneRow() || !IsPlanRefusal(refusal)) return refusal;
   refused_.push_back(deps_->registry->rows()[static_cast<size_t>(row_)].implementation.name);
   reasons_.push_back(absl::StrCat(refused_.back(), ": ", refusal.message()));
   absl::StatusOr<inspect::Inquiry> inquiry =

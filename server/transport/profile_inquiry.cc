@@ -118,12 +118,11 @@ absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, const
   RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
   if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, checked.problem));
   const v1::ExecuteRequest& header = checked.decoded.header();
-  Engine::Choice choice;
-  ASSIGN_OR_RETURN(choice, deps.engine->Choose(*checked.kernel,
-                                               {.implementation = header.implementation(),
-                                                .device = header.device(),
-                                                .may_use = may_use},
-                                               absl::MakeConstSpan(&checked.problem, 1)));
+  const Chooser chooser(&deps.engine->choices(), {.kernel = checked.kernel,
+                                                  .implementation = header.implementation(),
+                                                  .device = header.device(),
+                                                  .may_use = may_use});
+  ASSIGN_OR_RETURN(const Candidate choice, chooser.Next(absl::MakeConstSpan(&checked.problem, 1)));
   const Device& device = deps.engine->device(choice.device);
   if (checked.makes_inputs) {
     const int64_t operand_bytes = inspect::ProfileBytes(checked.problem, checked.request_path);

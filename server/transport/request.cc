@@ -172,47 +172,29 @@ absl::Status Request::Read(const CallSpec& spec,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Engine::Choice> Request::ChooseOn(absl::string_view device,
-                                                 absl::Span<const Problem> parts) const {
-  Engine::Wish wish = {implementation_, device};
+Question Request::ToQuestion() const {
+  Question question = {kernel_, implementation_, device_name_};
   if (admission_.limits_implementations())
-    wish.may_use = [this](const Implementation& row) {
+    question.may_use = [this](const Implementation& row) {
       return admission_.MayUseImplementation(row.name, FamilyName(row.family));
     };
   if (admission_.limits_devices())
-    wish.may_use_device = [this](absl::string_view name) { return admission_.MayUseDevice(name); };
-  return deps_->engine->Choose(*kernel_, wish, parts);
-}
-
-void Request::NoteChoice(const Engine::Choice& choice, RequestTrace* trace) const {
-  trace->row = choice.row->id;
-  if (Registry::IsAuto(implementation_))
-    trace->auto_choice = choice.tuned == nullptr ? AutoChoice::kOrder : AutoChoice::kTuned;
+    question.may_use_device = [this](absl::string_view name) {
+      return admission_.MayUseDevice(name);
+    };
+  return question;
 }
 
 absl::Status Request::Choose(absl::Span<const Problem> parts) {
-  absl::StatusOr<Engine::Choice> choice = ChooseOn(device_name_, parts);
-  if (absl::IsPermissionDenied(choice.status()))
-    return admission_.NoneAllowed(choice.status().message());
-  RETURN_IF_ERROR(choice.status());
-  NoteChoice(*choice, &trace_);
-  trace_.device = choice->device;
-  load_ = std::move(choice->load);
-  return absl::OkStatus();
-}
-
-// Where it runs it has its staging. Of a request in parts others may end it at the same time, which
-// leaves all that is read here as it was.
-absl::Status Request::ChooseAgain(Job* job, const absl::Status& refusal) const {
-  const absl::StatusOr<Engine::Choice> choice =
-      ChooseOn(device(), absl::MakeConstSpan(&job->problem, 1));
-  // Others would run it, and may not be used.
-  if (absl::IsPermissionDenied(choice.status())) return refusal;
-  // As who asks next, when the refusals are known, is refused: by no row.
-  if (absl::IsUnimplemented(choice.status())) job->trace->row = -1;
-  RETURN_IF_ERROR(choice.status());
-  job->row = choice->row;
-  NoteChoice(*choice, job->trace);
+  chooser_ = Chooser(&deps_->engine->choices(), ToQuestion());
+  absl::StatusOr<Candidate> best = chooser_.Next(parts);
+  if (absl::IsPermissionDenied(best.status()))
+    return admission_.NoneAllowed(best.status().message());
+  RETURN_IF_ERROR(best.status());
+  best->WriteTo(&trace_);
+  load_ = std::move(best->load);
+  // Where it runs it has its staging.
+  chooser_.StayOn(best->device);
   return absl::OkStatus();
 }
 
@@ -222,10 +204,9 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   job->share = admission_.share();
   job->op = kernel_->op;
   job->row = &row();
-  if (implementation_ != row().implementation.name)
-    job->choose_again = [this](Job* refused, const absl::Status& refusal) {
-      return ChooseAgain(refused, refusal);
-    };
+  // Of a request in parts others may end it while a lane asks this one, which reads what the
+  // request leaves as it was.
+  job->chooser = chooser_;
   job->device = trace_.device;
   job->problem = part;
   job->load = std::move(load_);

@@ -167,9 +167,8 @@ class Request {
   // Counts tensors of so many bytes against the caller's limit, until the end.
   absl::Status Hold(int64_t bytes);
 
-  // A job for `part` with key, row and device, which may get another row of those that were asked
-  // for where this one refuses it; the caller adds inputs, trace and callbacks.
-  // The first takes over the load that Choose put on the device's books.
+  // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks. The
+  // first takes over the load that Choose put on the device's books.
   std::unique_ptr<Job> NewJob(const Problem& part);
 
   // Has the request's trace tell of one of the parts that it was cut in, which has run.
@@ -197,15 +196,9 @@ class Request {
 
  private:
   const Row& row() const { return deps_->registry->rows()[static_cast<size_t>(trace_.row)]; }
-  // What runs each of `parts` on `device`, or on any where that is empty.
-  absl::StatusOr<Engine::Choice> ChooseOn(absl::string_view device,
-                                          absl::Span<const Problem> parts) const;
-  // Notes in `trace` what was chosen.
-  void NoteChoice(const Engine::Choice& choice, RequestTrace* trace) const;
+  Question ToQuestion() const;
   // Where the float64 reference has served it, and nobody asked for that.
   void WarnOfReference() const;
-  // As Job::choose_again, on a lane's thread.
-  absl::Status ChooseAgain(Job* job, const absl::Status& refusal) const;
   // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
   absl::Status CheckPolicy() const;
   // What the call that ends with `status` counts as: DEADLINE_EXCEEDED where its client left
@@ -227,6 +220,7 @@ class Request {
   std::string request_id_;  // empty: not given, or not known yet
   const Kernel* kernel_ = nullptr;
   Problem problem_;
+  Chooser chooser_;  // of the device that was chosen
   DeviceLoad load_;
   RequestTrace trace_;
 };

@@ -60,7 +60,7 @@ absl::Status RunEngine(Engine* engine, const Registry& registry, size_t bytes, i
     absl::Notification done;
     auto job = std::make_unique<Job>();
     job->key.id = static_cast<uint64_t>(i);
-    Engine::Choice choice;
+    Candidate choice;
     ASSIGN_OR_RETURN(choice, engine->Choose(*kernel, "cuda", "", problem));
     job->op = kernel->op;
     job->row = choice.row;

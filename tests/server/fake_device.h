@@ -39,6 +39,8 @@ class FakeDevice : public Device {
       : control_(control) {
     properties_.name = std::move(name);
     properties_.kind = kind;
+    properties_.description = "Fake 9000";
+    properties_.multiprocessors = 7;
     properties_.memory_bytes = int64_t{1} << 40;
   }
 

@@ -13,12 +13,12 @@ namespace {
 
 class EngineBalanceTest : public testing::EngineTest {
  protected:
-  Engine::Choice Choose() const { return Choose(problem_); }
-  Engine::Choice Choose(const Problem& problem) const {
+  Candidate Choose() const { return Choose(problem_); }
+  Candidate Choose(const Problem& problem) const {
     return *engine_->Choose(kernel_, "", "", problem);
   }
 
-  void RunAs(Engine::Choice choice) {
+  void RunAs(Candidate choice) {
     testing::Call call;
     call.trace.work = kernel_.op->work(problem_);
     std::unique_ptr<Job> job = MakeJob(&call, 100, choice.device);
@@ -41,7 +41,7 @@ TEST_F(EngineBalanceTest, WhatWasThoughtLongOnceDoesNotTiltTheBalance) {
     };
   int answers[2] = {0, 0};
   for (int i = 0; i < 400; ++i) {
-    Engine::Choice choice = Choose();
+    Candidate choice = Choose();
     ++answers[choice.device];
     RunAs(std::move(choice));
   }
@@ -49,7 +49,7 @@ TEST_F(EngineBalanceTest, WhatWasThoughtLongOnceDoesNotTiltTheBalance) {
 }
 
 TEST_F(EngineBalanceTest, WhatWasChosenAndNotYetSubmittedCounts) {
-  std::vector<Engine::Choice> choices;
+  std::vector<Candidate> choices;
   int chosen[2] = {0, 0};
   for (int i = 0; i < 8; ++i) {
     choices.push_back(Choose());
@@ -62,8 +62,8 @@ TEST_F(EngineBalanceTest, WhatWasChosenAndNotYetSubmittedCounts) {
 TEST_F(EngineBalanceTest, WhatWasChosenAndNotYetSubmittedCountsByItsWork) {
   const Problem large =
       *MakeProblem(*kernel_.op, {TensorSpec{DataType::kFloat32, {int64_t{1} << 30}}}, {});
-  const Engine::Choice long_one = Choose(large);
-  std::vector<Engine::Choice> choices;
+  const Candidate long_one = Choose(large);
+  std::vector<Candidate> choices;
   for (int i = 0; i < 8; ++i) {
     choices.push_back(Choose());
     EXPECT_NE(choices.back().device, long_one.device);

@@ -65,18 +65,10 @@ class PlanRefusalsTest : public testing::EngineTest {
     std::unique_ptr<Job> job = MakeJob(call);
     job->row = &row(first);
     if (implementation == nullptr) return job;
-    job->choose_again = [this, implementation](Job* refused, const absl::Status& refusal) {
-      refusals_.push_back(std::string(refusal.message()));
-      const auto choice =
-          engine_->Choose(registry_.kernels()[0], implementation, "fake:0", refused->problem);
-      RETURN_IF_ERROR(choice.status());
-      refused->row = choice->row;
-      return absl::OkStatus();
-    };
+    job->chooser =
+        Chooser(&engine_->choices(), {&registry_.kernels()[0], implementation, "fake:0"});
     return job;
   }
-
-  std::vector<std::string> refusals_;
 };
 
 TEST_F(PlanRefusalsTest, AJobGoesToTheFirstRowThatTakesIt) {
@@ -87,7 +79,9 @@ TEST_F(PlanRefusalsTest, AJobGoesToTheFirstRowThatTakesIt) {
   ASSERT_TRUE(call.status.ok()) << call.status;
   EXPECT_EQ(call.output.back(), 2 * call.input.back());
   EXPECT_EQ(call.done_count, 1);
-  EXPECT_EQ(refusals_, (std::vector<std::string>{"no way to do it", "line 7"}));
+  EXPECT_EQ(g_plans_asked, 2);
+  EXPECT_EQ(call.trace.row, kTwice);
+  EXPECT_EQ(call.trace.auto_choice, AutoChoice::kOrder);
   // For this problem, on this device, whether asked for by family or not at all.
   EXPECT_EQ(Chosen("", problem, "fake:0"), "twice");
   EXPECT_EQ(Chosen("cpu", problem, "fake:0"), "twice");
@@ -117,10 +111,47 @@ TEST_F(PlanRefusalsTest, AJobThatNamedItsRowIsRefused) {
   EXPECT_EQ(uncompilable.status.message(), "line 7");
 }
 
-TEST_F(PlanRefusalsTest, WhereTheSameRowIsChosenAgainTheJobIsRefused) {
+TEST_F(PlanRefusalsTest, WhoMayNotUseTheOthersIsRefused) {
   Call call;
-  Run(&call, MakeChosen(&call, kRefusing, "uncompilable"));
-  EXPECT_EQ(call.status, compiled::AsCompileError(absl::InternalError("line 7")));
+  std::unique_ptr<Job> job = MakeJob(&call);
+  job->row = &row(kRefusing);
+  job->chooser =
+      Chooser(&engine_->choices(), {.kernel = &registry_.kernels()[0],
+                                    .implementation = "auto",
+                                    .device = "fake:0",
+                                    .may_use = [](const Implementation& implementation) {
+                                      return std::string(implementation.name) == "refusing";
+                                    }});
+  Run(&call, std::move(job));
+  EXPECT_EQ(call.status, absl::UnimplementedError("no way to do it"));
+}
+
+TEST_F(PlanRefusalsTest, AJobThatEveryRowRefusesEndsWithTheirReasonsAndOfNone) {
+  for (const Row& row : registry_.rows())
+    registry_.SetAvailability(
+        row.id, row.id <= kUncompilable ? Unavailability() : Unavailability{.reason = "is away"});
+  for (int i = 0; i < 2; ++i) {
+    Call call;
+    Run(&call, MakeChosen(&call, kRefusing, "auto"));
+    EXPECT_EQ(call.status.code(), absl::StatusCode::kUnimplemented);
+    for (const char* reason : {"refusing: no way to do it", "uncompilable: line 7", "is away"})
+      EXPECT_NE(call.status.message().find(reason), absl::string_view::npos) << call.status;
+    EXPECT_EQ(call.trace.row, -1);
+  }
+}
+
+// Though the device has forgotten that it refused.
+TEST_F(PlanRefusalsTest, ARowThatRefusedAJobIsNotYieldedToItAgain) {
+  Chooser chooser(&engine_->choices(), {&registry_.kernels()[0], "auto", "fake:0"});
+  Call call;
+  const Problem problem = MakeJob(&call)->problem;
+  const absl::Status refusal = absl::UnimplementedError("no way to do it");
+  for (const Id next : {kUncompilable, kTwice, kBroken}) {
+    const auto candidate = chooser.NextAfter(row(static_cast<Id>(next - 1)), refusal,
+                                             absl::MakeConstSpan(&problem, 1));
+    ASSERT_TRUE(candidate.ok()) << candidate.status();
+    EXPECT_EQ(candidate->row->id, next);
+  }
 }
 
 TEST_F(PlanRefusalsTest, ARowThatIsKnownToTakeTooLongIsNotGivenTheJob) {
@@ -138,7 +169,7 @@ TEST_F(PlanRefusalsTest, ADefectIsNoRefusal) {
     Run(&call, MakeChosen(&call, id, "auto"));
     EXPECT_EQ(call.status, absl::InternalError("a defect"));
   }
-  EXPECT_TRUE(refusals_.empty());
+  EXPECT_EQ(g_plans_asked, 0);
 }
 
 TEST(PlanRefusalsOfADeviceTest, KnowsTheLatestThousandAndTheFirstOfEachRow) {

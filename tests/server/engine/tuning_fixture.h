@@ -9,8 +9,9 @@
 
 #include "kernels/plan.h"
 #include "kernels/registry.h"
-#include "server/engine/row_choice.h"
+#include "server/engine/chooser.h"
 #include "server/engine/tuning_table.h"
+#include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
 
 namespace warpcall::testing {
@@ -26,10 +27,8 @@ class TuningTest : public ::testing::Test {
   enum Id { kFirst, kEven, kLast, kTruth };
 
   TuningTest() {
-    device_.name = "fake";
-    device_.description = "Fake 9000";
-    device_.multiprocessors = 7;
     table_.AddDevice(device_);
+    balancer_.AddDevice(1);
   }
 
   static Registry MakeTunedRegistry() {
@@ -76,10 +75,9 @@ class TuningTest : public ::testing::Test {
     return measured;
   }
 
-  absl::StatusOr<RowChoice> Choose(absl::string_view implementation,
+  absl::StatusOr<Candidate> Choose(absl::string_view implementation,
                                    const std::vector<Problem>& problems) const {
-    return ChooseRow(registry_, table_, {&registry_.kernels()[0], implementation, problems, 0},
-                     device_);
+    return Chooser(&choices_, {&registry_.kernels()[0], implementation, ""}).Next(problems);
   }
   // "first", or "first, tuned"; what refuses it.
   std::string Chosen(absl::string_view implementation, int64_t elements) const {
@@ -91,7 +89,13 @@ class TuningTest : public ::testing::Test {
 
   Registry registry_ = MakeTunedRegistry();
   TuningTable table_{registry_};
-  DeviceProperties device_;
+  PlanRefusals refusals_;
+  ServiceHistory history_{static_cast<int>(registry_.rows().size())};
+  Balancer balancer_;
+  FakeDevice::Control control_;
+  FakeDevice fake_{&control_, "fake"};
+  const DeviceProperties& device_ = fake_.properties();
+  const Choices choices_ = {&registry_, &table_, &history_, &balancer_, {{&fake_, &refusals_}}};
 };
 
 }  // namespace warpcall::testing

@@ -101,7 +101,8 @@ class InspectorTest : public ::testing::Test {
     task->cancelled = &asked->cancelled;
     task->queued = [asked](int ahead) { asked->ahead = ahead; };
     task->used = [asked](int64_t) { ++asked->used; };
-    task->prepare = [request]() -> absl::StatusOr<Inquiry> {
+    task->next = [request](const absl::Status& before) -> absl::StatusOr<Inquiry> {
+      RETURN_IF_ERROR(before);
       if (request == "refused") return absl::InvalidArgumentError("no such thing");
       Inquiry inquiry;
       inquiry.request = request;
@@ -168,7 +169,10 @@ class PlayedChildTest : public InspectorTest {
     task->principal = 1;
     task->deadline_ns = deadline_ns;
     task->cancelled = &asked->cancelled;
-    task->prepare = [] { return Inquiry(); };
+    task->next = [](const absl::Status& before) -> absl::StatusOr<Inquiry> {
+      RETURN_IF_ERROR(before);
+      return Inquiry();
+    };
     task->part = [this](std::string part) { parts_.push_back(std::move(part)); };
     task->done = [asked](absl::StatusOr<std::string> answer) {
       asked->answer = std::move(answer);

@@ -161,7 +161,7 @@ TEST_F(BandwidthsTest, ADeviceWithTwoReadingsThatAgreeIsNotMeasuredAgain) {
   auto other = std::make_unique<inspect::Task>();
   other->not_before_ns = std::numeric_limits<int64_t>::max();
   other->cancelled = &cancelled;
-  other->prepare = [] { return absl::InternalError("its time has not come"); };
+  other->next = [](const absl::Status&) { return absl::InternalError("its time has not come"); };
   other->done = [](const absl::StatusOr<std::string>&) {};
   ASSERT_TRUE(inspector_->Submit(&other).ok());
   Measure();

@@ -1,4 +1,4 @@
-#include "server/engine/row_choice.h"
+#include "server/engine/chooser.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,9 +47,11 @@ TEST_F(TuningTest, TheFastestServesAutoOnlyIfItDoesNotDeviate) {
   measured.problem = problems[0];
   TuningTable table(registry);
   table.AddDevice(device_);
+  const ServiceHistory history(static_cast<int>(registry.rows().size()));
+  const Choices choices = {&registry, &table, &history, &balancer_, {{&fake_, &refusals_}}};
   table.Take(std::move(measured));
   const auto chosen = [&](absl::string_view requested) -> std::string {
-    const auto choice = ChooseRow(registry, table, {&kernel, requested, problems, 0}, device_);
+    const auto choice = Chooser(&choices, {&kernel, requested, ""}).Next(problems);
     return choice.ok() ? choice->row->implementation.name : choice.status().ToString();
   };
   for (const char* const automatic : {"", "auto"}) EXPECT_EQ(chosen(automatic), "simd_rows");
