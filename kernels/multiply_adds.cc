@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/string_view.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -22,6 +23,8 @@ const char* ArithmeticName(Arithmetic arithmetic) {
 }
 
 Arithmetic ArithmeticOf(const Op& op, const Problem& problem) {
+  WARPCALL_DCHECK(!problem.inputs.empty(), op.name);
+  WARPCALL_DCHECK(problem.attributes.size() == op.attributes.size(), op.name);
   for (size_t i = 0; i < op.attributes.size(); ++i) {
     const std::string* const text = std::get_if<std::string>(&problem.attributes[i]);
     if (absl::string_view(op.attributes[i].name) == "precision" && text != nullptr &&

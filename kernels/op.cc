@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -117,6 +118,7 @@ std::string ToString(const TensorSpec& spec) {
 
 absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> inputs,
                                     absl::Span<const NamedAttribute> attributes) {
+  WARPCALL_DCHECK(op.infer_outputs != nullptr, op.name);
   RETURN_IF_ERROR(CheckInputCount(op, inputs.size()));
   Problem problem;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -134,6 +136,8 @@ absl::StatusOr<Problem> MakeProblem(const Op& op, absl::Span<const TensorSpec> i
   }
   for (const AttributeSpec& spec : op.attributes) RETURN_IF_ERROR(CheckIsGiven(spec, attributes));
   RETURN_IF_ERROR(op.infer_outputs(&problem));
+  WARPCALL_DCHECK(!problem.outputs.empty(), op.name);
+  WARPCALL_DCHECK(problem.attributes.size() == op.attributes.size(), op.name);
   for (size_t i = 0; i < problem.outputs.size(); ++i) {
     RETURN_IF_ERROR(CheckTensorSpec(problem.outputs[i], absl::StrCat("output ", i)));
   }

@@ -5,20 +5,22 @@
 #include "absl/algorithm/container.h"
 #include "absl/types/span.h"
 #include "kernels/op.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
 
 size_t IndexOf(const Op& op, absl::string_view attribute) {
-  size_t i = 0;
-  while (attribute != op.attributes[i].name) ++i;
-  return i;
+  for (size_t i = 0; i < op.attributes.size(); ++i)
+    if (attribute == op.attributes[i].name) return i;
+  WARPCALL_CHECK(false, op.name, attribute);
 }
 
 // The attribute "axis" of a problem of `op`, counted from the front.
 size_t AxisOf(const Op& op, const Problem& problem) {
   const int64_t given = std::get<int64_t>(problem.attributes[IndexOf(op, "axis")]);
   const auto rank = static_cast<int64_t>(problem.inputs[0].dims.size());
+  WARPCALL_DCHECK(given >= -rank && given < rank, given, rank);
   return static_cast<size_t>(given < 0 ? given + rank : given);
 }
 
@@ -30,6 +32,7 @@ int64_t Product(absl::Span<const int64_t> dims) {
 
 // Those before the last `kept`.
 absl::Span<const int64_t> Outer(const TensorSpec& spec, size_t kept) {
+  WARPCALL_DCHECK(kept <= spec.dims.size(), kept, spec.dims.size());
   return absl::MakeConstSpan(spec.dims).first(spec.dims.size() - kept);
 }
 
@@ -59,6 +62,7 @@ struct Division {
 };
 
 Division DivisionOf(const Op& op, const Problem& problem) {
+  WARPCALL_DCHECK(problem.attributes.size() == op.attributes.size(), op.name);
   switch (op.independence) {
     case Independence::kNone:
       break;
@@ -98,6 +102,7 @@ int64_t PartsOf(const Op& op, const Problem& problem) {
 }
 
 OperandRole RoleOf(const Op& op, const Problem& problem, size_t operand) {
+  WARPCALL_DCHECK(operand < problem.inputs.size() + problem.outputs.size(), op.name, operand);
   const bool input = operand < problem.inputs.size();
   bool shared = operand < std::min(op.input_roles.size(), problem.inputs.size()) &&
                 op.input_roles[operand] == OperandRole::kShared;
@@ -120,6 +125,7 @@ size_t BytesOf(const Op& op, const Problem& problem, OperandRole role) {
 }
 
 Problem TakeParts(const Op& op, const Problem& problem, int64_t count) {
+  WARPCALL_DCHECK(count >= 1 && count <= PartsOf(op, problem), count, PartsOf(op, problem));
   const Division division = DivisionOf(op, problem);
   if (division.one_piece) return problem;
   Problem part = problem;

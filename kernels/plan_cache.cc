@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/common/lru_cache.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -67,11 +68,13 @@ PlanCache::~PlanCache() = default;
 
 PlanCache::Made PlanCache::GetOrMake(const Row& row, const Problem& problem,
                                      absl::FunctionRef<Made()> make) {
+  WARPCALL_DCHECK(row.id >= 0, row.id);
   const Key key = {row.id, problem};
   const std::shared_ptr<Entry> entry = plans_->FindOrAdd(key);
   absl::MutexLock lock(&entry->mutex);
   if (entry->made.has_value()) return *entry->made;
   Made made = make();
+  WARPCALL_DCHECK(!made.ok() || *made != nullptr, row.implementation.name);
   if (made.ok() || absl::IsUnimplemented(made.status())) entry->made = made;
   if (made.ok() && (*made)->traits().is_compiled) plans_->MoveToCompiled(key, entry);
   return made;

@@ -1,27 +1,15 @@
 #include "kernels/registry.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
-namespace {
-
-// A catalog that contradicts itself is a defect of this program, found at every start.
-void AbortUnless(bool condition, const Op& op, const Implementation& row, const char* message) {
-  if (condition) return;
-  std::fprintf(stderr, "kernel %s, implementation %s: %s\n", op.name, row.name, message);
-  std::abort();
-}
-
-}  // namespace
 
 const char* CauseName(Unavailability::Cause cause) {
   switch (cause) {
@@ -48,11 +36,11 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
   const std::vector<Allowance> allowances =
       op.cases == nullptr ? std::vector<Allowance>() : op.cases().allowances;
   for (const Implementation& row : rows) {
-    AbortUnless(row.supports != nullptr && row.plan != nullptr, op, row, "a function is missing");
-    for (int id : kernel->rows) {
-      AbortUnless(std::strcmp(rows_[id].implementation.name, row.name) != 0, op, row,
-                  "the name is taken");
-    }
+    // A catalog that contradicts itself is found at every start.
+    WARPCALL_CHECK(row.supports != nullptr && row.plan != nullptr, op.name, row.name);
+    for (const int taken : kernel->rows)
+      WARPCALL_CHECK(rows_[taken].implementation.name != absl::string_view(row.name), op.name,
+                     row.name);
     const int id = static_cast<int>(rows_.size());
     rows_.push_back({id, kernel->id, row});
     absl::c_copy_if(allowances, std::back_inserter(rows_.back().deviations),
@@ -64,6 +52,7 @@ void Registry::Add(const Op& op, absl::Span<const Implementation> rows) {
 }
 
 void Registry::SetAvailability(int row, Unavailability why_not) {
+  WARPCALL_CHECK(row >= 0 && static_cast<size_t>(row) < rows_.size(), row, rows_.size());
   const Unavailability* kept = nullptr;
   if (!why_not.reason.empty()) kept = &reasons_.emplace_back(std::move(why_not));
   rows_[static_cast<size_t>(row)].availability.why_not_.store(kept, std::memory_order_release);
@@ -87,6 +76,7 @@ bool Registry::Matches(const Row& row, absl::string_view requested) {
 
 absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
                                  const DeviceProperties& device) {
+  WARPCALL_DCHECK(!problem.inputs.empty() && !problem.outputs.empty(), row.implementation.name);
   const Unavailability* const why_not = row.availability.why_not();
   const bool is_tried = why_not == nullptr || why_not->cause != Unavailability::Cause::kNotTried;
   if (why_not != nullptr && is_tried) return absl::UnimplementedError(why_not->reason);
@@ -143,6 +133,8 @@ absl::Status Registry::CheckImplementationName(const Kernel& kernel,
 
 absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wish,
                                             const DeviceProperties& device) const {
+  WARPCALL_DCHECK(!wish.problems.empty());
+  WARPCALL_DCHECK(&kernel == &kernels_[static_cast<size_t>(kernel.id)], kernel.id, kernels_.size());
   if (absl::Status known = CheckImplementationName(kernel, wish.requested); !known.ok())
     return known;
   const auto check = [&](const Row& row) -> absl::Status {

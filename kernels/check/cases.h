@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kernels/op.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -39,6 +40,7 @@ struct Case {
 
   // REQUIRES: the case has such an input.
   Fill FillOf(size_t input) const {
+    WARPCALL_DCHECK(input < shapes.size(), input, shapes.size());
     return input == 0 || later_fills.empty() ? fill : later_fills[input - 1];
   }
   bool IsFor(DataType type) const {

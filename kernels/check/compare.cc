@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall {
@@ -117,6 +118,8 @@ double OfBound(double actual, double truth, const ElementError& error, const Tol
 }
 
 Disagreement Compare(const Truth& truth, const void* actual, const Allowance& allowance) {
+  WARPCALL_DCHECK(truth.errors.size() == truth.values.size(), truth.errors.size(),
+                  truth.values.size());
   Disagreement result;
   const Judge judge(truth.spec.data_type, allowance);
   const auto tell = [&](size_t i, double a, double arithmetic) {

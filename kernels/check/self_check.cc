@@ -13,6 +13,7 @@
 #include "kernels/check/fill.h"
 #include "kernels/check/truth.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -106,6 +107,8 @@ const OpCases& SelfCheck::CasesOf(const Op& op) {
 }
 
 CheckResult SelfCheck::Check(const Row& row) {
+  const Op& op = *registry_.kernels()[static_cast<size_t>(row.kernel)].op;
+  WARPCALL_DCHECK(op.cases != nullptr && op.definition != nullptr, op.name);
   CheckResult result;
   std::string refusal = "it takes no data type";
   for (const DataType type : row.implementation.data_types) {

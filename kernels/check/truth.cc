@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -13,6 +14,8 @@ constexpr int64_t kGrainFlops = 256 * 1024;
 void FillSlice(const TruthSource& source, int64_t index, Truth* truth) {
   const Definition& definition = *source.op.definition;
   const Slice slice = definition.slice(source.problem, index);
+  WARPCALL_DCHECK(slice.first >= 0 && slice.stride > 0 && slice.count > 0, slice.first,
+                  slice.stride, slice.count);
   std::vector<double> values;
   values.reserve(static_cast<size_t>(slice.count));
   definition.evaluate(source.problem, source.inputs, index, [&](absl::Span<const double> more) {
@@ -20,6 +23,8 @@ void FillSlice(const TruthSource& source, int64_t index, Truth* truth) {
   });
   const std::vector<ElementError> errors =
       source.cases.errors(source.problem, source.inputs, index, values);
+  WARPCALL_CHECK(static_cast<int64_t>(values.size()) == slice.count, values.size(), slice.count);
+  WARPCALL_CHECK(errors.size() == values.size(), errors.size(), values.size());
   int64_t at = slice.first;
   for (size_t i = 0; i < values.size(); ++i, at += slice.stride) {
     truth->values[at] = values[i];
@@ -30,6 +35,7 @@ void FillSlice(const TruthSource& source, int64_t index, Truth* truth) {
 }  // namespace
 
 Truth TruthOf(const TruthSource& source, cpu::ThreadPool& pool) {
+  WARPCALL_DCHECK(source.op.definition != nullptr, source.op.name);
   Truth truth{.spec = source.problem.outputs[0], .values = {}, .errors = {}};
   const int64_t slices = source.op.definition->slices(source.problem);
   if (slices == 0) return truth;

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 
 inline constexpr int kBoundedBucketCount = 25;
@@ -12,7 +14,10 @@ inline constexpr int kBucketCount = kBoundedBucketCount + 1;
 inline constexpr int64_t kFirstBucketNs = 1000;
 
 // REQUIRES: 0 <= bucket < kBoundedBucketCount. The bound belongs to its bucket ("le").
-constexpr int64_t BucketUpperBoundNs(int bucket) { return kFirstBucketNs << bucket; }
+constexpr int64_t BucketUpperBoundNs(int bucket) {
+  WARPCALL_DCHECK(bucket >= 0 && bucket < kBoundedBucketCount, bucket);
+  return kFirstBucketNs << bucket;
+}
 
 // The first bucket whose bound is not below `ns`. ns <= 1000 x 2^k holds exactly when floor((ns -
 // 1) / 1000) < 2^k, that is when it has at most k bits.

@@ -6,6 +6,7 @@
 
 #include "kernels/common/saturate.h"
 #include "kernels/op.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -16,6 +17,7 @@ inline int64_t ElementSlices(const Problem& problem) {
 }
 
 inline Slice ElementSlice(const Problem& problem, int64_t index) {
+  WARPCALL_DCHECK(index >= 0 && index < ElementSlices(problem), index, ElementSlices(problem));
   const int64_t first = index * kSliceElements;
   return {.first = first,
           .stride = 1,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -15,7 +16,9 @@ template <typename Key, typename Value>
 class LruCache {
  public:
   // REQUIRES: entries_max > 0.
-  explicit LruCache(size_t entries_max) : entries_max_(entries_max) {}
+  explicit LruCache(size_t entries_max) : entries_max_(entries_max) {
+    WARPCALL_DCHECK(entries_max > 0);
+  }
 
   // Null when `key` is unknown; otherwise it counts as used just now. Valid until the next Insert.
   const Value* Find(const Key& key) {
@@ -40,6 +43,8 @@ class LruCache {
     }
     entries_.emplace_front(key, std::move(value));
     index_.emplace(key, entries_.begin());
+    WARPCALL_DCHECK(index_.size() == entries_.size(), index_.size(), entries_.size());
+    WARPCALL_DCHECK(entries_.size() <= entries_max_, entries_.size(), entries_max_);
     return gone;
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "proto/common/check.h"
 
 namespace warpcall::compiled {
 namespace {
@@ -24,6 +25,7 @@ CompileThreads::~CompileThreads() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    WARPCALL_DCHECK(tasks_.empty(), tasks_.size());
     threads.swap(threads_);
     news_.SignalAll();
   }
@@ -34,6 +36,7 @@ bool CompileThreads::Run(std::function<void()> work, const StopFlag* stop) {
   const auto task = std::make_shared<Task>(std::move(work));
   {
     absl::MutexLock lock(&mutex_);
+    WARPCALL_DCHECK(!stopping_);
     tasks_.push_back(task);
     if (idle_ < tasks_.size() && threads_.size() < threads_max_)
       threads_.emplace_back([this] { Serve(); });

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/op.h"
+#include "proto/common/check.h"
 
 namespace warpcall::compiled {
 
@@ -23,8 +24,10 @@ bool AwaitUnlessStopped(const absl::Notification& done, const StopFlag* stop);
 class CompileThreads {
  public:
   // REQUIRES: threads_max > 0.
-  explicit CompileThreads(size_t threads_max) : threads_max_(threads_max) {}
-  // REQUIRES: no Run is under way. What waits to run never does.
+  explicit CompileThreads(size_t threads_max) : threads_max_(threads_max) {
+    WARPCALL_DCHECK(threads_max > 0);
+  }
+  // REQUIRES: no Run is under way.
   ~CompileThreads();
   CompileThreads(const CompileThreads&) = delete;
   CompileThreads& operator=(const CompileThreads&) = delete;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "kernels/compiled/sha256.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
@@ -49,7 +50,9 @@ struct Cubins::Flight {
 Cubins::Cubins(Options options)
     : options_(WithClock(std::move(options))),
       refusals_(kRefusalsMax),
-      threads_(options_.threads) {}
+      threads_(options_.threads) {
+  WARPCALL_DCHECK(options_.compile != nullptr);
+}
 
 Cubins::~Cubins() = default;
 
@@ -89,6 +92,7 @@ absl::StatusOr<CubinPtr> Cubins::Lead(Flight* flight, const Program& program,
     Keep(program, flight->made, &gone);
     flights_.erase(program);
   }
+  WARPCALL_DCHECK(!flight->done.HasBeenNotified());
   flight->done.Notify();
   return flight->made;
 }
@@ -167,6 +171,8 @@ void Cubins::MakeRoom(List* gone) {
     index_.erase(&(*oldest)->program());
     gone->splice(gone->begin(), cubins_, oldest);
   }
+  WARPCALL_DCHECK(index_.size() == cubins_.size(), index_.size(), cubins_.size());
+  WARPCALL_DCHECK(counts_[Counts::kMemoryBytes] >= 0, counts_[Counts::kMemoryBytes]);
 }
 
 void Cubins::Count(Counts::Field field) {

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/compiled/program.h"
 #include "kernels/cuda/shared_library.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
@@ -66,6 +67,7 @@ std::string Clipped(std::string log) {
 }  // namespace
 
 absl::StatusOr<Nvrtc> Nvrtc::Open(absl::Span<const char* const> files) {
+  WARPCALL_DCHECK(!files.empty());
   absl::Status missing;
   for (const char* const file : files) {
     Nvrtc nvrtc;

@@ -5,6 +5,7 @@
 #include "kernels/common/round.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::cpu {
@@ -17,6 +18,8 @@ constexpr int64_t kGrainFlops = 36 * 1024;
 
 absl::Status LaunchDefinition(const Op& op, const Problem& problem, const Operands& operands,
                               const LaunchContext& context) {
+  WARPCALL_DCHECK(op.definition != nullptr, op.name);
+  WARPCALL_DCHECK(operands.inputs.size() == problem.inputs.size(), op.name);
   const Definition& definition = *op.definition;
   const int64_t slices = definition.slices(problem);
   if (slices == 0) return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall::cpu {
 namespace {
@@ -93,6 +94,8 @@ struct ThreadPool::State {
   }
 
   void Go(int with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    WARPCALL_DCHECK(callers > 0 && with >= 0 && brought >= with, callers.load(), brought.load(),
+                    with);
     --callers;
     brought -= with;
     if (Room() > 0 && FirstWithChunks() != jobs.end()) work_arrived.SignalAll();
@@ -139,6 +142,7 @@ void LowerPriority(int nice) {
 
 ThreadPool::ThreadPool(int threads, int nice)
     : state_(std::make_unique<State>(std::max(1, threads))) {
+  WARPCALL_DCHECK(nice >= 0 && nice <= 19, nice);
   for (int i = 1; i < threads; ++i) {
     state_->workers.emplace_back([state = state_.get(), nice] {
       LowerPriority(nice);
@@ -150,6 +154,7 @@ ThreadPool::ThreadPool(int threads, int nice)
 ThreadPool::~ThreadPool() {
   {
     absl::MutexLock lock(&state_->mutex);
+    WARPCALL_DCHECK(state_->jobs.empty() && state_->callers == 0, state_->callers.load());
     state_->stopping = true;
     state_->work_arrived.SignalAll();
   }
@@ -185,6 +190,7 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
 }
 
 ThreadPool::Guest::Guest(ThreadPool* pool, const Wish& wish) : pool_(pool) {
+  WARPCALL_DCHECK(wish.min >= 1 && wish.max >= wish.min, wish.min, wish.max);
   State& state = *pool_->state_;
   absl::MutexLock lock(&state.mutex);
   const int callers = state.callers + 1;

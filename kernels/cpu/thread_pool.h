@@ -9,6 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/op.h"
+#include "proto/common/check.h"
 
 namespace warpcall::cpu {
 
@@ -80,6 +81,7 @@ class Workers {
 };
 
 inline Workers WorkersOf(const LaunchContext& context) {
+  WARPCALL_DCHECK(context.stream != nullptr);
   return {static_cast<ThreadPool*>(context.stream), context.stop};
 }
 

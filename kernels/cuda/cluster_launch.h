@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/launch.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
@@ -29,6 +30,9 @@ struct ClusterGrid {
 // Fills `config`, with `attribute` in it, for launches of `kernel` and questions about them.
 inline absl::Status Configure(const void* kernel, const ClusterGrid& grid,
                               cudaLaunchAttribute* attribute, cudaLaunchConfig_t* config) {
+  WARPCALL_DCHECK(grid.cluster_blocks > 0, grid.cluster_blocks);
+  WARPCALL_DCHECK(grid.grid.blocks.x % static_cast<unsigned>(grid.cluster_blocks) == 0,
+                  grid.grid.blocks.x, grid.cluster_blocks);
   RETURN_IF_ERROR(AllowSharedMemory(kernel, grid.grid.shared_bytes));
   if (grid.cluster_blocks > kClusterBlocksPortable)
     RETURN_IF_ERROR(

@@ -1,12 +1,14 @@
 #include "kernels/cuda/cudnn_descriptor.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
 
 absl::StatusOr<CudnnDescriptor> CudnnDescriptor::Create(cudnnBackendDescriptorType_t type,
                                                         const char* what) {
+  WARPCALL_DCHECK(what != nullptr);
   ASSIGN_OR_RETURN(const CudnnApi* const api, LoadCudnn());
   cudnnBackendDescriptor_t descriptor = nullptr;
   RETURN_IF_ERROR(api->ToStatus(api->BackendCreateDescriptor(type, &descriptor),

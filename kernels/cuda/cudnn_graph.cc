@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
@@ -76,6 +77,7 @@ absl::StatusOr<cudnnBackendDescriptor_t> CudnnGraph::AddTensor(const CudnnTensor
 }
 
 cudnnBackendDescriptor_t CudnnGraph::Add(CudnnDescriptor descriptor) {
+  WARPCALL_DCHECK(!finished_);
   descriptors_.push_back(std::move(descriptor));
   return descriptors_.back().get();
 }
@@ -90,6 +92,7 @@ absl::Status CudnnGraph::Finish(absl::Span<const cudnnBackendDescriptor_t> opera
   RETURN_IF_ERROR(graph.Set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle));
   RETURN_IF_ERROR(graph.Finalize());
   Add(std::move(graph));
+  finished_ = true;
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/cudnn_descriptor.h"
+#include "proto/common/check.h"
 
 namespace warpcall::cuda {
 
@@ -38,10 +39,14 @@ class CudnnGraph {
   absl::Status Finish(absl::Span<const cudnnBackendDescriptor_t> operations, cudnnHandle_t handle);
 
   // REQUIRES: finished.
-  const CudnnDescriptor& graph() const { return descriptors_.back(); }
+  const CudnnDescriptor& graph() const {
+    WARPCALL_DCHECK(finished_);
+    return descriptors_.back();
+  }
 
  private:
-  std::vector<CudnnDescriptor> descriptors_;  // the graph is the last
+  std::vector<CudnnDescriptor> descriptors_;  // the graph is the last once it is finished
+  bool finished_ = false;
 };
 
 // Where a tensor lies that is not virtual: on the device, and by value on the host.

@@ -9,11 +9,14 @@
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/launch.h"
+#include "proto/common/check.h"
 
 namespace warpcall::cuda {
 
 // Blocks side by side, `elements` a block. REQUIRES: count > 0.
 inline Grid LinearGrid(int64_t count, int64_t elements, int threads) {
+  WARPCALL_DCHECK(count > 0 && elements > 0 && CeilDivide(count, elements) <= kGridMax, count,
+                  elements);
   return {.blocks = dim3(static_cast<unsigned>(CeilDivide(count, elements))),
           .threads = dim3(static_cast<unsigned>(threads))};
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
@@ -181,6 +182,7 @@ absl::Status Race(Clock::time_point deadline, cudaStream_t stream, Stopwatch* st
 }  // namespace
 
 absl::StatusOr<int> FindFastest(int count, cudaStream_t stream, Enqueue enqueue) {
+  WARPCALL_DCHECK(count > 0, count);
   const Clock::time_point start = Clock::now();
   Stopwatch stopwatch(stream);
   RETURN_IF_ERROR(stopwatch.Init());

@@ -18,6 +18,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/op.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
@@ -37,6 +38,7 @@ struct Grid {
 // BlockIndex() in threads.cuh. More than kGridMax x 65535 blocks, 2^47, are refused by the launch
 // itself. REQUIRES: blocks > 0.
 inline Grid GridOf(int64_t blocks, int threads) {
+  WARPCALL_DCHECK(blocks > 0 && threads > 0 && threads <= 1024, blocks, threads);
   const int64_t x = std::min(blocks, kGridMax);
   return {.blocks = dim3(static_cast<unsigned>(x), static_cast<unsigned>(CeilDivide(blocks, x))),
           .threads = dim3(static_cast<unsigned>(threads))};
@@ -46,6 +48,7 @@ inline Grid GridOf(int64_t blocks, int threads) {
 // compiled for it. REQUIRES: 0 <= index < kCount.
 template <int kCount, typename Body>
 auto DispatchIndex(int index, const Body& body) {
+  WARPCALL_DCHECK(index >= 0 && index < kCount, index);
   if constexpr (kCount > 1) {
     if (index < kCount - 1) return DispatchIndex<kCount - 1>(index, body);
   }
@@ -71,6 +74,8 @@ absl::Status AllowSharedMemory(const void* kernel, size_t bytes);
 template <typename... Parameters, typename... Arguments>
 absl::Status Launch(void (*kernel)(Parameters...), const Grid& grid, const LaunchContext& context,
                     Arguments&&... arguments) {
+  WARPCALL_DCHECK(grid.blocks.x > 0 && grid.blocks.y > 0 && grid.blocks.z > 0, grid.blocks.x,
+                  grid.blocks.y, grid.blocks.z);
   RETURN_IF_ERROR(AllowSharedMemory(reinterpret_cast<const void*>(kernel), grid.shared_bytes));
   cudaLaunchAttribute early = EarlyAttribute();
   cudaLaunchConfig_t config = {};

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cuda {
@@ -53,6 +54,7 @@ absl::StatusOr<Encode> FindEncode() {
 }  // namespace
 
 absl::Status CheckMap(const MatrixStack& stack) {
+  WARPCALL_DCHECK(stack.row_elements * BytesOfElement(stack) % 16 == 0, stack.row_elements);
   for (const int64_t size : {stack.columns, stack.rows, stack.matrices})
     if (size > kSizeMax)
       return absl::UnimplementedError(absl::StrCat(
@@ -67,6 +69,10 @@ absl::Status CheckMap(const MatrixStack& stack) {
 
 absl::Status MakeMap(const MatrixStack& stack, const void* data, const MapBox& box,
                      CUtensorMap* map) {
+  WARPCALL_DCHECK(CheckMap(stack).ok(), stack.columns, stack.rows, stack.matrices);
+  WARPCALL_DCHECK(box.rows > 0 && box.rows <= 256, box.rows);
+  WARPCALL_DCHECK(reinterpret_cast<uintptr_t>(data) % 16 == 0, data);
+  WARPCALL_DCHECK(!box.swizzled || box.row_bytes == kMapRowBytes, box.row_bytes);
   static const absl::StatusOr<Encode>& encode = *new absl::StatusOr<Encode>(FindEncode());
   RETURN_IF_ERROR(encode.status());
   const auto unsigned64 = [](int64_t value) { return static_cast<cuuint64_t>(value); };

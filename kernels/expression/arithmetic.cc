@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numbers>
 
+#include "proto/common/check.h"
+
 namespace warpcall::expression {
 namespace {
 
@@ -274,6 +276,7 @@ void Reduction::Take(const Bounded& value, bool bounded) {
 }
 
 double Reduction::Value(int64_t count) const {
+  WARPCALL_DCHECK(IsReduction(op_) && count > 0, OperatorName(op_), count);
   switch (op_) {
     case Operator::kRowSum:
       return sum_;

@@ -13,6 +13,7 @@
 #include "kernels/cuda/libraries.h"
 #include "kernels/expression/layout.h"
 #include "kernels/expression/parser.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::expression {
@@ -31,6 +32,7 @@ absl::StatusOr<CudaLaunch> CompileLaunch(const CudaProblem& problem, const PlanC
 
 absl::Status Enqueue(const CudaLaunch& launch, absl::Span<const void* const> inputs, void* output,
                      const LaunchContext& context) {
+  WARPCALL_CHECK(inputs.size() <= kInputsMax, inputs.size());
   const void* operands[kInputsMax + 1];
   void* addresses[kInputsMax + 1];
   size_t count = 0;
@@ -60,6 +62,7 @@ cuda::LaunchedKernel LaunchedBy(const CudaLaunch& launch, int gpu_kernels) {
 
 absl::StatusOr<PlanPtr> PlanCompiled(const CudaTask& task, const PlanContext& context) {
   const Layout layout = LayoutOf(task.graph, task.inputs);
+  WARPCALL_DCHECK(layout.rows > 0 && layout.columns > 0, layout.rows, layout.columns);
   ASSIGN_OR_RETURN(CudaLaunch launch, CompileLaunch({.graph = task.graph,
                                                      .layout = layout,
                                                      .data_type = task.inputs[0].data_type,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/substitute.h"
+#include "proto/common/check.h"
 
 namespace warpcall::expression {
 namespace {
@@ -284,6 +285,8 @@ const char* ElementsText(DataType type, int vector) {
 }  // namespace
 
 std::string PreludeText(const CudaPrelude& prelude) {
+  WARPCALL_DCHECK(prelude.row_threads > 0 && (prelude.row_threads & (prelude.row_threads - 1)) == 0,
+                  prelude.row_threads);
   const auto seed = static_cast<uint64_t>(prelude.seed);
   const bool is_float = prelude.data_type == DataType::kFloat32;
   const int bytes = prelude.vector * static_cast<int>(ElementBytes(prelude.data_type));
@@ -368,6 +371,7 @@ const char* CudaTemplateOf(Operator op) {
     case Operator::kRowInverseRms:
       break;
   }
+  WARPCALL_DCHECK(false, OperatorName(op));
   return "";
 }
 

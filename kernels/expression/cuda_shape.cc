@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall::expression {
 namespace {
@@ -124,6 +125,7 @@ int StatementsOfReadAgain(const Graph& graph, const Layout& layout) {
 }  // namespace
 
 CudaShape ShapeFor(const Graph& graph, const Layout& layout, DataType data_type) {
+  WARPCALL_DCHECK(layout.rows > 0 && layout.columns > 0, layout.rows, layout.columns);
   const int widest = kVectorBytes / static_cast<int>(ElementBytes(data_type));
   if (!graph.HasReductions()) return ElementsShape(layout, widest);
   const Schedule schedule = ScheduleOf(graph, layout, Keeping::kRow);

@@ -14,6 +14,7 @@
 #include "kernels/expression/cuda_prelude.h"
 #include "kernels/expression/mask.h"
 #include "kernels/expression/schedule.h"
+#include "proto/common/check.h"
 
 namespace warpcall::expression {
 namespace {
@@ -418,6 +419,9 @@ CudaKernel CudaKernelFor(const CudaProblem& problem) {
 }
 
 CudaKernel CudaKernelIn(const CudaShape& shape, const CudaProblem& problem) {
+  WARPCALL_DCHECK(problem.layout.rows > 0 && problem.layout.columns > 0, problem.layout.rows,
+                  problem.layout.columns);
+  WARPCALL_DCHECK(shape.block_threads % shape.threads == 0, shape.block_threads, shape.threads);
   // Sources that are alike are compiled once.
   const bool is_seeded = absl::c_any_of(
       problem.graph.nodes, [](const Node& node) { return node.op == Operator::kDropout; });

@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "kernels/expression/layout.h"
+#include "proto/common/check.h"
 
 namespace warpcall::expression {
 namespace {
@@ -162,6 +163,8 @@ std::vector<ChainStep> ChainOf(const Graph& graph) {
 }
 
 std::vector<Dims> NodeDims(const Graph& graph, absl::Span<const TensorSpec> inputs) {
+  WARPCALL_DCHECK(static_cast<int>(inputs.size()) == graph.inputs, inputs.size(), graph.inputs);
+  WARPCALL_DCHECK(Broadcast(inputs).ok());
   std::vector<Dims> dims;
   for (const Node& node : graph.nodes) {
     if (node.op == Operator::kInput) {

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "kernels/expression/arithmetic.h"
+#include "proto/common/check.h"
 
 namespace warpcall::expression {
 namespace {
@@ -97,6 +98,9 @@ GraphBuilder::GraphBuilder() : nodes_(std::make_unique<Nodes>()) {}
 GraphBuilder::~GraphBuilder() = default;
 
 int GraphBuilder::Add(const Node& node) {
+  for (int i = 0; i < OperandCount(node.op); ++i)
+    WARPCALL_DCHECK(static_cast<size_t>(node.operands[i]) < nodes_->list.size(), node.operands[i],
+                    OperatorName(node.op));
   const auto [found, added] =
       nodes_->known.try_emplace(Key{node}, static_cast<int>(nodes_->list.size()));
   if (added) nodes_->list.push_back(node);
@@ -164,6 +168,7 @@ int GraphBuilder::InverseRms(int a, double epsilon) {
 }
 
 const double* GraphBuilder::ConstantOf(int node) const {
+  WARPCALL_DCHECK(static_cast<size_t>(node) < nodes_->list.size(), node, nodes_->list.size());
   const Node& found = nodes_->list[static_cast<size_t>(node)];
   return found.op == Operator::kConstant ? &found.value : nullptr;
 }
@@ -174,6 +179,7 @@ bool GraphBuilder::IsCondition(int node) const {
 
 Graph GraphBuilder::Finish(int result, int inputs, int operations) && {
   std::vector<Node>& list = nodes_->list;
+  WARPCALL_DCHECK(static_cast<size_t>(result) < list.size(), result, list.size());
   std::vector<bool> needed(list.size());
   needed[static_cast<size_t>(result)] = true;
   for (size_t i = list.size(); i-- > 0;) {

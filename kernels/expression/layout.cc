@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall::expression {
 namespace {
@@ -128,13 +129,17 @@ absl::StatusOr<Dims> Broadcast(absl::Span<const TensorSpec> inputs) {
 }
 
 int64_t Walk::RowOffset(absl::Span<const int64_t> outer, int64_t row) const {
+  WARPCALL_DCHECK(row >= 0 && outer.size() == strides.size(), row, outer.size(), strides.size());
   int64_t offset = 0;
   for (size_t d = outer.size(); d-- > 0; row /= outer[d]) offset += row % outer[d] * strides[d];
   return offset;
 }
 
 Layout LayoutOf(const Graph& graph, absl::Span<const TensorSpec> inputs) {
-  const Dims output = *Broadcast(inputs);
+  WARPCALL_DCHECK(static_cast<int>(inputs.size()) == graph.inputs, inputs.size(), graph.inputs);
+  const absl::StatusOr<Dims> broadcast = Broadcast(inputs);
+  WARPCALL_CHECK(broadcast.ok(), broadcast.status().message());
+  const Dims& output = *broadcast;
   Loops whole = {.dims = output, .inputs = {}};
   for (const TensorSpec& input : inputs) whole.inputs.push_back(ExtentOf(input.dims, output));
   const Loops loops = Joined(graph, whole);

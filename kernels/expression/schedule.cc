@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/common/check.h"
+
 namespace warpcall::expression {
 namespace {
 
@@ -59,6 +61,7 @@ void Delay(const Graph& graph, const Layout& layout, std::vector<size_t>* pass) 
 
 Schedule ScheduleOf(const Graph& graph, const Layout& layout, Keeping keeping) {
   const size_t count = graph.nodes.size();
+  WARPCALL_DCHECK(count > 0 && layout.wide.size() == count, count, layout.wide.size());
   std::vector<size_t> pass = EarliestPasses(graph, layout);
   const size_t passes = pass.back() + 1;
   if (keeping == Keeping::kRow) Delay(graph, layout, &pass);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
 #include "kernels/expression/parser.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -103,7 +104,9 @@ const Op& FusedOp() {
 }
 
 fused::Program fused::ProgramOf(const Problem& problem) {
-  Program program = {.graph = *expression::Parse(TextOf(problem)),
+  absl::StatusOr<Graph> graph = expression::Parse(TextOf(problem));
+  WARPCALL_CHECK(graph.ok(), TextOf(problem));
+  Program program = {.graph = *std::move(graph),
                      .layout = {},
                      .seed = std::get<int64_t>(problem.attributes[kSeed])};
   program.layout = expression::LayoutOf(program.graph, problem.inputs);

@@ -9,6 +9,7 @@
 #include "kernels/expression/schedule.h"
 #include "kernels/fused/fused.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::fused {
@@ -57,6 +58,8 @@ struct Part {
 
 Part PartOf(const Program& program, int64_t index) {
   const Slicing slicing(program);
+  WARPCALL_DCHECK(index >= 0 && index / slicing.per_row * slicing.rows < program.layout.rows, index,
+                  program.layout.rows);
   const int64_t row = index / slicing.per_row * slicing.rows;
   const int64_t column = index % slicing.per_row * slicing.columns;
   return {.first_row = row,
@@ -66,6 +69,7 @@ Part PartOf(const Program& program, int64_t index) {
 }
 
 Slice SliceOf(const Problem& problem, int64_t index) {
+  WARPCALL_DCHECK(index >= 0 && index < Slices(problem), index, Slices(problem));
   const Program program = ProgramOf(problem);
   const Part part = PartOf(program, index);
   return {.first = part.first_row * program.layout.columns + part.first_column,

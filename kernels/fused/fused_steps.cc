@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/common/check.h"
+
 namespace warpcall::fused {
 namespace {
 
@@ -78,6 +80,7 @@ class Placing {
 
 Places PlacesOf(const Program& program, const expression::Schedule& schedule,
                 expression::Keeping keeping) {
+  WARPCALL_DCHECK(!schedule.passes.empty());
   Places places;
   if (keeping == expression::Keeping::kRow) {
     const Placing placing(program, schedule.passes);

@@ -8,6 +8,7 @@
 #include "kernels/common/saturate.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/matmul/matmul.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 #include "proto/common/status_macros.h"
 
@@ -80,6 +81,7 @@ double Activate(matmul::Activation activation, double value) {
 }
 
 Problem ProductOf(const Problem& problem) {
+  WARPCALL_DCHECK(problem.inputs.size() == 3, problem.inputs.size());
   const Dims& x = problem.inputs[kX].dims;
   const Dims& weight = problem.inputs[kWeight].dims;
   const DataType type = problem.inputs[kX].data_type;

@@ -11,6 +11,7 @@
 #include "kernels/linear/linear_cuda_finish.cuh"
 #include "kernels/linear/linear_cuda_sums.h"
 #include "kernels/matmul/matmul_cuda_launch.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
@@ -21,6 +22,7 @@ using TiledKernel = void (*)(matmul::Arguments, Finish<T>);
 // x and weight as they lie, k adjacent in both: where a size is 1, strides do not tell. REQUIRES:
 // HasSums(product).
 inline matmul::Arrangement ArrangementAlongK(const Problem& product) {
+  WARPCALL_DCHECK(matmul::HasSums(product));
   matmul::Arrangement arrangement = matmul::ArrangementOf(product);
   const int64_t k = arrangement.arguments.k;
   arrangement.a = arrangement.b = matmul::Adjacent::kDepth;

@@ -5,6 +5,7 @@
 #include "kernels/linear/linear_cuda_sums.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/triton/row.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::linear {
@@ -15,6 +16,7 @@ constexpr char kOp[] = "linear";
 // REQUIRES: there is something to sum.
 triton::Order OrderFor(const Problem& problem) {
   const Problem product = ProductOf(problem);
+  WARPCALL_DCHECK(!matmul::NothingToSum(product));
   const int64_t m = product.inputs[0].dims[0];
   const int64_t k = product.inputs[0].dims[1];
   const int64_t n = product.inputs[1].dims[0];

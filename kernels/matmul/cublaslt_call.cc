@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "proto/common/check.h"
+
 namespace warpcall::matmul {
 namespace {
 
@@ -33,6 +35,7 @@ CublasLtMatrix Transposed(int64_t rows, int64_t columns, int64_t row_stride,
 
 CublasLtCalls MakeCublasLtCalls(const Problem& problem) {
   Shape shape = DecodeShape(problem);
+  WARPCALL_DCHECK(shape.k > 0, shape.k);
   CublasLtCall call{
       .tf32 = std::get<std::string>(problem.attributes[kPrecision]) == "tf32",
       .batch_count = 1,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -130,6 +131,7 @@ int64_t Shape::batches() const {
 }
 
 Offsets Shape::BatchOffsets(int64_t index) const {
+  WARPCALL_DCHECK(index >= 0 && index < batches(), index, batches());
   Offsets offsets{0, 0, 0};
   for (size_t i = batch.size(); i-- > 0;) {
     const int64_t at = index % batch[i].size;
@@ -142,6 +144,7 @@ Offsets Shape::BatchOffsets(int64_t index) const {
 }
 
 Shape DecodeShape(const Problem& problem) {
+  WARPCALL_DCHECK(problem.outputs[0].elements() > 0, ToString(problem.outputs[0]));
   const TensorSpec& a = problem.inputs[0];
   const TensorSpec& b = problem.inputs[1];
   const auto [m, k] = MatrixSize(a, Flag(problem, kTransposeA));

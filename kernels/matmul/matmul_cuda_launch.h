@@ -11,6 +11,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/matmul/matmul_cuda_split.cuh"
 #include "kernels/matmul/matmul_cuda_tiling.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
@@ -25,6 +26,8 @@ inline cuda::Grid GridOf(const Tiling& tiling) {
 
 inline Arguments ArgumentsOf(const Tiling& tiling, const Operands& operands,
                              const LaunchContext& context) {
+  WARPCALL_DCHECK(operands.inputs.size() >= 2, operands.inputs.size());
+  WARPCALL_DCHECK(tiling.choice.splits == 1 || context.workspace != nullptr, tiling.choice.splits);
   Arguments arguments = tiling.arrangement.arguments;
   arguments.a = operands.inputs[0];
   arguments.b = operands.inputs[1];

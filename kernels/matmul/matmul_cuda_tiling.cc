@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
@@ -21,6 +22,7 @@ BatchWalk WalkOf(const Shape& shape) {
   static_assert(kBatchRankMax == kRankMax - 2);
   BatchWalk walk = {};
   for (const BatchDim& dim : shape.batch) {
+    WARPCALL_CHECK(walk.rank < static_cast<int>(kBatchRankMax), walk.rank);
     walk.size[walk.rank] = dim.size;
     walk.a_stride[walk.rank] = dim.a_stride;
     walk.b_stride[walk.rank] = dim.b_stride;
@@ -160,6 +162,10 @@ PlanPtr PlanOfZeros(const Problem& problem) {
 
 absl::StatusOr<Tiling> MakeTiling(const Order& order, const TileSet& set,
                                   const DeviceProperties& device) {
+  WARPCALL_DCHECK(order.arrangement.arguments.m > 0 && order.arrangement.arguments.n > 0 &&
+                      order.arrangement.arguments.k > 0,
+                  order.arrangement.arguments.m, order.arrangement.arguments.n,
+                  order.arrangement.arguments.k);
   Tiling tiling{.arrangement = order.arrangement,
                 .variant = order.variant,
                 .choice = {},

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul {
 
@@ -43,6 +44,7 @@ struct TiledVariants {
   constexpr int Count() const { return 2 * Kernels(); }
 
   constexpr TiledVariant At(int number) const {
+    WARPCALL_DCHECK(number >= 0 && number < Count(), number, Count());
     int kernel = number / 2;
     const bool in_vectors = kernel < VectorKernels();
     if (!in_vectors) kernel -= VectorKernels();
@@ -61,6 +63,7 @@ struct TiledVariants {
                 : (variant.a == Adjacent::kDepth ? 2 : 0) + (variant.b == Adjacent::kDepth ? 1 : 0);
     const int kernel = (variant.in_vectors ? 0 : VectorKernels()) +
                        variant.tile * LayoutsFor(variant.in_vectors) + layout;
+    WARPCALL_DCHECK(kernel < Kernels(), kernel, Kernels());
     return 2 * kernel + (variant.cut ? 1 : 0);
   }
 
@@ -68,6 +71,8 @@ struct TiledVariants {
     return in_vectors ? vector_tiles : element_tiles;
   }
   constexpr const Tile& TileOf(const TiledVariant& variant) const {
+    WARPCALL_DCHECK(static_cast<size_t>(variant.tile) < TilesFor(variant.in_vectors).size(),
+                    variant.tile);
     return TilesFor(variant.in_vectors)[variant.tile];
   }
 };
@@ -107,6 +112,7 @@ inline constexpr int kDotKernels = kDotVariants / kDotVariantsPerKernel;
 
 // Its kernel is number / kDotVariantsPerKernel.
 constexpr DotVariant DotVariantAt(int number) {
+  WARPCALL_DCHECK(number >= 0 && number < kDotVariants, number);
   return {.matrix = number / 8 % 2 == 0 ? Adjacent::kOuter : Adjacent::kDepth,
           .in_vectors = number / 4 % 2 == 1,
           .a_is_vector = number / 2 % 2 == 1,

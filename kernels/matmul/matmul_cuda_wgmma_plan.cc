@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/matmul/matmul_cuda_pad.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
@@ -134,6 +135,10 @@ absl::Status SetGrid(const Size& size, const DeviceProperties& device, WgmmaTili
   geometry.tiles_n = static_cast<uint32_t>(CeilDivide(size.n, tile.n));
   geometry.work = static_cast<uint32_t>(work);
   geometry.group_rows = WgmmaGroupRows(tile);
+  // The kernel's own requirement: a cluster that shares a tile has one, and a step for each block.
+  WARPCALL_DCHECK(tile.splits() == 1 || (tiling->is_one_wave() &&
+                                         geometry.steps >= static_cast<uint32_t>(tile.splits())),
+                  geometry.work, geometry.steps, tile.blocks);
   return absl::OkStatus();
 }
 
@@ -151,6 +156,7 @@ absl::Status CheckWgmmaArchitecture(absl::string_view row, const DevicePropertie
 
 absl::StatusOr<WgmmaTiling> MakeWgmmaTiling(const WgmmaOrder& order,
                                             const DeviceProperties& device) {
+  WARPCALL_DCHECK(HasSums(order.product));
   const Arguments& arguments = order.arrangement.arguments;
   Size size = SizeOf(arguments);
   const DataType type = order.product.outputs[0].data_type;
@@ -228,6 +234,8 @@ absl::StatusOr<WgmmaArguments> PrepareWgmma(const WgmmaTiling& tiling, const Ope
                                             const LaunchContext& context) {
   WgmmaArguments arguments = {};
   arguments.of = tiling.geometry;
+  WARPCALL_DCHECK(tiling.workspace_bytes() == 0 || context.workspace != nullptr,
+                  tiling.workspace_bytes());
   char* const workspace = static_cast<char*>(context.workspace);
   const void* const first = operands.inputs[tiling.swapped ? 1 : 0];
   const void* const second = operands.inputs[tiling.swapped ? 0 : 1];

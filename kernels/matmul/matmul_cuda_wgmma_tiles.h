@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/matmul/matmul_cuda_select.h"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul {
 
@@ -77,12 +78,14 @@ struct WgmmaVariants {
   constexpr int Layouts() const { return ChoicesOfA() * ChoicesOfB(); }
   constexpr int Count() const { return kWgmmaTileCount * Layouts(); }
   constexpr WgmmaChoice At(int number) const {
+    WARPCALL_DCHECK(number >= 0 && number < Count(), number, Count());
     const int layout = number % Layouts();
     return {.tile = number / Layouts(),
             .a = AdjacentBy(ChoicesOfA(), layout / ChoicesOfB()),
             .b = AdjacentBy(ChoicesOfB(), layout % ChoicesOfB())};
   }
   constexpr int NumberOf(const WgmmaChoice& variant) const {
+    WARPCALL_DCHECK(variant.tile >= 0 && variant.tile < kWgmmaTileCount, variant.tile);
     return variant.tile * Layouts() + IndexBy(ChoicesOfA(), variant.a) * ChoicesOfB() +
            IndexBy(ChoicesOfB(), variant.b);
   }

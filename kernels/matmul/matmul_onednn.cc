@@ -14,6 +14,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "proto/common/half.h"
 #include "proto/common/status_macros.h"
 
@@ -96,6 +97,8 @@ int ThreadsFor(const Shape& shape, const Piece& piece, const DeviceProperties& d
 // REQUIRES: c has elements and k > 0; with an ending there are no batches. Throws dnnl::error.
 absl::StatusOr<dnnl::matmul::primitive_desc> Describe(const Shape& shape, DataType data_type,
                                                       const Piece& piece, const Ending& ending) {
+  WARPCALL_DCHECK(piece.rows > 0 && shape.n > 0 && shape.k > 0, piece.rows, shape.n, shape.k);
+  WARPCALL_DCHECK(!ending.has_value() || shape.batch.empty(), shape.batch.size());
   const memory::data_type type = onednn::ToOnednn(data_type);
   memory::dims a_dims = {piece.rows, shape.k};
   memory::dims b_dims = {shape.k, shape.n};
@@ -308,9 +311,11 @@ class OnednnPlan final : public warpcall::Plan {
     ForEachPiece(
         shape_, products_[0].piece, context.stop, [&](const Piece& piece, const Offsets& at) {
           if (prepared == nullptr || !(piece == prepared->piece)) {
-            prepared =
-                &*std::find_if(products_.begin(), products_.end(),
-                               [&](const Product& product) { return product.piece == piece; });
+            const auto found =
+                std::find_if(products_.begin(), products_.end(),
+                             [&](const Product& product) { return product.piece == piece; });
+            WARPCALL_CHECK(found != products_.end(), piece.batches, piece.rows);
+            prepared = &*found;
             multiplier.emplace(*prepared, bias, context.workspace);
           }
           const onednn::Team team(context, prepared->threads);

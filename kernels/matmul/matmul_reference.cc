@@ -7,6 +7,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
@@ -40,6 +41,7 @@ int64_t Slices(const Problem& problem) {
 Slice SliceOf(const Shape& shape, int64_t index) {
   const Rows rows(shape);
   const int64_t first = index * rows.per_slice;
+  WARPCALL_DCHECK(first >= 0 && first < rows.count, index, rows.count);
   return {.first = first * shape.n,
           .stride = 1,
           .count = std::min(rows.per_slice, rows.count - first) * shape.n};

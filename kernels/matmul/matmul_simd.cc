@@ -18,6 +18,7 @@
 #include "kernels/matmul/matmul_simd_team.h"
 #include "kernels/matmul/matmul_simd_tiles.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 #include "proto/common/status_macros.h"
 
@@ -160,6 +161,7 @@ void SizeParts(bool staged, Cut* cut) {
 
 // REQUIRES: the output of `problem` has elements.
 Cut MakeCut(const Problem& problem, const DeviceProperties& device, int variant) {
+  WARPCALL_DCHECK(problem.outputs[0].elements() > 0, ToString(problem.outputs[0]));
   Cut cut = {};
   cut.shape = DecodeShape(problem);
   cut.swapped = cut.shape.n == 1 && cut.shape.m > 1;
@@ -352,6 +354,9 @@ void MultiplyBlocked(const Cut& cut, const Operands& operands, void* base, const
 }
 
 void Run(const Cut& cut, DataType type, const Operands& operands, const LaunchContext& context) {
+  WARPCALL_DCHECK(operands.inputs.size() == (cut.epilogue.has_value() ? 3u : 2u),
+                  operands.inputs.size());
+  WARPCALL_DCHECK(cut.WorkspaceWords() == 0 || context.workspace != nullptr, cut.WorkspaceWords());
   Operands ordered = operands;
   if (cut.swapped) std::swap(ordered.inputs[0], ordered.inputs[1]);
   const Team team(cpu::WorkersOf(context), cut.slots);

@@ -7,6 +7,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/matmul/matmul_simd_strip-inl.h"
+#include "proto/common/check.h"
 
 #if defined(WARPCALL_KERNELS_MATMUL_SIMD_NARROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WARPCALL_KERNELS_MATMUL_SIMD_NARROW_INL_H_
@@ -29,6 +30,7 @@ class NarrowGroup {
  public:
   // REQUIRES: columns < kLanes.
   explicit NarrowGroup(int64_t columns) : columns_(columns) {
+    WARPCALL_DCHECK(columns > 0 && columns < kLanes, columns);
     for (int64_t e = 0; e < columns * kLanes; ++e) rows_[e] = static_cast<int32_t>(e / columns);
   }
 
@@ -141,6 +143,7 @@ bool IsNarrow(const Strip<T>& x) {
 // REQUIRES: IsNarrow(x), rows <= kRowsAcrossKMax.
 template <typename T>
 void MultiplyNarrow(int64_t rows, const Strip<T>& x) {
+  WARPCALL_DCHECK(IsNarrow(x) && rows <= kRowsAcrossKMax, rows, x.columns, x.depth);
   HWY_ALIGN NarrowSums sums[kRowsAcrossKMax] = {};
   const NarrowGroup group(x.columns);
   for (int64_t p = 0; p < x.depth; p += kNarrowDepth) {

@@ -14,6 +14,7 @@ HWY_DIAGNOSTICS(pop)
 #include <cstdint>
 
 #include "kernels/cpu/bf16_pairs.h"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul::pairs {
 namespace {
@@ -26,6 +27,9 @@ constexpr int kPanelVectors = kPanelColumns / kLanes;
 constexpr uint16_t kMagnitude = 0x7FFF;
 
 int64_t WordsFor(int64_t depth) { return (depth + 1) / 2; }
+
+// Whether what begins at `memory` is aligned to cache lines.
+bool IsOfLines(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 64 == 0; }
 
 }  // namespace
 
@@ -319,6 +323,8 @@ void AddColumnsAny(int64_t rows, int64_t columns, const FewTile& tile) {
 }  // namespace
 
 void PackRows(const Matrix& a, int64_t rows, int64_t depth, uint32_t* packed) {
+  WARPCALL_DCHECK(Available() && depth >= 1 && depth <= kDepth, depth);
+  WARPCALL_DCHECK(IsOfLines(packed), packed);
   if (a.column_stride != 1) {
     for (int64_t i = 0; i < rows; i += kLanes)
       PackRowsAcross({a.data + i * a.row_stride, a.row_stride, a.column_stride},
@@ -337,6 +343,9 @@ void PackRows(const Matrix& a, int64_t rows, int64_t depth, uint32_t* packed) {
 }
 
 void PackPanel(const Matrix& b, int64_t depth, int64_t columns, uint32_t* packed) {
+  WARPCALL_DCHECK(Available() && depth >= 1 && depth <= kDepth, depth);
+  WARPCALL_DCHECK(columns >= 1 && columns <= kPanelColumns, columns);
+  WARPCALL_DCHECK(IsOfLines(packed), packed);
   if (b.column_stride == 1) return PackPanelAcross(b, depth, columns, packed);
   Least least;
   for (int64_t j = 0; j < columns; j += kLanes) {
@@ -357,12 +366,18 @@ void PackPanel(const Matrix& b, int64_t depth, int64_t columns, uint32_t* packed
 }
 
 void MultiplyTile(int64_t rows, int64_t columns, const Tile& tile) {
+  WARPCALL_DCHECK(tile.depth >= 1 && tile.depth <= kDepth, tile.depth);
+  WARPCALL_DCHECK(rows >= 1 && rows <= kTileRows, rows);
+  WARPCALL_DCHECK(columns >= 1 && columns <= kPanelColumns, columns);
+  WARPCALL_DCHECK(IsOfLines(tile.a) && IsOfLines(tile.b), tile.a, tile.b);
   if (StaysNormal(rows, tile))
     return MultiplyAny<kTileRows, kPanelVectors, false>(rows, columns, tile);
   MultiplyAny<kTileRows, kPanelVectors, true>(rows, columns, tile);
 }
 
 void PackFewRows(const Matrix& a, int64_t rows, int64_t depth, FewRows* packed) {
+  WARPCALL_DCHECK(rows >= 1 && rows <= kFewRowsMax, rows);
+  WARPCALL_DCHECK(depth >= 1 && depth <= kFewDepth, depth);
   Least least;
   alignas(64) BFloat16 gathered[2 * kLanes] = {};
   for (int64_t i = 0; i < rows; ++i) {
@@ -380,6 +395,8 @@ void PackFewRows(const Matrix& a, int64_t rows, int64_t depth, FewRows* packed) 
 }
 
 void AddFewColumns(int64_t rows, int64_t columns, const FewTile& tile) {
+  WARPCALL_DCHECK(rows >= 1 && rows <= kFewRowsMax, rows);
+  WARPCALL_DCHECK(columns >= 1 && columns <= kFewColumns, columns);
   AddColumnsAny<kFewRowsMax, kFewColumns>(rows, columns, tile);
 }
 
@@ -391,6 +408,7 @@ bool StaysNormal(int64_t rows, const Tile& tile) {
 }
 
 void PutSums(int64_t rows, int64_t columns, const float* sums, const Tile& tile) {
+  WARPCALL_DCHECK(columns % kLanes == 0, columns);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < columns; j += kLanes) {
       float* const to = tile.c + r * tile.c_stride + j;

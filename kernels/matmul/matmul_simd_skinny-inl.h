@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 #include "kernels/matmul/matmul_simd_narrow-inl.h"
 #include "kernels/matmul/matmul_simd_strip-inl.h"
+#include "proto/common/check.h"
 
 #if defined(WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WARPCALL_KERNELS_MATMUL_SIMD_SKINNY_INL_H_
@@ -247,6 +248,8 @@ inline bool TakesSkinnyByPairs(const Shape& shape) {
 template <bool kInPairs, typename T>
 void MultiplySkinny(const Shape& shape, const Operands& operands, const Finish<T>& finish,
                     const Team& team) {
+  WARPCALL_CHECK(kInPairs ? TakesSkinnyByPairs(shape) : shape.m <= SkinnyRowsMax(shape), shape.m,
+                 shape.b_column_stride);
   const int64_t share = CeilDivide(shape.n, team.slots());
   const int64_t strip_columns = std::clamp<int64_t>(hwy::RoundUpTo(share, kStripColumnsMin),
                                                     kStripColumnsMin, kStripColumnsMax);

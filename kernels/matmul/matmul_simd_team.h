@@ -8,13 +8,16 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul {
 
 class Team {
  public:
   // `slots` of the threads at most.
-  Team(const cpu::Workers& workers, int slots) : workers_(workers), slots_(slots) {}
+  Team(const cpu::Workers& workers, int slots) : workers_(workers), slots_(slots) {
+    WARPCALL_DCHECK(slots > 0, slots);
+  }
   // The calling thread alone.
   Team Alone() const { return Team(workers_, 1); }
 

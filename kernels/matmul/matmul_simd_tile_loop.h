@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/matmul/matmul_simd_tiles.h"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul::tiles {
 
@@ -57,6 +58,9 @@ void MultiplyBlock(const pairs::Tile& tile, float* sums) {
 // instruction would take as 0.
 template <typename Unit>
 void MultiplyByTiles(int64_t rows, int64_t columns, const pairs::Tile& tile) {
+  WARPCALL_DCHECK(rows >= 1 && rows <= kTileRows, rows);
+  WARPCALL_DCHECK(columns >= 1 && columns <= pairs::kPanelColumns, columns);
+  WARPCALL_DCHECK(tile.depth >= 1 && tile.depth <= pairs::kDepth, tile.depth);
   if (!pairs::StaysNormal(rows, tile)) {
     for (int64_t i = 0; i < rows; i += pairs::kTileRows) {
       pairs::Tile part = tile;

@@ -6,6 +6,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_tiling.h"
 #include "kernels/triton/row.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::matmul {
@@ -26,6 +27,7 @@ const std::string& PrecisionOf(const Problem& problem) {
 
 // UNIMPLEMENTED when batches are not evenly apart. REQUIRES: HasSums(problem).
 absl::StatusOr<triton::Order> OrderFor(const Problem& problem) {
+  WARPCALL_DCHECK(HasSums(problem));
   const Shape shape = DecodeShape(problem);
   if (shape.batch.size() > 1)
     return absl::UnimplementedError(

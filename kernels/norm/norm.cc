@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::norm {
@@ -25,6 +26,7 @@ absl::Status CheckVector(const Problem& problem, int input, const char* name) {
 }  // namespace
 
 View ViewOf(const Problem& problem) {
+  WARPCALL_DCHECK(problem.inputs.size() > kWeight, problem.inputs.size());
   const Dims& dims = problem.inputs[kX].dims;
   View view{.rows = 1,
             .n = dims.back(),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/norm/norm.h"
+#include "proto/common/check.h"
 
 namespace warpcall::norm {
 namespace {
@@ -39,6 +40,7 @@ Graph LayerGraph(double epsilon) {
 
 expression::CudaTask TaskOf(const Problem& problem) {
   const View view = ViewOf(problem);
+  WARPCALL_DCHECK(view.epsilon >= kEpsilonMin && view.epsilon <= kEpsilonMax, view.epsilon);
   expression::CudaTask task = {
       .graph = view.centered ? LayerGraph(view.epsilon) : RmsGraph(view.epsilon),
       .inputs = problem.inputs,

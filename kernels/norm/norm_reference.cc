@@ -5,6 +5,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/norm/norm.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::norm {
@@ -18,6 +19,7 @@ int64_t Slices(const Problem& problem) {
 }
 
 Slice SliceAt(const Problem& problem, int64_t index) {
+  WARPCALL_DCHECK(index >= 0 && index < Slices(problem), index, Slices(problem));
   const int64_t n = ViewOf(problem).n;
   return {.first = index * n, .stride = 1, .count = n};
 }
@@ -63,6 +65,7 @@ void EvaluateRow(const Row<T>& row, const View& view, TakeValues take) {
 }
 
 void Evaluate(const Problem& problem, const Operands& inputs, int64_t index, TakeValues take) {
+  WARPCALL_DCHECK(index >= 0 && index < Slices(problem), index, Slices(problem));
   const View view = ViewOf(problem);
   DispatchDataType(problem.inputs[kX].data_type, [&]<typename T>(T) {
     const auto input = [&](int i) {

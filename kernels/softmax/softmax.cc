@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -51,6 +52,8 @@ softmax::View softmax::ViewOf(const Problem& problem) {
   const int64_t given = std::get<int64_t>(problem.attributes[kAxis]);
   const size_t axis =
       static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(dims.size()) : given);
+  WARPCALL_CHECK(axis < dims.size(), given, dims.size());
+  WARPCALL_DCHECK(problem.inputs[0].elements() > 0, ToString(problem.inputs[0]));
   View view{.outer = 1, .n = dims[axis], .inner = 1};
   for (size_t i = 0; i < axis; ++i) view.outer *= dims[i];
   for (size_t i = axis + 1; i < dims.size(); ++i) view.inner *= dims[i];

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/op.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -32,7 +33,10 @@ struct View {
 
   int64_t rows() const { return outer * inner; }
   // Where element 0 of row 0 <= row < rows() lies.
-  int64_t RowOffset(int64_t row) const { return row / inner * n * inner + row % inner; }
+  int64_t RowOffset(int64_t row) const {
+    WARPCALL_DCHECK(row >= 0 && row < rows(), row, outer, inner);
+    return row / inner * n * inner + row % inner;
+  }
 };
 
 // REQUIRES: the tensor has elements.

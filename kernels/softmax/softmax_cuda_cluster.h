@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "kernels/softmax/softmax_cuda_select.h"
+#include "proto/common/check.h"
 
 namespace warpcall::softmax {
 
@@ -35,6 +36,7 @@ static_assert(kClusterVariants == std::size(kClusterShapesOf2));
 inline constexpr int kFewRowsVariants = 2;
 
 constexpr const ClusterShape& ClusterShapeOf(int variant, size_t element_bytes) {
+  WARPCALL_DCHECK(variant >= 0 && variant < kClusterVariants, variant);
   return element_bytes == sizeof(float) ? kClusterShapesOf4[variant] : kClusterShapesOf2[variant];
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/common/saturate.h"
 #include "kernels/softmax/softmax_cuda_cluster.h"
 #include "kernels/softmax/softmax_cuda_tile.h"
+#include "proto/common/check.h"
 
 namespace warpcall::softmax {
 
@@ -24,6 +25,7 @@ inline constexpr int kColumnClusterVariants = std::size(kColumnClusterLanes);
 
 // Elements of the axis that a block holds.
 constexpr int64_t ColumnClusterAxis(int variant) {
+  WARPCALL_DCHECK(variant >= 0 && variant < kColumnClusterVariants, variant);
   return kColumnClusterThreads / kColumnClusterLanes[variant] * kColumnClusterVectors;
 }
 
@@ -40,6 +42,7 @@ struct ColumnClusterPlan {
 
 // How clusters of a variant take them, in two blocks at least, as compute-sanitizer wants them.
 constexpr ColumnClusterPlan PlanColumnClusterAs(int variant, const ColumnShape& shape) {
+  WARPCALL_DCHECK(shape.n >= 1 && shape.lanes >= 1, shape.n, shape.lanes);
   const int64_t blocks = std::max<int64_t>(2, CeilDivide(shape.n, ColumnClusterAxis(variant)));
   if (blocks > kClusterBlocksMax) return {variant, 0, 0, 0};
   return {variant, static_cast<int>(blocks), CeilDivide(shape.n, blocks),

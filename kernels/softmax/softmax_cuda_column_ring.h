@@ -12,6 +12,7 @@
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/vector_width.h"
 #include "kernels/softmax/softmax_cuda_tile.h"
+#include "proto/common/check.h"
 
 namespace warpcall::softmax {
 
@@ -38,6 +39,7 @@ inline constexpr int kRingColumns[] = {32, 16};
 constexpr int RingVariants(size_t element_bytes) { return element_bytes == sizeof(float) ? 2 : 1; }
 
 constexpr int RingRowBytes(int variant, size_t element_bytes) {
+  WARPCALL_DCHECK(variant >= 0 && variant < RingVariants(element_bytes), variant, element_bytes);
   return kRingColumns[variant] * static_cast<int>(element_bytes);
 }
 
@@ -96,6 +98,7 @@ constexpr ColumnRingPlan PlanColumnRing(size_t element_bytes, const ColumnShape&
 
 // Panels below which clusters have fewer than two each, and nothing to copy ahead.
 constexpr int64_t RingPanelsMin(const ColumnRingPlan& plan, int32_t multiprocessors) {
+  WARPCALL_DCHECK(plan.blocks > 0, plan.blocks);
   return 2 * std::max<int64_t>(1, multiprocessors / plan.blocks);
 }
 

@@ -19,6 +19,7 @@
 
 #include "kernels/common/saturate.h"
 #include "kernels/cuda/vector_width.h"
+#include "proto/common/check.h"
 
 namespace warpcall::softmax {
 
@@ -82,7 +83,8 @@ struct SubwarpTable {
   // REQUIRES: it is one of them.
   constexpr int NumberOf(const SubwarpVariant& variant) const {
     int number = 0;
-    while (variants[number] != variant) ++number;
+    for (; variants[number] != variant; ++number)
+      WARPCALL_CHECK(number + 1 < count, count, variant.width, variant.shape);
     return number;
   }
 };
@@ -126,6 +128,7 @@ struct RowPlan {
 
 // The largest power of two up to `limit` (a power of two) that divides n >= 1.
 constexpr int WidthThatDivides(int64_t n, int limit) {
+  WARPCALL_DCHECK(n >= 1 && limit > 0 && (limit & (limit - 1)) == 0, n, limit);
   return static_cast<int>(std::min<int64_t>(n & -n, limit));
 }
 
@@ -146,6 +149,7 @@ constexpr int FirstShapeFor(const RowShape (&shapes)[kCount], int64_t units) {
 
 // The plan for rows of n >= 1 contiguous elements, the first of which is aligned to a vector.
 constexpr RowPlan PlanRow(int64_t n, size_t element_bytes) {
+  WARPCALL_DCHECK(n >= 1, n);
   const int widest = WidestVector(element_bytes);
   if (n <= kSubwarpElementsMax) {
     const int width = WidthThatDivides(n, widest);
@@ -213,6 +217,7 @@ static_assert(kChunkVectorsMax * WidestVector(2) < INT32_MAX - kTwoPassThreads *
 // two vectors a thread at least, below which a block costs more to start than it moves.
 constexpr ChunkPlan PlanChunks(int64_t rows, int64_t n, size_t element_bytes,
                                int32_t multiprocessors) {
+  WARPCALL_DCHECK(rows >= 1 && n >= 1, rows, n);
   const int64_t vectors = WindowVectorsMax(n, WidestVector(element_bytes));
   const int64_t blocks = 2 * std::max<int64_t>(1, multiprocessors);
   const int64_t wanted = rows >= blocks ? 1 : CeilDivide(blocks, rows);
@@ -241,6 +246,7 @@ struct TwoPassVariant {
 inline constexpr int kTwoPassVariants = 8;
 
 constexpr TwoPassVariant TwoPassVariantAt(int number) {
+  WARPCALL_DCHECK(number >= 0 && number < kTwoPassVariants, number);
   return {number / 4 % 2 == 1, number / 2 % 2 == 1, number % 2 == 1};
 }
 constexpr int NumberOf(const TwoPassVariant& variant) {

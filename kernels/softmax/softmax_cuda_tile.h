@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall::softmax {
 
@@ -43,6 +44,9 @@ inline constexpr int kSectorBytes = 32;
 
 // REQUIRES: shape counts are positive, limits.threads_max >= kLineBytes / 2.
 constexpr ColumnTile PlanColumns(const ColumnShape& shape, const TileLimits& limits) {
+  WARPCALL_DCHECK(shape.outer > 0 && shape.n > 0 && shape.lanes > 0, shape.outer, shape.n,
+                  shape.lanes);
+  WARPCALL_DCHECK(limits.threads_max >= kLineBytes / 2, limits.threads_max);
   const auto lanes_of = [&](int bytes) {
     return static_cast<int>(
         std::min<int64_t>(shape.lanes, std::max(1, bytes / limits.vector_bytes)));
@@ -60,6 +64,9 @@ constexpr ColumnTile PlanColumns(const ColumnShape& shape, const TileLimits& lim
   const int slabs_max = tile.across == 1 ? limits.threads_max / (tile.columns * tile.slices) : 1;
   tile.slabs = static_cast<int>(std::min<int64_t>(shape.outer, slabs_max));
   tile.blocks = SaturatingMultiply(tile.across, CeilDivide(shape.outer, tile.slabs));
+  WARPCALL_DCHECK(tile.columns > 0 && tile.slices > 0 && tile.slabs > 0, tile.columns, tile.slices,
+                  tile.slabs);
+  WARPCALL_DCHECK(tile.threads() <= limits.threads_max, tile.threads(), limits.threads_max);
   return tile;
 }
 

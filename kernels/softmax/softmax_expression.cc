@@ -2,6 +2,7 @@
 
 #include "kernels/expression/parser.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/check.h"
 
 namespace warpcall::softmax {
 
@@ -9,6 +10,7 @@ namespace warpcall::softmax {
 // range.
 expression::CudaTask TaskOf(const Problem& problem) {
   const View view = ViewOf(problem);
+  WARPCALL_DCHECK(view.inner == 1, view.inner);
   return {.graph = *expression::Parse("softmax(x0)"),
           .inputs = {{problem.inputs[0].data_type, {view.rows(), view.n}}},
           .arithmetic = expression::CudaArithmetic::kQuick};

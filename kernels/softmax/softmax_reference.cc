@@ -6,6 +6,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/plan.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::softmax {
@@ -21,6 +22,7 @@ int64_t Slices(const Problem& problem) {
 }
 
 Slice SliceAt(const Problem& problem, int64_t index) {
+  WARPCALL_DCHECK(index >= 0 && index < Slices(problem), index, Slices(problem));
   const View view = ViewOf(problem);
   return {.first = view.RowOffset(index), .stride = view.inner, .count = view.n};
 }

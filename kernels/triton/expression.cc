@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::triton {
@@ -151,9 +152,11 @@ int64_t Expression::Evaluate(absl::Span<const NamedInteger> values) const {
     if (step.kind == Step::Kind::kName) {
       const auto at = absl::c_find_if(
           values, [&](const NamedInteger& value) { return value.first == step.name; });
+      WARPCALL_CHECK(at != values.end(), step.name);
       stack.push_back(at->second);
       continue;
     }
+    WARPCALL_DCHECK(stack.size() >= 2, stack.size());
     const int64_t right = stack.back();
     stack.pop_back();
     int64_t& left = stack.back();
@@ -176,6 +179,7 @@ int64_t Expression::Evaluate(absl::Span<const NamedInteger> values) const {
         break;
     }
   }
+  WARPCALL_DCHECK(stack.size() == 1, stack.size());
   return stack.back();
 }
 

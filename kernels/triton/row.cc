@@ -16,6 +16,7 @@
 #include "kernels/source/files.h"
 #include "kernels/triton/embedded.h"
 #include "kernels/triton/loader.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::triton {
@@ -79,6 +80,7 @@ class KernelPlan final : public Plan {
     for (const void* const input : operands.inputs) RETURN_IF_ERROR(Point(taken++, input, &values));
     for (const void* const output : operands.outputs)
       RETURN_IF_ERROR(Point(taken++, output, &values));
+    WARPCALL_DCHECK(taken == launch_.parameters.pointers.size(), taken, launch_.op);
     void* addresses[kParametersMax];
     for (size_t i = 0; i < launch_.parameters.count; ++i) addresses[i] = &values[i];
     const cuda::Grid grid = GridOf();
@@ -106,6 +108,7 @@ class KernelPlan final : public Plan {
   // Gives the kernel the next operand's address.
   absl::Status Point(size_t operand, const void* address,
                      std::array<uint64_t, kParametersMax>* values) const {
+    WARPCALL_CHECK(operand < launch_.parameters.pointers.size(), operand, launch_.op);
     const auto argument = static_cast<size_t>(launch_.parameters.pointers[operand]);
     const auto at = reinterpret_cast<uintptr_t>(address);
     const int64_t divisor = launch_.kernel->arguments[argument].divisible_by;

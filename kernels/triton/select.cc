@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::triton {
@@ -69,14 +70,17 @@ double DistanceOf(const Choice& choice, const Order& order) {
 }  // namespace
 
 int64_t ValueOf(const Order& order, absl::string_view name) {
-  return absl::c_find_if(order.integers,
-                         [&](const NamedInteger& each) { return each.first == name; })
-      ->second;
+  const auto found =
+      absl::c_find_if(order.integers, [&](const NamedInteger& each) { return each.first == name; });
+  WARPCALL_CHECK(found != order.integers.end(), name);
+  return found->second;
 }
 
 float FloatOf(const Order& order, absl::string_view name) {
-  return absl::c_find_if(order.floats, [&](const auto& each) { return each.first == name; })
-      ->second;
+  const auto found =
+      absl::c_find_if(order.floats, [&](const auto& each) { return each.first == name; });
+  WARPCALL_CHECK(found != order.floats.end(), name);
+  return found->second;
 }
 
 const Image* ImageFor(const CompiledKernel& kernel, int32_t architecture) {

@@ -16,6 +16,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/rmsnorm/rmsnorm.h"
 #include "kernels/softmax/softmax.h"
+#include "proto/common/check.h"
 #include "tests/kernels/run_row.h"
 #include "tests/kernels/seed.h"
 
@@ -272,6 +273,13 @@ TEST(PartsTest, EveryRowComputesPartsOfProductsWithinTheirTolerance) {
         }
       }
     }
+}
+
+TEST(PartsDeathTest, TakesNoMorePartsThanThereAre) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  const Problem problem = *MakeProblem(IdentityOp(), {TensorSpec{DataType::kFloat32, {4}}}, {});
+  EXPECT_DEATH(TakeParts(IdentityOp(), problem, 0), "count >= 1");
+  EXPECT_DEATH(TakeParts(IdentityOp(), problem, 5), "PartsOf.op, problem.: 5, 4");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "kernels/gelu/gelu.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -156,6 +157,12 @@ TEST(PlanTest, ManyAskForAShapeAndTheDeviceIsAskedOnce) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(asked, -1);
   }
+}
+
+TEST(PlanCacheDeathTest, KeepsAtLeastOnePlanOfEachKind) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  EXPECT_DEATH(PlanCache(0, 1), "entries_max > 0");
+  EXPECT_DEATH(PlanCache(1, 0), "entries_max > 0");
 }
 
 }  // namespace
