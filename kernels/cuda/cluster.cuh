@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
+
 namespace warpcall::cuda {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -91,6 +93,7 @@ class SharedBarrier {
 // bytes. `from` is in global memory; all are multiples of 16.
 __device__ inline void CopyToShared(uint32_t to, const void* from, uint32_t bytes,
                                     const SharedBarrier& barrier) {
+  WARPCALL_DEVICE_CHECK(to % 16 == 0 && bytes % 16 == 0);
   WARPCALL_CLUSTER_ASM(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(to),
@@ -110,6 +113,7 @@ struct BoxPlace {
 // zeros.
 __device__ inline void CopyBoxToShared(uint32_t to, const void* map, const BoxPlace& at,
                                        const SharedBarrier& barrier) {
+  WARPCALL_DEVICE_CHECK(to % 128 == 0);
   WARPCALL_CLUSTER_ASM(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
@@ -121,6 +125,7 @@ __device__ inline void CopyBoxToShared(uint32_t to, const void* map, const BoxPl
 // of that rank, and tells the `barrier` there its 8 bytes.
 __device__ inline void SendToRank(float2* at, const SharedBarrier& barrier, uint32_t rank,
                                   float2 pair) {
+  WARPCALL_DEVICE_CHECK(rank < ClusterBlocks());
   [[maybe_unused]] uint32_t to = 0;
   [[maybe_unused]] uint32_t tell = 0;
   WARPCALL_CLUSTER_ASM("mapa.shared::cluster.u32 %0, %1, %2;"

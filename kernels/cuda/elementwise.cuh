@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/vector.cuh"
 
@@ -26,6 +27,7 @@ inline constexpr int kMapTileElements = kMapThreads* kVectorWidth<T>;
 // which would let the compiler read it as what nobody writes.
 template <typename T, typename Transform>
 __device__ void MapTile(const T* x, T* y, int64_t count, Transform transform) {
+  WARPCALL_DEVICE_CHECK(count > 0 && blockDim.x == kMapThreads);
   constexpr int kWidth = kVectorWidth<T>;
   const int64_t at = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kWidth;
   AwaitKernelAhead();

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/device_check.cuh"
 
 namespace warpcall::cuda {
 
@@ -39,6 +40,7 @@ class RowRing {
   // By the same thread: copies a chunk of at most kThreads vectors from global memory, or makes an
   // empty one of none.
   __device__ void Put(const void* from, int vectors) {
+    WARPCALL_DEVICE_CHECK(HasRoom());
     if (vectors <= 0) {
       shared_->full[put_].Arrive();
     } else {
@@ -104,6 +106,7 @@ class ClusterExchange {
   __device__ void Send(float2 pair) {
     const uint32_t blocks = ClusterBlocks();
     const uint32_t lane = threadIdx.x;
+    WARPCALL_DEVICE_CHECK(blocks <= kBlocksMax && lane < 32);
     SharedBarrier& arrived = shared_->arrived[slot_];
     if (lane == 0) arrived.ArriveExpecting((blocks + 1) * sizeof(float2));
     const auto row = __shfl_sync(0xFFFFFFFFu, row_, 0);

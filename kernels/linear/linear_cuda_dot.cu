@@ -10,6 +10,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cuda_launch.h"
 #include "kernels/matmul/matmul_cuda_dot.cuh"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
@@ -96,6 +97,7 @@ matmul::Tiling TilingOf(const Problem& product, const DeviceProperties& device, 
   matmul::Arguments& arguments = tiling.arrangement.arguments;
   if (way.x_is_vector) std::swap(arguments.m, arguments.n);
   const matmul::Size size = matmul::SizeOf(arguments);
+  WARPCALL_DCHECK(size.n == 1, size.m, size.n);
   const int wanted = matmul::DotSplits(matmul::BlocksOf(kTile, size, 1), size.k,
                                        std::max(1, device.multiprocessors));
   if (variant == kRowsChoice) {

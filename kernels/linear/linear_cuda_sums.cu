@@ -5,6 +5,7 @@
 #include "kernels/cuda/vector.cuh"
 #include "kernels/linear/linear_cuda_finish.cuh"
 #include "kernels/linear/linear_cuda_sums.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::linear {
@@ -78,6 +79,8 @@ Way<T> WayOf(const SumsFinish& finish) {
 
 absl::Status SumsFinish::Enqueue(const float* partial, const Operands& operands,
                                  const LaunchContext& context) const {
+  WARPCALL_DCHECK(rows > 0 && n > 0, rows, n);
+  WARPCALL_DCHECK(splits == 0 || partial != nullptr, splits);
   return DispatchDataType(data_type, [&]<typename T>(T) {
     const Way<T> way = WayOf<T>(*this);
     return cuda::Launch(way.kernel, way.grid, context, Sums{partial, splits, rows, n},

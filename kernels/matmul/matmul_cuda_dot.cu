@@ -11,6 +11,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_cuda_dot.cuh"
 #include "kernels/matmul/matmul_cuda_launch.h"
+#include "proto/common/check.h"
 #include "proto/common/dispatch.h"
 
 namespace warpcall::matmul {
@@ -79,6 +80,7 @@ Choice CutFor(const Tiling& tiling, const DeviceProperties& device, int splits_m
 
 // REQUIRES: HasSums(problem), m or n is 1, and the variant takes the problem.
 Tiling TilingOf(const Problem& problem, const DeviceProperties& device, int variant) {
+  WARPCALL_DCHECK(HasSums(problem));
   Tiling tiling = {};
   tiling.arrangement = WithVectorSecond(ArrangementOf(problem));
   Arguments& arguments = tiling.arrangement.arguments;
@@ -91,6 +93,7 @@ Tiling TilingOf(const Problem& problem, const DeviceProperties& device, int vari
   tiling.tile.warps_m = kDotWarps;
   tiling.tile.warps_n = 1;
   const Size size = SizeOf(arguments);
+  WARPCALL_DCHECK(size.n == 1, size.m, size.n);
   if (variant == kRowsChoice) {
     tiling.choice = CutFor(tiling, device, 1);
     taken.cut = tiling.choice.splits > 1;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_select.h"
@@ -55,6 +56,7 @@ __device__ void StoreDot(const Arguments& arguments, int64_t offset, float sum,
 template <typename T, int kWidth, typename Finish>
 __device__ void DotAlongRows(const Arguments& arguments, const BlockShare& share,
                              const Finish& finish) {
+  WARPCALL_DEVICE_CHECK(share.k_begin % kWidth == 0 && share.k_end % kWidth == 0);
   using Vector = cuda::Vector<T, kWidth>;
   const int lane = threadIdx.x % 32;
   const int64_t output = share.m + threadIdx.x / 32;

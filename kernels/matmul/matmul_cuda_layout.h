@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/matmul/matmul_cuda_select.h"
 
 namespace warpcall::matmul {
@@ -31,6 +32,7 @@ constexpr uint32_t SwizzleOf(uint32_t row) {
 // Where a chunk lies, in bytes from the start of the tile.
 template <int kRowChunks>
 constexpr uint32_t ChunkOffset(uint32_t row, uint32_t chunk) {
+  WARPCALL_DEVICE_CHECK(chunk < kRowChunks, row, chunk);
   return (row * kRowChunks + (chunk ^ SwizzleOf<kRowChunks>(row))) * kChunkBytes;
 }
 
@@ -63,6 +65,7 @@ struct LaneAddress {
 // `warp_outer`: where the warp's part of the tile begins.
 template <Side kSide, Adjacent kAdjacent, int kRowChunks>
 constexpr LaneAddress LaneAddressOf(uint32_t lane, uint32_t warp_outer) {
+  WARPCALL_DEVICE_CHECK(lane < 32 && warp_outer % kFragmentOuter == 0, lane, warp_outer);
   const uint32_t matrix = lane / 8;
   const uint32_t high_outer = kSide == Side::kA ? matrix % 2 : matrix / 2;
   const uint32_t high_depth = kSide == Side::kA ? matrix / 2 : matrix % 2;
@@ -92,6 +95,7 @@ constexpr uint32_t FragmentOffset(const LaneAddress& lane, uint32_t index, uint3
 // warp stores touches all banks once, and what a quarter loads does where a row has 64.
 template <int kColumns>
 constexpr uint32_t FloatOffset(uint32_t row, uint32_t column) {
+  WARPCALL_DEVICE_CHECK(column < kColumns, row, column);
   static_assert(kColumns == 32 || kColumns == 64);
   const uint32_t half = column / 4 % 2;
   const uint32_t place = column / 8 ^ half * 4 ^ (row & 7);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_layout.h"
@@ -333,6 +334,7 @@ struct MmaKernel {
   __device__ static void Run(uint32_t ring, const Arguments& arguments, const Finish& finish) {
     const BlockShare share = ShareOfBlock<kTile.m, kTile.n>(arguments);
     Sums sums = {};
+    WARPCALL_DEVICE_CHECK(share.k_begin < share.k_end);
     const Source<T> a{.data = static_cast<const T*>(arguments.a) + share.a,
                       .stride = arguments.a_stride,
                       .outer = arguments.m};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/matmul/matmul_cuda_layout.h"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_walk.cuh"
@@ -16,7 +17,9 @@ namespace warpcall::matmul {
 template <typename T, Adjacent kAdjacent, typename Layout, int kThreads>
 class CopyLoader {
  public:
-  __device__ explicit CopyLoader(const Source<T>& source) : walker_(source) {}
+  __device__ explicit CopyLoader(const Source<T>& source) : walker_(source) {
+    WARPCALL_DEVICE_CHECK(source.stride % kChunkElements == 0);
+  }
 
   // Part `kPart` of `kParts` of the stage at `stage`, of which `depth` terms of k are valid.
   template <int kPart, int kParts>

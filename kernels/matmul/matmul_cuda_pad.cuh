@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/threads.cuh"
 #include "kernels/matmul/matmul_cuda_pad.h"
 
@@ -16,6 +17,7 @@ template <typename Word>
 __global__ void __launch_bounds__(kPadThreads)
     Pad(const Word* from, Word* to, PaddedRows rows, int64_t vectors) {
   constexpr int kWidth = 16 / sizeof(Word);
+  WARPCALL_DEVICE_CHECK(rows.element_bytes == sizeof(Word), rows.element_bytes);
   struct alignas(16) Vector {
     Word words[kWidth];
   };
@@ -41,11 +43,13 @@ inline constexpr int kTurnRows =
 static __global__ void __launch_bounds__(kPadThreads)
     Turn(const uint32_t* from, uint32_t* to, PaddedRows rows, uint32_t blocks) {
   constexpr int kPasses = kTurnSide / kTurnRows;
+  WARPCALL_DEVICE_CHECK(rows.element_bytes == sizeof(uint32_t), rows.element_bytes);
   __shared__ uint32_t tile[kTurnSide][kTurnSide + 1];
   const auto block = static_cast<uint32_t>(cuda::BlockIndex());
   if (block >= blocks) return;
   const auto across = static_cast<uint32_t>((rows.columns + kTurnSide - 1) / kTurnSide);
   const auto down = static_cast<uint32_t>((rows.rows + kTurnSide - 1) / kTurnSide);
+  WARPCALL_DEVICE_CHECK(blocks % (across * down) == 0, blocks, across, down);
   const int64_t matrix = block / across / down;
   const int64_t column = int64_t{block % across} * kTurnSide;  // of the copy; a row of what is read
   const int64_t row = int64_t{block / across % down} * kTurnSide;

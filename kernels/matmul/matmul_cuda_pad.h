@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/op.h"
 
 namespace warpcall::matmul {
@@ -20,6 +21,7 @@ struct PaddedRows {
   // They are this far apart: at multiples of 128 bytes, the lines of L2, or where rows are short of
   // 16 bytes, so that the copy is at most 8 times as large.
   constexpr int64_t stride() const {
+    WARPCALL_DEVICE_CHECK(columns > 0 && (element_bytes == 2 || element_bytes == 4), columns);
     const auto bytes = static_cast<int64_t>(element_bytes);
     const int64_t unit = columns < 1024 / bytes ? 16 / bytes : 128 / bytes;
     return CeilDivide(columns, unit) * unit;

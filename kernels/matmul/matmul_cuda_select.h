@@ -8,6 +8,8 @@
 #include <span>
 
 #include "kernels/common/saturate.h"
+#include "kernels/cuda/device_check.cuh"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul {
 
@@ -113,6 +115,7 @@ constexpr size_t PartialBytes(const Size& size, const Choice& choice) {
 
 // `wanted` runs or fewer, each a multiple of the tile's depth.
 constexpr Choice Cut(const Tile& tile, const Size& size, int wanted) {
+  WARPCALL_DCHECK(wanted > 0 && size.k > 0, wanted, size.k);
   const int64_t steps = CeilDivide(size.k, tile.depth);
   const int64_t each = CeilDivide(steps, wanted);
   return {.tile = 0,
@@ -145,9 +148,9 @@ constexpr double EstimatedCycles(const Tile& tile, const Size& size, const Choic
   return cycles;
 }
 
-// The tile and the splits of the least estimated time, the first such in the table's order.
-// Splitting is considered only while all blocks run at once. `fits` says which tiles the device can
-// hold. REQUIRES: at least one fits.
+// The tile and the splits of the least estimated time, the first such in the table's order; its
+// `tile` is -1 where the device can hold none. Splitting is considered only while all blocks run at
+// once. `fits` says which tiles the device can hold.
 template <typename Fits>
 constexpr Choice ChooseTile(std::span<const Tile> tiles, const Size& size, const Chip& chip,
                             const Fits& fits) {
@@ -191,6 +194,7 @@ constexpr Choice CutTile(const Tile& tile, const Size& size, const Chip& chip) {
 // multiprocessor have enough loads in flight, and runs of 1024 terms still outlast a block's
 // beginning and end.
 constexpr int DotSplits(int64_t blocks, int64_t k, int32_t multiprocessors) {
+  WARPCALL_DCHECK(blocks > 0 && k > 0 && multiprocessors > 0, blocks, k, multiprocessors);
   constexpr int64_t kBlocksPerMultiprocessor = 2;
   constexpr int64_t kTermsMin = 1024;
   const int64_t wanted = CeilDivide(kBlocksPerMultiprocessor * multiprocessors, blocks);
@@ -208,6 +212,7 @@ struct TilePlace {
 // tutorial).
 constexpr TilePlace PlaceOf(uint32_t index, uint32_t tiles_m, uint32_t tiles_n,
                             uint32_t rows_max = 8) {
+  WARPCALL_DEVICE_CHECK(rows_max > 0 && index < tiles_m * tiles_n, index, tiles_m, tiles_n);
   const uint32_t group_rows = tiles_m < rows_max ? tiles_m : rows_max;
   const uint32_t group_tiles = group_rows * tiles_n;
   const uint32_t first = index / group_tiles * group_rows;

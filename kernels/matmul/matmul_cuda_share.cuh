@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/matmul/matmul_cuda_arguments.h"
 #include "kernels/matmul/matmul_cuda_select.h"
 
@@ -48,6 +49,7 @@ __device__ BlockShare ShareOfBlock(const Arguments& arguments) {
   const int64_t batch = outer / arguments.splits;
   const BatchPlace at = PlaceOfBatch(arguments.batch, batch);
   const int64_t k_begin = split * arguments.split_depth;
+  WARPCALL_DEVICE_CHECK(batch < arguments.batches && k_begin < arguments.k);
   const int64_t k_end = k_begin + arguments.split_depth;
   return {.a = at.a,
           .b = at.b,

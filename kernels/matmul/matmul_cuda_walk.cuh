@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/matmul/matmul_cuda_select.h"
 
 namespace warpcall::matmul {
@@ -65,6 +66,7 @@ class Walker {
         column_(static_cast<int>(threadIdx.x) % Walk::kAcross * Walk::kPiece),
         from_(source.data + row_ * source.stride + column_),
         step_(Walk::kRowsPerPass * source.stride) {
+    WARPCALL_DEVICE_CHECK(source.stride % Walk::kPiece == 0);
     for (int pass = 0; pass < kPasses; ++pass)
       if ((Walk::kByOuter ? Row(pass) : Column(pass)) < source.outer) outer_valid_ |= 1u << pass;
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
@@ -59,6 +60,7 @@ struct WgmmaKernel {
   __device__ static Steps StepsOf(const WgmmaArguments& arguments) {
     if constexpr (kSplits == 1) return {0, arguments.of.steps};
     const uint32_t rank = Shape::Rank();
+    WARPCALL_DEVICE_CHECK(rank < kSplits, rank);
     return {arguments.of.steps * rank / kSplits, arguments.of.steps * (rank + 1) / kSplits};
   }
 
@@ -126,6 +128,7 @@ struct WgmmaKernel {
 
   // This warp is done with a stage, of which b may be another block's copy.
   __device__ static void Release(const Memory& memory, uint32_t slot) {
+    WARPCALL_DEVICE_CHECK(slot < kTile.stages, slot);
     const uint32_t lane = threadIdx.x % 32;
     if constexpr (kAcross == 1) {
       if (lane == 0) Arrive(memory.Empty(slot));
@@ -136,6 +139,7 @@ struct WgmmaKernel {
 
   // A stage's products, as one group.
   __device__ static void MultiplyStage(uint32_t stage, uint32_t consumer, bool add, Sums& sums) {
+    WARPCALL_DEVICE_CHECK(consumer < kConsumers, consumer);
     const uint64_t a = DescriptorOf<Variant::kA>(stage + consumer * Shape::kConsumerBytesA);
     const uint64_t b = DescriptorOf<Variant::kB>(stage + Shape::kBytesA);
     FenceSums();
@@ -150,6 +154,7 @@ struct WgmmaKernel {
   // All of a tile's products. A stage is given back when those of the next are under way, so that
   // the tensor cores do not wait in between.
   __device__ static void Accumulate(const Memory& memory, uint32_t steps, Slot& slot, Sums& sums) {
+    WARPCALL_DEVICE_CHECK(steps > 0 && slot.index < kTile.stages, steps, slot.index);
     const uint32_t consumer = threadIdx.x / 128 - 1;
     uint32_t before = slot.index;
     for (uint32_t step = 0; step < steps; ++step) {
@@ -196,6 +201,7 @@ struct WgmmaKernel {
   // multiplied, when the one before that is done with them.
   __device__ static void AccumulateTurned(const Memory& memory, uint32_t steps, Slot& slot,
                                           Sums& sums) {
+    WARPCALL_DEVICE_CHECK(steps > 0 && slot.index < kTile.stages, steps, slot.index);
     Fragments fragments[2];
     WaitFor(memory.Full(slot.index), slot.parity);
     LoadFragments(memory.Stage(slot.index), fragments[0]);
@@ -282,6 +288,10 @@ struct WgmmaKernel {
   // of k than blocks in a cluster.
   template <typename Finish>
   __device__ static void Run(uint32_t ring, const WgmmaArguments& arguments, const Finish& finish) {
+    WARPCALL_DEVICE_CHECK(ring % 1024 == 0, ring);
+    WARPCALL_DEVICE_CHECK(gridDim.x % Shape::kBlocks == 0, gridDim.x);
+    WARPCALL_DEVICE_CHECK(kSplits == 1 || NextWork() == arguments.of.work, arguments.of.work);
+    WARPCALL_DEVICE_CHECK(arguments.of.steps >= kSplits, arguments.of.steps);
     const Memory memory{ring};
     Init(memory, arguments);
     cuda::AwaitKernelAhead();

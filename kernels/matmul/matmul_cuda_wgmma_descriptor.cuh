@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/matmul/matmul_cuda_select.h"
 
 namespace warpcall::matmul {
@@ -14,6 +15,7 @@ namespace warpcall::matmul {
 // 8192 bytes away.
 template <Adjacent kAdjacent>
 __device__ inline uint64_t DescriptorOf(uint32_t address) {
+  WARPCALL_DEVICE_CHECK(address % 1024 == 0, address);
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   constexpr uint64_t kChunk = uint64_t{kAdjacent == Adjacent::kDepth ? 1 : 8192 >> 4} << 16;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
 #include "kernels/matmul/matmul_cuda_wgmma_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_tiles.h"
@@ -66,18 +67,30 @@ struct WgmmaShape {
   struct Memory {
     uint32_t ring;
 
-    __device__ uint32_t Stage(uint32_t slot) const { return ring + slot * kStageBytes; }
+    __device__ uint32_t Stage(uint32_t slot) const {
+      WARPCALL_DEVICE_CHECK(slot < kTile.stages, slot);
+      return ring + slot * kStageBytes;
+    }
     __device__ uint32_t Out() const { return ring + kTile.stages * kStageBytes; }
-    __device__ uint32_t Boxes(uint32_t warp) const { return Out() + warp * 2 * kBoxBytes; }
+    __device__ uint32_t Boxes(uint32_t warp) const {
+      WARPCALL_DEVICE_CHECK(warp < kConsumerWarps, warp);
+      return Out() + warp * 2 * kBoxBytes;
+    }
     // Of block `rank`, where this is block `owner`.
     __device__ uint32_t SumsFrom(uint32_t rank, uint32_t owner, uint32_t group) const {
+      WARPCALL_DEVICE_CHECK(rank != owner && rank < kSplits && owner < kSplits, rank, owner);
+      WARPCALL_DEVICE_CHECK(group < kOwnGroups, group);
       const uint32_t part = rank < owner ? rank : rank - 1;
       return Out() + ((part * kOwnGroups + group) * kConsumers * 128 + threadIdx.x - 128) * 16;
     }
     __device__ uint32_t Full(uint32_t slot) const {
+      WARPCALL_DEVICE_CHECK(slot <= 2 * kTile.stages, slot);
       return Out() + WgmmaOutBytes(kTile) + slot * 8;
     }
-    __device__ uint32_t Empty(uint32_t slot) const { return Full(kTile.stages + slot); }
+    __device__ uint32_t Empty(uint32_t slot) const {
+      WARPCALL_DEVICE_CHECK(slot < kTile.stages, slot);
+      return Full(kTile.stages + slot);
+    }
     __device__ uint32_t Gathered() const { return Full(2 * kTile.stages); }
   };
 
@@ -91,6 +104,7 @@ struct WgmmaShape {
   };
 
   __device__ static Place PlaceOfWork(const WgmmaArguments& arguments, uint32_t index) {
+    WARPCALL_DEVICE_CHECK(index < arguments.of.work, index, arguments.of.work);
     const uint32_t rows = (arguments.of.tiles_m + kAcross - 1) / kAcross;
     const uint32_t tiles = rows * arguments.of.tiles_n;
     uint32_t batch = index / tiles;

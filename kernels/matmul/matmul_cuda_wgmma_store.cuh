@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/matmul/matmul_cuda_ptx.cuh"
 #include "kernels/matmul/matmul_cuda_wgmma_arguments.h"
@@ -80,6 +81,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   // Rounds 16 columns of the warp's rows and puts them into its box, from `column` on. Its 128-byte
   // rows are swizzled as copies have it: chunks of 16 bytes exclusive-ored with the row.
   __device__ static void StoreColumns(uint32_t box, uint32_t column, const float* sums) {
+    WARPCALL_DEVICE_CHECK(box % 1024 == 0 && column + 16 <= kBoxColumns, box, column);
     const uint32_t lane = threadIdx.x % 32;
     if constexpr (kIsNarrow) {
       uint32_t rounded[4];
@@ -166,6 +168,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
 
   // Two neighbours of a row of c, of which `left` elements begin there.
   __device__ static void StorePair(T* to, const float* pair, int64_t left, bool in_pairs) {
+    WARPCALL_DEVICE_CHECK(!in_pairs || reinterpret_cast<uintptr_t>(to) % (2 * sizeof(T)) == 0);
     if (left <= 0) return;
     if (!in_pairs) {
       to[0] = cuda::Narrow<T>(pair[0]);
@@ -212,6 +215,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   // Adds to this block's sums of a group of columns those of the others, in the order of their
   // parts of k.
   __device__ static void AddUp(const Memory& memory, uint32_t group, float* sums) {
+    WARPCALL_DEVICE_CHECK(group < kOwnGroups, group);
     const uint32_t own = Shape::Rank();
     float total[4] = {};
 #pragma unroll
@@ -263,6 +267,7 @@ struct WgmmaStore : WgmmaShape<T, Variant> {
   // What the others send: of every warp that has rows to write.
   __device__ static void ExpectSums(const Memory& memory, const WgmmaArguments& arguments,
                                     const Place& place) {
+    WARPCALL_DEVICE_CHECK(place.m < arguments.of.m, place.m, arguments.of.m);
     const int64_t warps = (arguments.of.m - place.m + kSharedRows - 1) / kSharedRows * kSharing;
     const auto sending = static_cast<uint32_t>(warps < kConsumerWarps ? warps : kConsumerWarps);
     ArriveExpecting(memory.Gathered(), (kSplits - 1) * kOwnGroups * sending * 32 * 16);

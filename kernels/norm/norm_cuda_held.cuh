@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/norm/norm_cuda_math.cuh"
 #include "kernels/norm/norm_cuda_select.h"
@@ -24,6 +25,7 @@ class Held {
   // `first` is the thread's first vector, of `vectors` in the row.
   template <bool kReadOnce>
   static __device__ Fetched Fetch(const T* x, int first, int vectors) {
+    WARPCALL_DEVICE_CHECK(first >= 0 && vectors <= kVectors * kThreads);
     Fetched fetched;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {

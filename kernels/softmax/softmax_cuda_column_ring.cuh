@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/softmax/softmax_cuda_column_ring.h"
 #include "kernels/softmax/softmax_cuda_math.cuh"
@@ -52,6 +53,8 @@ struct RingWork {
   __device__ explicit RingWork(const RingTensor<typename Tiling::T>& tensor_in)
       : tensor(tensor_in) {
     const int blocks = tensor.plan.blocks;
+    WARPCALL_DEVICE_CHECK(blocks > 0 && blocks <= kRingBlocksMax && gridDim.x % blocks == 0);
+    WARPCALL_DEVICE_CHECK(tensor.plan.chunk_rows <= Tiling::kChunkRows);
     const int block = static_cast<int>(blockIdx.x);
     rank = block % blocks;
     first_row = rank * tensor.plan.chunks * tensor.plan.chunk_rows;
@@ -62,6 +65,7 @@ struct RingWork {
 
   // Rows of a chunk that exist.
   __device__ int RowsOf(int chunk) const {
+    WARPCALL_DEVICE_CHECK(chunk >= 0 && chunk < tensor.plan.chunks);
     const int rows = tensor.plan.chunk_rows;
     return min(static_cast<int>(tensor.shape.n) - first_row - chunk * rows, rows);
   }

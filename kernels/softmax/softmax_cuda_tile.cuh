@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/softmax/softmax_cuda_tile.h"
 
 namespace warpcall::softmax {
@@ -22,6 +23,7 @@ struct ThreadPlace {
 // REQUIRES: blocks of tile.threads() threads.
 __device__ inline ThreadPlace PlaceOf(const ColumnShape& shape, const ColumnTile& tile,
                                       int64_t block) {
+  WARPCALL_DEVICE_CHECK(static_cast<int>(blockDim.x) == tile.threads());
   const int thread = threadIdx.x;
   const int pile = thread / tile.columns;
   ThreadPlace place;
@@ -37,6 +39,7 @@ __device__ inline ThreadPlace PlaceOf(const ColumnShape& shape, const ColumnTile
 template <typename Value, int kWidth, int kThreads, typename Merge>
 __device__ void MergeSlices(const ColumnTile& tile, Value (&shared)[kWidth][kThreads],
                             Value (&value)[kWidth], Merge merge) {
+  WARPCALL_DEVICE_CHECK(tile.threads() <= kThreads);
   if (tile.slices == 1) return;
   const int thread = threadIdx.x;
   const int slice = thread / tile.columns % tile.slices;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_check.cuh"
 #include "kernels/cuda/vector.cuh"
 #include "kernels/softmax/softmax_cuda_math.cuh"
 #include "kernels/softmax/softmax_cuda_select.h"
@@ -42,6 +43,7 @@ struct VectorRange {
 // and is a vector's.
 template <int kWidth, typename T>
 __device__ Window<T> WindowAt(const RowTensor<T>& tensor, int64_t start, int shift, int end) {
+  WARPCALL_DEVICE_CHECK(start % kWidth == 0 && shift >= 0 && shift < kWidth && shift <= end);
   const int vectors = (end + kWidth - 1) / kWidth;
   const bool ends_inside = start + int64_t{vectors} * kWidth <= tensor.rows * tensor.n;
   return {tensor.x, tensor.y, start, shift, end - shift, vectors, vectors - (ends_inside ? 0 : 1)};
@@ -56,6 +58,7 @@ __device__ int ShiftOfRow(const RowTensor<T>& tensor, int64_t row) {
 // REQUIRES: n + kWidth fits an int.
 template <int kWidth, bool kAligned, typename T>
 __device__ Window<T> WholeRow(const RowTensor<T>& tensor, int64_t row) {
+  WARPCALL_DEVICE_CHECK(row < tensor.rows && tensor.n <= INT32_MAX - kWidth);
   const int shift = ShiftOfRow<kWidth, kAligned>(tensor, row);
   return WindowAt<kWidth>(tensor, row * tensor.n - shift, shift,
                           shift + static_cast<int>(tensor.n));
@@ -65,6 +68,7 @@ __device__ Window<T> WholeRow(const RowTensor<T>& tensor, int64_t row) {
 // REQUIRES: count x kWidth fits an int.
 template <int kWidth, bool kAligned, typename T>
 __device__ Window<T> PartOfRow(const RowTensor<T>& tensor, int64_t row, VectorRange range) {
+  WARPCALL_DEVICE_CHECK(row < tensor.rows && range.count <= INT32_MAX / kWidth);
   const int shift = ShiftOfRow<kWidth, kAligned>(tensor, row);
   const int64_t first = range.first * kWidth;
   const int64_t last = min(shift + tensor.n, first + range.count * kWidth);
@@ -96,6 +100,7 @@ struct Held {
   }
 
   __device__ void Take(const Fetched& fetched, const Window<T>& window, int first) {
+    WARPCALL_DEVICE_CHECK(window.vectors <= kVectors * kThreads);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       fetched.vectors[i].Unpack(value[i]);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/matmul/matmul_cuda_layout.h"
+#include "proto/common/check.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -159,6 +160,13 @@ void CheckFloats(uint32_t rows, size_t distinct_loads) {
 TEST(FloatOffset, GivesEachSumItsPlaceAndSpreadsWhatLanesTouch) {
   CheckFloats<64>(64, 8);
   CheckFloats<32>(32, 4);
+}
+
+TEST(LayoutDeathTest, PlacesLieInTheirRows) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  EXPECT_DEATH(ChunkOffset<8>(0, 8), "chunk < kRowChunks");
+  EXPECT_DEATH(FloatOffset<32>(0, 32), "column < kColumns");
+  EXPECT_DEATH(PlaceOf(6, 2, 3), "index < tiles_m . tiles_n");
 }
 
 }  // namespace
