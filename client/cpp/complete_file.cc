@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
@@ -155,6 +156,7 @@ absl::Status CompleteFile::CheckReplaceable() const {
 }
 
 absl::Status CompleteFile::Write(absl::Span<const char> bytes) {
+  WARPCALL_DCHECK(descriptor_ >= 0, path_);
   while (!bytes.empty()) {
     const ssize_t put = write(descriptor_, bytes.data(), std::min(bytes.size(), kTransferBytesMax));
     if (put < 0 && errno == EINTR) continue;
@@ -165,6 +167,7 @@ absl::Status CompleteFile::Write(absl::Span<const char> bytes) {
 }
 
 absl::Status CompleteFile::Commit() {
+  WARPCALL_DCHECK(descriptor_ >= 0, path_);
   // Some file systems report a full disk only here.
   if (close(std::exchange(descriptor_, -1)) != 0) return Failed();
   if (in_place_) return absl::OkStatus();

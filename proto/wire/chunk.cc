@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/common/check.h"
 #include "proto/wire/cursor.h"
 #include "warpcall/v1/warpcall.pb.h"
 
@@ -202,6 +203,7 @@ absl::Status ParseChunk(absl::Span<const Bytes> payload, ChunkView* chunk) {
 }
 
 void AppendChunkPrefix(const ChunkPrefix& prefix, std::string* out) {
+  WARPCALL_DCHECK(prefix.offset >= 0, prefix.offset);
   std::string fields;
   AppendVarint(Tag(kChunkIndex, kVarint), &fields);
   AppendVarint(static_cast<uint64_t>(int64_t{prefix.input_index}), &fields);

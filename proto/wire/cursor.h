@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "proto/common/check.h"
 #include "proto/wire/tensor_split.h"
 
 namespace warpcall::wire {
@@ -45,14 +46,19 @@ class Cursor {
 
   // REQUIRES: bytes <= remaining(). Returns the old limit for PopLimit.
   size_t PushLimit(size_t bytes) {
+    WARPCALL_CHECK(bytes <= remaining(), bytes, remaining());
     const size_t old = limit_;
     limit_ = position_ + bytes;
     return old;
   }
-  void PopLimit(size_t old) { limit_ = old; }
+  void PopLimit(size_t old) {
+    WARPCALL_DCHECK(old >= limit_ && position_ <= limit_, old, limit_, position_);
+    limit_ = old;
+  }
 
   // A varint of at most `bytes_max` bytes; what exceeds 64 bits is dropped, as protobuf does.
   bool ReadVarint(int bytes_max, uint64_t* value) {
+    WARPCALL_DCHECK(bytes_max >= 1 && bytes_max <= 10, bytes_max);
     uint64_t result = 0;
     for (int i = 0; i < bytes_max; ++i) {
       if (AtLimit()) return false;
@@ -84,6 +90,7 @@ class Cursor {
   // Steps over `bytes` <= remaining() and reports each piece.
   template <typename Visitor>
   void Take(size_t bytes, Visitor visit) {
+    WARPCALL_CHECK(bytes <= remaining(), bytes, remaining());
     while (bytes > 0) {
       const size_t piece = std::min(bytes, static_cast<size_t>(end_ - at_));
       visit(Bytes(at_, piece));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/wire/cursor.h"
 
 namespace warpcall::wire {
@@ -31,6 +32,7 @@ class Splitter {
   // Reads a message up to the cursor's limit. Its tensor data go to `data`, which is null as long
   // as no tensor has begun.
   absl::Status Message(const MessageRule& rule, size_t depth, FragmentedBytes* data) {
+    WARPCALL_CHECK(depth < headers_.size(), depth);
     std::string* const header = headers_[depth];
     while (!cursor_.AtLimit()) {
       uint32_t tag;
@@ -62,6 +64,7 @@ class Splitter {
     size_t length;
     if (!cursor_.ReadLength(&length)) return Malformed("a message's length is");
     if (field.kind == FieldRule::Kind::kTensors) data = &split_->tensor_data.emplace_back();
+    WARPCALL_CHECK(depth + 1 < headers_.size(), depth, field.number);
     std::string* const inner = headers_[depth + 1];
     inner->clear();
     const size_t outer = cursor_.PushLimit(length);
@@ -83,6 +86,7 @@ class Splitter {
     if (field.kind == FieldRule::Kind::kFloats && length % kFloatBytes != 0)
       return Malformed("the length of packed floats is");
     if (field.kind == FieldRule::Kind::kEachBytes) data = &split_->raw_data.emplace_back();
+    WARPCALL_CHECK(data != nullptr, field.number);
     if (field.kind == FieldRule::Kind::kBytes) data->Clear();
     cursor_.Take(length, [&](Bytes piece) { data->Append(piece); });
     // Stays as an empty field, so that whatever repeats costs header bytes and meets their limit.
@@ -154,8 +158,34 @@ class Splitter {
 
 }  // namespace
 
+std::string FindMisfit(const MessageRule& rule, int depth) {
+  using Kind = FieldRule::Kind;
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Descriptor& descriptor = *rule.descriptor();
+  if (depth > kRuleDepthMax) return absl::StrCat(descriptor.name(), " lies too deep");
+  for (const FieldRule& field : rule.fields) {
+    const FieldDescriptor* const found =
+        descriptor.FindFieldByNumber(static_cast<int>(field.number));
+    if (found == nullptr) return absl::StrCat(descriptor.name(), " has no field ", field.number);
+    const bool is_message = field.kind == Kind::kTensors || field.kind == Kind::kMessage;
+    const bool is_repeated = field.kind != Kind::kMessage && field.kind != Kind::kBytes;
+    const FieldDescriptor::Type type = is_message                    ? FieldDescriptor::TYPE_MESSAGE
+                                       : field.kind == Kind::kFloats ? FieldDescriptor::TYPE_FLOAT
+                                                                     : FieldDescriptor::TYPE_BYTES;
+    if (found->type() != type || found->is_repeated() != is_repeated)
+      return absl::StrCat(found->full_name(), " is of another type");
+    if (is_message != (field.message != nullptr) ||
+        (is_message && field.message->descriptor() != found->message_type()))
+      return absl::StrCat(found->full_name(), " is another message");
+    if (!is_message) continue;
+    if (std::string inner = FindMisfit(*field.message, depth + 1); !inner.empty()) return inner;
+  }
+  return "";
+}
+
 absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule,
                    SplitMessage* split) {
+  WARPCALL_DCHECK(FindMisfit(rule).empty(), FindMisfit(rule));
   split->Clear();
   return Splitter(fragments, split).Message(rule, 0, nullptr);
 }

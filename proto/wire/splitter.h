@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -62,7 +63,10 @@ extern const MessageRule kExecuteRequestRule;
 extern const MessageRule kExecuteResponseRule;
 extern const MessageRule kModelInferRequestRule;
 
-// Splits a message as SplitTensors says, by its rule.
+// Returns the first field of the rule that its message's descriptor has otherwise, or "".
+std::string FindMisfit(const MessageRule& rule, int depth = 1);
+
+// Splits a message as SplitTensors says, by its rule. REQUIRES: the rule fits its descriptor.
 absl::Status Split(absl::Span<const Bytes> fragments, const MessageRule& rule, SplitMessage* split);
 
 }  // namespace warpcall::wire

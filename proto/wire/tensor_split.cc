@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "proto/common/check.h"
 #include "proto/wire/cursor.h"
 #include "proto/wire/splitter.h"
 #include "warpcall/v1/warpcall.pb.h"
@@ -54,12 +55,15 @@ void SplitMessage::Clear() {
 
 absl::Status SplitTensors(absl::Span<const Bytes> fragments, int tensor_field,
                           SplitMessage* split) {
+  WARPCALL_DCHECK(tensor_field == kExecuteRequestInputs || tensor_field == kExecuteResponseOutputs,
+                  tensor_field);
   return Split(fragments,
                tensor_field == kExecuteRequestInputs ? kExecuteRequestRule : kExecuteResponseRule,
                split);
 }
 
 void AppendTensorPrefix(int tensor_field, const TensorPrefix& prefix, std::string* out) {
+  WARPCALL_DCHECK(tensor_field > 0, tensor_field);
   size_t shape_bytes = 0;
   for (int64_t dim : prefix.shape) shape_bytes += VarintBytes(static_cast<uint64_t>(dim));
   std::string fields;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -22,6 +23,7 @@ FileWatch::FileWatch(std::vector<std::string> files, std::string seen,
       read_again_(std::move(read_again)),
       period_(period),
       seen_(std::move(seen)) {
+  WARPCALL_DCHECK(read_again_ != nullptr && period_ > absl::ZeroDuration());
   thread_ = std::thread([this] { Run(); });
 }
 

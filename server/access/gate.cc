@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -29,6 +30,7 @@ const char* AuthRefusalName(AuthRefusal reason) {
 }
 
 absl::Status Gate::Refuse(AuthRefusal reason, absl::Status status) {
+  WARPCALL_DCHECK(!status.ok() && static_cast<int>(reason) < kAuthRefusalCount, reason);
   refusals_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   return status;
 }
@@ -131,6 +133,8 @@ absl::Status Gate::TakeBytes(const Principal& principal, const Policy& policy, i
 void Gate::GiveBack(uint64_t principal, int64_t bytes) {
   const absl::MutexLock lock(&mutex_);
   const auto found = in_flight_.find(principal);
+  WARPCALL_CHECK(found != in_flight_.end() && found->second.requests > 0, principal);
+  WARPCALL_DCHECK(bytes >= 0 && found->second.bytes >= bytes, bytes, found->second.bytes);
   found->second.bytes -= bytes;
   if (--found->second.requests == 0) in_flight_.erase(found);
 }
@@ -151,6 +155,7 @@ void Admission::GiveBack() {
 
 absl::Status Admission::Deny(AuthRefusal reason, absl::string_view what, absl::string_view name,
                              const Policy::Names& allowed) const {
+  WARPCALL_CHECK(gate_ != nullptr);
   const std::string all = allowed.empty() ? "none" : absl::StrJoin(allowed, ", ");
   return gate_->Refuse(reason, absl::PermissionDeniedError(
                                    absl::StrCat(Who(principal_), " may not ", what, " ", name,
@@ -192,6 +197,7 @@ absl::Status Admission::NoneAllowed(absl::string_view why) const {
 }
 
 absl::Status Admission::Hold(int64_t bytes) {
+  WARPCALL_DCHECK(bytes >= 0, bytes);
   if (gate_ == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(gate_->TakeBytes(principal_, *policy_, bytes));
   bytes_ += bytes;

@@ -1,6 +1,7 @@
 #include "server/access/policies.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/small_file.h"
 
@@ -34,6 +35,7 @@ std::vector<std::string> Policies::labels() const {
 
 std::shared_ptr<const Policy> Policies::Of(absl::string_view name) const {
   const absl::MutexLock lock(&mutex_);
+  WARPCALL_DCHECK(table_ != nullptr);
   return table_->Of(name);
 }
 

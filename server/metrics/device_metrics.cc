@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -92,6 +93,7 @@ void AppendLeftOut(absl::Span<const std::string> devices,
   const auto healthy = absl::c_find_if(*families, [](const prometheus::MetricFamily& family) {
     return family.name == kDeviceHealthy;
   });
+  WARPCALL_CHECK(healthy != families->end());
   for (const std::string& device : devices) {
     prometheus::ClientMetric& metric = healthy->metric.emplace_back();
     metric.label = {{"device", device}};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -60,19 +61,15 @@ bool HttpConnection::Read(const HttpHandler& handler, int64_t now_ns) {
 }
 
 bool HttpConnection::TakeRequest(const HttpHandler& handler, int64_t now_ns) {
-  int refusal = 0;
-  if (!reader_.has_head()) refusal = reader_.ReadHead(&in_);
+  if (!reader_.has_head()) {
+    if (const int refusal = reader_.ReadHead(&in_); refusal != 0) return Refuse(refusal, now_ns);
+    if (!reader_.has_head()) return false;
+  }
   const HttpRequest& request = reader_.request();
-  bool ignores_body = false;
-  if (refusal == 0 && reader_.has_head() && request.has_body) {
-    ignores_body = !handler.WantsBody(request, peer_);
-    if (!ignores_body) refusal = ReadBody();
-  }
-  if (refusal != 0) {
-    Refuse(refusal, now_ns);
-    return true;
-  }
-  if (!reader_.has_head() || (!ignores_body && !reader_.is_whole())) return false;
+  const bool ignores_body = request.has_body && !handler.WantsBody(request, peer_);
+  if (request.has_body && !ignores_body)
+    if (const int refusal = ReadBody(); refusal != 0) return Refuse(refusal, now_ns);
+  if (!ignores_body && !reader_.is_whole()) return false;
   keep_alive_ = request.keep_alive && !ignores_body;  // what follows an unread body is no request
   head_only_ = request.method == "HEAD";
   Reply(handler.Answer(request, peer_), now_ns);
@@ -105,6 +102,8 @@ void HttpConnection::Reply(HttpReply reply, int64_t now_ns) {
 }
 
 void HttpConnection::Serve(std::shared_ptr<const std::string> text) {
+  WARPCALL_DCHECK(waits_for_.has_value() && state_ == State::kWaiting, state_);
+  WARPCALL_DCHECK(text != nullptr);
   out_ = WriteHttpHead(reply_, text->size(), keep_alive_);
   if (!head_only_) text_ = std::move(text);
   waits_for_.reset();
@@ -112,7 +111,7 @@ void HttpConnection::Serve(std::shared_ptr<const std::string> text) {
   state_ = State::kReplying;
 }
 
-void HttpConnection::Refuse(int status, int64_t now_ns) {
+bool HttpConnection::Refuse(int status, int64_t now_ns) {
   keep_alive_ = false;
   head_only_ = false;
   Reply({.status = status,
@@ -121,6 +120,7 @@ void HttpConnection::Refuse(int status, int64_t now_ns) {
                               "; HTTP/1.1 and 1.0 are understood, lengths and "
                               "names that leave a doubt are not\n")},
         now_ns);
+  return true;
 }
 
 bool HttpConnection::Write(int64_t now_ns) {

@@ -68,7 +68,7 @@ class HttpConnection {
   // Reads the body that `handler` wants. 0, or the status to refuse with.
   int ReadBody();
   void Reply(HttpReply reply, int64_t now_ns);
-  void Refuse(int status, int64_t now_ns);
+  bool Refuse(int status, int64_t now_ns);  // true: the request is answered
   bool Write(int64_t now_ns);
   bool Drain();
 

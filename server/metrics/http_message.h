@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/common/check.h"
 #include "server/metrics/text_format.h"
 
 namespace warpcall {
@@ -62,7 +63,10 @@ class HttpReader {
   bool has_head() const { return has_head_; }
   bool is_whole() const;
   // REQUIRES: has_head(). The body is there when is_whole().
-  const HttpRequest& request() const { return request_; }
+  const HttpRequest& request() const {
+    WARPCALL_DCHECK(has_head_);
+    return request_;
+  }
 
  private:
   class Parser;

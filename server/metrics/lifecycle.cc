@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "server/engine/clock.h"
 
 namespace warpcall {
@@ -61,6 +62,7 @@ absl::StatusOr<std::string> Lifecycle::Ready() const {
     case ServerPhase::kServing:
       break;
   }
+  WARPCALL_CHECK(ready != nullptr);
   return ready();
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "prometheus/text_serializer.h"
+#include "proto/common/check.h"
 #include "server/metrics/compile_metrics.h"
 #include "server/metrics/device_metrics.h"
 #include "server/metrics/gpu_metrics.h"
@@ -337,6 +338,7 @@ void PrometheusSink::NoteAchievedOccupancy(int row, int device, double ratio) {
 
 void PrometheusSink::CountRejection(RejectReason reason) {
   const int index = static_cast<int>(reason);
+  WARPCALL_DCHECK(index >= 0 && index < kRejectReasonCount, index);
   if (index > 0 && index < kRejectReasonCount) series_->Add(rejected_ + index - 1, 1);
 }
 
@@ -353,6 +355,7 @@ void PrometheusSink::CountChoice(const RequestTrace& trace) {
 }
 
 void PrometheusSink::RecordInspection(Inspection kind, absl::StatusCode code, RejectReason reason) {
+  WARPCALL_CHECK(static_cast<int>(kind) < kInspectionCount, kind);
   series_->Add(inspections_ + static_cast<uint32_t>(kind) * kCodeCount + CodeIndex(code), 1);
   CountRejection(reason);
 }
@@ -374,6 +377,7 @@ void PrometheusSink::RecordRun(const RequestTrace& trace) {
   const int device_count = static_cast<int>(options_.devices.size());
   if (!InRange(trace.row, row_count_) || !InRange(trace.device, device_count)) return;
   const RunCells& run = runs_[static_cast<size_t>(trace.row) * device_count + trace.device];
+  WARPCALL_CHECK(InRange(DataTypeIndex(trace.data_type), kDataTypeCount), trace.data_type);
   const Cell durations = run.durations[DataTypeIndex(trace.data_type)];
   if (durations != kNoCell) Observe(durations, trace.kernel_ns, trace);
   if (run.flops != kNoCell) {

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 namespace {
 
@@ -40,7 +42,9 @@ void GiveWayToRequests() {
 
 ScrapeThread::ScrapeThread(std::function<std::string(MetricsFormat)> render,
                            std::function<void()> done)
-    : render_(std::move(render)), done_(std::move(done)), thread_([this] { Run(); }) {}
+    : render_(std::move(render)), done_(std::move(done)), thread_([this] { Run(); }) {
+  WARPCALL_DCHECK(render_ != nullptr && done_ != nullptr);
+}
 
 ScrapeThread::~ScrapeThread() {
   {
@@ -88,6 +92,7 @@ void ScrapeThread::Render(const ScrapeKind& kind) {
   {
     absl::MutexLock lock(&mutex_);
     Renderings& renderings = Of(kind);
+    WARPCALL_DCHECK(renderings.asked >= renderings.begun, renderings.asked, renderings.begun);
     if (renderings.asked == renderings.begun) return;
     number = ++renderings.begun;
   }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -46,12 +47,14 @@ void AppendLine(const std::string& start, T value, std::string* text) {
 }  // namespace
 
 void SeriesTable::BeginFamily(Kind kind, const char* name, const char* help) {
+  WARPCALL_DCHECK(!counters_.has_value(), name);
   families_.push_back({kind, name, {}, {}});
   for (const MetricsFormat format : {MetricsFormat::kPrometheus, MetricsFormat::kOpenMetrics})
     families_.back().heads[static_cast<int>(format)] = FamilyHead(name, help, TypeOf(kind), format);
 }
 
 Cell SeriesTable::AddSeries(const Labels& labels, Appears appears) {
+  WARPCALL_DCHECK(!families_.empty() && !counters_.has_value());
   Family& family = families_.back();
   const std::string text = LabelText(labels);
   const std::string braces = text.empty() ? " " : absl::StrCat("{", text, "} ");
@@ -80,6 +83,7 @@ Cell SeriesTable::AddSeries(const Labels& labels, Appears appears) {
 }
 
 void SeriesTable::Close() {
+  WARPCALL_DCHECK(!counters_.has_value());
   counters_.emplace(counter_cells_);
   real_counters_.emplace(real_counter_cells_);
   gauges_ = std::vector<std::atomic<double>>(gauge_cells_);
@@ -90,6 +94,7 @@ void SeriesTable::Close() {
 }
 
 void SeriesTable::AppendText(MetricsFormat format, std::string* text) const {
+  WARPCALL_DCHECK(counters_.has_value());
   const bool is_open = format == MetricsFormat::kOpenMetrics;
   const Exemplars::Map exemplars = is_open ? exemplars_.All() : Exemplars::Map();
   for (const Family& family : families_) {

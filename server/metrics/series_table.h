@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/common/duration_buckets.h"
+#include "proto/common/check.h"
 #include "server/metrics/exemplars.h"
 #include "server/metrics/sharded_counters.h"
 #include "server/metrics/text_format.h"
@@ -44,10 +45,17 @@ class SeriesTable {
   void Close();
 
   // Each takes a cell of its own kind. Lock-free.
-  void Add(Cell counter, uint64_t delta) { counters_->Add(counter, delta); }
-  void AddReal(Cell real_counter, double delta) { real_counters_->Add(real_counter, delta); }
+  void Add(Cell counter, uint64_t delta) {
+    WARPCALL_DCHECK(counter < counter_cells_, counter, counter_cells_);
+    counters_->Add(counter, delta);
+  }
+  void AddReal(Cell real_counter, double delta) {
+    WARPCALL_DCHECK(real_counter < real_counter_cells_ && delta >= 0, real_counter, delta);
+    real_counters_->Add(real_counter, delta);
+  }
   // A clock that was read out of order counts as 0.
   void Observe(Cell durations, int64_t ns) {
+    WARPCALL_DCHECK(durations < counter_cells_, durations, counter_cells_);
     counters_->Add(durations + BucketOf(ns), 1);
     counters_->Add(durations + kBucketCount, static_cast<uint64_t>(std::max<int64_t>(ns, 0)));
   }
@@ -57,6 +65,7 @@ class SeriesTable {
   }
   void Set(Cell gauge, double value) {
     // Reading first keeps the line shared while the value stays what it was, the usual case.
+    WARPCALL_DCHECK(gauge < gauges_.size(), gauge, gauges_.size());
     std::atomic<double>& cell = gauges_[gauge];
     if (cell.load(std::memory_order_relaxed) != value) {
       cell.store(value, std::memory_order_relaxed);

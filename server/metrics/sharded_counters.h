@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 
 // Lanes and gRPC threads that record at the same time are a dozen or so; threads beyond that share
@@ -31,10 +33,12 @@ class ShardedCounters {
 
   // REQUIRES: index < size.
   void Add(size_t index, T delta) {
+    WARPCALL_DCHECK(index < lines_per_shard_ * kCellsPerLine, index);
     Cell(ShardOfThisThread(), index).fetch_add(delta, std::memory_order_relaxed);
   }
 
   T Sum(size_t index) const {
+    WARPCALL_DCHECK(index < lines_per_shard_ * kCellsPerLine, index);
     T sum = 0;
     for (size_t shard = 0; shard < kShardCount; ++shard) {
       sum += Cell(shard, index).load(std::memory_order_relaxed);

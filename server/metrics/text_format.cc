@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -55,6 +56,7 @@ std::string LabelText(const Labels& labels) {
 
 std::string FamilyHead(absl::string_view name, absl::string_view help, prometheus::MetricType type,
                        MetricsFormat format) {
+  WARPCALL_DCHECK(help.find_first_of("\n\\\"") == absl::string_view::npos, name, help);
   if (format == MetricsFormat::kOpenMetrics && type == prometheus::MetricType::Counter)
     absl::ConsumeSuffix(&name, kCounterSuffix);
   return absl::StrCat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", TypeName(type), "\n");

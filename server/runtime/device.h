@@ -18,6 +18,7 @@
 #include "kernels/device_properties.h"
 #include "kernels/op.h"
 #include "kernels/plan_cache.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -28,7 +29,9 @@ class Buffer {
 
   Buffer() = default;
   Buffer(void* data, size_t bytes, Release release, void* owner)
-      : data_(data), bytes_(bytes), release_(release), owner_(owner) {}
+      : data_(data), bytes_(bytes), release_(release), owner_(owner) {
+    WARPCALL_DCHECK((data != nullptr || bytes == 0) && release != nullptr, bytes);
+  }
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);

@@ -6,6 +6,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "kernels/plan.h"
+#include "proto/common/check.h"
 #include "server/runtime/device.h"
 
 namespace warpcall {
@@ -22,6 +23,7 @@ struct PlanSite {
 
 inline absl::StatusOr<PlanPtr> MakePlanOn(const PlanSite& site, const Implementation& row,
                                           const Problem& problem) {
+  WARPCALL_DCHECK(site.stream != nullptr && site.device != nullptr, row.name);
   const Tryout tryout = {site.stream->native_handle(), site.operands, site.workspace};
   return row.plan(problem, {.device = site.device,
                             .libraries = site.stream->libraries(),

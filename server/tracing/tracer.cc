@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "proto/common/check.h"
 
 namespace warpcall::tracing {
 namespace {
@@ -43,11 +44,13 @@ bool ReadHex(absl::string_view digits, Id* id) {
 }  // namespace
 
 Tracer::Tracer(double ratio, size_t records_max) : ratio_(ratio), records_max_(records_max) {
+  WARPCALL_DCHECK(ratio >= 0 && ratio <= 1, ratio);
   records_.reserve(records_max);
 }
 
 std::optional<Span> Tracer::Begin(const std::optional<Parent>& parent) {
   if (parent.has_value()) {
+    WARPCALL_DCHECK(parent->trace_id != TraceId());
     if (!parent->sampled) return std::nullopt;
     return Span{parent->trace_id, NewSpanId(), parent->span_id};
   }
@@ -62,6 +65,7 @@ void Tracer::Add(Record record) {
     return;
   }
   records_.push_back(std::move(record));
+  WARPCALL_DCHECK(records_.size() <= records_max_, records_.size(), records_max_);
   if (records_.size() == awaited_) changed_.Signal();
 }
 

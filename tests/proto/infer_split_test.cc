@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "inference/grpc_service.pb.h"
+#include "proto/common/check.h"
 #include "proto/wire/splitter.h"
 #include "tests/proto/every_field.h"
 #include "tests/proto/fragments.h"
@@ -150,44 +151,21 @@ TEST(InferSplit, WhatIsWrittenBeforeAnOutputEndsAMessage) {
   EXPECT_EQ(response.raw_output_contents(1), std::string(300, 'y'));
 }
 
-// What a rule says of its message that the message's descriptor does not; empty: nothing.
-std::string Misfit(const wire::MessageRule& rule, int depth = 1) {
-  using Kind = wire::FieldRule::Kind;
-  using google::protobuf::FieldDescriptor;
-  const google::protobuf::Descriptor& descriptor = *rule.descriptor();
-  if (depth > wire::kRuleDepthMax) return absl::StrCat(descriptor.name(), " lies too deep");
-  for (const wire::FieldRule& rule_of_field : rule.fields) {
-    const FieldDescriptor* const field =
-        descriptor.FindFieldByNumber(static_cast<int>(rule_of_field.number));
-    if (field == nullptr)
-      return absl::StrCat(descriptor.name(), " has no field ", rule_of_field.number);
-    const Kind kind = rule_of_field.kind;
-    const bool is_message = kind == Kind::kTensors || kind == Kind::kMessage;
-    const bool is_repeated = kind != Kind::kMessage && kind != Kind::kBytes;
-    const FieldDescriptor::Type type = is_message              ? FieldDescriptor::TYPE_MESSAGE
-                                       : kind == Kind::kFloats ? FieldDescriptor::TYPE_FLOAT
-                                                               : FieldDescriptor::TYPE_BYTES;
-    if (field->type() != type || field->is_repeated() != is_repeated)
-      return absl::StrCat(field->full_name(), " is of another type");
-    if (is_message != (rule_of_field.message != nullptr) ||
-        (is_message && rule_of_field.message->descriptor() != field->message_type()))
-      return absl::StrCat(field->full_name(), " is another message");
-    if (!is_message) continue;
-    if (std::string inner = Misfit(*rule_of_field.message, depth + 1); !inner.empty()) return inner;
-  }
-  return "";
-}
-
 TEST(SplitRules, FitTheDescriptors) {
   for (const wire::MessageRule* const rule :
        {&wire::kExecuteRequestRule, &wire::kExecuteResponseRule, &wire::kModelInferRequestRule})
-    EXPECT_EQ(Misfit(*rule), "");
+    EXPECT_EQ(wire::FindMisfit(*rule), "");
   // That it would be seen.
   constexpr wire::FieldRule kWrongNumber[] = {{6, wire::FieldRule::Kind::kEachBytes}};
   constexpr wire::FieldRule kSingular[] = {{7, wire::FieldRule::Kind::kBytes}};
   constexpr wire::FieldRule kNone[] = {{99, wire::FieldRule::Kind::kEachBytes}};
-  for (const auto& fields : {kWrongNumber, kSingular, kNone})
-    EXPECT_NE(Misfit(wire::RuleOf<ModelInferRequest>(absl::MakeConstSpan(fields, 1))), "");
+  for (const auto& fields : {kWrongNumber, kSingular, kNone}) {
+    const wire::MessageRule rule = wire::RuleOf<ModelInferRequest>(absl::MakeConstSpan(fields, 1));
+    EXPECT_NE(wire::FindMisfit(rule), "");
+    wire::SplitMessage split;
+    if (WARPCALL_DCHECK_IS_ON)
+      EXPECT_DEATH(wire::Split({}, rule, &split).IgnoreError(), "FindMisfit");
+  }
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 #include "client/cpp/calls/byte_ranges.h"
 
+#include <cstdint>
 #include <iterator>
+
+#include "proto/common/check.h"
 
 namespace warpcall::client {
 
 bool ByteRanges::Add(int64_t offset, int64_t bytes) {
+  WARPCALL_DCHECK(offset >= 0 && bytes >= 0 && bytes <= INT64_MAX - offset, offset, bytes);
   if (bytes == 0) return true;
   const int64_t end = offset + bytes;
   const auto after = ranges_.lower_bound(offset);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
@@ -35,7 +36,12 @@ absl::Status MemoryEnds::Check(const Call& call) {
 }
 
 absl::StatusOr<Piece> MemoryEnds::Read(size_t input, int64_t offset, int64_t bytes) {
+  WARPCALL_CHECK(input < call_.inputs.size(), input, call_.inputs.size());
   const Tensor& tensor = call_.inputs[input];
+  WARPCALL_CHECK(
+      offset >= 0 && bytes >= 0 &&
+          static_cast<size_t>(offset) + static_cast<size_t>(bytes) <= tensor.data().size(),
+      offset, bytes, tensor.data().size());
   return Piece{tensor.data().subspan(static_cast<size_t>(offset), static_cast<size_t>(bytes)),
                tensor.owner() == nullptr ? borrowed_.owner() : tensor.owner()};
 }
@@ -90,7 +96,9 @@ ExecuteStreamSession::ExecuteStreamSession(std::string header, std::vector<Side>
     : ends_(ends),
       header_(std::move(header)),
       chunk_bytes_(chunk_bytes / kChunkAlignmentBytes * kChunkAlignmentBytes),
-      inputs_(std::move(inputs)) {}
+      inputs_(std::move(inputs)) {
+  WARPCALL_DCHECK(chunk_bytes_ > 0, chunk_bytes);
+}
 
 absl::StatusOr<std::vector<Piece>> ExecuteStreamSession::NextMessage() {
   if (!std::exchange(header_sent_, true)) return std::vector<Piece>{OwnedPiece(header_)};
@@ -108,6 +116,7 @@ absl::StatusOr<std::vector<Piece>> ExecuteStreamSession::NextMessage() {
   }
   if (next == inputs_.size()) return std::vector<Piece>{};
   Side& input = inputs_[next];
+  WARPCALL_DCHECK(input.sent < input.bytes, input.sent, input.bytes);
   const int64_t bytes = std::min(chunk_bytes_, input.bytes - input.sent);
   ASSIGN_OR_RETURN(Piece data, ends_->Read(next, input.sent, bytes));
   std::string prefix;
@@ -159,6 +168,7 @@ absl::Status ExecuteStreamSession::HandleChunk(Fragments payload) {
       bytes > output_bytes_[output] - chunk.offset)
     return BadResponse(absl::StrCat("a chunk of ", bytes, " bytes at offset ", chunk.offset,
                                     " of output ", output, ", which has ", output_bytes_[output]));
+  WARPCALL_DCHECK(came_.size() == output_bytes_.size(), came_.size(), output_bytes_.size());
   if (!came_[output].Add(chunk.offset, bytes))
     return BadResponse(
         absl::StrCat("bytes of output ", output, " twice: ", bytes, " at offset ", chunk.offset));

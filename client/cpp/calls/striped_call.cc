@@ -5,6 +5,7 @@
 
 #include "client/cpp/calls/execute.h"
 #include "client/cpp/codec/codec.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
@@ -32,12 +33,16 @@ StripedCall::StripedCall(Connections* connections, Plan plan, absl::Time deadlin
       deadline_(deadline),
       first_connection_(connections->Next(static_cast<int>(plan_.stripes.size()))),
       cancellation_(plan_.call.options.cancellation),
-      results_(plan_.stripes.size()) {}
+      results_(plan_.stripes.size()) {
+  WARPCALL_DCHECK(!plan_.stripes.empty());
+}
 
 void StripedCall::Run(int stripe) {
   const auto index = static_cast<size_t>(stripe);
+  WARPCALL_CHECK(index < plan_.stripes.size(), stripe, plan_.stripes.size());
   absl::StatusOr<Result> result = RunStripe(plan_.stripes[index], first_connection_ + index);
   absl::MutexLock lock(&mutex_);
+  ++returned_;
   if (result.ok()) {
     results_[index] = *std::move(result);
   } else if (failure_.ok()) {
@@ -80,6 +85,7 @@ absl::StatusOr<std::vector<char*>> StripedCall::Place(const Stripe& stripe,
 
 absl::StatusOr<Result> StripedCall::Finish() {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_DCHECK(returned_ == results_.size(), returned_, results_.size());
   RETURN_IF_ERROR(failure_);
   Result whole = std::move(results_.front());
   for (size_t i = 1; i < results_.size(); ++i) Merge(results_[i], &whole);

@@ -49,6 +49,7 @@ class StripedCall {
   const size_t first_connection_;
   Cancellation cancellation_;  // of the stripes; the caller's ends them too
   absl::Mutex mutex_;
+  size_t returned_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Run
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<OutputBuffers> outputs_ ABSL_GUARDED_BY(mutex_);
   std::vector<Result> results_ ABSL_GUARDED_BY(mutex_);  // by stripe

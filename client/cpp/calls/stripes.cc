@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/codec/codec.h"
+#include "proto/common/check.h"
 
 namespace warpcall::client {
 namespace {
@@ -31,6 +32,7 @@ int64_t Product(absl::Span<const int64_t> shape) {
 
 // Those dimensions of a tensor before its last `kept`. REQUIRES: it has as many.
 absl::Span<const int64_t> Outer(const Tensor& tensor, size_t kept) {
+  WARPCALL_CHECK(kept <= tensor.shape().size(), kept, tensor.shape().size());
   const absl::Span<const int64_t> shape = tensor.shape();
   return shape.first(shape.size() - kept);
 }
@@ -232,7 +234,9 @@ std::vector<Stripe> PlanStripes(const Call& call, const KernelInfo& kernel, int 
 }
 
 Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe) {
-  const Division division = *DivisionOf(call, kernel);
+  const std::optional<Division> found = DivisionOf(call, kernel);
+  WARPCALL_CHECK(found.has_value() && !stripe.shape.empty(), call.kernel);
+  const Division& division = *found;
   Call part{.kernel = call.kernel, .attributes = call.attributes, .options = call.options};
   if (kernel.independence == Independence::kBeforeAxis) part.attributes[kAxis] = int64_t{1};
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -248,6 +252,10 @@ Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe
       std::copy_n(input.shape().end() - division.kept, division.kept, shape.begin() + 1);
     const auto parts = static_cast<size_t>(shape[0]);
     const size_t bytes = static_cast<size_t>(Product(shape)) * ElementBytes(input.data_type());
+    WARPCALL_CHECK(
+        parts > 0 && (static_cast<size_t>(stripe.begin_part) + parts) * (bytes / parts) <=
+                         input.data().size(),
+        stripe.begin_part, parts, input.data().size());
     const auto data =
         input.data().subspan(static_cast<size_t>(stripe.begin_part) * (bytes / parts), bytes);
     part.inputs.emplace_back(input.data_type(), std::move(shape), data, input.owner());
@@ -257,7 +265,9 @@ Call StripeCall(const Call& call, const KernelInfo& kernel, const Stripe& stripe
 
 absl::StatusOr<OutputPlace> PlaceOutput(const Call& call, const KernelInfo& kernel,
                                         const Stripe& stripe, const std::vector<int64_t>& shape) {
-  const Division division = *DivisionOf(call, kernel);
+  const std::optional<Division> found = DivisionOf(call, kernel);
+  WARPCALL_CHECK(found.has_value() && !stripe.shape.empty(), call.kernel);
+  const Division& division = *found;
   const bool same = kernel.independence == Independence::kElements ||
                     kernel.independence == Independence::kBeforeAxis;
   const bool fits =

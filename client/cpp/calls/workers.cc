@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "proto/common/check.h"
 
 namespace warpcall::client {
 
@@ -33,12 +34,14 @@ Workers::~Workers() {
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
+    WARPCALL_DCHECK(waiting_.empty(), waiting_.size());
     threads.swap(threads_);
   }
   for (std::thread& thread : threads) thread.join();
 }
 
 void Workers::Run(int count, absl::FunctionRef<void(int)> task) {
+  WARPCALL_DCHECK(count >= 0, count);
   const auto batch = std::make_shared<Batch>(count, task);
   {
     absl::MutexLock lock(&mutex_);

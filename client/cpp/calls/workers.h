@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/check.h"
 
 namespace warpcall::client {
 
@@ -16,7 +17,9 @@ namespace warpcall::client {
 class Workers {
  public:
   // Threads start when work first wants them, `threads_max` at most.
-  explicit Workers(int threads_max) : threads_max_(threads_max) {}
+  explicit Workers(int threads_max) : threads_max_(threads_max) {
+    WARPCALL_DCHECK(threads_max >= 0, threads_max);
+  }
   // REQUIRES: no Run is going on.
   ~Workers();
   Workers(const Workers&) = delete;

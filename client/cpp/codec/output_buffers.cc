@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
@@ -53,6 +54,8 @@ absl::StatusOr<OutputBuffers> OutputBuffers::Allocate(std::vector<TensorSpec> sp
 }
 
 std::vector<Tensor> OutputBuffers::Release() {
+  WARPCALL_DCHECK(memory_.size() == specs_.size() && bytes_.size() == specs_.size(), memory_.size(),
+                  specs_.size());
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const absl::Span<const char> view(memory_[i].get(), bytes_[i]);

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "client/cpp/call.h"
 #include "client/cpp/tensor.h"
+#include "proto/common/check.h"
 
 namespace warpcall::client {
 
@@ -20,7 +21,10 @@ class OutputBuffers {
 
   const std::vector<TensorSpec>& specs() const { return specs_; }
   // Where the bytes of an output go. Threads may write to different bytes at once.
-  char* data(size_t output) { return memory_[output].get(); }
+  char* data(size_t output) {
+    WARPCALL_CHECK(output < memory_.size(), output, memory_.size());
+    return memory_[output].get();
+  }
 
   // The tensors, all of whose bytes have been written. This holds nothing afterwards.
   std::vector<Tensor> Release();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/rpc/address.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::client {
@@ -63,6 +64,7 @@ Connections::Connections(const absl::StatusOr<std::string>& address, ClientOptio
 }
 
 size_t Connections::Next(int connections) {
+  WARPCALL_DCHECK(connections >= 1, connections);
   return next_.fetch_add(static_cast<size_t>(connections), std::memory_order_relaxed);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/cpp/rpc/message.h"
+#include "proto/common/check.h"
 
 namespace warpcall::client {
 
@@ -42,7 +43,9 @@ void StreamLoop::Serve() {
   bool ok;
   while (queue_.Next(&tag, &ok)) {
     On(static_cast<Event>(reinterpret_cast<uintptr_t>(tag)), ok);
-    if (pending_.fetch_sub(1) == 1) queue_.Shutdown();
+    const int pending = pending_.fetch_sub(1);
+    WARPCALL_DCHECK(pending >= 1, pending);
+    if (pending == 1) queue_.Shutdown();
   }
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "server/runtime/cpu/control_group.h"
 
 namespace warpcall {
@@ -60,18 +61,24 @@ class CpuStream final : public Stream {
   absl::StatusOr<Buffer> AllocateMemory(size_t bytes) override {
     return device_->AllocateMemory(bytes);
   }
-  absl::Status Begin(int) override {
+  absl::Status Begin(int rounds) override {
+    WARPCALL_DCHECK(rounds >= 1, rounds);
     times_ = {};
+    marked_ = Milestone::kOutputsReady;
     return absl::OkStatus();
   }
   absl::Status CopyToDevice(void* device, const void* staging, size_t bytes) override {
-    if (bytes > 0) std::memcpy(device, staging, bytes);
-    return absl::OkStatus();
+    WARPCALL_DCHECK(marked_ == Milestone::kStart, marked_);
+    return Copy(device, staging, bytes);
   }
   absl::Status CopyToStaging(void* staging, const void* device, size_t bytes) override {
-    return CopyToDevice(staging, device, bytes);
+    WARPCALL_DCHECK(marked_ == Milestone::kKernelDone, marked_);
+    return Copy(staging, device, bytes);
   }
   absl::Status Mark(Milestone milestone) override {
+    WARPCALL_DCHECK(static_cast<int>(milestone) == (static_cast<int>(marked_) + 1) % 4, milestone,
+                    marked_);
+    marked_ = milestone;
     const int64_t now_ns = NowNs();
     if (milestone == Milestone::kInputsReady) times_.h2d_ns += now_ns - marked_ns_;
     if (milestone == Milestone::kKernelDone) times_.kernel_ns += now_ns - marked_ns_;
@@ -83,9 +90,15 @@ class CpuStream final : public Stream {
   StreamTimes Times() override { return times_; }
 
  private:
+  static absl::Status Copy(void* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+
   CpuDevice* const device_;
   cpu::ThreadPool* const pool_;
   const int nice_;
+  Milestone marked_ = Milestone::kOutputsReady;  // last: all four are passed in order
   int64_t marked_ns_ = 0;
   StreamTimes times_;
 };
@@ -137,7 +150,9 @@ absl::StatusOr<Buffer> CpuDevice::AllocateMemory(size_t bytes) {
       *memory, bytes,
       [](void* owner, void* data, size_t size) {
         munmap(data, size);
-        static_cast<CpuDevice*>(owner)->used_bytes_.fetch_sub(static_cast<int64_t>(size));
+        const int64_t used =
+            static_cast<CpuDevice*>(owner)->used_bytes_.fetch_sub(static_cast<int64_t>(size));
+        WARPCALL_DCHECK(used >= static_cast<int64_t>(size), used, size);
       },
       this);
 }

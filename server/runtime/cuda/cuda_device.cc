@@ -7,6 +7,7 @@
 #include "kernels/compiled/compiler.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/probe.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cuda_stream.h"
 #include "server/runtime/cuda/cupti_profiler.h"
@@ -44,6 +45,7 @@ absl::StatusOr<int> CudaDevice::Count() {
 std::string CudaDevice::NameOf(int ordinal) { return absl::StrCat("cuda:", ordinal); }
 
 absl::StatusOr<std::string> CudaDevice::ModelOf(int ordinal) {
+  WARPCALL_DCHECK(ordinal >= 0 && ordinal < Count().value_or(0), ordinal);
   cudaDeviceProp device;
   RETURN_IF_ERROR(
       cuda::ToStatus(cudaGetDeviceProperties(&device, ordinal), "asking for properties"));
@@ -52,6 +54,7 @@ absl::StatusOr<std::string> CudaDevice::ModelOf(int ordinal) {
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int ordinal,
                                                              const std::string& compile_cache) {
+  WARPCALL_DCHECK(ordinal >= 0 && ordinal < Count().value_or(0), ordinal);
   std::unique_ptr<CudaDevice> device(new CudaDevice(ordinal));
   RETURN_IF_ERROR(device->MakeCurrent());
   RETURN_IF_ERROR(device->Describe());

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -46,6 +47,7 @@ absl::StatusOr<Buffer> CudaStream::AllocateMemory(size_t bytes) {
 }
 
 absl::Status CudaStream::Begin(int rounds) {
+  WARPCALL_DCHECK(rounds >= 1, rounds);
   last_ = Last::kUnknown;
   replayed_ = -1;
   events_used_ = 0;
@@ -81,6 +83,7 @@ absl::StatusOr<int> CudaStream::Record(cudaStream_t stream) {
 }
 
 absl::Status CudaStream::WaitFor(cudaStream_t stream, int event) {
+  WARPCALL_DCHECK(event >= 0 && event < events_used_, event, events_used_);
   return device_->Check(cudaStreamWaitEvent(stream, events_[event].get(), 0),
                         "ordering two streams");
 }
@@ -103,6 +106,8 @@ absl::Status CudaStream::CopyToStaging(void* staging, const void* device, size_t
 
 absl::Status CudaStream::Mark(Milestone milestone) {
   if (milestone == Milestone::kStart) rounds_.emplace_back();
+  WARPCALL_CHECK(!rounds_.empty() && static_cast<int>(rounds_.size()) <= rounds_wanted_,
+                 rounds_.size(), rounds_wanted_);
   RETURN_IF_ERROR(overlapped() ? MarkOverlapped(milestone) : MarkInOrder(milestone));
   // The last round's outputs come after everything else of a job, and its event is the last.
   if (milestone == Milestone::kOutputsReady && static_cast<int>(rounds_.size()) == rounds_wanted_)
@@ -197,6 +202,7 @@ absl::Status CudaStream::Synchronize() {
   // What is enqueued next may come without a word to this class, such as a plan's own trials.
   const Last last = std::exchange(last_, Last::kUnknown);
   if (last == Last::kEvent) {
+    WARPCALL_CHECK(events_used_ > 0);
     const cudaEvent_t event = events_[events_used_ - 1].get();
     return Await([=] { return cudaEventQuery(event); },
                  [=] { return cudaEventSynchronize(event); });
@@ -212,6 +218,7 @@ absl::Status CudaStream::Synchronize() {
 }
 
 int64_t CudaStream::ElapsedNs(int from, int to) {
+  WARPCALL_DCHECK(from >= 0 && from <= to && to < events_used_, from, to, events_used_);
   float ms = 0;
   if (from == to ||
       cudaEventElapsedTime(&ms, events_[from].get(), events_[to].get()) != cudaSuccess)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/runtime/cuda/cupti_launches.h"
 #include "server/runtime/cuda/cupti_records.h"
@@ -267,6 +268,7 @@ class Ranges {
 absl::StatusOr<std::vector<KernelCounters>> CountKernels(const Api& api,
                                                          const CountedContext& counted,
                                                          absl::FunctionRef<absl::Status()> work) {
+  WARPCALL_DCHECK(counted.device >= 0 && counted.context != nullptr, counted.device);
   const Libraries libraries(api);
   RETURN_IF_ERROR(libraries.status());
   ASSIGN_OR_RETURN(const std::string chip, ChipName(api, counted.device));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/timestamp.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -26,6 +27,7 @@ absl::StatusOr<std::unique_ptr<KernelClock>> KernelClock::Create(CudaDevice* dev
 }
 
 absl::Status KernelClock::Begin(int kernels) {
+  WARPCALL_DCHECK(kernels >= 1, kernels);
   used_ = 0;
   const size_t bytes = 2 * sizeof(int64_t) * static_cast<size_t>(kernels);
   if (bytes <= memory_.bytes()) return absl::OkStatus();
@@ -37,6 +39,8 @@ absl::Status KernelClock::Begin(int kernels) {
 }
 
 absl::Status KernelClock::Stamp() {
+  WARPCALL_CHECK((static_cast<size_t>(used_) + 1) * sizeof(int64_t) <= memory_.bytes(), used_,
+                 memory_.bytes());
   return cuda::EnqueueTimestamp(stream_, static_cast<int64_t*>(memory_.data()) + used_++);
 }
 

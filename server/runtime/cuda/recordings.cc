@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/timestamp.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -78,6 +79,7 @@ absl::StatusOr<int> Recordings::Record(absl::FunctionRef<absl::Status()> enqueue
 
 absl::Status Recordings::Replay(int recording) {
   report(recording)->end_ns = 0;
+  WARPCALL_DCHECK(graphs_[recording].get() != nullptr, recording);
   return device_->Check(cudaGraphLaunch(graphs_[recording].get(), stream_), "launching a graph");
 }
 
@@ -90,6 +92,9 @@ int64_t Recordings::KernelNs(int recording) const {
   return std::max<int64_t>(0, times.end_ns - times.begin_ns - gap_ns_);
 }
 
-void Recordings::Forget(int recording) { graphs_[recording] = cuda::GraphHandle(); }
+void Recordings::Forget(int recording) {
+  WARPCALL_CHECK(recording >= 0 && recording < kSlots, recording);
+  graphs_[recording] = cuda::GraphHandle();
+}
 
 }  // namespace warpcall

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/common/check.h"
 #include "server/runtime/cuda/cuda_device.h"
 #include "server/runtime/cuda/cuda_handles.h"
 #include "server/runtime/device.h"
@@ -50,7 +51,10 @@ class Recordings {
   absl::Status Allocate();
   absl::Status Calibrate();
   absl::Status Capture(int slot, absl::FunctionRef<absl::Status()> enqueue);
-  Report* report(int slot) const { return static_cast<Report*>(reports_.data()) + slot; }
+  Report* report(int slot) const {
+    WARPCALL_CHECK(slot >= 0 && slot < kSlots, slot);
+    return static_cast<Report*>(reports_.data()) + slot;
+  }
 
   CudaDevice* const device_;
   const cudaStream_t stream_;

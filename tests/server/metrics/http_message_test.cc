@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -192,6 +193,12 @@ TEST(WriteHttpHeadTest, TellsOfTheBody) {
   EXPECT_EQ(WriteHttpHead({.status = 405, .allow = "GET"}, 3, false),
             "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n"
             "Connection: close\r\nAllow: GET\r\n\r\n");
+}
+
+TEST(HttpReaderDeathTest, HasARequestOnceItHasItsHead) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  const HttpReader reader;
+  EXPECT_DEATH(reader.request(), "has_head_");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/common/duration_buckets.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -76,6 +77,13 @@ TEST(DurationBucketsTest, ABoundBelongsToItsBucketAndTheNextNanosecondDoesNot) {
     EXPECT_EQ(BucketOf(bound + 1), bucket + 1);
   }
   EXPECT_EQ(BucketOf(INT64_MAX), kBoundedBucketCount);
+}
+
+TEST(ShardedCountersDeathTest, CountsCellsThatItHas) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  ShardedCounters<uint64_t> counters(8);
+  EXPECT_DEATH(counters.Add(8, 1), "index < lines_per_shard_");
+  EXPECT_DEATH(BucketUpperBoundNs(kBoundedBucketCount), "bucket < kBoundedBucketCount");
 }
 
 }  // namespace

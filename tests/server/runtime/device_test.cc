@@ -109,7 +109,9 @@ void CopyInAndGiveUp(Device* device, int rounds) {
   // From the end, where a copy that is under way comes last.
   std::memset(here + kBytes / 2, 2, kBytes / 2);
   ASSERT_TRUE((*stream)->Begin(1).ok());
-  ASSERT_TRUE((*stream)->Mark(Milestone::kStart).ok());
+  for (const Milestone milestone :
+       {Milestone::kStart, Milestone::kInputsReady, Milestone::kKernelDone})
+    ASSERT_TRUE((*stream)->Mark(milestone).ok());
   ASSERT_TRUE((*stream)->CopyToStaging(here, there, kBytes).ok());
   ASSERT_TRUE((*stream)->Synchronize().ok());
   EXPECT_EQ(std::count(here, here + kBytes, 1), static_cast<ptrdiff_t>(kBytes));
