@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 namespace {
 
@@ -26,11 +28,13 @@ DeviceLoad::~DeviceLoad() {
 
 void Balancer::AddDevice(int lanes) {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_DCHECK(lanes >= 1 && turns_ == 0, lanes, turns_);
   devices_.push_back({.lanes = lanes});
 }
 
 DeviceLoad Balancer::Choose(absl::Span<const int> devices, int64_t ns) {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_CHECK(!devices.empty());
   const auto books = [&](int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> const Books& {
     return devices_[static_cast<size_t>(device)];
   };
@@ -46,6 +50,7 @@ DeviceLoad Balancer::Choose(absl::Span<const int> devices, int64_t ns) {
 
 DeviceLoad Balancer::Settle(DeviceLoad chosen, int device, int64_t ns) {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_DCHECK(chosen.balancer_ == nullptr || chosen.balancer_ == this, device);
   if (chosen.device() != device) return Enter(device, ns);
   devices_[static_cast<size_t>(device)].load_ns += ns - chosen.ns_;
   chosen.ns_ = ns;
@@ -53,6 +58,8 @@ DeviceLoad Balancer::Settle(DeviceLoad chosen, int device, int64_t ns) {
 }
 
 DeviceLoad Balancer::Enter(int device, int64_t ns) {
+  WARPCALL_CHECK(static_cast<size_t>(device) < devices_.size(), device, devices_.size());
+  WARPCALL_DCHECK(ns >= 0, ns);
   Books& books = devices_[static_cast<size_t>(device)];
   books.load_ns += ns;
   ++books.jobs;
@@ -63,12 +70,14 @@ DeviceLoad Balancer::Enter(int device, int64_t ns) {
 void Balancer::Leave(int device, int64_t ns) {
   absl::MutexLock lock(&mutex_);
   Books& books = devices_[static_cast<size_t>(device)];
+  WARPCALL_DCHECK(books.load_ns >= ns && books.jobs > 0, device, books.load_ns, ns, books.jobs);
   books.load_ns -= ns;
   --books.jobs;
 }
 
 int64_t Balancer::load_ns(int device) const {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_CHECK(static_cast<size_t>(device) < devices_.size(), device, devices_.size());
   return devices_[static_cast<size_t>(device)].load_ns;
 }
 

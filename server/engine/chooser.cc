@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 
@@ -44,6 +45,7 @@ absl::Status Join(const std::vector<absl::Status>& reasons) {
 }  // namespace
 
 absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) const {
+  WARPCALL_CHECK(choices_ != nullptr && !problems.empty());
   const Kernel& kernel = *question_.kernel;
   RETURN_IF_ERROR(choices_->registry->CheckImplementationName(kernel, question_.implementation));
   bool exists = false;

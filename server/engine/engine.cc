@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/execution.h"
 #include "server/engine/refusal.h"
@@ -121,6 +122,7 @@ absl::Status Engine::CheckRoomFor(uint64_t principal) const {
 }
 
 absl::Status Engine::Submit(std::unique_ptr<Job>* job) {
+  WARPCALL_CHECK((*job)->device >= 0 && (*job)->device < device_count(), (*job)->device);
   Runner& runner = *runners_[static_cast<size_t>((*job)->device)];
   const int row = (*job)->row->id;
   const Work& work = (*job)->trace->work;
@@ -175,6 +177,7 @@ absl::Status Engine::RunHere(Runner* runner, std::unique_ptr<Job>* job) {
 
 void Engine::JobEnded() {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_DCHECK(accepted_ > 0, accepted_);
   if (--accepted_ == 0) idle_.SignalAll();
 }
 
@@ -182,6 +185,7 @@ void Engine::Cancel(int device, const JobKey& key) {
   std::unique_ptr<Job> job = runners_[static_cast<size_t>(device)]->scheduler.Remove(key);
   if (job == nullptr) return;
   absl::Status status = CheckStillWanted(*job, clock_());
+  WARPCALL_DCHECK(!status.ok(), key.id);
   EndJob(std::move(job), std::move(status));
 }
 
@@ -234,6 +238,7 @@ Bandwidth Engine::bandwidth(int device) const {
 
 Engine::Parts Engine::parts(int device) {
   Runner& runner = *runners_[static_cast<size_t>(device)];
+  WARPCALL_DCHECK(runner.threads.empty(), device, runner.threads.size());
   Parts parts = {&runner.staging, &runner.scheduler, {}, runner.preparing_lane.get()};
   for (const std::unique_ptr<Lane>& lane : runner.lanes) parts.lanes.push_back(lane.get());
   return parts;

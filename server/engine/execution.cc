@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/phases.h"
 #include "server/engine/refusal.h"
@@ -30,6 +31,7 @@ absl::Status RefuseForMemory(absl::Status status) {
 struct Execution::Placement {
   absl::InlinedVector<char*, 3> staging;   // per operand, inputs first
   absl::InlinedVector<char*, 3> operands;  // where kernels see them
+  absl::Span<const StagingRange> ranges;   // of `staging`, the caller's
   void* workspace = nullptr;
   absl::InlinedVector<Buffer, 3> device_memory;
   // By Cut::KindOf: kept until the device is done with the job.
@@ -56,6 +58,8 @@ struct Execution::Piece {
       const size_t i = offsets.size();
       offsets.push_back(cut.parts.empty() ? 0 : cut.rounds.Offset(round, i));
       bytes.push_back(spec.bytes());
+      WARPCALL_CHECK(offsets.back() + bytes.back() <= placement.ranges[i].bytes, round, i,
+                     bytes.back(), placement.ranges[i].bytes);
       return placement.operands[i] == nullptr ? nullptr : placement.operands[i] + offsets[i];
     };
     for (const TensorSpec& spec : problem.inputs) operands.inputs.push_back(add(spec));
@@ -73,9 +77,14 @@ Execution::Execution(Device* device, std::unique_ptr<Stream> stream, Clock clock
     : device_(device),
       stream_(std::move(stream)),
       clock_(std::move(clock)),
-      repeats_(stream_.get()) {}
+      repeats_(stream_.get()) {
+  WARPCALL_DCHECK(device_ != nullptr && stream_ != nullptr && clock_ != nullptr);
+}
 
 absl::Status Execution::Run(const Job& job, absl::Span<const StagingRange> staging) {
+  WARPCALL_DCHECK(job.row != nullptr && job.trace != nullptr, job.key.id);
+  WARPCALL_CHECK(staging.size() == job.problem.inputs.size() + job.problem.outputs.size(),
+                 job.key.id, staging.size());
   if (!device_->healthy())
     return absl::UnavailableError(absl::StrCat(device_->properties().name, " was lost"));
   const bool mirrored =
@@ -110,6 +119,7 @@ Execution::Cut Execution::CutUp(const Job& job, bool mirrored) const {
 absl::StatusOr<Execution::Placement> Execution::Place(absl::Span<const StagingRange> staging,
                                                       const Cut& cut) {
   Placement placement;
+  placement.ranges = staging;
   for (const StagingRange& range : staging) {
     placement.staging.push_back(range.data);
     placement.operands.push_back(range.data);
@@ -223,6 +233,9 @@ absl::Status Execution::EnqueueRound(const Job& job, const Placement& placement,
 
 // On the CPU device this is the kernel itself.
 absl::Status Execution::Launch(const Job& job, const Piece& piece, const Placement& placement) {
+  WARPCALL_CHECK(placement.plans[piece.kind] != nullptr, job.key.id, piece.kind);
+  WARPCALL_DCHECK(placement.plans[piece.kind]->traits().workspace_bytes <= workspace_.bytes(),
+                  job.row->implementation.name, workspace_.bytes());
   const Phase phase(job.row->implementation.name, job.key.id);
   return placement.plans[piece.kind]->Enqueue(piece.operands, ContextOf(job, placement));
 }

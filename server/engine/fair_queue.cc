@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/container/inlined_vector.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -36,6 +37,9 @@ Job* FirstFree(const Jobs& jobs, absl::FunctionRef<bool(Job&)> held_back) {
 Load LoadOf(const Job& job) { return {1, job.input_bytes, job.predicted_ns}; }
 
 void FairQueue::Push(std::unique_ptr<Job> job) {
+  WARPCALL_DCHECK(job != nullptr && job->share > 0, job->share);
+  WARPCALL_DCHECK(job->input_bytes >= 0 && job->predicted_ns >= 0, job->input_bytes,
+                  job->predicted_ns);
   const uint64_t id = job->key.principal;
   std::unique_ptr<Principal>& principal = principals_[id];
   if (principal == nullptr) principal = std::make_unique<Principal>();
@@ -51,7 +55,8 @@ void FairQueue::Push(std::unique_ptr<Job> job) {
     principal->load[i] += load[i];
   }
   const Order order(job->key.deadline_ns, job->key.id);
-  principal->jobs.emplace(order, std::move(job));
+  const bool is_new = principal->jobs.emplace(order, std::move(job)).second;
+  WARPCALL_CHECK(is_new, order.first, order.second);  // ids are unique: nobody would end the job
 }
 
 std::unique_ptr<Job> FairQueue::Take(uint64_t id, Principal* principal, const Order& order) {
@@ -65,8 +70,11 @@ std::unique_ptr<Job> FairQueue::Take(uint64_t id, Principal* principal, const Or
     load_[i] -= load[i];
     principal->load[i] -= load[i];
   }
+  WARPCALL_DCHECK(load_[0] >= 0 && load_[1] >= 0 && load_[2] >= 0, load_[0], load_[1], load_[2]);
+  WARPCALL_DCHECK(to_be_prepared_ >= 0 && to_be_prepared_ <= load_[0], to_be_prepared_, load_[0]);
   if (principal->jobs.empty()) {
-    by_account_.erase({principal->account_ns, id});
+    const size_t erased = by_account_.erase({principal->account_ns, id});
+    WARPCALL_DCHECK(erased == 1, principal->account_ns, id);
     ForgetIdle();
   }
   return job;
@@ -105,6 +113,7 @@ std::unique_ptr<Job> FairQueue::Pop(absl::FunctionRef<bool(Job&)> may_run,
 }
 
 void FairQueue::Charge(uint64_t id, Principal* principal, int64_t ns) {
+  WARPCALL_DCHECK(principal->share > 0, id, principal->share);
   const bool waits = !principal->jobs.empty();
   if (waits) by_account_.erase({principal->account_ns, id});
   principal->account_ns += static_cast<int64_t>(static_cast<double>(ns) / principal->share);
@@ -136,7 +145,10 @@ std::vector<std::unique_ptr<Job>> FairQueue::TakeStarved(int64_t now_ns, int64_t
       if (job->second->submitted_ns <= until_ns) keys.push_back(job->second->key);
   }
   std::vector<std::unique_ptr<Job>> starved;
-  for (const JobKey& key : keys) starved.push_back(Remove(key));
+  for (const JobKey& key : keys) {
+    starved.push_back(Remove(key));
+    WARPCALL_CHECK(starved.back() != nullptr, key.id);
+  }
   return starved;
 }
 
@@ -176,6 +188,7 @@ std::unique_ptr<Job> FairQueue::TakeFromLargest(Resource resource, const Job& ne
   Principal* const largest = FindLarger(resource, newcomer.key.principal,
                                         LoadOf(newcomer)[static_cast<size_t>(resource)], &id);
   if (largest == nullptr || id == newcomer.key.principal) return nullptr;
+  WARPCALL_CHECK(!largest->jobs.empty(), id);
   return Take(id, largest, std::prev(largest->jobs.end())->first);
 }
 
@@ -197,11 +210,36 @@ int64_t FairQueue::WorkAheadOf(const Job& job) const {
 }
 
 int64_t FairQueue::OldestSubmittedNs() const {
+  WARPCALL_DCHECK(!empty());
   int64_t oldest_ns = kNoDeadline;
   for (const auto& [account_ns, id] : by_account_)
     for (const auto& [order, job] : principals_.find(id)->second->jobs)
       oldest_ns = std::min(oldest_ns, job->submitted_ns);
   return oldest_ns;
+}
+
+void FairQueue::CheckInvariants() const {
+  Load load = {};
+  int64_t to_be_prepared = 0;
+  size_t waiting = 0;
+  for (const auto& [id, principal] : principals_) {
+    Load own = {};
+    for (const auto& [order, job] : principal->jobs) {
+      WARPCALL_CHECK(job->key.principal == id && order == Order(job->key.deadline_ns, job->key.id),
+                     id, job->key.id);
+      const Load of_job = LoadOf(*job);
+      for (size_t i = 0; i < own.size(); ++i) own[i] += of_job[i];
+      if (job->is_to_be_prepared) ++to_be_prepared;
+    }
+    WARPCALL_CHECK(own == principal->load, id, own[0], principal->load[0]);
+    for (size_t i = 0; i < own.size(); ++i) load[i] += own[i];
+    if (principal->jobs.empty()) continue;
+    ++waiting;
+    WARPCALL_CHECK(by_account_.contains({principal->account_ns, id}), id, principal->account_ns);
+  }
+  WARPCALL_CHECK(load == load_, load[0], load_[0], load[1], load_[1], load[2], load_[2]);
+  WARPCALL_CHECK(waiting == by_account_.size(), waiting, by_account_.size());
+  WARPCALL_CHECK(to_be_prepared == to_be_prepared_, to_be_prepared, to_be_prepared_);
 }
 
 void FairQueue::ForgetIdle() {

@@ -68,6 +68,9 @@ class FairQueue {
   // When the job that has waited longest was submitted. REQUIRES: !empty().
   int64_t OldestSubmittedNs() const;
 
+  // Aborts unless the loads and the order by account are those of the jobs. Looks at every job.
+  void CheckInvariants() const;
+
  private:
   using Order = std::pair<int64_t, uint64_t>;  // deadline, id
   struct Principal {

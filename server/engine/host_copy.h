@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/types/span.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -25,6 +26,7 @@ class CopyCounter {
 // Copies `from`, which does not overlap `to`, and counts it.
 inline void CopyOnHost(char* to, absl::Span<const char> from, CopyCounter* counter) {
   if (from.empty()) return;
+  WARPCALL_DCHECK(to != nullptr, from.size());
   std::memcpy(to, from.data(), from.size());
   counter->Add(from.size());
 }

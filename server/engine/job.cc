@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -16,12 +17,16 @@ constexpr int64_t kShareOfTimeout = 20;
 }  // namespace
 
 void EndJob(std::unique_ptr<Job> job, absl::Status status, StagingBuffers outputs) {
+  WARPCALL_CHECK(job != nullptr && job->done != nullptr);
+  WARPCALL_DCHECK(!status.ok() || outputs.size() == job->problem.outputs.size(), job->key.id,
+                  outputs.size());
   job->done(std::move(status), std::move(outputs));
   job->load = DeviceLoad();
   if (job->ended != nullptr) job->ended();
 }
 
 absl::Status CheckStillWanted(const Job& job, int64_t now_ns) {
+  WARPCALL_CHECK(job.trace != nullptr && job.cancelled != nullptr, job.key.id);
   if (now_ns >= job.key.deadline_ns)
     return RefuseFor(RejectReason::kDeadline,
                      absl::DeadlineExceededError(absl::StrCat("the deadline passed ",

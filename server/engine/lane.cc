@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/host_copy.h"
 #include "server/engine/phases.h"
@@ -14,10 +15,12 @@ namespace {
 constexpr int64_t kCopyGrainBytes = 256 << 10;
 
 // One input, by several threads when it is large.
-void CopyPieces(const InputPieces& pieces, char* to, cpu::ThreadPool* copiers,
+void CopyPieces(const InputPieces& pieces, const StagingBuffer& staging, cpu::ThreadPool* copiers,
                 CopyCounter* counter) {
   absl::InlinedVector<size_t, 8> begins = {0};  // of each piece in the whole, and the end
   for (const absl::Span<const char>& piece : pieces) begins.push_back(begins.back() + piece.size());
+  WARPCALL_CHECK(begins.back() <= staging.bytes(), begins.back(), staging.bytes());
+  char* const to = staging.data();
   const auto copy = [&](int64_t first, int64_t last) {
     auto at = static_cast<size_t>(first);
     const auto end = static_cast<size_t>(last);
@@ -41,6 +44,7 @@ void BusyMeter::Enter() {
 
 void BusyMeter::Leave() {
   absl::MutexLock lock(&mutex_);
+  WARPCALL_DCHECK(running_ > 0, running_);
   if (--running_ == 0) busy_ns_ += clock_() - since_ns_;
 }
 
@@ -74,6 +78,9 @@ void Lane::Process(std::unique_ptr<Job> job) {
 }
 
 absl::Status Lane::Begin(std::unique_ptr<Job> job) {
+  WARPCALL_DCHECK(job_ == nullptr && job != nullptr && job->row != nullptr);
+  WARPCALL_DCHECK(job->staging.size() == job->problem.inputs.size() + job->problem.outputs.size(),
+                  job->key.id, job->staging.size());
   job_ = std::move(job);
   is_prepared_ = false;
   start_ns_ = shared_.limits->clock();
@@ -86,6 +93,7 @@ absl::Status Lane::Begin(std::unique_ptr<Job> job) {
 }
 
 absl::Status Lane::Run() {
+  WARPCALL_CHECK(job_ != nullptr);
   Job& job = *job_;
   absl::InlinedVector<StagingRange, 3> ranges;
   for (const StagingBuffer& buffer : job.staging) ranges.push_back({buffer.data(), buffer.bytes()});
@@ -138,6 +146,7 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
 }
 
 void Lane::End(absl::Status status) {
+  WARPCALL_CHECK(job_ != nullptr);
   Job& job = *job_;
   shared_.busy->Leave();
   if (!status.ok() && !shared_.device->healthy()) {
@@ -159,8 +168,9 @@ void Lane::CopyIn(Job& job) {
   const Phase phase("copy_in", job.key.id);
   const int64_t start_ns = shared_.limits->clock();
   CopyCounter copied;
+  WARPCALL_CHECK(job.inputs.size() <= job.staging.size(), job.inputs.size(), job.staging.size());
   for (size_t i = 0; i < job.inputs.size(); ++i)
-    CopyPieces(job.inputs[i], job.staging[i].data(), shared_.copiers, &copied);
+    CopyPieces(job.inputs[i], job.staging[i], shared_.copiers, &copied);
   job.trace->copy_in_bytes += copied.bytes();
   job.release_inputs();
   job.trace->copy_in_ns = shared_.limits->clock() - start_ns;

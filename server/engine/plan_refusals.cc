@@ -1,6 +1,7 @@
 #include "server/engine/plan_refusals.h"
 
 #include "kernels/compiled/program.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -9,6 +10,7 @@ bool IsPlanRefusal(const absl::Status& status) {
 }
 
 bool PlanRefusals::Note(const Row& row, const Problem& problem, const absl::Status& why) {
+  WARPCALL_DCHECK(!why.ok(), row.implementation.name);
   absl::MutexLock lock(&mutex_);
   any_.store(true, std::memory_order_release);
   known_.Insert({row.id, problem}, why);

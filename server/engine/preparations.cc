@@ -1,9 +1,12 @@
 #include "server/engine/preparations.h"
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 
 std::shared_ptr<Preparation> Preparations::Of(const Row& row, const Problem& problem,
                                               int64_t restarts) {
+  WARPCALL_DCHECK(row.id >= 0 && restarts >= 0, row.id, restarts);
   if (!row.implementation.slow_to_plan) return nullptr;
   const Key key = {row.id, restarts, problem};
   absl::MutexLock lock(&mutex_);

@@ -9,6 +9,7 @@
 #include "absl/hash/hash.h"
 #include "absl/numeric/bits.h"
 #include "absl/types/span.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -67,6 +68,7 @@ Dims Kept(const TensorSpec& spec, size_t kept) {
 }
 
 Dims AroundAxis(const TensorSpec& spec, size_t axis) {
+  WARPCALL_CHECK(axis < spec.dims.size(), axis, spec.dims.size());
   const absl::Span<const int64_t> dims = spec.dims;
   const int64_t behind = Product(dims.subspan(axis + 1));
   Dims sizes = {Product(dims.first(axis)), dims[axis]};
@@ -119,6 +121,7 @@ uint32_t SizeBucket(int64_t size) {
 }
 
 ProblemClass ClassOf(const Op& op, const Problem& problem) {
+  WARPCALL_DCHECK(problem.attributes.size() == op.attributes.size(), op.name);
   ProblemClass words;
   Words all(&words);
   for (const TensorSpec& input : problem.inputs) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 namespace {
 
@@ -34,6 +36,7 @@ Repeats::Entry* Repeats::Add(const PlanPtr& plan, const Operands& operands) {
 
 int Repeats::RecordingOf(const PlanPtr& plan, const Operands& operands,
                          absl::FunctionRef<absl::Status()> enqueue) {
+  WARPCALL_DCHECK(plan != nullptr && entries_.size() <= kEntriesMax, entries_.size());
   Entry* entry = Find(plan, operands);
   if (entry == nullptr) entry = Add(plan, operands);
   entry->last_used = ++now_;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -25,14 +26,18 @@ int64_t AlignedParts(const Rounds& rounds) {
 }  // namespace
 
 int64_t Rounds::PartsIn(int64_t round) const {
+  WARPCALL_DCHECK(round >= 0 && round < count, round, count);
   return std::min(parts_per_round, parts - round * parts_per_round);
 }
 
 size_t Rounds::Offset(int64_t round, size_t operand) const {
+  WARPCALL_DCHECK(round >= 0 && round < count, round, count);
+  WARPCALL_CHECK(operand < part_bytes.size(), operand, part_bytes.size());
   return static_cast<size_t>(round * parts_per_round) * part_bytes[operand];
 }
 
 bool Rounds::IsThere(int64_t round, size_t operand) const {
+  WARPCALL_DCHECK(round == 0 || operand < part_bytes.size(), round, operand);
   return round > 0 && part_bytes[operand] == 0;
 }
 
@@ -55,6 +60,7 @@ Rounds PlanRounds(const Op* op, const Implementation& row, const Problem& proble
   rounds.parts_per_round = CeilDivide(wanted, step) * step;
   rounds.count = CeilDivide(rounds.parts, rounds.parts_per_round);
   if (rounds.count < 2) return {};
+  WARPCALL_DCHECK(rounds.PartsIn(rounds.count - 1) > 0, rounds.parts, rounds.parts_per_round);
   for (const int64_t round : {int64_t{0}, rounds.count - 1}) {
     const Problem part = TakeParts(*op, problem, rounds.PartsIn(round));
     if (!row.supports(part, device.properties()).ok()) return {};

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/op.h"
+#include "proto/common/check.h"
 #include "server/engine/clock.h"
 #include "server/engine/job.h"
 #include "server/engine/service_history.h"
@@ -25,7 +26,9 @@ class RunWatch final : public StopFlag {
  public:
   // `job`, which has had its lane since `start_ns`, and `limits` outlive the watch.
   RunWatch(const Job& job, const RunLimits& limits, int64_t start_ns)
-      : job_(job), limits_(limits), start_ns_(start_ns) {}
+      : job_(job), limits_(limits), start_ns_(start_ns) {
+    WARPCALL_DCHECK(job.trace != nullptr && job.cancelled != nullptr, job.key.id);
+  }
 
   bool IsSet() const override;
   // Whether a device that cannot be asked to stop is to be ended by force: not for one client's

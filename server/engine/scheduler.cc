@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 
@@ -53,6 +54,8 @@ double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {
+  WARPCALL_DCHECK(options_.lanes >= 1 && options_.spin_ns >= 0, options_.lanes, options_.spin_ns);
+  WARPCALL_DCHECK(clock_ != nullptr);
   if (options_.staging == nullptr) return;
   options_.staging->OnReturn([this] { StagingReturned(); });
   if (options_.thread) watcher_ = std::thread([this] { Watch(); });
@@ -69,6 +72,24 @@ Scheduler::~Scheduler() {
     watch_.Signal();
   }
   if (watcher_.joinable()) watcher_.join();
+}
+
+void Scheduler::CheckInvariants() const {
+  WARPCALL_CHECK(refusing_ || !closed_);
+  WARPCALL_CHECK(!spinning_ || options_.spin_ns > 0, options_.spin_ns);
+  if (options_.thread) return;
+  waiting_.CheckInvariants();
+  const Load& load = waiting_.load();
+  WARPCALL_CHECK(load[0] <= limits_.requests_max, load[0], limits_.requests_max);
+  WARPCALL_CHECK(load[1] <= limits_.bytes_max, load[1], limits_.bytes_max);
+  WARPCALL_CHECK(load[2] <= limits_.work_ns_max || load[0] <= 1, load[2], limits_.work_ns_max);
+  for (const LaneKind kind : {LaneKind::kOrdinary, LaneKind::kPreparing})
+    for (const IdleLane* const lane : idle_[static_cast<size_t>(kind)])
+      WARPCALL_CHECK(lane->kind == kind && lane->sleeps && !lane->spins, lane->kind, kind);
+  for (const Running& running : running_)
+    WARPCALL_CHECK(running.lane == LaneKind::kOrdinary || running.preparation->in_progress ||
+                       running.preparation->done,
+                   running.id);
 }
 
 int64_t Scheduler::WaitNs(int64_t work_ns) const {
@@ -197,9 +218,12 @@ std::optional<Resource> Scheduler::MakeRoom(const Job& job, DisplacedJobs* displ
 }
 
 absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
+  WARPCALL_DCHECK(*job != nullptr && (*job)->trace != nullptr && (*job)->cancelled != nullptr);
+  WARPCALL_DCHECK((*job)->staging.empty(), (*job)->staging.size());
   DisplacedJobs displaced;
   {
     absl::MutexLock lock(&mutex_);
+    if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
     RETURN_IF_ERROR(CheckOpen(**job));
     RETURN_IF_ERROR(CheckStaging(**job));
     RETURN_IF_ERROR(CheckDeadline(**job));
@@ -269,6 +293,7 @@ void Scheduler::WakeAfterRemoval() {
 
 std::unique_ptr<Job> Scheduler::Remove(const JobKey& key) {
   absl::MutexLock lock(&mutex_);
+  if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
   std::unique_ptr<Job> job = waiting_.Remove(key);
   if (job != nullptr) WakeAfterRemoval();
   return job;
@@ -294,6 +319,8 @@ Scheduler::Found Scheduler::TryNext(IdleLane* lane) {
 }
 
 Scheduler::Found Scheduler::Look(IdleLane* lane) {
+  WARPCALL_DCHECK(!lane->sleeps, lane->kind);
+  if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
   if (std::exchange(lane->spins, false)) spinning_ = false;
   const bool first = !std::exchange(lane->has_looked, true);
   Found found = {TakeNext(lane->kind)};
@@ -320,6 +347,7 @@ bool Scheduler::HoldsBackLong() const {
 
 bool Scheduler::HoldsBack(Job& job, LaneKind kind) const {
   if (kind != LaneOf(job)) return true;
+  WARPCALL_CHECK(kind == LaneKind::kOrdinary || job.preparation != nullptr, job.key.id);
   const bool waits_for_another = kind == LaneKind::kPreparing ? job.preparation->in_progress
                                                               : MayBeLong(job) && HoldsBackLong();
   if (waits_for_another) job.starved_since_ns = 0;
@@ -336,18 +364,25 @@ std::unique_ptr<Job> Scheduler::TakeNext(LaneKind kind) {
     return HoldsBack(next, kind);
   };
   std::unique_ptr<Job> job = waiting_.Pop(may_run, held_back);
+  WARPCALL_DCHECK(job == nullptr || options_.staging == nullptr ||
+                      job->staging.size() == StagingSizes(*job).size(),
+                  job->staging.size());
   work_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   if (job == nullptr) return nullptr;
   const int64_t now_ns = clock_();
   running_.push_back({job->key.id, job->key.principal, job->row, now_ns, now_ns + job->predicted_ns,
                       MayBeLong(*job), kind, job->preparation});
-  if (kind == LaneKind::kPreparing) job->preparation->in_progress = true;
+  if (kind == LaneKind::kPreparing) {
+    WARPCALL_DCHECK(!job->preparation->in_progress, job->key.id);
+    job->preparation->in_progress = true;
+  }
   if (!waiting_.empty()) WakeOne();
   WakeAllIfOver();
   return job;
 }
 
 bool Scheduler::TakeStaging(Job* job) const {
+  WARPCALL_DCHECK(job->staging.empty(), job->key.id, job->staging.size());
   if (options_.staging == nullptr) return true;
   absl::optional<StagingBuffers> staging =
       options_.staging->TryAllocate(StagingSizes(*job), job->key.principal);
@@ -381,9 +416,11 @@ void Scheduler::Watch() {
 }
 
 void Scheduler::EndStarved() {
+  WARPCALL_DCHECK(options_.staging != nullptr);
   DisplacedJobs starved;
   {
     absl::MutexLock lock(&mutex_);
+    if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
     starved = TakeStarved();
     watching_ = !waiting_.empty();
     // What has turned out to be long since the lanes looked lets short work pass long work for
@@ -442,6 +479,7 @@ void Scheduler::Sleep(IdleLane* lane) {
 
 void Scheduler::Finished(uint64_t id, bool is_prepared) {
   absl::MutexLock lock(&mutex_);
+  if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [id](const Running& running) { return running.id == id; });
   if (found == running_.end()) return;

@@ -156,6 +156,9 @@ class Scheduler {
   using DisplacedJobs = absl::InlinedVector<Displaced, 1>;
   static void End(DisplacedJobs displaced);
 
+  // Aborts where the members contradict each other. Looks at all jobs where no threads of the
+  // engine's own work, as in a simulation.
+  void CheckInvariants() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDeadline(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What there is too little of, when nobody can make room for `job`.

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -60,8 +61,10 @@ int64_t GuessNsAtMost(const Work& work) {
 }  // namespace
 
 size_t ServiceHistory::IndexOf(int row, const Work& work) const {
+  WARPCALL_DCHECK(work.bytes >= 0 && work.flops >= 0, work.bytes, work.flops);
   const auto size = static_cast<uint64_t>(SaturatingAdd(work.bytes, work.flops / kFlopsPerByte));
   const int size_class = std::min(static_cast<int>(std::bit_width(size)), kSizes - 1);
+  WARPCALL_CHECK(row >= 0 && static_cast<size_t>(row) < rates_.size(), row, rates_.size());
   return static_cast<size_t>(row * kSizes + size_class);
 }
 
@@ -87,6 +90,9 @@ ServiceHistory::Prediction ServiceHistory::Predict(int row, const Work& work) co
 }
 
 void ServiceHistory::SetRate(int row, const ServiceRate& given) {
+  WARPCALL_CHECK(row >= 0 && static_cast<size_t>(row) < rates_.size(), row, rates_.size());
+  WARPCALL_DCHECK(given.bytes_per_ns > 0 && given.flops_per_ns > 0, given.bytes_per_ns,
+                  given.flops_per_ns);
   Rate& rate = rates_[static_cast<size_t>(row)];
   rate.fixed_ns.store(given.fixed_ns, std::memory_order_relaxed);
   rate.bytes_per_ns.store(given.bytes_per_ns, std::memory_order_relaxed);

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -31,7 +32,11 @@ class StagingArena {
   }
 
   size_t total_bytes() const { return memory_.bytes(); }
-  char* at(size_t offset) const { return static_cast<char*>(memory_.data()) + offset; }
+  char* at(const StagingBuffer::Range& range) const {
+    WARPCALL_CHECK(range.offset <= total_bytes() && range.bytes <= total_bytes() - range.offset,
+                   range.offset, range.bytes, total_bytes());
+    return static_cast<char*>(memory_.data()) + range.offset;
+  }
 
   size_t used_bytes() const {
     absl::MutexLock lock(&mutex_);
@@ -59,6 +64,7 @@ class StagingArena {
       used_ += RoundUp(bytes);
     }
     if (wanted > 0) held_[principal] += wanted;
+    if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
     return offsets;
   }
 
@@ -79,8 +85,10 @@ class StagingArena {
       absl::MutexLock lock(&mutex_);
       PutOne(range.offset, bytes);
       const auto held = held_.find(range.principal);
+      WARPCALL_CHECK(held != held_.end() && held->second >= bytes, range.principal, bytes);
       held->second -= bytes;
       if (held->second == 0) held_.erase(held);
+      if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
       tell = std::exchange(take_failed_, false);
     }
     if (!tell) return;
@@ -94,6 +102,23 @@ class StagingArena {
   }
 
  private:
+  // Aborts unless free ranges are in order and apart, and they and what principals hold make up the
+  // arena. Ranges are few.
+  void CheckInvariants() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    size_t free = 0;
+    size_t end = 0;
+    for (const Range& range : free_) {
+      WARPCALL_CHECK(range.bytes > 0 && (free == 0 || range.offset > end), range.offset,
+                     range.bytes, end);
+      free += range.bytes;
+      end = range.offset + range.bytes;
+    }
+    WARPCALL_CHECK(end <= total_bytes() && free + used_ == total_bytes(), end, free, used_);
+    size_t held = 0;
+    for (const auto& [principal, bytes] : held_) held += bytes;
+    WARPCALL_CHECK(held == used_, held, used_);
+  }
+
   // Whether `principal` may take `wanted` bytes more, wherever they lie.
   bool MayHave(size_t wanted, uint64_t principal) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const size_t free = total_bytes() - used_;
@@ -116,10 +141,17 @@ class StagingArena {
 
   void PutOne(size_t offset, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (bytes == 0) return;
+    WARPCALL_CHECK(bytes <= used_ && offset <= total_bytes() && bytes <= total_bytes() - offset,
+                   offset, bytes, used_);
     used_ -= bytes;
     auto next =
         std::lower_bound(free_.begin(), free_.end(), offset,
                          [](const Range& free, size_t position) { return free.offset < position; });
+    // What is free already would be handed out twice.
+    WARPCALL_CHECK(next == free_.end() || offset + bytes <= next->offset, offset, bytes);
+    WARPCALL_CHECK(
+        next == free_.begin() || std::prev(next)->offset + std::prev(next)->bytes <= offset, offset,
+        bytes);
     const bool joins_next = next != free_.end() && offset + bytes == next->offset;
     const bool joins_previous =
         next != free_.begin() && std::prev(next)->offset + std::prev(next)->bytes == offset;
@@ -146,7 +178,9 @@ class StagingArena {
 };
 
 StagingBuffer::StagingBuffer(std::shared_ptr<StagingArena> arena, const Range& range)
-    : arena_(std::move(arena)), range_(range) {}
+    : arena_(std::move(arena)), range_(range) {
+  WARPCALL_DCHECK(range.offset % StagingPool::kGranuleBytes == 0, range.offset);
+}
 
 StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
   std::swap(arena_, other.arena_);
@@ -158,12 +192,12 @@ StagingBuffer::~StagingBuffer() {
   if (arena_ != nullptr) arena_->Put(range_);
 }
 
-char* StagingBuffer::data() const {
-  return arena_ == nullptr ? nullptr : arena_->at(range_.offset);
-}
+char* StagingBuffer::data() const { return arena_ == nullptr ? nullptr : arena_->at(range_); }
 
 StagingPool::StagingPool(Buffer memory)
-    : arena_(std::make_shared<StagingArena>(std::move(memory))) {}
+    : arena_(std::make_shared<StagingArena>(std::move(memory))) {
+  WARPCALL_DCHECK(reinterpret_cast<uintptr_t>(arena_->at({})) % kGranuleBytes == 0);
+}
 
 StagingPool::~StagingPool() { arena_->OnReturn(nullptr); }
 
@@ -181,6 +215,7 @@ absl::optional<StagingBuffers> StagingPool::TryAllocate(absl::Span<const size_t>
                                                         uint64_t principal) {
   const auto offsets = arena_->Take(sizes, principal);
   if (!offsets.has_value()) return absl::nullopt;
+  WARPCALL_DCHECK(offsets->size() == sizes.size(), offsets->size(), sizes.size());
   StagingBuffers buffers;
   for (size_t i = 0; i < sizes.size(); ++i)
     buffers.push_back(StagingBuffer(arena_, {(*offsets)[i], sizes[i], principal}));

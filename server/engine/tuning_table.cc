@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -101,6 +102,8 @@ TuningTable::Key TuningTable::KeyOf(const Op& op, const Problem& problem, int ke
 
 std::shared_ptr<const TunedClass> TuningTable::Find(const Kernel& kernel, const Problem& problem,
                                                     int device) const {
+  WARPCALL_CHECK(static_cast<size_t>(kernel.id) < registry_.kernels().size(), kernel.id);
+  WARPCALL_CHECK(static_cast<size_t>(device) < model_of_device_.size(), device);
   if (tuned_[static_cast<size_t>(kernel.id)].load(std::memory_order_acquire) == 0) return nullptr;
   const Key key =
       KeyOf(*kernel.op, problem, kernel.id, model_of_device_[static_cast<size_t>(device)]);
@@ -111,6 +114,11 @@ std::shared_ptr<const TunedClass> TuningTable::Find(const Kernel& kernel, const 
 
 std::shared_ptr<const TunedClass> TuningTable::Take(TunedClass measured) {
   const auto kernel = static_cast<size_t>(measured.kernel);
+  WARPCALL_CHECK(kernel < registry_.kernels().size(), measured.kernel);
+  for (const RightRow& right : measured.right)
+    WARPCALL_CHECK(static_cast<size_t>(right.row) < registry_.rows().size(), right.row);
+  for (const WrongRow& wrong : measured.wrong)
+    WARPCALL_CHECK(static_cast<size_t>(wrong.row) < registry_.rows().size(), wrong.row);
   const Op& op = *registry_.kernels()[kernel].op;
   absl::MutexLock lock(&mutex_);
   const Key key = KeyOf(op, measured.problem, measured.kernel, ModelNumber(measured.device_model));
@@ -123,6 +131,7 @@ std::shared_ptr<const TunedClass> TuningTable::Take(TunedClass measured) {
   SortByPreference(&measured.right);
   slot = std::make_shared<const TunedClass>(std::move(measured));
   if (classes_.size() > kClassesMax) DropOldest();
+  WARPCALL_DCHECK(classes_.size() <= kClassesMax, classes_.size());
   tuned_[kernel].fetch_add(1, std::memory_order_release);
   return before;
 }

@@ -150,9 +150,9 @@ absl::StatusOr<Buffer> CpuDevice::AllocateMemory(size_t bytes) {
       *memory, bytes,
       [](void* owner, void* data, size_t size) {
         munmap(data, size);
-        const int64_t used =
+        const int64_t before =
             static_cast<CpuDevice*>(owner)->used_bytes_.fetch_sub(static_cast<int64_t>(size));
-        WARPCALL_DCHECK(used >= static_cast<int64_t>(size), used, size);
+        WARPCALL_DCHECK(before >= static_cast<int64_t>(size), before, size);
       },
       this);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/common/check.h"
 #include "server/engine/service_history.h"
 
 namespace warpcall {
@@ -313,6 +314,16 @@ TEST(BalancerTest, WhatDiffersLittleCountsAsEqualAndAFreeLaneBeforeATurn) {
   loads[5] = DeviceLoad();   // it ends: equal again, and device 0 has a job in each lane
   EXPECT_EQ(choose(10), 1);
   EXPECT_EQ(choose(10), 1);
+}
+
+TEST(BalancerDeathTest, KnowsTheDevicesThatItIsAskedFor) {
+  Balancer balancer;
+  balancer.AddDevice(1);
+  EXPECT_DEATH(balancer.Choose({}, 1), "!devices.empty");
+  EXPECT_DEATH(balancer.Settle(DeviceLoad(), 1, 1), "devices_.size");
+  if (!WARPCALL_DCHECK_IS_ON) return;
+  const DeviceLoad load = balancer.Choose({0}, 1);
+  EXPECT_DEATH(balancer.AddDevice(1), "turns_ == 0");
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 namespace {
 
@@ -105,6 +107,32 @@ TEST_F(FairQueueTest, ThousandsOfPrincipalsComeAndGo) {
   for (; !queue_.empty(); ++left) Pop(1);
   EXPECT_EQ(left, 1667);
   EXPECT_THAT(queue_.load(), ElementsAre(0, 0, 0));
+}
+
+// A second job of one id would never be ended.
+TEST_F(FairQueueTest, TakesNoTwoJobsOfOneId) {
+  Push(1, kUnit);
+  --last_id_;
+  EXPECT_DEATH(Push(1, kUnit), "is_new");
+}
+
+TEST_F(FairQueueTest, ItsLoadsAreThoseOfItsJobs) {
+  Push(1, kUnit);
+  Push(2, kUnit, 5000);
+  Push(2, kUnit);
+  queue_.CheckInvariants();
+  std::unique_ptr<Job> job = queue_.Pop(Any);
+  queue_.CheckInvariants();
+  const auto grow = [](Job& waiting) {
+    waiting.input_bytes = 99;
+    return false;
+  };
+  queue_.Pop(grow);
+  EXPECT_DEATH(queue_.CheckInvariants(), "own == principal->load");
+  if (WARPCALL_DCHECK_IS_ON) {
+    share_ = 0;
+    EXPECT_DEATH(Push(3, kUnit), "job->share > 0");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/common/check.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
 
@@ -131,6 +132,14 @@ TEST(RoundsTest, ARowThatRefusesThePartsGetsTheWhole) {
                                              : absl::UnimplementedError("takes 4096 rows");
   });
   EXPECT_EQ(Plan(&RowsOp(), row, RowsProblem(4096, 1024), 4 << 20).count, 1);
+}
+
+TEST(RoundsDeathTest, HasAsManyRoundsAsItSays) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  const Rounds rounds = {.count = 2, .parts = 3, .parts_per_round = 2, .part_bytes = {8}};
+  EXPECT_EQ(rounds.PartsIn(1), 1);
+  EXPECT_DEATH(rounds.PartsIn(2), "round < count");
+  EXPECT_DEATH(rounds.Offset(1, 1), "operand < part_bytes.size");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 namespace {
 
@@ -95,6 +97,17 @@ TEST(StagingPool, ThreadsNeverShareARange) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST(StagingPoolDeathTest, TakesMemoryThatIsAlignedToItsGranule) {
+  if (!WARPCALL_DCHECK_IS_ON) GTEST_SKIP() << "needs WARPCALL_DCHECK";
+  alignas(StagingPool::kGranuleBytes) static char memory[2 * kPage];
+  const auto pool_at = [](char* data) {
+    StagingPool(Buffer(
+        data, kPage, [](void*, void*, size_t) {}, nullptr));
+  };
+  pool_at(memory);
+  EXPECT_DEATH(pool_at(memory + 1), "kGranuleBytes == 0");
 }
 
 }  // namespace
