@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 namespace {
@@ -59,6 +60,8 @@ absl::Status ChunkAssembler::Add(int64_t offset, const Slices& data) {
   for (auto piece = pieces_.lower_bound(complete_);
        piece != pieces_.end() && piece->first == complete_; ++piece)
     complete_ += piece->second.size();
+  WARPCALL_DCHECK(taken_ <= complete_ && complete_ <= bytes_, taken_, complete_, bytes_);
+  WARPCALL_DCHECK(held_ >= complete_ - taken_, held_, complete_, taken_);
   return absl::OkStatus();
 }
 
@@ -89,9 +92,11 @@ grpc::Slice ChunkAssembler::ToSlice(Piece piece) {
 }
 
 Slices ChunkAssembler::Take(int64_t count) {
+  WARPCALL_CHECK(count >= 0 && count <= complete_ - taken_, count, complete_, taken_);
   Slices taken;
   held_ -= count;
   while (count > 0) {
+    WARPCALL_CHECK(!pieces_.empty() && pieces_.begin()->first == taken_, taken_, count);
     grpc::Slice piece = ToSlice(std::move(pieces_.extract(pieces_.begin()).mapped()));
     const int64_t size = SizeOf(piece);
     if (size > count) {

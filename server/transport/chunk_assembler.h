@@ -7,13 +7,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proto/common/check.h"
 #include "server/transport/slices.h"
 
 namespace warpcall {
 
 class ChunkAssembler {
  public:
-  explicit ChunkAssembler(int64_t bytes) : bytes_(bytes) {}
+  explicit ChunkAssembler(int64_t bytes) : bytes_(bytes) { WARPCALL_DCHECK(bytes >= 0, bytes); }
   ChunkAssembler(ChunkAssembler&&) = default;
   ~ChunkAssembler();
 

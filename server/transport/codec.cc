@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/describe.h"
 #include "server/transport/request.h"
@@ -107,6 +108,8 @@ absl::StatusOr<Problem> ToProblem(
 }
 
 absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem) const {
+  WARPCALL_CHECK(problem.inputs.size() == input_count(), op.name, problem.inputs.size(),
+                 input_count());
   for (size_t i = 0; i < input_count(); ++i) {
     const TensorSpec& spec = problem.inputs[i];
     if (data(i).size != spec.bytes()) {
@@ -119,6 +122,7 @@ absl::Status DecodedRequest::CheckDataBytes(const Op& op, const Problem& problem
 }
 
 grpc::Slice SliceOver(StagingBuffer buffer) {
+  WARPCALL_DCHECK(buffer.data() != nullptr && buffer.bytes() > 0, buffer.bytes());
   auto* owner = new StagingBuffer(std::move(buffer));
   return grpc::Slice(
       owner->data(), owner->bytes(), [](void* p) { delete static_cast<StagingBuffer*>(p); }, owner);
@@ -146,6 +150,7 @@ void Describe(Request* request, v1::ExecuteResponse* response) {
 
 void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,
                     grpc::ByteBuffer* message) {
+  WARPCALL_CHECK(outputs.size() == problem.outputs.size(), outputs.size(), problem.outputs.size());
   std::string header;
   header.reserve(kHeaderBytesUsual);
   rest.AppendToString(&header);
@@ -156,6 +161,7 @@ void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, Sta
                              {static_cast<int>(spec.data_type), spec.dims, spec.bytes()}, &header);
     slices.emplace_back(header);
     header.clear();
+    WARPCALL_CHECK(outputs[i].bytes() == spec.bytes(), i, outputs[i].bytes(), spec.bytes());
     if (spec.bytes() > 0) slices.push_back(SliceOver(std::move(outputs[i])));
   }
   grpc::ByteBuffer encoded(slices.data(), slices.size());

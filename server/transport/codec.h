@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/registry.h"
+#include "proto/common/check.h"
 #include "proto/wire/tensor_split.h"
 #include "server/engine/job.h"
 #include "server/transport/call_codec.h"
@@ -35,7 +36,10 @@ class DecodedRequest {
   absl::Status CheckDataBytes(const Op& op, const Problem& problem) const;
 
   const v1::ExecuteRequest& header() const { return *header_; }
-  const wire::FragmentedBytes& data(size_t input) const { return split_.tensor_data[input]; }
+  const wire::FragmentedBytes& data(size_t input) const {
+    WARPCALL_CHECK(input < input_count(), input, input_count());
+    return split_.tensor_data[input];
+  }
   size_t input_count() const { return split_.tensor_data.size(); }
 
   // Drops the slices: data() is invalid from then on, header() is not.

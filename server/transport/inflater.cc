@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/transport/slices.h"
@@ -195,8 +196,9 @@ absl::Status InflatedBytes::Take(uint64_t principal, int64_t bytes) {
 
 void InflatedBytes::GiveBack(uint64_t principal, int64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  in_use_ -= bytes;
   const auto found = by_principal_.find(principal);
+  WARPCALL_CHECK(found != by_principal_.end() && found->second >= bytes, principal, bytes);
+  in_use_ -= bytes;
   found->second -= bytes;
   if (found->second == 0) by_principal_.erase(found);
 }

@@ -2,16 +2,20 @@
 
 #include <vector>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 
 void OpenStreams::Add(OpenStream* call) {
   absl::MutexLock lock(&mutex_);
-  calls_.insert(call);
+  const bool is_new = calls_.insert(call).second;
+  WARPCALL_DCHECK(is_new, call);
 }
 
 void OpenStreams::Remove(OpenStream* call) {
   absl::MutexLock lock(&mutex_);
-  calls_.erase(call);
+  const size_t erased = calls_.erase(call);
+  WARPCALL_DCHECK(erased == 1, call);
 }
 
 int64_t OpenStreams::EndAll(const absl::Status& status) {

@@ -4,11 +4,14 @@
 
 #include <utility>
 
+#include "proto/common/check.h"
+
 namespace warpcall {
 
 void SendWatch::Sending::Begin(size_t bytes) {
   if (watch_ == nullptr) return;
   absl::MutexLock lock(&watch_->mutex_);
+  WARPCALL_DCHECK(!begun_ || context_->IsCancelled(), bytes);
   allowed_ns_ = watch_->AllowedNs(bytes);
   since_ns_ = 0;
   begun_ = true;
@@ -34,6 +37,7 @@ std::vector<std::string> SendWatch::Check(int64_t now_ns) {
     for (auto next = sendings_.begin(); next != sendings_.end();) {
       const auto at = next++;
       Sending& sending = **at;
+      WARPCALL_DCHECK(sending.begun_ && sending.watch_ == this);
       if (sending.since_ns_ == 0) sending.since_ns_ = now_ns;
       if (now_ns - sending.since_ns_ < sending.allowed_ns_) continue;
       peers.push_back(sending.context_->peer());

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -47,7 +48,9 @@ class SendWatch {
   static constexpr int64_t kBytesPerPeriod = int64_t{64} << 20;
 
   // `period_ns`: for how long a small message may wait to be read.
-  explicit SendWatch(int64_t period_ns) : period_ns_(period_ns) {}
+  explicit SendWatch(int64_t period_ns) : period_ns_(period_ns) {
+    WARPCALL_DCHECK(period_ns > 0, period_ns);
+  }
 
   // For how long a message of so many bytes may. gRPC 1.51 does not say how much of a message it
   // has sent, so a slow client is told from one that reads nothing by the whole message's time.

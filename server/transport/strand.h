@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/common/check.h"
 
 namespace warpcall {
 
@@ -18,6 +19,7 @@ class Strand {
   using Event = absl::AnyInvocable<void()>;
 
   void Post(Event event) {
+    WARPCALL_DCHECK(event != nullptr);
     const std::shared_ptr<State> state = state_;  // may outlive this
     absl::MutexLock lock(&state->mutex);
     state->events.push_back(std::move(event));

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 
@@ -39,9 +40,11 @@ Slices Among(const wire::FragmentedBytes& data, const Slices& slices) {
   Slices found;
   size_t i = 0;
   for (const wire::Bytes& piece : data.pieces) {
+    WARPCALL_CHECK(slices.size() > 0, piece.size());
     const auto* begin = reinterpret_cast<const uint8_t*>(piece.data());
     while (begin < slices[i].begin() || begin >= slices[i].end()) i = (i + 1) % slices.size();
     const auto offset = static_cast<size_t>(begin - slices[i].begin());
+    WARPCALL_CHECK(piece.size() <= slices[i].size() - offset, piece.size(), offset);
     found.Add(slices[i].sub(offset, offset + piece.size()));
   }
   return found;
@@ -104,6 +107,8 @@ absl::Status StreamRequest::Plan() {
   parts_ = std::max<int64_t>(PartsOf(op, problem), 1);
   parts_per_window_ = PartsPerWindow();
   windows_ = CeilDivide(parts_, parts_per_window_);
+  WARPCALL_DCHECK(windows_ >= 1 && (windows_ - 1) * parts_per_window_ < parts_, windows_,
+                  parts_per_window_, parts_);
   full_ = last_ = problem;
   const auto shared = static_cast<int64_t>(BytesOf(op, problem, OperandRole::kShared));
   if (windows_ > 1) {
@@ -205,6 +210,7 @@ bool StreamRequest::IsShared(size_t input) const {
 }
 
 Slices StreamRequest::TakeInput(size_t input, int64_t bytes) {
+  WARPCALL_CHECK(input < inputs_.size(), input, inputs_.size());
   if (!IsShared(input)) return inputs_[input].Take(bytes);
   if (windows_taken_ == 0) shared_[input] = inputs_[input].Take(bytes);
   if (windows_taken_ == windows_ - 1) return std::move(shared_[input]);
@@ -212,6 +218,8 @@ Slices StreamRequest::TakeInput(size_t input, int64_t bytes) {
 }
 
 std::unique_ptr<Window> StreamRequest::TakeWindow() {
+  WARPCALL_DCHECK(windows_ran_ <= windows_taken_ && windows_taken_ <= windows_, windows_ran_,
+                  windows_taken_, windows_);
   if (windows_taken_ == windows_) return nullptr;
   const Problem& problem = ProblemOf(windows_taken_);
   const auto bytes = [&](size_t i) { return static_cast<int64_t>(problem.inputs[i].bytes()); };
@@ -229,6 +237,8 @@ std::unique_ptr<Window> StreamRequest::TakeWindow() {
 }
 
 std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
+  WARPCALL_DCHECK(window->problem != nullptr && window->inputs.size() == inputs_.size(),
+                  window->index);
   const RequestTrace& trace = request_.trace();
   window->trace = RequestTrace();
   window->trace.kernel = trace.kernel;
@@ -273,11 +283,13 @@ void StreamRequest::NoteRan(const Window& window) {
     trace.launch = part.launch;
   }
   trace.launch.gpu_kernels = gpu_kernels;
+  WARPCALL_DCHECK(windows_ran_ < windows_taken_, window.index, windows_ran_, windows_taken_);
   trace.ran = ++windows_ran_ == windows_;
   request_.TracePart(part);
 }
 
 int64_t StreamRequest::OutputOffset(const Window& window, size_t output) const {
+  WARPCALL_CHECK(output < request_.problem().outputs.size() && parts_ > 0, output, parts_);
   const auto bytes = static_cast<int64_t>(request_.problem().outputs[output].bytes());
   return bytes / parts_ * window.first_part;
 }

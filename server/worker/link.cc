@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::worker {
@@ -67,6 +68,7 @@ Link::Link(LinkEnds ends, MappedMail mail, int spin_places)
 Link::~Link() { Break(); }
 
 absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const RunWatch* watch) {
+  WARPCALL_CHECK(lane < ends_.lanes.size(), lane, ends_.lanes.size());
   LaneMail& mail = mail_.lane(lane);
   const int socket = ends_.lanes[lane].get();
   absl::Status sent = mail.requests.Put(request, socket);

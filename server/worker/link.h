@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/common/check.h"
 #include "server/process/child.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/protocol.h"
@@ -30,7 +31,10 @@ class MappedMail {
   MappedMail& operator=(MappedMail&& other) noexcept;
   ~MappedMail();
 
-  LaneMail& lane(size_t index) const { return mail_[index]; }
+  LaneMail& lane(size_t index) const {
+    WARPCALL_CHECK((index + 1) * sizeof(LaneMail) <= bytes_, index, bytes_);
+    return mail_[index];
+  }
 
  private:
   LaneMail* mail_ = nullptr;

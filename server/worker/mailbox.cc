@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 
@@ -119,6 +120,7 @@ absl::Status AwaitBell(const MailWait& wait) {
 // A reader that is awake may have the last message, and be asleep for the next, before its writer
 // comes to look whether it sleeps: one bell may be for that, and no more.
 absl::Status AwaitMail(MailSignal* signal, uint32_t messages, const MailWait& wait) {
+  WARPCALL_DCHECK(wait.socket >= 0 && wait.places != nullptr, wait.socket);
   if (Arrived(*signal, messages)) return absl::OkStatus();
   if (wait.places->Take(MonotonicNs())) {
     const bool arrived = Spin(*signal, messages, wait.places);

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
+#include "proto/common/check.h"
 #include "server/engine/run_watch.h"
 
 namespace warpcall::worker {
@@ -77,6 +78,7 @@ struct Mailbox {
   // The `nth` message, from 1 on, to `taken`: a copy, which the other process cannot change any
   // more.
   absl::Status Take(uint32_t nth, const MailWait& wait, T* taken) {
+    WARPCALL_DCHECK(nth >= 1 && taken != &message, nth);
     absl::Status status = AwaitMail(&signal, nth, wait);
     if (status.ok()) CopyMessage(message, taken);
     return status;

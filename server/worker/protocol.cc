@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/compiled/program.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 
@@ -45,6 +46,7 @@ absl::Status TooLarge(absl::string_view what, size_t value, size_t limit) {
 }
 
 absl::Status AddAttribute(const AttributeValue& value, RunRequest* request) {
+  WARPCALL_CHECK(request->attribute_count < kAttributesMax, request->attribute_count);
   WireAttribute& wire = request->attributes[request->attribute_count++];
   wire = {};
   wire.kind = static_cast<int32_t>(value.index());
@@ -161,6 +163,7 @@ void CopyMessage(const RunRequest& from, RunRequest* to) {
 }
 
 absl::Status ToWire(const Job& job, RunRequest* request) {
+  WARPCALL_DCHECK(job.row != nullptr, job.key.id);
   const Problem& problem = job.problem;
   if (problem.inputs.size() > kInputsMax)
     return TooLarge("inputs", problem.inputs.size(), kInputsMax);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/log.h"
@@ -51,6 +52,9 @@ class RemoteExecutor final : public Executor {
     if (link == nullptr)
       return Unavailable(device_->lost() ? "it was lost" : "its worker is being started again");
     RETURN_IF_ERROR(ToWire(job, &request_));
+    WARPCALL_CHECK(staging.size() <= std::size(request_.offsets), staging.size());
+    for (const StagingRange& range : staging)
+      WARPCALL_DCHECK(range.bytes == 0 || device_->IsStaging(range), range.bytes);
     for (size_t i = 0; i < staging.size(); ++i)
       request_.offsets[i] = staging[i].bytes == 0
                                 ? 0
@@ -115,7 +119,13 @@ absl::StatusOr<std::unique_ptr<Stream>> RemoteDevice::CreateStream() {
   return absl::UnimplementedError("a worker's streams are its own");
 }
 
+bool RemoteDevice::IsStaging(const StagingRange& range) const {
+  return range.data >= staging_memory_ && range.bytes <= staging_bytes_ &&
+         static_cast<size_t>(range.data - staging_memory_) <= staging_bytes_ - range.bytes;
+}
+
 absl::StatusOr<Buffer> RemoteDevice::AllocateStaging(size_t bytes) {
+  WARPCALL_CHECK(staging_memory_ == nullptr && !supervisor_.joinable());
   void* memory = MAP_FAILED;
   if (ftruncate(staging_, static_cast<off_t>(bytes)) == 0)
     memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, staging_, 0);

@@ -73,6 +73,8 @@ class RemoteDevice final : public Device {
   // first two cases.
   absl::Status AwaitWorker(const Link& link, absl::Duration timeout);
 
+  // Whether the range lies in what the worker maps.
+  bool IsStaging(const StagingRange& range) const;
   // Null while there is no worker.
   std::shared_ptr<Link> link() const;
   // The device is unhealthy until the next worker serves it.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/clock.h"
 #include "server/engine/execution.h"
@@ -33,7 +34,9 @@ class LaneServer {
         mail_(mail),
         shared_(shared),
         served_(shared->served),
-        execution_(served_.device, std::move(stream), MonotonicNs) {}
+        execution_(served_.device, std::move(stream), MonotonicNs) {
+    WARPCALL_DCHECK(socket >= 0 && mail != nullptr, socket);
+  }
 
   void Serve() {
     execution_.BindThread().IgnoreError();

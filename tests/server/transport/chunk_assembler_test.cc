@@ -60,5 +60,13 @@ TEST(ChunkAssemblerTest, SplintersAreGatheredAndLargePiecesAreNot) {
   EXPECT_EQ(taken[0].begin(), halves[0].begin()) << "it was copied";
 }
 
+TEST(ChunkAssemblerDeathTest, HandsOutWhatHasCome) {
+  ChunkAssembler assembler(10);
+  ASSERT_TRUE(Add(&assembler, 0, "abc").ok());
+  ASSERT_TRUE(Add(&assembler, 5, "fgh").ok());
+  EXPECT_DEATH(assembler.Take(4), "complete_ - taken_");
+  EXPECT_EQ(Join(assembler.Take(3)), "abc");
+}
+
 }  // namespace
 }  // namespace warpcall
