@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/flag_words.h"
 #include "server/listen.h"
@@ -331,6 +332,7 @@ bool ParseConfig(int argc, char** argv, Config* config, int* exit_code) {
 }
 
 absl::StatusOr<std::string> ReadFlagFileAgain(const Config& config, const ConfigCheck& check) {
+  WARPCALL_DCHECK(!config.flagfile.empty());
   Config now;
   std::string help;
   RETURN_IF_ERROR(Parse(config.words, &now, &help));

@@ -23,6 +23,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall {
@@ -242,6 +243,7 @@ absl::Status InUse(const std::string& path, int64_t pid) {
 
 // REQUIRES: `path` has at most kSocketPathBytesMax.
 sockaddr_un SocketAddress(const std::string& path) {
+  WARPCALL_CHECK(path.size() <= kSocketPathBytesMax, path.size());
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, kSocketPathBytesMax);

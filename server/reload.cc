@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "proto/common/check.h"
 #include "proto/common/steady_wait.h"
 #include "server/log.h"
 
 namespace warpcall {
 
 void Reloader::Add(File file, std::function<absl::StatusOr<std::string>()> read) {
+  WARPCALL_DCHECK(sources_.empty() || sources_.back()->watch == nullptr, file.flag);
   sources_.push_back(std::make_unique<Source>());
   sources_.back()->file = std::move(file);
   sources_.back()->read = std::move(read);
@@ -25,7 +27,10 @@ void Reloader::ReadAgain(std::function<void()> done) {
     LogAlways(LogLevel::kInfo, "there is nothing to read again: no flag names a file that is");
   // Gone with the last of its copies.
   const std::shared_ptr<void> unread(nullptr, [done = std::move(done)](void*) { done(); });
-  for (const std::unique_ptr<Source>& source : sources_) source->watch->ReadNow(unread);
+  for (const std::unique_ptr<Source>& source : sources_) {
+    WARPCALL_CHECK(source->watch != nullptr, source->file.flag);
+    source->watch->ReadNow(unread);
+  }
 }
 
 void Reloader::ReportHanging(absl::Duration longer_than) {

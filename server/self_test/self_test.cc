@@ -13,6 +13,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::self_test {
@@ -211,6 +212,7 @@ std::vector<Verdict> SelfTest::Await() {
 }
 
 void SelfTest::TryOthers(Tell tell) {
+  WARPCALL_DCHECK(tell != nullptr);
   {
     absl::MutexLock lock(&telling_);
     tell_ = std::move(tell);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/common/saturate.h"
+#include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
 #include "server/log.h"
@@ -173,6 +174,7 @@ absl::Status Request::Read(const CallSpec& spec,
 }
 
 Question Request::ToQuestion() const {
+  WARPCALL_CHECK(kernel_ != nullptr, device_name_);
   Question question = {kernel_, implementation_, device_name_};
   if (admission_.limits_implementations())
     question.may_use = [this](const Implementation& row) {
@@ -199,6 +201,7 @@ absl::Status Request::Choose(absl::Span<const Problem> parts) {
 }
 
 std::unique_ptr<Job> Request::NewJob(const Problem& part) {
+  WARPCALL_CHECK(trace_.row >= 0 && trace_.device >= 0, trace_.row, trace_.device);
   auto job = std::make_unique<Job>();
   job->key = key_;
   job->share = admission_.share();
