@@ -16,7 +16,8 @@ class HostKernels {
   // The number of a kernel of so many inputs.
   int Add(const expression::CudaKernel& kernel, size_t inputs);
 
-  // Compiles all that were added. False where the machine has no compiler.
+  // Compiles all that were added. False where the machine has no compiler, and under a tool
+  // (WARPCALL_TEST_ELEMENTS_MAX), which would not see into what this compiler makes.
   bool Compile();
 
   // REQUIRES: Compile returned true.

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "kernels/matmul/matmul.h"
 #include "tests/kernels/rows.h"
 #include "tests/kernels/seed.h"
+#include "tests/kernels/variant_rows.h"
 
 namespace warpcall::matmul {
 namespace {
@@ -182,6 +184,8 @@ TEST_P(MatmulExactTest, OneSpecialValueReachesItsRowOrColumnAndNoOther) {
   // First and last, and both sides of the edges of tiles and steps.
   constexpr Place kPlaces[] = {{0, 0, 0},   {0, 63, 15},  {0, 64, 16},  {0, 129, 69},
                                {1, 0, 132}, {1, 31, 127}, {1, 32, 128}, {1, 69, 0}};
+  // Wherever it stands, rows read and write the same memory, which is all that a tool looks at.
+  const size_t places = testing::TestElementsMax() > 0 ? 1 : std::size(kPlaces);
   std::vector<Form> forms = {{false, false}, {true, true}};
   if (GetParam() == DataType::kFloat32) {
     forms.push_back({false, false, "tf32"});
@@ -191,7 +195,7 @@ TEST_P(MatmulExactTest, OneSpecialValueReachesItsRowOrColumnAndNoOther) {
     const bool transposed = form.transpose_a;
     const Problem problem = Make({{130, 70}, {70, 133}}, GetParam(), form);
     std::mt19937_64 random = Random();
-    for (const Place& place : kPlaces)
+    for (const Place& place : absl::MakeSpan(kPlaces, places))
       for (const float special : {std::nanf(""), -kInfinity}) {
         const auto inputs = Generate(problem, [&] { return random() % 2 == 0 ? 1.0f : 2.0f; });
         const int64_t width = problem.inputs[place.input].dims[1];

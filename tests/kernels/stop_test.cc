@@ -12,6 +12,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/registry.h"
 #include "tests/kernels/run_row.h"
+#include "tests/kernels/variant_rows.h"
 
 namespace warpcall::testing {
 namespace {
@@ -130,18 +131,20 @@ TEST_P(StopTest, EveryRowLooksOftenAndEndsEarlyWhenTheFlagIsSet) {
     if (!GetParam().row.empty() && GetParam().row != row.name) continue;
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(absl::StrCat(row.name, ", ", threads, " threads"));
-      const CountingFlag never(kNever);
-      Run(row, threads, never);
-      EXPECT_GE(never.looks(), GetParam().looks_min);
-      EXPECT_TRUE(LastElementIsWritten());
       const CountingFlag set(0);
       Run(row, threads, set);
       // Each pass, and each thread in it, may look once.
       EXPECT_LT(set.looks(), 100);
-      EXPECT_LT(set.looks(), std::max<int64_t>(never.looks(), 4));
       if (problem_.outputs[0].elements() > 1) {
         EXPECT_FALSE(LastElementIsWritten());
       }
+      // The whole of it is what conformance runs under a tool, on smaller problems.
+      if (TestElementsMax() > 0) continue;
+      const CountingFlag never(kNever);
+      Run(row, threads, never);
+      EXPECT_GE(never.looks(), GetParam().looks_min);
+      EXPECT_LT(set.looks(), std::max<int64_t>(never.looks(), 4));
+      EXPECT_TRUE(LastElementIsWritten());
     }
   }
 }

@@ -62,7 +62,7 @@ TEST(DescribeTest, TellsAPlanWithoutRunningIt) {
       });
   row.file = "kernels/identity/identity_loop.cc";
   CpuDevice device(1);
-  const Op& op = testing::NewSmallOp("small", "");
+  static const Op& op = testing::NewSmallOp("small", "");
   const Problem problem = *MakeProblem(op, {{DataType::kFloat32, {3}}}, {});
   const auto description = DescribePlan(op, row, problem, &device);
   ASSERT_TRUE(description.ok()) << description.status();
@@ -94,8 +94,9 @@ TEST(DescribeTest, ARowThatDoesNotPlanSaysWhy) {
       RowThatPlans([](const Problem&, const PlanContext&) -> absl::StatusOr<PlanPtr> {
         return absl::UnimplementedError("rows of 7 elements; the limit is 6");
       });
+  static const Op& op = testing::NewSmallOp("small", "");
   CpuDevice device(1);
-  EXPECT_EQ(DescribePlan(testing::NewSmallOp("small", ""), row, {}, &device).status(),
+  EXPECT_EQ(DescribePlan(op, row, {}, &device).status(),
             absl::UnimplementedError("rows of 7 elements; the limit is 6"));
 }
 
