@@ -148,8 +148,8 @@ check_addresses() {
 }
 
 # Compiles the CUDA device and runs what needs no GPU: the start without a driver, the vendor's
-# libraries not being there, and the CPU's rows in the same binary. Kernels are proved on a GPU, and
-# where there is none they are compiled as quickly as can be, to PTX, in a folder that nobody packs.
+# libraries not being there. Kernels are proved on a GPU, and where there is none they are compiled as
+# quickly as can be, to PTX, in a folder that nobody packs.
 check_cuda() {
   if ! command -v nvcc >/dev/null; then
     skip 'the CUDA build' 'there is no nvcc'
@@ -162,7 +162,6 @@ check_cuda() {
   fi
   local folder=cuda options=() elements_max=
   if [[ ! -e /dev/nvidiactl ]]; then
-    # Rows of the CPU are compiled as in the release build, which tries them on large problems.
     folder=cuda-ptx elements_max=20000
     options=(-DCMAKE_CUDA_ARCHITECTURES=90a-virtual -DCMAKE_CUDA_FLAGS=--Ofast-compile=max)
     skip 'GPU tests' 'there is no GPU; tests/gpu/pack.sh and run.sh bring them to one'
@@ -175,7 +174,9 @@ check_cuda() {
   has_passed "$folder" && return
   local more='no_gpu_test|kernels_(architectures|variant_names|matmul_wgmma_plan|softmax_ring_plan)_test'
   more+='|(kernels_)?triton_[a-z]+_test(_[0-9])?'
-  WARPCALL_TEST_ELEMENTS_MAX=$elements_max run_ctest "$folder" "$folder" -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|$more)\$"
+  # Rows of the CPU are compiled as in the release build, which tries them all.
+  WARPCALL_TEST_DEVICE_KIND=cuda WARPCALL_TEST_ELEMENTS_MAX=$elements_max run_ctest "$folder" "$folder" \
+    -R "^(($(IFS='|' && echo "${tests[*]}"))(_[0-9]+)?|$more)\$"
   note_passed "$folder"
 }
 
