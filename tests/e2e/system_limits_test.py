@@ -49,7 +49,7 @@ class SystemLimitsTest(unittest.TestCase):
 
     def assert_works(self, server, *more):
         """Matrix products of two threads on all of its lanes."""
-        clients = [server.start_client("load", "matmul:256x256*256x256", "--duration", "2",
+        clients = [server.start_client("load", "matmul:256x256*256x256", "--duration", "0.5",
                                        "--concurrency", "4") for _ in range(2)]
         for client in clients:
             _, errors = client.communicate(timeout=60)
@@ -79,7 +79,7 @@ class SystemLimitsTest(unittest.TestCase):
             self.assertTrue(server.await_serving())
             threads = []
             clients = [server.start_client(
-                "load", "matmul:256x256*256x256=5,gelu:65536=80,softmax:64x1024:bf16=15", "--duration", "3",
+                "load", "matmul:256x256*256x256=5,gelu:65536=80,softmax:64x1024:bf16=15", "--duration", "1",
                 "--concurrency", "8") for _ in range(4)]
             while any(client.poll() is None for client in clients):
                 threads.append(server.metric("process_threads"))
