@@ -24,7 +24,7 @@ constexpr absl::Duration kRound = absl::Milliseconds(500);
 constexpr double kRatioMax = 3;
 constexpr int kRoundsBetweenLooks = 10;
 constexpr int kRoundsMax = 30;
-constexpr int kRoundsUncompared = 3;
+constexpr int kRoundsUncompared = 1;
 
 double Percentile99(std::vector<double> values) {
   const auto nth = values.begin() + static_cast<std::ptrdiff_t>(values.size() * 99 / 100);
