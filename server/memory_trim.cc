@@ -82,18 +82,16 @@ int ShedRule::Next(int64_t used_bytes) {
 }
 
 MemoryTrim::MemoryTrim(int64_t limit_bytes, Look look, absl::Duration period)
-    : rule_(limit_bytes), look_(std::move(look)), period_(period), thread_([this] { Run(); }) {}
-
-MemoryTrim::~MemoryTrim() {
-  ending_.Notify();
-  thread_.join();
+    : rule_(limit_bytes),
+      look_(std::move(look)),
+      timer_(
+          "memory", [this] { LookAndTrim(); }, period) {
+  timer_.Start(absl::ZeroDuration());
 }
 
-void MemoryTrim::Run() {
-  do {
-    if (look_ != nullptr && look_(UsedBytes())) malloc_trim(0);
-    if (looks_++ % kLooksPerTrim == 0) TrimIfDue();
-  } while (!ending_.WaitFor(period_));
+void MemoryTrim::LookAndTrim() {
+  if (look_ != nullptr && look_(UsedBytes())) malloc_trim(0);
+  if (looks_++ % kLooksPerTrim == 0) TrimIfDue();
 }
 
 void MemoryTrim::TrimIfDue() {

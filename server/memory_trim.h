@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <thread>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
-#include "proto/common/steady_wait.h"
+#include "server/housekeeper.h"
 
 namespace warpcall {
 
@@ -69,32 +68,25 @@ class ShedRule {
   int halvings_ = 0;
 };
 
-// Follows the rule on a thread of its own as long as it lives.
+// Follows the rule as long as it lives, by a timer.
 class MemoryTrim {
  public:
-  // Called by that thread ten times a second, with the memory that the process uses, shared memory
-  // included; true: give free memory back at once.
+  // Called ten times a second, with the memory that the process uses, shared memory included; true:
+  // give free memory back at once.
   using Look = absl::AnyInvocable<bool(int64_t used_bytes)>;
 
   explicit MemoryTrim(int64_t limit_bytes, Look look = nullptr,
                       absl::Duration period = absl::Milliseconds(100));
-  ~MemoryTrim();
-  MemoryTrim(const MemoryTrim&) = delete;
-  MemoryTrim& operator=(const MemoryTrim&) = delete;
 
  private:
-  void Run();
-
+  void LookAndTrim();
   void TrimIfDue();
 
-  // The thread's.
+  // The timer's.
   TrimRule rule_;
   Look look_;
   int looks_ = 0;
-
-  const absl::Duration period_;
-  SteadyNotification ending_;
-  std::thread thread_;
+  Timer timer_;  // last: works on all of the above
 };
 
 }  // namespace warpcall

@@ -27,9 +27,9 @@ constexpr size_t kStackBytes = 256 << 10;
 // Some 60 of an idle server's own, 160 numbers for those that its processes get, 32 connections.
 constexpr rlim_t kDescriptorsMin = 256;
 
-// Beside those that processors are counted for: main, log, memory trim, watches of three files and
-// of the start, scheduler, failures, refusals, inspector, self-test, HTTP, spans, GPU monitor.
-constexpr int kOwnThreads = 16;
+// Beside those that processors are counted for: main, log, housekeeper, watches of three files and
+// of the start, refusals, inspector, self-test, HTTP, spans, GPU monitor.
+constexpr int kOwnThreads = 14;
 // gRPC's timers, resolver, event engine and the server of its reflection, as far as they do not go
 // by processors.
 constexpr int kGrpcThreads = 8;

@@ -58,7 +58,7 @@ Scheduler::Scheduler(SchedulerOptions options) : options_(std::move(options)) {
   WARPCALL_DCHECK(clock_ != nullptr);
   if (options_.staging == nullptr) return;
   options_.staging->OnReturn([this] { StagingReturned(); });
-  if (options_.thread) watcher_ = std::thread([this] { Watch(); });
+  if (options_.timer) timer_ = std::make_unique<Timer>("starved jobs", [this] { EndStarved(); });
 }
 
 Scheduler::~Scheduler() {
@@ -66,18 +66,12 @@ Scheduler::~Scheduler() {
   // Answers may still be on their way to slow readers, and give their staging back when we are
   // gone: waits for a call that is under way.
   options_.staging->OnReturn(nullptr);
-  {
-    absl::MutexLock lock(&mutex_);
-    ending_ = true;
-    watch_.Signal();
-  }
-  if (watcher_.joinable()) watcher_.join();
 }
 
 void Scheduler::CheckInvariants() const {
   WARPCALL_CHECK(refusing_ || !closed_);
   WARPCALL_CHECK(!spinning_ || options_.spin_ns > 0, options_.spin_ns);
-  if (options_.thread) return;
+  if (options_.timer) return;
   waiting_.CheckInvariants();
   const Load& load = waiting_.load();
   WARPCALL_CHECK(load[0] <= limits_.requests_max, load[0], limits_.requests_max);
@@ -245,7 +239,7 @@ absl::Status Scheduler::Submit(std::unique_ptr<Job>* job) {
     }
     // A lane that spins takes the first job; whoever takes one calls the next.
     if (is_to_be_prepared || !spinning_ || waiting_.load()[0] > 1) WakeOne();
-    if (!watching_) watch_.Signal();
+    if (!watching_ && timer_ != nullptr) timer_->Start(absl::ZeroDuration());
     watching_ = true;
   }
   End(std::move(displaced));
@@ -404,17 +398,6 @@ absl::Status Scheduler::CheckStaging(const Job& job) const {
       kNeverRetry);
 }
 
-void Scheduler::Watch() {
-  for (;;) {
-    EndStarved();
-    absl::MutexLock lock(&mutex_);
-    if (watching_ && !ending_)
-      watch_.WaitUntil(&mutex_, SteadyAfter(absl::Nanoseconds(kStarvedCheckPeriodNs)));
-    while (!watching_ && !ending_) watch_.Wait(&mutex_);
-    if (ending_) return;
-  }
-}
-
 void Scheduler::EndStarved() {
   WARPCALL_DCHECK(options_.staging != nullptr);
   DisplacedJobs starved;
@@ -423,6 +406,7 @@ void Scheduler::EndStarved() {
     if (WARPCALL_DCHECK_IS_ON) CheckInvariants();
     starved = TakeStarved();
     watching_ = !waiting_.empty();
+    if (watching_ && timer_ != nullptr) timer_->Start(absl::Nanoseconds(kStarvedCheckPeriodNs));
     // What has turned out to be long since the lanes looked lets short work pass long work for
     // which there is no staging.
     if (watching_ && HoldsBackLong()) WakeOne();

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,10 +13,10 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/fair_queue.h"
 #include "server/engine/job.h"
+#include "server/housekeeper.h"
 
 namespace warpcall {
 
@@ -51,9 +50,8 @@ struct SchedulerOptions {
   int64_t spin_ns = 0;
   Clock clock = MonotonicNs;
   StagingPool* staging = nullptr;  // from which jobs get theirs; outlives the scheduler
-  // Whether a thread of the scheduler's own calls EndStarved. False: whoever has the scheduler
-  // does.
-  bool thread = true;
+  // Calls EndStarved by a timer; without one the scheduler's owner calls it.
+  bool timer = true;
 };
 
 // Thread-safe.
@@ -112,8 +110,7 @@ class Scheduler {
   Found TryNext(IdleLane* lane);
 
   // Ends jobs for which there has been no staging for two seconds. Called within
-  // kStarvedCheckPeriod of the last time while `watches`: by the scheduler's own thread, if it has
-  // one.
+  // kStarvedCheckPeriod of the last time while `watches`: by the scheduler's timer, if it has one.
   void EndStarved();
   bool watches() const;
   static constexpr int64_t kStarvedCheckPeriodNs = 100'000'000;
@@ -176,8 +173,6 @@ class Scheduler {
   // Whether a lane of this kind must leave the job, and not for want of staging.
   bool HoldsBack(Job& job, LaneKind kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Found Look(IdleLane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What the scheduler's own thread does.
-  void Watch();
   DisplacedJobs TakeStarved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sleep(IdleLane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -207,10 +202,8 @@ class Scheduler {
   bool comes_back_soon_ ABSL_GUARDED_BY(mutex_) = true;  // the last work, within spin_ns
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  SteadyCondVar watch_;
   bool watching_ ABSL_GUARDED_BY(mutex_) = false;  // EndStarved is to be called again
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread watcher_;  // last: runs on all of the above
+  std::unique_ptr<Timer> timer_;                   // null: none. Last: works on all of the above
 };
 
 }  // namespace warpcall

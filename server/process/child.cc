@@ -13,8 +13,6 @@
 #include <cstring>
 #include <ctime>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
+#include "server/housekeeper.h"
 #include "server/log.h"
 #include "server/process/parent.h"
 
@@ -40,7 +39,6 @@ constexpr int kBeyondInherited = kInheritedFirst + 1 + static_cast<int>(Child::k
 // started get it from here.
 constexpr char kOpenMpSpins[] = "GOMP_SPINCOUNT=1000";
 
-// For a child to end by itself, which takes what the system needs to take its memory back.
 constexpr absl::Duration kEndTime = absl::Seconds(1);
 
 struct Processes {
@@ -84,11 +82,6 @@ bool AwaitProcess(int process, absl::Duration timeout) {
     ready = poll(&watched, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
   } while (ready < 0 && errno == EINTR);
   return ready > 0;
-}
-
-void EndSoon(int process) {
-  if (!AwaitProcess(process, kEndTime)) KillProcess(process);
-  CloseProcess(process);
 }
 
 // A server's flags are not its children's: those get what they need as arguments. Nor is its
@@ -168,11 +161,11 @@ Child::Child(Channel channel, pid_t pid)
 Child::~Child() {
   channel_.Shutdown();
   if (process_ < 0) return;
-  try {
-    std::thread(EndSoon, process_).detach();
-  } catch (const std::system_error&) {
-    EndSoon(process_);
-  }
+  // It has this long to end by itself, which takes what the system needs to take its memory back.
+  RunLater("child", kEndTime, [process = process_] {
+    if (!AwaitProcess(process, absl::ZeroDuration())) KillProcess(process);
+    CloseProcess(process);
+  });
 }
 
 int64_t Child::CpuNs() const {

@@ -7,6 +7,7 @@
 namespace warpcall {
 namespace {
 
+constexpr absl::Duration kSecond = absl::Seconds(1);
 constexpr int64_t kSecondNs = 1'000'000'000;
 
 }  // namespace
@@ -42,15 +43,8 @@ std::vector<FailureCounts::LeftOut> FailureCounts::Take(int64_t now_ns) {
   return taken;
 }
 
-FailureLog::FailureLog() : thread_([this] { Loop(); }) {}
-
 FailureLog::~FailureLog() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    changed_.Signal();
-  }
-  thread_.join();
+  timer_.Stop();
   Tell(kNoDeadline);
 }
 
@@ -59,21 +53,9 @@ bool FailureLog::Admit(const Failure& failure) {
   absl::MutexLock lock(&mutex_);
   const bool was_empty = counts_.empty();
   const bool admitted = counts_.Admit(failure, now_ns);
-  if (was_empty && !counts_.empty()) changed_.Signal();
+  // When the second of the first that was left out is over, at the latest.
+  if (was_empty && !counts_.empty()) timer_.Start(kSecond);
   return admitted;
-}
-
-void FailureLog::Loop() {
-  for (;;) {
-    {
-      absl::MutexLock lock(&mutex_);
-      while (counts_.empty() && !stopping_) changed_.Wait(&mutex_);
-      // Until the second of the first that was left out is over, at least.
-      if (!stopping_) changed_.WaitUntil(&mutex_, SteadyAfter(absl::Nanoseconds(kSecondNs)));
-      if (stopping_) return;
-    }
-    Tell(MonotonicNs());
-  }
 }
 
 void FailureLog::Tell(int64_t now_ns) {
@@ -81,6 +63,7 @@ void FailureLog::Tell(int64_t now_ns) {
   {
     absl::MutexLock lock(&mutex_);
     taken = counts_.Take(now_ns);
+    if (!counts_.empty()) timer_.Start(kSecond);
   }
   for (const auto& [failure, count] : taken) {
     const std::string reason = RejectReasonName(failure.reason);

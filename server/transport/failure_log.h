@@ -4,15 +4,14 @@
 
 #include <array>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
+#include "server/housekeeper.h"
 #include "server/log.h"
 
 namespace warpcall {
@@ -59,7 +58,7 @@ class FailureCounts {
 // Thread-safe.
 class FailureLog {
  public:
-  FailureLog();
+  FailureLog() = default;
   // Tells what has not been told yet.
   ~FailureLog();
   FailureLog(const FailureLog&) = delete;
@@ -70,14 +69,12 @@ class FailureLog {
   bool Admit(const Failure& failure);
 
  private:
-  void Loop();
+  // Tells of kinds whose second is over; kNoDeadline: of all.
   void Tell(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;
-  SteadyCondVar changed_;
   FailureCounts counts_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: runs on all of the above
+  Timer timer_{"failures", [this] { Tell(MonotonicNs()); }};  // last: works on all of the above
 };
 
 }  // namespace warpcall

@@ -187,12 +187,12 @@ ROOMS = {
     "kernels/": (_KERNELS, "cuda onednn highway"),
     "proto/common/": ("@", ""),
     "proto/": ("@", "grpc"),
-    "server/engine/": ("@ server/log.h server/small_file.h server/runtime/* kernels/", ""),
+    "server/engine/": ("@ server/housekeeper.h server/log.h server/small_file.h server/runtime/* kernels/", ""),
     "server/runtime/cuda/": ("@ server/log.h server/engine/gpu_reading.h server/engine/phases.h "
                              "server/runtime/* kernels/", "cuda"),
     "server/runtime/": ("@ server/log.h server/runtime/* kernels/", ""),
     "server/inspect/": (f"@ server/log.h server/process/ {_ENGINE}", "json messages"),
-    "server/process/": ("@ server/log.h server/log_writer.h server/engine/clock.h "
+    "server/process/": ("@ server/housekeeper.h server/log.h server/log_writer.h server/engine/clock.h "
                         "server/engine/refusal.h "
                         "kernels/compiled/program.h", ""),
     "server/self_test/": (f"@ server/inspect/ server/process/ {_ENGINE}", ""),
@@ -201,7 +201,7 @@ ROOMS = {
     "server/metrics/": ("@ server/listen.h server/log.h server/engine/ server/tracing/ kernels/", "beast prometheus"),
     "server/access/": ("@ server/small_file.h", "json openssl"),
     "server/transport/inference/": (f"@ server/transport/* {_ENGINE} proto/", "grpc"),
-    "server/transport/": (f"@ server/access/ server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
+    "server/transport/": (f"@ server/access/ server/housekeeper.h server/listen.h server/log.h server/inspect/ server/tracing/ {_ENGINE} proto/",
                           "grpc"),
     "server/": ("server/ kernels/", "cli11"),
     "client/cpp/rpc/": ("@ client/cpp/* proto/", "grpc"),

@@ -191,7 +191,7 @@ class StarvingTest : public SchedulerTest {
                         .lanes = 1,
                         .clock = [this] { return now_ns_.load(); },
                         .staging = &staging_,
-                        .thread = false}};
+                        .timer = false}};
 
   uint64_t Submit(std::unique_ptr<Job> job) {
     const uint64_t id = job->key.id;
@@ -206,7 +206,7 @@ class StarvingTest : public SchedulerTest {
     return ending;
   }
 
-  // What the scheduler's thread would do in so long a time.
+  // What the scheduler's timer would do in so long a time.
   void Pass(int64_t ns) {
     for (; ns > 0 && scheduler_.watches(); ns -= Scheduler::kStarvedCheckPeriodNs) {
       scheduler_.EndStarved();
@@ -234,7 +234,7 @@ TEST_F(StarvingTest, TheTwoSecondsBeginWhenThereIsNoStaging) {
   EXPECT_EQ(ending->code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(StarvingTest, AThreadOfTheSchedulersOwnEndsWhatStarves) {
+TEST_F(StarvingTest, ATimerEndsWhatStarves) {
   std::atomic<int64_t> looks{0};  // half a second passes between any two
   Scheduler scheduler({.limits = {10, 1000},
                        .clock = [&] { return ++looks * (kSecond / 2); },

@@ -230,7 +230,7 @@ TEST_F(SelfTestTest, ADeviceThatDoesNotOpenIsToldOfEachRow) {
 }
 
 TEST_F(SelfTestTest, AChildThatEndsBeforeItsFirstRowIsNotStartedForEver) {
-  const std::vector<Verdict> verdicts = Run([](int, const std::vector<int>&) {});
+  const std::vector<Verdict> verdicts = Run([](const Channel&, const std::vector<int>&) {});
   EXPECT_EQ(given_.size(), 1u);
   ASSERT_EQ(verdicts.size(), static_cast<size_t>(kRows));
   for (const Verdict& verdict : verdicts)
