@@ -5,12 +5,16 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
+#include <thread>
 
 #include "kernels/compiled/program.h"
 #include "server/engine/refusal.h"
@@ -84,16 +88,33 @@ TEST(AnswerTest, EveryStatusArrivesAsItWasSent) {
 
 TEST(ChildTest, KnowsTheProcessesCpuTime) {
   Ends ends;
-  const Child child(std::move(ends.near), getpid());  // as if this process were it
-  const int64_t before_ns = child.CpuNs();
-  EXPECT_GT(before_ns, 0);
-  while (child.CpuNs() < before_ns + 1'000'000) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    // The test's far end stands for this process's, which works until it is killed.
+    close(ends.far->socket());
+    for (volatile int work = 0;;) work = work ^ 1;
   }
-  // As if it had crashed, and this process had its id since.
+  const Child child(std::move(ends.near), pid);
+  while (child.CpuNs() < 1'000'000) {
+  }
+  // As if it had crashed, and another process had its id since.
   ends.far.reset();
   EXPECT_EQ(child.CpuNs(), 0);
+  child.Kill();
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
   Ends others;
   EXPECT_EQ(Child(std::move(others.near)).CpuNs(), 0);
+}
+
+TEST(ChildTest, OneThatDoesNotEndByItselfIsKilled) {
+  Ends ends;
+  const pid_t pid = fork();
+  if (pid == 0)
+    for (;;) raise(SIGSTOP);
+  { const Child child(std::move(ends.near), pid); }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status));
 }
 
 // A sender that forgets the flag ends its answer with the first part.
