@@ -209,7 +209,8 @@ void AddMainFlags(CLI::App* app, Config* config) {
   app->add_option("--devices", config->devices,
                   "Devices to serve, comma-separated, or auto for all");
   app->add_option("--gpus_min", config->gpus_min,
-                  "Report not ready on /readyz while fewer GPUs than this work")
+                  "Report not ready, on /readyz and by gRPC's health service, while fewer GPUs "
+                  "than this work")
       ->check(CLI::Range(0, 64));
   app->add_option("--self_test", config->self_test,
                   "Which rows are tried before they are offered: quick (on small problems of each "

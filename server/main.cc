@@ -241,11 +241,11 @@ std::unique_ptr<SpanExporter> StartSpanExporter(const Config& config, const Exec
       *ParseOtlpEndpoint(config.otlp_endpoint));
 }
 
-// Looks after what the server holds, as long as it lives.
+// Looks after what the server holds and after its health, as long as it lives.
 std::unique_ptr<MemoryTrim> WatchMemory(const Config& config, int devices, GrpcServer* server) {
   auto look = [server,
                rule = ShedRule(ShedLimitBytes(config, devices))](int64_t used_bytes) mutable {
-    server->EndStuckSends();
+    server->RunPeriodicChecks();
     const int halvings = rule.Next(used_bytes);
     server->ShedReceived(halvings);
     return halvings > 0;

@@ -72,14 +72,6 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
   return now_ns + std::max<int64_t>(left.tv_sec, -1) * kNsPerSecond + left.tv_nsec;
 }
 
-absl::Status CheckGpus(const ExecuteDeps& deps) {
-  if (deps.gpus_min == 0) return absl::OkStatus();
-  const int working = deps.engine->CountHealthy(DeviceKind::kCuda);
-  if (working >= deps.gpus_min) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("GPUs that work: ", working, "; at least: ", deps.gpus_min, " (gpus_min)"));
-}
-
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
   if (bytes <= deps.message_bytes_max) return absl::OkStatus();
   return RefuseFor(

@@ -72,7 +72,7 @@ struct ExecuteDeps {
   int64_t memory_mib = int64_t{1} << 20;
   TuningCache* tuning = nullptr;                      // null: nothing is learned
   BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
-  int gpus_min = 0;                                   // see CheckGpus
+  int gpus_min = 0;                                   // see CheckReady
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
   Inflater* inflater = nullptr;                       // set by GrpcServer
   Connections* connections = nullptr;                 // set by GrpcServer; null: none is known
@@ -110,9 +110,6 @@ inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
 inline int64_t MessageLengthMax(const ExecuteDeps& deps) {
   return deps.message_bytes_max + kMessageRestBytesMax;
 }
-
-// UNAVAILABLE while fewer GPUs work than have to: gpus_min.
-absl::Status CheckGpus(const ExecuteDeps& deps);
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes);

@@ -124,7 +124,11 @@ absl::Status CheckReady(const ExecuteDeps& deps) {
   if (!deps.accepting.load())
     return absl::UnavailableError(
         "no connections are accepted: there are as many as there may be, or no descriptors");
-  return CheckGpus(deps);
+  if (deps.gpus_min == 0) return absl::OkStatus();
+  const int working = deps.engine->CountHealthy(DeviceKind::kCuda);
+  if (working >= deps.gpus_min) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("GPUs that work: ", working, "; at least: ", deps.gpus_min, " (gpus_min)"));
 }
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
@@ -227,7 +231,7 @@ Acceptor::Options GrpcServer::ToAcceptorOptions(bool plain) {
   options.on_refused = [this] { deps_->metrics->RecordRefusedConnection(); };
   options.on_accepting = [this](bool accepting) {
     deps_->accepting.store(accepting);
-    TellHealth();
+    UpdateHealth();
   };
   return options;
 }
@@ -236,12 +240,12 @@ std::string GrpcServer::GrpcVersion() { return grpc::Version(); }
 
 void GrpcServer::SetServing(bool serving) {
   serving_.store(serving);
-  TellHealth();
+  UpdateHealth();
 }
 
-void GrpcServer::TellHealth() {
+void GrpcServer::UpdateHealth() {
   const absl::MutexLock lock(&health_mutex_);
-  const bool serving = serving_.load() && deps_->accepting.load();
+  const bool serving = serving_.load() && CheckReady(*deps_).ok();
   health_->SetServing(serving);
   inference_->SetServing(serving);
 }
@@ -261,6 +265,11 @@ bool GrpcServer::AwaitQuiet(absl::Duration timeout) {
 }
 
 int64_t GrpcServer::EndStreams(const absl::Status& status) { return deps_->streams.EndAll(status); }
+
+void GrpcServer::RunPeriodicChecks() {
+  EndStuckSends();
+  UpdateHealth();
+}
 
 void GrpcServer::EndStuckSends() {
   const std::vector<std::string> peers = sends_.Check(deps_->clock());

@@ -52,8 +52,9 @@ class GrpcServer {
   // Where it listens, with the ports that were bound.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // What grpc.health.v1 answers for "" and for the service.
+  // Sets what grpc.health.v1 answers for "" and for the service while CheckReady finds nothing.
   void SetServing(bool serving);
+
 
   // Waits up to `timeout` until every answer is sent, true if so, and, for at most a second, until
   // clients have stopped calling: they hear UNAVAILABLE from the engine, with its reason, until
@@ -63,8 +64,9 @@ class GrpcServer {
   // Ends the streams that are open with `status`; returns how many there are.
   int64_t EndStreams(const absl::Status& status);
 
-  // Cancels calls whose answers make no progress. To be called often, by one thread.
-  void EndStuckSends();
+  // Cancels calls whose answers make no progress, and makes health follow CheckReady. To be called
+  // often, by one thread.
+  void RunPeriodicChecks();
 
   // Halves so often what gRPC may hold of received messages: it ends calls until they fit. By the
   // same thread.
@@ -80,8 +82,8 @@ class GrpcServer {
   void AddServices();
   // `plain`: without TLS.
   Acceptor::Options ToAcceptorOptions(bool plain);
-  // Health is what SetServing says, while connections are accepted.
-  void TellHealth() ABSL_LOCKS_EXCLUDED(health_mutex_);
+  void EndStuckSends();
+  void UpdateHealth() ABSL_LOCKS_EXCLUDED(health_mutex_);
 
   ExecuteDeps* const deps_;
   FailureLog failures_;

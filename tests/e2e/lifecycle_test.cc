@@ -53,6 +53,7 @@ TEST(Lifecycle, IsNotReadyWithFewerGpusThanItHasToHave) {
   ServerProcess server({"--devices=cpu", "--gpus_min=1"});
   EXPECT_EQ(server.Get("/readyz"),
             std::pair(503, std::string("GPUs that work: 0; at least: 1 (gpus_min)\n")));
+  EXPECT_EQ(*client::Client(server.address()).Health(), client::ServingStatus::kNotServing);
   EXPECT_EQ(server.Get("/healthz").first, 200);
   EXPECT_TRUE(Execute(Connect(server.address()), Request("gelu", {FloatTensor(4)})).status.ok());
   EXPECT_EQ(server.Stop(), 0);

@@ -61,8 +61,7 @@ InferenceService::Reactor* InferenceService::ServerReady(Context* context,
       *deps_, {context, bytes, answer},
       [&](const inference::ServerReadyRequest&,
           inference::ServerReadyResponse* response) -> absl::Status {
-        response->set_ready(serving_.load() && AnyDeviceIsHealthy(*deps_->engine) &&
-                            CheckGpus(*deps_).ok());
+        response->set_ready(serving_.load() && AnyDeviceIsHealthy(*deps_->engine));
         return absl::OkStatus();
       });
 }

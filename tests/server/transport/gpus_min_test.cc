@@ -1,10 +1,12 @@
 // How many GPUs a server needs to call itself ready.
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "server/transport/server.h"
 #include "tests/server/fake_device.h"
 #include "tests/server/small_op.h"
@@ -54,6 +56,27 @@ TEST_F(GpusMinTest, TakesTheCpuForNoGpu) {
 TEST_F(GpusMinTest, AsksForNoneByDefault) {
   gpus_[0].lost = gpus_[1].lost = true;
   EXPECT_TRUE(CheckReady(deps_).ok());
+}
+
+TEST_F(GpusMinTest, HealthFollowsTheGpus) {
+  using grpc::health::v1::HealthCheckResponse;
+  deps_.gpus_min = 2;
+  const auto server = GrpcServer::Start({"127.0.0.1:0"}, &deps_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto health = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel((*server)->addresses().at(0), grpc::InsecureChannelCredentials()));
+  const auto status = [&] {
+    grpc::ClientContext context;
+    HealthCheckResponse response;
+    EXPECT_TRUE(health->Check(&context, {}, &response).ok());
+    return response.status();
+  };
+  EXPECT_EQ(status(), HealthCheckResponse::SERVING);
+  for (const bool lost : {true, false}) {
+    gpus_[0].lost = lost;
+    (*server)->RunPeriodicChecks();
+    EXPECT_EQ(status(), lost ? HealthCheckResponse::NOT_SERVING : HealthCheckResponse::SERVING);
+  }
 }
 
 }  // namespace
