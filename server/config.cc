@@ -111,6 +111,10 @@ void AddLimits(CLI::App* app, Config* config) {
                   "For which a request may hold a lane: work that is predicted to take longer is "
                   "refused, what does so stopped")
       ->check(Between(0.1, 86400.0));
+  app->add_option("--max_connection_age_seconds", config->max_connection_age_seconds,
+                  "Have clients open another connection after this time, and so look for added "
+                  "servers; calls finish on the old one. 0: never")
+      ->check(Between(0.0, 86400.0));
   app->add_option(
          "--send_seconds", config->send_seconds,
          "Cancel a call whose answer is not read within this time, and as much again for every "

@@ -39,6 +39,7 @@ struct Config {
   double drain_seconds = 30;
   double max_run_seconds = 60;
   double send_seconds = 30;
+  double max_connection_age_seconds = 0;  // 0: connections have no age
   std::string self_test = "quick";  // "off", "full"
   bool check = false;               // try the rows, print what came of it, and end
   bool check_flags = false;         // check flags and files, print what is wrong, and end

@@ -193,6 +193,7 @@ void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* dep
   deps->received_bytes_max = memory.received_mib * kMib;
   deps->memory_mib = memory.sum_mib();
   deps->send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
+  deps->max_connection_age_ms = static_cast<int>(config.max_connection_age_seconds * 1e3);
   deps->gpus_min = config.gpus_min;
   deps->inspect_access = ToInspectAccess(config.inspect);
   deps->allow_shared_memory = config.allow_shared_memory;

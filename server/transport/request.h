@@ -74,6 +74,7 @@ struct ExecuteDeps {
   BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
   int gpus_min = 0;                                   // see CheckReady
   int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
+  int max_connection_age_ms = 0;                      // 0: connections have no age
   Inflater* inflater = nullptr;                       // set by GrpcServer
   Connections* connections = nullptr;                 // set by GrpcServer; null: none is known
   bool allow_shared_memory = false;  // of this host, with clients of the inference protocol

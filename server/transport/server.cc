@@ -66,7 +66,7 @@ constexpr char kShuttingDown[] = "the server is shutting down";
 constexpr absl::Duration kQuietPeriod = absl::Milliseconds(50);
 constexpr absl::Duration kQuietTimeout = absl::Seconds(1);
 
-void SetChannelArguments(grpc::ServerBuilder* builder) {
+void SetChannelArguments(const ExecuteDeps& deps, grpc::ServerBuilder* builder) {
   // Call enforces the limit. gRPC 1.51 looks at it only when the whole message has arrived
   // (seen: 600 MiB resident before a limit of 1 MiB refused them), and refuses without telling
   // anyone: no count, no trailer.
@@ -78,6 +78,10 @@ void SetChannelArguments(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kTcpReadChunkBytesMax);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMsMax);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMsMax);
+  // gRPC tells the client to open no more calls on the connection, and closes it when the last one
+  // is over. By default it waits for them without an end: limits of time are the calls' own.
+  if (deps.max_connection_age_ms > 0)
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, deps.max_connection_age_ms);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   // By default gRPC ends connections over pings that come without data within five minutes, and
@@ -189,7 +193,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   google::protobuf::SetLogHandler(nullptr);
   std::unique_ptr<GrpcServer> server(new GrpcServer(deps));
   grpc::ServerBuilder builder;
-  SetChannelArguments(&builder);
+  SetChannelArguments(*deps, &builder);
   // Counts the buffers that gRPC reads into until nobody refers to them: in reception, held back by
   // a stream, waiting in a queue. When they are too much it ends calls until they are not, those of
   // connections first that have had calls open the longest, and closes idle connections.

@@ -250,6 +250,8 @@ class KubernetesTest(unittest.TestCase):
             self.assertEqual(deployment["spec"]["replicas"], hpa["minReplicas"])
         for name in ("hpa", "keda"):
             self.assertNotIn("replicas", named(self.rendered[name], "Deployment")["spec"])
+            # Clients with open connections find pods that are added.
+            self.assertEqual(self.settings(self.rendered[name]).given["max_connection_age_seconds"], "300")
 
     def test_the_example_sets_namespace_and_image(self):
         for name in ("hpa", "keda", "tls"):

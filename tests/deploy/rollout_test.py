@@ -2,9 +2,10 @@
 """Two servers behind a name, HAProxy or Envoy, with the flags of deploy/kubernetes, are replaced one after the other,
 as a Deployment replaces its pods: no client loses a call.
 
-    rollout_test.py WARPCALLD WARPCALL [QuickTest | NightTest | HaproxyTest | EnvoyTest] [FOLDER]
+    rollout_test.py WARPCALLD WARPCALL [QuickTest | AgeTest | NightTest | HaproxyTest | EnvoyTest]
+        [FOLDER]
 
-All but QuickTest have the manifests' own times, with WARPCALL_TEST_NIGHTLY=1, as they take minutes. FOLDER keeps what
+The last three have the manifests' own times, with WARPCALL_TEST_NIGHTLY=1, as they take minutes. FOLDER keeps what
 EnvoyTest has from PyPI. Exit status 77: skipped, without that, without Debian's packages for Python, HAProxy or Envoy.
 """
 
@@ -38,9 +39,10 @@ MANIFEST = processes.deployed_folder() / "kubernetes" / "base" / "deployment.yam
 CLIENT = pathlib.Path(__file__).resolve().parent / "rollout_client.py"
 COUNT = 2
 RATE = 50
-# (program, attempts of a call): those of one attempt may lose a call in a thousand, the others none.
-CLIENTS = [(kind, attempts) for kind in ("warpcall", "blocking", "asyncio") for attempts in (1, 5)]
+# Of the calls of one attempt; of others none.
 LOST_MAX = 0.001
+# (program, attempts of a call).
+CLIENTS = [(kind, attempts) for kind in ("warpcall", "blocking", "asyncio") for attempts in (1, 5)]
 # Each call of `warpcall load` at a rate has one of so many clients. A client has a channel to the servers that serve,
 # and one to all.
 WORKERS = 4
@@ -207,6 +209,37 @@ class NightTest(ByName):
     def test_the_next_waits_until_a_new_one_was_ready_for_a_while(self):
         (seconds,) = re.findall(r"^ +minReadySeconds: (\d+)$", manifest(), re.M)
         self.roll_out(after_the_end=True, ready_seconds=float(seconds))
+
+
+class AgeTest(ByName):
+    """Connections have an age, as where pods are added: --max_connection_age_seconds."""
+
+    AGE_SECONDS = 5
+    AGES = 6
+    CHANGES = {"--max_connection_age_seconds": f"={AGE_SECONDS}", "--test_fault_injection": ""}
+
+    def test_a_server_that_is_added_has_its_share_and_no_call_is_lost(self):
+        began, calls = time.monotonic(), self.start_calls()
+        self.listed.append(self.add_pod())
+        self.publish()
+        self.listed[-1].wait_to_answer(RATE)
+        time.sleep(self.AGES * self.AGE_SECONDS)
+        before = [pod.answered() for pod in self.listed]
+        self.listed[0].wait_to_answer(4 * RATE)
+        shares = [pod.answered() - old for pod, old in zip(self.listed, before)]
+        self.assertGreater(shares[-1], sum(shares) / len(shares) / 2, shares)
+        self.check(calls, time.monotonic() - began)
+
+    def test_a_call_outlives_its_connection(self):
+        gate = self.folder / "gate"
+        gate.touch()
+        call = subprocess.Popen([WARPCALL, "--server", f"{self.pods[0].host}:{PORT}", "run", "held", "--shape", "4",
+                                 "--attribute", f"gate={gate}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(call.kill)
+        time.sleep(2 * self.AGE_SECONDS)
+        gate.unlink()
+        _, errors = call.communicate(timeout=SECONDS_MAX)
+        self.assertEqual(call.returncode, 0, errors)
 
 
 class ThroughFront(Rollouts):
