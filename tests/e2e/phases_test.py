@@ -125,6 +125,8 @@ class PhasesTest(unittest.TestCase):
         self.assertEqual((ready["READY"], ready["STATUS"]), ("1", f"serving on {server.address}"))
         self.assertEqual(self.ask(server, "/readyz"), (200, "ok\n"))
         self.assertEqual(self.phase(server), "serving")
+        # The log's own thread writes each line, and may do so after whoever waits has been told.
+        self.assertTrue(eventually(lambda: self.logged(r"ready after \d+\.\d s")))
         (line,) = self.logged(r"ready after \d+\.\d s")
         self.assertEqual(line["msg"], f"ready after {line['seconds']:.1f} s")
         server.process.send_signal(signal.SIGHUP)
@@ -132,6 +134,7 @@ class PhasesTest(unittest.TestCase):
         self.assertEqual(reloading["RELOADING"], "1")
         self.assertGreater(int(reloading["MONOTONIC_USEC"]), 0)
         self.assertEqual(self.manager.receive(), {"READY": "1"})
+        self.assertTrue(eventually(lambda: self.logged("read again")))
         self.assertEqual(len(self.logged("read again")), 1)
         server.process.terminate()
         self.assertEqual(self.manager.receive()["STOPPING"], "1")
