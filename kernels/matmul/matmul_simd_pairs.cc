@@ -28,7 +28,7 @@ constexpr uint16_t kMagnitude = 0x7FFF;
 
 int64_t WordsFor(int64_t depth) { return (depth + 1) / 2; }
 
-// Whether what begins at `memory` is aligned to cache lines.
+// Returns whether `memory` is aligned to cache lines.
 bool IsOfLines(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 64 == 0; }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace warpcall {
 namespace {
 
-// What was measured of the class of each problem; null: nothing.
+// Measurements of each problem's class; null where there are none.
 using Classes = absl::InlinedVector<std::shared_ptr<const TunedClass>, 2>;
 
 absl::Status CheckMeasured(const Row& row, const Classes& classes) {
@@ -28,7 +28,8 @@ absl::Status CheckMeasured(const Row& row, const Classes& classes) {
   return absl::OkStatus();
 }
 
-// What no device's candidate may do is the caller's to hear first, and then what passes by itself.
+// Joins the devices' refusals into one: denied permission first, then a refusal that passes by
+// itself.
 absl::Status Join(const std::vector<absl::Status>& reasons) {
   const auto any = [&](const auto& is) { return absl::c_any_of(reasons, is); };
   const std::string message =
@@ -106,7 +107,7 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
     classes.push_back(choices_->tuning->Find(*question_.kernel, problem, index));
   const Row* denied = nullptr;  // the best of those that the caller may not use
   const auto allows = [&](const Row& row) -> absl::Status {
-    // What refused others is asked again by its own name.
+    // An implementation that refused other requests is tried again for a request that names it.
     if (question_.implementation != row.implementation.name)
       for (const Problem& problem : problems) RETURN_IF_ERROR(known.Check(row, problem));
     for (const Refused& refused : refused_)

@@ -69,7 +69,7 @@ constexpr const char* kColumns[] = {
     "launches_per_iteration", "bytes_moved", "flops", "theoretical_occupancy", "waves",
     "gpu_kernels", "p10_ns", "median_low_ns", "median_high_ns", "noise", "unstable", "verdict",
     "max_error", "predicted_ns", "notes",
-    // Of the point, as far as the server said.
+    // Values of the point; empty where the server sent none.
     "attributes", "seed", "flops_ceiling", "host", "device_kind", "device_description", "driver",
     "cuda", "server_version", "client_version", "sm_clock_mhz_min", "sm_clock_mhz_max",
     "memory_clock_mhz", "temperature_celsius", "power_watts", "throttle_reasons", "samples_dropped",
@@ -82,8 +82,8 @@ std::string Line(const json& values) {
   return CsvLine(fields);
 }
 
-// What every line of a point has, under the columns' names. A stamp's 0 is a value that the server
-// does not know, but for the dropped samples.
+// Returns the values that each line of a point repeats, by column. A 0 in the stamp means that the
+// server does not know the value, except for the dropped samples.
 json PlaceValues(const BenchReport& report, const BenchPoint& point) {
   json values = ToJson(report, point);
   values.erase("results");
