@@ -159,7 +159,7 @@ TEST(FaultsReading, AnswersThatNobodyReadsAreGivenUpAndTheirMemoryIsFree) {
   for (int i = 0; i < 3; ++i) client.Ask();
   EXPECT_TRUE(Eventually([&] { return staging_used() >= kStagingBytes / 4; }));
   EXPECT_TRUE(Eventually([&] { return staging_used() == 0; }));
-  EXPECT_THAT(server.log(), ::testing::HasSubstr("ended calls whose answers nobody reads"));
+  EXPECT_TRUE(server.Logs("ended calls whose answers nobody reads"));
   EXPECT_EQ(server.Stop(), 0);
 }
 
@@ -304,9 +304,9 @@ TEST(FaultsReading, AWatchWithNothingToSayStays) {
   EXPECT_FALSE(client.AwaitEnd(1));
   EXPECT_THAT(client.headers(), ::testing::Not(::testing::HasSubstr("grpc-status")));
   EXPECT_TRUE(client.connected());
-  EXPECT_THAT(server.log(), ::testing::Not(::testing::HasSubstr("answers nobody reads")));
   client.Close();
   EXPECT_EQ(server.Stop(), 0);
+  EXPECT_THAT(server.log(), ::testing::Not(::testing::HasSubstr("answers nobody reads")));
 }
 
 }  // namespace

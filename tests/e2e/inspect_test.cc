@@ -238,11 +238,8 @@ TEST_F(InspectTest, ProfilesWhatARequestDoes) {
   EXPECT_THAT(trace["otherData"]["traceparent"].get<std::string>(),
               StartsWith("00-0af7651916cd43dd8448eb211c80319c"));
   EXPECT_GT(trace["traceEvents"].size(), 10u);
-  EXPECT_TRUE(Eventually([&] {
-    const std::string log = server_.log();
-    return absl::StrContains(log, "request_id=\"look at me\"") &&
-           absl::StrContains(log, "trace_id=0af7651916cd43dd8448eb211c80319c");
-  }));
+  EXPECT_TRUE(server_.Logs("request_id=\"look at me\""));
+  EXPECT_TRUE(server_.Logs("trace_id=0af7651916cd43dd8448eb211c80319c"));
 }
 
 // One of random inputs.
@@ -448,7 +445,7 @@ TEST(Inspect, DrainingFinishesWhatRunsAndRefusesMore) {
   });
   EXPECT_TRUE(Eventually([&] { return TracedChild(server) > 0; }));
   server.Signal(SIGTERM);
-  EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
+  EXPECT_TRUE(server.Logs("msg=draining"));
   grpc::ClientContext context;
   v1::BenchmarkResponse response;
   EXPECT_EQ(stub->Benchmark(&context, BenchmarkOf("gelu", {{16}}), &response).error_code(),

@@ -64,6 +64,8 @@ TEST(Lifecycle, SaysAtItsStartThatAllDevicesAreTheCpu) {
   ServerProcess any({"--devices=auto"});
   ServerProcess cpu({"--devices=cpu"});
   const bool has_gpu = any.Sum("warpcall_device_healthy") > 1;
+  EXPECT_EQ(any.Stop(), 0);
+  EXPECT_EQ(cpu.Stop(), 0);
   EXPECT_EQ(absl::StrContains(any.log(), line), !has_gpu);
   EXPECT_FALSE(absl::StrContains(cpu.log(), line));
 }
@@ -169,8 +171,7 @@ TEST(Lifecycle, WhatWasAcceptedIsFinishedAfterSigtermAndTheRestRefused) {
   PendingCall small(server.process(), SmallRequest());
   EXPECT_TRUE(Eventually([&] { return server.Waiting(2); }));
   server.process().Signal(SIGTERM);
-  EXPECT_TRUE(
-      Eventually([&] { return absl::StrContains(server.process().log(), "msg=draining"); }));
+  EXPECT_TRUE(server.process().Logs("msg=draining"));
   server.Send(SmallRequest(), GeluEnds(grpc::StatusCode::UNAVAILABLE));
   gate.Open();
   for (PendingCall* call : {&running, &waiting, &small})

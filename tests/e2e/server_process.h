@@ -45,7 +45,11 @@ class ServerProcess {
     return SumOf(Metrics(), name, labels);
   }
 
+  // All that it wrote so far: a thread of its own writes each line, some time after what it is
+  // about.
   std::string log() const;
+  // Whether `text` comes to stand there.
+  bool Logs(const std::string& text) const;
   int64_t ResidentBytes() const;
   // The most that it ever was.
   int64_t PeakResidentBytes() const;

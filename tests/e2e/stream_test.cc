@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "tests/e2e/counted_server.h"
@@ -474,7 +473,7 @@ TEST(StreamTest, DrainFinishesAStreamThatHasBegunAndRefusesTheNext) {
   v1::ExecuteStreamResponse message;
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(stream.Receive(&message));
   server.Signal(SIGTERM);
-  EXPECT_TRUE(Eventually([&] { return absl::StrContains(server.log(), "msg=draining"); }));
+  EXPECT_TRUE(server.Logs("msg=draining"));
   drains.Notify();
   Answer answer;
   EXPECT_TRUE(stream.Receive(&answer) && !answer.done.implementation().empty());
