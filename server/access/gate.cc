@@ -191,7 +191,7 @@ absl::Status Admission::CheckDevice(absl::string_view name) const {
 
 absl::Status Admission::NoneAllowed(absl::string_view why) const {
   return gate_->Refuse(
-      AuthRefusal::kImplementation,
+      limits_implementations() ? AuthRefusal::kImplementation : AuthRefusal::kDevice,
       absl::PermissionDeniedError(absl::StrCat("the server's policy lets ", Who(principal_),
                                                " use nothing that would do: ", why)));
 }

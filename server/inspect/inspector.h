@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "kernels/op.h"
 #include "proto/common/steady_wait.h"
 #include "server/engine/clock.h"
 #include "server/engine/metrics_sink.h"
@@ -31,20 +30,9 @@ namespace warpcall::inspect {
 struct Inquiry {
   Inspection kind = Inspection::kBenchmark;
   std::string device;
-  int device_index = 0;     // in the engine's list
   std::string request;      // for the child
   std::string traceparent;  // may be empty
-  std::string request_id;   // a profile only
-  int kernel = -1;          // Kernel::id
-  int row = -1;             // Row::id; of a benchmark none
-  std::vector<int> rows;    // those that a benchmark names; empty: all that fit
-  std::string inputs;       // "float32[37,1023], float32[1023]", for the log
-  Problem problem;          // of a tuning
-  // Of a Describe: what its answer will say of the choice, which is the server's.
-  std::string chosen_because;
-  bool in_parts = false;  // the child answers as it goes
-  // A benchmark that tells what the device's memory can do, not its caches.
-  bool of_whole_memory = false;
+  bool in_parts = false;    // the child answers as it goes
   // By the inspector's clock: when the child ends, with its answer or without. Perform sets it.
   int64_t deadline_ns = kNoDeadline;
 };

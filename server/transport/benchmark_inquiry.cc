@@ -1,13 +1,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
-#include "server/inspect/copy_ceiling.h"
 #include "server/inspect/surroundings.h"
 #include "server/transport/codec.h"
 #include "server/transport/inquiry.h"
@@ -50,6 +50,18 @@ absl::StatusOr<CheckedBenchmark> Check(const Registry& registry,
   ASSIGN_OR_RETURN(checked.problem,
                    ToProblem(request.inputs(), request.attributes(), *checked.kernel->op));
   return checked;
+}
+
+// The rows that are named.
+std::vector<int> RowsNamed(const Registry& registry, const Kernel& kernel,
+                           const v1::BenchmarkRequest& request) {
+  std::vector<int> rows;
+  absl::c_copy_if(kernel.rows, std::back_inserter(rows), [&](int id) {
+    return absl::c_any_of(request.implementations(), [&](const std::string& name) {
+      return Registry::Matches(registry.rows()[static_cast<size_t>(id)], name);
+    });
+  });
+  return rows;
 }
 
 // Where one of the implementations named runs, or any. Where none does, for the results to tell
@@ -145,34 +157,29 @@ inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const Checked
 
 }  // namespace
 
-absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes) {
-  v1::BenchmarkRequest request;
-  RETURN_IF_ERROR(ParseSmall(bytes, &request));
-  RETURN_IF_ERROR(CheckCount("warmup_iterations", request.warmup_iterations(), kIterationsMax));
-  RETURN_IF_ERROR(CheckCount("iterations", request.iterations(), kIterationsMax));
-  RETURN_IF_ERROR(CheckCount("timeout_ns", request.timeout_ns(), kTimeoutNsMax));
-  if (!(request.max_noise() >= 0 && request.max_noise() <= 1))
+absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, const std::string& bytes,
+                                      Request* request) {
+  v1::BenchmarkRequest message;
+  RETURN_IF_ERROR(ParseSmall(bytes, &message));
+  RETURN_IF_ERROR(CheckCount("warmup_iterations", message.warmup_iterations(), kIterationsMax));
+  RETURN_IF_ERROR(CheckCount("iterations", message.iterations(), kIterationsMax));
+  RETURN_IF_ERROR(CheckCount("timeout_ns", message.timeout_ns(), kTimeoutNsMax));
+  if (!(message.max_noise() >= 0 && message.max_noise() <= 1))
     return absl::InvalidArgumentError(
-        absl::StrCat("max_noise is ", request.max_noise(), "; it must be 0 (the default) to 1"));
-  CheckedBenchmark checked;
-  ASSIGN_OR_RETURN(checked, Check(*deps.registry, request));
-  inspect::Inquiry inquiry;
-  inquiry.kind = Inspection::kBenchmark;
-  inquiry.kernel = checked.kernel->id;
-  inquiry.inputs = InputsOf(checked.problem);
-  for (const int id : checked.kernel->rows)
-    for (const std::string& name : request.implementations())
-      if (Registry::Matches(deps.registry->rows()[static_cast<size_t>(id)], name))
-        inquiry.rows.push_back(id);
-  ASSIGN_OR_RETURN(inquiry.device_index, DeviceFor(deps, checked, request, inquiry.rows));
-  const Device& device = deps.engine->device(inquiry.device_index);
+        absl::StrCat("max_noise is ", message.max_noise(), "; it must be 0 (the default) to 1"));
+  const Registry& registry = *deps.registry;
+  const CallSpec spec = {
+      .kernel = message.kernel(), .implementation = "", .device = "", .request_id = ""};
+  ASSIGN_OR_RETURN(CheckedBenchmark checked, Check(registry, message));
+  RETURN_IF_ERROR(request->Read(
+      spec, [&](const Op&) -> absl::StatusOr<Problem> { return std::move(checked.problem); }));
+  const std::vector<int> rows = RowsNamed(registry, request->kernel(), message);
+  ASSIGN_OR_RETURN(request->trace().device,
+                   DeviceFor(deps, {&request->kernel(), request->problem()}, message, rows));
+  // The child chooses among all rows: where not all are allowed, the message has to say which.
   RETURN_IF_ERROR(
-      CheckOperandBytes(deps, "benchmarking", inspect::BenchmarkBytes(checked.problem), device));
-  inquiry.device = device.properties().name;
-  inquiry.of_whole_memory = inspect::CopiesPassCaches(
-      checked.kernel->op->work(checked.problem).bytes, device.properties());
-  inquiry.request = std::move(bytes);
-  return inquiry;
+      request->CheckPolicy(request->device(), rows.empty() ? request->kernel().rows : rows));
+  return inspect::BenchmarkBytes(request->problem());
 }
 
 inspect::Inquiry BandwidthInquiry(const std::string& device) {

@@ -15,7 +15,7 @@ struct CheckedDescribe {
   Problem problem;
 };
 
-absl::Status Read(const Registry& registry, const std::string& bytes, CheckedDescribe* checked) {
+absl::Status Check(const Registry& registry, const std::string& bytes, CheckedDescribe* checked) {
   v1::DescribeRequest& request = checked->request;
   RETURN_IF_ERROR(ParseSmall(bytes, &request));
   ASSIGN_OR_RETURN(checked->kernel, registry.Find(request.kernel()));
@@ -27,37 +27,29 @@ absl::Status Read(const Registry& registry, const std::string& bytes, CheckedDes
 
 }  // namespace
 
-absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, const MayUse& may_use,
-                                                   std::string bytes) {
-  CheckedDescribe checked;
-  RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
-  const Chooser chooser(&deps.engine->choices(),
-                        {.kernel = checked.kernel,
-                         .implementation = checked.request.implementation(),
-                         .device = checked.request.device(),
-                         .may_use = may_use});
-  ASSIGN_OR_RETURN(const Candidate choice, chooser.Next(absl::MakeConstSpan(&checked.problem, 1)));
-  inspect::Inquiry inquiry;
-  inquiry.kind = Inspection::kDescribe;
-  inquiry.kernel = checked.kernel->id;
-  inquiry.inputs = InputsOf(checked.problem);
-  inquiry.device = deps.engine->device(choice.device).properties().name;
-  inquiry.device_index = choice.device;
-  inquiry.row = choice.row->id;
-  inquiry.chosen_because =
-      WhyChosen(*deps.registry, *choice.row, choice.tuned.get(), checked.request.implementation());
-  inquiry.request = std::move(bytes);
-  // What follows in a message is merged with what came before: the child has nothing to choose.
+absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request) {
+  v1::DescribeRequest message;
+  RETURN_IF_ERROR(ParseSmall(bytes, &message));
+  const CallSpec spec = {.kernel = message.kernel(),
+                         .implementation = message.implementation(),
+                         .device = message.device(),
+                         .request_id = ""};
+  RETURN_IF_ERROR(request->Read(
+      spec, [&](const Op& op) { return ToProblem(message.inputs(), message.attributes(), op); }));
+  RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&request->problem(), 1)));
+  return int64_t{0};
+}
+
+void AppendDescribeChoice(const Request& request, std::string* bytes) {
   v1::DescribeRequest chosen;
-  chosen.set_implementation(choice.row->implementation.name);
-  chosen.AppendToString(&inquiry.request);
-  return inquiry;
+  chosen.set_implementation(request.implementation());
+  chosen.AppendToString(bytes);
 }
 
 absl::StatusOr<std::string> AnswerDescribe(const Registry& registry, Device* device,
                                            const std::string& bytes) {
   CheckedDescribe checked;
-  RETURN_IF_ERROR(Read(registry, bytes, &checked));
+  RETURN_IF_ERROR(Check(registry, bytes, &checked));
   ASSIGN_OR_RETURN(const Row* const chosen,
                    registry.Select(*checked.kernel, checked.request.implementation(),
                                    checked.problem, device->properties()));

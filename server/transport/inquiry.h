@@ -20,18 +20,21 @@
 
 namespace warpcall {
 
-// Which rows may be chosen: PERMISSION_DENIED where only others will do. Null: all.
-using MayUse = std::function<bool(const Implementation&)>;
-
-// In the server: every check of names, types, shapes, attributes and limits. `id` is the request_id
-// of a request that has none of its own.
-absl::StatusOr<inspect::Inquiry> ToBenchmarkInquiry(const ExecuteDeps& deps, std::string bytes);
-absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, const MayUse& may_use,
-                                                  std::string bytes, const std::string& id);
-// A Benchmark whose results can be checked: INVALID_ARGUMENT where they cannot.
-absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes);
-absl::StatusOr<inspect::Inquiry> ToDescribeInquiry(const ExecuteDeps& deps, const MayUse& may_use,
-                                                   std::string bytes);
+// In the server: reads a message into `request`, with every check of names, types, shapes and
+// attributes, and chooses the device and, for a Profile or Describe, the row. Returns how many
+// bytes of operands the child makes.
+absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, const std::string& bytes,
+                                      Request* request);
+// INVALID_ARGUMENT for a Benchmark whose results cannot be checked.
+absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& bytes,
+                                 Request* request);
+absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
+                                    Request* request);
+absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request);
+// Appends the row that the server chose to the message of a Profile or Describe, for its child.
+// protobuf merges what follows in a message with what came before.
+void AppendProfileChoice(const Request& request, std::string* bytes);
+void AppendDescribeChoice(const Request& request, std::string* bytes);
 
 // Whether a caller, as gRPC names it, calls from the machine that the server runs on.
 bool IsOnThisMachine(absl::string_view peer);

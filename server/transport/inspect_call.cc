@@ -4,11 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/refusal.h"
+#include "server/inspect/copy_ceiling.h"
 #include "server/log.h"
 #include "server/transport/caller.h"
 #include "server/transport/inflater.h"
@@ -30,29 +29,23 @@ InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServe
     : deps_(deps),
       kind_(kind),
       context_(context),
-      start_ns_(deps->clock()),
-      caller_(Identify(*deps, *context)),
-      id_(deps->next_id.fetch_add(1, std::memory_order_relaxed)),
-      request_id_(MadeUpRequestId(id_)) {
+      request_(deps, context, Identify(*deps, *context)) {
   deps->open_calls.fetch_add(1);
 }
 
 void InspectCall::Begin(grpc::ByteBuffer* message) {
   handover_.Give();
-  absl::Status status = AdmitCaller();
+  absl::Status status = request_.Admit(method());
+  if (status.ok())
+    status = CheckInspectAccess(deps_->inspect_access, PeerOf(*deps_, context_->peer()));
   if (status.ok()) status = CheckMessage(*message);
   if (!status.ok()) return Answer(status);
   const int64_t limit = TakesTensors() ? MessageLengthMax(*deps_) : kSmallMessageBytesMax;
-  deps_->inflater->InflateAsync(caller_->id, limit, message,
+  deps_->inflater->InflateAsync(request_.key().principal, limit, message,
                                 [this, message](absl::Status inflated) {
                                   if (inflated.ok()) inflated = Submit(message);
                                   if (!inflated.ok()) Answer(inflated);
                                 });
-}
-
-absl::Status InspectCall::AdmitCaller() {
-  ASSIGN_OR_RETURN(admission_, Admit(*deps_, caller_, method()));
-  return CheckInspectAccess(deps_->inspect_access, PeerOf(*deps_, context_->peer()));
 }
 
 absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {
@@ -63,28 +56,15 @@ absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {
 
 absl::Status InspectCall::Submit(grpc::ByteBuffer* message) {
   const auto bytes = static_cast<int64_t>(message->Length());
-  RETURN_IF_ERROR(Hold(bytes, &admission_));
-  auto task = std::make_unique<inspect::Task>();
-  task->principal = caller_->id;
-  task->bytes = bytes;
-  task->deadline_ns = DeadlineNs(*context_, start_ns_);
-  task->cancelled = &cancelled_;
+  RETURN_IF_ERROR(request_.Hold(bytes));
   message_.Swap(message);
-  if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) {
-    inspect::Inquiry inquiry;
-    ASSIGN_OR_RETURN(inquiry, Read());
-    task->next = [this, inquiry = std::move(inquiry)](const absl::Status& before) mutable {
-      return before.ok() ? std::move(inquiry) : ReadAgain(before);
-    };
-  } else {
-    task->next = [this](const absl::Status& before) {
-      return before.ok() ? Read() : ReadAgain(before);
-    };
-  }
-  return Enqueue(std::move(task));
-}
-
-absl::Status InspectCall::Enqueue(std::unique_ptr<inspect::Task> task) {
+  if (bytes <= static_cast<int64_t>(kReadAtOnceBytesMax)) RETURN_IF_ERROR(Read());
+  auto task = std::make_unique<inspect::Task>();
+  task->principal = request_.key().principal;
+  task->bytes = bytes;
+  task->deadline_ns = request_.key().deadline_ns;
+  task->cancelled = &cancelled_;
+  task->next = [this](const absl::Status& before) { return Next(before); };
   task->queued = [this](int ahead) {
     context_->AddInitialMetadata(kQueuePositionKey, absl::StrCat(ahead));
     SendInitialMetadata();
@@ -95,73 +75,53 @@ absl::Status InspectCall::Enqueue(std::unique_ptr<inspect::Task> task) {
   return deps_->inspector->Submit(&task);
 }
 
-bool InspectCall::MayUseRow(const Implementation& row) const {
-  return admission_.MayUseImplementation(row.name, FamilyName(row.family)) &&
-         !absl::c_linear_search(refused_, row.name);
+absl::Status InspectCall::Read() {
+  bytes_ = Flat(message_);
+  message_.Clear();
+  const auto read = [&]() -> absl::StatusOr<int64_t> {
+    switch (kind_) {
+      case Inspection::kBenchmark:
+        return ReadBenchmark(*deps_, bytes_, &request_);
+      case Inspection::kTune:
+        return ReadTune(*deps_, bytes_, &request_);
+      case Inspection::kProfile:
+        return ReadProfile(*deps_, bytes_, &request_);
+      case Inspection::kDescribe:
+        break;
+    }
+    return ReadDescribe(bytes_, &request_);
+  };
+  ASSIGN_OR_RETURN(operand_bytes_, read());
+  is_read_ = true;
+  return CheckOperands();
 }
 
-absl::StatusOr<inspect::Inquiry> InspectCall::Read() {
-  absl::StatusOr<inspect::Inquiry> inquiry =
-      Check([this](const Implementation& row) { return MayUseRow(row); });
-  // Who may use nothing that would do is told what would.
-  if (absl::IsPermissionDenied(inquiry.status())) inquiry = Check(nullptr);
-  RETURN_IF_ERROR(inquiry.status());
-  RETURN_IF_ERROR(CheckPolicy(*inquiry));
-  if (!IsOfOneRow()) message_.Clear();
-  Note(*inquiry);
-  return inquiry;
+absl::Status InspectCall::CheckOperands() {
+  request_.chosen().load = DeviceLoad();  // its child's work is not the device's lanes'
+  if (operand_bytes_ == 0) return absl::OkStatus();
+  return CheckOperandBytes(*deps_, kind_ == Inspection::kProfile ? "profiling" : "benchmarking",
+                           operand_bytes_, deps_->engine->device(request_.trace().device));
 }
 
-absl::StatusOr<inspect::Inquiry> InspectCall::ReadAgain(const absl::Status& refusal) {
-  if (!IsOfOneRow() || !IsPlanRefusal(refusal)) return refusal;
-  refused_.push_back(deps_->registry->rows()[static_cast<size_t>(row_)].implementation.name);
-  reasons_.push_back(absl::StrCat(refused_.back(), ": ", refusal.message()));
-  absl::StatusOr<inspect::Inquiry> inquiry =
-      Check([this](const Implementation& row) { return MayUseRow(row); });
-  if (absl::IsPermissionDenied(inquiry.status()))
-    return refused_.size() == 1 ? refusal : absl::UnimplementedError(absl::StrJoin(reasons_, "; "));
-  RETURN_IF_ERROR(inquiry.status());
-  RETURN_IF_ERROR(CheckPolicy(*inquiry));
-  cpu_ns_ = 0;  // of another process
-  Note(*inquiry);
-  return inquiry;
-}
-
-void InspectCall::Note(const inspect::Inquiry& inquiry) {
-  if (!inquiry.request_id.empty()) request_id_ = inquiry.request_id;
-  kernel_ = inquiry.kernel;
-  kernel_name_ = deps_->registry->kernels()[static_cast<size_t>(kernel_)].op->name;
-  inputs_ = inquiry.inputs;
-  device_ = inquiry.device;
-  device_index_ = inquiry.device_index;
-  row_ = inquiry.row;
-  of_whole_memory_ = inquiry.of_whole_memory;
-  problem_ = inquiry.problem;
-  chosen_because_ = inquiry.chosen_because;
-}
-
-absl::StatusOr<inspect::Inquiry> InspectCall::Check(const MayUse& may_use) const {
-  absl::StatusOr<inspect::Inquiry> inquiry = ToInquiry(Flat(message_), may_use);
-  RETURN_IF_ERROR(inquiry.status());
-  if (const auto trace = FindTraceContext(*context_); trace.has_value())
-    inquiry->traceparent = ToTraceparent(*trace);
-  inquiry->in_parts = in_parts_;
-  return inquiry;
-}
-
-absl::StatusOr<inspect::Inquiry> InspectCall::ToInquiry(std::string bytes,
-                                                        const MayUse& may_use) const {
-  switch (kind_) {
-    case Inspection::kBenchmark:
-      return ToBenchmarkInquiry(*deps_, std::move(bytes));
-    case Inspection::kTune:
-      return ToTuneInquiry(*deps_, std::move(bytes));
-    case Inspection::kProfile:
-      return ToProfileInquiry(*deps_, may_use, std::move(bytes), request_id_);
-    case Inspection::kDescribe:
-      break;
+absl::StatusOr<inspect::Inquiry> InspectCall::Next(const absl::Status& before) {
+  if (!before.ok()) {
+    if (!IsOfOneRow()) return before;
+    RETURN_IF_ERROR(request_.ChooseNext(before));
+    RETURN_IF_ERROR(CheckOperands());
+    cpu_ns_ = 0;  // of another process
+  } else if (!is_read_) {
+    RETURN_IF_ERROR(Read());
   }
-  return ToDescribeInquiry(*deps_, may_use, std::move(bytes));
+  inspect::Inquiry inquiry;
+  inquiry.kind = kind_;
+  inquiry.device = request_.device();
+  inquiry.request = bytes_;
+  if (kind_ == Inspection::kProfile) AppendProfileChoice(request_, &inquiry.request);
+  if (kind_ == Inspection::kDescribe) AppendDescribeChoice(request_, &inquiry.request);
+  if (const auto trace = FindTraceContext(*context_); trace.has_value())
+    inquiry.traceparent = ToTraceparent(*trace);
+  inquiry.in_parts = in_parts_;
+  return inquiry;
 }
 
 const char* InspectCall::method() const {
@@ -178,21 +138,6 @@ const char* InspectCall::method() const {
   return "Describe";
 }
 
-// The child chooses among all rows: where not all are allowed, what is asked has to say which.
-absl::Status InspectCall::CheckPolicy(const inspect::Inquiry& inquiry) const {
-  const Kernel& kernel = deps_->registry->kernels()[static_cast<size_t>(inquiry.kernel)];
-  RETURN_IF_ERROR(admission_.CheckKernel(kernel.op->name));
-  RETURN_IF_ERROR(admission_.CheckDevice(inquiry.device));
-  if (!admission_.limits_implementations()) return absl::OkStatus();
-  std::vector<int> rows = inquiry.rows;
-  if (inquiry.row >= 0) rows.push_back(inquiry.row);
-  for (const int id : rows.empty() ? kernel.rows : rows) {
-    const Implementation& row = deps_->registry->rows()[static_cast<size_t>(id)].implementation;
-    RETURN_IF_ERROR(admission_.CheckImplementation(row.name, FamilyName(row.family)));
-  }
-  return absl::OkStatus();
-}
-
 void InspectCall::Cancel() {
   handover_.Take();
   cancelled_.store(true);
@@ -203,8 +148,10 @@ absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
   NoteFindings(bytes);
   if (kind_ == Inspection::kDescribe) {
     // The child told all but this.
+    const Row& row = deps_->registry->rows()[static_cast<size_t>(request_.trace().row)];
     v1::DescribeResponse why;
-    why.set_chosen_because(chosen_because_);
+    why.set_chosen_because(
+        WhyChosen(*deps_->registry, row, request_.chosen().tuned.get(), request_.requested()));
     why.AppendToString(&bytes);
   }
   RETURN_IF_ERROR(CheckMessageBytes(*deps_, "the answer", static_cast<int64_t>(bytes.size())));
@@ -217,28 +164,31 @@ absl::StatusOr<grpc::ByteBuffer> InspectCall::ToMessage(std::string bytes) {
 void InspectCall::NoteUse(int64_t cpu_ns) {
   if (cpu_ns <= cpu_ns_) return;
   deps_->metrics->RecordInspectionUse(
-      {.kind = kind_, .kernel = kernel_, .cpu_ns = cpu_ns - cpu_ns_});
+      {.kind = kind_, .kernel = request_.trace().kernel, .cpu_ns = cpu_ns - cpu_ns_});
   cpu_ns_ = cpu_ns;
 }
 
 void InspectCall::NoteFindings(const std::string& bytes) {
+  const RequestTrace& trace = request_.trace();
   deps_->metrics->RecordInspectionUse(
-      {.kind = kind_, .kernel = kernel_, .device_ns = DeviceNsOf(kind_, bytes)});
+      {.kind = kind_, .kernel = trace.kernel, .device_ns = DeviceNsOf(kind_, bytes)});
+  const DeviceProperties& device = deps_->engine->device(trace.device).properties();
   if (kind_ == Inspection::kBenchmark || kind_ == Inspection::kTune) {
-    if (of_whole_memory_) NoteBandwidthOf(bytes, device_index_, deps_->engine);
+    if (inspect::CopiesPassCaches(trace.work.bytes, device))
+      NoteBandwidthOf(bytes, trace.device, deps_->engine);
     if (kind_ == Inspection::kTune)
-      LearnFrom(*deps_, {kernel_, problem_, deps_->engine->device(device_index_).properties()},
-                bytes);
+      LearnFrom(*deps_, {trace.kernel, request_.problem(), device}, bytes);
     return;
   }
   if (kind_ != Inspection::kProfile) return;
   const double occupancy = AchievedOccupancy(bytes);
-  if (occupancy >= 0) deps_->metrics->NoteAchievedOccupancy(row_, device_index_, occupancy);
+  if (occupancy >= 0) deps_->metrics->NoteAchievedOccupancy(trace.row, trace.device, occupancy);
 }
 
 grpc::Status InspectCall::End(const absl::Status& status) {
-  admission_ = Admission();  // before a client that waits for the answer sends the next
+  request_.GiveBack();  // before a client that waits for the answer sends the next
   message_.Clear();
+  bytes_ = std::string();  // gRPC may keep the call until its client has read the answer
   deps_->metrics->RecordInspection(kind_, status.code(), RejectReasonOf(status));
   LogEnd(status);
   const grpc::Status end = EndOf(status, context_);
@@ -262,20 +212,21 @@ void UnaryInspectCall::Answer(absl::StatusOr<std::string> bytes) {
   Finish(End(status));
 }
 
-void InspectCall::LogEnd(const absl::Status& status) const {
+void InspectCall::LogEnd(const absl::Status& status) {
   // Rare and costly: each is worth a line.
   const LogLevel level = std::max(LogLevelFor(status), LogLevel::kInfo);
   if (!HasLogLine(*deps_, status, level)) return;
-  std::vector<LogField> fields = {{"request_id", request_id_},
+  const RequestTrace& trace = request_.trace();
+  std::vector<LogField> fields = {{"request_id", request_.request_id()},
                                   {"peer", PeerOf(*deps_, context_->peer())},
-                                  {"kernel", kernel_name_},
-                                  {"inputs", inputs_},
-                                  {"device", device_},
+                                  {"kernel", trace.kernel < 0 ? "" : request_.kernel().op->name},
+                                  {"inputs", InputsOf(request_.problem())},
+                                  {"device", trace.device < 0 ? "" : request_.device()},
                                   {"code", CodeName(status.code())},
                                   {"cpu_ns", cpu_ns_},
-                                  {"total_ns", deps_->clock() - start_ns_},
+                                  {"total_ns", deps_->clock() - request_.start_ns()},
                                   {"error", absl::string_view(status.message())}};
-  AppendCallFields(*context_, caller_, &fields);
+  AppendCallFields(*context_, request_.caller(), &fields);
   Log(level, absl::StrCat(InspectionName(kind_), status.ok() ? " done" : " failed"), fields);
 }
 

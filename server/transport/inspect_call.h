@@ -51,55 +51,33 @@ class InspectCall {
   Handover handover_;
 
  private:
-  absl::Status AdmitCaller();
   absl::Status CheckMessage(const grpc::ByteBuffer& message);
   absl::Status Submit(grpc::ByteBuffer* message);
-  absl::Status Enqueue(std::unique_ptr<inspect::Task> task);
-  // What is asked, by message_.
-  absl::StatusOr<inspect::Inquiry> Read();
-  // The same for another row, where the one that was chosen refuses and none was named.
-  absl::StatusOr<inspect::Inquiry> ReadAgain(const absl::Status& refusal);
-  absl::StatusOr<inspect::Inquiry> Check(const MayUse& may_use) const;
-  absl::StatusOr<inspect::Inquiry> ToInquiry(std::string bytes, const MayUse& may_use) const;
-  // Notes what an inquiry is about.
-  void Note(const inspect::Inquiry& inquiry);
+  // Reads message_, and chooses.
+  absl::Status Read();
+  absl::Status CheckOperands();
+  // As inspect::Task::next: where a row refuses and none was named, the next one is asked for.
+  absl::StatusOr<inspect::Inquiry> Next(const absl::Status& before);
   // Only a Profile's message may hold tensors.
   bool TakesTensors() const { return kind_ == Inspection::kProfile; }
   // The row is the server's to choose, and another may be where one refuses.
   bool IsOfOneRow() const {
     return kind_ == Inspection::kDescribe || kind_ == Inspection::kProfile;
   }
-  // Whether the row may be used, and has not refused.
-  bool MayUseRow(const Implementation& row) const;
-  // PERMISSION_DENIED for what the caller may not use.
-  absl::Status CheckPolicy(const inspect::Inquiry& inquiry) const;
   const char* method() const;
   void NoteUse(int64_t cpu_ns);
   void NoteFindings(const std::string& bytes);
-  void LogEnd(const absl::Status& status) const;
+  void LogEnd(const absl::Status& status);
 
   ExecuteDeps* const deps_;
   const Inspection kind_;
   grpc::CallbackServerContext* const context_;
-  const int64_t start_ns_;
-  const absl::StatusOr<Principal> caller_;
-  Admission admission_;
-  const uint64_t id_;
+  Request request_;
   grpc::ByteBuffer message_;
-  std::vector<std::string> refused_;  // rows
-  std::vector<std::string> reasons_;  // of each
-  // What the inquiry was about, for the log and the metrics.
-  std::string request_id_;
-  std::string kernel_name_;
-  std::string inputs_;
-  std::string device_;
-  int device_index_ = -1;
-  int kernel_ = -1;
-  int row_ = -1;
-  int64_t cpu_ns_ = 0;  // of its process, as it was last told
-  bool of_whole_memory_ = false;
-  Problem problem_;  // Inquiry's, as the next
-  std::string chosen_because_;
+  std::string bytes_;  // the message's, once it is read
+  bool is_read_ = false;
+  int64_t operand_bytes_ = 0;  // that the child makes
+  int64_t cpu_ns_ = 0;         // of its process, as it was last told
   std::atomic<bool> cancelled_{false};
 };
 

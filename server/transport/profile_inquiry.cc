@@ -21,14 +21,10 @@ using google::protobuf::internal::WireFormatLite;
 
 // A profile's request, taken apart: tensors stay where they are.
 struct CheckedProfile {
-  int iterations = 0;
-  bool trace = false;
-  bool makes_inputs = false;  // those of input_specs
-  uint64_t seed = 0;
+  v1::ProfileRequest message;  // but for its request
+  bool makes_inputs = false;   // those of input_specs
   bool request_path = true;
   DecodedRequest decoded;  // of the ExecuteRequest, within the bytes that were read
-  const Kernel* kernel = nullptr;
-  Problem problem;
 };
 
 absl::Status NotValid() {
@@ -62,38 +58,36 @@ absl::Status Split(absl::string_view bytes, std::vector<wire::Bytes>* request, s
   }
 }
 
-// `bytes` stay as they are as long as `checked` does.
-absl::Status Read(const Registry& registry, absl::string_view bytes, CheckedProfile* checked) {
+// Of what was asked, all but names, types and shapes. `bytes` stay as they are as long as `checked`
+// does.
+absl::Status Decode(absl::string_view bytes, CheckedProfile* checked) {
   std::vector<wire::Bytes> inner;
   std::string rest;
   RETURN_IF_ERROR(Split(bytes, &inner, &rest));
-  v1::ProfileRequest request;
-  if (!request.ParseFromString(rest)) return NotValid();
-  if (request.iterations() < 0 || request.iterations() > kIterationsMax)
-    return absl::InvalidArgumentError(absl::StrCat("iterations is ", request.iterations(),
+  v1::ProfileRequest& message = checked->message;
+  if (!message.ParseFromString(rest)) return NotValid();
+  if (message.iterations() < 0 || message.iterations() > kIterationsMax)
+    return absl::InvalidArgumentError(absl::StrCat("iterations is ", message.iterations(),
                                                    "; it must be 0 (the default) to ",
                                                    kIterationsMax));
-  checked->iterations = request.iterations() > 0 ? request.iterations() : kIterationsDefault;
-  checked->trace = request.trace();
   RETURN_IF_ERROR(checked->decoded.Decode(inner));
-  const v1::ExecuteRequest& header = checked->decoded.header();
-  RETURN_IF_ERROR(CheckRequestId(header.request_id()));
-  ASSIGN_OR_RETURN(checked->kernel, registry.Find(header.kernel()));
-  RETURN_IF_ERROR(registry.CheckImplementationName(*checked->kernel, header.implementation()));
-  checked->makes_inputs = request.input_specs_size() > 0;
-  checked->seed = request.seed();
-  checked->request_path = !checked->makes_inputs || request.request_path();
-  const Op& op = *checked->kernel->op;
-  if (!checked->makes_inputs) {
-    ASSIGN_OR_RETURN(checked->problem, ToProblem(header, op));
-    return checked->decoded.CheckDataBytes(op, checked->problem);
+  checked->makes_inputs = message.input_specs_size() > 0;
+  checked->request_path = !checked->makes_inputs || message.request_path();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Problem> ProblemOf(const CheckedProfile& checked, const Op& op) {
+  const v1::ExecuteRequest& header = checked.decoded.header();
+  if (!checked.makes_inputs) {
+    ASSIGN_OR_RETURN(Problem problem, ToProblem(header, op));
+    RETURN_IF_ERROR(checked.decoded.CheckDataBytes(op, problem));
+    return problem;
   }
   if (header.inputs_size() > 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are ", header.inputs_size(), " request.inputs and ",
-                     request.input_specs_size(), " input_specs; one of the two must be empty"));
-  ASSIGN_OR_RETURN(checked->problem, ToProblem(request.input_specs(), header.attributes(), op));
-  return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there are ", header.inputs_size(), " request.inputs and ",
+        checked.message.input_specs_size(), " input_specs; one of the two must be empty"));
+  return ToProblem(checked.message.input_specs(), header.attributes(), op);
 }
 
 int64_t TotalBytes(absl::Span<const TensorSpec> specs) {
@@ -112,38 +106,23 @@ absl::Status CheckRequestBytes(const ExecuteDeps& deps, const Problem& problem) 
 
 }  // namespace
 
-absl::StatusOr<inspect::Inquiry> ToProfileInquiry(const ExecuteDeps& deps, const MayUse& may_use,
-                                                  std::string bytes, const std::string& id) {
+absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
+                                    Request* request) {
   CheckedProfile checked;
-  RETURN_IF_ERROR(Read(*deps.registry, bytes, &checked));
-  if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, checked.problem));
-  const v1::ExecuteRequest& header = checked.decoded.header();
-  const Chooser chooser(&deps.engine->choices(), {.kernel = checked.kernel,
-                                                  .implementation = header.implementation(),
-                                                  .device = header.device(),
-                                                  .may_use = may_use});
-  ASSIGN_OR_RETURN(const Candidate choice, chooser.Next(absl::MakeConstSpan(&checked.problem, 1)));
-  const Device& device = deps.engine->device(choice.device);
-  if (checked.makes_inputs) {
-    const int64_t operand_bytes = inspect::ProfileBytes(checked.problem, checked.request_path);
-    RETURN_IF_ERROR(CheckOperandBytes(deps, "profiling", operand_bytes, device));
-  }
-  inspect::Inquiry inquiry;
-  inquiry.kind = Inspection::kProfile;
-  inquiry.kernel = checked.kernel->id;
-  inquiry.inputs = InputsOf(checked.problem);
-  inquiry.device = device.properties().name;
-  inquiry.device_index = choice.device;
-  inquiry.row = choice.row->id;
-  inquiry.request_id = header.request_id();
-  inquiry.request = std::move(bytes);  // which `checked` points to: not used from here on
-  if (inquiry.request_id.empty()) inquiry.request_id = id;
-  // What follows in a message is merged with what came before.
+  RETURN_IF_ERROR(Decode(bytes, &checked));
+  RETURN_IF_ERROR(request->Read(ToCallSpec(checked.decoded.header()),
+                                [&](const Op& op) { return ProblemOf(checked, op); }));
+  const Problem& problem = request->problem();
+  if (checked.request_path) RETURN_IF_ERROR(CheckRequestBytes(deps, problem));
+  RETURN_IF_ERROR(request->Choose(absl::MakeConstSpan(&problem, 1)));
+  return checked.makes_inputs ? inspect::ProfileBytes(problem, checked.request_path) : 0;
+}
+
+void AppendProfileChoice(const Request& request, std::string* bytes) {
   v1::ProfileRequest chosen;
-  chosen.mutable_request()->set_request_id(inquiry.request_id);
-  chosen.mutable_request()->set_implementation(choice.row->implementation.name);
-  chosen.AppendToString(&inquiry.request);
-  return inquiry;
+  chosen.mutable_request()->set_request_id(request.request_id());
+  chosen.mutable_request()->set_implementation(request.implementation());
+  chosen.AppendToString(bytes);
 }
 
 double AchievedOccupancy(const std::string& response) {
@@ -163,19 +142,20 @@ double AchievedOccupancy(const std::string& response) {
 absl::StatusOr<std::string> AnswerProfile(const Registry& registry, std::unique_ptr<Device> device,
                                           const std::string& bytes, absl::string_view traceparent) {
   CheckedProfile checked;
-  RETURN_IF_ERROR(Read(registry, bytes, &checked));
+  RETURN_IF_ERROR(Decode(bytes, &checked));
   const v1::ExecuteRequest& header = checked.decoded.header();
   inspect::ProfilePlan plan;
-  plan.kernel = checked.kernel;
-  ASSIGN_OR_RETURN(plan.row, registry.Select(*checked.kernel, header.implementation(),
-                                             checked.problem, device->properties()));
-  plan.problem = checked.problem;
+  ASSIGN_OR_RETURN(plan.kernel, registry.Find(header.kernel()));
+  ASSIGN_OR_RETURN(plan.problem, ProblemOf(checked, *plan.kernel->op));
+  ASSIGN_OR_RETURN(plan.row, registry.Select(*plan.kernel, header.implementation(), plan.problem,
+                                             device->properties()));
   for (size_t i = 0; i < checked.decoded.input_count(); ++i)
     plan.inputs.push_back(checked.decoded.data(i).pieces);
-  plan.seed = checked.seed;
+  plan.seed = checked.message.seed();
   plan.request_path = checked.request_path;
-  plan.iterations = checked.iterations;
-  plan.trace = checked.trace;
+  plan.iterations =
+      checked.message.iterations() > 0 ? checked.message.iterations() : kIterationsDefault;
+  plan.trace = checked.message.trace();
   plan.request_id = header.request_id();
   plan.traceparent = std::string(traceparent);
   ASSIGN_OR_RETURN(const v1::ProfileResponse response,

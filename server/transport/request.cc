@@ -147,6 +147,16 @@ absl::Status Request::CheckPolicy() const {
   return absl::OkStatus();
 }
 
+absl::Status Request::CheckPolicy(absl::string_view device, absl::Span<const int> rows) const {
+  RETURN_IF_ERROR(admission_.CheckDevice(device));
+  if (!admission_.limits_implementations()) return absl::OkStatus();
+  for (const int id : rows) {
+    const Implementation& row = deps_->registry->rows()[static_cast<size_t>(id)].implementation;
+    RETURN_IF_ERROR(admission_.CheckImplementation(row.name, FamilyName(row.family)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Request::Read(const CallSpec& spec,
                            absl::FunctionRef<absl::StatusOr<Problem>(const Op&)> state) {
   RETURN_IF_ERROR(CheckRequestId(spec.request_id));
@@ -181,14 +191,19 @@ Question Request::ToQuestion() const {
 
 absl::Status Request::Choose(absl::Span<const Problem> parts) {
   chooser_ = Chooser(&deps_->engine->choices(), ToQuestion());
-  absl::StatusOr<Candidate> best = chooser_.Next(parts);
-  if (absl::IsPermissionDenied(best.status()))
-    return admission_.NoneAllowed(best.status().message());
-  RETURN_IF_ERROR(best.status());
-  best->WriteTo(&trace_);
-  load_ = std::move(best->load);
-  // Where it runs it has its staging.
-  chooser_.StayOn(best->device);
+  return Take(chooser_.Next(parts));
+}
+
+absl::Status Request::ChooseNext(const absl::Status& refusal) {
+  if (!IsPlanRefusal(refusal)) return refusal;
+  return Take(chooser_.NextAfter(row(), refusal, absl::MakeConstSpan(&problem_, 1)));
+}
+
+absl::Status Request::Take(absl::StatusOr<Candidate> found) {
+  if (absl::IsPermissionDenied(found.status()))
+    return admission_.NoneAllowed(found.status().message());
+  ASSIGN_OR_RETURN(chosen_, std::move(found));
+  chosen_.WriteTo(&trace_);
   return absl::OkStatus();
 }
 
@@ -202,9 +217,10 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   // Of a request in parts others may end it while a lane asks this one, which reads what the
   // request leaves as it was.
   job->chooser = chooser_;
+  job->chooser.StayOn(trace_.device);  // where it has its staging
   job->device = trace_.device;
   job->problem = part;
-  job->load = std::move(load_);
+  job->load = std::move(chosen_.load);
   for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
   for (const TensorSpec& spec : part.outputs)
     job->output_bytes += static_cast<int64_t>(spec.bytes());

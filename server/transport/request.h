@@ -158,12 +158,19 @@ class Request {
   // Finds the row and the device that run each of `parts`: the request's problem, or the sizes in
   // which it is cut. REQUIRES: it was read.
   absl::Status Choose(absl::Span<const Problem> parts);
+  // Finds the next ones for the request's problem, where those that were chosen refused it with
+  // `refusal`. Returns an error that refuses nothing.
+  absl::Status ChooseNext(const absl::Status& refusal);
 
   // Lets in a call of `method` of the service, whose name outlives it, as long as it has not ended:
   // see Gate::Admit.
   absl::Status Admit(absl::string_view method);
   // Counts tensors of so many bytes against the caller's limit, until the end.
   absl::Status Hold(int64_t bytes);
+  // PERMISSION_DENIED for what the caller may not use of `rows` (Row::ids) and of the device.
+  absl::Status CheckPolicy(absl::string_view device, absl::Span<const int> rows) const;
+  // Gives back what it holds of its caller's limits.
+  void GiveBack() { admission_.GiveBack(); }
 
   // A job for `part` with key, row and device; the caller adds inputs, trace and callbacks. The
   // first takes over the load that Choose put on the device's books.
@@ -180,7 +187,13 @@ class Request {
   // what the client gets.
   grpc::Status End(const absl::Status& status);
 
+  const absl::StatusOr<Principal>& caller() const { return caller_; }
+  int64_t start_ns() const { return start_ns_; }
   const Kernel& kernel() const { return *kernel_; }
+  // The implementation that the client named.
+  const std::string& requested() const { return implementation_; }
+  // What Choose found.
+  Candidate& chosen() { return chosen_; }
   // Who runs it. REQUIRES: Choose was OK.
   const char* implementation() const { return row().implementation.name; }
   const std::string& device() const {
@@ -195,6 +208,8 @@ class Request {
  private:
   const Row& row() const { return deps_->registry->rows()[static_cast<size_t>(trace_.row)]; }
   Question ToQuestion() const;
+  // Takes what a chooser found for what runs the request.
+  absl::Status Take(absl::StatusOr<Candidate> found);
   // Where the float64 reference has served it, and nobody asked for that.
   void WarnOfReference() const;
   // PERMISSION_DENIED for a kernel, a row or a device that the caller may not use, by its name.
@@ -218,8 +233,8 @@ class Request {
   std::string request_id_;  // empty: not given, or not known yet
   const Kernel* kernel_ = nullptr;
   Problem problem_;
-  Chooser chooser_;  // of the device that was chosen
-  DeviceLoad load_;
+  Chooser chooser_;
+  Candidate chosen_;
   RequestTrace trace_;
 };
 

@@ -106,12 +106,16 @@ const Row* FirstThatRuns(const ExecuteDeps& deps, const TunedClass& tuned,
 
 // What is measured without a row stays so until somebody tunes again, so a row that would run has
 // to be tried first.
-absl::Status CheckTried(const ExecuteDeps& deps, const inspect::Inquiry& inquiry) {
-  const DeviceProperties& device = deps.engine->device(inquiry.device_index).properties();
-  for (const int id : deps.registry->kernels()[static_cast<size_t>(inquiry.kernel)].rows) {
-    if (!inquiry.rows.empty() && !absl::c_linear_search(inquiry.rows, id)) continue;
+absl::Status CheckTried(const ExecuteDeps& deps, const std::string& bytes, Request& request) {
+  v1::BenchmarkRequest message;
+  RETURN_IF_ERROR(ParseSmall(bytes, &message));
+  const DeviceProperties& device = deps.engine->device(request.trace().device).properties();
+  for (const int id : request.kernel().rows) {
     const Row& row = deps.registry->rows()[static_cast<size_t>(id)];
-    const absl::Status runs = Registry::CheckRuns(row, inquiry.problem, device);
+    const auto names = [&](const std::string& name) { return Registry::Matches(row, name); };
+    if (!message.implementations().empty() && !absl::c_any_of(message.implementations(), names))
+      continue;
+    const absl::Status runs = Registry::CheckRuns(row, request.problem(), device);
     if (absl::IsUnavailable(runs))
       return WithRetryPushback(
           absl::UnavailableError(absl::StrCat(row.implementation.name, ": ", runs.message())),
@@ -122,24 +126,21 @@ absl::Status CheckTried(const ExecuteDeps& deps, const inspect::Inquiry& inquiry
 
 }  // namespace
 
-absl::StatusOr<inspect::Inquiry> ToTuneInquiry(const ExecuteDeps& deps, std::string bytes) {
-  v1::BenchmarkRequest request;
-  RETURN_IF_ERROR(ParseSmall(bytes, &request));
-  inspect::Inquiry inquiry;
-  ASSIGN_OR_RETURN(inquiry, ToBenchmarkInquiry(deps, std::move(bytes)));
-  const Op& op = *deps.registry->kernels()[static_cast<size_t>(inquiry.kernel)].op;
+absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& bytes,
+                                 Request* request) {
+  ASSIGN_OR_RETURN(const int64_t operand_bytes, ReadBenchmark(deps, bytes, request));
+  const Op& op = *request->kernel().op;
+  const TensorSpec& output = request->problem().outputs[0];
   if (op.definition == nullptr)
     return absl::InvalidArgumentError(
         absl::StrCat("kernel ", op.name,
                      " has no definition that results could be checked by: rows of it are "
                      "not tuned"));
-  ASSIGN_OR_RETURN(inquiry.problem, ToProblem(request.inputs(), request.attributes(), op));
-  if (inquiry.problem.outputs[0].elements() == 0)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the output, ", ToString(inquiry.problem.outputs[0]), ", has 0 elements; tuning takes 1"));
-  RETURN_IF_ERROR(CheckTried(deps, inquiry));
-  inquiry.kind = Inspection::kTune;
-  return inquiry;
+  if (output.elements() == 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("the output, ", ToString(output), ", has 0 elements; tuning takes 1"));
+  RETURN_IF_ERROR(CheckTried(deps, bytes, *request));
+  return operand_bytes;
 }
 
 void LearnFrom(const ExecuteDeps& deps, const TuneSubject& subject, const std::string& response) {

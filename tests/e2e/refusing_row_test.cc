@@ -140,7 +140,8 @@ TEST_P(RefusingRowTest, DescribeAndProfileTellOfTheRowThatWouldRun) {
     EXPECT_EQ(asked("refusing"), refused);
     EXPECT_EQ(asked("not_compiling"), uncompiled);
     EXPECT_EQ(asked("library"),
-              absl::StrCat("refusing: ", refused, "; not_compiling: ", uncompiled));
+              absl::StrCat("no implementation of picky takes float32[101] on cpu: refusing: ",
+                           refused, "; not_compiling: ", uncompiled));
   }
   v1::ProfileRequest large;  // which is read when its turn has come
   *large.mutable_request() = PickyRequest(100'000, "");

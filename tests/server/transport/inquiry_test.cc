@@ -233,9 +233,12 @@ TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
   input->add_shape(64);
   const auto device_of = [&](const std::string& name) {
     request.set_device(name);
-    const auto inquiry = ToBenchmarkInquiry(deps, request.SerializeAsString());
-    EXPECT_TRUE(inquiry.ok()) << inquiry.status();
-    return inquiry.ok() ? inquiry->device_index : -1;
+    deps.clock = MonotonicNs;
+    grpc::CallbackServerContext context;
+    Request read(&deps, &context, ConnectionPrincipal("test"));
+    const auto operand_bytes = ReadBenchmark(deps, request.SerializeAsString(), &read);
+    EXPECT_TRUE(operand_bytes.ok()) << operand_bytes.status();
+    return read.trace().device;
   };
   EXPECT_EQ(device_of(""), 1);
   EXPECT_EQ(device_of("cpu"), 1);
