@@ -5,7 +5,8 @@
 namespace warpcall {
 
 BenchmarkStreamCall::BenchmarkStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : WatchedWriter(*deps, context), InspectCall(deps, Inspection::kBenchmark, context) {
+    : StreamCall(deps, context, nullptr),
+      InspectCall(deps, Inspection::kBenchmark, context, &(StreamCall::handover_)) {
   in_parts_ = true;
 }
 
@@ -36,15 +37,6 @@ void BenchmarkStreamCall::Answer(absl::StatusOr<std::string> bytes) {
   });
 }
 
-void BenchmarkStreamCall::OnWritten(bool ok) {
-  handover_.Take();
-  strand_.Post([this, ok] {
-    writing_ = false;
-    if (!ok) waiting_.clear();  // nobody is there to read them
-    Advance();
-  });
-}
-
 void BenchmarkStreamCall::Advance() {
   if (writing_) return;
   if (!waiting_.empty()) {
@@ -53,7 +45,7 @@ void BenchmarkStreamCall::Advance() {
     waiting_.pop_front();
     StartWrite(&sent_);
   } else if (end_.has_value()) {
-    Finish(*end_);
+    Finish(*std::exchange(end_, std::nullopt));
   }
 }
 

@@ -59,7 +59,7 @@ class Call {
 };
 
 // A Call that is a unary method's. Owned by gRPC: deletes itself when the call is over.
-class UnaryCall final : public InlineUnary {
+class UnaryCall final : public WatchedUnary {
  public:
   // Decodes and submits on gRPC's thread; the lane that takes the job answers.
   static UnaryCall* Start(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec);
@@ -68,7 +68,7 @@ class UnaryCall final : public InlineUnary {
 
  private:
   UnaryCall(ExecuteDeps* deps, const Unary& unary, std::unique_ptr<CallCodec> codec)
-      : InlineUnary(*deps, unary), deps_(*deps), call_(deps, unary.context, std::move(codec)) {
+      : WatchedUnary(*deps, unary), deps_(*deps), call_(deps, unary.context, std::move(codec)) {
     handover_.Give();
   }
   ~UnaryCall() override = default;

@@ -30,12 +30,7 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
 }  // namespace
 
 ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : WatchedBidi(*deps, context),
-      deps_(deps),
-      context_(context),
-      caller_(Identify(*deps, *context)) {
-  deps->open_calls.fetch_add(1);
-  deps->streams.Add(this);
+    : StreamCall(deps, context, &deps->streams), caller_(Identify(*deps, *context)) {
   strand_.Post([this] {
     if (!caller_.ok()) Fail(caller_.status());
     Advance();
@@ -71,42 +66,10 @@ void ExecuteStreamCall::Read(bool ok, absl::Status status) {
   Advance();
 }
 
-void ExecuteStreamCall::OnWritten(bool ok) {
-  handover_.Take();
-  strand_.Post([this, ok] {
-    writing_ = false;
-    outgoing_.pop_front();
-    if (owed_ > 0) --owed_;
-    if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
-    Advance();
-  });
-}
-
-void ExecuteStreamCall::OnCancel() {
-  handover_.Take();
-  strand_.Post([this] {
-    Fail(absl::CancelledError("the client went away"));
-    Advance();
-  });
-}
-
-void ExecuteStreamCall::OnOver() {
-  handover_.Take();
-  deps_->streams.Remove(this);
-  strand_.Post([this] { Release(); });
-}
-
-// The last event of the strand, whoever holds the call longest.
-void ExecuteStreamCall::Release() {
-  if (holders_.fetch_sub(1) == 1) delete this;
-}
-
-void ExecuteStreamCall::EndAndRelease(const absl::Status& status) {
-  strand_.Post([this, status] {
-    Fail(status);
-    EndIfIdle();
-    Release();
-  });
+void ExecuteStreamCall::Written(bool ok) {
+  outgoing_.pop_front();
+  if (owed_ > 0) --owed_;
+  if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
 }
 
 absl::Status ExecuteStreamCall::ReadMessage() {

@@ -13,32 +13,28 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "server/transport/handover.h"
 #include "server/transport/request.h"
-#include "server/transport/strand.h"
 #include "server/transport/stream_request.h"
 #include "server/transport/watched_reactors.h"
 
 namespace warpcall {
 
-// Owned by gRPC: deletes itself when the call is over. Everything happens in the strand's events;
-// one read and one write are outstanding at most. Reading stops while windows are under way, so
-// gRPC's flow control holds a client back that sends faster than it reads or than the device works.
-class ExecuteStreamCall final : public WatchedBidi, private OpenStream {
+// Reading stops while windows are under way, so gRPC's flow control holds a client back that sends
+// faster than it reads or than the device works.
+class ExecuteStreamCall final : public StreamCall<WatchedBidi> {
  public:
   ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
-  void OnCancel() override;
 
  private:
-  void OnWritten(bool ok) override;
-  void OnOver() override;
-  void Hold() override { holders_.fetch_add(1); }
-  void EndAndRelease(const absl::Status& status) override;
-  ~ExecuteStreamCall() override { deps_->open_calls.fetch_sub(1); }
+  ~ExecuteStreamCall() override = default;
+  void Written(bool ok) override;
+  // Results of the requests before are sent, or cannot be.
+  void Fail(const absl::Status& status) override;
+  // Submits, sends, reads, ends.
+  void Advance() override;
 
-  void Release();
   // Takes what was read: a message where `ok`, or the end. `status`: why neither counts.
   void Read(bool ok, absl::Status status);
   absl::Status ReadMessage();
@@ -50,25 +46,15 @@ class ExecuteStreamCall final : public WatchedBidi, private OpenStream {
   void SubmitWindow(Window* window);
   void WindowDone(int64_t index, absl::Status status, StagingBuffers outputs);
   void RetryLater(int64_t pushback_ms);
-  // Does what can be done by now: submits, sends, reads, ends.
-  void Advance();
   void SendRanWindows();
   void SendWindow(std::unique_ptr<Window> window);
   void SendDone();
   // Ends a stream that holds inflated input while its client sends next to nothing: others need the
   // memory. Comes back by itself.
   void WatchHeldInput();
-  // The stream ends with `status` as soon as nothing is under way, and results of the requests
-  // before are sent, or cannot be.
-  void Fail(const absl::Status& status);
   void EndIfIdle();
 
-  ExecuteDeps* const deps_;
-  grpc::CallbackServerContext* const context_;
   absl::StatusOr<Principal> caller_;  // of the request under way
-  std::atomic<int> holders_{1};       // gRPC, until OnDone
-  Handover handover_;
-  Strand strand_;
   std::atomic<bool> cancelled_{false};
 
   grpc::ByteBuffer incoming_;
@@ -82,7 +68,6 @@ class ExecuteStreamCall final : public WatchedBidi, private OpenStream {
   int submitted_ = 0;
   std::deque<grpc::ByteBuffer> outgoing_;
   size_t owed_ = 0;  // of outgoing_, at its beginning: of requests that have ended OK
-  bool writing_ = false;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;
   bool came_compressed_ = false;  // a message at least

@@ -25,16 +25,16 @@ constexpr size_t kReadAtOnceBytesMax = 256 << 10;
 
 }  // namespace
 
-InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context)
+InspectCall::InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context,
+                         Handover* handover)
     : deps_(deps),
       kind_(kind),
       context_(context),
-      request_(deps, context, Identify(*deps, *context)) {
-  deps->open_calls.fetch_add(1);
-}
+      handover_(handover),
+      request_(deps, context, Identify(*deps, *context)) {}
 
 void InspectCall::Begin(grpc::ByteBuffer* message) {
-  handover_.Give();
+  handover_->Give();
   absl::Status status = request_.Admit(method());
   if (status.ok())
     status = CheckInspectAccess(deps_->inspect_access, PeerOf(*deps_, context_->peer()));
@@ -139,7 +139,6 @@ const char* InspectCall::method() const {
 }
 
 void InspectCall::Cancel() {
-  handover_.Take();
   cancelled_.store(true);
   deps_->inspector->Wake();
 }
@@ -192,7 +191,7 @@ grpc::Status InspectCall::End(const absl::Status& status) {
   deps_->metrics->RecordInspection(kind_, status.code(), RejectReasonOf(status));
   LogEnd(status);
   const grpc::Status end = EndOf(status, context_);
-  handover_.Give();
+  handover_->Give();
   return end;
 }
 

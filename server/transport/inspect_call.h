@@ -24,8 +24,10 @@ class InspectCall {
   InspectCall& operator=(const InspectCall&) = delete;
 
  protected:
-  InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context);
-  virtual ~InspectCall() { deps_->open_calls.fetch_sub(1); }
+  // `handover`: the reactor's.
+  InspectCall(ExecuteDeps* deps, Inspection kind, grpc::CallbackServerContext* context,
+              Handover* handover);
+  virtual ~InspectCall() = default;
 
   // Takes a place in the inspector's queue, or answers with the reason why there is none. `message`
   // is the call's.
@@ -48,7 +50,6 @@ class InspectCall {
   // Counts and logs the call, once. Returns what the client gets.
   grpc::Status End(const absl::Status& status);
   bool in_parts_ = false;  // set before Begin
-  Handover handover_;
 
  private:
   absl::Status CheckMessage(const grpc::ByteBuffer& message);
@@ -72,6 +73,7 @@ class InspectCall {
   ExecuteDeps* const deps_;
   const Inspection kind_;
   grpc::CallbackServerContext* const context_;
+  Handover* const handover_;
   Request request_;
   grpc::ByteBuffer message_;
   std::string bytes_;  // the message's, once it is read
@@ -82,18 +84,28 @@ class InspectCall {
 };
 
 // Answered once. Owned by gRPC: deletes itself when the call is over.
-class UnaryInspectCall final : public WatchedUnary<grpc::ServerUnaryReactor>, private InspectCall {
+class UnaryInspectCall final : public WatchedUnary, private InspectCall {
  public:
   static UnaryInspectCall* Start(ExecuteDeps* deps, Inspection kind, const Unary& unary);
 
-  void OnCancel() override { Cancel(); }
+  void OnCancel() override {
+    WatchedUnary::handover_.Take();
+    Cancel();
+  }
 
  private:
   UnaryInspectCall(ExecuteDeps* deps, Inspection kind, const Unary& unary)
-      : WatchedUnary(*deps, unary), InspectCall(deps, kind, unary.context) {}
+      : WatchedUnary(*deps, unary),
+        InspectCall(deps, kind, unary.context, &(WatchedUnary::handover_)),
+        deps_(deps) {
+    deps->open_calls.fetch_add(1);
+  }
+  ~UnaryInspectCall() override { deps_->open_calls.fetch_sub(1); }
 
   void SendInitialMetadata() override { StartSendInitialMetadata(); }
   void Answer(absl::StatusOr<std::string> bytes) override;
+
+  ExecuteDeps* const deps_;
 };
 
 }  // namespace warpcall

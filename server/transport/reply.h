@@ -43,7 +43,7 @@ template <typename Request, typename Response>
 grpc::ServerUnaryReactor* ReplyIfAdmitted(
     const ExecuteDeps& deps, const Unary& unary, absl::Status admitted,
     absl::FunctionRef<absl::Status(const Request&, Response*)> fill) {
-  auto* const reactor = new InlineUnary(deps, unary);
+  auto* const reactor = new WatchedUnary(deps, unary);
   absl::Status status = std::move(admitted);
   Request request;
   Response response;

@@ -1,19 +1,24 @@
-// The reactors of every method: gRPC's, with each answer under SendWatch.
+// The reactors of every method: gRPC's, with each answer under SendWatch. WatchedUnary is the one
+// of calls that answer once, StreamCall the one of calls that go on.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <utility>
+
+#include "absl/status/status.h"
 #include "server/transport/handover.h"
 #include "server/transport/inline_reactor.h"
+#include "server/transport/open_streams.h"
 #include "server/transport/request.h"
 #include "server/transport/send_watch.h"
+#include "server/transport/strand.h"
 
 namespace warpcall {
 
-// The reactor of a unary method. `Base`: grpc::ServerUnaryReactor, or InlineReactor of it. Owned by
-// gRPC: deletes itself when the call is over.
-template <typename Base>
-class WatchedUnary : public Base {
+// Owned by gRPC: deletes itself when the call is over.
+class WatchedUnary : public InlineReactor<grpc::ServerUnaryReactor> {
  public:
   WatchedUnary(const ExecuteDeps& deps, const Unary& unary)
       : unary_(unary), sending_(deps.sends, unary.context) {
@@ -24,7 +29,7 @@ class WatchedUnary : public Base {
   void Finish(const grpc::Status& end) {
     sending_.Begin(unary_.response->Length());
     handover_.Give();
-    Base::Finish(end);
+    grpc::ServerUnaryReactor::Finish(end);
   }
 
   void OnDone() final {
@@ -41,8 +46,6 @@ class WatchedUnary : public Base {
  private:
   SendWatch::Sending sending_;
 };
-
-using InlineUnary = WatchedUnary<InlineReactor<grpc::ServerUnaryReactor>>;
 
 // The reactor of a method that answers with a stream. `Base`: grpc::ServerWriteReactor or
 // grpc::ServerBidiReactor of grpc::ByteBuffer. Owned by gRPC until OnOver.
@@ -86,5 +89,76 @@ class WatchedStream : public Base {
 
 using WatchedWriter = WatchedStream<grpc::ServerWriteReactor<grpc::ByteBuffer>>;
 using WatchedBidi = WatchedStream<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>;
+
+// A call whose events come one after the other, in a strand: every method but OnReadDone runs
+// there. One read and one write are outstanding at most. `Watched`: WatchedWriter or WatchedBidi.
+// Lives until gRPC and all others that hold it have released it.
+template <typename Watched>
+class StreamCall : public Watched, private OpenStream {
+ public:
+  void OnCancel() override {
+    PostTold([this] {
+      Fail(absl::CancelledError("the client went away"));
+      Advance();
+    });
+  }
+
+ protected:
+  // `streams`: who ends the call when the drain is over; null: something else does.
+  StreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context, OpenStreams* streams)
+      : Watched(*deps, context), deps_(deps), context_(context), streams_(streams) {
+    deps->open_calls.fetch_add(1);
+    if (streams_ != nullptr) streams_->Add(this);
+  }
+  ~StreamCall() override { deps_->open_calls.fetch_sub(1); }
+
+  // Posts an event that gRPC tells of.
+  void PostTold(Strand::Event event) {
+    handover_.Take();
+    strand_.Post(std::move(event));
+  }
+  void Hold() override { holders_.fetch_add(1); }
+  // The last event of the strand, whoever holds the call longest.
+  void Release() {
+    if (holders_.fetch_sub(1) == 1) delete this;
+  }
+
+  // gRPC has sent the message, or has not.
+  virtual void Written(bool ok) = 0;
+  // The call ends with `status` as soon as nothing is under way.
+  virtual void Fail(const absl::Status& status) = 0;
+  // Does what can be done by now.
+  virtual void Advance() = 0;
+
+  ExecuteDeps* const deps_;
+  grpc::CallbackServerContext* const context_;
+  Handover handover_;
+  Strand strand_;
+  bool writing_ = false;
+
+ private:
+  void OnWritten(bool ok) final {
+    PostTold([this, ok] {
+      writing_ = false;
+      Written(ok);
+      Advance();
+    });
+  }
+  void OnOver() final {
+    handover_.Take();
+    if (streams_ != nullptr) streams_->Remove(this);
+    strand_.Post([this] { Release(); });
+  }
+  void EndAndRelease(const absl::Status& status) final {
+    strand_.Post([this, status] {
+      Fail(status);
+      Advance();
+      Release();
+    });
+  }
+
+  OpenStreams* const streams_;
+  std::atomic<int> holders_{1};  // gRPC, until OnDone
+};
 
 }  // namespace warpcall

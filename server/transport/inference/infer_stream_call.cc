@@ -49,13 +49,9 @@ grpc::ByteBuffer ToMessage(const absl::Status& error, const std::string& id) {
 
 InferStreamCall::InferStreamCall(ExecuteDeps* deps, Door* door,
                                  grpc::CallbackServerContext* context)
-    : WatchedBidi(*deps, context),
-      deps_(deps),
+    : StreamCall(deps, context, &deps->streams),
       door_(door),
-      context_(context),
       ends_with_error_(WantsGrpcErrors(*context)) {
-  deps->open_calls.fetch_add(1);
-  deps->streams.Add(this);
   strand_.Post([this] {
     Request first(deps_, context_, Identify(*deps_, *context_));
     if (absl::Status status = first.Admit(kModelStreamInfer); !status.ok()) {
@@ -68,8 +64,7 @@ InferStreamCall::InferStreamCall(ExecuteDeps* deps, Door* door,
 }
 
 void InferStreamCall::OnReadDone(bool ok) {
-  handover_.Take();
-  strand_.Post([this, ok] {
+  PostTold([this, ok] {
     reading_ = false;
     input_ended_ = !ok;
     if (ok && !failure_.has_value()) StartItem();
@@ -77,41 +72,9 @@ void InferStreamCall::OnReadDone(bool ok) {
   });
 }
 
-void InferStreamCall::OnWritten(bool ok) {
-  handover_.Take();
-  strand_.Post([this, ok] {
-    writing_ = false;
-    outgoing_.Clear();
-    if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
-    Advance();
-  });
-}
-
-void InferStreamCall::OnCancel() {
-  handover_.Take();
-  strand_.Post([this] {
-    Fail(absl::CancelledError("the client went away"));
-    Advance();
-  });
-}
-
-void InferStreamCall::OnOver() {
-  handover_.Take();
-  deps_->streams.Remove(this);
-  strand_.Post([this] { Release(); });
-}
-
-// The last event of the strand, whoever holds the call longest.
-void InferStreamCall::Release() {
-  if (holders_.fetch_sub(1) == 1) delete this;
-}
-
-void InferStreamCall::EndAndRelease(const absl::Status& status) {
-  strand_.Post([this, status] {
-    Fail(status);
-    EndIfIdle();
-    Release();
-  });
+void InferStreamCall::Written(bool ok) {
+  outgoing_.Clear();
+  if (!ok) Fail(absl::CancelledError("the client went away while its results were sent"));
 }
 
 void InferStreamCall::StartItem() {
