@@ -184,23 +184,25 @@ ServerFacts FactsOf(const Config& config) {
 }
 
 // What calls may hold and do.
-void SetLimits(const Config& config, const AccessFiles& access, ExecuteDeps* deps) {
+CallLimits ToCallLimits(const Config& config, int devices) {
+  const MemorySum memory(config, devices);
+  CallLimits limits;
+  limits.message_bytes_max = config.max_message_mib * kMib;
+  limits.benchmark_bytes_max = config.benchmark_mib * kMib;
+  limits.inspect_access = ToInspectAccess(config.inspect);
   // A window is a request like any other, so it has to fit into the limit of one.
-  deps->stream_window_bytes =
-      std::min({deps->stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
-                config.max_message_mib * kMib});
-  const MemorySum memory(config, deps->engine->device_count());
-  deps->received_bytes_max = memory.received_mib * kMib;
-  deps->memory_mib = memory.sum_mib();
-  deps->send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
-  deps->max_connection_age_ms = static_cast<int>(config.max_connection_age_seconds * 1e3);
-  deps->gpus_min = config.gpus_min;
-  deps->inspect_access = ToInspectAccess(config.inspect);
-  deps->allow_shared_memory = config.allow_shared_memory;
-  deps->tell_load = config.load_reports;
-  deps->pollers_few = config.pollers < 0 ? Pollers::kFew : config.pollers;
-  deps->facts = FactsOf(config);
-  deps->gate = access.gate.get();
+  limits.stream_window_bytes =
+      std::min({limits.stream_window_bytes, config.staging_mib * kMib / kWindowsInStaging,
+                limits.message_bytes_max});
+  limits.received_bytes_max = memory.received_mib * kMib;
+  limits.memory_mib = memory.sum_mib();
+  limits.gpus_min = config.gpus_min;
+  limits.send_ns_max = static_cast<int64_t>(config.send_seconds * 1e9);
+  limits.max_connection_age_ms = static_cast<int>(config.max_connection_age_seconds * 1e3);
+  limits.allow_shared_memory = config.allow_shared_memory;
+  limits.report_load = config.load_reports;
+  limits.pollers_few = config.pollers < 0 ? Pollers::kFew : config.pollers;
+  return limits;
 }
 
 // Null without --compile_cache.
@@ -312,18 +314,18 @@ absl::StatusOr<int> Serve(const Config& config, std::optional<StartWatch>* start
                   reloader,  monitor.get(), caches,           tracer.get()};
   PrometheusSink sink(registry, ToSinkOptions(told));
   inspect::Inspector inspector(ToInspectorOptions(config, registry));
-  ExecuteDeps deps{&registry,
-                   engine.get(),
-                   &sink,
-                   MonotonicNs,
-                   config.max_message_mib * kMib,
-                   &inspector,
-                   config.benchmark_mib * kMib};
-  SetLimits(config, access, &deps);
+  ExecuteDeps deps = {.registry = &registry,
+                      .engine = engine.get(),
+                      .metrics = &sink,
+                      .clock = MonotonicNs,
+                      .inspector = &inspector,
+                      .tuning = caches.tuning.get(),
+                      .gate = access.gate.get(),
+                      .tracer = tracer.get(),
+                      .facts = FactsOf(config),
+                      .limits = ToCallLimits(config, engine->device_count())};
   lifecycle.SetAnswers(ToAnswers(sink, deps));
   const absl::Cleanup end_http = [&http] { http = nullptr; };  // before what it answers with
-  deps.tuning = caches.tuning.get();
-  deps.tracer = tracer.get();
   const std::unique_ptr<SpanExporter> exporter = StartSpanExporter(config, deps);
   start_watch->reset();  // sockets are to be given back
   std::unique_ptr<GrpcServer> server;

@@ -120,7 +120,7 @@ void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained
 Drained Drain(const Config& config, const ExecuteDeps& deps, GrpcServer* server) {
   deps.engine->Refuse();
   deps.inspector->Refuse();
-  Drained drained = {.finished = deps.open_calls.load()};
+  Drained drained = {.finished = deps.calls.open.load()};
   Log(LogLevel::kInfo, "draining",
       {{"drain_seconds", config.drain_seconds}, {"calls", drained.finished}});
   const SteadyTime give_up = SteadyAfter(absl::Seconds(config.drain_seconds));

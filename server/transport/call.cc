@@ -23,7 +23,7 @@ constexpr int64_t kTimerNsMax = int64_t{24} * 3600 * 1'000'000'000;
 Call::Call(ExecuteDeps* deps, grpc::CallbackServerContext* context,
            std::unique_ptr<CallCodec> codec)
     : deps_(deps), codec_(std::move(codec)), request_(deps, context, Identify(*deps, *context)) {
-  deps->open_calls.fetch_add(1);
+  deps->calls.open.fetch_add(1);
 }
 
 void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
@@ -36,14 +36,14 @@ void Call::Start(grpc::ByteBuffer* message, grpc::ByteBuffer* response,
   if (status.ok()) status = CheckMessage();
   if (status.ok()) {
     status = deps_->engine->CheckRoomFor(request_.key().principal);
-    if (!status.ok() && deps_->refusals != nullptr) {
+    if (!status.ok() && deps_->parts.refusals != nullptr) {
       message_->Clear();
-      return deps_->refusals->Add([this, status] { Finish(status); });
+      return deps_->parts.refusals->Add([this, status] { Finish(status); });
     }
   }
   if (!status.ok() || !Inflater::IsCompressed(*message_)) return Run(status);
-  deps_->inflater->InflateAsync(request_.key().principal, MessageLengthMax(*deps_), message_,
-                                [this](const absl::Status& inflated) { Run(inflated); });
+  deps_->parts.inflater->InflateAsync(request_.key().principal, MessageLengthMax(*deps_), message_,
+                                      [this](const absl::Status& inflated) { Run(inflated); });
 }
 
 absl::Status Call::CheckMessage() {
@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Job>> Call::MakeJob() {
   RETURN_IF_ERROR(request_.Choose(absl::MakeConstSpan(&problem, 1)));
   std::unique_ptr<Job> job = request_.NewJob(problem);
   RETURN_IF_ERROR(CheckMessageBytes(*deps_, kInputsData, job->input_bytes));
-  if (job->output_bytes > deps_->message_bytes_max)
+  if (job->output_bytes > deps_->limits.message_bytes_max)
     RETURN_IF_ERROR(CheckMessageBytes(
         *deps_, absl::StrCat("the output ", ToString(problem.outputs[0])), job->output_bytes));
   job->inputs = std::move(inputs);
@@ -98,14 +98,14 @@ void Call::SetTimer() {
   const int64_t left_ns =
       std::clamp<int64_t>(request_.key().deadline_ns - deps_->clock(), 0, kTimerNsMax);
   const auto end = std::chrono::system_clock::now() + std::chrono::nanoseconds(left_ns);
-  deps_->open_calls.fetch_add(1);  // until the timer has run: it uses the engine
+  deps_->calls.open.fetch_add(1);  // until the timer has run: it uses the engine
   timer_ = std::make_unique<grpc::Alarm>();
   timer_->Set(end + kTimerSlack,
               [deps = deps_, device = device_, key = request_.key()](bool ran_out) {
                 // A job that runs by now looks at its deadline by itself.
                 if (ran_out && device->load() >= 0 && deps->clock() >= key.deadline_ns)
                   deps->engine->Cancel(device->load(), key);
-                deps->open_calls.fetch_sub(1);
+                deps->calls.open.fetch_sub(1);
               });
 }
 

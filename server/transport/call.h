@@ -22,7 +22,7 @@ class Call {
  public:
   // Of the call that gRPC knows, which `context` is of and which outlives this.
   Call(ExecuteDeps* deps, grpc::CallbackServerContext* context, std::unique_ptr<CallCodec> codec);
-  ~Call() { deps_->open_calls.fetch_sub(1); }
+  ~Call() { deps_->calls.open.fetch_sub(1); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 

@@ -67,8 +67,8 @@ absl::StatusOr<Principal> Identify(const ExecuteDeps& deps,
 std::string PeerOf(const ExecuteDeps& deps, const std::string& peer) {
   // So gRPC names what it serves by the descriptor.
   if (!absl::StartsWith(peer, "fd:")) return peer;
-  return absl::StrCat("unix:",
-                      deps.connections == nullptr ? "" : deps.connections->FindSource(peer));
+  return absl::StrCat(
+      "unix:", deps.parts.connections == nullptr ? "" : deps.parts.connections->FindSource(peer));
 }
 
 absl::StatusOr<Admission> Admit(const ExecuteDeps& deps, const absl::StatusOr<Principal>& caller,

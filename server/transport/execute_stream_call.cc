@@ -30,7 +30,7 @@ grpc::ByteBuffer ToMessage(const v1::ExecuteStreamResponse& response) {
 }  // namespace
 
 ExecuteStreamCall::ExecuteStreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context)
-    : StreamCall(deps, context, &deps->streams), caller_(Identify(*deps, *context)) {
+    : StreamCall(deps, context, &deps->calls.streams), caller_(Identify(*deps, *context)) {
   strand_.Post([this] {
     if (!caller_.ok()) Fail(caller_.status());
     Advance();
@@ -48,13 +48,14 @@ void ExecuteStreamCall::OnReadDone(bool ok) {
     return strand_.Post([this, ok] { Read(ok, absl::OkStatus()); });
   Hold();
   const int64_t limit = std::min(kStreamMessageBytesMax, MessageLengthMax(*deps_));
-  deps_->inflater->InflateAsync(caller_->id, limit, &incoming_, [this](const absl::Status& status) {
-    strand_.Post([this, status] {
-      came_compressed_ = true;
-      Read(true, status);
-      Release();
-    });
-  });
+  deps_->parts.inflater->InflateAsync(caller_->id, limit, &incoming_,
+                                      [this](const absl::Status& status) {
+                                        strand_.Post([this, status] {
+                                          came_compressed_ = true;
+                                          Read(true, status);
+                                          Release();
+                                        });
+                                      });
 }
 
 void ExecuteStreamCall::Read(bool ok, absl::Status status) {
@@ -217,7 +218,7 @@ void ExecuteStreamCall::WatchHeldInput() {
     waits_since_ns_ = now_ns;
     waits_from_bytes_ = received;
   }
-  const int64_t left_ns = waits_since_ns_ + deps_->send_ns_max - now_ns;
+  const int64_t left_ns = waits_since_ns_ + deps_->limits.send_ns_max - now_ns;
   if (left_ns <= 0) return Fail(request_->Stalled());
   if (std::exchange(held_alarm_set_, true)) return;
   Hold();

@@ -70,10 +70,10 @@ int64_t DeviceNsOf(Inspection kind, const std::string& response) {
 absl::Status CheckOperandBytes(const ExecuteDeps& deps, absl::string_view doing, int64_t bytes,
                                const Device& device) {
   const int64_t half = device.properties().memory_bytes / 2;
-  const bool over_flag = bytes > deps.benchmark_bytes_max;
+  const bool over_flag = bytes > deps.limits.benchmark_bytes_max;
   if (!over_flag && bytes <= half) return absl::OkStatus();
   const std::string limit =
-      over_flag ? absl::StrCat(deps.benchmark_bytes_max, " (benchmark_mib)")
+      over_flag ? absl::StrCat(deps.limits.benchmark_bytes_max, " (benchmark_mib)")
                 : absl::StrCat(half, ", half of ", device.properties().name, "'s memory");
   return WithRetryPushback(
       absl::ResourceExhaustedError(

@@ -37,15 +37,15 @@ void InspectCall::Begin(grpc::ByteBuffer* message) {
   handover_->Give();
   absl::Status status = request_.Admit(method());
   if (status.ok())
-    status = CheckInspectAccess(deps_->inspect_access, PeerOf(*deps_, context_->peer()));
+    status = CheckInspectAccess(deps_->limits.inspect_access, PeerOf(*deps_, context_->peer()));
   if (status.ok()) status = CheckMessage(*message);
   if (!status.ok()) return Answer(status);
   const int64_t limit = TakesTensors() ? MessageLengthMax(*deps_) : kSmallMessageBytesMax;
-  deps_->inflater->InflateAsync(request_.key().principal, limit, message,
-                                [this, message](absl::Status inflated) {
-                                  if (inflated.ok()) inflated = Submit(message);
-                                  if (!inflated.ok()) Answer(inflated);
-                                });
+  deps_->parts.inflater->InflateAsync(request_.key().principal, limit, message,
+                                      [this, message](absl::Status inflated) {
+                                        if (inflated.ok()) inflated = Submit(message);
+                                        if (!inflated.ok()) Answer(inflated);
+                                      });
 }
 
 absl::Status InspectCall::CheckMessage(const grpc::ByteBuffer& message) {

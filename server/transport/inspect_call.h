@@ -98,9 +98,9 @@ class UnaryInspectCall final : public WatchedUnary, private InspectCall {
       : WatchedUnary(*deps, unary),
         InspectCall(deps, kind, unary.context, &(WatchedUnary::handover_)),
         deps_(deps) {
-    deps->open_calls.fetch_add(1);
+    deps->calls.open.fetch_add(1);
   }
-  ~UnaryInspectCall() override { deps_->open_calls.fetch_sub(1); }
+  ~UnaryInspectCall() override { deps_->calls.open.fetch_sub(1); }
 
   void SendInitialMetadata() override { StartSendInitialMetadata(); }
   void Answer(absl::StatusOr<std::string> bytes) override;

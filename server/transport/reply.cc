@@ -27,7 +27,7 @@ absl::Status ParseSmallMessage(const ExecuteDeps& deps, grpc::ByteBuffer* messag
   if (!message->Valid()) return absl::CancelledError("the call ended before its message had come");
   RETURN_IF_ERROR(CheckSmallMessageLength(static_cast<int64_t>(message->Length())));
   // Of nobody: it is gone before this returns.
-  RETURN_IF_ERROR(deps.inflater->Inflate(0, kSmallMessageBytesMax, message));
+  RETURN_IF_ERROR(deps.parts.inflater->Inflate(0, kSmallMessageBytesMax, message));
   if (parsed->ParseFromString(Flat(*message))) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the message is not a valid ", parsed->GetTypeName(), ": protobuf cannot parse its fields"));

@@ -60,8 +60,8 @@ LogLevel LogLevelFor(const absl::Status& status) {
 bool HasLogLine(const ExecuteDeps& deps, const absl::Status& status, LogLevel level) {
   if (!LogEnabled(level)) return false;
   if (LogEnabled(LogLevel::kDebug)) return true;
-  return status.ok() || deps.failures == nullptr ||
-         deps.failures->Admit({status.code(), RejectReasonOf(status), level});
+  return status.ok() || deps.parts.failures == nullptr ||
+         deps.parts.failures->Admit({status.code(), RejectReasonOf(status), level});
 }
 
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
@@ -73,12 +73,12 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, int64_t now_ns) {
 }
 
 absl::Status CheckMessageBytes(const ExecuteDeps& deps, absl::string_view what, int64_t bytes) {
-  if (bytes <= deps.message_bytes_max) return absl::OkStatus();
-  return RefuseFor(
-      RejectReason::kMessageBytes,
-      absl::ResourceExhaustedError(absl::StrCat(what, " has ", bytes, " bytes; the limit is ",
-                                                deps.message_bytes_max, " (max_message_mib)")),
-      kNeverRetry);
+  if (bytes <= deps.limits.message_bytes_max) return absl::OkStatus();
+  return RefuseFor(RejectReason::kMessageBytes,
+                   absl::ResourceExhaustedError(
+                       absl::StrCat(what, " has ", bytes, " bytes; the limit is ",
+                                    deps.limits.message_bytes_max, " (max_message_mib)")),
+                   kNeverRetry);
 }
 
 absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
@@ -86,7 +86,7 @@ absl::Status CheckMessageLength(const ExecuteDeps& deps, int64_t bytes) {
   return RefuseFor(
       RejectReason::kMessageBytes,
       absl::ResourceExhaustedError(absl::StrCat(
-          "the message has ", bytes, " bytes; the limit is ", deps.message_bytes_max,
+          "the message has ", bytes, " bytes; the limit is ", deps.limits.message_bytes_max,
           " (max_message_mib) of tensor data and ", kMessageRestBytesMax, " beside them")),
       kNeverRetry);
 }
@@ -99,7 +99,7 @@ grpc::Status EndOf(const absl::Status& status, grpc::CallbackServerContext* cont
 
 void AddLoadReport(const ExecuteDeps& deps, absl::StatusCode code,
                    grpc::CallbackServerContext* context) {
-  if (deps.loads != nullptr) deps.loads->Report(code, context);
+  if (deps.parts.loads != nullptr) deps.parts.loads->Report(code, context);
 }
 
 std::optional<TraceContext> FindTraceContext(const grpc::CallbackServerContext& context) {
@@ -125,7 +125,7 @@ Request::Request(ExecuteDeps* deps, grpc::CallbackServerContext* context,
       start_ns_(deps->clock()),
       caller_(std::move(caller)),
       key_{caller_.ok() ? caller_->id : 0, DeadlineNs(*context, start_ns_),
-           deps->next_id.fetch_add(1, std::memory_order_relaxed)},
+           deps->calls.next_id.fetch_add(1, std::memory_order_relaxed)},
       span_(BeginSpan(*deps, *context)) {}
 
 absl::Status Request::Admit(absl::string_view method) {
@@ -224,8 +224,8 @@ std::unique_ptr<Job> Request::NewJob(const Problem& part) {
   for (const TensorSpec& spec : part.inputs) job->input_bytes += static_cast<int64_t>(spec.bytes());
   for (const TensorSpec& spec : part.outputs)
     job->output_bytes += static_cast<int64_t>(spec.bytes());
-  if (deps_->pollers != nullptr)
-    deps_->pollers->Note(SaturatingAdd(job->input_bytes, job->output_bytes));
+  if (deps_->parts.pollers != nullptr)
+    deps_->parts.pollers->Note(SaturatingAdd(job->input_bytes, job->output_bytes));
   return job;
 }
 
@@ -250,10 +250,10 @@ void Request::Count(const absl::Status& end) {
 }
 
 void Request::WarnOfReference() const {
-  if (deps_->reference_watch == nullptr || !trace_.ran || trace_.auto_choice == AutoChoice::kNone ||
-      row().implementation.family != Family::kReference)
+  if (deps_->parts.reference_watch == nullptr || !trace_.ran ||
+      trace_.auto_choice == AutoChoice::kNone || row().implementation.family != Family::kReference)
     return;
-  const int64_t requests = deps_->reference_watch->Count(kernel_->id, deps_->clock());
+  const int64_t requests = deps_->parts.reference_watch->Count(kernel_->id, deps_->clock());
   if (requests > 0)
     Log(LogLevel::kWarning, "the float64 reference serves requests that named no implementation",
         {{"kernel", kernel_->op->name}, {"requests", requests}, {"request_id", request_id()}});

@@ -4,9 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,78 +18,13 @@
 #include "server/access/gate.h"
 #include "server/access/principal.h"
 #include "server/engine/engine.h"
-#include "server/engine/metrics_sink.h"
-#include "server/engine/tuning_cache.h"
-#include "server/inspect/inspector.h"
 #include "server/log.h"
 #include "server/tracing/tracer.h"
 #include "server/transport/call_codec.h"
-#include "server/transport/open_streams.h"
+#include "server/transport/execute_deps.h"
 #include "server/transport/trace_context.h"
 
 namespace warpcall {
-
-class BackgroundThread;
-class Connections;
-class FailureLog;
-class Inflater;
-class ReferenceWatch;
-class LoadReporter;
-class Pollers;
-class SendWatch;
-
-// What ServerInfo answers, beside gRPC's version.
-struct ServerFacts {
-  std::string version;
-  std::string revision;  // empty: not known
-  int64_t started_unix_ns = 0;
-  std::map<std::string, std::string> changed_flags;
-  std::string hostname;
-};
-
-// Who may call Benchmark, Tune, Profile and Describe.
-enum class InspectAccess : uint8_t { kOff, kLocal, kOn };
-
-// What all calls use; outlives them.
-struct ExecuteDeps {
-  const Registry* registry;
-  Engine* engine;
-  MetricsSink* metrics;
-  Clock clock;
-  int64_t message_bytes_max;
-  inspect::Inspector* inspector = nullptr;
-  int64_t benchmark_bytes_max = 0;  // operands of one Benchmark
-  InspectAccess inspect_access = InspectAccess::kOn;
-  ServerFacts facts = {};
-  // Operands of one window of an ExecuteStream: large enough that its job's fixed costs vanish
-  // beside its transfer, small enough that results start early and a stream holds little.
-  int64_t stream_window_bytes = 16 << 20;
-  // All that gRPC may hold of what came from clients, whether its message is complete or waits.
-  int64_t received_bytes_max = int64_t{4} << 30;
-  // That all flags allow together.
-  int64_t memory_mib = int64_t{1} << 20;
-  TuningCache* tuning = nullptr;                      // null: nothing is learned
-  BackgroundThread* refusals = nullptr;               // null: calls are refused where they arrive
-  int gpus_min = 0;                                   // see CheckReady
-  int64_t send_ns_max = int64_t{30} * 1'000'000'000;  // see SendWatch
-  int max_connection_age_ms = 0;                      // 0: connections have no age
-  Inflater* inflater = nullptr;                       // set by GrpcServer
-  Connections* connections = nullptr;                 // set by GrpcServer; null: none is known
-  bool allow_shared_memory = false;  // of this host, with clients of the inference protocol
-  bool tell_load = false;            // with each answer, to balancers
-  LoadReporter* loads = nullptr;     // null: nobody is told
-  Pollers* pollers = nullptr;        // null: all of gRPC's threads poll
-  int pollers_few = 0;               // for small requests; 0: all of them
-  Gate* gate = nullptr;              // null: everybody may call, as the connection that it is
-  SendWatch* sends = nullptr;        // null: clients may take their time to read answers
-  FailureLog* failures = nullptr;    // null: each has its line
-  ReferenceWatch* reference_watch = nullptr;  // null: the log says nothing of it
-  tracing::Tracer* tracer = nullptr;          // null: nothing is traced
-  std::atomic<bool> accepting{true};          // new connections
-  std::atomic<uint64_t> next_id{1};
-  std::atomic<int64_t> open_calls{0};  // begun, and their answers not yet sent
-  OpenStreams streams{};
-};
 
 // One call of a unary method, as gRPC hands it over. All three outlive the call's reactor.
 struct Unary {
@@ -109,7 +42,7 @@ inline constexpr int64_t kMessageRestBytesMax = wire::kHeaderBytesMax;
 
 // Bytes of the largest message.
 inline int64_t MessageLengthMax(const ExecuteDeps& deps) {
-  return deps.message_bytes_max + kMessageRestBytesMax;
+  return deps.limits.message_bytes_max + kMessageRestBytesMax;
 }
 
 // Refuses tensor data that do not fit a message: RESOURCE_EXHAUSTED names value and limit.

@@ -80,8 +80,8 @@ void SetChannelArguments(const ExecuteDeps& deps, grpc::ServerBuilder* builder) 
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMsMax);
   // gRPC tells the client to open no more calls on the connection, and closes it when the last one
   // is over. By default it waits for them without an end: limits of time are the calls' own.
-  if (deps.max_connection_age_ms > 0)
-    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, deps.max_connection_age_ms);
+  if (deps.limits.max_connection_age_ms > 0)
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, deps.limits.max_connection_age_ms);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   // By default gRPC ends connections over pings that come without data within five minutes, and
@@ -125,45 +125,39 @@ ConnectionLimits LimitsOfProcess(int64_t memory_mib) {
 }  // namespace
 
 absl::Status CheckReady(const ExecuteDeps& deps) {
-  if (!deps.accepting.load())
+  if (!deps.calls.accepting.load())
     return absl::UnavailableError(
         "no connections are accepted: there are as many as there may be, or no descriptors");
-  if (deps.gpus_min == 0) return absl::OkStatus();
+  if (deps.limits.gpus_min == 0) return absl::OkStatus();
   const int working = deps.engine->CountHealthy(DeviceKind::kCuda);
-  if (working >= deps.gpus_min) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("GPUs that work: ", working, "; at least: ", deps.gpus_min, " (gpus_min)"));
+  if (working >= deps.limits.gpus_min) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("GPUs that work: ", working,
+                                             "; at least: ", deps.limits.gpus_min, " (gpus_min)"));
 }
 
 GrpcServer::GrpcServer(ExecuteDeps* deps)
     : deps_(deps),
       reference_watch_(deps->registry->kernels().size()),
-      inflater_(deps->message_bytes_max + kInflatedRestBytesMax),
-      sends_(deps->send_ns_max),
-      loads_(deps->tell_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock) : nullptr),
-      pollers_(deps->pollers_few, deps->clock) {
+      inflater_(deps->limits.message_bytes_max + kInflatedRestBytesMax),
+      sends_(deps->limits.send_ns_max),
+      loads_(deps->limits.report_load ? std::make_unique<LoadReporter>(deps->engine, deps->clock)
+                                      : nullptr),
+      pollers_(deps->limits.pollers_few, deps->clock) {
   AddServices();
-  deps->failures = &failures_;
-  deps->reference_watch = &reference_watch_;
-  deps->refusals = &refusals_;
-  deps->inflater = &inflater_;
-  deps->sends = &sends_;
-  deps->loads = loads_.get();
-  deps->pollers = &pollers_;
+  deps->parts = {.refusals = &refusals_,
+                 .inflater = &inflater_,
+                 .loads = loads_.get(),
+                 .pollers = &pollers_,
+                 .sends = &sends_,
+                 .failures = &failures_,
+                 .reference_watch = &reference_watch_};
 }
 
 GrpcServer::~GrpcServer() {
   if (acceptor_ != nullptr) acceptor_->Stop();
   health_->EndWatches(absl::UnavailableError(kShuttingDown));
   if (server_ != nullptr) server_->Shutdown();
-  deps_->pollers = nullptr;
-  deps_->loads = nullptr;
-  deps_->sends = nullptr;
-  deps_->inflater = nullptr;
-  deps_->connections = nullptr;
-  deps_->refusals = nullptr;
-  deps_->reference_watch = nullptr;
-  deps_->failures = nullptr;
+  deps_->parts = {};
 }
 
 void GrpcServer::AddServices() {
@@ -197,7 +191,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   // Counts the buffers that gRPC reads into until nobody refers to them: in reception, held back by
   // a stream, waiting in a queue. When they are too much it ends calls until they are not, those of
   // connections first that have had calls open the longest, and closes idle connections.
-  builder.SetResourceQuota(server->quota_.Resize(static_cast<size_t>(deps->received_bytes_max)));
+  builder.SetResourceQuota(
+      server->quota_.Resize(static_cast<size_t>(deps->limits.received_bytes_max)));
   for (const std::unique_ptr<grpc::Service>& service : server->services_)
     builder.RegisterService(service.get());
   std::vector<ListeningSockets> listening;
@@ -209,8 +204,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr) return absl::InternalError("gRPC starts no server");
-  server->open_connections_.emplace(LimitsOfProcess(deps->memory_mib), deps->clock);
-  deps->connections = &*server->open_connections_;
+  server->open_connections_.emplace(LimitsOfProcess(deps->limits.memory_mib), deps->clock);
+  deps->parts.connections = &*server->open_connections_;
   server->pollers_.Begin();
   server->SetServing(true);
   ASSIGN_OR_RETURN(server->acceptor_,
@@ -220,7 +215,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
 
 Acceptor::Options GrpcServer::ToAcceptorOptions(bool plain) {
   Acceptor::Options options;
-  options.connections = deps_->connections;
+  options.connections = deps_->parts.connections;
   options.serve = [this, plain](int listener, int socket) {
     // Elsewhere gRPC 1.51 names every connection of a Unix socket "unix:"; here "fd:" and the
     // descriptor, by which `connections` knows the user.
@@ -234,7 +229,7 @@ Acceptor::Options GrpcServer::ToAcceptorOptions(bool plain) {
   };
   options.on_refused = [this] { deps_->metrics->RecordRefusedConnection(); };
   options.on_accepting = [this](bool accepting) {
-    deps_->accepting.store(accepting);
+    deps_->calls.accepting.store(accepting);
     UpdateHealth();
   };
   return options;
@@ -259,16 +254,18 @@ bool GrpcServer::AwaitQuiet(absl::Duration timeout) {
   const SteadyTime quiet_end = SteadyAfter(kQuietTimeout);
   uint64_t seen = 0;
   while (UntilSteady(end) > absl::ZeroDuration()) {
-    const uint64_t calls = deps_->next_id.load();
+    const uint64_t calls = deps_->calls.next_id.load();
     const bool quiet = calls == seen || UntilSteady(quiet_end) < absl::ZeroDuration();
-    if (quiet && deps_->open_calls.load() == 0) return true;
+    if (quiet && deps_->calls.open.load() == 0) return true;
     seen = calls;
     absl::SleepFor(kQuietPeriod);
   }
-  return deps_->open_calls.load() == 0;
+  return deps_->calls.open.load() == 0;
 }
 
-int64_t GrpcServer::EndStreams(const absl::Status& status) { return deps_->streams.EndAll(status); }
+int64_t GrpcServer::EndStreams(const absl::Status& status) {
+  return deps_->calls.streams.EndAll(status);
+}
 
 void GrpcServer::RunPeriodicChecks() {
   EndStuckSends();
@@ -281,7 +278,7 @@ void GrpcServer::EndStuckSends() {
   Log(LogLevel::kWarning, "ended calls whose answers nobody reads",
       {{"calls", static_cast<int64_t>(peers.size())},
        {"peer", PeerOf(*deps_, peers[0])},
-       {"send_seconds", static_cast<double>(deps_->send_ns_max) / 1e9}});
+       {"send_seconds", static_cast<double>(deps_->limits.send_ns_max) / 1e9}});
 }
 
 void GrpcServer::ShedReceived(int halvings) {
@@ -291,7 +288,7 @@ void GrpcServer::ShedReceived(int halvings) {
     Log(LogLevel::kWarning,
         "memory is over its limit: ending calls whose messages are on their way in");
   if (halvings == 0) Log(LogLevel::kInfo, "memory is within its limit again");
-  quota_.Resize(static_cast<size_t>(deps_->received_bytes_max >> halvings));
+  quota_.Resize(static_cast<size_t>(deps_->limits.received_bytes_max >> halvings));
 }
 
 void GrpcServer::Shutdown(absl::Duration timeout) {

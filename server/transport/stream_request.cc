@@ -85,15 +85,15 @@ int64_t StreamRequest::PartsPerWindow() const {
   const int64_t part_bytes = (BytesOf(problem) - shared) / parts_;
   if (part_bytes == 0) return parts_;
   // However much is shared, a window is a request like any other, which has to fit.
-  const int64_t window_bytes = std::min(
-      std::max(deps_->stream_window_bytes, SaturatingMultiply(shared, kWindowPerSharedBytes)),
-      (deps_->engine->staging_bytes() - shared) / kStagingShare);
+  const int64_t window_bytes = std::min(std::max(deps_->limits.stream_window_bytes,
+                                                 SaturatingMultiply(shared, kWindowPerSharedBytes)),
+                                        (deps_->engine->staging_bytes() - shared) / kStagingShare);
   int64_t parts = window_bytes / part_bytes;
   size_t operand = 0;
   const auto fit = [&](const TensorSpec& spec) {
     const bool split = RoleOf(op, problem, operand++) == OperandRole::kSplit;
     const int64_t bytes = split ? static_cast<int64_t>(spec.bytes()) / parts_ : 0;
-    if (bytes > 0) parts = std::min(parts, deps_->message_bytes_max / bytes);
+    if (bytes > 0) parts = std::min(parts, deps_->limits.message_bytes_max / bytes);
   };
   for (const TensorSpec& spec : problem.inputs) fit(spec);
   for (const TensorSpec& spec : problem.outputs) fit(spec);
@@ -120,7 +120,7 @@ absl::Status StreamRequest::Plan() {
   // may take as much as Execute of the same problem.
   if (shared > 0)
     held_bytes_max_ =
-        std::max(held_bytes_max_, std::min(BytesOf(problem), deps_->message_bytes_max));
+        std::max(held_bytes_max_, std::min(BytesOf(problem), deps_->limits.message_bytes_max));
   const std::string what = windows_ > 1 ? "one independent part, " : "a problem in one piece, ";
   for (const TensorSpec& spec : full_.inputs)
     RETURN_IF_ERROR(CheckMessageBytes(*deps_, absl::StrCat(what, ToString(spec), ","),
@@ -187,7 +187,7 @@ absl::Status StreamRequest::Stalled() {
   return TooMuch(absl::StrCat(
       held_bytes(), " bytes, which came compressed, wait for bytes that are missing, of which ",
       "fewer than ", kStreamProgressBytes, " came in ",
-      static_cast<double>(deps_->send_ns_max) / 1e9, " s (send_seconds)"));
+      static_cast<double>(deps_->limits.send_ns_max) / 1e9, " s (send_seconds)"));
 }
 
 absl::Status StreamRequest::TooMuch(const std::string& what) {
@@ -253,7 +253,7 @@ std::unique_ptr<Job> StreamRequest::JobOf(Window* window) {
     window->trace.row = chosen_row_;
     job->row = &deps_->registry->rows()[static_cast<size_t>(chosen_row_)];
   }
-  job->key.id = deps_->next_id.fetch_add(1, std::memory_order_relaxed);
+  job->key.id = deps_->calls.next_id.fetch_add(1, std::memory_order_relaxed);
   window->key = job->key;
   job->continues = AnyRan();
   job->trace = &window->trace;

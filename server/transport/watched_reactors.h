@@ -21,7 +21,7 @@ namespace warpcall {
 class WatchedUnary : public InlineReactor<grpc::ServerUnaryReactor> {
  public:
   WatchedUnary(const ExecuteDeps& deps, const Unary& unary)
-      : unary_(unary), sending_(deps.sends, unary.context) {
+      : unary_(unary), sending_(deps.parts.sends, unary.context) {
     handover_.Give();
   }
 
@@ -65,7 +65,7 @@ class WatchedStream : public Base {
 
  protected:
   WatchedStream(const ExecuteDeps& deps, grpc::CallbackServerContext* context)
-      : sending_(deps.sends, context) {}
+      : sending_(deps.parts.sends, context) {}
 
   // REQUIRES: no other write is under way.
   void StartWrite(const grpc::ByteBuffer* message) {
@@ -107,10 +107,10 @@ class StreamCall : public Watched, private OpenStream {
   // `streams`: who ends the call when the drain is over; null: something else does.
   StreamCall(ExecuteDeps* deps, grpc::CallbackServerContext* context, OpenStreams* streams)
       : Watched(*deps, context), deps_(deps), context_(context), streams_(streams) {
-    deps->open_calls.fetch_add(1);
+    deps->calls.open.fetch_add(1);
     if (streams_ != nullptr) streams_->Add(this);
   }
-  ~StreamCall() override { deps_->open_calls.fetch_sub(1); }
+  ~StreamCall() override { deps_->calls.open.fetch_sub(1); }
 
   // Posts an event that gRPC tells of.
   void PostTold(Strand::Event event) {

@@ -251,7 +251,7 @@ std::string FuzzStream(absl::string_view input) {
   SetLogLevel(LogLevel::kError);
   const google::protobuf::LogSilencer silencer;
   FuzzInput decisions(input);
-  server->deps()->stream_window_bytes = int64_t{1} << (4 + decisions.Byte() % 10);
+  server->deps()->limits.stream_window_bytes = int64_t{1} << (4 + decisions.Byte() % 10);
   return StreamRun(server, MakeHeader(&decisions)).Run(&decisions);
 }
 

@@ -47,7 +47,7 @@ StreamServer::StreamServer() {
   deps_.engine = engine_.get();
   deps_.metrics = &metrics_;
   deps_.clock = MonotonicNs;
-  deps_.message_bytes_max = kMessageBytesMax;
+  deps_.limits.message_bytes_max = kMessageBytesMax;
 }
 
 absl::StatusOr<std::string> StreamServer::Run(std::unique_ptr<Job> job) {

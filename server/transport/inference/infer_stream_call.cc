@@ -49,7 +49,7 @@ grpc::ByteBuffer ToMessage(const absl::Status& error, const std::string& id) {
 
 InferStreamCall::InferStreamCall(ExecuteDeps* deps, Door* door,
                                  grpc::CallbackServerContext* context)
-    : StreamCall(deps, context, &deps->streams),
+    : StreamCall(deps, context, &deps->calls.streams),
       door_(door),
       ends_with_error_(WantsGrpcErrors(*context)) {
   strand_.Post([this] {

@@ -93,7 +93,7 @@ InferenceService::Reactor* InferenceService::ServerMetadata(Context* context,
         response->set_name(kPlatform);
         response->set_version(deps_->facts.version);
         for (const char* const extension : kExtensions) response->add_extensions(extension);
-        if (deps_->allow_shared_memory) response->add_extensions(kSharedMemoryExtension);
+        if (deps_->limits.allow_shared_memory) response->add_extensions(kSharedMemoryExtension);
         return absl::OkStatus();
       });
 }

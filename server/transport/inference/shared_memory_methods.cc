@@ -12,7 +12,7 @@ namespace warpcall::oip {
 namespace {
 
 absl::Status CheckAllowed(const ExecuteDeps& deps, const grpc::CallbackServerContext& context) {
-  if (!deps.allow_shared_memory)
+  if (!deps.limits.allow_shared_memory)
     return absl::PermissionDeniedError(
         "Client shared memory is disabled on this server (allow_shared_memory is off)");
   const std::string peer = PeerOf(deps, context.peer());
@@ -27,8 +27,9 @@ SharedRegions::Caller ToCaller(const ExecuteDeps& deps, const Principal& princip
   if (!principal.name.empty())
     return {.id = principal.id, .user = absl::StrCat("principal ", principal.id)};
   const std::string peer = context.peer();
-  return {
-      .id = principal.id, .user = deps.connections->FindSource(peer), .peer = PeerOf(deps, peer)};
+  return {.id = principal.id,
+          .user = deps.parts.connections->FindSource(peer),
+          .peer = PeerOf(deps, peer)};
 }
 
 }  // namespace
@@ -36,12 +37,13 @@ SharedRegions::Caller ToCaller(const ExecuteDeps& deps, const Principal& princip
 bool InferenceService::HasEnded(const ExecuteDeps& deps, const SharedRegions::Caller& caller) {
   if (caller.peer.empty() || caller.user.empty()) return false;
   // The regions of a Unix socket's user belong to all connections of that user.
-  if (absl::StartsWith(caller.peer, "unix:")) return !deps.connections->IsAnyOpenFrom(caller.user);
-  return !deps.connections->IsOpen(caller.peer);
+  if (absl::StartsWith(caller.peer, "unix:"))
+    return !deps.parts.connections->IsAnyOpenFrom(caller.user);
+  return !deps.parts.connections->IsOpen(caller.peer);
 }
 
 void InferenceService::ForgetConnection(absl::string_view peer) {
-  if (deps_->allow_shared_memory) door_.regions.Unregister(ConnectionPrincipal(peer).id, "");
+  if (deps_->limits.allow_shared_memory) door_.regions.Unregister(ConnectionPrincipal(peer).id, "");
 }
 
 InferenceService::Reactor* InferenceService::SystemSharedMemoryStatus(Context* context,

@@ -93,7 +93,7 @@ TEST(FailureLog, TellsWhatItLeftOutWhenItGoes) {
 TEST(HasLogLine, DebugHasALineForEach) {
   FailureLog log;
   ExecuteDeps deps{};
-  deps.failures = &log;
+  deps.parts.failures = &log;
   const auto lines = [&] {
     int sum = 0;
     const absl::Status draining = RefuseFor(RejectReason::kDraining, absl::UnavailableError(""));

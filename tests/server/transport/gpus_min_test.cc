@@ -32,24 +32,20 @@ class GpusMinTest : public ::testing::Test {
   FakeDevice::Control gpus_[2], cpu_;
   Registry registry_;
   std::unique_ptr<Engine> engine_;
-  ExecuteDeps deps_{.registry = &registry_,
-                    .engine = nullptr,
-                    .metrics = nullptr,
-                    .clock = MonotonicNs,
-                    .message_bytes_max = 1 << 20};
+  ExecuteDeps deps_{.registry = &registry_, .clock = MonotonicNs};
 };
 
 TEST_F(GpusMinTest, IsReadyWhileAsManyGpusWork) {
-  deps_.gpus_min = 2;
+  deps_.limits.gpus_min = 2;
   EXPECT_TRUE(CheckReady(deps_).ok());
   gpus_[0].lost = true;
   EXPECT_EQ(CheckReady(deps_), absl::UnavailableError("GPUs that work: 1; at least: 2 (gpus_min)"));
-  deps_.gpus_min = 1;
+  deps_.limits.gpus_min = 1;
   EXPECT_TRUE(CheckReady(deps_).ok());
 }
 
 TEST_F(GpusMinTest, TakesTheCpuForNoGpu) {
-  deps_.gpus_min = 3;
+  deps_.limits.gpus_min = 3;
   EXPECT_EQ(CheckReady(deps_), absl::UnavailableError("GPUs that work: 2; at least: 3 (gpus_min)"));
 }
 
@@ -60,7 +56,7 @@ TEST_F(GpusMinTest, AsksForNoneByDefault) {
 
 TEST_F(GpusMinTest, HealthFollowsTheGpus) {
   using grpc::health::v1::HealthCheckResponse;
-  deps_.gpus_min = 2;
+  deps_.limits.gpus_min = 2;
   const auto server = GrpcServer::Start({"127.0.0.1:0"}, &deps_);
   ASSERT_TRUE(server.ok()) << server.status();
   const auto health = grpc::health::v1::Health::NewStub(

@@ -102,7 +102,7 @@ class LearnFromTest : public ::testing::Test {
   std::string Learned() {
     auto cache = TuningCache::Open(registry_, &table_, folder_.Path("tuning"));
     EXPECT_TRUE(cache.ok()) << cache.status();
-    ExecuteDeps deps{&registry_, nullptr, nullptr, nullptr, 0};
+    ExecuteDeps deps{.registry = &registry_};
     deps.tuning = cache->get();
     const Kernel& kernel = **registry_.Find("gelu");
     const Problem problem = *MakeProblem(*kernel.op, {{DataType::kFloat32, {64}}}, {});
@@ -224,7 +224,7 @@ TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
 TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
   registry_.SetAvailability(RowNamed("simd_fused"), {Unavailability::Cause::kLibrary, "not here"});
   ExecuteDeps deps = DepsWith({DeviceKind::kCuda, DeviceKind::kCpu});
-  deps.benchmark_bytes_max = 1 << 20;
+  deps.limits.benchmark_bytes_max = 1 << 20;
   v1::BenchmarkRequest request;
   request.set_kernel("gelu");
   request.add_implementations("simd_fused");

@@ -74,7 +74,7 @@ class StreamRequestTest : public ::testing::Test {
     deps_.engine = engine_.get();
     deps_.metrics = &metrics_;
     deps_.clock = [this] { return now_ns_; };
-    deps_.message_bytes_max = 1 << 20;
+    deps_.limits.message_bytes_max = 1 << 20;
     header_.set_kernel("identity");
     header_.set_request_id("r");
     v1::Tensor* input = header_.add_inputs();
@@ -151,7 +151,7 @@ TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
 }
 
 TEST_F(StreamRequestTest, TheRowTakesEveryWindowTheShorterLastOneToo) {
-  deps_.stream_window_bytes = 2400;  // 300 elements in, 300 out
+  deps_.limits.stream_window_bytes = 2400;  // 300 elements in, 300 out
   const auto implementation = [&](int64_t elements) {
     header_.mutable_inputs(0)->set_shape(0, elements);
     StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
@@ -216,7 +216,7 @@ class SharedInputTest : public StreamRequestTest {
 };
 
 TEST_F(SharedInputTest, NoWindowRunsBeforeItAndEachHasAllOfIt) {
-  deps_.stream_window_bytes = 44'000;  // 100 rows of x and of the output
+  deps_.limits.stream_window_bytes = 44'000;  // 100 rows of x and of the output
   StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(OpenShared(&request, 250, 10).ok());
   ASSERT_TRUE(Add(&request, 0, 0, 40'000).ok());
@@ -244,7 +244,7 @@ TEST_F(SharedInputTest, NoWindowRunsBeforeItAndEachHasAllOfIt) {
 }
 
 TEST_F(SharedInputTest, WindowsHaveFourTimesAsMuchOfTheirOwn) {
-  deps_.stream_window_bytes = 1000;
+  deps_.limits.stream_window_bytes = 1000;
   StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   ASSERT_TRUE(OpenShared(&request, 400, 100).ok());  // 320 kB beside 400 bytes
   ASSERT_TRUE(Add(&request, 1, 0, 400).ok());
@@ -269,22 +269,22 @@ TEST_F(SharedInputTest, WindowsAreRequestsThatFit) {
     request.End(absl::CancelledError("enough"));
     return rows;
   };
-  deps_.stream_window_bytes = 1'000;
+  deps_.limits.stream_window_bytes = 1'000;
   EXPECT_EQ(rows_of_a_window(1'000), 3u);  // 400 bytes and 4000 of the output
   // A row has 40'400 bytes: four times what is shared has three of them.
   EXPECT_EQ(rows_of_a_window(10'000), 3u);
-  deps_.message_bytes_max = 100'000;
+  deps_.limits.message_bytes_max = 100'000;
   EXPECT_EQ(rows_of_a_window(10'000), 2u);
-  deps_.message_bytes_max = 1 << 20;
+  deps_.limits.message_bytes_max = 1 << 20;
   // Half of what 1 MiB of staging has beside 240'000 shared bytes is less than two rows.
   EXPECT_EQ(rows_of_a_window(60'000), 1u);
 }
 
 // As a client does that sends an equal share of all inputs at any time.
 TEST_F(SharedInputTest, MayComeLastInProblemsThatExecuteTakes) {
-  deps_.message_bytes_max = int64_t{100} << 20;
+  deps_.limits.message_bytes_max = int64_t{100} << 20;
   for (const int64_t mib : {80, 120}) {
-    deps_.stream_window_bytes = 1 << 20;
+    deps_.limits.stream_window_bytes = 1 << 20;
     StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
     ASSERT_TRUE(OpenShared(&request, (mib << 20) / 400, 1).ok());
     absl::Status status;
