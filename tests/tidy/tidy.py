@@ -3,8 +3,8 @@
     tidy.py ROOT      prints a line for each finding, "path:line: what and the limit"; exit status 1 if any
 
 Sizes of files, lines and functions; who may include whom (ARCHITECTURE.md's rooms and laws as a table);
-where tensors may be copied; guards of headers; notes for later; whether every file is built. Functions
-are found by braces and parentheses, without a parser: see functions_of.
+where tensors may be copied; guards of headers; notes for later; whether every file is built; where the
+documents' links lead. Functions are found by braces and parentheses, without a parser: see functions_of.
 """
 
 import os
@@ -355,6 +355,27 @@ def check_listed(sources):
             yield Finding(source.path, 0, "no CMakeLists.txt in its folder or above names it: it is not built")
 
 
+# ---- documents ----------------------------------------------------------------------------------
+
+def anchors_of(text):
+    """As GitHub makes them of a document's headings."""
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def check_links(documents, exists):
+    """Links within the tree lead to files, and to headings of documents. `exists` says which paths there are."""
+    for path, text in documents.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            for link in re.findall(r"\]\(([^)\s]+)\)", line):
+                file, _, anchor = link.partition("#")
+                target = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
+                if "://" not in link and not exists(target):
+                    yield Finding(path, number, f"links to {link}: there is no such file")
+                elif target in documents and anchor and anchor not in anchors_of(documents[target]):
+                    yield Finding(path, number, f"links to {link}: {target} has no such heading")
+
+
 CHECKS = [check_size, check_notes]
 CPP_CHECKS = [check_guard, check_conditionals, check_copies, check_functions, check_includes]
 
@@ -366,28 +387,35 @@ def check_all(sources):
     yield from check_listed(sources)
 
 
-def read_sources(root):
-    paths = [os.path.join(root, "CMakeLists.txt")]
-    for top in FOLDERS:
+def read_files(root, folders, ends):
+    """{path: text} of the files with these ends in the folders and, not in those below it, the root."""
+    paths = [os.path.join(root, name) for name in os.listdir(root)]
+    for top in folders:
         for folder, below, files in os.walk(os.path.join(root, top), onerror=lambda error: sys.exit(str(error))):
             below[:] = [name for name in below if name[0] != "." and name not in ("build", "__pycache__")]
-            paths += [os.path.join(folder, name) for name in files if name == "CMakeLists.txt" or name.endswith(
-                (".cc", ".h", ".cu", ".cuh", ".py", ".sh", ".proto", ".cmake"))]
-    sources = []
-    for path in sorted(paths):
+            paths += [os.path.join(folder, name) for name in files]
+    texts = {}
+    for path in sorted(path for path in paths if path.endswith(ends)):
         with open(path, encoding="utf-8") as file:
-            sources.append(Source(os.path.relpath(path, root).replace(os.sep, "/"), file.read()))
-    return sources
+            texts[os.path.relpath(path, root).replace(os.sep, "/")] = file.read()
+    return texts
+
+
+def read_sources(root):
+    ends = ("CMakeLists.txt", ".cc", ".h", ".cu", ".cuh", ".py", ".sh", ".proto", ".cmake")
+    return [Source(path, text) for path, text in read_files(root, FOLDERS, ends).items()]
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     sources = read_sources(sys.argv[1])
-    findings = list(check_all(sources))
+    documents = read_files(sys.argv[1], [*FOLDERS, "docs"], (".md",))
+    findings = [*check_all(sources),
+                *check_links(documents, lambda path: os.path.exists(os.path.join(sys.argv[1], path)))]
     for finding in findings:
         print(f"{finding.path}:{finding.line}: {finding.message}")
-    print(f"tidy: {len(sources)} files, {len(findings)} findings")
+    print(f"tidy: {len(sources)} files, {len(documents)} documents, {len(findings)} findings")
     sys.exit(1 if findings else 0)
 
 

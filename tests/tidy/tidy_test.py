@@ -220,6 +220,13 @@ class TreeTest(unittest.TestCase):
             "tests/CMakeLists.txt": "foreach(test a b)\n  add(SOURCES ${test}_test.cc)\nendforeach()\n",
             "tests/a_test.cc": "", "tests/b_test.cc": "", "tests/c_test.cc": ""}), ["tests/c_test.cc"])
 
+    def test_links_lead_to_files_and_headings(self):
+        documents = {"A.md": "# A\n[b](docs/B.md#two-words-its_c) [c](docs/c.svg) [a](#a) [w](https://x.y/z#q)\n",
+                     "docs/B.md": "## Two words: `it's_c`\n[A](../A.md#b)\n[c](c.svg) [d](D.md)\n"}
+        self.assertEqual(list(tidy.check_links(documents, {*documents, "docs/c.svg"}.__contains__)), [
+            Finding("docs/B.md", 2, "links to ../A.md#b: A.md has no such heading"),
+            Finding("docs/B.md", 3, "links to D.md: there is no such file")])
+
     def test_all_of_it(self):
         found = list(tidy.check_all([Source("server/a.h", '#include "tests/b.h"\n' + "x" * 101)]))
         self.assertEqual([finding.line for finding in found], [2, 1, 1])
