@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "proto/common/check.h"
 #include "proto/common/status_macros.h"
 
@@ -69,9 +70,22 @@ absl::StatusOr<const Kernel*> Registry::Find(absl::string_view name) const {
                    })));
 }
 
+std::string PinnedName(const Implementation& row) {
+  return absl::StrCat(FamilyName(row.family), ":", row.name);
+}
+
 bool Registry::Matches(const Row& row, absl::string_view requested) {
-  return IsAuto(requested) || requested == row.implementation.name ||
-         requested == FamilyName(row.implementation.family);
+  return IsAuto(requested) || requested == FamilyName(row.implementation.family) ||
+         Pins(row, requested);
+}
+
+bool Registry::Pins(const Row& row, absl::string_view requested) {
+  const absl::string_view family = FamilyName(row.implementation.family);
+  // Without a string of its own: each request comes here.
+  if (absl::ConsumePrefix(&requested, family) && !absl::ConsumePrefix(&requested, ":"))
+    requested =
+        absl::string_view(requested.data() - family.size(), requested.size() + family.size());
+  return requested == row.implementation.name;
 }
 
 absl::Status Registry::CheckRuns(const Row& row, const Problem& problem,
@@ -118,17 +132,17 @@ absl::Status Registry::CheckServes(const Row& row, absl::string_view requested,
 absl::Status Registry::CheckImplementationName(const Kernel& kernel,
                                                absl::string_view requested) const {
   if (IsAuto(requested)) return absl::OkStatus();
-  std::vector<std::string> names;
+  std::vector<std::string> pinned;
   std::vector<std::string> families;
   for (int id : kernel.rows) {
     if (Matches(rows_[id], requested)) return absl::OkStatus();
     const std::string family = FamilyName(rows_[id].implementation.family);
-    names.push_back(rows_[id].implementation.name);
+    pinned.push_back(PinnedName(rows_[id].implementation));
     if (!absl::c_linear_search(families, family)) families.push_back(family);
   }
   return absl::NotFoundError(absl::StrCat("implementation \"", requested, "\" of ", kernel.op->name,
-                                          " is unknown; there are: ", absl::StrJoin(names, ", "),
-                                          "; families: ", absl::StrJoin(families, ", ")));
+                                          " is unknown; there are: ", absl::StrJoin(families, ", "),
+                                          "; their variants: ", absl::StrJoin(pinned, ", ")));
 }
 
 absl::StatusOr<const Row*> Registry::Select(const Kernel& kernel, const Wish& wish,

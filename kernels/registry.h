@@ -63,6 +63,9 @@ struct Row {
   std::vector<Allowance> deviations = {};  // of the op's allowances for the row, those that deviate
 };
 
+// "cuda:two_pass".
+std::string PinnedName(const Implementation& row);
+
 struct Kernel {
   int id;  // dense, 0 .. kernels().size() - 1
   const Op* op;
@@ -87,8 +90,8 @@ class Registry {
   // NOT_FOUND lists the kernels that exist.
   absl::StatusOr<const Kernel*> Find(absl::string_view name) const;
 
-  // OK when `requested` is empty, "auto", a row or a family of `kernel`; NOT_FOUND lists them
-  // otherwise.
+  // OK when `requested` is empty, "auto", a family of `kernel` ("cuda"), or one of its rows: by its
+  // name alone or after its family's ("cuda:two_pass"). NOT_FOUND lists them otherwise.
   absl::Status CheckImplementationName(const Kernel& kernel, absl::string_view requested) const;
 
   // The first row in order of preference that matches `requested` (as above), runs on `device` and
@@ -123,6 +126,8 @@ class Registry {
   }
   // Whether `requested`, as above, names `row`; "auto" names all.
   static bool Matches(const Row& row, absl::string_view requested);
+  // `requested` names no row but this.
+  static bool Pins(const Row& row, absl::string_view requested);
   // OK, or why `row` does not take `problem` on `device`: UNAVAILABLE when nothing is missing but
   // that it was tried, UNIMPLEMENTED otherwise.
   static absl::Status CheckRuns(const Row& row, const Problem& problem,

@@ -104,7 +104,8 @@ void Settle(const Verdict& verdict, Registry* registry) {
   const Row& row = registry->rows()[static_cast<size_t>(verdict.row)];
   Log(LogLevel::kWarning, "a row is not offered",
       {{"kernel", KernelOf(*registry, row).op->name},
-       {"implementation", row.implementation.name},
+       {"implementation", FamilyName(row.implementation.family)},
+       {"variant", row.implementation.name},
        {"device", verdict.device},
        {"reason", verdict.unavailable.reason}});
 }

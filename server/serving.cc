@@ -113,7 +113,7 @@ void EndUnfinished(const ExecuteDeps& deps, GrpcServer* server, Drained* drained
   if (drained->ended) return;
   for (const Scheduler::Running& job : deps.engine->RunningJobs())
     Log(LogLevel::kError, "a job does not stop; it ends with the process",
-        {{"job", job.id}, {"implementation", job.row->implementation.name}});
+        {{"job", job.id}, {"implementation", PinnedName(job.row->implementation)}});
 }
 
 // Refuses new requests and finishes what was accepted.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/complete.h"
 #include "client/cli/common/output.h"
@@ -71,6 +72,8 @@ void AddImplementations(const client::KernelInfo& kernel, std::set<std::string>*
   for (const client::ImplementationInfo& implementation : kernel.implementations) {
     words->insert(implementation.name);
     words->insert(implementation.family);
+    for (const std::string& variant : implementation.variants)
+      words->insert(VariantName(implementation.name, variant));
   }
 }
 

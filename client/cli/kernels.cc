@@ -46,7 +46,8 @@ json ToJson(const client::KernelInfo& kernel) {
                                {"device_kind", implementation.device_kind},
                                {"summary", implementation.summary},
                                {"data_types", TypeNames(implementation)},
-                               {"unavailable", implementation.unavailable}});
+                               {"unavailable", implementation.unavailable},
+                               {"variants", implementation.variants}});
   }
   return {{"name", kernel.name},
           {"summary", kernel.summary},
@@ -88,11 +89,11 @@ int Run(const Globals& globals, const TimeoutOption& timeout) {
     return kExitOk;
   }
   for (const client::KernelInfo& kernel : *kernels) PrintText(Describe(kernel));
-  Table table({{"KERNEL"}, {"IMPLEMENTATION"}, {"FAMILY"}, {"DEVICE"}, {"TYPES"}, {"SUMMARY"}});
+  Table table({{"KERNEL"}, {"IMPLEMENTATION"}, {"DEVICE"}, {"TYPES"}, {"VARIANTS"}, {"SUMMARY"}});
   for (const client::KernelInfo& kernel : *kernels) {
     for (const client::ImplementationInfo& implementation : kernel.implementations) {
-      table.AddRow({kernel.name, implementation.name, implementation.family,
-                    implementation.device_kind, TypesText(implementation),
+      table.AddRow({kernel.name, implementation.name, implementation.device_kind,
+                    TypesText(implementation), absl::StrJoin(implementation.variants, ", "),
                     implementation.unavailable.empty()
                         ? implementation.summary
                         : absl::StrCat("UNAVAILABLE: ", implementation.unavailable)});

@@ -212,7 +212,8 @@ void PrintResultTables(const RunOptions& options, const client::Result& result) 
   constexpr auto kRight = Table::Align::kRight;
   PrintText(Fitted("",
                    absl::StrCat(options.kernel, " on ", result.device, " by ",
-                                result.implementation, ", request ", result.request_id),
+                                VariantName(result.implementation, result.launch.variant),
+                                ", request ", result.request_id),
                    0));
   Table outputs({{"OUTPUT"}, {"TYPE"}, {"SHAPE"}, {"BYTES", kRight}});
   for (size_t i = 0; i < result.outputs.size(); ++i) {

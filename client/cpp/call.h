@@ -67,6 +67,7 @@ struct LaunchInfo {
   double theoretical_occupancy = 0;  // 0 to 1
   double waves = 0;
   int32_t gpu_kernels = 0;
+  std::string variant;  // of the implementation that ran: "two_pass"
 };
 
 }  // namespace warpcall::client

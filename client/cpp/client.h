@@ -114,6 +114,7 @@ struct ImplementationInfo {
   std::string summary;
   std::vector<DataType> data_types;
   std::string unavailable;  // why the server's machine can't run it; empty when it can
+  std::vector<std::string> variants;  // in order of preference; "NAME:VARIANT" asks for one
 };
 
 // Which parts of a kernel's problems depend on no other part.

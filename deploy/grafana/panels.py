@@ -425,7 +425,7 @@ FAULTS = [
           EVERY_ROW, width=6),
     Panel("Implementations that failed here", "short",
           [(f'warpcall_rows_unavailable{{{ROW}, reason=~"self_test|compile"}} == 1',
-            "{{kernel}} {{implementation}} at {{instance}}")],
+            "{{kernel}} {{implementation}}:{{variant}} at {{instance}}")],
           "Each failed its self-test, or did not compile, on a machine that has its device and its "
           "libraries. The log's warning says how; on one of several servers alike, suspect its GPU.",
           EVERY_ROW, kind="table", width=6),

@@ -164,7 +164,8 @@ absl::Status Admission::Deny(AuthRefusal reason, absl::string_view what, absl::s
 
 bool Admission::MayUseImplementation(absl::string_view name, absl::string_view family) const {
   return !limits_implementations() || policy_->implementations->contains(name) ||
-         policy_->implementations->contains(family);
+         policy_->implementations->contains(family) ||
+         policy_->implementations->contains(absl::StrCat(family, ":", name));
 }
 
 bool Admission::MayUseDevice(absl::string_view name) const {

@@ -80,7 +80,7 @@ absl::StatusOr<Candidate> Chooser::Next(absl::Span<const Problem> problems) cons
 
 absl::StatusOr<Candidate> Chooser::NextAfter(const Row& row, const absl::Status& refusal,
                                              absl::Span<const Problem> problems) {
-  if (choices_ == nullptr || question_.implementation == row.implementation.name) return refusal;
+  if (choices_ == nullptr || Registry::Pins(row, question_.implementation)) return refusal;
   refused_.push_back({&row, refusal});
   absl::StatusOr<Candidate> next = Next(problems);
   if (absl::IsPermissionDenied(next.status())) return refusal;
@@ -108,7 +108,7 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
   const Row* denied = nullptr;  // the best of those that the caller may not use
   const auto allows = [&](const Row& row) -> absl::Status {
     // An implementation that refused other requests is tried again for a request that names it.
-    if (question_.implementation != row.implementation.name)
+    if (!Registry::Pins(row, question_.implementation))
       for (const Problem& problem : problems) RETURN_IF_ERROR(known.Check(row, problem));
     for (const Refused& refused : refused_)
       if (refused.row == &row) return refused.why;
@@ -132,8 +132,7 @@ absl::StatusOr<Candidate> Chooser::FindOn(int index, absl::Span<const Problem> p
       continue;
     found.row = &row;
     // A row's name leaves nothing to choose.
-    if (question_.implementation != row.implementation.name)
-      found.tuned = std::move(classes.front());
+    if (!Registry::Pins(row, question_.implementation)) found.tuned = std::move(classes.front());
     if (is_auto) found.why = AutoChoice::kTuned;
     return found;
   }

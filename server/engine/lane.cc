@@ -128,7 +128,8 @@ absl::Status Lane::RunSomeRow(Job& job, absl::Span<const StagingRange> staging) 
     if (shared_.refusals->Note(*job.row, job.problem, status))
       Log(LogLevel::kWarning, "an implementation refuses what it was chosen for: its first time",
           {{"kernel", job.op == nullptr ? "" : job.op->name},
-           {"implementation", job.row->implementation.name},
+           {"implementation", FamilyName(job.row->implementation.family)},
+           {"variant", job.row->implementation.name},
            {"device", shared_.device->properties().name},
            {"error", status.message()}});
     const absl::StatusOr<Candidate> next =

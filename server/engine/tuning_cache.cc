@@ -175,7 +175,8 @@ void TuningCache::LogSlower(const TunedClass& before, const TunedClass& now) con
       continue;
     Log(LogLevel::kWarning, "a row is slower than it was",
         {{"kernel", kernel.op->name},
-         {"implementation", registry_.rows()[static_cast<size_t>(row.row)].implementation.name},
+         {"implementation",
+          PinnedName(registry_.rows()[static_cast<size_t>(row.row)].implementation)},
          {"problem", ToText(*kernel.op, now.problem)},
          {"device", now.device_model},
          {"percent", std::lround(100 * (row.median_ns / was->median_ns - 1))},

@@ -121,8 +121,7 @@ class Run {
   // A row that does not run here is done.
   void Name(const Row* row, Candidate* candidate) const {
     candidate->row = row;
-    candidate->result.set_implementation(row->implementation.name);
-    candidate->result.set_family(FamilyName(row->implementation.family));
+    SetNames(row->implementation, &candidate->result);
     const absl::Status runs = Registry::CheckRuns(*row, plan_.problem, device_->properties());
     if (!runs.ok()) Fail(*candidate, runs);
   }
@@ -266,7 +265,7 @@ class Run {
     candidate.result.set_checked_elements(error.elements);
     candidate.result.set_max_error(error.max);
     ASSIGN_OR_RETURN(const LaunchShape shape, candidate.plan->shape());
-    *candidate.result.mutable_launch() = LaunchInfoOf(work_, shape);
+    *candidate.result.mutable_launch() = LaunchInfoOf(candidate.row->implementation, work_, shape);
     return absl::OkStatus();
   }
 

@@ -30,13 +30,18 @@ std::vector<Group> GroupsOf(std::vector<Candidate>& candidates) {
   return groups;
 }
 
+void SetNames(const Implementation& row, v1::BenchmarkResult* result) {
+  result->set_implementation(FamilyName(row.family));
+  result->set_family(FamilyName(row.family));
+  result->mutable_launch()->set_variant(row.name);
+}
+
 void Fail(Candidate& candidate, const absl::Status& status) {
   candidate.timer.reset();
   const double predicted_ns = candidate.result.predicted_ns();
   v1::BenchmarkResult& result = candidate.result;
   result.Clear();
-  result.set_implementation(candidate.row->implementation.name);
-  result.set_family(FamilyName(candidate.row->implementation.family));
+  SetNames(candidate.row->implementation, &result);
   result.set_predicted_ns(predicted_ns);
   // Never empty: that is what says that a row ran.
   result.set_error(status.message().empty() ? status.ToString() : std::string(status.message()));

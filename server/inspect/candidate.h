@@ -33,6 +33,8 @@ using Group = std::vector<Candidate*>;
 // Those that are not done, by what a launch is expected to take, the fastest first.
 std::vector<Group> GroupsOf(std::vector<Candidate>& candidates);
 
+void SetNames(const Implementation& row, v1::BenchmarkResult* result);
+
 // It is done, without times: its result says why, and keeps nothing else but the row's names and
 // predicted_ns.
 void Fail(Candidate& candidate, const absl::Status& status);

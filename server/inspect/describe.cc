@@ -31,8 +31,9 @@ void AddFiles(std::vector<SourceFile> more, v1::DescribeResponse* response) {
 
 }  // namespace
 
-v1::LaunchInfo LaunchInfoOf(const Work& work, const LaunchShape& shape) {
+v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const LaunchShape& shape) {
   v1::LaunchInfo launch;
+  launch.set_variant(row.name);
   launch.set_bytes_moved(work.bytes);
   launch.set_flops(work.flops);
   launch.set_theoretical_occupancy(shape.theoretical_occupancy);
@@ -49,10 +50,10 @@ absl::StatusOr<v1::DescribeResponse> DescribePlan(const Op& op, const Implementa
                                                           .libraries = stream->libraries()}));
   ASSIGN_OR_RETURN(const LaunchShape shape, plan->shape());
   v1::DescribeResponse response;
-  response.set_implementation(row.name);
+  response.set_implementation(FamilyName(row.family));
   response.set_family(FamilyName(row.family));
   response.set_device(device->properties().name);
-  *response.mutable_launch() = LaunchInfoOf(op.work(problem), shape);
+  *response.mutable_launch() = LaunchInfoOf(row, op.work(problem), shape);
   response.set_registers_per_thread(shape.registers_per_thread);
   response.set_shared_memory_bytes(shape.shared_memory_bytes);
   response.set_local_memory_bytes(shape.local_memory_bytes);

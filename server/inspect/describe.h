@@ -12,7 +12,7 @@
 namespace warpcall::inspect {
 
 // What a launch of `shape`, zeros where it has no grid, that does `work` is described as.
-v1::LaunchInfo LaunchInfoOf(const Work& work, const LaunchShape& shape);
+v1::LaunchInfo LaunchInfoOf(const Implementation& row, const Work& work, const LaunchShape& shape);
 
 // All but chosen_because, which the server knows. The row's `plan` is given nothing to try
 // candidates on; the row's own files come first. The calling thread becomes the device's.

@@ -108,7 +108,8 @@ absl::StatusOr<v1::ProfileResponse> RunProfile(const Registry& registry,
   const bool traces = profiler.ok();
   v1::ProfileResponse response;
   response.set_device(device_name);
-  response.set_implementation(plan.row->implementation.name);
+  response.set_implementation(FamilyName(plan.row->implementation.family));
+  response.set_variant(plan.row->implementation.name);
   Watched watched;
   ASSIGN_OR_RETURN(runner, plan.request_path ? NewRequestRunner(registry, std::move(device), plan)
                                              : NewKernelRunner(std::move(device), plan));

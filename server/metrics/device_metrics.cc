@@ -124,10 +124,11 @@ void AppendRowsUnavailable(const Registry& registry,
     if (why_not != nullptr && why_not->cause == Unavailability::Cause::kNotTried) why_not = nullptr;
     prometheus::ClientMetric& metric = family.metric.emplace_back();
     metric.label = {{"device_kind", DeviceKindName(row.implementation.device_kind)},
-                    {"implementation", row.implementation.name},
+                    {"implementation", FamilyName(row.implementation.family)},
                     {"kernel", registry.kernels()[static_cast<size_t>(row.kernel)].op->name},
                     {"reason", CauseName(why_not == nullptr ? Unavailability::Cause::kSelfTest
-                                                            : why_not->cause)}};
+                                                            : why_not->cause)},
+                    {"variant", row.implementation.name}};
     metric.gauge.value = why_not == nullptr ? 0 : 1;
   }
   families->push_back(std::move(family));

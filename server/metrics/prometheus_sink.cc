@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
 #include "prometheus/text_serializer.h"
 #include "proto/common/check.h"
@@ -68,29 +70,37 @@ int DataTypeIndex(DataType type) { return static_cast<int>(type) - 1; }
 
 bool InRange(int id, int count) { return id >= 0 && id < count; }
 
-// A row and a device that it can run on.
+// An implementation of a kernel, all of its variants, on a device that they are for.
 struct Run {
   int kernel;  // Kernel::id
-  const Implementation* implementation;
-  size_t index;  // row x devices + device
+  Family family;
+  std::vector<DataType> data_types;
+  std::vector<size_t> indices;  // row x devices + device, of each variant
   Labels labels;
 };
 
-std::vector<Run> RunsOf(const Registry& registry, absl::Span<const DeviceLabel> devices) {
+std::vector<Run> RunsOf(const Registry& registry, absl::Span<const DeviceLabel> devices,
+                        absl::FunctionRef<bool(DeviceKind)> wants) {
   std::vector<Run> runs;
   for (const Row& row : registry.rows()) {
+    const Implementation& variant = row.implementation;
     for (size_t device = 0; device < devices.size(); ++device) {
-      if (devices[device].kind != row.implementation.device_kind) continue;
-      runs.push_back({row.kernel,
-                      &row.implementation,
-                      row.id * devices.size() + device,
-                      {{"kernel", registry.kernels()[row.kernel].op->name},
-                       {"implementation", row.implementation.name},
-                       {"device", devices[device].name}}});
+      if (devices[device].kind != variant.device_kind || !wants(variant.device_kind)) continue;
+      const Labels labels = {{"kernel", registry.kernels()[row.kernel].op->name},
+                             {"implementation", FamilyName(variant.family)},
+                             {"device", devices[device].name}};
+      auto run = absl::c_find_if(runs, [&](const Run& known) { return known.labels == labels; });
+      if (run == runs.end())
+        run = runs.insert(run, Run{row.kernel, variant.family, {}, {}, labels});
+      run->indices.push_back(row.id * devices.size() + device);
+      for (const DataType type : variant.data_types)
+        if (!absl::c_linear_search(run->data_types, type)) run->data_types.push_back(type);
     }
   }
   return runs;
 }
+
+bool AnyKind(DeviceKind) { return true; }
 
 void AppendServerFamilies(const ServerState& state,
                           std::vector<prometheus::MetricFamily>* families) {
@@ -133,16 +143,24 @@ PrometheusSink::PrometheusSink(const Registry& registry, Options options)
 
 PrometheusSink::~PrometheusSink() = default;
 
-// Pairs of kernel and implementation in the order that Record numbers them in: the rows, each
-// kernel with "" (no row chosen), and "" with "" (refused before the kernel was known).
+// Pairs of kernel and implementation in the order that Record numbers them in: those of the rows,
+// each kernel with "" (no row chosen), and "" with "" (refused before the kernel was known).
 void PrometheusSink::AddRequestSeries(const Registry& registry) {
   std::vector<Labels> pairs;
-  std::vector<bool> can_run(registry.rows().size() + registry.kernels().size() + 1, true);
+  std::vector<bool> can_run;
   for (const Row& row : registry.rows()) {
-    can_run[pairs.size()] = row.availability.is_offered() || row.availability.is_not_tried();
-    pairs.push_back({{"kernel", registry.kernels()[row.kernel].op->name},
-                     {"implementation", row.implementation.name}});
+    const Labels labels = {{"kernel", registry.kernels()[row.kernel].op->name},
+                           {"implementation", FamilyName(row.implementation.family)}};
+    const auto pair = static_cast<size_t>(absl::c_find(pairs, labels) - pairs.begin());
+    if (pair == pairs.size()) {
+      pairs.push_back(labels);
+      can_run.push_back(false);
+    }
+    pair_of_row_.push_back(static_cast<uint32_t>(pair));
+    if (row.availability.is_offered() || row.availability.is_not_tried()) can_run[pair] = true;
   }
+  pair_count_ = static_cast<uint32_t>(pairs.size());
+  can_run.resize(pairs.size() + registry.kernels().size() + 1, true);
   for (const Kernel& kernel : registry.kernels()) {
     pairs.push_back({{"kernel", kernel.op->name}, {"implementation", ""}});
   }
@@ -178,8 +196,13 @@ void PrometheusSink::AddPhaseSeries(const Registry& registry) {
   }
 }
 
+void PrometheusSink::SetAll(absl::Span<const size_t> indices, uint32_t RunCells::*cell,
+                            uint32_t value) {
+  for (const size_t index : indices) runs_[index].*cell = value;
+}
+
 void PrometheusSink::AddRunSeries(const Registry& registry) {
-  const std::vector<Run> runs = RunsOf(registry, options_.devices);
+  const std::vector<Run> runs = RunsOf(registry, options_.devices, AnyKind);
   const RunCells none = {.durations = {kNoCell, kNoCell, kNoCell},
                          .flops = kNoCell,
                          .bytes = kNoCell,
@@ -195,24 +218,24 @@ void PrometheusSink::AddRunSeries(const Registry& registry) {
   series_->BeginFamily(Kind::kDurations, "warpcall_kernel_duration_seconds",
                        "Device time of the kernel alone, by data type of the first input.");
   for (const Run& run : runs) {
-    for (const DataType type : run.implementation->data_types) {
+    for (const DataType type : run.data_types) {
       Labels labels = run.labels;
       labels.push_back({"data_type", DataTypeName(type)});
-      runs_[run.index].durations[DataTypeIndex(type)] = series_->AddSeries(labels);
+      const Cell cell = series_->AddSeries(labels);
+      for (const size_t index : run.indices) runs_[index].durations[DataTypeIndex(type)] = cell;
     }
   }
   series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_flops_total",
                        "Operations that the kernels run need by their definition.");
-  for (const Run& run : runs) runs_[run.index].flops = series_->AddSeries(run.labels);
+  for (const Run& run : runs) SetAll(run.indices, &RunCells::flops, series_->AddSeries(run.labels));
   series_->BeginFamily(Kind::kRealCounter, "warpcall_kernel_bytes_total",
                        "Least bytes that the kernels run had to move: inputs and outputs once.");
-  for (const Run& run : runs) runs_[run.index].bytes = series_->AddSeries(run.labels);
+  for (const Run& run : runs) SetAll(run.indices, &RunCells::bytes, series_->AddSeries(run.labels));
 }
 
 void PrometheusSink::AddLaunchSeries(const Registry& registry) {
-  std::vector<Run> runs = RunsOf(registry, options_.devices);
-  std::erase_if(runs,
-                [](const Run& run) { return run.implementation->device_kind == DeviceKind::kCpu; });
+  const std::vector<Run> runs =
+      RunsOf(registry, options_.devices, [](DeviceKind kind) { return kind != DeviceKind::kCpu; });
   if (runs.empty()) return;
 
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_occupancy_ratio",
@@ -221,39 +244,45 @@ void PrometheusSink::AddLaunchSeries(const Registry& registry) {
   for (const Run& run : runs) {
     Labels labels = run.labels;
     labels.push_back({"kind", "theoretical"});
-    runs_[run.index].occupancy = series_->AddSeries(labels, Appears::kWithFirst);
+    SetAll(run.indices, &RunCells::occupancy, series_->AddSeries(labels, Appears::kWithFirst));
     labels.back().value = "achieved";
-    runs_[run.index].achieved_occupancy = series_->AddSeries(labels, Appears::kWithFirst);
+    SetAll(run.indices, &RunCells::achieved_occupancy,
+           series_->AddSeries(labels, Appears::kWithFirst));
   }
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_waves",
                        "Rounds in which the last launch's blocks filled the device.");
   for (const Run& run : runs)
-    runs_[run.index].waves = series_->AddSeries(run.labels, Appears::kWithFirst);
+    SetAll(run.indices, &RunCells::waves, series_->AddSeries(run.labels, Appears::kWithFirst));
   series_->BeginFamily(Kind::kGauge, "warpcall_kernel_wave_efficiency_ratio",
                        "waves / ceil(waves) of the last launch.");
   for (const Run& run : runs)
-    runs_[run.index].wave_efficiency = series_->AddSeries(run.labels, Appears::kWithFirst);
+    SetAll(run.indices, &RunCells::wave_efficiency,
+           series_->AddSeries(run.labels, Appears::kWithFirst));
 }
 
 void PrometheusSink::AddChoiceSeries(const Registry& registry) {
-  series_->BeginFamily(Kind::kCounter, "warpcall_auto_choices_total",
-                       "Requests that left the choice of a row to the server, by what it chose and "
-                       "why: the order of preference, or what was measured of such problems.");
-  for (const Run& run : RunsOf(registry, options_.devices)) {
+  series_->BeginFamily(
+      Kind::kCounter, "warpcall_auto_choices_total",
+      "Requests that left the choice of an implementation to the server, by what it chose and "
+      "why: the order of preference, or what was measured of such problems.");
+  for (const Run& run : RunsOf(registry, options_.devices, AnyKind)) {
     Labels labels = run.labels;
     labels.push_back({"why", "order"});
-    runs_[run.index].chosen_by_order = series_->AddSeries(labels, Appears::kWithFirst);
+    SetAll(run.indices, &RunCells::chosen_by_order,
+           series_->AddSeries(labels, Appears::kWithFirst));
     labels.back().value = "tuned";
-    runs_[run.index].chosen_as_tuned = series_->AddSeries(labels, Appears::kWithFirst);
+    SetAll(run.indices, &RunCells::chosen_as_tuned,
+           series_->AddSeries(labels, Appears::kWithFirst));
   }
-  series_->BeginFamily(Kind::kCounter, "warpcall_reference_served_total",
-                       "Requests that left the choice of a row to the server and were computed by "
-                       "the float64 reference.");
+  series_->BeginFamily(
+      Kind::kCounter, "warpcall_reference_served_total",
+      "Requests that left the choice of an implementation to the server and were computed by "
+      "the float64 reference.");
   for (const Kernel& kernel : registry.kernels()) {
     const Cell cell = series_->AddSeries({{"kernel", kernel.op->name}});
-    for (const Run& run : RunsOf(registry, options_.devices))
-      if (run.implementation->family == Family::kReference && run.kernel == kernel.id)
-        runs_[run.index].reference_served = cell;
+    for (const Run& run : RunsOf(registry, options_.devices, AnyKind))
+      if (run.family == Family::kReference && run.kernel == kernel.id)
+        SetAll(run.indices, &RunCells::reference_served, cell);
   }
 }
 
@@ -307,11 +336,11 @@ void PrometheusSink::AddInspectionSeries(const Registry& registry) {
 }
 
 void PrometheusSink::Record(const RequestTrace& trace) {
-  uint32_t pair = row_count_ + kernel_count_;
+  uint32_t pair = pair_count_ + kernel_count_;
   if (InRange(trace.row, row_count_)) {
-    pair = trace.row;
+    pair = pair_of_row_[static_cast<size_t>(trace.row)];
   } else if (InRange(trace.kernel, kernel_count_)) {
-    pair = row_count_ + trace.kernel;
+    pair = pair_count_ + trace.kernel;
   }
   series_->Add(requests_ + pair * kCodeCount + CodeIndex(trace.code), 1);
   Observe(request_durations_ + pair * kDurationsStride, trace.total_ns, trace);

@@ -47,11 +47,11 @@ struct ServerState {
 };
 std::string ScrapeWithoutDevices(const ServerState& facts, MetricsFormat format);
 
-// Cells for all series that can occur exist from the start: one per kernel, row, device of the
-// row's kind, data type and code. Shown from the start are the counters that alerts and dashboards
-// use and code="OK"; histograms, gauges of launches, other codes and choices appear with their
-// first observation, which keeps an idle server's text short. Record is lock-free and costs well
-// under 1 us (tests/bench/metrics_bench.cc). Thread-safe.
+// Cells for all series that can occur exist from the start: one per kernel, implementation,
+// device that it is for, data type and code. Shown from the start are the counters that alerts and
+// dashboards use and code="OK"; histograms, gauges of launches, other codes and choices appear with
+// their first observation, which keeps an idle server's text short. Record is lock-free and costs
+// well under 1 us (tests/bench/metrics_bench.cc). Thread-safe.
 class PrometheusSink final : public MetricsSink {
  public:
   struct Options {
@@ -116,7 +116,8 @@ class PrometheusSink final : public MetricsSink {
   std::string Scrape(MetricsFormat format = MetricsFormat::kPrometheus) const;
 
  private:
-  // What one row on one device counts into; kNoCell where there is no such series.
+  // What one row on one device counts into, as all variants of its implementation do; kNoCell where
+  // there is no such series.
   struct RunCells {
     uint32_t durations[kDataTypeCount];
     uint32_t flops;
@@ -138,6 +139,7 @@ class PrometheusSink final : public MetricsSink {
   void AddOtherSeries();
   void AddInspectionSeries(const Registry& registry);
 
+  void SetAll(absl::Span<const size_t> indices, uint32_t RunCells::*cell, uint32_t value);
   void Observe(uint32_t durations, int64_t ns, const RequestTrace& trace);
   void CountRejection(RejectReason reason);
   void CountChoice(const RequestTrace& trace);
@@ -160,6 +162,8 @@ class PrometheusSink final : public MetricsSink {
   uint32_t copied_in_ = 0;
   uint32_t copied_out_ = 0;
   std::vector<RunCells> runs_;  // per row, per device
+  std::vector<uint32_t> pair_of_row_;
+  uint32_t pair_count_ = 0;  // of kernels and implementations
 
   // What to make room for: somewhat more than the last scrape had.
   mutable std::atomic<size_t> text_bytes_{0};

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/common/status_macros.h"
 #include "server/inspect/benchmark.h"
 #include "server/inspect/surroundings.h"
@@ -46,7 +48,7 @@ absl::StatusOr<CheckedBenchmark> Check(const Registry& registry,
                                                    " implementations are named; the limit is ",
                                                    kImplementationsMax));
   for (const std::string& name : request.implementations())
-    RETURN_IF_ERROR(registry.CheckImplementationName(*checked.kernel, name));
+    RETURN_IF_ERROR(registry.CheckImplementationName(*checked.kernel, WithoutStar(name)));
   ASSIGN_OR_RETURN(checked.problem,
                    ToProblem(request.inputs(), request.attributes(), *checked.kernel->op));
   return checked;
@@ -58,7 +60,7 @@ std::vector<int> RowsNamed(const Registry& registry, const Kernel& kernel,
   std::vector<int> rows;
   absl::c_copy_if(kernel.rows, std::back_inserter(rows), [&](int id) {
     return absl::c_any_of(request.implementations(), [&](const std::string& name) {
-      return Registry::Matches(registry.rows()[static_cast<size_t>(id)], name);
+      return Registry::Matches(registry.rows()[static_cast<size_t>(id)], WithoutStar(name));
     });
   });
   return rows;
@@ -74,7 +76,8 @@ absl::StatusOr<int> DeviceFor(const ExecuteDeps& deps, const CheckedBenchmark& c
                                  request.implementations().end());
   if (names.empty()) names.push_back("");
   for (const std::string& name : names) {
-    const auto choice = engine.Choose(*checked.kernel, name, request.device(), checked.problem);
+    const auto choice = engine.Choose(*checked.kernel, std::string(WithoutStar(name)),
+                                      request.device(), checked.problem);
     if (choice.ok()) return choice->device;
     if (!absl::IsUnimplemented(choice.status()) || request.implementations().empty())
       return choice.status();
@@ -108,7 +111,7 @@ std::vector<const Row*> RowsFor(const Registry& registry, const CheckedBenchmark
     const size_t before = rows.size();
     for (const int id : checked.kernel->rows) {
       const Row& row = registry.rows()[static_cast<size_t>(id)];
-      if (Registry::Matches(row, name) &&
+      if (Registry::Matches(row, WithoutStar(name)) &&
           (any_kind || row.implementation.device_kind == device.kind) &&
           !absl::c_linear_search(rows, &row))
         rows.push_back(&row);
@@ -128,10 +131,58 @@ std::vector<const Row*> RowsFor(const Registry& registry, const CheckedBenchmark
 
 // Leaves only the verdicts of results that were sent before they could be ranked.
 void LeaveVerdicts(v1::BenchmarkResponse* response) {
-  for (const v1::BenchmarkResult& result : response->results())
-    if (!result.verdict().empty())
-      (*response->mutable_verdicts())[result.implementation()] = result.verdict();
+  for (const v1::BenchmarkResult& result : response->results()) {
+    if (result.verdict().empty()) continue;
+    const bool is_alone = absl::c_count_if(response->results(), [&](const auto& other) {
+                            return other.implementation() == result.implementation();
+                          }) == 1;
+    const std::string name =
+        is_alone ? result.implementation()
+                 : absl::StrCat(result.implementation(), ":", result.launch().variant());
+    (*response->mutable_verdicts())[name] = result.verdict();
+  }
   response->clear_results();
+}
+
+// Of `rows`, one for each implementation: the variant that Execute would run; where it would run
+// none, the first, whose result tells why.
+std::vector<const Row*> OneOfEach(const ExecuteDeps& deps, const CheckedBenchmark& checked,
+                                  absl::Span<const Row* const> rows,
+                                  const DeviceProperties& device) {
+  std::vector<const Row*> variants;
+  absl::flat_hash_set<Family> families;
+  for (const Row* const row : rows) {
+    const Family family = row->implementation.family;
+    if (!families.insert(family).second) continue;
+    const auto choice =
+        deps.engine->Choose(*checked.kernel, FamilyName(family), device.name, checked.problem);
+    variants.push_back(choice.ok() ? choice->row : row);
+  }
+  return variants;
+}
+
+// The rows that a Benchmark measures.
+std::vector<const Row*> VariantsFor(const ExecuteDeps& deps, const CheckedBenchmark& checked,
+                                    const v1::BenchmarkRequest& request,
+                                    const DeviceProperties& device) {
+  std::vector<const Row*> variants;
+  if (request.implementations().empty()) {
+    const std::vector<const Row*> rows = RowsFor(*deps.registry, checked, request, device);
+    variants = OneOfEach(deps, checked, rows, device);
+    absl::c_copy_if(rows, std::back_inserter(variants), [&](const Row* row) {
+      return !row->availability.is_offered() && !absl::c_linear_search(variants, row);
+    });
+  }
+  for (const std::string& name : request.implementations()) {
+    v1::BenchmarkRequest alone;
+    alone.add_implementations(name);
+    std::vector<const Row*> rows = RowsFor(*deps.registry, checked, alone, device);
+    const bool is_pinned = rows.size() == 1 || WithoutStar(name) != name;
+    if (!is_pinned) rows = OneOfEach(deps, checked, rows, device);
+    for (const Row* const row : rows)
+      if (!absl::c_linear_search(variants, row)) variants.push_back(row);
+  }
+  return variants;
 }
 
 // The answer comes before the deadline, however long the last launch, and on its way it takes some
@@ -155,11 +206,10 @@ inspect::BenchmarkPlan ToPlan(const v1::BenchmarkRequest& request, const Checked
   return plan;
 }
 
-}  // namespace
-
-absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, const std::string& bytes,
-                                      Request* request) {
-  v1::BenchmarkRequest message;
+// Reads all but the implementations.
+absl::Status ReadMessage(const ExecuteDeps& deps, const std::string& bytes,
+                         v1::BenchmarkRequest* read, Request* request) {
+  v1::BenchmarkRequest& message = *read;
   RETURN_IF_ERROR(ParseSmall(bytes, &message));
   RETURN_IF_ERROR(CheckCount("warmup_iterations", message.warmup_iterations(), kIterationsMax));
   RETURN_IF_ERROR(CheckCount("iterations", message.iterations(), kIterationsMax));
@@ -173,12 +223,45 @@ absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, const std::string
   ASSIGN_OR_RETURN(CheckedBenchmark checked, Check(registry, message));
   RETURN_IF_ERROR(request->Read(
       spec, [&](const Op&) -> absl::StatusOr<Problem> { return std::move(checked.problem); }));
-  const std::vector<int> rows = RowsNamed(registry, request->kernel(), message);
   ASSIGN_OR_RETURN(request->trace().device,
-                   DeviceFor(deps, {&request->kernel(), request->problem()}, message, rows));
+                   DeviceFor(deps, {&request->kernel(), request->problem()}, message,
+                             RowsNamed(registry, request->kernel(), message)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::string_view WithoutStar(absl::string_view name) {
+  absl::ConsumeSuffix(&name, ":*");
+  return name;
+}
+
+absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::string& bytes,
+                                         Request* request) {
+  v1::BenchmarkRequest message;
+  RETURN_IF_ERROR(ReadMessage(deps, bytes, &message, request));
   // The child chooses among all rows: where not all are allowed, the message has to say which.
+  const std::vector<int> rows = RowsNamed(*deps.registry, request->kernel(), message);
   RETURN_IF_ERROR(
       request->CheckPolicy(request->device(), rows.empty() ? request->kernel().rows : rows));
+  return inspect::BenchmarkBytes(request->problem());
+}
+
+absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, std::string* bytes,
+                                      Request* request) {
+  v1::BenchmarkRequest message;
+  RETURN_IF_ERROR(ReadMessage(deps, *bytes, &message, request));
+  const std::vector<const Row*> variants =
+      VariantsFor(deps, {&request->kernel(), request->problem()}, message,
+                  deps.engine->device(request->trace().device).properties());
+  message.clear_implementations();
+  std::vector<int> rows;
+  for (const Row* const variant : variants) {
+    rows.push_back(variant->id);
+    message.add_implementations(PinnedName(variant->implementation));
+  }
+  RETURN_IF_ERROR(request->CheckPolicy(request->device(), rows));
+  *bytes = message.SerializeAsString();
   return inspect::BenchmarkBytes(request->problem());
 }
 

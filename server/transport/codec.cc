@@ -145,7 +145,8 @@ void Describe(Request* request, v1::ExecuteResponse* response) {
   timing.set_kernel_ns(trace.kernel_ns);
   timing.set_d2h_ns(trace.d2h_ns);
   timing.set_total_ns(trace.total_ns);
-  *response->mutable_launch() = inspect::LaunchInfoOf(trace.work, trace.launch);
+  *response->mutable_launch() =
+      inspect::LaunchInfoOf(request->row().implementation, trace.work, trace.launch);
 }
 
 void EncodeResponse(const v1::ExecuteResponse& rest, const Problem& problem, StagingBuffers outputs,

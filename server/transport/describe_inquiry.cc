@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request)
 
 void AppendDescribeChoice(const Request& request, std::string* bytes) {
   v1::DescribeRequest chosen;
-  chosen.set_implementation(request.implementation());
+  chosen.set_implementation(request.row().implementation.name);
   chosen.AppendToString(bytes);
 }
 

@@ -23,11 +23,18 @@ namespace warpcall {
 // In the server: reads a message into `request`, with every check of names, types, shapes and
 // attributes, and chooses the device and, for a Profile or Describe, the row. Returns how many
 // bytes of operands the child makes.
-absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, const std::string& bytes,
+// A Benchmark's names in `bytes` are replaced by those of the variants that Execute would run now,
+// which its child does not know.
+absl::StatusOr<int64_t> ReadBenchmark(const ExecuteDeps& deps, std::string* bytes,
                                       Request* request);
-// INVALID_ARGUMENT for a Benchmark whose results cannot be checked.
+// Each name stands for all of its variants. INVALID_ARGUMENT where results cannot be checked.
 absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& bytes,
                                  Request* request);
+// As both begin.
+absl::StatusOr<int64_t> ReadWithVariants(const ExecuteDeps& deps, const std::string& bytes,
+                                         Request* request);
+// "cuda" of "cuda:*".
+absl::string_view WithoutStar(absl::string_view name);
 absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& bytes,
                                     Request* request);
 absl::StatusOr<int64_t> ReadDescribe(const std::string& bytes, Request* request);

@@ -81,7 +81,7 @@ absl::Status InspectCall::Read() {
   const auto read = [&]() -> absl::StatusOr<int64_t> {
     switch (kind_) {
       case Inspection::kBenchmark:
-        return ReadBenchmark(*deps_, bytes_, &request_);
+        return ReadBenchmark(*deps_, &bytes_, &request_);
       case Inspection::kTune:
         return ReadTune(*deps_, bytes_, &request_);
       case Inspection::kProfile:

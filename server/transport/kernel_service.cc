@@ -3,8 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "server/transport/benchmark_stream_call.h"
 #include "server/transport/call.h"
 #include "server/transport/execute_codec.h"
@@ -34,6 +36,39 @@ std::string SummaryOf(const Row& row) {
                       absl::StrJoin(types, ", "));
 }
 
+// The rows of `first`'s family for its kind of device.
+std::vector<const Row*> VariantsOf(const Registry& registry, const Kernel& kernel,
+                                   const Row& first) {
+  std::vector<const Row*> rows;
+  for (const int id : kernel.rows) {
+    const Row& row = registry.rows()[static_cast<size_t>(id)];
+    if (row.implementation.family == first.implementation.family &&
+        row.implementation.device_kind == first.implementation.device_kind)
+      rows.push_back(&row);
+  }
+  return rows;
+}
+
+void AddVariants(absl::Span<const Row* const> rows, v1::ImplementationInfo* info) {
+  std::vector<std::string> summaries;
+  std::vector<std::string> missing;
+  for (const Row* const row : rows) {
+    const std::string name = rows.size() == 1 ? "" : absl::StrCat(row->implementation.name, ": ");
+    info->add_variants(row->implementation.name);
+    summaries.push_back(absl::StrCat(name, SummaryOf(*row)));
+    for (const DataType type : row->implementation.data_types)
+      if (!absl::c_linear_search(info->data_types(), static_cast<int>(type)))
+        info->add_data_types(static_cast<v1::DataType>(type));
+    const Unavailability* const why_not = row->availability.why_not();
+    if (why_not == nullptr) continue;
+    missing.push_back(absl::StrCat(name, why_not->reason));
+    if (rows.size() > 1)
+      absl::StrAppend(&summaries.back(), " (unavailable: ", why_not->reason, ")");
+  }
+  info->set_summary(absl::StrJoin(summaries, "; "));
+  if (missing.size() == rows.size()) info->set_unavailable(absl::StrJoin(missing, "; "));
+}
+
 void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) {
   info->set_name(kernel.op->name);
   info->set_summary(kernel.op->summary);
@@ -50,18 +85,19 @@ void Tell(const Registry& registry, const Kernel& kernel, v1::KernelInfo* info) 
     for (const std::string& value : spec.allowed_values) attribute->add_allowed_values(value);
     attribute->set_required(spec.required);
   }
-  for (int id : kernel.rows) {
+  for (const int id : kernel.rows) {
     const Row& row = registry.rows()[static_cast<size_t>(id)];
-    const Implementation& implementation = row.implementation;
+    const char* const kind = DeviceKindName(row.implementation.device_kind);
+    const char* const name = FamilyName(row.implementation.family);
+    const auto known = absl::c_find_if(info->implementations(), [&](const auto& entry) {
+      return entry.name() == name && entry.device_kind() == kind;
+    });
+    if (known != info->implementations().end()) continue;
     v1::ImplementationInfo* entry = info->add_implementations();
-    entry->set_name(implementation.name);
-    entry->set_family(FamilyName(implementation.family));
-    entry->set_device_kind(DeviceKindName(implementation.device_kind));
-    entry->set_summary(SummaryOf(row));
-    for (DataType type : implementation.data_types)
-      entry->add_data_types(static_cast<v1::DataType>(type));
-    if (const Unavailability* const why_not = row.availability.why_not(); why_not != nullptr)
-      entry->set_unavailable(why_not->reason);
+    entry->set_name(name);
+    entry->set_family(name);
+    entry->set_device_kind(kind);
+    AddVariants(VariantsOf(registry, kernel, row), entry);
   }
 }
 

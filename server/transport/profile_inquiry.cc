@@ -121,7 +121,7 @@ absl::StatusOr<int64_t> ReadProfile(const ExecuteDeps& deps, const std::string& 
 void AppendProfileChoice(const Request& request, std::string* bytes) {
   v1::ProfileRequest chosen;
   chosen.mutable_request()->set_request_id(request.request_id());
-  chosen.mutable_request()->set_implementation(request.implementation());
+  chosen.mutable_request()->set_implementation(request.row().implementation.name);
   chosen.AppendToString(bytes);
 }
 

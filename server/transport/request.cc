@@ -140,9 +140,10 @@ absl::Status Request::CheckPolicy() const {
   RETURN_IF_ERROR(admission_.CheckKernel(kernel_->op->name));
   if (!device_name_.empty()) RETURN_IF_ERROR(admission_.CheckDevice(device_name_));
   for (const int id : kernel_->rows) {
-    const Implementation& row = deps_->registry->rows()[static_cast<size_t>(id)].implementation;
-    if (row.name == implementation_)
-      return admission_.CheckImplementation(row.name, FamilyName(row.family));
+    const Row& row = deps_->registry->rows()[static_cast<size_t>(id)];
+    if (Registry::Pins(row, implementation_))
+      return admission_.CheckImplementation(row.implementation.name,
+                                            FamilyName(row.implementation.family));
   }
   return absl::OkStatus();
 }
@@ -289,6 +290,7 @@ void Request::LogEnd(const absl::Status& status) const {
                                   {"peer", PeerOf(*deps_, context_->peer())},
                                   {"kernel", kernel_ == nullptr ? "" : kernel_->op->name},
                                   {"implementation", trace_.row < 0 ? "" : implementation()},
+                                  {"variant", trace_.row < 0 ? "" : row().implementation.name},
                                   {"code", CodeName(trace_.code)},
                                   {"queue_ns", trace_.queue_ns},
                                   {"kernel_ns", trace_.kernel_ns},

@@ -128,7 +128,8 @@ class Request {
   // What Choose found.
   Candidate& chosen() { return chosen_; }
   // Who runs it. REQUIRES: Choose was OK.
-  const char* implementation() const { return row().implementation.name; }
+  const char* implementation() const { return FamilyName(row().implementation.family); }
+  const Row& row() const { return deps_->registry->rows()[static_cast<size_t>(trace_.row)]; }
   const std::string& device() const {
     return deps_->engine->device(trace_.device).properties().name;
   }
@@ -139,7 +140,6 @@ class Request {
   std::string request_id() const;
 
  private:
-  const Row& row() const { return deps_->registry->rows()[static_cast<size_t>(trace_.row)]; }
   Question ToQuestion() const;
   // Takes what a chooser found for what runs the request.
   absl::Status Take(absl::StatusOr<Candidate> found);

@@ -94,7 +94,9 @@ class Writer {
     Attribute(span, "warpcall.data_type")->set_string_value(DataTypeName(trace.data_type));
     if (trace.row < 0) return;
     const Row& row = source_.registry->rows()[static_cast<size_t>(trace.row)];
-    Attribute(span, "warpcall.implementation")->set_string_value(row.implementation.name);
+    Attribute(span, "warpcall.implementation")
+        ->set_string_value(FamilyName(row.implementation.family));
+    Attribute(span, "warpcall.variant")->set_string_value(row.implementation.name);
     Attribute(span, "warpcall.device")
         ->set_string_value(source_.engine->device(trace.device).properties().name);
   }

@@ -71,7 +71,7 @@ std::string TimesOf(const Registry& registry, const TunedClass& tuned) {
   std::vector<std::string> times;
   for (const RightRow& right : absl::MakeConstSpan(tuned.right).first(told))
     times.push_back(absl::StrFormat(
-        "%s %.4g us", registry.rows()[static_cast<size_t>(right.row)].implementation.name,
+        "%s %.4g us", PinnedName(registry.rows()[static_cast<size_t>(right.row)].implementation),
         right.median_ns / 1e3));
   if (tuned.right.size() > told) times.push_back(absl::StrCat(tuned.right.size() - told, " more"));
   return absl::StrJoin(times, ", ");
@@ -112,14 +112,16 @@ absl::Status CheckTried(const ExecuteDeps& deps, const std::string& bytes, Reque
   const DeviceProperties& device = deps.engine->device(request.trace().device).properties();
   for (const int id : request.kernel().rows) {
     const Row& row = deps.registry->rows()[static_cast<size_t>(id)];
-    const auto names = [&](const std::string& name) { return Registry::Matches(row, name); };
+    const auto names = [&](const std::string& name) {
+      return Registry::Matches(row, WithoutStar(name));
+    };
     if (!message.implementations().empty() && !absl::c_any_of(message.implementations(), names))
       continue;
     const absl::Status runs = Registry::CheckRuns(row, request.problem(), device);
     if (absl::IsUnavailable(runs))
-      return WithRetryPushback(
-          absl::UnavailableError(absl::StrCat(row.implementation.name, ": ", runs.message())),
-          kTrialPushbackMs);
+      return WithRetryPushback(absl::UnavailableError(absl::StrCat(PinnedName(row.implementation),
+                                                                   ": ", runs.message())),
+                               kTrialPushbackMs);
   }
   return absl::OkStatus();
 }
@@ -128,7 +130,7 @@ absl::Status CheckTried(const ExecuteDeps& deps, const std::string& bytes, Reque
 
 absl::StatusOr<int64_t> ReadTune(const ExecuteDeps& deps, const std::string& bytes,
                                  Request* request) {
-  ASSIGN_OR_RETURN(const int64_t operand_bytes, ReadBenchmark(deps, bytes, request));
+  ASSIGN_OR_RETURN(const int64_t operand_bytes, ReadWithVariants(deps, bytes, request));
   const Op& op = *request->kernel().op;
   const TensorSpec& output = request->problem().outputs[0];
   if (op.definition == nullptr)
@@ -153,18 +155,18 @@ void LearnFrom(const ExecuteDeps& deps, const TuneSubject& subject, const std::s
   tuned.stamp = ToStamp(parsed.stamp());
   const Kernel& kernel = deps.registry->kernels()[static_cast<size_t>(subject.kernel)];
   for (const v1::BenchmarkResult& result : parsed.results())
-    if (const Row* row = RowNamed(*deps.registry, kernel, result.implementation()))
+    if (const Row* row = RowNamed(*deps.registry, kernel, result.launch().variant()))
       Judge(result, *row, &tuned);
   if (!tuned.right.empty() || !tuned.wrong.empty()) deps.tuning->Learn(std::move(tuned));
 }
 
 std::string WhyChosen(const Registry& registry, const Row& row, const TunedClass* tuned,
                       absl::string_view requested) {
-  if (requested == row.implementation.name) return "named by the request";
+  if (Registry::Pins(row, requested)) return "named by the request";
   std::string why = tuned == nullptr ? "order of preference" : WhyTuned(registry, *tuned);
   if (requested == FamilyName(row.implementation.family))
-    absl::StrAppend(&why, tuned == nullptr ? " in family " : "; the fastest in family ", requested,
-                    ", which is named by the request");
+    absl::StrAppend(&why, tuned == nullptr ? " of the variants of " : "; the fastest variant of ",
+                    requested, ", which is named by the request");
   return why;
 }
 
@@ -185,7 +187,7 @@ void AddTuned(const ExecuteDeps& deps, v1::ListKernelsResponse* response) {
     told->set_device_model(tuned->device_model);
     told->set_chosen_because(WhyTuned(*deps.registry, *tuned));
     if (const Row* const row = FirstThatRuns(deps, *tuned, models))
-      told->set_implementation(row->implementation.name);
+      told->set_implementation(FamilyName(row->implementation.family));
   }
 }
 

@@ -23,22 +23,22 @@ from processes import Failure  # noqa: E402
 
 SKIPPED = 77
 JOB = "warpcall"
-# Every entry that runs names its row, so that the series that count it are known. One is refused, for
+# Every entry that runs names its implementation, so that the series that count it are known. One is refused, for
 # an attribute.
 MIX = ",".join([
-    "identity[implementation=parallel_copy]:65536=15",
-    "gelu[implementation=simd_fused]:4096=20",
-    "gelu[implementation=onednn_eltwise]:16384=15",
-    "softmax[implementation=simd_rows]:64x1024:bf16=20",
-    "matmul[implementation=onednn_matmul]:64x128*128x64=20",
-    "matmul[implementation=one_dot_per_output]:192x192*192x192=8",
+    "identity[implementation=cpu]:65536=15",
+    "gelu[implementation=cpu]:4096=20",
+    "gelu[implementation=library]:16384=15",
+    "softmax[implementation=cpu]:64x1024:bf16=20",
+    "matmul[implementation=library]:64x128*128x64=20",
+    "matmul[implementation=manual]:192x192*192x192=8",
     "gelu[approximate=wrong]:64=5",
 ])
 # Each worker sends when it has its answer: by a plan, what the machine cannot keep up with counts as waiting that
 # the server knows nothing of.
 LOAD = [MIX, "--requests", "8000", "--warmup", "0", "--concurrency", "4"]
 # Whose requests take so long in the server that the client's clock sees little else.
-LONG = "one_dot_per_output"
+LONG = "manual"
 REFUSED_LABELS = {"INVALID_ARGUMENT": ("gelu", "")}
 
 # No CPU without TLS has these; a rule that is made of one is named as well.

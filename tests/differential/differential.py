@@ -60,7 +60,7 @@ TYPE_BYTES = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}
 # Half a unit in the last place, relative to the value, and at most so much among subnormals.
 HALF_UNIT = {FLOAT32: 2.0**-24, FLOAT16: 2.0**-11, BFLOAT16: 2.0**-8}
 HALF_SUBNORMAL = {FLOAT32: 2.0**-150, FLOAT16: 2.0**-25, BFLOAT16: 2.0**-134}
-# Rows that say in their summary that 16-bit results are rounded a second time.
+# Variants that say in their summary that 16-bit results are rounded a second time.
 ROUND_TWICE = {"cudnn_softmax", "cudnn_pointwise", "onednn_softmax"}
 
 
@@ -292,7 +292,7 @@ class Problem:
         if response.launch.bytes_moved != moved:
             return f"bytes_moved is {response.launch.bytes_moved}, not {moved}"
         actual = decode(output.data, self.data_type).reshape(truth.shape).astype(np.float64)
-        roundings = 2 if response.implementation in ROUND_TWICE else 1
+        roundings = 2 if response.launch.variant in ROUND_TWICE else 1
         bound = self.arithmetic(truth) + roundings * (
             HALF_UNIT[self.data_type] * np.abs(truth) * 1.01 + HALF_SUBNORMAL[self.data_type])
         wrong = ~(np.abs(actual - truth) <= bound)
@@ -404,11 +404,11 @@ class Mix:
 
 
 def wrong_in(response, request, problem, families):
-    """None, or what is wrong with the answer; `families` of the kernel's rows, by name."""
-    asked = request.implementation
-    family = families.get(response.implementation)
-    if family is None or asked not in ("", response.implementation, family):
-        return f"asked for {asked or 'any row'}, got {response.implementation or 'no name'}"
+    """None, or what is wrong with the answer; `families` of the kernel's variants, by name."""
+    asked, variant = request.implementation, response.launch.variant
+    family = families.get(variant)
+    if response.implementation != family or asked not in ("", variant, family, f"{family}:{variant}"):
+        return f"asked for {asked or 'any'}, got {response.implementation or 'no name'}:{variant}"
     if response.request_id != request.request_id:
         return f"request_id {response.request_id}, not {request.request_id}"
     return problem.check(response)
@@ -430,12 +430,12 @@ def client_main(pack, address, mix, index):
     rng, numpy_rng = random.Random(seed), np.random.default_rng(seed)
     messages = load_messages(pack)
     client = Client(address, messages)
-    kernels = {kernel.name: {row.name: row.family for row in kernel.implementations}
+    kernels = {kernel.name: {variant: row.name for row in kernel.implementations for variant in row.variants}
                for kernel in client.kernels()}
     menu = [(kernel, row) for kernel, rows in kernels.items() for row in rows]
     # Every row in every type once, before chance has its way.
-    first = [(kernel.name, row.name, data_type) for kernel in client.kernels()
-             for row in kernel.implementations for data_type in row.data_types][index::mix.clients]
+    first = [(kernel.name, variant, data_type) for kernel in client.kernels() for row in kernel.implementations
+             for variant in row.variants for data_type in row.data_types][index::mix.clients]
     tally = Tally()
     for number in range(mix.requests // mix.clients):
         if number < len(first):
@@ -447,7 +447,7 @@ def client_main(pack, address, mix, index):
             kernel, row = rng.choice(menu)
             problem = Problem(kernel, rng_of_shapes(rng, kernel, kernels[kernel], row), numpy_rng,
                               mix.large_elements_max)
-            asked = rng.choice([row, kernels[kernel][row], ""])
+            asked = rng.choice([row, kernels[kernel][row], f"{kernels[kernel][row]}:{row}", ""])
         request = problem.request(messages, asked)
         request.request_id = f"client-{index}-{number}"
         try:
@@ -458,11 +458,11 @@ def client_main(pack, address, mix, index):
                 continue
             tally.failures.append(f"{problem} by {asked}: {error.code()} {error.details()}")
             continue
-        tally.done[kernel, response.implementation, TYPE_NAMES[problem.data_type]] += 1
+        tally.done[kernel, response.launch.variant, TYPE_NAMES[problem.data_type]] += 1
         tally.devices[response.device] += 1
         wrong = wrong_in(response, request, problem, kernels[kernel])
         if wrong:
-            tally.failures.append(f"{problem} by {response.implementation}: {wrong}")
+            tally.failures.append(f"{problem} by {response.launch.variant}: {wrong}")
     return tally
 
 

@@ -46,8 +46,8 @@ class DifferentialTest(unittest.TestCase):
             raise AssertionError(f"the server ended with {status}: {cls.server.log_text()}")
 
     def types_of_rows(self):
-        return {(kernel.name, row.name): {TYPE_NAMES[number] for number in row.data_types}
-                for kernel in self.client.kernels() for row in kernel.implementations}
+        return {(kernel.name, variant): {TYPE_NAMES[number] for number in row.data_types}
+                for kernel in self.client.kernels() for row in kernel.implementations for variant in row.variants}
 
     def test_random_problems_by_every_row(self):
         mix = Mix(CLIENTS, REQUESTS, SEED, LARGE_ELEMENTS_MAX)
@@ -64,10 +64,10 @@ class DifferentialTest(unittest.TestCase):
         expected = {(*row, name) for row, names in types.items() for name in names}
         self.assertEqual(expected - set(tally.done), set(), "never answered")
         self.assertEqual(set(tally.done) - expected, set(), "answered, but not listed")
-        families = {(kernel.name, row.name): row.family for kernel in self.client.kernels()
-                    for row in kernel.implementations}
+        families = {(kernel.name, variant): row.family for kernel in self.client.kernels()
+                    for row in kernel.implementations for variant in row.variants}
         for kernel, asked, name in tally.refused:
-            could = [row for row in types if row[0] == kernel and asked in (row[1], families[row])
+            could = [row for row in types if row[0] == kernel and asked in (row[1], families[row], f"{families[row]}:{row[1]}")
                      and name in types[row]]
             self.assertEqual(could, [], f"{kernel}/{asked} was refused for {name}")
 

@@ -136,7 +136,8 @@ TEST_F(BadInputTest, OutputsOverTheLimit) {
   v1::ExecuteRequest request =
       Request("matmul", {FloatTensor({1 << 20, 0}, {}), FloatTensor({0, 1 << 20}, {})});
   request.set_implementation("reference");
-  const Reply reply = server_->Send(request, {StatusCode::RESOURCE_EXHAUSTED, "matmul", "float64"});
+  const Reply reply =
+      server_->Send(request, {StatusCode::RESOURCE_EXHAUSTED, "matmul", "reference"});
   EXPECT_THAT(reply.status.error_message(),
               AllOf(HasSubstr("4398046511104"), HasSubstr("1048576")));
   EXPECT_EQ(reply.pushback_ms, "-1");
@@ -176,7 +177,7 @@ TEST_F(BadInputTest, AMebibyteOfTensorsFitsAndAnElementMoreDoesNot) {
   const v1::Tensor rest = FloatTensor({256, 513}, std::vector<float>(256 * 513));
   request = Request("matmul", {half, rest});
   request.set_implementation("reference");
-  EXPECT_THAT(server_->Send(request, {StatusCode::RESOURCE_EXHAUSTED, "matmul", "float64"})
+  EXPECT_THAT(server_->Send(request, {StatusCode::RESOURCE_EXHAUSTED, "matmul", "reference"})
                   .status.error_message(),
               HasSubstr("has 1049600 bytes; the limit is 1048576"));
 }

@@ -42,7 +42,7 @@ struct StreamReply {
     std::vector<std::string> names;
     for (const v1::BenchmarkResponse& response : responses)
       for (const v1::BenchmarkResult& result : response.results())
-        names.push_back(result.implementation());
+        names.push_back(result.launch().variant());
     return names;
   }
 };
@@ -110,7 +110,7 @@ TEST_F(BenchmarkStreamTest, AStreamsClientThatGoesEndsTheProcess) {
   v1::BenchmarkResponse response;
   ASSERT_TRUE(reader->Read(&response));
   ASSERT_EQ(response.results_size(), 1);
-  EXPECT_EQ(response.results(0).implementation(), "absent");
+  EXPECT_EQ(response.results(0).launch().variant(), "absent");
   EXPECT_NE(response.results(0).error(), "");
   EXPECT_GT(Child(), 0);
   context.TryCancel();

@@ -35,8 +35,8 @@ Samples Counted(const ServerProcess& server) {
 
 }  // namespace
 
-Ended HeldEnds(grpc::StatusCode code) { return {code, "held", "gated"}; }
-Ended GeluEnds(grpc::StatusCode code) { return {code, "gelu", "float64"}; }
+Ended HeldEnds(grpc::StatusCode code) { return {code, "held", "reference"}; }
+Ended GeluEnds(grpc::StatusCode code) { return {code, "gelu", "reference"}; }
 
 v1::ExecuteRequest SmallRequest() {
   v1::ExecuteRequest request = Request("gelu", {FloatTensor(4)});

@@ -71,12 +71,12 @@ TEST_F(DescribeTest, TellsTheRowThatExecuteRuns) {
   ASSERT_GE(told.files_size(), 1);
   EXPECT_THAT(told.files(0).name(), HasSubstr("kernels/softmax/"));
   EXPECT_EQ(told.files(0).language(), "cpp");
-  EXPECT_THAT(told.files(0).text(), HasSubstr("\"" + told.implementation() + "\""));
+  EXPECT_THAT(told.files(0).text(), HasSubstr("\"" + told.launch().variant() + "\""));
   grpc::ClientContext context;
   v1::ExecuteResponse ran;
   const v1::Tensor x = FloatTensor({512, 1000}, std::vector<float>(512'000));
   ASSERT_TRUE(stub_->Execute(&context, Request("softmax", {x}), &ran).ok());
-  EXPECT_EQ(told.implementation(), ran.implementation());
+  EXPECT_EQ(told.launch().variant(), ran.launch().variant());
 }
 
 TEST_F(DescribeTest, EachRowOfTheServersListIsToldByItsName) {
@@ -97,7 +97,8 @@ TEST_F(DescribeTest, EachRowOfTheServersListIsToldByItsName) {
       ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
       EXPECT_EQ(reply.response.implementation(), row.name());
       EXPECT_EQ(reply.response.family(), row.family());
-      EXPECT_EQ(reply.response.chosen_because(), "named by the request");
+      EXPECT_THAT(reply.response.chosen_because(),
+                  HasSubstr(", which is named by the request"));
       EXPECT_EQ(reply.response.grid(), "");
       EXPECT_EQ(reply.response.registers_per_thread(), 0);
       EXPECT_GE(reply.response.files_size(), 1);
@@ -113,7 +114,7 @@ TEST_F(DescribeTest, AFamilyIsAPreferenceWithinIt) {
   const DescribeReply reply = Describe(request);
   EXPECT_EQ(reply.response.family(), "manual");
   EXPECT_EQ(reply.response.chosen_because(),
-            "order of preference in family manual, which is named by the request");
+            "order of preference of the variants of manual, which is named by the request");
 }
 
 TEST_F(DescribeTest, RefusesAsExecuteDoes) {

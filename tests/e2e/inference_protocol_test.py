@@ -243,12 +243,12 @@ class ProtocolTest(unittest.TestCase):
     def test_implementation_and_device(self):
         def ran(model, **parameters):
             response = self.infer(model, tensor("x", X), parameters=parameters).get_response()
-            return response.parameters["implementation"].string_param
-        self.assertEqual(ran("gelu", implementation="reference"), "float64")
-        self.assertEqual(ran("gelu_fp32__reference", device="cpu"), "float64")
-        self.assertEqual(ran("gelu_fp32__float64", implementation="float64"), "float64")
-        self.assertEqual(ran("gelu_fp32__reference", implementation="auto"), "float64")
-        self.assertNotEqual(ran("gelu_fp32"), "float64")
+            return ":".join(response.parameters[name].string_param for name in ("implementation", "variant"))
+        self.assertEqual(ran("gelu", implementation="reference"), "reference:float64")
+        self.assertEqual(ran("gelu_fp32__reference", device="cpu"), "reference:float64")
+        self.assertEqual(ran("gelu_fp32__float64", implementation="float64"), "reference:float64")
+        self.assertEqual(ran("gelu_fp32__reference", implementation="auto"), "reference:float64")
+        self.assertNotEqual(ran("gelu_fp32"), "reference:float64")
         self.assert_refused("INVALID_ARGUMENT", "leave it out",
                             lambda: ran("gelu_fp32__reference", implementation="cpu"))
         self.assert_refused("NOT_FOUND", "there are", lambda: ran("gelu", implementation="nosuch"))

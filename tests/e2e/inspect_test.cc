@@ -157,9 +157,9 @@ TEST_F(InspectTest, TimesTheRowsThatAreNamedOnceEach) {
   const BenchmarkReply reply = Benchmark(request);
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   ASSERT_EQ(reply.response.results_size(), 2);
-  EXPECT_EQ(reply.response.results(0).implementation(), "simd_fused");
+  EXPECT_EQ(reply.response.results(0).launch().variant(), "simd_fused");
   EXPECT_EQ(reply.response.results(0).iterations(), 7);
-  EXPECT_EQ(reply.response.results(1).implementation(), "float64");
+  EXPECT_EQ(reply.response.results(1).launch().variant(), "float64");
 }
 
 TEST_F(InspectTest, RefusesWithValueAndLimit) {
@@ -221,8 +221,8 @@ TEST_F(InspectTest, ProfilesWhatARequestDoes) {
   EXPECT_NE(response.counters_unavailable(), "");
   std::map<std::string, const v1::ProfileRow*> rows;
   for (const v1::ProfileRow& row : response.rows()) rows[row.name()] = &row;
-  ASSERT_EQ(rows.count(response.implementation()), 1u);
-  const v1::ProfileRow& kernel = *rows[response.implementation()];
+  ASSERT_EQ(rows.count(response.variant()), 1u);
+  const v1::ProfileRow& kernel = *rows[response.variant()];
   EXPECT_EQ(kernel.kind(), "kernel");
   EXPECT_EQ(kernel.calls(), 2);
   EXPECT_DOUBLE_EQ(kernel.mean_ns(), static_cast<double>(kernel.total_ns()) / 2);
@@ -305,7 +305,7 @@ TEST_F(InspectTest, ProfilesAKernelOnInputsThatItMakes) {
   const ProfileReply reply = Profile(stub.get(), request);
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   EXPECT_EQ(reply.response.iterations(), 3);
-  EXPECT_EQ(reply.Calls()[reply.response.implementation()], 3);
+  EXPECT_EQ(reply.Calls()[reply.response.variant()], 3);
   EXPECT_EQ(reply.Calls()["enqueue"], 3);
   for (const char* const phase : {"queue", "copy_in"})
     EXPECT_EQ(reply.Calls().count(phase), 0u) << phase;
@@ -316,7 +316,7 @@ TEST_F(InspectTest, ProfilesTheRequestOfInputsThatItMakes) {
   request.set_request_path(true);
   const ProfileReply reply = Profile(stub_.get(), request);
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
-  for (const std::string& name : {reply.response.implementation(), std::string("queue"),
+  for (const std::string& name : {reply.response.variant(), std::string("queue"),
                                   std::string("copy_in"), std::string("enqueue")})
     EXPECT_EQ(reply.Calls()[name], 3) << name;
 }

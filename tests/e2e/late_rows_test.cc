@@ -32,14 +32,20 @@ class LateRowsTest : public ::testing::Test {
 
   ~LateRowsTest() override { unsetenv("WARPCALL_TEST_LATE_GATE"); }
 
-  // Why the row is not offered.
+  // Why the row is not offered, as the summary of its family's variants tells.
   std::string WhyNotLate() {
     grpc::ClientContext context;
     v1::ListKernelsResponse kernels;
     EXPECT_TRUE(stub_->ListKernels(&context, {}, &kernels).ok());
     for (const v1::KernelInfo& kernel : kernels.kernels())
       for (const v1::ImplementationInfo& row : kernel.implementations())
-        if (kernel.name() == "broken" && row.name() == "late") return row.unavailable();
+        if (kernel.name() == "broken" && row.name() == "library") {
+          const std::string start = "late: for tests only (unavailable: ";
+          const size_t begin = row.summary().find(start);
+          if (begin == std::string::npos) return "";
+          const size_t reason = begin + start.size();
+          return row.summary().substr(reason, row.summary().find(')', reason) - reason);
+        }
     return "there is no such row";
   }
 
@@ -59,9 +65,9 @@ TEST_F(LateRowsTest, AreListedAsNotTriedUntilTheyArePassed) {
   EXPECT_EQ(WhyNotLate(), kNotTried);
   EXPECT_EQ(server_.Get("/readyz"),
             std::pair(200, std::string("ok; implementations that are not tried yet: 1\n")));
-  EXPECT_EQ(server_.Sum("warpcall_rows_unavailable", {"implementation=\"late\""}), 0);
+  EXPECT_EQ(server_.Sum("warpcall_rows_unavailable", {"variant=\"late\""}), 0);
   for (const char* const implementation : {"", "auto", "reference"})
-    EXPECT_EQ(Run(implementation).response.implementation(), "plain_copy") << implementation;
+    EXPECT_EQ(Run(implementation).response.launch().variant(), "plain_copy") << implementation;
   for (const char* const implementation : {"late", "library"}) {
     const Reply refused = Run(implementation);
     EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -72,7 +78,7 @@ TEST_F(LateRowsTest, AreListedAsNotTriedUntilTheyArePassed) {
   EXPECT_TRUE(Eventually([&] { return WhyNotLate().empty(); }));
   EXPECT_EQ(server_.Get("/readyz"), std::pair(200, std::string("ok\n")));
   for (const char* const implementation : {"", "auto", "late", "library"})
-    EXPECT_EQ(Run(implementation).response.implementation(), "late") << implementation;
+    EXPECT_EQ(Run(implementation).response.launch().variant(), "late") << implementation;
   EXPECT_EQ(server_.Stop(), 0);
   EXPECT_THAT(server_.log(), HasSubstr("msg=\"all rows were tried\""));
 }
@@ -86,12 +92,12 @@ TEST_F(LateRowsTest, AreToldOfByBenchmarksAndAwaitedByTune) {
   ASSERT_TRUE(stub_->Benchmark(&benchmark, request, &response).ok());
   std::string error;
   for (const v1::BenchmarkResult& result : response.results())
-    if (result.implementation() == "late") error = result.error();
+    if (result.launch().variant() == "late") error = result.error();
   EXPECT_EQ(error, kNotTried);
   grpc::ClientContext tune;
   const grpc::Status waits = stub_->Tune(&tune, request, &response);
   EXPECT_EQ(waits.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(waits.error_message(), absl::StrCat("late: ", kNotTried));
+  EXPECT_EQ(waits.error_message(), absl::StrCat("library:late: ", kNotTried));
   EXPECT_EQ(tune.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
   gate_.Open();
   ASSERT_TRUE(Eventually([&] { return WhyNotLate().empty(); }));
@@ -114,7 +120,7 @@ TEST_F(LateRowsTest, AreWaitedForByClients) {
                       .options = {.implementation = "late"}});
   opens.join();
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->implementation, "late");
+  EXPECT_EQ(result->launch.variant, "late");
   EXPECT_EQ(result->attempts, 2);
   EXPECT_EQ(server_.Stop(), 0);
 }

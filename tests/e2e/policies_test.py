@@ -62,17 +62,17 @@ class PoliciesTest(AccessCase):
                 "bob": {"devices": ["cuda:0"]}}})
         alice, bob, carol = (self.connect(server, token) for token in (ALICE, BOB, CAROL))
         # Of what alice may use the server chooses by itself.
-        self.assertEqual(alice.gelu(X).implementation, "float64")
-        self.assertEqual(alice.gelu(X, device="cpu", implementation="reference").implementation,
-                         "float64")
-        self.assertEqual(alice.gelu(np.ones(4 << 20, np.float32)).implementation, "float64")  # a stream
-        rows = [row.name for kernel in self.connect(self.serve(), None).kernels()
-                if kernel.name == "gelu" for row in kernel.implementations]
-        other = next(row for row in rows if row != "float64")
+        self.assertEqual(alice.gelu(X).implementation, "reference")
+        self.assertEqual(alice.gelu(X, device="cpu", implementation="reference:float64").implementation,
+                         "reference")
+        self.assertEqual(alice.gelu(np.ones(4 << 20, np.float32)).implementation, "reference")  # a stream
+        other = next(row for kernel in self.connect(self.serve(), None).kernels() if kernel.name == "gelu"
+                     for row in kernel.implementations if row.name != "reference")
         self.assert_denied("alice may not run softmax; the server's policy allows: gelu",
                            lambda: alice.softmax(X))
-        self.assert_denied(f"alice may not use the implementation {other}",
-                           lambda: alice.gelu(X, implementation=other))
+        for name in (other.variants[0], f"{other.name}:{other.variants[0]}"):
+            self.assert_denied(f"alice may not use the implementation {other.variants[0]}",
+                               lambda: alice.gelu(X, implementation=name))  # noqa: B023  (called at once)
         self.assert_denied("lets alice use nothing that would do",
                            lambda: alice.gelu(X, implementation="cpu"))
         self.assert_denied("alice may not use the device cuda:7", lambda: alice.gelu(X, device="cuda:7"))
@@ -82,12 +82,12 @@ class PoliciesTest(AccessCase):
         alice.benchmark("gelu", ["64"], implementations=["reference"], iterations=2)
         self.assert_denied("alice may not run softmax", lambda: alice.describe("softmax", "64"))
         for asked in ({}, {"implementation": "reference"}):
-            self.assertEqual(alice.describe("gelu", "64", **asked).implementation, "float64")
+            self.assertEqual(alice.describe("gelu", "64", **asked).implementation, "reference")
         for call in (lambda: bob.gelu(X), lambda: bob.describe("gelu", "64")):
             self.assert_denied("lets bob use nothing that would do: cpu may not be used", call)
         carol.devices()
         self.assert_denied("carol may not call Execute", lambda: carol.gelu(X))
-        self.assertEqual(self.refusals(server), {"kernel": 2, "implementation": 3, "device": 3,
+        self.assertEqual(self.refusals(server), {"kernel": 2, "implementation": 4, "device": 3,
                                                  "method": 3})
         self.assertEqual(server.stop(), 0)
 
@@ -102,8 +102,8 @@ class PoliciesTest(AccessCase):
         self.assert_denied("lets bob use nothing that would do: cpu: not_compiling would run it",
                            lambda: bob.picky(X, elements_max=1))
         alice = self.connect(server, ALICE)
-        self.assertEqual(alice.picky(X, elements_max=1).implementation, "taking")
-        self.assertEqual(alice.describe("picky", "64", elements_max=1).implementation, "taking")
+        self.assertEqual(alice.picky(X, elements_max=1).launch.variant, "taking")
+        self.assertEqual(alice.describe("picky", "64", elements_max=1).launch.variant, "taking")
         refused = self.refusals(server)
         with self.assertRaises(warpcall.Internal) as caught:
             self.connect(server, CAROL).describe("picky", "64", elements_max=1)

@@ -232,7 +232,7 @@ TEST_F(RealClientTest, ProfileBeginsWithWhatBoundsTheKernel) {
   EXPECT_EQ(run.exit_status, 0) << run.err;
   const std::vector<std::string> lines = absl::StrSplit(run.out, '\n');
   ASSERT_GT(lines.size(), 6u);
-  EXPECT_EQ(lines[0], "softmax on cpu by simd_rows, 3 iterations");
+  EXPECT_EQ(lines[0], "softmax on cpu by cpu:simd_rows, 3 iterations");
   // Where other tests leave the kernel's threads the cores.
   const bool inconclusive = absl::StartsWith(lines[1], "Inconclusive: other work took ");
   if (!inconclusive)
@@ -257,8 +257,8 @@ TEST_F(RealClientTest, ProfileComparesTwoImplementations) {
       "profile softmax --shape 512x512 --implementation cpu --implementation manual "
       "--deadline 600");
   ASSERT_EQ(report["profiles"].size(), 2u);
-  EXPECT_EQ(report["profiles"][0]["implementation"], "simd_rows");
-  EXPECT_EQ(report["profiles"][1]["implementation"], "chain_of_loops");
+  EXPECT_EQ(report["profiles"][0]["variant"], "simd_rows");
+  EXPECT_EQ(report["profiles"][1]["variant"], "chain_of_loops");
   const auto kernel_ns = [&](int which) {
     return report["profiles"][which]["figures"]["kernel_ns"].get<double>();
   };

@@ -38,7 +38,7 @@ class RefusingRowTest : public ::testing::TestWithParam<std::vector<std::string>
     const Reply reply = Execute(channel_, request);
     if (!reply.status.ok()) return reply.CodeAndMessage();
     EXPECT_EQ(reply.response.outputs(0).data(), request.inputs(0).data());
-    return reply.response.implementation();
+    return reply.response.launch().variant();
   }
   double Choices(const std::string& implementation) {
     return server_.Sum("warpcall_auto_choices_total",
@@ -57,11 +57,10 @@ TEST_P(RefusingRowTest, WhatTheServerChoosesIsServedByTheNextThatTakesIt) {
   EXPECT_EQ(Runs(100), "refusing");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Runs(101), "taking");
   EXPECT_EQ(Runs(101, "auto"), "taking");
-  EXPECT_EQ(Choices("refusing"), 1);
-  EXPECT_EQ(Choices("not_compiling"), 0);
-  EXPECT_EQ(Choices("taking"), 4);
-  EXPECT_EQ(Requests("taking"), 4);
-  EXPECT_TRUE(server_.Logs("implementation=refusing"));
+  EXPECT_EQ(Choices("library"), 1);
+  EXPECT_EQ(Choices("reference"), 4);
+  EXPECT_EQ(Requests("reference"), 4);
+  EXPECT_TRUE(server_.Logs("implementation=library variant=refusing"));
 }
 
 TEST_P(RefusingRowTest, AFamilyIsKeptAndANamedRowTellsItsReason) {
@@ -93,15 +92,15 @@ TEST_P(RefusingRowTest, SoIsEveryWindowOfAStream) {
     sender.join();
     stream.CloseInput();
     EXPECT_TRUE(stream.Finish().ok());
-    EXPECT_EQ(answer.done.implementation(), "taking");
+    EXPECT_EQ(answer.done.launch().variant(), "taking");
     EXPECT_TRUE(answer.output == data);
   }
-  EXPECT_EQ(Requests("taking"), 2);
+  EXPECT_EQ(Requests("reference"), 2);
 }
 
 TEST_P(RefusingRowTest, WhoIsRefusedByAllIsRefusedByNoneOfThem) {
   for (int i = 0; i < 2; ++i) EXPECT_THAT(Runs(101, "library"), StartsWith("12: "));
-  EXPECT_EQ(Requests("refusing") + Requests("not_compiling"), 0);
+  EXPECT_EQ(Requests("library"), 0);
 }
 
 // Which look before anything of the kind has run.
@@ -115,14 +114,14 @@ TEST_P(RefusingRowTest, DescribeAndProfileTellOfTheRowThatWouldRun) {
     grpc::ClientContext context;
     v1::DescribeResponse response;
     const grpc::Status status = stub->Describe(&context, request, &response);
-    return status.ok() ? response.implementation() : status.error_message();
+    return status.ok() ? response.launch().variant() : status.error_message();
   };
   const auto profiled_by = [&](v1::ProfileRequest request) {
     request.set_iterations(1);
     grpc::ClientContext context;
     v1::ProfileResponse response;
     const grpc::Status status = stub->Profile(&context, request, &response);
-    return status.ok() ? response.implementation() : status.error_message();
+    return status.ok() ? response.variant() : status.error_message();
   };
   const auto profiled = [&](const std::string& implementation) {
     v1::ProfileRequest request;

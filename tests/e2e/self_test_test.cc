@@ -43,20 +43,25 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
   int unavailable = 0;
   for (const v1::KernelInfo& kernel : kernels.kernels()) {
     for (const v1::ImplementationInfo& row : kernel.implementations()) {
-      const auto reason = Reasons().find(row.name());
-      if (kernel.name() == "broken" && reason != Reasons().end()) {
-        EXPECT_THAT(row.unavailable(), StartsWith(reason->second)) << row.name();
-        ++unavailable;
-      } else if (row.name() == "absent" || row.name() == "no_compiler") {
+      SCOPED_TRACE(kernel.name() + " " + row.name());
+      if (kernel.name() != "broken" || row.name() == "reference") {
+        EXPECT_EQ(row.unavailable(), "");
+        continue;
+      }
+      ++unavailable;
+      if (row.name() == "triton") {
         EXPECT_EQ(row.unavailable(), "its kernels were not compiled");
-      } else if (row.name() == "uncompilable") {
-        EXPECT_EQ(row.unavailable(), "error: expected a kernel (float32, case quick)");
+      } else if (row.name() == "compiled") {
+        EXPECT_EQ(row.unavailable(),
+                  "no_compiler: its kernels were not compiled; "
+                  "uncompilable: error: expected a kernel (float32, case quick)");
       } else {
-        EXPECT_EQ(row.unavailable(), "") << kernel.name() << " " << row.name();
+        ASSERT_EQ(row.variants_size(), 1);
+        EXPECT_THAT(row.unavailable(), StartsWith(Reasons().at(row.variants(0))));
       }
     }
   }
-  EXPECT_EQ(unavailable, 3);
+  EXPECT_EQ(unavailable, 5);
   for (const auto& [name, reason] : Reasons()) {
     v1::ExecuteRequest request = Request("broken", {FloatTensor(16)});
     request.set_implementation(name);
@@ -64,18 +69,18 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
     EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_THAT(refused.status.error_message(), HasSubstr(absl::StrCat(name, ": ", reason)));
     EXPECT_EQ(server.Sum("warpcall_rows_unavailable",
-                         {"kernel=\"broken\"", absl::StrCat("implementation=\"", name, "\""),
+                         {"kernel=\"broken\"", absl::StrCat("variant=\"", name, "\""),
                           "device_kind=\"cpu\"", "reason=\"self_test\""}),
               1)
         << name;
-    EXPECT_TRUE(server.Logs("msg=\"a row is not offered\" kernel=broken implementation=" + name));
+    EXPECT_TRUE(server.Logs(" variant=" + name));
     EXPECT_TRUE(server.Logs(reason));
   }
   for (const auto& [name, reason] :
        {std::pair("absent", "library"), std::pair("no_compiler", "library"),
         std::pair("uncompilable", "compile")})
     EXPECT_EQ(
-        server.Sum("warpcall_rows_unavailable", {absl::StrCat("implementation=\"", name, "\""),
+        server.Sum("warpcall_rows_unavailable", {absl::StrCat("variant=\"", name, "\""),
                                                  absl::StrCat("reason=\"", reason, "\"")}),
         1)
         << name;
@@ -85,7 +90,7 @@ TEST(SelfTest, RowsThatCrashHangOrAreWrongAreListedAndNotOffered) {
     request.set_implementation(implementation);
     const Reply reply = Execute(channel, request);
     ASSERT_TRUE(reply.status.ok()) << reply.CodeAndMessage();
-    EXPECT_EQ(reply.response.implementation(), "plain_copy");
+    EXPECT_EQ(reply.response.launch().variant(), "plain_copy");
     EXPECT_EQ(reply.response.outputs(0).data(), request.inputs(0).data());
   }
   for (const char* const kernel : {"identity", "gelu", "softmax"})
@@ -132,7 +137,7 @@ TEST(SelfTest, InspectionsDoNotOfferThemEither) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(response.results_size(), 4);
   for (const v1::BenchmarkResult& result : response.results()) {
-    const auto reason = Reasons().find(result.implementation());
+    const auto reason = Reasons().find(result.launch().variant());
     if (reason == Reasons().end())
       EXPECT_EQ(result.error(), "");
     else
@@ -153,7 +158,7 @@ TEST(SelfTest, ABenchmarkOfAllRowsListsThoseThatFailed) {
   v1::BenchmarkResponse part;
   while (reader->Read(&part))
     for (const v1::BenchmarkResult& result : part.results())
-      errors[result.implementation()] = result.error();
+      errors[result.launch().variant()] = result.error();
   ASSERT_TRUE(reader->Finish().ok());
   EXPECT_EQ(errors["plain_copy"], "");
   for (const auto& [name, reason] : Reasons()) EXPECT_THAT(errors[name], StartsWith(reason));

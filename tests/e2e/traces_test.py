@@ -144,6 +144,7 @@ class TracesTest(unittest.TestCase):
             "rpc.system": "grpc", "rpc.service": "warpcall.v1.KernelService", "rpc.method": "Execute",
             "rpc.grpc.status_code": 0, "warpcall.request_id": "one", "warpcall.kernel": "gelu",
             "warpcall.data_type": "float32", "warpcall.implementation": response.implementation,
+            "warpcall.variant": response.launch.variant,
             "warpcall.device": "cpu"})
         self.assertEqual(root.status.code, trace_pb2.Status.STATUS_CODE_UNSET)
         self.assertEqual(collector.resource["service.name"], "warpcalld")

@@ -50,7 +50,7 @@ class TunedServer {
     v1::ExecuteRequest request = Request(kernel, {FloatTensor(elements)});
     request.set_implementation(implementation);
     const Reply reply = Execute(channel_, request);
-    return reply.status.ok() ? reply.response.implementation() : reply.status.error_message();
+    return reply.status.ok() ? reply.response.launch().variant() : reply.status.error_message();
   }
   std::string Why(const std::string& kernel, int64_t elements,
                   const std::string& implementation = "") {
@@ -59,12 +59,12 @@ class TunedServer {
     grpc::ClientContext context;
     v1::DescribeResponse response;
     const grpc::Status status = stub_->Describe(&context, request, &response);
-    return status.ok() ? absl::StrCat(response.implementation(), ": ", response.chosen_because())
+    return status.ok() ? absl::StrCat(response.launch().variant(), ": ", response.chosen_because())
                        : status.error_message();
   }
-  double Choices(const std::string& row, const std::string& why) {
+  double Choices(const std::string& implementation, const std::string& why) {
     return server_.Sum("warpcall_auto_choices_total",
-                       {"kernel=\"gelu\"", absl::StrCat("implementation=\"", row, "\""),
+                       {"kernel=\"gelu\"", absl::StrCat("implementation=\"", implementation, "\""),
                         "device=\"cpu\"", absl::StrCat("why=\"", why, "\"")});
   }
   v1::KernelInfo Listed(const std::string& kernel, bool with_tuned) {
@@ -93,7 +93,7 @@ class TuneTest : public ::testing::Test {
 };
 
 TEST_F(TuneTest, WhatIsFastestAndRightIsServedFromThenOnAndAfterARestart) {
-  std::string preferred, served;
+  std::string preferred, served, family;
   {
     TunedServer server({"--devices=cpu", Cache()});
     preferred = server.Runs("gelu", 1024);
@@ -109,22 +109,24 @@ TEST_F(TuneTest, WhatIsFastestAndRightIsServedFromThenOnAndAfterARestart) {
       EXPECT_GT(result.checked_elements(), 0);
       if (result.median_ns() < fastest->median_ns()) fastest = &result;
     }
-    served = fastest->implementation();
+    served = fastest->launch().variant();
+    family = fastest->implementation();
     ASSERT_NE(served, preferred);
     EXPECT_EQ(server.Runs("gelu", 1024), served);
     EXPECT_EQ(server.Runs("gelu", 1024, "auto"), served);
     EXPECT_EQ(server.Runs("gelu", 1100), served);            // of its bucket
     EXPECT_EQ(server.Runs("gelu", 1300), preferred);         // of the next one
     EXPECT_EQ(server.Runs("gelu", 1024, "cpu"), preferred);  // no row of that family was measured
-    EXPECT_THAT(server.Why("gelu", 1024), StartsWith(absl::StrCat(served, ": tuned: ", served)));
+    EXPECT_THAT(server.Why("gelu", 1024),
+                StartsWith(absl::StrCat(served, ": tuned: ", family, ":", served)));
     EXPECT_THAT(server.Why("gelu", 1024), HasSubstr("measured for float32[1024] on "));
     EXPECT_EQ(server.Why("gelu", 1300), preferred + ": order of preference");
     EXPECT_EQ(server.Why("gelu", 1024, preferred), preferred + ": named by the request");
     EXPECT_THAT(server.Why("gelu", 1024, "reference"),
-                HasSubstr("; the fastest in family reference, which is named by the request"));
-    EXPECT_EQ(server.Choices(served, "tuned"), 3);
-    EXPECT_EQ(server.Choices(served, "order"), 0);
-    EXPECT_EQ(server.Choices(preferred, "order"), 2);  // before, and of another class
+                HasSubstr("; the fastest variant of reference, which is named by the request"));
+    EXPECT_EQ(server.Choices(family, "tuned"), 3);
+    EXPECT_EQ(server.Choices(family, "order"), 0);
+    EXPECT_EQ(server.Choices("cpu", "order"), 2);  // before, and of another class
     EXPECT_EQ(server.process().Sum("warpcall_auto_choices_total"), 5);
     EXPECT_EQ(
         server.process().Sum("warpcall_inspections_total", {"method=\"tune\"", "code=\"OK\""}), 1);
@@ -132,12 +134,13 @@ TEST_F(TuneTest, WhatIsFastestAndRightIsServedFromThenOnAndAfterARestart) {
   }
   TunedServer again({"--devices=cpu", Cache()});
   EXPECT_EQ(again.Runs("gelu", 1024), served);
-  EXPECT_EQ(again.Choices(served, "tuned"), 1);
+  EXPECT_EQ(again.Choices(family, "tuned"), 1);
   const v1::KernelInfo listed = again.Listed("gelu", true);
   ASSERT_EQ(listed.tuned_size(), 1);
   EXPECT_EQ(listed.tuned(0).problem(), "float32[1024]");
-  EXPECT_EQ(listed.tuned(0).implementation(), served);
-  EXPECT_THAT(listed.tuned(0).chosen_because(), StartsWith("tuned: " + served));
+  EXPECT_EQ(listed.tuned(0).implementation(), family);
+  EXPECT_THAT(listed.tuned(0).chosen_because(),
+              StartsWith(absl::StrCat("tuned: ", family, ":", served)));
   EXPECT_EQ(again.Listed("gelu", false).tuned_size(), 0);
 }
 
@@ -148,7 +151,7 @@ TEST_F(TuneTest, ARowThatIsWrongIsNeverServedForItsClass) {
   const TuneReply reply = server.Tune(BenchmarkOf("broken", {{64}}), {"wrong", "plain_copy"});
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   for (const v1::BenchmarkResult& result : reply.response.results())
-    EXPECT_EQ(result.max_error() > 1, result.implementation() == "wrong");
+    EXPECT_EQ(result.max_error() > 1, result.launch().variant() == "wrong");
   EXPECT_EQ(server.Runs("broken", 64), "plain_copy");
   for (const char* name : {"manual", "wrong"})
     EXPECT_THAT(server.Runs("broken", 64, name),

@@ -173,7 +173,7 @@ def check_whole_kernel(client, out):
     print(json.dumps(kernels))
     check(len(kernels) == 1 and kernels[0]["calls"] == 5, f"5 runs are {[row['calls'] for row in kernels]} kernels")
     check(not rows["copy"] and "queue" not in [row["name"] for row in rows["host"]], "no copies and no queue")
-    harness_us = median_us(client, report["implementation"], *words)
+    harness_us = median_us(client, f"{report['implementation']}:{report['variant']}", *words)
     whole_us = kernels[0]["mean_ns"] / 1e3
     check(abs(whole_us / harness_us - 1) < 0.1, f"{whole_us:.1f} us whole, {harness_us:.1f} us by Benchmark")
     achieved = kernels[0]["achieved_occupancy"] or 0
@@ -234,14 +234,14 @@ def check_descriptions(client):
     described = 0
     for kernel in client.json("kernels")["kernels"]:
         problem = DESCRIBED.get(kernel["name"])
-        for row in kernel["implementations"] if problem else []:
-            if row["device_kind"] != "cuda" or row["unavailable"]:
-                continue
-            words = [kernel["name"], "--shape", *problem, "--implementation", row["name"], "--device", "cuda:0"]
+        variants = [(row, f"{row['name']}:{variant}") for row in kernel["implementations"]
+                    for variant in row["variants"] if row["device_kind"] == "cuda" and not row["unavailable"]]
+        for row, name in variants if problem else []:
+            words = [kernel["name"], "--shape", *problem, "--implementation", name, "--device", "cuda:0"]
             start = time.monotonic()
             done = client.run("--json", "describe", *words)
             if done.returncode != 0:
-                print(f"{kernel['name']} {row['name']} does not take it: {done.stderr.strip()[:200]}")
+                print(f"{kernel['name']} {name} does not take it: {done.stderr.strip()[:200]}")
                 continue
             described += 1
             check_description(kernel["name"], row, json.loads(done.stdout), time.monotonic() - start)

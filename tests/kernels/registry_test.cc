@@ -114,15 +114,26 @@ TEST_F(RegistryTest, TakesRowsAndFamiliesByName) {
   EXPECT_EQ(*Select("plain", 2, cpu_), "plain");
   EXPECT_EQ(*Select("reference", 2, cpu_), "plain");
   EXPECT_EQ(*Select("cuda", 2, gpu_), "warp");
+  EXPECT_EQ(*Select("reference:plain", 2, cpu_), "plain");
+  EXPECT_EQ(*Select("cuda:warp", 2, gpu_), "warp");
+  for (const char* const name : {"cpu:plain", "cpu:", ":plain", "cpuplain", "plain:", "cpu:cpu"})
+    EXPECT_EQ(Select(name, 2, cpu_).status().code(), absl::StatusCode::kNotFound) << name;
+}
+
+TEST_F(RegistryTest, APinnedNameIsOfOneRow) {
+  const Row& picky = registry_.rows()[0];
+  EXPECT_EQ(PinnedName(picky.implementation), "cpu:picky");
+  for (const char* const name : {"picky", "cpu:picky"}) EXPECT_TRUE(Registry::Pins(picky, name));
+  for (const char* const name : {"", "auto", "cpu", "cpu:", "cuda:picky", "cpu:plain", "pick"})
+    EXPECT_FALSE(Registry::Pins(picky, name)) << name;
 }
 
 TEST_F(RegistryTest, UnknownImplementationListsRowsAndFamilies) {
   const absl::Status status = Select("triton", 2, cpu_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(
-      status.message(),
-      "implementation \"triton\" of gelu is unknown; there are: picky, plain, warp; families: "
-      "cpu, reference, cuda");
+  EXPECT_EQ(status.message(),
+            "implementation \"triton\" of gelu is unknown; there are: cpu, reference, cuda; their "
+            "variants: cpu:picky, reference:plain, cuda:warp");
 }
 
 TEST_F(RegistryTest, RefusalGivesEachRowsReason) {

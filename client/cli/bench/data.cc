@@ -68,7 +68,7 @@ constexpr const char* kColumns[] = {
     "flops_per_second", "fraction_of_ceiling", "relative_error", "checked_elements", "iterations",
     "launches_per_iteration", "bytes_moved", "flops", "theoretical_occupancy", "waves",
     "gpu_kernels", "p10_ns", "median_low_ns", "median_high_ns", "noise", "unstable", "verdict",
-    "max_error", "predicted_ns", "notes",
+    "max_error", "predicted_ns", "notes", "variant",
     // Values of the point; empty where the server sent none.
     "attributes", "seed", "flops_ceiling", "host", "device_kind", "device_description", "driver",
     "cuda", "server_version", "client_version", "sm_clock_mhz_min", "sm_clock_mhz_max",
@@ -108,6 +108,7 @@ json ResultValues(const BenchPoint& point, const client::BenchmarkResult& result
   if (!result.error().empty())
     return {{"implementation", result.implementation()},
             {"family", result.family()},
+            {"variant", result.launch().variant()},
             {"error", result.error()},
             {"predicted_ns", OrNull(result.predicted_ns())}};
   json values = ToJson(point, result);

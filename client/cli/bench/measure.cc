@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/interrupt.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/progress.h"
@@ -19,11 +20,11 @@ constexpr char kGone[] = "the server is gone";
 constexpr absl::Duration kHealthTimeout = absl::Seconds(5);
 
 std::string News(const client::BenchmarkResult& result) {
-  if (result.predicted_ns() > 0) return absl::StrCat(result.implementation(), " skipped");
-  if (!result.error().empty()) return absl::StrCat(result.implementation(), " did not run");
+  if (result.predicted_ns() > 0) return absl::StrCat(VariantName(result), " skipped");
+  if (!result.error().empty()) return absl::StrCat(VariantName(result), " did not run");
   const std::string noise =
       result.median_high_ns() > 0 ? absl::StrFormat(", noise %.1f%%", result.noise() * 100) : "";
-  return absl::StrCat(result.implementation(), " ", HumanTime(result.median_ns()), noise);
+  return absl::StrCat(VariantName(result), " ", HumanTime(result.median_ns()), noise);
 }
 
 void MeasurePoint(client::Client* client, const std::string& title,
@@ -55,7 +56,7 @@ void TunePoint(client::Client* client, const std::string& title, client::Cancell
                                         .timeout = point->call.timeout});
   // The table says what was measured, whether or not this can be said.
   if (!served.ok()) return;
-  point->served = served->implementation();
+  point->served = VariantName(served->implementation(), served->launch().variant());
   point->served_because = served->chosen_because();
 }
 

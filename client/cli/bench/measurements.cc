@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/common/catalog.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
@@ -142,7 +143,8 @@ void AddPoint(const json& point, Reader* reader, Measurements* all) {
     AddStamp(reader->Object(point, "stamp"), reader, &device);
   }
   for (const json& result : results) {
-    row.implementation = reader->Text(result, "implementation", /*required=*/true);
+    row.implementation = VariantName(reader->Text(result, "implementation", /*required=*/true),
+                                     reader->Text(reader->Object(result, "launch"), "variant"));
     row.error = reader->Text(result, "error");
     row.median_ns = reader->Number(result, "median_ns");
     row.low_ns = reader->Number(result, "median_low_ns");

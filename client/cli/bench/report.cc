@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/common/attributes.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
@@ -76,7 +77,7 @@ bool AnyHasOccupancy(const client::BenchmarkReport& report) {
 std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& result,
                                double best_ns) {
   std::vector<std::string> cells = {
-      CutMiddle(result.implementation(), kNameWidth),
+      CutMiddle(VariantName(result), kNameWidth),
       HumanTime(result.median_ns()),
       HumanTime(result.min_ns()),
       Noise(result),
@@ -104,7 +105,7 @@ Table PointTable(const BenchPoint& point) {
     if (result.error().empty()) {
       table.AddRow(Cells(point, result, best == nullptr ? 0 : best->median_ns()));
     } else {
-      table.AddNote({CutMiddle(result.implementation(), kNameWidth)},
+      table.AddNote({CutMiddle(VariantName(result), kNameWidth)},
                     // The server's sentence says of a row that it skipped that it did.
                     absl::StrCat(result.predicted_ns() > 0 ? "" : "did not run: ", result.error()));
     }
@@ -241,7 +242,7 @@ absl::Status Outcome(const BenchPoint& point) {
   const auto unreached = std::find_if(results.begin(), results.end(), IsUnreached);
   if (unreached != results.end())
     return absl::DeadlineExceededError(
-        absl::StrCat(unreached->implementation(), ": ", unreached->error()));
+        absl::StrCat(VariantName(*unreached), ": ", unreached->error()));
   if (std::any_of(results.begin(), results.end(),
                   [](const BenchmarkResult& result) { return result.error().empty(); }))
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
@@ -34,11 +35,21 @@ SeriesPoint ToPoint(const BenchPoint& measured, const BenchmarkResult& result) {
   point.ceiling_share = Drawable(result.fraction_of_ceiling());
   point.flops_per_second = Drawable(result.flops_per_second());
   point.flops_per_byte = Drawable(static_cast<double>(result.launch().flops()) / point.bytes);
-  point.tip = absl::StrCat(result.implementation(), " ", ProblemTitle(measured), ": ",
+  point.tip = absl::StrCat(VariantName(result), " ", ProblemTitle(measured), ": ",
                            HumanTime(point.time_ns), result.unstable() ? " (unstable), " : ", ",
                            HumanRate(Drawable(result.bytes_per_second()), "B/s"), ", ",
                            HumanRate(point.flops_per_second, "FLOP/s"));
   return point;
+}
+
+// One line for an implementation whose variants change along it, one for each variant where several
+// were asked for.
+std::string SeriesName(const client::BenchmarkReport& report, const BenchmarkResult& result) {
+  const auto same = std::count_if(report.results().begin(), report.results().end(),
+                                  [&](const BenchmarkResult& other) {
+                                    return other.implementation() == result.implementation();
+                                  });
+  return same == 1 ? result.implementation() : VariantName(result);
 }
 
 }  // namespace
@@ -51,7 +62,8 @@ std::vector<Series> SeriesOf(const BenchReport& report, const Variation& variati
     for (const BenchmarkResult& result : Ranked(measured.report)) {
       const bool drawable = result.error().empty() && Drawable(result.median_ns()) > 0;
       if (!drawable || result.launch().bytes_moved() <= 0) continue;
-      Series key{.implementation = result.implementation(), .data_type = measured.data_type};
+      Series key{.implementation = SeriesName(measured.report, result),
+                 .data_type = measured.data_type};
       if (with_device) absl::StrAppend(&key.implementation, " (", measured.device(), ")");
       SeriesPoint point = ToPoint(measured, result);
       if (!variation.axis.empty()) {

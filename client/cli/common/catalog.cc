@@ -38,12 +38,18 @@ std::vector<std::string> ImplementationNames(absl::Span<const KernelInfo> kernel
     for (const ImplementationInfo& implementation : info.implementations) {
       AddOnce(implementation.name, &names);
       AddOnce(implementation.family, &names);
+      for (const std::string& variant : implementation.variants)
+        AddOnce(VariantName(implementation.name, variant), &names);
     }
   }
   return names;
 }
 
 }  // namespace
+
+std::string VariantName(const std::string& implementation, const std::string& variant) {
+  return variant.empty() ? implementation : absl::StrCat(implementation, ":", variant);
+}
 
 absl::Status CheckChoice(absl::Span<const KernelInfo> kernels, const Choice& choice) {
   std::vector<std::string> names;
@@ -54,6 +60,12 @@ absl::Status CheckChoice(absl::Span<const KernelInfo> kernels, const Choice& cho
   if (known.empty()) return absl::OkStatus();
   known.insert(known.end(), std::begin(kFamilies), std::end(kFamilies));
   known.insert(known.end(), {"auto", ""});
+  for (const KernelInfo& info : kernels) {
+    for (const ImplementationInfo& implementation : info.implementations) {
+      known.push_back(VariantName(implementation.name, "*"));
+      known.insert(known.end(), implementation.variants.begin(), implementation.variants.end());
+    }
+  }
   for (const std::string& implementation : choice.implementations)
     if (std::find(known.begin(), known.end(), implementation) == known.end())
       return Unknown(absl::StrCat("implementation of ", choice.kernel), implementation,

@@ -14,13 +14,20 @@ namespace warpcall::cli {
 
 struct Choice {
   std::string kernel;
-  std::vector<std::string> implementations = {};  // rows or families; empty texts are "auto"
+  std::vector<std::string> implementations =
+      {};  // families, variants, or "FAMILY:VARIANT"; empty: "auto"
 };
 
 // NOT_FOUND, with what there is and what was likely meant, when the kernel is not listed, or an
 // implementation is neither a family nor of any kernel. What the kernel itself has, the server
 // says.
 absl::Status CheckChoice(absl::Span<const client::KernelInfo> kernels, const Choice& choice);
+
+// "cuda:two_pass"; the implementation alone where no variant is known.
+std::string VariantName(const std::string& implementation, const std::string& variant);
+inline std::string VariantName(const client::BenchmarkResult& result) {
+  return VariantName(result.implementation(), result.launch().variant());
+}
 
 // ListKernels, and `choice` among them.
 absl::StatusOr<std::vector<client::KernelInfo>> ListKernelsWith(const Choice& choice,

@@ -106,7 +106,8 @@ json ToJson(const client::LaunchInfo& launch) {
           {"flops", launch.flops},
           {"theoretical_occupancy", launch.theoretical_occupancy},
           {"waves", launch.waves},
-          {"gpu_kernels", launch.gpu_kernels}};
+          {"gpu_kernels", launch.gpu_kernels},
+          {"variant", launch.variant}};
 }
 
 json ToJson(const google::protobuf::Message& message) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/screen.h"
 #include "client/cli/common/table.h"
@@ -58,8 +59,9 @@ std::string FileTable(const Description& description) {
 
 std::string ToText(const DescribeReport& report) {
   const Description& description = report.description;
-  const std::string title = absl::StrCat(report.kernel, " on ", description.device(), " by ",
-                                         description.implementation());
+  const std::string title =
+      absl::StrCat(report.kernel, " on ", description.device(), " by ",
+                   VariantName(description.implementation(), description.launch().variant()));
   std::string text = absl::StrCat(Fitted("", title, 0), "\n", FactTable(description));
   if (!description.files().empty())
     absl::StrAppend(&text, "\n", FileTable(description), "to be read with --source LANGUAGE\n");
@@ -85,7 +87,8 @@ absl::StatusOr<std::string> SourceText(const Description& description,
   }
   if (found.empty())
     return absl::NotFoundError(
-        absl::StrCat(description.implementation(), " has no files in ", language,
+        absl::StrCat(VariantName(description.implementation(), description.launch().variant()),
+                     " has no files in ", language,
                      "; it has: ", languages.empty() ? "none" : absl::StrJoin(languages, ", ")));
   if (found.size() == 1) return found[0]->text();
   std::string text;

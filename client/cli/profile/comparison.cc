@@ -85,7 +85,7 @@ std::vector<ComparedFigure> FiguresSideBySide(const Figures& first, const Figure
 class Reasons {
  public:
   Reasons(const Profiled& slow, const Figures& slower, const Figures& faster)
-      : name_(slow.report.implementation()), slower_(slower), faster_(faster) {
+      : name_(NameOf(slow.report)), slower_(slower), faster_(faster) {
     AddTimes();
     AddWork();
     AddShares();
@@ -155,14 +155,13 @@ Comparison Compare(const Profiled& first, const Profiled& second) {
   for (const auto& [profiled, figures] :
        {std::pair(&first, &first_figures), {&second, &second_figures}})
     if (IsInconclusive(*profiled, *figures))
-      comparison.reasons.push_back(absl::StrCat("Inconclusive: while ",
-                                                profiled->report.implementation(), " ran, ",
-                                                profiled->report.inconclusive(), "."));
+      comparison.reasons.push_back(absl::StrCat("Inconclusive: while ", NameOf(profiled->report),
+                                                " ran, ", profiled->report.inconclusive(), "."));
   if (!comparison.reasons.empty()) return comparison;
   comparison.time_ratio = RatioOf(TimeOf(first_figures), TimeOf(second_figures));
   const double ratio = comparison.time_ratio;
-  if (first.report.implementation() == second.report.implementation()) {
-    comparison.reasons = {absl::StrCat("Both names are of ", first.report.implementation(), ".")};
+  if (NameOf(first.report) == NameOf(second.report)) {
+    comparison.reasons = {absl::StrCat("Both names are of ", NameOf(first.report), ".")};
   } else if (!(ratio > 0)) {
     comparison.reasons = {"Of one of the two no kernel was seen to run."};
   } else if (ratio < kSameRatio && ratio > 1 / kSameRatio) {

@@ -68,6 +68,7 @@ json ToJson(const Profiled& profiled) {
   const Verdict verdict = Judge(profiled, figures);
   return {{"kernel", profiled.kernel},
           {"implementation", report.implementation()},
+          {"variant", report.variant()},
           {"device", report.device()},
           {"iterations", report.iterations()},
           {"iterations_asked",
@@ -126,7 +127,7 @@ void AppendLines(const Profiled& profiled, const std::vector<std::string>& endin
                  std::string* csv) {
   const client::ProfileReport& report = profiled.report;
   for (const ProfileRow& row : report.rows()) {
-    std::vector<std::string> fields = {profiled.kernel, report.implementation(), report.device()};
+    std::vector<std::string> fields = {profiled.kernel, NameOf(report), report.device()};
     const json values = ToJson(row);
     for (const char* const column : kRowColumns) fields.push_back(CsvField(values[column]));
     fields.insert(fields.end(), ending.begin(), ending.end());

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/common/catalog.h"
 #include "client/cpp/client.h"
 
 namespace warpcall::cli {
@@ -47,6 +48,10 @@ struct Figures {
   double cycles = -1;
 };
 Figures FiguresOf(const Profiled& profiled);
+
+inline std::string NameOf(const client::ProfileReport& report) {
+  return VariantName(report.implementation(), report.variant());
+}
 
 // True if other work on the machine makes the times useless; report.inconclusive says why. With a
 // GPU only where the host's threads take longer than the kernels.

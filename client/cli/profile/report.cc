@@ -201,8 +201,8 @@ std::vector<std::string> Notes(const Profiled& profiled) {
 // Those of both, once where they are the same.
 std::string NotesOfTwo(const Profiled& first, const Profiled& second) {
   if (Notes(first) == Notes(second)) return Listed("", Notes(first));
-  return absl::StrCat(Listed(first.report.implementation() + ": ", Notes(first)),
-                      Listed(second.report.implementation() + ": ", Notes(second)));
+  return absl::StrCat(Listed(NameOf(first.report) + ": ", Notes(first)),
+                      Listed(NameOf(second.report) + ": ", Notes(second)));
 }
 
 std::string TextOfOne(const Profiled& profiled) {
@@ -210,7 +210,7 @@ std::string TextOfOne(const Profiled& profiled) {
   const Figures figures = FiguresOf(profiled);
   const Verdict verdict = Judge(profiled, figures);
   const std::string title = absl::StrCat(profiled.kernel, " on ", report.device(), " by ",
-                                         report.implementation(), ", ", Iterations(profiled));
+                                         NameOf(report), ", ", Iterations(profiled));
   std::string text =
       absl::StrCat(Fitted("", title, kIndent), Bounded("", verdict), Listed("- ", verdict.advice));
   for (const std::string& table :
@@ -224,29 +224,25 @@ std::string TextOfTwo(const Profiled& first, const Profiled& second) {
   const Comparison comparison = Compare(first, second);
   const client::ProfileReport& a = first.report;
   const client::ProfileReport& b = second.report;
-  const std::string title =
-      absl::StrCat(first.kernel, " on ", a.device(), " by ", a.implementation(), " (",
-                   Iterations(first), ") and by ", b.implementation(),
-                   b.device() == a.device() ? "" : absl::StrCat(" on ", b.device()), " (",
-                   Iterations(second), ")");
+  const std::string title = absl::StrCat(
+      first.kernel, " on ", a.device(), " by ", NameOf(a), " (", Iterations(first), ") and by ",
+      NameOf(b), b.device() == a.device() ? "" : absl::StrCat(" on ", b.device()), " (",
+      Iterations(second), ")");
   std::string text = Fitted("", title, kIndent);
   if (comparison.time_ratio > 0) {
     const bool second_slower = comparison.time_ratio >= 1;
     const double times = second_slower ? comparison.time_ratio : 1 / comparison.time_ratio;
     absl::StrAppend(&text, Fitted("",
                                   absl::StrFormat("%s takes %.2f times as long as %s.",
-                                                  (second_slower ? b : a).implementation(), times,
-                                                  (second_slower ? a : b).implementation()),
+                                                  NameOf(second_slower ? b : a), times,
+                                                  NameOf(second_slower ? a : b)),
                                   kIndent));
   }
   absl::StrAppend(&text, Listed("- ", comparison.reasons), "\n");
   for (const Profiled* const profiled : {&first, &second})
-    absl::StrAppend(&text, Bounded(profiled->report.implementation() + ": ",
-                                   Judge(*profiled, FiguresOf(*profiled))));
-  Table table({{"OF A RUN"},
-               {a.implementation(), kRight},
-               {b.implementation(), kRight},
-               {"RATIO", kRight}});
+    absl::StrAppend(
+        &text, Bounded(NameOf(profiled->report) + ": ", Judge(*profiled, FiguresOf(*profiled))));
+  Table table({{"OF A RUN"}, {NameOf(a), kRight}, {NameOf(b), kRight}, {"RATIO", kRight}});
   for (const ComparedFigure& figure : comparison.figures)
     table.AddRow({figure.name, figure.first, figure.second,
                   figure.ratio < 0 ? "-" : absl::StrFormat("%.2f", figure.ratio)});

@@ -12,12 +12,18 @@
 namespace warpcall::client {
 namespace {
 
+// A result's name in verdicts where it is not the only one of its implementation.
+std::string PinnedName(const BenchmarkResult& result) {
+  return absl::StrCat(result.implementation(), ":", result.launch().variant());
+}
+
 // Moves the verdicts to their results. Those of a server that sends them with each result stay.
 void SetVerdicts(BenchmarkReport* report) {
   const auto verdicts = std::exchange(*report->mutable_verdicts(), {});
   if (verdicts.empty()) return;
   for (BenchmarkResult& result : *report->mutable_results()) {
-    const auto verdict = verdicts.find(result.implementation());
+    auto verdict = verdicts.find(PinnedName(result));
+    if (verdict == verdicts.end()) verdict = verdicts.find(result.implementation());
     result.set_verdict(verdict == verdicts.end() ? "" : verdict->second);
   }
 }
@@ -42,10 +48,10 @@ absl::Status BenchmarkSession::HandleMessage(Fragments message) {
   ASSIGN_OR_RETURN(BenchmarkReport news, DecodeBenchmark(message));
   RETURN_IF_ERROR(CheckResultCount(report_->results_size() + news.results_size()));
   std::set<std::string> names;
-  for (const BenchmarkResult& earlier : report_->results()) names.insert(earlier.implementation());
+  for (const BenchmarkResult& earlier : report_->results()) names.insert(PinnedName(earlier));
   for (const BenchmarkResult& result : news.results())
-    if (!names.insert(result.implementation()).second)
-      return BadResponse(absl::StrCat("a second result of ", result.implementation()));
+    if (!names.insert(PinnedName(result)).second)
+      return BadResponse(absl::StrCat("a second result of ", PinnedName(result)));
   // What is of the whole run may come with any response; the last one has all of it.
   if (news.stamp().started_unix_ns() > 0) report_->clear_stamp();
   report_->MergeFrom(news);

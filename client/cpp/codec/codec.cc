@@ -118,6 +118,7 @@ KernelInfo FromProto(const v1::KernelInfo& kernel) {
     row.device_kind = implementation.device_kind();
     row.summary = implementation.summary();
     row.unavailable = implementation.unavailable();
+    row.variants.assign(implementation.variants().begin(), implementation.variants().end());
     for (const int type : implementation.data_types())  // but for those that this client lacks
       if (type >= v1::DATA_TYPE_FLOAT32 && type <= v1::DATA_TYPE_BFLOAT16)
         row.data_types.push_back(static_cast<DataType>(type));

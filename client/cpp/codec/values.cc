@@ -44,7 +44,8 @@ LaunchInfo FromProto(const v1::LaunchInfo& launch) {
           .flops = launch.flops(),
           .theoretical_occupancy = launch.theoretical_occupancy(),
           .waves = launch.waves(),
-          .gpu_kernels = launch.gpu_kernels()};
+          .gpu_kernels = launch.gpu_kernels(),
+          .variant = launch.variant()};
 }
 
 Piece OwnedPiece(std::string text) {

@@ -45,7 +45,7 @@ def lines(report: warpcall.Benchmark, elements: int) -> list[list[str]]:
         [
             report.kernel,
             family,
-            row.implementation,
+            row.launch.variant,
             f"{row.median_ns / 1e3:.1f}",
             f"{row.bytes_per_second / 1e9:.2f}",
             f"{chain.median_ns / row.median_ns:.1f}" if chain else "",

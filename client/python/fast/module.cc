@@ -84,7 +84,7 @@ nb::tuple TimingOf(const Answer& answer) {
 nb::tuple LaunchOf(const Answer& answer) {
   const client::LaunchInfo& launch = answer.result.launch;
   return nb::make_tuple(launch.bytes_moved, launch.flops, launch.theoretical_occupancy,
-                        launch.waves, launch.gpu_kernels);
+                        launch.waves, launch.gpu_kernels, launch.variant);
 }
 
 // As bf_getbuffer of `owner`, read-only.

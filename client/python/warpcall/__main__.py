@@ -78,11 +78,11 @@ def _run(client: Client, options: argparse.Namespace) -> tuple[str, object]:
     if options.command == "kernels":
         kernels = client.kernels()
         rows = [
-            [kernel.name, row.device_kind, row.family, row.name, " ".join(row.data_types)]
+            [kernel.name, row.name, row.device_kind, *map(" ".join, (row.data_types, row.variants))]
             for kernel in kernels
             for row in kernel.implementations
         ]
-        header = ["kernel", "device", "family", "implementation", "types"]
+        header = ["kernel", "implementation", "device", "types", "variants"]
         return table(header, rows), [dataclasses.asdict(kernel) for kernel in kernels]
     devices = client.devices()
     rows = [[device.name, device.kind, device.description] for device in devices]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from ._arrays import type_name
 from ._execute import Call
-from ._format import nanoseconds
+from ._format import nanoseconds, variant_name
 from ._inspect import Sampling, encode_benchmark, parse_problem
 from ._progress import Counter, Progress, counting
 from ._proto import BenchmarkResponse
@@ -79,9 +79,10 @@ class BenchmarkRun:
         def take(data: bytes) -> None:
             response = decoded(BenchmarkResponse, data)
             for result in response.results:
-                if result.implementation in known:
-                    raise bad_response(f"a second result of {result.implementation}")
-                known.add(result.implementation)
+                name = variant_name(result.implementation, result.launch.variant)
+                if name in known:
+                    raise bad_response(f"a second result of {name}")
+                known.add(name)
             for row in self.report.add(problem, response):
                 self._counter.note(_news(row))
                 if self._on_row is not None:
@@ -97,7 +98,7 @@ def _is_list(value: object) -> TypeGuard[list[Any]]:
 
 def _news(row: BenchmarkRow) -> str:
     if row.predicted_ns > 0:
-        return f"{row.implementation} skipped"
+        return f"{row.name} skipped"
     if row.error:
-        return f"{row.implementation} did not run"
-    return f"{row.implementation} {nanoseconds(row.median_ns)}"
+        return f"{row.name} did not run"
+    return f"{row.name} {nanoseconds(row.median_ns)}"

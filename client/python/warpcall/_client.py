@@ -65,7 +65,8 @@ class Client(KernelMethods):
 
         `inputs`: NumPy arrays, or what has `__dlpack__` in host memory or `__array__`, lists and
         numbers. What is not contiguous and little-endian is copied once.
-        `implementation`: a row ("simd_rows") or a family ("cpu"); by default the server chooses.
+        `implementation`: a family ("cuda"), or one variant of it ("cuda:two_pass"); by default the
+        server chooses.
         `device`: "cpu", "cuda:0"; by default the server chooses.
         `timeout`: seconds, retries included; None: the client's.
         `out`: an array of the result's type and shape to write it to.
@@ -220,7 +221,8 @@ class Client(KernelMethods):
 
         `shapes`: of a problem's inputs, which the server makes: "4096x1024"; with several inputs
         "64x32*32x16", of matmul also "MxNxK"; or tuples. A list: several problems.
-        `implementations`: rows or families; by default all that fit.
+        `implementations`: families ("cuda"), variants ("cuda:two_pass"), all variants of a family
+        ("cuda:*"); by default every family that fits, by the variant that `run` would take.
         `warmup_iterations`, `iterations`, `seed`: 0: the server's defaults.
         `max_noise`: a row is measured until the relative standard error of its median is below
         this; 0: by iterations alone.

@@ -107,10 +107,10 @@ def _compared(before: Iterable[BenchmarkRow], after: Iterable[BenchmarkRow]) -> 
     """Each row of `before` goes with one of `after` at most."""
     left: dict[tuple[str, str], list[BenchmarkRow]] = {}
     for row in before:
-        left.setdefault((row.problem, row.implementation), []).append(row)
+        left.setdefault((row.problem, row.name), []).append(row)
     rows: list[ComparedRow] = []
     for row in after:
-        same = left.get((row.problem, row.implementation))
+        same = left.get((row.problem, row.name))
         rows.append(_pair(same.pop(0) if same else None, row))
     return rows + [_pair(row, None) for same in left.values() for row in same]
 
@@ -121,7 +121,7 @@ def _pair(before: BenchmarkRow | None, after: BenchmarkRow | None) -> ComparedRo
     before_ns, before_low, before_high = _measured(before)
     after_ns, after_low, after_high = _measured(after)
     return ComparedRow(
-        *(either.problem, either.implementation),
+        *(either.problem, either.name),
         *(before_ns, after_ns, before_low, before_high, after_low, after_high),
         _verdict(before, after),
     )

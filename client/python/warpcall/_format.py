@@ -58,3 +58,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def variant_name(implementation: str, variant: str) -> str:
+    """ "cuda:two_pass"; the implementation alone where no variant is known."""
+    return f"{implementation}:{variant}" if variant else implementation

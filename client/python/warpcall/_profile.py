@@ -15,6 +15,7 @@ from ._format import (
     digits_or_whole,
     flops_per_second,
     nanoseconds,
+    variant_name,
 )
 from ._inspect import (
     Problem,
@@ -50,7 +51,8 @@ class Profile(Table):
         response = profiled.response
         self.kernel, self.problem = kernel, problem
         self.rows: Sequence[ProfileRow] = response.rows
-        self.implementation, self.device = response.implementation, response.device
+        self.implementation, self.variant = response.implementation, response.variant
+        self.device = response.device
         self.iterations = response.iterations
         self.counters_unavailable = response.counters_unavailable
         self.plan_missing = profiled.plan_missing
@@ -69,6 +71,7 @@ class Profile(Table):
             "kernel": self.kernel,
             "problem": self.problem,
             "implementation": self.implementation,
+            "variant": self.variant,
             "device": self.device,
             "iterations": self.iterations,
             "counters_unavailable": self.counters_unavailable,
@@ -85,8 +88,9 @@ class Profile(Table):
 
     def _heading(self) -> str:
         runs = "iteration" if self.iterations == 1 else "iterations"
+        name = variant_name(self.implementation, self.variant)
         return (
-            f"{self.kernel} {self.problem} by {self.implementation} on {self.device},"
+            f"{self.kernel} {self.problem} by {name} on {self.device},"
             f" {self.iterations} {runs}"
         )
 

@@ -66,6 +66,9 @@ class LaunchInfo:
     """Grid blocks / blocks that the device holds at once."""
     gpu_kernels: int = field(5, "int32")
     """GPU kernels launched."""
+    variant: str = field(6, "text")
+    """The variant of the implementation that ran, "two_pass". "cuda:two_pass" asks for it by
+    name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,16 +102,22 @@ class AttributeInfo:
 
 @dataclasses.dataclass(frozen=True)
 class ImplementationInfo:
+    """All that one family has for a kernel on one kind of device."""
+
     name: str = field(1, "text")
+    """The family's: "cuda", "library"."""
     family: str = field(2, "text")
     device_kind: str = field(3, "text")
     """"cpu" or "cuda"."""
     summary: str = field(4, "text")
     data_types: tuple[str, ...] = field(5, DATA_TYPES, repeated=True)
     unavailable: str = field(6, "text")
-    """Why this machine can't run it (no driver, library missing, failed its self-test: how); empty
-    when it can. Such a row is never chosen, and refuses by name with UNIMPLEMENTED and this
-    text."""
+    """Why this machine can't run any of its variants (no driver, library missing, failed its self-
+    test: how); empty when it can run one. Such an implementation is never chosen, and refuses by
+    name with UNIMPLEMENTED and this text."""
+    variants: tuple[str, ...] = field(7, "text", repeated=True)
+    """In order of preference: the first that takes a problem runs it, unless others were measured
+    to be faster. "NAME:VARIANT" asks for one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +179,9 @@ class TensorSpec:
 class BenchmarkRequest:
     kernel: str = field(1, "text")
     implementations: tuple[str, ...] = field(2, "text", repeated=True)
-    """Empty: all that fit; those of them that this machine can't run have a result that says
-    why."""
+    """Of each the variant that Execute would run; "cuda:*" names all of its variants. Empty: all
+    that fit; those of them that this machine can't run have a result that says why. Tune takes all
+    variants of each."""
     inputs: tuple[TensorSpec, ...] = field(3, TensorSpec, repeated=True)
     attributes: Mapping[str, object] = field(4, "attributes")
     device: str = field(5, "text")
@@ -308,6 +318,8 @@ class ProfileResponse:
     """Why the times do not tell what the kernel takes: "other work took 88 % of the threads' time".
     Empty when they do. With a GPU it concerns what the host's threads do (gaps, copies), not its
     kernels' own times."""
+    variant: str = field(8, "text")
+    """As LaunchInfo.variant."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from ._format import bytes_per_second, flops_per_second, nanoseconds, table
+from ._format import bytes_per_second, flops_per_second, nanoseconds, table, variant_name
 from ._messages import Message, decode
 from ._plot import bars
 from ._proto import BenchmarkResponse, BenchmarkResult, DescribeResponse, RunStamp
@@ -63,6 +63,11 @@ class BenchmarkRow(BenchmarkResult):
 
     problem: str = ""
 
+    @property
+    def name(self) -> str:
+        """Who ran: "cuda:two_pass"."""
+        return variant_name(self.implementation, self.launch.variant)
+
 
 class Benchmark(Table):
     """What implementations of a kernel took, side by side."""
@@ -101,7 +106,9 @@ class Benchmark(Table):
             ceiling = self.ceilings.get(row.problem, 0.0)
             self.rows[index] = dataclasses.replace(
                 row,
-                verdict=verdicts.get(row.implementation, "") if verdicts else row.verdict,
+                verdict=verdicts.get(row.name, verdicts.get(row.implementation, ""))
+                if verdicts
+                else row.verdict,
                 fraction_of_ceiling=row.bytes_per_second / ceiling
                 if ceiling > 0
                 else row.fraction_of_ceiling,
@@ -136,13 +143,13 @@ class Benchmark(Table):
         rows: list[list[str]] = []
         for row in self.rows:
             if row.error:
-                rows.append([row.problem, row.implementation, *[""] * 8, row.error])
+                rows.append([row.problem, row.name, *[""] * 8, row.error])
                 continue
             over = "!" if row.fraction_of_ceiling > _SHARE_MAX else ""
             rows.append(
                 [
                     row.problem,
-                    row.implementation,
+                    row.name,
                     nanoseconds(row.median_ns),
                     nanoseconds(row.min_ns),
                     f"{100 * row.noise:.1f} %" if row.median_high_ns else "",
@@ -198,7 +205,7 @@ def _plot(
     reports: Sequence[Benchmark], prefixes: Sequence[str], title: str, path: str | None, ax: Any
 ) -> Any:
     ran = [
-        (f"{prefix}{row.problem} {row.implementation}", row.median_ns)
+        (f"{prefix}{row.problem} {row.name}", row.median_ns)
         for prefix, report in zip(prefixes, reports, strict=True)
         for row in report.rows
         if not row.error
@@ -232,7 +239,8 @@ class Description(Table, DescribeResponse):
         return "\n".join([self._title(), "", *(f"{fact:20}  {value}" for fact, value in rows)])
 
     def _title(self) -> str:
-        return f"{self.kernel} {self.problem} by {self.implementation} on {self.device}"
+        name = variant_name(self.implementation, self.launch.variant)
+        return f"{self.kernel} {self.problem} by {name} on {self.device}"
 
     def _cells(self) -> Cells:
         launch = self.launch

@@ -263,4 +263,5 @@ class StripedResponse:
             each[0].theoretical_occupancy,
             each[0].waves,
             sum(launch.gpu_kernels for launch in each),
+            each[0].variant,
         )

@@ -245,6 +245,7 @@ absl::Status InferCodec::Encode(Request* request, StagingBuffers outputs,
   rest->set_id(header_->id());
   auto& parameters = *rest->mutable_parameters();
   parameters["implementation"].set_string_param(request->implementation());
+  parameters["variant"].set_string_param(request->row().implementation.name);
   parameters["device"].set_string_param(request->device());
   parameters["kernel_ns"].set_int64_param(request->trace().kernel_ns);
   if (in_stream_) parameters["triton_final_response"].set_bool_param(true);

@@ -43,7 +43,7 @@ TEST_F(RunCliTest, JsonWorksBeforeAndAfterTheSubcommand) {
     "timing": {"queue_ns": 1, "copy_in_ns": 2, "h2d_ns": 3, "kernel_ns": 4000, "d2h_ns": 5,
                "total_ns": 6000},
     "launch": {"bytes_moved": 8000, "flops": 400, "theoretical_occupancy": 0.75, "waves": 1.5,
-               "gpu_kernels": 1},
+               "gpu_kernels": 1, "variant": ""},
     "kernel_bytes_per_second": 2e9, "kernel_flops_per_second": 1e8,
     "outputs": [{"data_type": "float32", "shape": [2, 2], "bytes": 16}]})");
   expected["outputs"][0]["file"] = y_;
@@ -231,9 +231,10 @@ TEST_F(RunCliTest, KernelsAndDevicesAreTablesOrJson) {
        "required": true}],
     "implementations": [
       {"name": "simd_fused", "family": "cpu", "device_kind": "cpu", "summary": "a row",
-       "data_types": ["float32", "bfloat16"], "unavailable": ""},
+       "data_types": ["float32", "bfloat16"], "unavailable": "", "variants": []},
       {"name": "failed", "family": "library", "device_kind": "cpu", "summary": "",
-       "data_types": [], "unavailable": "failed its self-test: crashed with SIGILL"}]}]})"));
+       "data_types": [], "unavailable": "failed its self-test: crashed with SIGILL",
+       "variants": []}]}]})"));
 
   run = Warpcall("devices");
   ASSERT_EQ(run.exit_status, 0) << run.err;

@@ -72,7 +72,7 @@ class DocumentsTest(unittest.TestCase):
                          ["<p>gelu", "<p>softmax", "<p>softmax"])
         (svg,) = [what for what in shown if hasattr(what, "_repr_svg_")]
         for kernel in ("gelu", "softmax"):
-            rows = [row.implementation for report in names["reports"] if report.kernel == kernel
+            rows = [row.name for report in names["reports"] if report.kernel == kernel
                     for row in report.rows if not row.error]
             self.assertGreater(len(rows), 2)
             for row in rows:
@@ -112,7 +112,7 @@ class DocumentsTest(unittest.TestCase):
             rows = {line[1]: line for line in lines if line[:1] == [kernel]}
             self.assertEqual(list(rows), ["manual", "library", "cpu"], done.stdout)
             for family, row in rows.items():
-                self.assertIn(f">{kernel} 640x480 {row[2]}<", svg)
+                self.assertIn(f">{kernel} 640x480 {family}:{row[2]}<", svg)
                 median, speed, faster, least, copied = map(float, row[3:])
                 expected = 8 * 640 * 480 / median / 1e3
                 self.assertAlmostEqual(speed, expected, delta=0.006 + 0.02 * expected)

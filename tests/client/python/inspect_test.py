@@ -148,7 +148,7 @@ class InspectTest(unittest.TestCase):
                 after = self.gpu.describe("gelu", shape, dtype="float16")
                 self.assertEqual(after.implementation, fastest.implementation)
                 self.assertNotEqual(after.implementation, before.implementation)
-                self.assertTrue(after.chosen_because.startswith("tuned: " + fastest.implementation))
+                self.assertTrue(after.chosen_because.startswith("tuned: " + fastest.name))
                 listed = (self.gpu.kernels(tuned=True) if name == "client"
                           else asyncio.run(self.kernels_by_aio()))
                 found = [tuned for kernel in listed for tuned in kernel.tuned
@@ -216,9 +216,10 @@ class InspectTest(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 self.assertTrue(json.load(file))
         self.assertEqual((report.implementation, report.device, report.iterations),
-                         ("chain_of_loops", "cpu", 2))
+                         ("manual", "cpu", 2))
+        self.assertEqual(report.variant, "chain_of_loops")
         self.assertTrue(report.rows)
-        self.assertIn("softmax 64x32 by chain_of_loops", repr(report))
+        self.assertIn("softmax 64x32 by manual:chain_of_loops", repr(report))
         self.assertEqual(len(json.loads(json.dumps(report.to_dict()))["rows"]), len(report.rows))
         self.assertEqual(len(bars_of(report.plot())),
                          sum(row.kind in ("kernel", "copy", "set", "gap") for row in report.rows))
@@ -239,8 +240,9 @@ class InspectTest(unittest.TestCase):
         plan = self.gpu.describe("gelu", "64x32", dtype="float16", implementation="cpu",
                                  approximate="none")
         self.assertEqual((plan.implementation, plan.family, plan.device, plan.chosen_because),
-                         ("simd_fused", "cpu", "cpu",
-                          "order of preference in family cpu, which is named by the request"))
+                         ("cpu", "cpu", "cpu",
+                          "order of preference of the variants of cpu, which is named by the request"))
+        self.assertEqual(plan.launch.variant, "simd_fused")
         self.assertEqual((plan.launch.bytes_moved, plan.launch.gpu_kernels, plan.grid),
                          (2 * 2 * 64 * 32, 0, ""))
         with open(os.path.join(ROOT, "kernels", "gelu", "gelu_simd.cc"), encoding="utf-8") as file:
@@ -248,7 +250,7 @@ class InspectTest(unittest.TestCase):
                              warpcall.SourceFile("kernels/gelu/gelu_simd.cc", "cpp", file.read()))
         self.assertTrue(plan.source("cpp").startswith(plan.files[0].text))
         self.assertEqual(plan.source("sass"), "")
-        self.assertIn("gelu 64x32 by simd_fused on cpu", repr(plan))
+        self.assertIn("gelu 64x32 by cpu:simd_fused on cpu", repr(plan))
         self.assertIn(plan.tolerance, plan._repr_html_().replace("&lt;", "<").replace("&gt;", ">"))
         data = json.loads(json.dumps(plan.to_dict()))
         self.assertEqual(data["files"][0]["language"], "cpp")
@@ -266,7 +268,7 @@ class InspectTest(unittest.TestCase):
                 return report, profile, plan
 
         report, profile, plan = asyncio.run(all_of_them())
-        self.assertEqual([row.implementation for row in report.rows], ["parallel_copy"])
+        self.assertEqual([row.name for row in report.rows], ["cpu:parallel_copy"])
         self.assertTrue(json.loads(profile.trace_json))
         self.assertEqual(plan.chosen_because, "named by the request")
 

@@ -244,7 +244,7 @@ TEST_F(TuningCacheTest, ARowThatBecameSlowerIsLoggedWithBothStamps) {
   now.right[2].median_low_ns = 100;
   const std::string log = Learn({before, now});
   EXPECT_THAT(log, HasSubstr("level=warning msg=\"a row is slower than it was\" kernel=double "
-                             "implementation=first problem=float32[1024]"));
+                             "implementation=cpu:first problem=float32[1024]"));
   EXPECT_THAT(log, HasSubstr("percent=6 was_ns=100 now_ns=106 was=\"at 1000 ns, server 1.0\" "
                              "now=\"at 2000 ns, server 1.1\""));
   EXPECT_THAT(log, Not(HasSubstr("implementation=last")));

@@ -135,7 +135,7 @@ TEST_F(RoundsTest, ARowOfTwoSpeedsIsUnstable) {
   for (const v1::BenchmarkResult& result : report.results()) {
     EXPECT_EQ(result.median_ns(), 1300 * kMicrosecond);
     EXPECT_EQ(result.noise(), 0);
-    EXPECT_EQ(result.unstable(), absl::string_view(result.implementation()) == "often");
+    EXPECT_EQ(result.unstable(), result.launch().variant() == "often");
   }
 }
 
@@ -153,7 +153,7 @@ TEST_F(RoundsTest, AStateOfTheMachineThatPassesMakesRowsUnstable) {
                                             {"steady", Always(250 * kMicrosecond)}});
   ASSERT_EQ(report.results_size(), 4);
   for (const v1::BenchmarkResult& result : report.results()) {
-    const std::string name = result.implementation();
+    const std::string name = result.launch().variant();
     EXPECT_EQ(result.unstable(), name != "steady") << name;
     EXPECT_EQ(result.iterations(), 100) << name;
   }

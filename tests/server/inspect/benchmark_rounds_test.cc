@@ -70,7 +70,7 @@ TEST_F(RoundsTest, ResultsComeAsGroupsAreDone) {
   EXPECT_THAT(told_, ElementsAre(ElementsAre("fast", "less fast"), ElementsAre("middling"),
                                  ElementsAre("slow", "slower")));
   ASSERT_EQ(report.results_size(), 5);
-  EXPECT_EQ(report.results(0).implementation(), "slow");
+  EXPECT_EQ(report.results(0).launch().variant(), "slow");
   EXPECT_EQ(report.results(1).verdict(), "fastest");
   EXPECT_EQ(report.results(3).verdict(), "slower by 3233 %");
 }

@@ -118,7 +118,7 @@ TEST_P(CatalogTest, EveryRowIsTimedAndRight) {
       const v1::BenchmarkResult& result = report->results(i);
       const Implementation& row = plan.rows[static_cast<size_t>(i)]->implementation;
       SCOPED_TRACE(absl::StrCat(setup.kernel, " ", row.name));
-      EXPECT_EQ(result.implementation(), row.name);
+      EXPECT_EQ(result.launch().variant(), row.name);
       if (row.family == Family::kLibrary && !result.error().empty())
         continue;  // depends on the CPU
       ASSERT_EQ(result.error(), "");
@@ -151,7 +151,7 @@ TEST_P(CatalogTest, NothingIsTimedToo) {
     const auto report = Run(plan);
     ASSERT_TRUE(report.ok()) << report.status();
     for (const v1::BenchmarkResult& result : report->results()) {
-      SCOPED_TRACE(absl::StrCat(setup.kernel, " ", result.implementation()));
+      SCOPED_TRACE(absl::StrCat(setup.kernel, " ", result.launch().variant()));
       if (result.family() == "library" && !result.error().empty()) continue;
       EXPECT_EQ(result.error(), "");
       EXPECT_GE(result.min_ns(), 0);

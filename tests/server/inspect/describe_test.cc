@@ -66,7 +66,7 @@ TEST(DescribeTest, TellsAPlanWithoutRunningIt) {
   const Problem problem = *MakeProblem(op, {{DataType::kFloat32, {3}}}, {});
   const auto description = DescribePlan(op, row, problem, &device);
   ASSERT_TRUE(description.ok()) << description.status();
-  EXPECT_EQ(description->implementation(), "told");
+  EXPECT_EQ(description->launch().variant(), "told");
   EXPECT_EQ(description->family(), "cpu");
   EXPECT_EQ(description->device(), "cpu");
   EXPECT_EQ(description->launch().bytes_moved(), 24);

@@ -81,7 +81,7 @@ class RoundsTest : public ::testing::Test {
     site.tell = [this](const v1::BenchmarkResponse& news) {
       told_.emplace_back();
       for (const v1::BenchmarkResult& result : news.results()) {
-        told_.back().push_back(result.implementation());
+        told_.back().push_back(result.launch().variant());
         EXPECT_EQ(result.verdict(), "") << "before all results are known";
       }
     };

@@ -52,7 +52,7 @@ constexpr Family kContract[] = {
     {"warpcall_inspections_total", "counter", "code,method"},
     {"warpcall_inspection_cpu_seconds_total", "counter", "kernel,method"},
     {"warpcall_inspection_device_seconds_total", "counter", "kernel,method"},
-    {"warpcall_rows_unavailable", "gauge", "device_kind,implementation,kernel,reason"},
+    {"warpcall_rows_unavailable", "gauge", "device_kind,implementation,kernel,reason,variant"},
     {"warpcall_compile_seconds", "histogram", "", false, kWithFirst},
     {"warpcall_compile_cache_hits_total", "counter", "cache"},
     {"warpcall_compile_cache_misses_total", "counter", "cache"},

@@ -51,9 +51,9 @@ Labels Each(const Labels& first, const Labels& second) {
 }
 
 TEST_F(SeriesTest, AreThereFromTheBeginning) {
-  const std::string tiled = R"(implementation="tiled",kernel="alpha")";
-  const std::string plain = R"(implementation="plain",kernel="alpha")";
-  const std::string beta = R"(implementation="plain",kernel="beta")";
+  const std::string tiled = R"(implementation="cuda",kernel="alpha")";
+  const std::string plain = R"(implementation="cpu",kernel="alpha")";
+  const std::string beta = R"(implementation="cpu",kernel="beta")";
   const Labels pairs = {tiled,
                         plain,
                         beta,
@@ -113,13 +113,15 @@ TEST(UnavailableRowsTest, AreOneAndAllOthersZero) {
   registry.SetAvailability(0, {Unavailability::Cause::kDriver, "no driver"});
   registry.SetAvailability(2, {Unavailability::Cause::kSelfTest, "failed its self-test"});
   const Samples samples = Scrape(PrometheusSink(registry, SinkOptions()));
-  const auto of = [&](const char* kind, const char* row, const char* reason) {
-    return samples.at(absl::StrCat("warpcall_rows_unavailable{device_kind=\"", kind, "\",", row,
-                                   ",reason=\"", reason, "\"}"));
+  const auto of = [&](const char* kernel, const char* family, const char* reason,
+                      const char* variant) {
+    return samples.at(absl::StrCat("warpcall_rows_unavailable{device_kind=\"", family,
+                                   "\",implementation=\"", family, "\",kernel=\"", kernel,
+                                   "\",reason=\"", reason, "\",variant=\"", variant, "\"}"));
   };
-  EXPECT_EQ(of("cuda", R"(implementation="tiled",kernel="alpha")", "driver"), 1);
-  EXPECT_EQ(of("cpu", R"(implementation="plain",kernel="alpha")", "self_test"), 0);
-  EXPECT_EQ(of("cpu", R"(implementation="plain",kernel="beta")", "self_test"), 1);
+  EXPECT_EQ(of("alpha", "cuda", "driver", "tiled"), 1);
+  EXPECT_EQ(of("alpha", "cpu", "self_test", "plain"), 0);
+  EXPECT_EQ(of("beta", "cpu", "self_test", "plain"), 1);
   EXPECT_EQ(SeriesOf(samples, "warpcall_rows_unavailable").size(), 3u);
 }
 
@@ -127,13 +129,14 @@ TEST(UnavailableRowsTest, ChangeWhenRowsThatWereNotTriedAre) {
   Registry registry = MadeUpRegistry();
   registry.SetAvailability(0, {Unavailability::Cause::kNotTried, "not tried yet"});
   const PrometheusSink sink(registry, SinkOptions());
-  const std::string row = "device_kind=\"cuda\",implementation=\"tiled\",kernel=\"alpha\"";
-  EXPECT_EQ(
-      Scrape(sink).at(absl::StrCat("warpcall_rows_unavailable{", row, ",reason=\"self_test\"}")),
-      0);
+  const std::string row = "device_kind=\"cuda\",implementation=\"cuda\",kernel=\"alpha\"";
+  EXPECT_EQ(Scrape(sink).at(absl::StrCat("warpcall_rows_unavailable{", row,
+                                         ",reason=\"self_test\",variant=\"tiled\"}")),
+            0);
   registry.SetAvailability(0, {Unavailability::Cause::kLibrary, "no library"});
-  EXPECT_EQ(
-      Scrape(sink).at(absl::StrCat("warpcall_rows_unavailable{", row, ",reason=\"library\"}")), 1);
+  EXPECT_EQ(Scrape(sink).at(absl::StrCat("warpcall_rows_unavailable{", row,
+                                         ",reason=\"library\",variant=\"tiled\"}")),
+            1);
   EXPECT_EQ(SeriesOf(Scrape(sink), "warpcall_rows_unavailable").size(), 3u);
 }
 
@@ -185,7 +188,7 @@ TEST_F(SeriesTest, AppearWholeWithTheirFirstObservation) {
   trace.auto_choice = AutoChoice::kTuned;
   sink.Record(trace);
   sink.RecordInspection(Inspection::kTune, absl::StatusCode::kNotFound, RejectReason::kNone);
-  const std::string plain = R"(implementation="plain",kernel="alpha")";
+  const std::string plain = R"(implementation="cpu",kernel="alpha")";
   Labels shown;
   for (const auto& [series, value] : Scrape(sink))
     if (text_.samples.count(series) == 0 && !absl::StrContains(series, "_bucket{"))

@@ -99,13 +99,39 @@ TEST_F(PrometheusSinkTest, ChoicesThatWereLeftToTheServerAreCountedByWhy) {
   trace.row = -1;  // refused before a row was chosen
   sink_.Record(trace);
   const Samples samples = Scrape(sink_);
-  const char* const run = R"({device="cpu",implementation="plain",kernel="beta",why=")";
+  const char* const run = R"({device="cpu",implementation="cpu",kernel="beta",why=")";
   const auto value = [&](const char* why) {
     return samples.at(absl::StrCat("warpcall_auto_choices_total", run, why, "\"}"));
   };
   EXPECT_EQ(value("order"), 1);
   EXPECT_EQ(value("tuned"), 2);
   EXPECT_EQ(SumOf(samples, "warpcall_auto_choices_total", {}), 3);
+}
+
+TEST(VariantsTest, CountTogetherAsTheirImplementation) {
+  Registry registry;
+  static const Op op = {"gamma", "", {"x"}, {}, nullptr, nullptr};
+  Implementation one = MadeUpRegistry().rows()[kBetaPlain].implementation;
+  Implementation other = one;
+  other.name = "other";
+  other.data_types = {DataType::kFloat16};
+  registry.Add(op, {one, other});
+  PrometheusSink sink(registry, SinkOptions());
+  RequestTrace trace{.kernel = 0, .row = 0, .device = kCpuDevice, .ran = true};
+  trace.data_type = DataType::kFloat32;
+  trace.auto_choice = AutoChoice::kOrder;
+  sink.Record(trace);
+  trace.row = 1;
+  trace.data_type = DataType::kFloat16;
+  sink.Record(trace);
+  const Samples samples = Scrape(sink);
+  EXPECT_EQ(samples.at(R"(warpcall_requests_total{code="OK",implementation="cpu",kernel="gamma"})"),
+            2);
+  EXPECT_EQ(SumOf(samples, "warpcall_auto_choices_total", {R"(implementation="cpu")"}), 2);
+  for (const char* const type : {"float32", "float16"})
+    EXPECT_EQ(SumOf(samples, "warpcall_kernel_duration_seconds_count",
+                    {R"(implementation="cpu")", absl::StrCat("data_type=\"", type, "\"")}),
+              1);
 }
 
 TEST(ReferenceServedTest, CountsWhatTheReferenceComputedUnasked) {
@@ -240,7 +266,7 @@ TEST_F(PrometheusSinkTest, ARunFillsItsPhasesAndItsDevice) {
   EXPECT_DOUBLE_EQ(phase_sum("h2d"), 6e-4);
   EXPECT_DOUBLE_EQ(phase_sum("kernel"), 8e-3);
   EXPECT_DOUBLE_EQ(phase_sum("d2h"), 0.1);
-  const std::string run = R"(device="cpu",implementation="plain",kernel="alpha"})";
+  const std::string run = R"(device="cpu",implementation="cpu",kernel="alpha"})";
   EXPECT_DOUBLE_EQ(Value(R"(warpcall_kernel_duration_seconds_sum{data_type="bfloat16",)" + run),
                    8e-3);
   EXPECT_EQ(Value(R"(warpcall_kernel_duration_seconds_count{data_type="bfloat16",)" + run), 2);
@@ -251,7 +277,7 @@ TEST_F(PrometheusSinkTest, ARunFillsItsPhasesAndItsDevice) {
   EXPECT_EQ(Value(R"(warpcall_host_copy_bytes_total{where="copy_in"})"), 154);
   EXPECT_EQ(Value(R"(warpcall_host_copy_bytes_total{where="copy_out"})"), 10);
   EXPECT_DOUBLE_EQ(
-      Value(R"(warpcall_request_duration_seconds_sum{implementation="plain",kernel="alpha"})"),
+      Value(R"(warpcall_request_duration_seconds_sum{implementation="cpu",kernel="alpha"})"),
       1.2);
 }
 
@@ -292,7 +318,7 @@ TEST_F(PrometheusSinkTest, TheLastLaunchShapeIsShown) {
   trace.launch.theoretical_occupancy = 0.75;
   trace.launch.waves = 1.5;
   sink_.Record(trace);
-  const std::string run = R"({device="cuda:0",implementation="tiled",kernel="alpha")";
+  const std::string run = R"({device="cuda:0",implementation="cuda",kernel="alpha")";
   EXPECT_EQ(Value("warpcall_kernel_occupancy_ratio" + run + R"(,kind="theoretical"})"), 0.75);
   EXPECT_EQ(Value("warpcall_kernel_waves" + run + "}"), 1.5);
   EXPECT_EQ(Value("warpcall_kernel_wave_efficiency_ratio" + run + "}"), 0.75);
@@ -303,7 +329,7 @@ TEST_F(PrometheusSinkTest, TheLastLaunchShapeIsShown) {
 
 TEST_F(PrometheusSinkTest, WhatAProfileCountedIsShownBesideTheTheory) {
   const std::string achieved =
-      R"(warpcall_kernel_occupancy_ratio{device="cuda:0",implementation="tiled",kernel="alpha",)"
+      R"(warpcall_kernel_occupancy_ratio{device="cuda:0",implementation="cuda",kernel="alpha",)"
       R"(kind="achieved"})";
   RequestTrace trace = RunTrace(kAlpha, kAlphaTiled, kCudaDevice);
   trace.launch = {.theoretical_occupancy = 0.75, .waves = 1};
@@ -327,7 +353,7 @@ TEST_F(PrometheusSinkTest, CountersOfAFastGpuDoNotWrap) {
   for (int i = 0; i < 8; ++i) sink_.Record(trace);
   EXPECT_EQ(
       Value(
-          R"(warpcall_kernel_flops_total{device="cuda:0",implementation="tiled",kernel="alpha"})"),
+          R"(warpcall_kernel_flops_total{device="cuda:0",implementation="cuda",kernel="alpha"})"),
       0x1p65);
 }
 

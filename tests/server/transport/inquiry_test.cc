@@ -1,5 +1,6 @@
 #include "server/transport/inquiry.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -21,6 +22,10 @@
 
 namespace warpcall {
 namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
 
 TEST(CheckInspectAccess, LocalTakesLoopbackAddressesAndUnixSockets) {
   for (const char* const peer : {"unix:", "unix:/run/w.sock", "ipv4:127.0.0.1:40000",
@@ -90,7 +95,7 @@ class LearnFromTest : public ::testing::Test {
 
   v1::BenchmarkResult* Add(const std::string& row, double median_ns) {
     v1::BenchmarkResult* const result = response_.add_results();
-    result->set_implementation(row);
+    result->mutable_launch()->set_variant(row);
     result->set_median_ns(median_ns);
     result->set_median_low_ns(median_ns);
     result->set_median_high_ns(median_ns);
@@ -165,7 +170,7 @@ TEST_F(LearnFromTest, ASpecialValueThatTheBoundsAllowIsNotWrong) {
 }
 
 TEST_F(LearnFromTest, WhatIsNoResponseTeachesNothing) {
-  LearnFrom({&registry_, nullptr, nullptr, nullptr, 0}, {0, Problem(), device_}, "\xff\xff");
+  LearnFrom({.registry = &registry_}, {0, Problem(), device_}, "\xff\xff");
   EXPECT_EQ(Learned(), "nothing");
 }
 
@@ -188,7 +193,7 @@ class AskedEngineTest : public ::testing::Test {
     auto engine = Engine::Create(registry_, std::move(devices), {});
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    return {&registry_, engine_.get(), nullptr, nullptr, 0};
+    return {.registry = &registry_, .engine = engine_.get()};
   }
 
   testing::FakeDevice::Control control_;
@@ -214,7 +219,7 @@ TEST_F(AskedEngineTest, AClassNamesTheFirstRowThatRunsHere) {
     const v1::KernelInfo& info = response.kernels(gelu().id);
     return info.tuned_size() == 1 ? "\"" + info.tuned(0).implementation() + "\"" : "no class";
   };
-  EXPECT_EQ(told(), "\"chain_of_loops\"");
+  EXPECT_EQ(told(), "\"manual\"");
   registry_.SetAvailability(RowNamed("chain_of_loops"),
                             {Unavailability::Cause::kSelfTest, "wrong"});
   EXPECT_EQ(told(), "\"\"");
@@ -236,13 +241,53 @@ TEST_F(AskedEngineTest, ABenchmarkOfARowThatRunsNowhereIsOnADeviceOfItsKind) {
     deps.clock = MonotonicNs;
     grpc::CallbackServerContext context;
     Request read(&deps, &context, ConnectionPrincipal("test"));
-    const auto operand_bytes = ReadBenchmark(deps, request.SerializeAsString(), &read);
+    std::string bytes = request.SerializeAsString();
+    const auto operand_bytes = ReadBenchmark(deps, &bytes, &read);
     EXPECT_TRUE(operand_bytes.ok()) << operand_bytes.status();
     return read.trace().device;
   };
   EXPECT_EQ(device_of(""), 1);
   EXPECT_EQ(device_of("cpu"), 1);
   EXPECT_EQ(device_of("cuda"), 0);  // as it was told to
+}
+
+// Its child knows nothing of what was tuned.
+TEST_F(AskedEngineTest, ABenchmarkTellsItsChildTheVariantsThatExecuteWouldRun) {
+  const Row first = registry_.rows()[static_cast<size_t>(RowNamed("simd_fused"))];
+  Implementation second = first.implementation;
+  second.name = "second";
+  registry_.Add(*gelu().op, {second});
+  ExecuteDeps deps = DepsWith({DeviceKind::kCpu});
+  deps.clock = MonotonicNs;
+  const auto variants = [&](const std::vector<std::string>& names) {
+    v1::BenchmarkRequest request;
+    request.set_kernel("gelu");
+    for (const std::string& name : names) request.add_implementations(name);
+    v1::TensorSpec* const input = request.add_inputs();
+    input->set_data_type(v1::DATA_TYPE_FLOAT32);
+    input->add_shape(64);
+    grpc::CallbackServerContext context;
+    Request read(&deps, &context, ConnectionPrincipal("test"));
+    std::string bytes = request.SerializeAsString();
+    const auto operand_bytes = ReadBenchmark(deps, &bytes, &read);
+    EXPECT_TRUE(operand_bytes.ok()) << operand_bytes.status();
+    EXPECT_TRUE(request.ParseFromString(bytes));
+    return std::vector<std::string>(request.implementations().begin(),
+                                    request.implementations().end());
+  };
+  EXPECT_THAT(variants({"cpu"}), ElementsAre("cpu:simd_fused"));
+  EXPECT_THAT(variants({"cpu:second", "cpu"}), ElementsAre("cpu:second", "cpu:simd_fused"));
+  EXPECT_THAT(variants({"cpu:*", "second"}), ElementsAre("cpu:simd_fused", "cpu:second"));
+  EXPECT_THAT(variants({}), Contains("cpu:simd_fused"));
+  EXPECT_THAT(variants({}), Not(Contains("cpu:second")));
+  TunedClass tuned;
+  tuned.kernel = gelu().id;
+  tuned.device_model = DeviceModelOf(engine_->device(0).properties());
+  tuned.problem = *MakeProblem(*gelu().op, {{DataType::kFloat32, {64}}}, {});
+  tuned.right.push_back({RowNamed("second"), 10, 10, 10, false});
+  engine_->tuning().Take(tuned);
+  EXPECT_THAT(variants({"cpu"}), ElementsAre("cpu:second"));
+  EXPECT_THAT(variants({}), Contains("cpu:second"));
 }
 
 // A row of identity whose launches take the device's time, and do nothing.
@@ -292,7 +337,7 @@ class AnswerBenchmarkTest : public ::testing::Test {
   static std::map<std::string, std::string> Told(const v1::BenchmarkResponse& response) {
     std::map<std::string, std::string> told;
     for (const v1::BenchmarkResult& result : response.results())
-      told[result.implementation()] = result.error().empty() ? result.verdict() : result.error();
+      told[result.launch().variant()] = result.error().empty() ? result.verdict() : result.error();
     return told;
   }
 
@@ -318,8 +363,11 @@ TEST_F(AnswerBenchmarkTest, PartsHaveNoVerdictsAndTheLastHasThemAll) {
   EXPECT_EQ(told, (std::map<std::string, std::string>{
                       {"broken", "failed its self-test"}, {"fast", ""}, {"slow", ""}}));
   EXPECT_EQ(last.results_size(), 0);
+  // Several are of one implementation.
+  std::map<std::string, std::string> verdicts;
+  for (const auto& [variant, verdict] : verdicts_) verdicts["cuda:" + variant] = verdict;
   EXPECT_EQ((std::map<std::string, std::string>(last.verdicts().begin(), last.verdicts().end())),
-            verdicts_);
+            verdicts);
 }
 
 }  // namespace

@@ -152,17 +152,19 @@ TEST_F(StreamRequestTest, TheHeaderOfTheAnswerSaysWhoAnswersAndWhatComes) {
 
 TEST_F(StreamRequestTest, TheRowTakesEveryWindowTheShorterLastOneToo) {
   deps_.limits.stream_window_bytes = 2400;  // 300 elements in, 300 out
-  const auto implementation = [&](int64_t elements) {
+  const auto variant = [&](int64_t elements) {
     header_.mutable_inputs(0)->set_shape(0, elements);
     StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
     EXPECT_TRUE(Open(&request).ok());
     v1::ExecuteResponse answer;
     request.DescribeOutputs(&answer);
     request.End(absl::CancelledError("enough"));
-    return answer.implementation();
+    const auto row = static_cast<size_t>(metrics_.traces.back().row);
+    EXPECT_EQ(answer.implementation(), FamilyName(registry_.rows()[row].implementation.family));
+    return std::string(registry_.rows()[row].implementation.name);
   };
-  EXPECT_EQ(implementation(900), "three_hundreds");
-  EXPECT_NE(implementation(1000), "three_hundreds");
+  EXPECT_EQ(variant(900), "three_hundreds");
+  EXPECT_NE(variant(1000), "three_hundreds");
   header_.set_implementation("three_hundreds");
   StreamRequest request(&deps_, &context_, ConnectionPrincipal("test"));
   const absl::Status status = Open(&request);

@@ -305,7 +305,7 @@ TEST_F(BenchCliTest, JsonHasEverything) {
     "checked_elements": 1024, "iterations": 100, "launches_per_iteration": 3, "error": "",
     "notes": [],
     "launch": {"bytes_moved": 8192, "flops": 4096, "theoretical_occupancy": 0.75, "waves": 1.5,
-               "gpu_kernels": 1}})"));
+               "gpu_kernels": 1, "variant": ""}})"));
   EXPECT_EQ(results[2]["error"], "takes \"f16\" only, says it");
 }
 
@@ -366,10 +366,11 @@ TEST_F(BenchCliTest, CsvHasALineForEachResultInFullPrecision) {
             "fraction_of_ceiling,relative_error,checked_elements,iterations,"
             "launches_per_iteration,bytes_moved,flops,theoretical_occupancy,waves,gpu_kernels,"
             "p10_ns,median_low_ns,median_high_ns,noise,unstable,verdict,max_error,predicted_ns,"
-            "notes,attributes,seed,flops_ceiling,host,device_kind,device_description,driver,cuda,"
-            "server_version,client_version,sm_clock_mhz_min,sm_clock_mhz_max,memory_clock_mhz,"
+            "notes,variant,attributes,seed,flops_ceiling,host,device_kind,device_description,"
+            "driver,cuda,server_version,client_version,sm_clock_mhz_min,sm_clock_mhz_max,memory_"
+            "clock_mhz,"
             "temperature_celsius,power_watts,throttle_reasons,samples_dropped,started_unix_ns");
-  const std::string conditions = absl::StrCat(",,1,1.2e+12,,cpu,a processor,,,0.1.0,", Version(),
+  const std::string conditions = absl::StrCat(",,,1,1.2e+12,,cpu,a processor,,,0.1.0,", Version(),
                                               ",,,,,,,0,1700000000000000000");
   EXPECT_EQ(lines[1],
             absl::StrCat(

@@ -115,7 +115,7 @@ TEST_F(DescribeCliTest, JsonHasEverything) {
   EXPECT_EQ(value, json::parse(R"({
     "kernel": "gelu", "implementation": "vectorized", "family": "cuda", "device": "cpu",
     "launch": {"bytes_moved": 2000000, "flops": 1000000, "theoretical_occupancy": 0.75,
-               "waves": 8.0, "gpu_kernels": 1},
+               "waves": 8.0, "gpu_kernels": 1, "variant": ""},
     "grid": "64x1x1", "block": "256x1x1", "registers_per_thread": 32,
     "shared_memory_bytes": 2048, "local_memory_bytes": 8, "workspace_bytes": 1024,
     "files": [{"name": "gelu.cu", "language": "cuda", "text": "__global__\nvoid f();\n"},

@@ -247,7 +247,8 @@ TEST_F(ProfileCliTest, JsonHasEveryRowInFull) {
   const json verdict = std::exchange(value["verdict"], nullptr);
   EXPECT_EQ(value, json::parse(R"({"kernel": "gelu", "implementation": "subwarp_per_row",
     "device": "cuda:0", "iterations": 3, "iterations_asked": null, "counters_unavailable": "",
-    "plan_missing": "Describe: no Describe", "rows": null, "figures": null, "verdict": null})"));
+    "plan_missing": "Describe: no Describe", "rows": null, "figures": null, "verdict": null,
+    "variant": ""})"));
   EXPECT_EQ(verdict["bound"], "memory");
   EXPECT_EQ(verdict["reason"], "memory works at 92.5% of its peak.");
   EXPECT_EQ(verdict["advice"].size(), 2u);
