@@ -333,10 +333,6 @@ absl::Status CheckHostPort(const std::string& address) {
   return ListeningSockets::Open(address).status();
 }
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 int CountDescriptors() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return 0;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/common/descriptor.h"
 
 namespace warpcall {
 
@@ -33,21 +34,6 @@ bool IsLocal(const std::string& address);
 
 // Listens at HOST:PORT and stops at once. UNAVAILABLE says what is wrong: see ListeningSockets.
 absl::Status CheckHostPort(const std::string& address);
-
-// Owns a file descriptor. Move-only.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor();
-
-  int get() const { return fd_; }  // negative: there is none
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // The right to listen at a Unix socket: a lock on PATH.lock, which the system takes back when the
 // process ends, however it does. Move-only.

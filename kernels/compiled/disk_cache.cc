@@ -2,13 +2,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -19,6 +17,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/common/atomic_file.h"
+#include "proto/common/descriptor.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::compiled {
@@ -49,20 +49,6 @@ Header HeaderOf(const Sha256& key, absl::string_view data) {
           .checksum = Sha256Of(data)};
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 bool ReadAll(int fd, char* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t got = read(fd, data, bytes);
@@ -74,22 +60,8 @@ bool ReadAll(int fd, char* data, size_t bytes) {
   return true;
 }
 
-bool WriteAll(int fd, const void* data, size_t bytes) {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t wrote = write(fd, at, bytes);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return false;
-    at += wrote;
-    bytes -= static_cast<size_t>(wrote);
-  }
-  return true;
-}
-
-// A new file of a name that nobody has, which `path` gets.
-int CreateUnfinished(const std::string& folder, std::string* path) {
-  *path = absl::StrCat(folder, "/", kUnfinishedPrefix, "XXXXXX");
-  return mkostemp(path->data(), O_CLOEXEC);
+absl::StatusOr<AtomicFile> CreateUnfinished(const std::string& folder) {
+  return AtomicFile::Create(absl::StrCat(folder, "/", kUnfinishedPrefix));
 }
 
 struct File {
@@ -129,12 +101,9 @@ absl::Status CheckFolder(const std::string& folder) {
   // Who can write there chooses what runs on the GPU.
   if ((status.st_mode & S_IWOTH) != 0)
     return Unusable(folder, "everybody may write to it; take that away by chmod o-w");
-  std::string path;
-  const Descriptor probe(CreateUnfinished(folder, &path));
-  if (probe.get() < 0)
-    return Unusable(folder, absl::StrCat("no file can be made there: ", strerror(errno)));
-  unlink(path.c_str());
-  return absl::OkStatus();
+  const absl::Status made = CreateUnfinished(folder).status();
+  if (made.ok()) return made;
+  return Unusable(folder, absl::StrCat("no file can be made there: ", made.message()));
 }
 
 }  // namespace
@@ -184,21 +153,13 @@ std::optional<std::string> DiskCache::Get(const Sha256& key) const {
 
 void DiskCache::Put(const Sha256& key, absl::string_view data) const {
   if (data.size() > kDataBytesMax) return;
-  std::string unfinished;
-  {
-    const Descriptor file(CreateUnfinished(folder_, &unfinished));
-    if (file.get() < 0) return;
-    const Header header = HeaderOf(key, data);
-    // It is not forced onto the disk: what a machine's end leaves of it is no match for its
-    // checksum.
-    if (!WriteAll(file.get(), &header, sizeof(header)) ||
-        !WriteAll(file.get(), data.data(), data.size()) ||
-        rename(unfinished.c_str(), PathOf(key).c_str()) != 0) {
-      unlink(unfinished.c_str());
-      return;
-    }
-  }
-  Trim();
+  absl::StatusOr<AtomicFile> file = CreateUnfinished(folder_);
+  if (!file.ok()) return;
+  const Header header = HeaderOf(key, data);
+  // It is not forced onto the disk: what a machine's end leaves of it is no match for its checksum.
+  if (file->Write({reinterpret_cast<const char*>(&header), sizeof(header)}).ok() &&
+      file->Write(data).ok() && file->Commit(PathOf(key)).ok())
+    Trim();
 }
 
 void DiskCache::Trim() const {

@@ -1,19 +1,13 @@
 #include "server/engine/tuning_cache.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/common/atomic_file.h"
 #include "proto/common/status_macros.h"
 #include "server/engine/tuning_text.h"
 #include "server/log.h"
@@ -27,40 +21,9 @@ constexpr double kSlowerMax = 1.05;
 
 constexpr char kFlag[] = "tuning_cache";
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
-// A new file beside `path`, of a name that nobody has, which `made` gets.
-int CreateBeside(const std::string& path, std::string* made) {
-  *made = absl::StrCat(path, ".XXXXXX");
-  return mkostemp(made->data(), O_CLOEXEC);
-}
-
 absl::Status Unusable(absl::string_view path, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat("tuning_cache: the file \"", path, "\" can't be used: ", why));
-}
-
-bool WriteWhole(int file, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t wrote = write(file, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return false;
-    text.remove_prefix(static_cast<size_t>(wrote));
-  }
-  // Before its name is there: a machine that stops leaves the old file or the new one.
-  return fsync(file) == 0;
 }
 
 std::string StampText(const TuningStamp& stamp) {
@@ -77,12 +40,9 @@ std::string StampText(const TuningStamp& stamp) {
 
 absl::Status TuningCache::Check(const std::string& path) {
   if (absl::Status is = CheckRegularFile(kFlag, path); absl::IsInvalidArgument(is)) return is;
-  std::string made;
-  const Descriptor probe(CreateBeside(path, &made));
-  if (probe.get() < 0)
-    return Unusable(path, absl::StrCat("no file can be made beside it: ", strerror(errno)));
-  unlink(made.c_str());
-  return absl::OkStatus();
+  const absl::Status made = AtomicFile::Create(path + ".").status();
+  if (made.ok()) return made;
+  return Unusable(path, absl::StrCat("no file can be made beside it: ", made.message()));
 }
 
 absl::StatusOr<std::unique_ptr<TuningCache>> TuningCache::Open(const Registry& registry,
@@ -150,17 +110,10 @@ absl::Status TuningCache::WriteFile() {
         "what was there at the start could be neither read nor moved aside, and is not replaced");
   std::vector<std::shared_ptr<const TunedClass>> classes = table_->Classes();
   std::erase_if(classes, [](const auto& tuned) { return tuned->shipped; });
-  std::string made;
-  const Descriptor file(CreateBeside(path_, &made));
-  if (file.get() < 0) return absl::UnavailableError(strerror(errno));
-  if (!WriteWhole(file.get(), FormatTuning(registry_, classes, unknown_)) ||
-      fchmod(file.get(), S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH) != 0 ||
-      rename(made.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    unlink(made.c_str());
-    return absl::UnavailableError(strerror(error));
-  }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path_ + "."));
+  RETURN_IF_ERROR(file.Write(FormatTuning(registry_, classes, unknown_)));
+  RETURN_IF_ERROR(file.Publish());
+  return file.Commit(path_);
 }
 
 void TuningCache::LogSlower(const TunedClass& before, const TunedClass& now) const {

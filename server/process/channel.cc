@@ -66,10 +66,6 @@ absl::StatusOr<std::string> ReadText(int socket, size_t bytes, absl::Duration pa
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<std::pair<Descriptor, Descriptor>> MakeSockets(int type) {
   int pair[2];
   if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) != 0)

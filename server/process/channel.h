@@ -17,26 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "proto/common/descriptor.h"
 
 namespace warpcall::process {
-
-// Owns a descriptor; -1 for none.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  // Closes what it had.
-  Descriptor& operator=(Descriptor other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Two connected local sockets of a type (SOCK_STREAM, ...). RESOURCE_EXHAUSTED where the system has
 // none.

@@ -61,7 +61,7 @@ Link::Link(LinkEnds ends, MappedMail mail, int spin_places)
       sent_(ends_.lanes.size(), 0),
       places_(spin_places) {
   const timeval period = {0, kLookPeriodUs};
-  for (const process::Descriptor& lane : ends_.lanes)
+  for (const Descriptor& lane : ends_.lanes)
     setsockopt(lane.get(), SOL_SOCKET, SO_RCVTIMEO, &period, sizeof(period));
 }
 
@@ -83,7 +83,7 @@ absl::StatusOr<RunReply> Link::Run(size_t lane, const RunRequest& request, const
 
 void Link::Break() {
   ends_.child->Kill();
-  for (const process::Descriptor& lane : ends_.lanes) shutdown(lane.get(), SHUT_RDWR);
+  for (const Descriptor& lane : ends_.lanes) shutdown(lane.get(), SHUT_RDWR);
 }
 
 }  // namespace warpcall::worker

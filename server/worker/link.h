@@ -43,8 +43,8 @@ class MappedMail {
 
 struct LinkEnds {
   std::unique_ptr<process::Child> child;  // whose channel is for control
-  process::Descriptor mail;               // the file of the mailboxes
-  std::vector<process::Descriptor> lanes;
+  Descriptor mail;                        // the file of the mailboxes
+  std::vector<Descriptor> lanes;
 };
 
 // Thread-safe, but that each lane is used by one thread at a time.

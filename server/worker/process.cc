@@ -18,14 +18,14 @@ namespace warpcall::worker {
 
 absl::StatusOr<LinkEnds> SpawnWorker(const WorkerOptions& options, int staging) {
   LinkEnds ends;
-  ends.mail = process::Descriptor(memfd_create("warpcall-mail", MFD_CLOEXEC));
+  ends.mail = Descriptor(memfd_create("warpcall-mail", MFD_CLOEXEC));
   if (ends.mail.get() < 0)
     return absl::ResourceExhaustedError(
         absl::StrCat("no descriptors for a worker process: ", strerror(errno)));
   std::vector<int> theirs = {staging, ends.mail.get()};
-  std::vector<process::Descriptor> their_lanes;
+  std::vector<Descriptor> their_lanes;
   for (int i = 0; i < options.lanes + kPreparingLanes; ++i) {
-    std::pair<process::Descriptor, process::Descriptor> sockets;
+    std::pair<Descriptor, Descriptor> sockets;
     ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_SEQPACKET));
     ends.lanes.push_back(std::move(sockets.first));
     their_lanes.push_back(std::move(sockets.second));

@@ -41,7 +41,7 @@ class Children {
 
   // One child, which has told all that it tells and is gone.
   absl::StatusOr<std::unique_ptr<process::Child>> Start() {
-    std::pair<process::Descriptor, process::Descriptor> sockets;
+    std::pair<Descriptor, Descriptor> sockets;
     ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
     const process::Channel far(std::move(sockets.second));
     for (int i = 0; i < kReportsMax && !decisions_.empty(); ++i) {

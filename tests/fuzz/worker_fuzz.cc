@@ -94,7 +94,7 @@ std::string CheckReply(FuzzInput* decisions) {
   const auto mail = worker::MappedMail::Map(file, 1);
   worker::LinkEnds ends;
   ends.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
-  ends.mail = process::Descriptor(file);
+  ends.mail = Descriptor(file);
   ends.lanes.push_back(std::move(lane->first));
   auto link = worker::Link::Open(std::move(ends), 0);
   if (!mail.ok() || !link.ok()) return "no mail";
@@ -108,8 +108,8 @@ std::string CheckReply(FuzzInput* decisions) {
   box.signal.reader_sleeps.store(signals / 4 % 4);
   const absl::string_view bell = decisions->Take(signals / 16);
   if (!bell.empty()) send(lane->second.get(), bell.data(), bell.size(), MSG_NOSIGNAL);
-  control->second = process::Descriptor();
-  lane->second = process::Descriptor();
+  control->second = Descriptor();
+  lane->second = Descriptor();
   const absl::StatusOr<RunReply> read = (*link)->Run(0, GoodRunRequest(), nullptr);
   if (!read.ok()) return absl::IsUnavailable(read.status()) ? "" : read.status().ToString();
   if (std::memcmp(&*read, &sent, sizeof(sent)) != 0) return "another reply than was sent";

@@ -96,7 +96,7 @@ absl::StatusOr<Sample> SampleOf(uint64_t seed) {
 
 // A process that compiles, as servers have: NVRTC 13.0 dies on some one in a thousand of these.
 absl::StatusOr<std::unique_ptr<process::Child>> ForkCompiler() {
-  std::pair<process::Descriptor, process::Descriptor> sockets;
+  std::pair<Descriptor, Descriptor> sockets;
   ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
   if (fork() == 0) {
     close(sockets.first.get());

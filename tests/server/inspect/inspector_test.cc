@@ -23,7 +23,6 @@ namespace {
 
 using process::Channel;
 using process::Child;
-using process::Descriptor;
 using process::EndWatch;
 using process::MakeSockets;
 using process::Message;

@@ -83,7 +83,7 @@ class SelfTestTest : public ::testing::Test {
   // A child's thread; `process` is what the server takes for the child's id.
   absl::StatusOr<std::unique_ptr<Child>> Start(const Script& script, const std::vector<int>& rows,
                                                pid_t process) {
-    std::pair<process::Descriptor, process::Descriptor> sockets;
+    std::pair<Descriptor, Descriptor> sockets;
     ASSIGN_OR_RETURN(sockets, process::MakeSockets(SOCK_STREAM));
     const absl::MutexLock lock(&mutex_);
     given_.push_back(rows);

@@ -53,7 +53,7 @@ class MadWorker {
     auto created = RemoteDevice::Create({.start = [&](int) {
       LinkEnds ends;
       ends.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
-      ends.mail = process::Descriptor(file);
+      ends.mail = Descriptor(file);
       ends.lanes.push_back(std::move(lane->first));
       return ends;
     }});
@@ -91,7 +91,7 @@ class MadWorker {
   }
 
   process::Channel control_{-1};
-  process::Descriptor lane_;
+  Descriptor lane_;
   MappedMail mail_;
   std::unique_ptr<RemoteDevice> remote_;
   std::unique_ptr<Executor> executor_;

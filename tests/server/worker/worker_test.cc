@@ -122,7 +122,7 @@ class Pair {
       mine.lanes.emplace_back(pair[0]);
       theirs.lanes.push_back(pair[1]);
     }
-    mine.mail = process::Descriptor(memfd_create("test-mail", MFD_CLOEXEC));
+    mine.mail = Descriptor(memfd_create("test-mail", MFD_CLOEXEC));
     theirs.staging = fcntl(staging, F_DUPFD_CLOEXEC, 0);
     theirs.mail = fcntl(mine.mail.get(), F_DUPFD_CLOEXEC, 0);
     auto control = process::MakeSockets(SOCK_STREAM);
@@ -465,7 +465,7 @@ TEST(WorkerTest, AFailureToOpenTheDeviceReachesTheServer) {
   const auto opened = RemoteDevice::Create({.start = [&](int) {
     LinkEnds ends;
     ends.child = std::make_unique<process::Child>(process::Channel(std::move(control->first)));
-    ends.mail = process::Descriptor(memfd_create("none", 0));
+    ends.mail = Descriptor(memfd_create("none", 0));
     ends.lanes.emplace_back(dup(far.socket()));
     return ends;
   }});
