@@ -119,9 +119,8 @@ struct BenchOptions {
         .TypeName("FILE");
     arguments
         .Add("--plot", &outputs.plot,
-             "Draw time, share of the copy ceiling, and roofline; .png needs rsvg-convert; - is "
-             "stdout, without the table")
-        .TypeName("FILE.svg|FILE.png");
+             "Draw time, share of the copy ceiling, and roofline; - is stdout, without the table")
+        .TypeName("FILE.svg");
     arguments
         .Add("--baseline", &outputs.baseline,
              "Compare with what `warpcall bench --json` printed before, as `warpcall compare` does")

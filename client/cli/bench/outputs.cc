@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/bench/comparison.h"
 #include "client/cli/bench/plot.h"
-#include "client/cli/bench/png.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
@@ -19,9 +18,9 @@ namespace {
 
 // What this run is called beside a baseline.
 constexpr char kThisRun[] = "this run";
+constexpr absl::string_view kPng = ".png";
 
 bool IsFile(const std::string& name) { return !name.empty() && !NamesStdout(name); }
-bool IsPng(const std::string& name) { return absl::EndsWithIgnoreCase(name, ".png"); }
 
 absl::Status CheckStdout(const BenchOutputs& outputs) {
   std::vector<std::string> wants;
@@ -37,21 +36,21 @@ absl::Status CheckStdout(const BenchOutputs& outputs) {
   return absl::OkStatus();
 }
 
+// Pictures are SVG. A file whose name promises PNG is refused before anything is measured.
+absl::Status CheckPicture(const std::string& name) {
+  if (!absl::EndsWithIgnoreCase(name, kPng)) return absl::OkStatus();
+  const std::string svg = absl::StrCat(name.substr(0, name.size() - kPng.size()), ".svg");
+  return absl::InvalidArgumentError(
+      absl::StrCat("--plot ", name, ": pictures are written as SVG; write ", svg,
+                   " and convert it: rsvg-convert -o ", name, " ", svg,
+                   " (package librsvg2-bin of Debian and Ubuntu)"));
+}
+
 // Goes on after an error, of which the first is kept.
 absl::Status WriteFiles(const BenchOutputs& outputs, const BenchReport& report) {
   absl::Status status;
   if (IsFile(outputs.csv)) status.Update(WriteOutput(outputs.csv, ToCsv(report)));
-  if (!IsFile(outputs.plot)) return status;
-  std::string picture = BenchPlot(report);
-  if (IsPng(outputs.plot)) {
-    absl::StatusOr<std::string> png = ToPng(picture);
-    if (!png.ok()) {
-      status.Update(png.status());
-      return status;
-    }
-    picture = *std::move(png);
-  }
-  status.Update(WriteOutput(outputs.plot, picture));
+  if (IsFile(outputs.plot)) status.Update(WriteOutput(outputs.plot, BenchPlot(report)));
   return status;
 }
 
@@ -59,13 +58,12 @@ absl::Status WriteFiles(const BenchOutputs& outputs, const BenchReport& report) 
 
 absl::Status CheckOutputs(const BenchOutputs& outputs) {
   RETURN_IF_ERROR(CheckStdout(outputs));
+  RETURN_IF_ERROR(CheckPicture(outputs.plot));
   RETURN_IF_ERROR(CheckApart({{"--csv", IsFile(outputs.csv) ? outputs.csv : ""},
                               {"--plot", IsFile(outputs.plot) ? outputs.plot : ""},
                               {"--baseline", outputs.baseline}}));
   if (IsFile(outputs.csv)) RETURN_IF_ERROR(CheckOutput(outputs.csv));
-  if (!IsFile(outputs.plot)) return absl::OkStatus();
-  if (IsPng(outputs.plot)) RETURN_IF_ERROR(CheckPng());
-  return CheckOutput(outputs.plot);
+  return IsFile(outputs.plot) ? CheckOutput(outputs.plot) : absl::OkStatus();
 }
 
 bool PrintsText(const BenchOutputs& outputs) {

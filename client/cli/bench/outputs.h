@@ -13,13 +13,13 @@ namespace warpcall::cli {
 // Names of files; "-" is stdout, which one of them may have in place of the table; empty: none.
 struct BenchOutputs {
   std::string csv;
-  std::string plot;  // .png, or else SVG
+  std::string plot;  // SVG
   bool json = false;
   std::string baseline;  // is read; see Measurements
 };
 
 // Whether all can be written, and none in place of another. INVALID_ARGUMENT, or why a file can't
-// be opened, or a picture not made.
+// be opened.
 absl::Status CheckOutputs(const BenchOutputs& outputs);
 
 // Whether people read stdout.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <map>
 #include <numbers>
 #include <set>
 #include <utility>
@@ -10,14 +13,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "client/cli/bench/axis.h"
-#include "client/cli/bench/panel.h"
-#include "client/cli/bench/series.h"
-#include "client/cli/bench/svg.h"
+#include "client/cli/bench/chart.h"
+#include "client/cli/bench/variation.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
 namespace {
+
+using client::BenchmarkResult;
 
 // Two rows of two: the three panels, and the legend.
 constexpr double kWidth = 1240;
@@ -27,13 +31,182 @@ constexpr Point kStep = {610, 405};  // from a panel to its neighbour
 
 const Stroke kRoof = {.color = "#777777", .width = 1.5, .dashes = ""};
 
-double PlaceOf(const SeriesPoint& point) { return point.place; }
-double TimeLowOf(const SeriesPoint& point) { return point.time_low_ns; }
-double TimeHighOf(const SeriesPoint& point) { return point.time_high_ns; }
-double TimeOf(const SeriesPoint& point) { return point.time_ns; }
-double ShareOf(const SeriesPoint& point) { return point.ceiling_share; }
-double RateOf(const SeriesPoint& point) { return point.flops_per_second; }
-double IntensityOf(const SeriesPoint& point) { return point.flops_per_byte; }
+// Okabe and Ito's colours for all kinds of colour vision (https://jfly.uni-koeln.de/color/), less
+// yellow, which is too pale on white. As there are as many markers, implementation 8 takes the
+// first colour with the second marker, and so on.
+constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                   "#e69f00", "#56b4e9", "#000000"};
+constexpr size_t kColorCount = std::size(kColors);
+
+// How an implementation is drawn, by its number; the first 49 differ.
+struct Look {
+  std::string color;
+  Marker marker;
+};
+
+Look LookOf(size_t implementation) {
+  const size_t turn = implementation / kColorCount;
+  return {kColors[implementation % kColorCount],
+          static_cast<Marker>((implementation + turn) % kMarkerCount)};
+}
+
+// A measurement. All numbers are finite; `place` and `time_ns` are above 0, the others are 0 where
+// they are not known.
+struct SeriesPoint {
+  std::string tip;
+  double place = 0;  // on the axis of what varies, or else the bytes moved
+  double time_ns = 0;
+  // The 95 % confidence interval of time_ns.
+  double time_low_ns = 0;
+  double time_high_ns = 0;
+  double ceiling_share = 0;
+  double flops_per_second = 0;
+  double flops_per_byte = 0;
+};
+
+struct Series {
+  std::string implementation;  // with its device where there are several
+  DataType data_type = DataType::kFloat32;
+  std::string line = "";                 // of a grid: "M=64"
+  std::vector<SeriesPoint> points = {};  // by place, ascending
+  Look look = {};
+};
+
+// 0 for what can't be drawn.
+double Drawable(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
+
+Series* FindOrAdd(const Series& key, std::vector<Series>* all) {
+  for (Series& series : *all)
+    if (series.implementation == key.implementation && series.data_type == key.data_type &&
+        series.line == key.line)
+      return &series;
+  all->push_back(key);
+  return &all->back();
+}
+
+SeriesPoint ToPoint(const BenchPoint& measured, const BenchmarkResult& result) {
+  SeriesPoint point;
+  point.place = static_cast<double>(result.launch().bytes_moved());
+  point.time_ns = Drawable(result.median_ns());
+  point.time_low_ns = Drawable(result.median_low_ns());
+  point.time_high_ns = Drawable(result.median_high_ns());
+  point.ceiling_share = Drawable(result.fraction_of_ceiling());
+  point.flops_per_second = Drawable(result.flops_per_second());
+  point.flops_per_byte = Drawable(static_cast<double>(result.launch().flops()) / point.place);
+  point.tip = absl::StrCat(VariantName(result), " ", ProblemTitle(measured), ": ",
+                           HumanTime(point.time_ns), result.unstable() ? " (unstable), " : ", ",
+                           HumanRate(Drawable(result.bytes_per_second()), "B/s"), ", ",
+                           HumanRate(point.flops_per_second, "FLOP/s"));
+  return point;
+}
+
+// Without what did not run, or moves nothing. In order of first appearance among the ranked rows.
+// One line for an implementation whose variants change along it, one for each variant where several
+// were asked for.
+std::string SeriesName(const client::BenchmarkReport& report, const BenchmarkResult& result) {
+  const auto same = std::count_if(report.results().begin(), report.results().end(),
+                                  [&](const BenchmarkResult& other) {
+                                    return other.implementation() == result.implementation();
+                                  });
+  return same == 1 ? result.implementation() : VariantName(result);
+}
+
+std::vector<Series> SeriesOf(const BenchReport& report, const Variation& variation) {
+  const bool with_device = report.several_devices();
+  std::vector<Series> all;
+  for (size_t i = 0; i < report.points.size(); ++i) {
+    const BenchPoint& measured = report.points[i];
+    for (const BenchmarkResult& result : Ranked(measured.report)) {
+      const bool drawable = result.error().empty() && Drawable(result.median_ns()) > 0;
+      if (!drawable || result.launch().bytes_moved() <= 0) continue;
+      Series key{.implementation = SeriesName(measured.report, result), .data_type = measured.data_type};
+      if (with_device) absl::StrAppend(&key.implementation, " (", measured.device(), ")");
+      SeriesPoint point = ToPoint(measured, result);
+      if (!variation.axis.empty()) {
+        point.place = variation.places[i];
+        key.line = variation.lines[i];
+      }
+      FindOrAdd(key, &all)->points.push_back(std::move(point));
+    }
+  }
+  for (Series& series : all)
+    std::stable_sort(series.points.begin(), series.points.end(),
+                     [](const auto& a, const auto& b) { return a.place < b.place; });
+  return all;
+}
+
+const char* DashesOf(DataType type) {
+  return type == DataType::kFloat32 ? "" : type == DataType::kFloat16 ? "7 4" : "2 3";
+}
+
+// What all panels draw.
+struct Picture {
+  std::string axis;  // of what varies, under the panels over it; empty: bytes moved
+  std::vector<Series> series;
+  std::vector<std::string> implementations;  // their places give their looks
+  // The largest of each device, in bytes per second; of what was measured.
+  std::map<std::string, double> ceilings = {};
+};
+
+// A number of a point; 0 where it is not known.
+using Value = double SeriesPoint::*;
+
+// The values of the points for which both are above 0.
+std::vector<double> ValuesOf(const Picture& picture, Value value, Value other) {
+  std::vector<double> values;
+  for (const Series& series : picture.series)
+    for (const SeriesPoint& point : series.points)
+      if (point.*value > 0 && point.*other > 0) values.push_back(point.*value);
+  return values;
+}
+
+// What a panel draws of each point.
+struct Coordinates {
+  Value x;
+  Value y;
+  bool lines = true;  // from point to point
+};
+
+void DrawSeries(const Picture& picture, const Panel& panel, const Coordinates& of, Svg* svg) {
+  for (const Series& series : picture.series) {
+    std::vector<Point> points;
+    std::vector<const std::string*> tips;
+    for (const SeriesPoint& point : series.points) {
+      if (point.*of.x <= 0 || point.*of.y <= 0) continue;
+      points.push_back(panel.At(point.*of.x, point.*of.y));
+      tips.push_back(&point.tip);
+    }
+    if (of.lines && points.size() > 1)
+      svg->Polyline(points, {series.look.color, 1.6, DashesOf(series.data_type)});
+    if (of.lines && !points.empty() && !series.line.empty())
+      svg->Text({points.back().x + 7, points.back().y + 3}, series.line,
+                {.size = 9, .color = "#555555", .outlined = true});
+    for (size_t i = 0; i < points.size(); ++i)
+      svg->Mark(series.look.marker, points[i], series.look.color, *tips[i]);
+  }
+}
+
+// Draws the confidence intervals of the times, behind the series.
+void DrawNoise(const Picture& picture, const Panel& panel, Svg* svg) {
+  for (const Series& series : picture.series) {
+    std::vector<Point> low, high;
+    for (const SeriesPoint& point : series.points) {
+      if (point.time_low_ns <= 0 || point.time_high_ns < point.time_low_ns) continue;
+      low.push_back(panel.At(point.place, point.time_low_ns));
+      high.push_back(panel.At(point.place, point.time_high_ns));
+      svg->Line(low.back(), high.back(), {.color = series.look.color, .width = 1, .dashes = ""});
+    }
+    if (low.size() < 2) continue;
+    high.insert(high.end(), low.rbegin(), low.rend());
+    svg->Band(high, series.look.color);
+  }
+}
+
+constexpr Value kPlace = &SeriesPoint::place;
+constexpr Value kTime = &SeriesPoint::time_ns;
+constexpr Value kShare = &SeriesPoint::ceiling_share;
+constexpr Value kRate = &SeriesPoint::flops_per_second;
+constexpr Value kIntensity = &SeriesPoint::flops_per_byte;
 
 std::string AxisTitle(const Picture& picture) {
   return picture.axis.empty() ? "bytes moved at least" : picture.axis;
@@ -48,16 +221,16 @@ void DrawTimes(const Picture& picture, Svg* svg) {
               .title = "Time",
               .x_title = AxisTitle(picture),
               .y_title = "median time of a launch, with its 95 % interval"};
-  const std::vector<double> places = ValuesOf(picture, PlaceOf, TimeOf);
-  if (places.empty()) return DrawEmpty(panel, "nothing was measured", svg);
+  const std::vector<double> places = ValuesOf(picture, kPlace, kTime);
+  if (places.empty()) return panel.DrawEmpty("nothing was measured", svg);
   panel.x = PlacesAxis(picture, places);
-  std::vector<double> times = ValuesOf(picture, TimeOf, PlaceOf);
-  for (const Value value : {TimeLowOf, TimeHighOf})
-    for (const double end : ValuesOf(picture, value, PlaceOf)) times.push_back(end);
+  std::vector<double> times = ValuesOf(picture, kTime, kPlace);
+  for (const Value value : {&SeriesPoint::time_low_ns, &SeriesPoint::time_high_ns})
+    for (const double end : ValuesOf(picture, value, kPlace)) times.push_back(end);
   panel.y = DecimalAxis(times, TimeLabel);
-  DrawFrame(panel, svg);
+  panel.DrawFrame(svg);
   DrawNoise(picture, panel, svg);
-  DrawSeries(picture, panel, {PlaceOf, TimeOf}, svg);
+  DrawSeries(picture, panel, {kPlace, kTime}, svg);
 }
 
 void DrawShares(const Picture& picture, Svg* svg) {
@@ -65,13 +238,13 @@ void DrawShares(const Picture& picture, Svg* svg) {
               .title = "Share of the copy ceiling",
               .x_title = AxisTitle(picture),
               .y_title = "of the measured copy ceiling"};
-  const std::vector<double> places = ValuesOf(picture, PlaceOf, ShareOf);
-  if (places.empty()) return DrawEmpty(panel, "no copy ceiling was measured", svg);
+  const std::vector<double> places = ValuesOf(picture, kPlace, kShare);
+  if (places.empty()) return panel.DrawEmpty("no copy ceiling was measured", svg);
   panel.x = PlacesAxis(picture, places);
-  panel.y = EvenAxis(ValuesOf(picture, ShareOf, PlaceOf), 1.04, PercentLabel);
-  DrawFrame(panel, svg);
+  panel.y = EvenAxis(ValuesOf(picture, kShare, kPlace), 1.04, PercentLabel);
+  panel.DrawFrame(svg);
   svg->Line(panel.At(panel.x.low, 1), panel.At(panel.x.high, 1), kRoof);
-  DrawSeries(picture, panel, {PlaceOf, ShareOf}, svg);
+  DrawSeries(picture, panel, {kPlace, kShare}, svg);
 }
 
 struct Ceiling {
@@ -109,10 +282,10 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
               .title = "Roofline",
               .x_title = "arithmetic intensity, FLOP per byte moved",
               .y_title = "FLOP/s"};
-  const std::vector<double> intensities = ValuesOf(picture, IntensityOf, RateOf);
-  if (intensities.empty()) return DrawEmpty(panel, "no arithmetic was counted", svg);
+  const std::vector<double> intensities = ValuesOf(picture, kIntensity, kRate);
+  if (intensities.empty()) return panel.DrawEmpty("no arithmetic was counted", svg);
   const auto [least, most] = std::minmax_element(intensities.begin(), intensities.end());
-  std::vector<double> rates = ValuesOf(picture, RateOf, IntensityOf);
+  std::vector<double> rates = ValuesOf(picture, kRate, kIntensity);
   const double best = *std::max_element(rates.begin(), rates.end());
   // So that the roofs over the leftmost points are seen.
   for (const auto& [device, ceiling] : picture.ceilings)
@@ -120,7 +293,7 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
   rates.push_back(best * 1.5);
   panel.x = DecimalAxis({*least / kRoomBelow, *most * kRoomAbove}, PlainLabel);
   panel.y = DecimalAxis(rates, CountLabel);
-  DrawFrame(panel, svg);
+  panel.DrawFrame(svg);
   int number = 0;
   for (const auto& [device, ceiling] : picture.ceilings) {
     const std::string prefix = picture.ceilings.size() > 1 ? device + ": " : "";
@@ -129,7 +302,7 @@ void DrawRoofline(const Picture& picture, Svg* svg) {
   const Point best_end = panel.At(panel.x.high, best);
   svg->Line(panel.At(panel.x.low, best), best_end,
             {.color = kRoof.color, .width = kRoof.width, .dashes = "6 4"});
-  DrawSeries(picture, panel, {IntensityOf, RateOf, /*lines=*/false}, svg);
+  DrawSeries(picture, panel, {kIntensity, kRate, /*lines=*/false}, svg);
   svg->Text({best_end.x - 6, best_end.y - 6},
             absl::StrCat("best seen: ", HumanRate(best, "FLOP/s")),
             {.size = 11, .anchor = "end", .color = "#555555", .outlined = true});
@@ -218,10 +391,11 @@ std::string BenchPlot(const BenchReport& report) {
   const Variation variation = VariationOf(report);
   Picture picture{
       .axis = variation.axis, .series = SeriesOf(report, variation), .implementations = {}};
-  for (const Series& series : picture.series) {
+  for (Series& series : picture.series) {
     std::vector<std::string>& names = picture.implementations;
-    if (std::find(names.begin(), names.end(), series.implementation) == names.end())
-      names.push_back(series.implementation);
+    const auto found = std::find(names.begin(), names.end(), series.implementation);
+    series.look = LookOf(static_cast<size_t>(found - names.begin()));
+    if (found == names.end()) names.push_back(series.implementation);
   }
   for (const BenchPoint& point : report.points) {
     const double ceiling = point.report.ceiling_bytes_per_second();
