@@ -221,7 +221,7 @@ ROOMS = {
 LIBRARIES = {
     "grpc": "grpc/ grpcpp/ google/protobuf/ inference/ opentelemetry/ warpcall/v1/ xds/",
     "messages": "warpcall/v1/warpcall.pb.h",
-    "reflection": "google/protobuf/descriptor.h google/protobuf/message.h",
+    "reflection": "google/protobuf/descriptor.h google/protobuf/message.h google/protobuf/util/json_util.h",
     "beast": "boost/asio/ boost/beast/",
     "prometheus": "prometheus/ civetweb.h CivetServer.h",
     "httplib": "httplib.h",

@@ -2,26 +2,36 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cli/common/table.h"
 
 namespace warpcall::cli {
 namespace {
 
+using client::BenchmarkResult;
+using nlohmann::json;
+
 bool HasTime(const std::optional<MeasuredRow>& row) {
-  return row.has_value() && row->error.empty() && std::isfinite(row->median_ns) &&
-         row->median_ns > 0;
+  return row.has_value() && row->result.error().empty() && std::isfinite(row->result.median_ns()) &&
+         row->result.median_ns() > 0;
 }
 
-bool HasInterval(const MeasuredRow& row) { return row.low_ns > 0 && row.high_ns >= row.low_ns; }
+bool HasInterval(const BenchmarkResult& result) {
+  return result.median_low_ns() > 0 && result.median_high_ns() >= result.median_low_ns();
+}
 
-std::string VerdictOfTimes(const MeasuredRow& before, const MeasuredRow& after) {
-  if (before.unstable || after.unstable) return "unstable";
+std::string VerdictOfTimes(const BenchmarkResult& before, const BenchmarkResult& after) {
+  if (before.unstable() || after.unstable()) return "unstable";
   if (!HasInterval(before) || !HasInterval(after)) return "no interval known";
-  if (after.high_ns < before.low_ns) return "faster";
-  if (after.low_ns > before.high_ns) return "slower";
+  if (after.median_high_ns() < before.median_low_ns()) return "faster";
+  if (after.median_low_ns() > before.median_high_ns()) return "slower";
   return "no difference seen";
 }
 
@@ -29,7 +39,7 @@ std::string Verdict(const ComparedRow& row) {
   if (!row.before.has_value()) return "only after";
   if (!row.after.has_value()) return "only before";
   const bool before = HasTime(row.before), after = HasTime(row.after);
-  if (before && after) return VerdictOfTimes(*row.before, *row.after);
+  if (before && after) return VerdictOfTimes(row.before->result, row.after->result);
   return before ? "no longer runs" : after ? "did not run before" : "did not run";
 }
 
@@ -37,10 +47,12 @@ ComparedRow Compared(std::optional<MeasuredRow> before, std::optional<MeasuredRo
   ComparedRow row{.before = std::move(before), .after = std::move(after)};
   row.verdict = Verdict(row);
   if (!HasTime(row.before) || !HasTime(row.after)) return row;
-  row.ratio = row.after->median_ns / row.before->median_ns;
-  if (!HasInterval(*row.before) || !HasInterval(*row.after)) return row;
-  row.ratio_low = row.after->low_ns / row.before->high_ns;
-  row.ratio_high = row.after->high_ns / row.before->low_ns;
+  const BenchmarkResult& was = row.before->result;
+  const BenchmarkResult& is = row.after->result;
+  row.ratio = is.median_ns() / was.median_ns();
+  if (!HasInterval(was) || !HasInterval(is)) return row;
+  row.ratio_low = is.median_low_ns() / was.median_high_ns();
+  row.ratio_high = is.median_high_ns() / was.median_low_ns();
   return row;
 }
 
@@ -53,7 +65,7 @@ std::vector<ComparedRow> CompareRows(const Measurements& before, const Measureme
   const bool several = SeveralDevices(before, after);
   const auto are_one = [several](const MeasuredRow& a, const MeasuredRow& b) {
     return a.shape == b.shape && a.data_type == b.data_type &&
-           a.implementation == b.implementation &&
+           a.result.implementation() == b.result.implementation() &&
            (!several || a.device == b.device || a.device.empty() || b.device.empty());
   };
   std::vector<bool> taken(before.rows.size(), false);
@@ -73,13 +85,79 @@ std::vector<ComparedRow> CompareRows(const Measurements& before, const Measureme
   return rows;
 }
 
+// Clocks that are as close as this are alike: a GPU sets them in steps of 15 MHz, by temperature.
+constexpr double kClockTolerance = 0.03;
+
+bool ClocksDiffer(int64_t a, int64_t b) {
+  if (a <= 0 || b <= 0) return false;
+  const auto apart = static_cast<double>(std::max(a, b) - std::min(a, b));
+  return apart > kClockTolerance * static_cast<double>(std::max(a, b));
+}
+
+std::string Megahertz(int64_t low, int64_t high) {
+  if (high <= 0) return "";
+  return low > 0 && low != high ? absl::StrCat(low, "-", high, " MHz") : absl::StrCat(high, " MHz");
+}
+
+std::string Date(int64_t unix_ns) {
+  if (unix_ns <= 0) return "";
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::FromUnixNanos(unix_ns),
+                          absl::UTCTimeZone());
+}
+
+class Lines {
+ public:
+  // Differs where both are known and not the same.
+  void Add(absl::string_view name, const std::string& before, const std::string& after) {
+    Add(name, before, after, !before.empty() && !after.empty() && before != after);
+  }
+  void Add(absl::string_view name, const std::string& before, const std::string& after,
+           bool differs) {
+    if (before.empty() && after.empty()) return;
+    lines_.push_back({std::string(name), before, after, differs});
+  }
+  std::vector<ConditionLine> Take() { return std::move(lines_); }
+
+ private:
+  std::vector<ConditionLine> lines_;
+};
+
+std::string Count(int64_t value) { return value > 0 ? absl::StrCat(value) : ""; }
+
+// Lists what is known of either.
+std::vector<ConditionLine> CompareConditions(const Conditions& before, const Conditions& after) {
+  const client::RunStamp& was = before.stamp;
+  const client::RunStamp& is = after.stamp;
+  Lines lines;
+  lines.Add("host", before.host, after.host);
+  lines.Add("device", before.device, after.device);
+  lines.Add("description", was.device_description(), is.device_description());
+  lines.Add("driver", was.driver(), is.driver());
+  lines.Add("CUDA", was.cuda(), is.cuda());
+  lines.Add("server", was.server_version(), is.server_version());
+  lines.Add("client", before.client_version, after.client_version);
+  lines.Add("SM clock", Megahertz(was.sm_clock_mhz_min(), was.sm_clock_mhz_max()),
+            Megahertz(is.sm_clock_mhz_min(), is.sm_clock_mhz_max()),
+            ClocksDiffer(was.sm_clock_mhz_min(), is.sm_clock_mhz_min()) ||
+                ClocksDiffer(was.sm_clock_mhz_max(), is.sm_clock_mhz_max()));
+  lines.Add("memory clock", Megahertz(0, was.memory_clock_mhz()),
+            Megahertz(0, is.memory_clock_mhz()),
+            ClocksDiffer(was.memory_clock_mhz(), is.memory_clock_mhz()));
+  const std::string reasons = absl::StrJoin(was.throttle_reasons(), ", ");
+  const std::string reasons_now = absl::StrJoin(is.throttle_reasons(), ", ");
+  lines.Add("throttled", reasons, reasons_now, reasons != reasons_now);
+  lines.Add("samples dropped", Count(was.samples_dropped()), Count(is.samples_dropped()), false);
+  lines.Add("started", Date(was.started_unix_ns()), Date(is.started_unix_ns()), false);
+  return lines.Take();
+}
+
 std::vector<ComparedDevice> CompareDevices(const Measurements& before, const Measurements& after) {
   const bool several = SeveralDevices(before, after);
   std::vector<ComparedDevice> devices;
   for (const auto& [name, conditions] : after.devices) {
     const auto found = several ? before.devices.find(name) : before.devices.begin();
     if (found != before.devices.end())
-      devices.push_back({name, Compare(found->second, conditions)});
+      devices.push_back({name, CompareConditions(found->second, conditions)});
   }
   return devices;
 }
@@ -109,6 +187,60 @@ std::vector<std::string> Warnings(const Measurements& before, const Measurements
                                         " and ", line.after.empty() ? "-" : line.after));
   return warnings;
 }
+
+constexpr auto kRight = Table::Align::kRight;
+constexpr size_t kNameWidth = 22;
+constexpr size_t kConditionWidth = 38;
+
+std::string Time(const std::optional<MeasuredRow>& row) {
+  return row.has_value() && row->result.error().empty() && row->result.median_ns() > 0
+             ? HumanTime(row->result.median_ns())
+             : "-";
+}
+
+// The interval in percent of the median, "-1.2 +0.8".
+std::string Interval(const std::optional<MeasuredRow>& row) {
+  if (!row.has_value() || !row->result.error().empty() || !(row->result.median_low_ns() > 0))
+    return "-";
+  const BenchmarkResult& result = row->result;
+  return absl::StrFormat("-%.1f +%.1f", 100 * (1 - result.median_low_ns() / result.median_ns()),
+                         100 * (result.median_high_ns() / result.median_ns() - 1));
+}
+
+Table RowTable() {
+  return Table({{"IMPLEMENTATION"},
+                {"BEFORE", kRight},
+                {"95%", kRight},
+                {"AFTER", kRight},
+                {"95%", kRight},
+                {"RATIO", kRight},
+                {"VERDICT"}});
+}
+
+void AddRow(const ComparedRow& row, Table* table) {
+  table->AddRow({CutMiddle(row.either().result.implementation(), kNameWidth), Time(row.before),
+                 Interval(row.before), Time(row.after), Interval(row.after),
+                 row.ratio > 0 ? absl::StrFormat("%.3f", row.ratio) : "-", row.verdict});
+}
+
+std::string PlaceOf(const ComparedRow& row) {
+  const MeasuredRow& either = row.either();
+  return absl::StrCat(either.shape, " ", either.data_type,
+                      either.device.empty() ? "" : absl::StrCat(" on ", either.device));
+}
+
+json ToJson(const std::optional<MeasuredRow>& row) {
+  if (!row.has_value()) return nullptr;
+  const BenchmarkResult& result = row->result;
+  return {{"median_ns", result.median_ns()},
+          {"median_low_ns", result.median_low_ns()},
+          {"median_high_ns", result.median_high_ns()},
+          {"iterations", result.iterations()},
+          {"unstable", result.unstable()},
+          {"error", result.error()}};
+}
+
+json OrNull(double value) { return value > 0 ? json(value) : json(); }
 
 }  // namespace
 
@@ -150,6 +282,70 @@ absl::StatusOr<BenchComparison> Compare(const Measurements& before, const Measur
         " have no row in common: same shape, type, device and implementation",
         comparison.warnings.empty() ? "" : "; ", absl::StrJoin(comparison.warnings, "; ")));
   return comparison;
+}
+
+std::string ToText(const BenchComparison& comparison) {
+  constexpr size_t kIndent = 2;
+  std::string text =
+      Fitted("",
+             absl::StrCat(comparison.kernel, comparison.after_attributes.empty() ? "" : " ",
+                          comparison.after_attributes, ": ", comparison.before_name, ", then ",
+                          comparison.after_name),
+             kIndent);
+  for (const ComparedDevice& device : comparison.devices) {
+    Table table({{""}, {"BEFORE"}, {"AFTER"}});
+    for (const ConditionLine& line : device.conditions)
+      table.AddRow({line.name, CutMiddle(line.before.empty() ? "-" : line.before, kConditionWidth),
+                    CutMiddle(line.after.empty() ? "-" : line.after, kConditionWidth)});
+    absl::StrAppend(&text, "\n", table.ToString());
+  }
+  for (const std::string& warning : comparison.warnings)
+    absl::StrAppend(&text, Fitted("warning: ", warning, kIndent));
+  // Rows of one place, wherever they stand, in one table.
+  std::vector<std::string> places;
+  for (const ComparedRow& row : comparison.rows)
+    if (std::find(places.begin(), places.end(), PlaceOf(row)) == places.end())
+      places.push_back(PlaceOf(row));
+  for (const std::string& place : places) {
+    Table table = RowTable();
+    for (const ComparedRow& row : comparison.rows)
+      if (PlaceOf(row) == place) AddRow(row, &table);
+    absl::StrAppend(&text, "\n", Fitted("", place, kIndent), table.ToString());
+  }
+  return text;
+}
+
+json ToJson(const BenchComparison& comparison) {
+  json devices = json::array(), rows = json::array();
+  for (const ComparedDevice& device : comparison.devices) {
+    json lines = json::array();
+    for (const ConditionLine& line : device.conditions)
+      lines.push_back({{"name", line.name},
+                       {"before", line.before},
+                       {"after", line.after},
+                       {"differs", line.differs}});
+    devices.push_back({{"device", device.name}, {"lines", std::move(lines)}});
+  }
+  for (const ComparedRow& row : comparison.rows) {
+    const MeasuredRow& either = row.either();
+    rows.push_back({{"shape", either.shape},
+                    {"data_type", either.data_type},
+                    {"device", either.device},
+                    {"implementation", either.result.implementation()},
+                    {"before", ToJson(row.before)},
+                    {"after", ToJson(row.after)},
+                    {"ratio", OrNull(row.ratio)},
+                    {"ratio_low", OrNull(row.ratio_low)},
+                    {"ratio_high", OrNull(row.ratio_high)},
+                    {"verdict", row.verdict}});
+  }
+  return {{"kernel", comparison.kernel},
+          {"attributes",
+           {{"before", comparison.before_attributes}, {"after", comparison.after_attributes}}},
+          {"files", {{"before", comparison.before_name}, {"after", comparison.after_name}}},
+          {"conditions", std::move(devices)},
+          {"warnings", comparison.warnings},
+          {"rows", std::move(rows)}};
 }
 
 }  // namespace warpcall::cli

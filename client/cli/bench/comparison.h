@@ -34,9 +34,17 @@ struct ComparedRow {
   const MeasuredRow& either() const { return after.has_value() ? *after : *before; }
 };
 
+// A condition of two benchmarks.
+struct ConditionLine {
+  std::string name;  // "driver"
+  std::string before;
+  std::string after;
+  bool differs = false;  // so that times may do so for that reason alone
+};
+
 struct ComparedDevice {
-  std::string name;  // after's
-  std::vector<ConditionLine> conditions;
+  std::string name;                       // after's
+  std::vector<ConditionLine> conditions;  // those that are known of either
 };
 
 struct BenchComparison {

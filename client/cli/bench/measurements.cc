@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/common/catalog.h"
+#include "client/cli/common/output.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
@@ -18,77 +18,26 @@ using nlohmann::json;
 
 constexpr size_t kFileBytesMax = size_t{64} << 20;
 
-// Reads values out of JSON; remembers the first that is not of its kind, and where it is.
-class Reader {
- public:
-  explicit Reader(std::string name) : name_(std::move(name)) {}
+// The member of this name; null where there is none.
+const json& Member(const json& object, const char* name) {
+  static const json kNull;
+  const auto found = object.find(name);
+  return found == object.end() ? kNull : *found;
+}
 
-  const absl::Status& status() const { return status_; }
+absl::StatusOr<std::string> OptionalText(const json& object, const char* name) {
+  const json& value = Member(object, name);
+  if (value.is_null()) return std::string();
+  if (value.is_string()) return value.get<std::string>();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name, "\" is of type ", value.type_name(), "; it must be a text"));
+}
 
-  // What is not there, or null, is empty or 0, unless `required`.
-  std::string Text(const json& object, const char* key, bool required = false) {
-    const json* const value = Find(object, key, required);
-    if (value == nullptr) return "";
-    if (value->is_string()) return value->get<std::string>();
-    Fail(key, "a text", *value);
-    return "";
-  }
-  double Number(const json& object, const char* key, bool required = false) {
-    const json* const value = Find(object, key, required);
-    if (value == nullptr) return 0;
-    if (value->is_number()) return value->get<double>();
-    Fail(key, "a number", *value);
-    return 0;
-  }
-  int64_t Integer(const json& object, const char* key) {
-    const json* const value = Find(object, key, false);
-    if (value == nullptr) return 0;
-    if (value->is_number_integer()) return value->get<int64_t>();
-    Fail(key, "an integer", *value);
-    return 0;
-  }
-  bool Flag(const json& object, const char* key) {
-    const json* const value = Find(object, key, false);
-    if (value == nullptr) return false;
-    if (value->is_boolean()) return value->get<bool>();
-    Fail(key, "true or false", *value);
-    return false;
-  }
-  const json& Array(const json& object, const char* key, bool required = false) {
-    return Container(object, key, required, json::value_t::array);
-  }
-  const json& Object(const json& object, const char* key) {
-    return Container(object, key, false, json::value_t::object);
-  }
-
- private:
-  const json* Find(const json& object, const char* key, bool required) {
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    if (object.is_object() && found != object.end() && !found->is_null()) return &*found;
-    if (required) Fail(absl::StrCat("it has no \"", key, "\""));
-    return nullptr;
-  }
-  const json& Container(const json& object, const char* key, bool required, json::value_t type) {
-    static const json kEmptyArray = json::array(), kEmptyObject = json::object();
-    const bool array = type == json::value_t::array;
-    const json& empty = array ? kEmptyArray : kEmptyObject;
-    const json* const value = Find(object, key, required);
-    if (value == nullptr) return empty;
-    if (value->type() == type) return *value;
-    Fail(key, array ? "an array" : "an object", *value);
-    return empty;
-  }
-  void Fail(const char* key, const char* wanted, const json& value) {
-    Fail(absl::StrCat("\"", key, "\" is of type ", value.type_name(), "; it must be ", wanted));
-  }
-  void Fail(const std::string& problem) {
-    status_.Update(absl::InvalidArgumentError(
-        absl::StrCat(name_, ": not what `warpcall bench --json` prints: ", problem)));
-  }
-
-  const std::string name_;
-  absl::Status status_;
-};
+absl::StatusOr<std::string> Text(const json& object, const char* name) {
+  ASSIGN_OR_RETURN(std::string text, OptionalText(object, name));
+  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat("it has no \"", name, "\""));
+  return text;
+}
 
 std::string Attributes(const json& object) {
   std::vector<std::string> texts;
@@ -98,61 +47,55 @@ std::string Attributes(const json& object) {
   return absl::StrJoin(texts, " ");
 }
 
-// What a point's stamp says beyond what other points of the same device said.
-void AddStamp(const json& stamp, Reader* reader, Conditions* device) {
-  const auto add = [&](const char* key, std::string* value) {
-    if (value->empty()) *value = reader->Text(stamp, key);
-  };
-  add("device_description", &device->description);
-  add("driver", &device->driver);
-  add("cuda", &device->cuda);
-  add("server_version", &device->server_version);
-  const int64_t low = reader->Integer(stamp, "sm_clock_mhz_min");
-  if (device->sm_clock_mhz_min == 0 || (low > 0 && low < device->sm_clock_mhz_min))
-    device->sm_clock_mhz_min = low;
-  device->sm_clock_mhz_max =
-      std::max(device->sm_clock_mhz_max, reader->Integer(stamp, "sm_clock_mhz_max"));
-  device->memory_clock_mhz =
-      std::max(device->memory_clock_mhz, reader->Integer(stamp, "memory_clock_mhz"));
-  device->samples_dropped += reader->Integer(stamp, "samples_dropped");
-  if (device->started_unix_ns == 0)
-    device->started_unix_ns = reader->Integer(stamp, "started_unix_ns");
-  for (const json& reason : reader->Array(stamp, "throttle_reasons"))
-    if (reason.is_string() &&
-        device->throttled.find(reason.get<std::string>()) == std::string::npos)
-      absl::StrAppend(&device->throttled, device->throttled.empty() ? "" : ", ",
-                      reason.get<std::string>());
+void AddStamp(const client::RunStamp& stamp, client::RunStamp* all) {
+  client::RunStamp merged = stamp;
+  merged.MergeFrom(*all);  // fields that earlier points set stay
+  if (stamp.sm_clock_mhz_min() > 0 && stamp.sm_clock_mhz_min() < merged.sm_clock_mhz_min())
+    merged.set_sm_clock_mhz_min(stamp.sm_clock_mhz_min());
+  merged.set_sm_clock_mhz_max(std::max(stamp.sm_clock_mhz_max(), all->sm_clock_mhz_max()));
+  merged.set_memory_clock_mhz(std::max(stamp.memory_clock_mhz(), all->memory_clock_mhz()));
+  merged.set_samples_dropped(stamp.samples_dropped() + all->samples_dropped());
+  *merged.mutable_throttle_reasons() = all->throttle_reasons();
+  for (const std::string& reason : stamp.throttle_reasons()) {
+    const auto& known = merged.throttle_reasons();
+    if (std::find(known.begin(), known.end(), reason) == known.end())
+      merged.add_throttle_reasons(reason);
+  }
+  *all = std::move(merged);
 }
 
-void AddError(const json& error, const MeasuredRow& place, Reader* reader, Measurements* all) {
-  if (error.empty()) return;
-  all->unfinished.push_back(absl::StrCat(
-      place.shape, " ", place.data_type, place.device.empty() ? "" : " on ", place.device, ": ",
-      reader->Text(error, "code"), ": ", reader->Text(error, "message")));
+absl::Status AddError(const json& point, const MeasuredRow& place, Measurements* all) {
+  const json& error = Member(point, "error");
+  if (error.is_null()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string code, Text(error, "code"));
+  ASSIGN_OR_RETURN(const std::string message, OptionalText(error, "message"));
+  all->unfinished.push_back(absl::StrCat(place.shape, " ", place.data_type,
+                                         place.device.empty() ? "" : " on ", place.device, ": ",
+                                         code, ": ", message));
+  return absl::OkStatus();
 }
 
-void AddPoint(const json& point, Reader* reader, Measurements* all) {
-  MeasuredRow row{.shape = reader->Text(point, "shape", /*required=*/true),
-                  .data_type = reader->Text(point, "data_type", /*required=*/true),
-                  .device = reader->Text(point, "device")};
-  AddError(reader->Object(point, "error"), row, reader, all);
-  const json& results = reader->Array(point, "results", /*required=*/true);
-  if (!results.empty() && !row.device.empty()) {
+absl::Status AddPoint(const json& point, Measurements* all) {
+  if (!Member(point, "results").is_array())
+    return absl::InvalidArgumentError("a point has no list \"results\"");
+  client::BenchmarkReport report;
+  RETURN_IF_ERROR(FromJson(point, &report));
+  MeasuredRow row{.device = report.device()};
+  ASSIGN_OR_RETURN(row.shape, Text(point, "shape"));
+  ASSIGN_OR_RETURN(row.data_type, Text(point, "data_type"));
+  RETURN_IF_ERROR(AddError(point, row, all));
+  if (!report.results().empty() && !row.device.empty()) {
     Conditions& device = all->devices[row.device];
     device.device = row.device;
-    AddStamp(reader->Object(point, "stamp"), reader, &device);
+    AddStamp(report.stamp(), &device.stamp);
   }
-  for (const json& result : results) {
-    row.implementation = VariantName(reader->Text(result, "implementation", /*required=*/true),
-                                     reader->Text(reader->Object(result, "launch"), "variant"));
-    row.error = reader->Text(result, "error");
-    row.median_ns = reader->Number(result, "median_ns");
-    row.low_ns = reader->Number(result, "median_low_ns");
-    row.high_ns = reader->Number(result, "median_high_ns");
-    row.samples = reader->Integer(result, "iterations");
-    row.unstable = reader->Flag(result, "unstable");
+  for (client::BenchmarkResult& result : *report.mutable_results()) {
+    if (result.implementation().empty())
+      return absl::InvalidArgumentError("a result has no \"implementation\"");
+    row.result = std::move(result);
     all->rows.push_back(row);
   }
+  return absl::OkStatus();
 }
 
 // Points whose call ended early do not say on which device they were. Where all others were on one,
@@ -163,25 +106,33 @@ void NameDevices(Measurements* all) {
     if (row.device.empty()) row.device = all->devices.begin()->first;
 }
 
+absl::Status Read(const json& value, Measurements* all) {
+  ASSIGN_OR_RETURN(all->kernel, Text(value, "kernel"));
+  all->attributes = Attributes(Member(value, "attributes"));
+  const json& points = Member(value, "points");
+  if (!points.is_array()) return absl::InvalidArgumentError("it has no list \"points\"");
+  for (const json& point : points) RETURN_IF_ERROR(AddPoint(point, all));
+  NameDevices(all);
+  const json& server = Member(value, "server");
+  ASSIGN_OR_RETURN(const std::string host, OptionalText(server, "host"));
+  ASSIGN_OR_RETURN(const std::string server_version, OptionalText(server, "version"));
+  ASSIGN_OR_RETURN(const std::string client_version, OptionalText(value, "client_version"));
+  for (auto& [name, device] : all->devices) {
+    device.host = host;
+    device.client_version = client_version;
+    if (device.stamp.server_version().empty()) device.stamp.set_server_version(server_version);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Measurements> ToMeasurements(const std::string& name, const json& value) {
-  Reader reader(name);
-  Measurements all{.name = name,
-                   .kernel = reader.Text(value, "kernel", /*required=*/true),
-                   .attributes = Attributes(reader.Object(value, "attributes"))};
-  for (const json& point : reader.Array(value, "points", /*required=*/true))
-    AddPoint(point, &reader, &all);
-  NameDevices(&all);
-  const json& server = reader.Object(value, "server");
-  for (auto& [device, conditions] : all.devices) {
-    conditions.host = reader.Text(server, "host");
-    conditions.client_version = reader.Text(value, "client_version");
-    if (conditions.server_version.empty())
-      conditions.server_version = reader.Text(server, "version");
-  }
-  RETURN_IF_ERROR(reader.status());
-  return all;
+  Measurements all{.name = name, .kernel = {}};
+  const absl::Status status = Read(value, &all);
+  if (status.ok()) return all;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": not what `warpcall bench --json` prints: ", status.message()));
 }
 
 absl::StatusOr<Measurements> ReadMeasurements(const std::string& path) {

@@ -1,31 +1,32 @@
-// A benchmark as its file tells of it: what `warpcall bench --json` printed.
+// A benchmark that was kept: what `warpcall bench --json` printed.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cli/bench/conditions.h"
+#include "client/cpp/client.h"
 
 namespace warpcall::cli {
 
 struct MeasuredRow {
-  // Which it is.
+  // Names the row, with result.implementation().
   std::string shape = "";
   std::string data_type = "";
   std::string device = "";  // empty: its call ended before the server said which
-  std::string implementation = "";
-  // Why it did not run; empty when it did.
-  std::string error = "";
-  double median_ns = 0;
-  // The 95 % confidence interval; 0 where it is not known.
-  double low_ns = 0;
-  double high_ns = 0;
-  int64_t samples = 0;
-  bool unstable = false;
+  client::BenchmarkResult result = {};
+};
+
+// Conditions of all points that one device measured. Empty or 0 where they are not known.
+struct Conditions {
+  std::string host = "";
+  std::string device = "";  // "cuda:0"
+  std::string client_version = "";
+  // Texts and the start are the first point's that has them; clocks are the least and the largest;
+  // reasons and dropped samples are those of all points.
+  client::RunStamp stamp = {};
 };
 
 struct Measurements {
@@ -40,7 +41,7 @@ struct Measurements {
 
 // INVALID_ARGUMENT, in one line with `name`, for what `warpcall bench --json` does not print.
 absl::StatusOr<Measurements> ToMeasurements(const std::string& name, const nlohmann::json& value);
-// The same of a file, which may be of up to 64 MiB.
+// Reads a file of at most 64 MiB.
 absl::StatusOr<Measurements> ReadMeasurements(const std::string& path);
 
 }  // namespace warpcall::cli

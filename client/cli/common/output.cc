@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -125,6 +126,14 @@ json ToJson(const google::protobuf::Message& message) {
       value.push_back(ToJson(message, field, item));
   }
   return object;
+}
+
+absl::Status FromJson(const json& value, google::protobuf::Message* message) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace), message, options);
+  return status.ok() ? absl::OkStatus() : absl::InvalidArgumentError(std::string(status.message()));
 }
 
 void PrintErrorsAsJson() { errors_are_json = true; }

@@ -25,6 +25,9 @@ nlohmann::json ToJson(const client::Timing& timing);
 nlohmann::json ToJson(const client::LaunchInfo& launch);
 // All fields by their names in the protocol, those that have their default values too. No maps.
 nlohmann::json ToJson(const google::protobuf::Message& message);
+// Reads what ToJson wrote: null is a field's default value, and members that are no fields are left
+// out. INVALID_ARGUMENT names the field whose value is of another type.
+absl::Status FromJson(const nlohmann::json& value, google::protobuf::Message* message);
 
 // Errors are printed as JSON from now on, on one line of stderr:
 // {"error": {"code": "NOT_FOUND", "message": "...", "exit_status": 1}}.

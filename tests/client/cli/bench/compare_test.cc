@@ -146,7 +146,8 @@ TEST_F(CompareCliTest, FilesThatAreNoBenchmarksAreToldInALine) {
   const std::string cut = File("cut.json", ReadFile(good).substr(0, 500));
   const std::string other = File("other.json", R"({"kernel": "gelu", "points": []})");
   const std::string strange = File("strange.json", R"({"kernel": "softmax", "points": [
-      {"shape": "8", "data_type": "float32", "results": [{"implementation": 7}]}]})");
+      {"shape": "8", "data_type": "float32",
+       "results": [{"implementation": "copy", "median_ns": "fast"}]}]})");
   const std::string list = File("list.json", "[1, 2]");
   for (const auto& [file, message] : std::vector<std::pair<std::string, std::string>>{
            {folder_.Path("no.json"), "can't read " + folder_.Path("no.json") + ": No such file"},
@@ -155,9 +156,13 @@ TEST_F(CompareCliTest, FilesThatAreNoBenchmarksAreToldInALine) {
            {x_, "x.npy: not JSON: byte 1 of "},
            {list, "list.json: not what `warpcall bench --json` prints: it has no \"kernel\""},
            {strange,
-            "strange.json: not what `warpcall bench --json` prints: \"implementation\" is"
-            " of type number; it must be a text"},
+            "strange.json: not what `warpcall bench --json` prints: (results[0].median_ns): "
+            "invalid "
+            "value \"fast\""},
            {other, "is of softmax, " + other + " of gelu: only one kernel's can be compared"},
+           {File("shapeless.json",
+                 R"({"kernel": "softmax", "points": [{"shape": 8, "results": []}]})"),
+            "\"shape\" is of type number; it must be a text"},
            {File("none.json", R"({"kernel": "softmax", "points": []})"), "no row in common"}}) {
     const auto run = Warpcall(absl::StrCat("compare ", good, " ", file));
     EXPECT_EQ(run.exit_status, 2) << file;

@@ -22,14 +22,31 @@ using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 MeasuredRow RowOf(const std::string& implementation, double median_ns, double half_width_ns) {
-  return {.shape = "8x32",
-          .data_type = "float32",
-          .device = "cpu",
-          .implementation = implementation,
-          .median_ns = median_ns,
-          .low_ns = median_ns - half_width_ns,
-          .high_ns = median_ns + half_width_ns,
-          .samples = 100};
+  MeasuredRow row{.shape = "8x32", .data_type = "float32", .device = "cpu"};
+  row.result.set_implementation(implementation);
+  row.result.set_median_ns(median_ns);
+  row.result.set_median_low_ns(median_ns - half_width_ns);
+  row.result.set_median_high_ns(median_ns + half_width_ns);
+  row.result.set_iterations(100);
+  return row;
+}
+
+// A row that is too noisy to be ranked, one whose interval is not known, and one that did not run.
+MeasuredRow UnstableRow(const std::string& implementation, double median_ns) {
+  MeasuredRow row = RowOf(implementation, median_ns, 1);
+  row.result.set_unstable(true);
+  return row;
+}
+MeasuredRow UnknownRow(const std::string& implementation, double median_ns) {
+  MeasuredRow row = RowOf(implementation, median_ns, 0);
+  row.result.set_median_low_ns(0);
+  row.result.set_median_high_ns(0);
+  return row;
+}
+MeasuredRow BrokenRow(const std::string& implementation) {
+  MeasuredRow row = RowOf(implementation, 0, 0);
+  row.result.set_error("crashed");
+  return row;
 }
 
 Measurements Of(const std::string& name, std::vector<MeasuredRow> rows) {
@@ -41,23 +58,18 @@ Measurements Of(const std::string& name, std::vector<MeasuredRow> rows) {
 std::map<std::string, std::string> Verdicts(const BenchComparison& comparison) {
   std::map<std::string, std::string> verdicts;
   for (const ComparedRow& row : comparison.rows)
-    verdicts[row.either().implementation] = row.verdict;
+    verdicts[row.either().result.implementation()] = row.verdict;
   return verdicts;
 }
 
 TEST(ComparisonTest, VerdictsAreOfTheIntervalsNotOfTheMedians) {
-  MeasuredRow unstable = RowOf("unstable", 50, 1);
-  unstable.unstable = true;
-  MeasuredRow unknown = RowOf("unknown", 50, 0);
-  unknown.low_ns = unknown.high_ns = 0;
-  MeasuredRow broken = RowOf("broken", 0, 0);
-  broken.error = "crashed";
   const auto comparison = Compare(
       Of("a", {RowOf("faster", 100, 5), RowOf("slower", 100, 5), RowOf("alike", 100, 15),
                RowOf("touching", 100, 5), RowOf("unstable", 100, 1), RowOf("unknown", 100, 1),
                RowOf("broken", 100, 1), RowOf("gone", 100, 1)}),
       Of("b", {RowOf("faster", 80, 14.9), RowOf("slower", 120, 14.9), RowOf("alike", 120, 15),
-               RowOf("touching", 110, 5), unstable, unknown, broken, RowOf("new", 100, 1)}));
+               RowOf("touching", 110, 5), UnstableRow("unstable", 50), UnknownRow("unknown", 50),
+               BrokenRow("broken"), RowOf("new", 100, 1)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_THAT(
       Verdicts(*comparison),
@@ -72,27 +84,20 @@ TEST(ComparisonTest, VerdictsAreOfTheIntervalsNotOfTheMedians) {
 }
 
 TEST(ComparisonTest, RegressionsAreWhatIsSurelySlowerByMoreAndWhatNoLongerRuns) {
-  MeasuredRow broken = RowOf("broken", 0, 0);
-  broken.error = "crashed";
   const auto comparison =
       Compare(Of("a", {RowOf("slower", 100, 1), RowOf("alike", 100, 50), RowOf("broken", 100, 1)}),
-              Of("b", {RowOf("slower", 110, 1), RowOf("alike", 140, 50), broken}));
+              Of("b", {RowOf("slower", 110, 1), RowOf("alike", 140, 50), BrokenRow("broken")}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_EQ(comparison->Regressions(5), 2);
   EXPECT_EQ(comparison->Regressions(20), 1);
 }
 
 TEST(ComparisonTest, WhatCantBeJudgedIsMissingOrSlowerWithoutProof) {
-  MeasuredRow unstable = RowOf("unstable", 130, 1), unknown = RowOf("unknown", 130, 0);
-  unstable.unstable = true;
-  unknown.low_ns = unknown.high_ns = 0;
-  MeasuredRow broken = RowOf("broken", 0, 0), quick = RowOf("quick", 50, 1);
-  broken.error = "crashed";
-  quick.unstable = true;
   const auto comparison = Compare(
-      Of("a", {RowOf("gone", 100, 1), RowOf("gone, too", 100, 1), broken, RowOf("unstable", 100, 1),
-               RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
-      Of("b", {unstable, unknown, quick, RowOf("new", 100, 1)}));
+      Of("a", {RowOf("gone", 100, 1), RowOf("gone, too", 100, 1), BrokenRow("broken"),
+               RowOf("unstable", 100, 1), RowOf("unknown", 100, 1), RowOf("quick", 100, 1)}),
+      Of("b", {UnstableRow("unstable", 130), UnknownRow("unknown", 130), UnstableRow("quick", 50),
+               RowOf("new", 100, 1)}));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_EQ(comparison->Regressions(5), 0);
   EXPECT_EQ(comparison->NotJudged(5).missing, 2);  // what did not run before is not missed
@@ -115,8 +120,8 @@ TEST(ComparisonTest, ARowOfAnUnknownDeviceIsThatOfAnyAmongSeveral) {
 TEST(ComparisonTest, ClocksFromAFileOverflowNothing) {
   Measurements before = Of("a", {RowOf("copy", 100, 1)});
   Measurements after = before;
-  before.devices["cpu"].sm_clock_mhz_max = std::numeric_limits<int64_t>::min();
-  after.devices["cpu"].sm_clock_mhz_max = std::numeric_limits<int64_t>::max();
+  before.devices["cpu"].stamp.set_sm_clock_mhz_max(std::numeric_limits<int32_t>::min());
+  after.devices["cpu"].stamp.set_sm_clock_mhz_max(std::numeric_limits<int32_t>::max());
   EXPECT_THAT(Compare(before, after)->warnings, IsEmpty());
 }
 
@@ -138,20 +143,19 @@ TEST(ComparisonTest, OneDeviceIsComparedWithAnotherSeveralByTheirNames) {
 TEST(ComparisonTest, WhatDiffersAroundTheMeasurementsIsAWarning) {
   Measurements before = Of("a", {RowOf("copy", 100, 1)});
   Measurements after = before;
-  before.devices["cpu"] = {.host = "box",
-                           .device = "cpu",
-                           .driver = "580.1",
-                           .sm_clock_mhz_max = 1980,
-                           .memory_clock_mhz = 2619,
-                           .started_unix_ns = 1};
-  after.devices["cpu"] = {.host = "box",
-                          .device = "cpu",
-                          .driver = "590.2",
-                          .server_version = "0.1.1",  // the other's is not known
-                          .sm_clock_mhz_max = 1950,   // a step or two of the clock
-                          .memory_clock_mhz = 1500,
-                          .throttled = "power",
-                          .started_unix_ns = 2};
+  before.devices["cpu"].host = after.devices["cpu"].host = "box";
+  client::RunStamp& was = before.devices["cpu"].stamp;
+  was.set_driver("580.1");
+  was.set_sm_clock_mhz_max(1980);
+  was.set_memory_clock_mhz(2619);
+  was.set_started_unix_ns(1);
+  client::RunStamp& is = after.devices["cpu"].stamp;
+  is.set_driver("590.2");
+  is.set_server_version("0.1.1");  // the other's is not known
+  is.set_sm_clock_mhz_max(1950);   // a step or two of the clock
+  is.set_memory_clock_mhz(1500);
+  is.add_throttle_reasons("power");
+  is.set_started_unix_ns(2);
   after.attributes = "axis=0";
   const auto comparison = Compare(before, after);
   ASSERT_TRUE(comparison.ok()) << comparison.status();
