@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +28,26 @@ bool AsksForJson(absl::Span<const std::string> words) {
       words, [](const std::string& word) { return word == "--json" || word == "--json=true"; });
 }
 
+// warpcall help: what --help prints. `command_line` outlives the command.
+Command AddHelpCommand(const Arguments& root, const CommandLine& command_line) {
+  const Arguments arguments =
+      root.AddSubcommand("help", "Say what the program, or a command, takes");
+  const auto command = std::make_shared<std::string>();
+  arguments.Add("command", command.get(), "One of the program's; none: all of them");
+  return {arguments,
+          [&command_line, command] {
+            const auto help = command_line.Help(*command);
+            if (!help.ok()) return UsageError(help.status());
+            PrintText(*help);
+            return kExitOk;
+          },
+          /*asks_server=*/false};
+}
+
 int RunCommand(int argc, char** argv) {
   Globals globals{.server = kServer};
   CommandLine command_line("warpcall", "Runs compute kernels on a Warpcall server.",
-                           WARPCALL_VERSION);
+                           ClientVersion());
   const Arguments arguments = command_line.arguments();
   arguments
       .Add("--server", &globals.server,
@@ -47,20 +64,13 @@ int RunCommand(int argc, char** argv) {
       "warpcall help COMMAND says what a command takes.");
 
   const Command commands[] = {
-      AddKernelsCommand(arguments, globals),
-      AddDevicesCommand(arguments, globals),
-      AddRunCommand(arguments, globals),
-      AddFusedCommand(arguments, globals),
-      AddBenchCommand(arguments, globals),
-      AddTuneCommand(arguments, globals),
-      AddProfileCommand(arguments, globals),
-      AddDescribeCommand(arguments, globals),
-      AddHealthCommand(arguments, globals),
-      AddLoadCommand(arguments, globals),
-      AddCompareCommand(arguments, globals),
-      AddVersionCommand(arguments, globals, WARPCALL_VERSION),
-      AddHelpCommand(arguments, command_line),
-      AddCompletionCommand(arguments),
+      AddKernelsCommand(arguments, globals),   AddDevicesCommand(arguments, globals),
+      AddRunCommand(arguments, globals),       AddFusedCommand(arguments, globals),
+      AddBenchCommand(arguments, globals),     AddTuneCommand(arguments, globals),
+      AddProfileCommand(arguments, globals),   AddDescribeCommand(arguments, globals),
+      AddHealthCommand(arguments, globals),    AddLoadCommand(arguments, globals),
+      AddCompareCommand(arguments, globals),   AddVersionCommand(arguments, globals),
+      AddHelpCommand(arguments, command_line), AddCompletionCommand(arguments),
   };
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && words[0] == kCompleteWord)

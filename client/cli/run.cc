@@ -12,17 +12,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/common/attributes.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
-#include "client/cli/common/patience.h"
 #include "client/cli/common/progress.h"
 #include "client/cli/common/screen.h"
-#include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cpp/client.h"
@@ -171,9 +168,8 @@ absl::Status WriteOutputs(const RunOptions& options, const client::Result& resul
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const std::string& path = options.outputs[i];
     const Progress progress(absl::StrCat("writing ", path));
-    RETURN_IF_ERROR(NamesStdout(path)
-                        ? client::WriteNpy(STDOUT_FILENO, "stdout", result.outputs[i])
-                        : client::WriteNpy(path, result.outputs[i]));
+    RETURN_IF_ERROR(NamesStdout(path) ? client::WriteNpy(STDOUT_FILENO, "stdout", result.outputs[i])
+                                      : client::WriteNpy(path, result.outputs[i]));
   }
   return absl::OkStatus();
 }

@@ -27,7 +27,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/cli/common/random_tensor.h"
+#include "client/cli/common/inputs.h"
 #include "client/cli/load/calls.h"
 #include "client/cli/load/mix.h"
 #include "client/cpp/client.h"

@@ -27,7 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "client/cli/common/random_tensor.h"
+#include "client/cli/common/inputs.h"
 #include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
 #include "tests/bench/transport_echo.h"

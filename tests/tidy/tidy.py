@@ -209,7 +209,6 @@ ROOMS = {
     "client/cpp/": ("client/cpp/ proto/", "grpc"),
     "client/cli/common/": ("@ client/cpp/*", "cli11 json reflection"),
     "client/cli/bench/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
-    "client/cli/describe/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
     "client/cli/load/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
     "client/cli/profile/": ("@ client/cli/common/ client/cpp/*", "cli11 json"),
     "client/cli/": ("client/cli/ client/cpp/*", "cli11 json"),

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/table.h"
 
 namespace warpcall::cli {
@@ -65,7 +66,7 @@ std::vector<ComparedRow> CompareRows(const Measurements& before, const Measureme
   const bool several = SeveralDevices(before, after);
   const auto are_one = [several](const MeasuredRow& a, const MeasuredRow& b) {
     return a.shape == b.shape && a.data_type == b.data_type &&
-           a.result.implementation() == b.result.implementation() &&
+           VariantName(a.result) == VariantName(b.result) &&
            (!several || a.device == b.device || a.device.empty() || b.device.empty());
   };
   std::vector<bool> taken(before.rows.size(), false);
@@ -218,7 +219,7 @@ Table RowTable() {
 }
 
 void AddRow(const ComparedRow& row, Table* table) {
-  table->AddRow({CutMiddle(row.either().result.implementation(), kNameWidth), Time(row.before),
+  table->AddRow({CutMiddle(VariantName(row.either().result), kNameWidth), Time(row.before),
                  Interval(row.before), Time(row.after), Interval(row.after),
                  row.ratio > 0 ? absl::StrFormat("%.3f", row.ratio) : "-", row.verdict});
 }
@@ -331,7 +332,7 @@ json ToJson(const BenchComparison& comparison) {
     rows.push_back({{"shape", either.shape},
                     {"data_type", either.data_type},
                     {"device", either.device},
-                    {"implementation", either.result.implementation()},
+                    {"implementation", VariantName(either.result)},
                     {"before", ToJson(row.before)},
                     {"after", ToJson(row.after)},
                     {"ratio", OrNull(row.ratio)},

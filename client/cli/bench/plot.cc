@@ -119,7 +119,8 @@ std::vector<Series> SeriesOf(const BenchReport& report, const Variation& variati
     for (const BenchmarkResult& result : Ranked(measured.report)) {
       const bool drawable = result.error().empty() && Drawable(result.median_ns()) > 0;
       if (!drawable || result.launch().bytes_moved() <= 0) continue;
-      Series key{.implementation = SeriesName(measured.report, result), .data_type = measured.data_type};
+      Series key{.implementation = SeriesName(measured.report, result),
+                 .data_type = measured.data_type};
       if (with_device) absl::StrAppend(&key.implementation, " (", measured.device(), ")");
       SeriesPoint point = ToPoint(measured, result);
       if (!variation.axis.empty()) {

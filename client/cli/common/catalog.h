@@ -1,6 +1,8 @@
-// The server's kernels, and whether what the command line names is among them.
+// The server's kernels, and what the command line names of them: kernels, implementations,
+// attributes.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,5 +39,21 @@ absl::StatusOr<std::vector<client::KernelInfo>> ListKernelsWith(const Choice& ch
 // `refusal`, unless it is a NOT_FOUND of which CheckChoice knows more: the server is asked what it
 // has.
 absl::Status Explained(const absl::Status& refusal, const Choice& choice, client::Client* client);
+
+using AttributeMap = std::map<std::string, client::AttributeValue>;
+
+// Gives each `name=value` the type that `kernel` declares for it in `kernels`. Those of a kernel
+// that is not there get strings, so that the server says what exists. INVALID_ARGUMENT when there
+// is no '=', the kernel has no such attribute (what was likely meant stands in the message), a name
+// comes twice, or a value does not have its type's form: true or false, an integer, a number.
+absl::StatusOr<AttributeMap> ParseAttributes(absl::Span<const std::string> texts,
+                                             const std::string& kernel,
+                                             absl::Span<const client::KernelInfo> kernels);
+
+// "-1", "true", "tanh".
+std::string AttributeText(const client::AttributeValue& value);
+
+// Whether `name` is there and true.
+bool BoolAttribute(const AttributeMap& attributes, const std::string& name);
 
 }  // namespace warpcall::cli

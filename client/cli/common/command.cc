@@ -35,4 +35,6 @@ client::ClientOptions OptionsOf(const Globals& globals) {
   return options;
 }
 
+const char* ClientVersion() { return WARPCALL_VERSION; }
+
 }  // namespace warpcall::cli

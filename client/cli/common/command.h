@@ -1,7 +1,8 @@
-// What the subcommands of `warpcall` share. Each has a file of its own and one Add...Command here.
+// What the subcommands of `warpcall` share. Each of them has one Add...Command here.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,6 +23,9 @@ struct Globals {
   client::Credentials credentials = {};
 };
 
+// The version of this program: "0.1.0".
+const char* ClientVersion();
+
 // What a client is made with: --verbose says each of its calls on stderr.
 client::ClientOptions OptionsOf(const Globals& globals);
 
@@ -32,6 +36,14 @@ struct Command {
   std::function<int()> run;
   bool asks_server = true;  // at Globals::server
 };
+
+// A command whose `options`, an Options of `arguments`, are given to `run`.
+template <typename Options>
+Command MakeCommand(const Arguments& arguments, const Globals& globals,
+                    int (*run)(const Globals& globals, const Options& options)) {
+  const auto options = std::make_shared<Options>(arguments);
+  return {arguments, [&globals, options, run] { return run(globals, *options); }};
+}
 
 // `globals` outlives the command and is filled in by the time it runs.
 Command AddKernelsCommand(const Arguments& root, const Globals& globals);
@@ -45,9 +57,7 @@ Command AddProfileCommand(const Arguments& root, const Globals& globals);
 Command AddDescribeCommand(const Arguments& root, const Globals& globals);
 Command AddHealthCommand(const Arguments& root, const Globals& globals);
 Command AddLoadCommand(const Arguments& root, const Globals& globals);
-Command AddVersionCommand(const Arguments& root, const Globals& globals, const char* version);
-// `command_line` outlives the command, too.
-Command AddHelpCommand(const Arguments& root, const CommandLine& command_line);
+Command AddVersionCommand(const Arguments& root, const Globals& globals);
 Command AddCompletionCommand(const Arguments& root);
 
 // Print `CODE: message` to stderr, or JSON (output.h), and return the exit status.

@@ -3,6 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numbers>
 #include <optional>
 #include <random>
 #include <utility>
@@ -11,13 +15,15 @@
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/progress.h"
-#include "client/cli/common/random_tensor.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/npy.h"
+#include "proto/common/half.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {
+
+using client::Tensor;
 
 // Empty: none was asked for.
 absl::StatusOr<std::optional<DataType>> ParseOptional(const std::string& type) {
@@ -38,6 +44,39 @@ absl::StatusOr<client::Tensor> ReadInput(const std::string& path,
   if (!from.empty())
     PrintNote(absl::StrCat(name, ": ", from, " converted to ", DataTypeName(tensor.data_type())));
   return tensor;
+}
+
+// Both distributions give values in pairs, out of 64 random bits.
+using Pair = std::pair<float, float>;
+
+// 24 bits for the magnitude and one for the sign.
+float AwayFromZero(uint32_t bits) {
+  const float magnitude = 0.0625f + 0.9375f * static_cast<float>(bits >> 8) * 0x1p-24f;
+  return (bits & 1) != 0 ? -magnitude : magnitude;
+}
+
+Pair AwayFromZeroPair(uint64_t bits) {
+  return {AwayFromZero(static_cast<uint32_t>(bits)),
+          AwayFromZero(static_cast<uint32_t>(bits >> 32))};
+}
+
+// Box and Muller 1958. The standard does not fix what std::normal_distribution gives.
+Pair NormalPair(uint64_t bits) {
+  const float above_zero = (static_cast<float>(bits >> 40) + 1) * 0x1p-24f;  // to 1
+  const float turn = static_cast<float>(bits & 0xFFFFFF) * 0x1p-24f;
+  const float radius = std::sqrt(-2 * std::log(above_zero));
+  const float angle = 2 * std::numbers::pi_v<float> * turn;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+template <typename T>
+void Fill(int64_t elements, Pair (*pair_of)(uint64_t), std::mt19937_64* random, char* data) {
+  Pair pair;
+  for (int64_t i = 0; i < elements; ++i) {
+    if (i % 2 == 0) pair = pair_of((*random)());
+    const T value = FromFloat<T>(i % 2 == 0 ? pair.first : pair.second);
+    std::memcpy(data + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+  }
 }
 
 }  // namespace
@@ -81,6 +120,31 @@ absl::StatusOr<std::vector<client::Tensor>> RandomInputs(absl::Span<const client
     tensors.push_back(std::move(tensor));
   }
   return tensors;
+}
+
+absl::StatusOr<Tensor> RandomTensor(const client::TensorSpec& spec, Distribution distribution,
+                                    std::mt19937_64* random) {
+  ASSIGN_OR_RETURN(const int64_t bytes, client::ByteCount(spec.data_type, spec.shape));
+  const auto size = static_cast<size_t>(bytes);
+  std::shared_ptr<char[]> data = client::AllocateBytes(size);
+  if (data == nullptr)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for an input of ", bytes, " bytes"));
+  const int64_t elements = bytes / static_cast<int64_t>(ElementBytes(spec.data_type));
+  const auto pair_of = distribution == Distribution::kNormal ? NormalPair : AwayFromZeroPair;
+  switch (spec.data_type) {
+    case DataType::kFloat32:
+      Fill<float>(elements, pair_of, random, data.get());
+      break;
+    case DataType::kFloat16:
+      Fill<Float16>(elements, pair_of, random, data.get());
+      break;
+    case DataType::kBFloat16:
+      Fill<BFloat16>(elements, pair_of, random, data.get());
+      break;
+  }
+  const absl::Span<const char> span(data.get(), size);
+  return Tensor(spec.data_type, spec.shape, span, std::move(data));
 }
 
 }  // namespace warpcall::cli

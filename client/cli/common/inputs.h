@@ -1,7 +1,8 @@
-// Inputs of a call: from files, from stdin, or made up.
+// Inputs of a call: from files, from stdin, or random.
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,17 @@ absl::StatusOr<std::vector<client::Tensor>> ReadInputs(absl::Span<const std::str
 // N(0, 1), the same for a seed on every machine.
 absl::StatusOr<std::vector<client::Tensor>> RandomInputs(absl::Span<const client::TensorSpec> specs,
                                                          uint64_t seed);
+
+enum class Distribution : uint8_t {
+  // Magnitudes from 1/16 to 1, so that none is zero or subnormal in any type, and either sign.
+  kAwayFromZero,
+  // N(0, 1).
+  kNormal,
+};
+
+// The same on every machine for a state of `random`, but for rounding in the mathematical library.
+// INVALID_ARGUMENT when the bytes overflow, RESOURCE_EXHAUSTED when there is no memory for them.
+absl::StatusOr<client::Tensor> RandomTensor(const client::TensorSpec& spec,
+                                            Distribution distribution, std::mt19937_64* random);
 
 }  // namespace warpcall::cli

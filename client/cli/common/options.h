@@ -2,12 +2,15 @@
 // seconds more to compile.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace CLI {
@@ -113,7 +116,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// --deadline SECONDS, for all that a command asks the server, retries included (patience.h); but
+// --deadline SECONDS, for all that a command asks the server, retries included (Patience); but
 // bench's and tune's is for each point, and load's for each request.
 class TimeoutOption {
  public:
@@ -136,6 +139,29 @@ class TimeoutOption {
   static constexpr double kSecondsMax = 86400;
 
   double seconds_;
+};
+
+// What is left of it, of which only what the server takes is taken off: not the command's own work,
+// such as making inputs. For one thread.
+class Patience {
+ public:
+  explicit Patience(absl::Duration whole) : left_(whole) {}
+
+  // Of the next call, which ends at once when nothing is left; never zero, which calls take for no
+  // limit.
+  absl::Duration left() const { return std::max(left_, absl::Nanoseconds(1)); }
+
+  // What `ask` returns, which is called with left() and keeps to it.
+  template <typename Ask>
+  auto Spend(Ask&& ask) {
+    const absl::Time start = absl::Now();
+    auto answer = std::forward<Ask>(ask)(left());
+    left_ -= absl::Now() - start;
+    return answer;
+  }
+
+ private:
+  absl::Duration left_;
 };
 
 }  // namespace warpcall::cli

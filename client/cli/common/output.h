@@ -4,6 +4,8 @@
 #include <google/protobuf/message.h>
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -52,5 +54,12 @@ void FlushOutput();
 // Flushes stdout. When something that was printed did not get there it says so, with the cause of
 // the first failure, and gives kExitRefused in place of kExitOk.
 int FinishOutput(int exit_status);
+
+// The fewest digits that read back as the same number; "nan", "inf" and "-inf" for what is none.
+std::string ExactNumber(double value);
+// A JSON value as a field: empty of null, a list's items apart by "; ", numbers exact.
+std::string CsvField(const nlohmann::json& value);
+// With its newline; fields are shown as Printable, and quoted where they must be.
+std::string CsvLine(const std::vector<std::string>& fields);
 
 }  // namespace warpcall::cli

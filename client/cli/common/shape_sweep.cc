@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
@@ -12,12 +13,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "proto/common/status_macros.h"
 
 namespace warpcall::cli {
 namespace {
 
 using absl::string_view;
+
 using Values = std::vector<int64_t>;
 
 absl::Status Invalid(string_view text, string_view problem) {
@@ -195,14 +198,12 @@ absl::Status LacksWeights(const ShapePoint& point, const client::KernelInfo& ker
   return refusal;
 }
 
-}  // namespace
+// For a better message nobody waits longer.
+constexpr absl::Duration kAskTimeout = absl::Seconds(2);
 
-bool HasWeights(const client::KernelInfo& kernel) {
-  for (size_t i = 0; i < kernel.input_roles.size(); ++i)
-    if (IsWeight(kernel, i)) return true;
-  return false;
-}
-
+// Of InputShapes' refusal where shapes of weights are missing: some that may be meant, by the first
+// input's n columns, of which a weight has n elements or n by n. Of any other status: none.
+std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal);
 std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal) {
   std::vector<ShapePoint> points;
   const auto guesses = refusal.GetPayload(kGuessesPayload);
@@ -211,6 +212,14 @@ std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal) {
   for (const string_view text : absl::StrSplit(texts, ';'))
     points.push_back(ParseShapeSweep(text)->at(0));
   return points;
+}
+
+}  // namespace
+
+bool HasWeights(const client::KernelInfo& kernel) {
+  for (size_t i = 0; i < kernel.input_roles.size(); ++i)
+    if (IsWeight(kernel, i)) return true;
+  return false;
 }
 
 absl::StatusOr<std::vector<ShapePoint>> ParseShapeSweep(string_view text) {
@@ -271,6 +280,21 @@ absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
   std::vector<client::TensorSpec> inputs;
   for (const Shape& shape : shapes) inputs.push_back({type, shape});
   return inputs;
+}
+
+absl::Status WithShapes(const absl::Status& refusal, const std::string& kernel,
+                        client::Client* client) {
+  const absl::Time end = absl::Now() + kAskTimeout;
+  for (const ShapePoint& guess : ShapeGuesses(refusal)) {
+    client::DescribeCall call{.kernel = kernel, .timeout = end - absl::Now()};
+    for (const Shape& shape : guess.shapes) call.inputs.push_back({DataType::kFloat32, shape});
+    if (call.timeout <= absl::ZeroDuration()) break;
+    const absl::Status fits = client->Describe(call).status();
+    if (fits.ok())
+      return absl::Status(refusal.code(), absl::StrCat(refusal.message(), ", as ", guess.text));
+    if (!absl::IsInvalidArgument(fits)) break;  // the server does not say
+  }
+  return refusal;
 }
 
 }  // namespace warpcall::cli

@@ -13,10 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "client/cli/common/attributes.h"
+#include "client/cli/common/catalog.h"
 #include "client/cli/common/tensor_text.h"
 #include "client/cpp/client.h"
 
@@ -45,10 +46,6 @@ absl::StatusOr<Shapes> InputShapes(const ShapePoint& point, const std::string& k
                                    const AttributeMap& attributes,
                                    absl::Span<const client::KernelInfo> kernels);
 
-// Of InputShapes' refusal where shapes of weights are missing: some that may be meant, by the first
-// input's n columns, of which a weight has n elements or n by n. Of any other status: none.
-std::vector<ShapePoint> ShapeGuesses(const absl::Status& refusal);
-
 // A problem as the command line says it.
 struct ProblemText {
   std::string kernel;
@@ -61,5 +58,10 @@ struct ProblemText {
 absl::StatusOr<std::vector<client::TensorSpec>> OneProblem(
     const ProblemText& text, const AttributeMap& attributes,
     absl::Span<const client::KernelInfo> kernels);
+
+// `refusal` and, where it is InputShapes' because shapes of weights are missing, some that `kernel`
+// takes: the server is asked, by Describe, which of its guesses fits.
+absl::Status WithShapes(const absl::Status& refusal, const std::string& kernel,
+                        client::Client* client);
 
 }  // namespace warpcall::cli

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cli/common/attributes.h"
-#include "client/cli/common/random_tensor.h"
+#include "client/cli/common/catalog.h"
+#include "client/cli/common/inputs.h"
 #include "client/cpp/tensor.h"
 #include "proto/common/status_macros.h"
 

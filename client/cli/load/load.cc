@@ -6,18 +6,24 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
+#include "client/cli/common/interrupt.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/progress.h"
+#include "client/cli/common/table.h"
 #include "client/cli/load/calls.h"
+#include "client/cli/load/latency_histogram.h"
 #include "client/cli/load/mix.h"
 #include "client/cli/load/report.h"
 #include "client/cli/load/run.h"
-#include "client/cli/load/watch.h"
 #include "client/cpp/client.h"
 #include "proto/common/status_macros.h"
 
@@ -190,6 +196,84 @@ absl::Status Outcome(const LoadStats& all) {
   return absl::OkStatus();
 }
 
+// What wakes the thread that looks after a run, Ctrl-C (Interrupt) among it. One at a time.
+class LoadWakeup {
+ public:
+  // Thread-safe.
+  void Notify();
+  // Waits for Notify or a signal, both of which count for one wait, for at most so long.
+  void Await(int64_t timeout_ms);
+  bool interrupted() const { return interrupt_.signal() != 0; }
+
+ private:
+  absl::Mutex mutex_;
+  bool notified_ ABSL_GUARDED_BY(mutex_) = false;
+  const Interrupt interrupt_{[this](int) { Notify(); }};  // last: its thread uses the others
+};
+
+// The difference between two looks at a run.
+class ProgressLine {
+ public:
+  explicit ProgressLine(const LoadRun* run) : run_(run) {}
+
+  void Print(absl::Duration elapsed) {
+    auto latencies = std::make_unique<LatencyHistogram>();
+    run_->AddLatencies(latencies.get());
+    const int64_t failed = run_->failed();
+    auto since = std::make_unique<LatencyHistogram>();
+    since->Merge(*latencies);
+    since->Subtract(*last_latencies_);
+    const double seconds = absl::ToDoubleSeconds(elapsed - last_elapsed_);
+    const double answers = static_cast<double>(since->Count() + failed - last_failed_);
+    const std::string line =
+        run_->warming_up()
+            ? std::string("warming up")
+            : absl::StrFormat("%.0f requests/s, p50 %s, p99 %s, %d errors", answers / seconds,
+                              HumanTime(static_cast<double>(since->Percentile(0.5))),
+                              HumanTime(static_cast<double>(since->Percentile(0.99))),
+                              failed - last_failed_);
+    PrintNote(absl::StrFormat("load: %.0f s: %s", absl::ToDoubleSeconds(elapsed), line));
+    last_latencies_ = std::move(latencies);
+    last_failed_ = failed;
+    last_elapsed_ = elapsed;
+  }
+
+ private:
+  const LoadRun* const run_;
+  std::unique_ptr<LatencyHistogram> last_latencies_ = std::make_unique<LatencyHistogram>();
+  int64_t last_failed_ = 0;
+  absl::Duration last_elapsed_;
+};
+
+void LoadWakeup::Notify() {
+  const absl::MutexLock lock(&mutex_);
+  notified_ = true;
+}
+
+void LoadWakeup::Await(int64_t timeout_ms) {
+  const absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&notified_), absl::Milliseconds(timeout_ms));
+  notified_ = false;
+}
+
+// Waits until `run`, whose on_done notifies `wakeup`, is done, and stops it when it is interrupted.
+void WatchLoad(LoadRun* run, LoadWakeup* wakeup) {
+  const absl::Time start = absl::Now();
+  ProgressLine progress(run);
+  bool stopping = false;
+  for (absl::Time next = start + absl::Seconds(1); !run->done();) {
+    wakeup->Await(std::max<int64_t>(0, absl::ToInt64Milliseconds(next - absl::Now()) + 1));
+    if (wakeup->interrupted() && !stopping) {
+      stopping = true;
+      run->Stop();
+      PrintNote("load: interrupted; waiting for the requests in flight");
+    }
+    if (absl::Now() < next || run->done()) continue;
+    progress.Print(absl::Now() - start);
+    next += absl::Seconds(1);
+  }
+}
+
 int Run(const Globals& globals, const LoadCommand& command) {
   auto entries = command.Entries();
   if (!entries.ok()) return UsageError(entries.status());
@@ -229,9 +313,8 @@ int Run(const Globals& globals, const LoadCommand& command) {
 }  // namespace
 
 Command AddLoadCommand(const Arguments& root, const Globals& globals) {
-  const Arguments arguments = root.AddSubcommand("load", "Send many requests and time them");
-  const auto command = std::make_shared<LoadCommand>(arguments);
-  return {arguments, [&globals, command] { return Run(globals, *command); }};
+  return MakeCommand<LoadCommand>(root.AddSubcommand("load", "Send many requests and time them"),
+                                  globals, Run);
 }
 
 }  // namespace warpcall::cli

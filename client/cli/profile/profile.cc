@@ -8,16 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/common/attributes.h"
 #include "client/cli/common/catalog.h"
 #include "client/cli/common/command.h"
 #include "client/cli/common/inputs.h"
 #include "client/cli/common/options.h"
 #include "client/cli/common/output.h"
 #include "client/cli/common/output_file.h"
-#include "client/cli/common/patience.h"
 #include "client/cli/common/progress.h"
-#include "client/cli/common/shape_advice.h"
 #include "client/cli/common/shape_sweep.h"
 #include "client/cli/common/table.h"
 #include "client/cli/profile/figures.h"
@@ -276,10 +273,9 @@ int Run(const Globals& globals, const ProfileOptions& options) {
 }  // namespace
 
 Command AddProfileCommand(const Arguments& root, const Globals& globals) {
-  const Arguments arguments =
-      root.AddSubcommand("profile", "Show what the device does for a kernel, and when");
-  const auto options = std::make_shared<ProfileOptions>(arguments);
-  return {arguments, [&globals, options] { return Run(globals, *options); }};
+  return MakeCommand<ProfileOptions>(
+      root.AddSubcommand("profile", "Show what the device does for a kernel, and when"), globals,
+      Run);
 }
 
 }  // namespace warpcall::cli

@@ -1,4 +1,4 @@
-#include "client/cli/common/random_tensor.h"
+#include "client/cli/common/inputs.h"
 
 #include <gtest/gtest.h>
 

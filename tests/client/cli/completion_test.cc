@@ -1,4 +1,4 @@
-#include "client/cli/common/complete.h"
+#include "client/cli/completion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
