@@ -71,7 +71,7 @@ struct DescribeReport {
 
 std::string FactTable(const Description& description) {
   const auto& launch = description.launch();
-  Table table({{"FACT"}, {"VALUE"}});
+  Table table({"FACT", "VALUE"});
   table.AddRow({"family", description.family()});
   table.AddRow({"chosen because", description.chosen_because()});
   if (!description.grid().empty()) {
@@ -98,7 +98,7 @@ std::string FactTable(const Description& description) {
 int64_t LinesOf(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 std::string FileTable(const Description& description) {
-  Table table({{"FILE"}, {"LANGUAGE"}, {"LINES", Table::Align::kRight}});
+  Table table({"FILE", "LANGUAGE", ">LINES"});
   for (const SourceFile& file : description.files())
     table.AddRow({file.name(), file.language(), absl::StrCat(LinesOf(file.text()))});
   return table.ToString();

@@ -205,29 +205,20 @@ void PrintResultJson(const RunOptions& options, const client::Result& result) {
 }
 
 void PrintResultTables(const RunOptions& options, const client::Result& result) {
-  constexpr auto kRight = Table::Align::kRight;
   PrintText(Fitted("",
                    absl::StrCat(options.kernel, " on ", result.device, " by ",
                                 VariantName(result.implementation, result.launch.variant),
                                 ", request ", result.request_id),
                    0));
-  Table outputs({{"OUTPUT"}, {"TYPE"}, {"SHAPE"}, {"BYTES", kRight}});
+  Table outputs({"OUTPUT", "TYPE", "SHAPE", ">BYTES"});
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     const client::Tensor& output = result.outputs[i];
     outputs.AddRow({i < options.outputs.size() ? options.outputs[i] : "(not written)",
                     DataTypeName(output.data_type()), absl::StrJoin(output.shape(), "x"),
                     HumanBytes(static_cast<double>(output.data().size()))});
   }
-  Table times({{"QUEUE", kRight},
-               {"COPY IN", kRight},
-               {"H2D", kRight},
-               {"KERNEL", kRight},
-               {"D2H", kRight},
-               {"SERVER", kRight},
-               {"WALL", kRight},
-               {"KERNEL B/s", kRight},
-               {"KERNEL FLOP/s", kRight},
-               {"STRIPES", kRight}});
+  Table times({">QUEUE", ">COPY IN", ">H2D", ">KERNEL", ">D2H", ">SERVER", ">WALL", ">KERNEL B/s",
+               ">KERNEL FLOP/s", ">STRIPES"});
   const client::Timing& timing = result.timing;
   std::vector<std::string> row;
   for (const int64_t ns : {timing.queue_ns, timing.copy_in_ns, timing.h2d_ns, timing.kernel_ns,

@@ -93,7 +93,7 @@ int RunKernels(const Globals& globals, const TimeoutOption& timeout) {
     return kExitOk;
   }
   for (const client::KernelInfo& kernel : *kernels) PrintText(KernelText(kernel));
-  Table table({{"KERNEL"}, {"IMPLEMENTATION"}, {"DEVICE"}, {"TYPES"}, {"VARIANTS"}, {"SUMMARY"}});
+  Table table({"KERNEL", "IMPLEMENTATION", "DEVICE", "TYPES", "VARIANTS", "SUMMARY"});
   for (const client::KernelInfo& kernel : *kernels) {
     for (const client::ImplementationInfo& implementation : kernel.implementations) {
       table.AddRow({kernel.name, implementation.name, implementation.device_kind,
@@ -130,15 +130,7 @@ int RunDevices(const Globals& globals, const TimeoutOption& timeout) {
     PrintJson({{"devices", std::move(list)}});
     return kExitOk;
   }
-  constexpr auto kRight = Table::Align::kRight;
-  Table table({{"DEVICE"},
-               {"KIND"},
-               {"HEALTHY"},
-               {"MEMORY", kRight},
-               {"UNITS", kRight},
-               {"L2", kRight},
-               {"COPY", kRight},
-               {"DESCRIPTION"}});
+  Table table({"DEVICE", "KIND", "HEALTHY", ">MEMORY", ">UNITS", ">L2", ">COPY", "DESCRIPTION"});
   for (const client::DeviceInfo& device : *devices) {
     table.AddRow(
         {device.name, device.kind, device.healthy ? "yes" : "no",

@@ -189,7 +189,6 @@ std::vector<std::string> Warnings(const Measurements& before, const Measurements
   return warnings;
 }
 
-constexpr auto kRight = Table::Align::kRight;
 constexpr size_t kNameWidth = 22;
 constexpr size_t kConditionWidth = 38;
 
@@ -209,13 +208,7 @@ std::string Interval(const std::optional<MeasuredRow>& row) {
 }
 
 Table RowTable() {
-  return Table({{"IMPLEMENTATION"},
-                {"BEFORE", kRight},
-                {"95%", kRight},
-                {"AFTER", kRight},
-                {"95%", kRight},
-                {"RATIO", kRight},
-                {"VERDICT"}});
+  return Table({"IMPLEMENTATION", ">BEFORE", ">95%", ">AFTER", ">95%", ">RATIO", "VERDICT"});
 }
 
 void AddRow(const ComparedRow& row, Table* table) {
@@ -294,7 +287,7 @@ std::string ToText(const BenchComparison& comparison) {
                           comparison.after_name),
              kIndent);
   for (const ComparedDevice& device : comparison.devices) {
-    Table table({{""}, {"BEFORE"}, {"AFTER"}});
+    Table table({"", "BEFORE", "AFTER"});
     for (const ConditionLine& line : device.conditions)
       table.AddRow({line.name, CutMiddle(line.before.empty() ? "-" : line.before, kConditionWidth),
                     CutMiddle(line.after.empty() ? "-" : line.after, kConditionWidth)});

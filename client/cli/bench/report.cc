@@ -23,7 +23,6 @@ namespace warpcall::cli {
 namespace {
 
 using client::BenchmarkResult;
-constexpr auto kRight = Table::Align::kRight;
 using nlohmann::json;
 
 // BenchmarkRequest.iterations where it is 0.
@@ -102,11 +101,10 @@ std::vector<std::string> Cells(const BenchPoint& point, const BenchmarkResult& r
 }
 
 Table PointTable(const BenchPoint& point) {
-  std::vector<Table::Column> columns = {{"IMPLEMENTATION"}};
-  for (const char* heading : {"MEDIAN", "MIN", "NOISE", "N", "B/s", "%COPY", "FLOP/s", "ERROR"})
-    columns.push_back({heading, kRight});
-  if (AnyHasOccupancy(point.report)) columns.push_back({"OCC", kRight});
-  columns.push_back({"VS BEST", kRight});
+  std::vector<Table::Column> columns = {"IMPLEMENTATION", ">MEDIAN", ">MIN",    ">NOISE", ">N",
+                                        ">B/s",           ">%COPY",  ">FLOP/s", ">ERROR"};
+  if (AnyHasOccupancy(point.report)) columns.push_back(">OCC");
+  columns.push_back(">VS BEST");
   Table table(std::move(columns));
   const BenchmarkResult* const best = Best(point.report);
   for (const BenchmarkResult& result : Ranked(point.report)) {

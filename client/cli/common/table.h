@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/cli/common/screen.h"
@@ -19,8 +20,14 @@ class Table {
   enum class Align : uint8_t { kLeft, kRight };
 
   struct Column {
+    // Behind a '>' stands the heading of figures, which are aligned to the right.
+    Column(const char* text)  // NOLINT: a list of headings is a list of columns
+        : heading(text[0] == '>' ? text + 1 : text),
+          align(text[0] == '>' ? Align::kRight : Align::kLeft) {}
+    Column(std::string text, Align alignment) : heading(std::move(text)), align(alignment) {}
+
     std::string heading;
-    Align align = Align::kLeft;
+    Align align;
   };
 
   explicit Table(std::vector<Column> columns);

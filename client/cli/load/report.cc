@@ -12,7 +12,6 @@
 namespace warpcall::cli {
 namespace {
 
-constexpr auto kRight = Table::Align::kRight;
 using nlohmann::json;
 
 // A sentence in lines that fit.
@@ -62,17 +61,8 @@ std::string Heading(const LoadReport& report) {
 }
 
 std::string Latencies(const LoadReport& report) {
-  Table table({{"ENTRY"},
-               {"OK", kRight},
-               {"OK/s", kRight},
-               {"IN", kRight},
-               {"OUT", kRight},
-               {"MEAN", kRight},
-               {"P50", kRight},
-               {"P90", kRight},
-               {"P99", kRight},
-               {"P99.9", kRight},
-               {"MAX", kRight}});
+  Table table(
+      {"ENTRY", ">OK", ">OK/s", ">IN", ">OUT", ">MEAN", ">P50", ">P90", ">P99", ">P99.9", ">MAX"});
   const double seconds = static_cast<double>(report.result.elapsed_ns) * 1e-9;
   const auto rate = [&](int64_t amount, const char* unit) {
     return HumanRate(seconds > 0 ? static_cast<double>(amount) / seconds : 0, unit);
@@ -92,14 +82,7 @@ std::string Latencies(const LoadReport& report) {
 }
 
 std::string Phases(const LoadReport& report) {
-  Table table({{"SERVER'S TIMES"},
-               {""},
-               {"QUEUE", kRight},
-               {"COPY IN", kRight},
-               {"H2D", kRight},
-               {"KERNEL", kRight},
-               {"D2H", kRight},
-               {"TOTAL", kRight}});
+  Table table({"SERVER'S TIMES", "", ">QUEUE", ">COPY IN", ">H2D", ">KERNEL", ">D2H", ">TOTAL"});
   for (const Group& group : Groups(report)) {
     for (const auto& [name, fraction] : {std::pair("p50", 0.5), std::pair("p99", 0.99)}) {
       std::vector<std::string> row = {group.name, name};
@@ -114,7 +97,7 @@ std::string Phases(const LoadReport& report) {
 // Empty when all requests were OK.
 std::string Failures(const LoadStats& stats) {
   if (stats.Failed() == 0) return "";
-  Table table({{"STATUS"}, {"COUNT", kRight}, {"FIRST MESSAGE"}});
+  Table table({"STATUS", ">COUNT", "FIRST MESSAGE"});
   for (int i = 0; i < LoadStats::kCodeCount; ++i) {
     const auto code = static_cast<absl::StatusCode>(i);
     if (stats.Count(code) > 0)

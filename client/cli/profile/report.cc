@@ -53,13 +53,7 @@ std::string Shown(Table table, const std::vector<ProfileRow>& rows,
 }
 
 std::string DeviceTable(const client::ProfileReport& report) {
-  Table table({{"NAME"},
-               {"KIND"},
-               {"CALLS", kRight},
-               {"TOTAL", kRight},
-               {"MEAN", kRight},
-               {"SHARE", kRight},
-               {"B/s", kRight}});
+  Table table({"NAME", "KIND", ">CALLS", ">TOTAL", ">MEAN", ">SHARE", ">B/s"});
   return Shown(std::move(table), LongestFirst(report, IsOfDevice), [](const ProfileRow& row) {
     const double total_ns = static_cast<double>(row.total_ns());
     return std::vector<std::string>{
@@ -80,10 +74,8 @@ std::string LaunchTable(const client::ProfileReport& report) {
   if (std::all_of(rows.begin(), rows.end(),
                   [](const ProfileRow& row) { return row.grid().empty(); }))
     return "";
-  std::vector<Table::Column> columns = {{"LAUNCH"}};
-  for (const char* heading : {"REGS", "SMEM", "GRID", "BLOCK", "OCC", "SM", "DRAM"})
-    columns.push_back({heading, kRight});
-  return Shown(Table(std::move(columns)), rows, [](const ProfileRow& row) {
+  const Table table({"LAUNCH", ">REGS", ">SMEM", ">GRID", ">BLOCK", ">OCC", ">SM", ">DRAM"});
+  return Shown(table, rows, [](const ProfileRow& row) {
     const auto or_none = [](const std::string& text) { return text.empty() ? "-" : text; };
     return std::vector<std::string>{CutMiddle(row.name(), kLaunchNameWidth),
                                     absl::StrCat(row.registers_per_thread()),
@@ -97,7 +89,7 @@ std::string LaunchTable(const client::ProfileReport& report) {
 }
 
 std::string HostTable(const client::ProfileReport& report) {
-  Table table({{"HOST PHASE"}, {"CALLS", kRight}, {"TOTAL", kRight}, {"MEAN", kRight}});
+  Table table({"HOST PHASE", ">CALLS", ">TOTAL", ">MEAN"});
   const std::vector<ProfileRow> rows = OfKind(report, kHostRow);
   for (const ProfileRow& row : rows)
     table.AddRow({CutMiddle(row.name(), kNameWidth), absl::StrCat(row.calls()),
@@ -108,19 +100,17 @@ std::string HostTable(const client::ProfileReport& report) {
 std::string ThreadTable(const client::ProfileReport& report) {
   const std::vector<ProfileRow> rows = OfKind(report, kThreadRow);
   if (rows.empty()) return "";
-  return Shown(Table({{"THREAD"}, {"WORKED", kRight}, {"OF THE TIME", kRight}}), rows,
-               [](const ProfileRow& row) {
-                 return std::vector<std::string>{
-                     row.name(), HumanTime(static_cast<double>(row.total_ns())),
-                     // None of what all waited together.
-                     row.fraction() > 0 ? PercentOf(row.fraction()) : "-"};
-               });
+  return Shown(Table({"THREAD", ">WORKED", ">OF THE TIME"}), rows, [](const ProfileRow& row) {
+    return std::vector<std::string>{row.name(), HumanTime(static_cast<double>(row.total_ns())),
+                                    // None of what all waited together.
+                                    row.fraction() > 0 ? PercentOf(row.fraction()) : "-"};
+  });
 }
 
 std::string CounterTable(const client::ProfileReport& report) {
   const std::vector<ProfileRow> rows = OfKind(report, kCounterRow);
   if (rows.empty()) return "";
-  return Shown(Table({{"COUNTER"}, {"TOTAL", kRight}, {"A RUN", kRight}, {"BYTES", kRight}}), rows,
+  return Shown(Table({"COUNTER", ">TOTAL", ">A RUN", ">BYTES"}), rows,
                [&report](const ProfileRow& row) {
                  const double runs = std::max(report.iterations(), 1);
                  return std::vector<std::string>{
@@ -137,14 +127,8 @@ std::string Passes(const Figures& figures) {
 
 // Of one run.
 std::string FigureTable(const Figures& figures) {
-  Table table({{"KERNELS", kRight},
-               {"TIME", kRight},
-               {"AS A COPY", kRight},
-               {"LEAST BYTES", kRight},
-               {"PASSES", kRight},
-               {"B/s", kRight},
-               {"% COPY", kRight},
-               {"FLOP/s", kRight}});
+  Table table(
+      {">KERNELS", ">TIME", ">AS A COPY", ">LEAST BYTES", ">PASSES", ">B/s", ">% COPY", ">FLOP/s"});
   const auto if_known = [](double value, const std::string& text) {
     return value < 0 ? "-" : text;
   };
@@ -246,7 +230,7 @@ std::string TextOfTwo(const Profiled& first, const Profiled& second) {
   for (const Profiled* const profiled : {&first, &second})
     absl::StrAppend(
         &text, Bounded(NameOf(profiled->report) + ": ", Judge(*profiled, FiguresOf(*profiled))));
-  Table table({{"OF A RUN"}, {NameOf(a), kRight}, {NameOf(b), kRight}, {"RATIO", kRight}});
+  Table table({"OF A RUN", {NameOf(a), kRight}, {NameOf(b), kRight}, ">RATIO"});
   for (const ComparedFigure& figure : comparison.figures)
     table.AddRow({figure.name, figure.first, figure.second,
                   figure.ratio < 0 ? "-" : absl::StrFormat("%.2f", figure.ratio)});

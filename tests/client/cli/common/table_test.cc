@@ -13,7 +13,7 @@ namespace warpcall::cli {
 namespace {
 
 TEST(TableTest, AlignsColumnsWithoutTrailingSpaces) {
-  Table table({{"NAME"}, {"N", Table::Align::kRight}, {"TEXT"}});
+  Table table({"NAME", ">N", "TEXT"});
   table.AddRow({"a", "1000", "x"});
   table.AddRow({"longer", "7", ""});
   EXPECT_EQ(table.ToString(),
