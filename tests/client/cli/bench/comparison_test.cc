@@ -165,6 +165,33 @@ TEST(ComparisonTest, WhatDiffersAroundTheMeasurementsIsAWarning) {
                   "memory clock differs: 2619 MHz and 1500 MHz", "throttled differs: - and power"));
 }
 
+TEST(MeasurementsTest, ConditionsOfADeviceAreThoseOfAllItsPoints) {
+  const auto value = nlohmann::json::parse(R"({
+    "kernel": "softmax", "server": {"host": "box", "version": "0.1.0"}, "points": [
+      {"shape": "8", "data_type": "float32", "device": "cuda:0",
+       "results": [{"implementation": "a"}],
+       "stamp": {"driver": "580", "sm_clock_mhz_min": 1900, "sm_clock_mhz_max": 1950,
+                 "throttle_reasons": ["power"], "samples_dropped": 2, "started_unix_ns": 7}},
+      {"shape": "16", "data_type": "float32", "device": "cuda:0",
+       "results": [{"implementation": "a"}],
+       "stamp": {"driver": "590", "cuda": "13.0", "sm_clock_mhz_min": 1800,
+                 "sm_clock_mhz_max": 1980, "throttle_reasons": ["power", "heat"],
+                 "samples_dropped": 3, "started_unix_ns": 9}}]})");
+  const auto measured = ToMeasurements("a.json", value);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  ASSERT_THAT(measured->devices, SizeIs(1));
+  const Conditions& device = measured->devices.at("cuda:0");
+  EXPECT_EQ(device.host, "box");
+  EXPECT_EQ(device.stamp.driver(), "580");
+  EXPECT_EQ(device.stamp.cuda(), "13.0");
+  EXPECT_EQ(device.stamp.server_version(), "0.1.0");
+  EXPECT_EQ(device.stamp.sm_clock_mhz_min(), 1800);
+  EXPECT_EQ(device.stamp.sm_clock_mhz_max(), 1980);
+  EXPECT_EQ(device.stamp.samples_dropped(), 5);
+  EXPECT_EQ(device.stamp.started_unix_ns(), 7);
+  EXPECT_THAT(device.stamp.throttle_reasons(), ElementsAre("power", "heat"));
+}
+
 TEST(ComparisonTest, OnlyOneKernelAndSomethingInCommon) {
   Measurements other = Of("b.json", {RowOf("copy", 100, 1)});
   other.kernel = "gelu";
