@@ -140,7 +140,7 @@ double MeasureCopy(const std::string& device, absl::Duration timeout, client::Cl
 // it does not tell is missing from the figures, with the reason.
 void AddPlanAndDevice(const client::ProfileCall& call, const Asking& asking, Profiled* profiled) {
   client::DescribeCall describe{.kernel = call.call.kernel,
-                                .implementation = profiled->report.implementation(),
+                                .implementation = NameOf(profiled->report),
                                 .inputs = SpecsOf(call),
                                 .attributes = call.call.attributes,
                                 .device = profiled->report.device()};
