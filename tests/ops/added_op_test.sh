@@ -49,7 +49,7 @@ ran=$(warpcall run relu --input "$scratch/x.npy" --output "$scratch/y.npy") || f
 bytes=$(tail -c 8 "$scratch/y.npy" | od -An -tx1 | tr -d ' \n')
 [ "$bytes" = 000000000000803f ] || fail "relu of -1 and 1 is $bytes"
 holds bench "$(warpcall bench relu --shape 64x32 --iterations 2)" element_loop float64
-holds profile "$(warpcall profile relu --shape 64x32)" 'relu on cpu by element_loop'
-holds describe "$(warpcall describe relu --shape 64x32)" 'relu on cpu by element_loop' \
+holds profile "$(warpcall profile relu --shape 64x32)" 'relu on cpu by manual:element_loop'
+holds describe "$(warpcall describe relu --shape 64x32)" 'relu on cpu by manual:element_loop' \
   'every bit is right' '16.0 KiB'
 exit $failures
