@@ -11,14 +11,14 @@
 
 namespace warpcall::gelu {
 
-// What a graph is made for. cuDNN's tensors have at least three dimensions; an elementwise function
-// does not care how its elements are counted.
+// Data type and shape of a graph. cuDNN's tensors have at least three dimensions; the split of the
+// elements among the dimensions does not change the result of an elementwise function.
 struct CudnnPointwise {
   DataType data_type;
   std::array<int64_t, 3> dims;  // slowest first, no gaps
 };
 
-// Needs a device for `handle` only. UNIMPLEMENTED when cuDNN has no such function.
+// Needs a device only for `handle`. UNIMPLEMENTED if cuDNN has no such function.
 absl::StatusOr<cuda::CudnnGraph> MakeCudnnGraph(const CudnnPointwise& pointwise,
                                                 cudnnHandle_t handle);
 
@@ -27,7 +27,7 @@ struct PointwiseMemory {
   void* y;
   void* workspace;
 };
-// By a plan for such a graph.
+// Executes a plan for such a graph.
 absl::Status ExecutePointwise(const cuda::CudnnGraphPlan& plan, cudnnHandle_t handle,
                               const PointwiseMemory& memory);
 

@@ -15,10 +15,10 @@ namespace warpcall {
 
 const Op& GeluOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> GeluCpuRows();
 
-// The rows of CUDA devices, in order of preference.
+// The implementations for CUDA devices, in order of preference.
 std::vector<Implementation> GeluCudaRows();
 
 namespace gelu {
@@ -28,18 +28,18 @@ inline constexpr int kApproximate = 0;
 
 bool UsesTanh(const Problem& problem);
 
-// The truth, which the reference row rounds.
+// The exact definition, which the reference implementation rounds.
 extern const Definition kDefinition;
 
-// One element of it, in float64.
+// One element of kDefinition, in float64.
 double Exactly(double x, bool tanh);
 
-// What the rows are checked on.
+// The cases on which the implementations are checked.
 OpCases Cases();
-// By how much gelu of `x`, which is `y`, may be off in float32.
+// Error bound in float32 of gelu of `x`, whose exact value is `y`.
 double ErrorAt(double x, double y);
 
-// The rows, one per file.
+// The implementations, one per file.
 Implementation SimdFusedRow();
 Implementation OnednnEltwiseRow();
 Implementation VectorizedRow();
@@ -50,9 +50,9 @@ Implementation ChainOfKernelsRow();
 Implementation ChainOfLoopsRow();
 Implementation Float64Row();
 
-// The variants of rows that have a kernel for each of the two formulas.
+// The variants of implementations that have a kernel for each of the two formulas.
 std::vector<std::string> FormNames(DataType type);
-// The one that the problem asks for; INVALID_ARGUMENT when the context asks for the other.
+// The variant for the problem's formula; INVALID_ARGUMENT if the context asks for the other.
 absl::StatusOr<int> FormToPlan(const Problem& problem, const PlanContext& context);
 
 }  // namespace gelu

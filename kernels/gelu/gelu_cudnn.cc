@@ -19,18 +19,18 @@ namespace {
 
 using Candidates = cuda::CudnnGraphPlans;
 
-// A pointwise node needs none; plans that want more than this are left aside.
+// A pointwise node needs no workspace; plans that want more than this are skipped.
 constexpr size_t kWorkspaceBytes = size_t{1} << 20;
-// What offsets of 32 bits reach: cuDNN promises no more for its pointwise engines.
+// Largest count that 32-bit offsets reach: cuDNN promises no more for its pointwise engines.
 constexpr int64_t kElementsMax = std::numeric_limits<int32_t>::max();
-// Making a plan may compile a kernel, which takes some 0.1 s: the first few of each view.
+// Plans tried of each view: making a plan may compile a kernel, which takes some 0.1 s.
 constexpr int kPlansPerView = 2;
 // Rows of the second view: long enough that a row is many vectors.
 constexpr int64_t kRowElementsMax = 1024;
 constexpr int64_t kRowElementsMin = 64;
 
-// How the elements may be laid out for cuDNN, which tiles and vectorizes by dimension: in one row,
-// and, where the count has a power of two as a factor, in many.
+// Layouts of the elements for cuDNN, which tiles and vectorizes by dimension: one row and, if the
+// count has a power of two as a factor, many rows.
 std::vector<std::array<int64_t, 3>> ViewsOf(int64_t elements) {
   std::vector<std::array<int64_t, 3>> views = {{1, 1, elements}};
   const int64_t row = std::min(elements & -elements, kRowElementsMax);

@@ -1,4 +1,4 @@
-// What the row of family `compiled` generates its kernel from.
+// The task from which the implementation of family `compiled` generates its kernel.
 #pragma once
 
 #include "kernels/expression/cuda_task.h"

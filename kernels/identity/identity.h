@@ -1,4 +1,4 @@
-// identity: y = x, bit for bit. It shows what the path itself costs.
+// identity: y = x, bit for bit. It shows the cost of the request path itself.
 #pragma once
 
 #include <vector>
@@ -9,21 +9,21 @@ namespace warpcall {
 
 const Op& IdentityOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> IdentityCpuRows();
 
-// The rows of CUDA devices, in order of preference.
+// The implementations for CUDA devices, in order of preference.
 std::vector<Implementation> IdentityCudaRows();
 
 namespace identity {
 
-// The truth, which the reference row copies.
+// The exact definition, which the reference implementation copies.
 extern const Definition kDefinition;
 
-// What the rows are checked on.
+// The cases on which the implementations are checked.
 OpCases Cases();
 
-// The rows, one per file.
+// The implementations, one per file.
 Implementation ParallelCopyRow();
 Implementation OnednnReorderRow();
 Implementation ElementLoopRow();

@@ -24,9 +24,9 @@ using dnnl::memory;
 using norm::View;
 using Primitive = dnnl::layer_normalization_forward;
 
-constexpr int64_t kRowsPerChunk = 4096;  // of the pass after it: some 10 us where none is wrong
+constexpr int64_t kRowsPerChunk = 4096;  // for the correcting pass: some 10 us if no row is wrong
 
-// Throws dnnl::error for what this CPU or version does not have.
+// Throws dnnl::error if this CPU or oneDNN version lacks the primitive.
 Primitive::primitive_desc Describe(const Problem& problem) {
   const View view = norm::ViewOf(problem);
   const memory::desc layout({view.rows, view.n},
@@ -34,7 +34,7 @@ Primitive::primitive_desc Describe(const Problem& problem) {
                             memory::format_tag::ab);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  // As for training, so that it tells means and variances.
+  // The training form also returns means and variances.
   const Primitive::desc descriptor(
       dnnl::prop_kind::forward_training, layout, static_cast<float>(view.epsilon),
       dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift);
@@ -47,8 +47,8 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
                           [&] { Describe(problem); });
 }
 
-// The workspace, in floats: of rows their means and variances, and weight and bias, which the
-// primitive takes in float32 alone; then its scratchpad.
+// The workspace, in floats: mean and variance of each row; weight and bias, which the primitive
+// takes only in float32; then the primitive's scratchpad.
 struct Places {
   float* means;
   float* variances;

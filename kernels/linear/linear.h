@@ -14,15 +14,15 @@ namespace warpcall {
 
 const Op& LinearOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> LinearCpuRows();
 
-// The rows of CUDA devices, in order of preference.
+// The implementations for CUDA devices, in order of preference.
 std::vector<Implementation> LinearCudaRows();
 
 namespace linear {
 
-// Of inputs, and into Problem::attributes.
+// Indices of inputs, and indices into Problem::attributes.
 inline constexpr int kX = 0;
 inline constexpr int kWeight = 1;
 inline constexpr int kBias = 2;
@@ -34,17 +34,17 @@ matmul::Activation ActivationOf(const Problem& problem);
 // The product alone: matmul of the rows of x with the weight transposed.
 Problem ProductOf(const Problem& problem);
 
-// The truth, which the reference row rounds.
+// The exact definition, which the reference implementation rounds.
 extern const Definition kDefinition;
 double Activate(matmul::Activation activation, double value);
 
-// What the rows are checked on.
+// The cases on which the implementations are checked.
 OpCases Cases();
 
 // Writes activation(bias) to the outputs of a problem whose k is 0, on the host.
 void FinishWithoutSums(const Problem& problem, const Operands& operands);
 
-// The rows, one per file.
+// The implementations, one per file.
 Implementation SimdTiledRow();
 Implementation OnednnRow();
 Implementation CublasltRow();

@@ -22,12 +22,12 @@ bool IsGelu(matmul::Activation activation) {
 
 double SlopeOf(matmul::Activation activation) { return IsGelu(activation) ? kSlopeMax : 1; }
 
-// What a sum may be off by, and what its activation makes of that and is off by itself.
+// The sum's error as the activation magnifies it, plus the activation's own error.
 double ErrorOf(matmul::Activation activation, double sum, double sum_error, double y) {
   return SlopeOf(activation) * sum_error + (IsGelu(activation) ? gelu::ErrorAt(sum, y) : 0);
 }
 
-// matmul's for the product, to which the bias is added in float32.
+// matmul's errors for the product, to which the bias is added in float32.
 std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs, int64_t index,
                                  absl::Span<const double> truth) {
   static const auto errors_of_products = matmul::Cases().errors;
@@ -49,11 +49,11 @@ std::vector<ElementError> Errors(const Problem& problem, const Operands& inputs,
       const double sum = sums[i] + shift;
       const double sum_error =
           errors[i].arithmetic + kUnit * (std::fabs(sums[i]) + std::fabs(sum)) + 0x1p-149;
-      // Where the product alone is beyond float32's range the sum is infinite, or need not be.
+      // A product beyond float32's range may make the sum infinite, or not.
       const bool overflows = std::isfinite(sums[i]) &&
                              std::fabs(sums[i]) + sum_error >= std::numeric_limits<float>::max();
       errors[i].arithmetic = overflows ? INFINITY : ErrorOf(activation, sum, sum_error, truth[i]);
-      // Who takes subnormal inputs as 0 does so with the product and the bias, too.
+      // An implementation that flushes subnormal inputs also flushes the product and the bias.
       errors[i].subnormal_inputs = SlopeOf(activation) * (errors[i].subnormal_inputs + 0x1p-125);
     }
   });

@@ -1,7 +1,7 @@
-// cuBLASLt with its epilogue that adds a bias, in float32 without an activation; otherwise its
-// product in float32, which a kernel of ours finishes. In 16 bits some of its algorithms round the
-// product before they add a bias; what its epilogues that go on to relu and gelu make of NaN and
-// -infinity has not been seen to be what the op says.
+// cuBLASLt with its bias epilogue, in float32 without an activation; otherwise its float32 product,
+// which a kernel of ours finishes. In 16 bits some of cuBLASLt's algorithms round the product
+// before they add a bias. Its epilogues with relu and gelu have not been shown to treat NaN and
+// -infinity as the op does.
 #include <memory>
 #include <utility>
 
@@ -21,14 +21,14 @@ absl::Status Supports(const Problem& problem, const DeviceProperties&) {
   return matmul::CheckCublaslt(ProductOf(problem));
 }
 
-// The product as the library is asked for it.
+// The product that the library computes, with float32 sums.
 Problem SumsOf(const Problem& problem) {
   Problem product = ProductOf(problem);
   product.outputs[0].data_type = DataType::kFloat32;
   return product;
 }
 
-// Of the workspace, for sums; 0 where they lie where the outputs will.
+// Workspace bytes for the sums; 0 if the sums lie in the outputs' memory.
 size_t SumsBytes(const Problem& problem) {
   if (problem.outputs[0].data_type == DataType::kFloat32) return 0;
   const int64_t alignment = static_cast<int64_t>(kOperandAlignmentBytes / sizeof(float));
@@ -68,13 +68,13 @@ class FinishedPlan final : public Plan {
   const SumsFinish finish_;
 };
 
-// Of the product alone; where algorithms are tried, on sums that have a place.
+// Plans the product alone. Algorithms are tried on sums in the tryout's workspace, if any.
 absl::StatusOr<PlanPtr> PlanSums(const Problem& problem, const PlanContext& context) {
   const Tryout* const tryout = context.tryout;
   const size_t sums_bytes = SumsBytes(problem);
   if (tryout == nullptr || sums_bytes == 0)
     return matmul::PlanCublasltSums(SumsOf(problem), context);
-  // In one piece: what was given before may be gone once more is asked for.
+  // In one piece: an earlier allocation may be gone once more is requested.
   ASSIGN_OR_RETURN(void* const all,
                    tryout->workspace(sums_bytes + matmul::kCublasltWorkspaceBytes));
   const Operands product = ProductOperands(*tryout->operands, all);

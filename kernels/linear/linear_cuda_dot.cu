@@ -72,7 +72,7 @@ TiledKernel<T> KernelOf(const Way& way) {
   return way.x_is_vector ? DotPerOutput<T, 1, true> : DotPerOutput<T, 1, false>;
 }
 
-// Of a block: a warp an output, whose visits are of a vector a lane.
+// A block's tile: one warp per output, which visits one vector per lane at a time.
 constexpr matmul::Tile kTile = {.m = matmul::DotWalk<Adjacent::kDepth, 1>::kOutputs,
                                 .n = 1,
                                 .depth = 32 * cuda::kVectorWidth<Float16>,

@@ -1,4 +1,4 @@
-// What linear does to sums on a GPU before they are rounded.
+// linear's epilogue on a GPU: bias and activation, applied to sums before they are rounded.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace warpcall::linear {
 
-// The activation is a number, not a template's parameter: all threads of a launch go the same way,
-// and a tiled kernel is compiled once, not four times.
+// The activation is a number, not a template parameter: all threads of a launch take the same
+// branch, and a tiled kernel is compiled once, not four times.
 template <int kCount>
 __device__ void Activate(matmul::Activation activation, float (&values)[kCount]) {
   switch (activation) {
@@ -31,10 +31,10 @@ __device__ void Activate(matmul::Activation activation, float (&values)[kCount])
   }
 }
 
-// The bias of each sum's column, then the activation. In place of matmul::NoFinish.
+// Adds the bias of each sum's column, then activates. Replaces matmul::NoFinish.
 template <typename T>
 struct Finish {
-  const T* bias;  // from some column on
+  const T* bias;  // from the column of From on
   matmul::Activation activation;
 
   template <int kCount>
@@ -44,7 +44,7 @@ struct Finish {
 
   __device__ Finish From(int64_t column) const { return {bias + column, activation}; }
 
-  // Of the first kCount columns; 0 beyond the `columns` that there are.
+  // The bias of the first kCount columns; 0 from column `columns` on.
   template <int kCount>
   __device__ BiasOfColumns<kCount> BiasOf(int64_t columns) const {
     BiasOfColumns<kCount> of;

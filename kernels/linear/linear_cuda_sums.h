@@ -10,25 +10,25 @@
 
 namespace warpcall::linear {
 
-// What a plan keeps of it.
+// The finish of sums, as a plan keeps it.
 struct SumsFinish {
-  DataType data_type;  // of bias and outputs
+  DataType data_type;  // shared by the bias and the outputs
   matmul::Activation activation;
   int64_t rows;
   int64_t n;
   uint32_t splits;  // parts of every sum
 
-  // Enqueues the kernel: each output is its parts' sum, added up in their order so that results
-  // repeat bit by bit, with bias and activation, rounded once. `partial` is float32
-  // [splits][rows][n]; a single part may lie where the outputs will. REQUIRES: there are outputs.
+  // Enqueues the kernel. Each output is the sum of its parts, in their order so that results repeat
+  // bit by bit, with bias and activation, rounded once. `partial` is float32 [splits][rows][n]; a
+  // single part may lie where the outputs will. REQUIRES: there are outputs.
   absl::Status Enqueue(const float* partial, const Operands& operands,
                        const LaunchContext& context) const;
 };
 
-// For the sums of a problem, each in so many parts.
+// Returns the finish of a problem's sums, each in `splits` parts.
 SumsFinish FinishOfSums(const Problem& problem, uint32_t splits);
 
-// Of a problem without sums: writes activation(bias), if there is an output.
+// Plans a problem without sums: writes activation(bias), if there is an output.
 PlanPtr PlanWithoutSums(const Problem& problem, const PlanContext& context);
 
 }  // namespace warpcall::linear

@@ -12,7 +12,7 @@
 namespace warpcall::norm {
 namespace {
 
-// Of weight or bias: one element for each of a row of x.
+// Checks weight or bias: x's data type, and one element for each element of a row of x.
 absl::Status CheckVector(const Problem& problem, int input, const char* name) {
   const TensorSpec& x = problem.inputs[kX];
   const TensorSpec expected{x.data_type, {x.dims.back()}};

@@ -1,8 +1,8 @@
-// What layernorm and rmsnorm share. A row is the last dimension: n elements of x, one behind the
-// other, that are brought to a mean square of 1, around their mean or around 0, and then weighed:
+// Shared by layernorm and rmsnorm. A row is the last dimension: n adjacent elements of x. Each row
+// is brought to a mean square of 1, around its mean or around 0, and then weighed:
 //   layernorm  y = (x - mean) / sqrt(mean((x - mean)^2) + epsilon) x weight + bias
 //   rmsnorm    y = x / sqrt(mean(x^2) + epsilon) x weight
-// All rows of the menu serve both: a problem with a bias is layernorm's.
+// All implementations serve both: a problem with a bias is layernorm's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace warpcall::norm {
 
-// Of inputs, and into Problem::attributes.
+// Indices of inputs, and indices into Problem::attributes.
 inline constexpr int kX = 0;
 inline constexpr int kWeight = 1;
 inline constexpr int kBias = 2;
@@ -26,18 +26,18 @@ struct View {
 };
 View ViewOf(const Problem& problem);
 
-// The shape rule and the cost of both ops, and their attribute.
+// The shape rule, the cost and the attribute of both ops.
 absl::Status InferOutputs(Problem* problem);
 Work WorkOf(const Problem& problem);
 AttributeSpec EpsilonAttribute(double default_value);
 
-// The truth, which the reference row rounds.
+// The exact definition, which the reference implementation rounds.
 extern const Definition kDefinition;
 
-// What the rows are checked on.
+// The cases on which the implementations are checked.
 OpCases Cases(bool centered);
 
-// The rows, one per file. A reference rounds the definition of its own op.
+// The implementations, one per file. A reference rounds the definition of its own op.
 Implementation SimdRowsRow();
 Implementation WarpPerRowRow();
 Implementation BlockPerRowRow();

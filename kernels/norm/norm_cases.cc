@@ -11,11 +11,11 @@ namespace {
 
 // Below, u = 2^-24.
 constexpr double kUnit = 0x1p-24;
-// Rounding a square, their mean, epsilon, the root and its reciprocal (2 u each on a GPU), and
+// Roundings of a square, their mean, epsilon, the root and its reciprocal (2 u each on a GPU), and
 // products.
 constexpr double kSteps = 10;
 
-// Of parts' means into a row's, each of which is rounded; those of many parts average out.
+// Merges of parts' means into a row's mean, each rounded; those of many parts average out.
 constexpr double kMergings = 8;
 
 // The error of a sum, relative to that of its terms' magnitudes. As in
@@ -29,7 +29,7 @@ double SumError(double n) {
   return std::min(n, 6 * std::sqrt(within + blocks)) * kUnit;
 }
 
-// Of a row's elements; the mean is 0 where rows are not centred, and the deviation is around it.
+// Statistics of a row. Where rows are not centred, the mean is 0; the deviation is around it.
 struct RowFacts {
   double mean = 0;
   double magnitude = 0;  // mean|x|
@@ -61,20 +61,20 @@ RowFacts FactsOf(const T* x, const View& view) {
   return row;
 }
 
-// What the errors of a row's elements have in common.
+// Errors that all elements of a row share.
 struct RowErrors {
   double mean = 0;
   double reciprocal = 0;  // 1 / sqrt(mean square + epsilon)
-  double distance = 0;    // of x from the mean: as many units of x
-  double relative = 0;    // of the normalised element
+  double distance = 0;    // error of x - mean, in units of x
+  double relative = 0;    // error of the normalised element
 };
 
-// By how much a mean of n elements may be off. A sum in float32 of the elements as they are is off
-// by a share of mean|x|, which says nothing where they are close together. There the mean of their
-// distances from it tells what that was, and is itself off by a share of mean|x - mean| and of what
-// it tells; what is left is rounding, not beyond the least or the greatest element. Elements are
-// close together where their deviation is below a sixteenth of the mean: above that mean|x| is at
-// most 17 deviations.
+// Error bound of the mean of n elements. A float32 sum of the unchanged elements is off by a share
+// of mean|x|, a useless bound where elements are close together. There the mean of their distances
+// corrects it: the correction is off by a share of mean|x - mean| and of itself. The rest is
+// rounding, which stays between the least and the greatest element. Elements are close together
+// where their deviation is below a sixteenth of the mean: above that mean|x| is at most 17
+// deviations.
 double MeanError(const RowFacts& row, double sums) {
   const double plain = (sums + 2 * kUnit) * row.magnitude;
   const double rounded =
@@ -83,8 +83,8 @@ double MeanError(const RowFacts& row, double sums) {
   return std::min(plain, corrected);
 }
 
-// An error of the mean is one of every distance; and of the mean square, where blocks of a row have
-// means of their own, at most so much relative to its root, and its square.
+// An error of the mean shifts every distance. Where blocks of a row have means of their own, it
+// also shifts the mean square: by at most as much, relative to its root, and by its square.
 template <typename T>
 RowErrors ErrorsOfRow(const T* x, const View& view) {
   const RowFacts facts = FactsOf(x, view);
@@ -98,13 +98,13 @@ RowErrors ErrorsOfRow(const T* x, const View& view) {
   return row;
 }
 
-// Subnormal numbers lose up to 2^-150 each on the way: of x as it is or brought near 1, and of the
-// normalised element, before they are weighed.
+// Subnormal numbers lose up to 2^-150 each on the way: x, as it is or scaled near 1, and the
+// normalised element before it is weighed.
 double Underflow(const RowErrors& row, double n) {
   return 0x1p-147 * (1 + row.reciprocal + std::sqrt(n));
 }
 
-// Of element j of a row, which is `truth`.
+// The inputs for a row; ErrorOf bounds the error of element j, whose exact value is `truth`.
 template <typename T>
 struct RowInputs {
   const T* x;
@@ -116,8 +116,8 @@ struct RowInputs {
     const double shift = bias == nullptr ? 0 : double{ToFloat(bias[j])};
     const double off = row.distance * row.reciprocal;
     if (!std::isfinite(truth)) {
-      // Infinity times what may as well be 0, or of the other sign: of the normalised element
-      // nothing is left below float32's range, or beside what its row's mean is off by.
+      // Infinity times a value that may as well be 0, or of the other sign: the normalised element
+      // vanishes below float32's range, or beside the error of its row's mean.
       constexpr double kNothing = 0x1p-120;
       const double normalized = std::fabs(double{ToFloat(x[j])} - row.mean) * row.reciprocal;
       return {.arithmetic = std::isinf(w) && normalized <= off + kNothing ? INFINITY : 0};
@@ -127,9 +127,9 @@ struct RowInputs {
             .subnormal_inputs = Flushed(row, j, truth - shift)};
   }
 
-  // What 0 in place of each subnormal number is worth, 2^-126 at most: of x, the mean and the
-  // distance; the normalised element; the square of the distance; weight, the product, bias and the
-  // result. `product` is the normalised element times weight.
+  // Error bound if each subnormal number becomes 0, 2^-126 at most: x, the mean and the distance;
+  // the normalised element; the square of the distance; weight, the product, bias and the result.
+  // `product` is the normalised element times weight.
   double Flushed(const RowErrors& row, size_t j, double product) const {
     constexpr double kLost = 0x1p-126;
     const double w = std::fabs(double{ToFloat(weight[j])});

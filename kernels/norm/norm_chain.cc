@@ -64,7 +64,7 @@ struct Chain {
   }
 };
 
-// What the chain keeps in its workspace.
+// Arrays that the chain keeps in its workspace.
 struct Arrays {
   Scale* scales;
   float* statistic;

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
   }
   Moments moments = MomentsOf(held, {vectors, n, centered}, &shared);
   Scale scale{1, static_cast<float>(tensors.epsilon)};
-  if (!IsInRange(moments.squares, scale.epsilon)) {  // of all threads or of none
+  if (!IsInRange(moments.squares, scale.epsilon)) {  // in all threads or in none
     scale = ScaleFor(MaxOfBlock<kThreads>(held.Largest(), shared.largest), tensors.epsilon);
     held.Multiply(scale.factor);
     moments = MomentsOf(held, {vectors, n, centered}, &shared);

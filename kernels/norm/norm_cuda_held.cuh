@@ -121,7 +121,7 @@ class Held {
     return {part.count, moments.mean, moments.squares};
   }
 
-  // Where results go, and what weighs them, from the first vector that the threads hold on.
+  // The results' memory and weights, from the first vector that the threads hold on.
   struct Target {
     const T* weight;
     const T* bias;  // null: none
@@ -130,14 +130,14 @@ class Held {
     int vectors;
   };
 
-  // What weighs a vector is loaded when that is stored: registers hold one row, and not three.
+  // Loads weight and bias as each vector is stored: registers hold one row, not three.
   __device__ void Store(const Target& to, const Normalizer& normalizer) const {
     StoreWith(
         to, normalizer, [&](int i) { return At(to.weight, to.first, i); },
         [&](int i) { return At(to.bias, to.first, i); });
   }
 
-  // Where several rows are weighed by the same.
+  // Stores with weight and bias that several rows share.
   __device__ void Store(const Target& to, const Normalizer& normalizer, const Fetched& weight,
                         const Fetched& bias) const {
     StoreWith(

@@ -1,4 +1,4 @@
-// What the launchers of layernorm's and rmsnorm's GPU rows share on the host.
+// Shared on the host by the launchers of layernorm's and rmsnorm's GPU implementations.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ inline absl::Status CheckLength(const Problem& problem, absl::string_view row, i
                                                " elements; here they have ", n));
 }
 
-// The variants of a row whose rows lie in registers: two for each of its shapes.
+// Variant names of an implementation that keeps rows in registers: two for each shape.
 template <size_t kCount>
 std::vector<std::string> NamesOf(const RowShape (&shapes)[kCount]) {
   std::vector<std::string> names;
@@ -92,14 +92,14 @@ PlanPtr NewRowPlan(void (*kernel)(RowTensors<T>), const Way& way, const View& vi
       });
 }
 
-// What a library tells of each row, in device memory.
+// Statistics that a library returned for each row, in device memory.
 struct RowStatistics {
   const float* means;        // null where rows are not centred
   const float* reciprocals;  // 1 / sqrt(mean square + epsilon)
 };
 
-// Normalises those rows, of float32, again that are out of range, or whose elements are close
-// together beside their mean. Takes some microseconds where there are none.
+// Normalises again the float32 rows that are out of range, or whose elements are close together
+// beside their mean. Takes some microseconds if there are none.
 absl::Status EnqueueRowsOutOfRange(const View& view, const Operands& operands,
                                    const RowStatistics& known, const LaunchContext& context);
 

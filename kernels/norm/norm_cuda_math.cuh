@@ -65,7 +65,7 @@ __device__ float MaxOfBlock(float x, float* shared) {
   return MaxOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
 }
 
-// Of a row, or of what a thread holds of it: the sum of distances from some mean, and of their
+// Sums over a row, or over one thread's part of it: distances from some mean, and their
 // squares.
 struct Sums {
   float distances;
@@ -89,7 +89,7 @@ __device__ Value SumOfBlock(const Value& x, Value* shared) {
   return SumOfLanes<kWarps>(shared[threadIdx.x % kWarps]);
 }
 
-// What a thread has of a row in vectors, the row's elements, and whether they are taken around
+// A row's length in vectors and in elements, and a flag that is true if elements are taken around
 // their mean.
 struct Extent {
   int vectors;
@@ -97,7 +97,7 @@ struct Extent {
   bool centered;
 };
 
-// What makes a row normal: (x - mean) x reciprocal.
+// Normalises a row's elements: (x - mean) x reciprocal.
 struct Normalizer {
   float mean;
   float reciprocal;
@@ -109,8 +109,8 @@ struct Moments {
   float squares;
 };
 
-// `sums` of n elements are taken around a mean that was rounded, and so tell how far it is off
-// (Chan, Golub and LeVeque, 1983). Distances are rounded too, those of one binade all in one
+// Corrects a rounded mean by `sums` of n elements around it, which give its error (Chan,
+// Golub and LeVeque, 1983). Distances are rounded too, those of one binade all in one
 // direction, by up to 2^-24 of their size: a mean that seems to be off by less is better left
 // alone.
 __device__ inline Moments Corrected(float mean, const Sums& sums, float n) {

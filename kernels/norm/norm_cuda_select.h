@@ -1,4 +1,4 @@
-// Which method and which compiled variant a GPU takes for which row length: pure functions, no
+// Chooses the method and the compiled variant for a row length on a GPU: pure functions, no
 // CUDA.
 //
 //   warp      4 to 32 lanes a row, in registers; no barrier
@@ -17,7 +17,7 @@ namespace warpcall::norm {
 
 using cuda::kVectorBytes;
 using cuda::WidestVector;
-// What kernels are given: rows of n elements, and what weighs and shifts them.
+// Arguments of the kernels: rows of n elements, with their weights and biases.
 template <typename T>
 struct RowTensors {
   const T* x;
@@ -29,7 +29,7 @@ struct RowTensors {
   double epsilon;
 };
 
-// How many threads share a row, and what each holds of it.
+// The number of threads that share a row, and the elements that each holds.
 struct RowShape {
   int threads;
   int elements;      // per thread

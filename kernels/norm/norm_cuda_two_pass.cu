@@ -1,6 +1,6 @@
-// Rows that no block holds in registers: read once for mean and squares, and once more to be
-// written, from the end, where the first pass stopped: rows in flight are few, and the second-level
-// cache still holds much of them.
+// Rows that no block holds in registers. A block reads a row once for mean and squares, and once
+// more to write it, from the end, where the first pass stopped: rows in flight are few, and the
+// second-level cache still holds much of them.
 #include <string>
 #include <vector>
 
@@ -13,14 +13,14 @@ namespace {
 
 // Two blocks share a multiprocessor, so that one moves data while the other exchanges its sums.
 constexpr int kResidentBlocks = 2;
-// That a thread takes at a time: twice as many would not stay in its registers.
+// Bytes that a thread takes at a time: twice as many would not stay in its registers.
 constexpr int kStepBytes = 64;
 
 template <typename T, bool kVectors>
 struct Tiling {
   static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
   static constexpr int kOfThread = kStepBytes / sizeof(T);
-  static constexpr int kElements = kOfThread * kTwoPassThreads;  // of a step
+  static constexpr int kElements = kOfThread * kTwoPassThreads;  // per step
   using Step = Held<T, kWidth, kOfThread / kWidth, kTwoPassThreads>;
 };
 
@@ -36,7 +36,7 @@ struct Pass {
     return (tensors.n + Tiling::kElements - 1) / Tiling::kElements;
   }
 
-  // What the thread has of a step, x factor; returns the vectors of the step.
+  // Loads the thread's elements of a step, x factor; returns the step's number of vectors.
   template <bool kReadOnce>
   __device__ int Load(int64_t step, float factor, Step* held) const {
     const int64_t begin = step * Tiling::kElements;
@@ -51,7 +51,7 @@ struct Pass {
     return vectors;
   }
 
-  // Of the thread's elements.
+  // Statistics of the thread's elements.
   __device__ Part Reduce(float factor) const {
     Part part = {0, 0, 0};
     for (int64_t step = 0; step < steps(); ++step) {
@@ -86,14 +86,14 @@ struct Pass {
   }
 };
 
-// By all threads of a block.
+// Called by all threads of a block.
 template <typename T, typename Tiling>
 __device__ void NormalizeRow(const RowTensors<T>& tensors, int64_t row) {
   __shared__ Part shared[kTwoPassThreads / 32];
   const Pass<T, Tiling> pass{tensors, row};
   Scale scale{1, static_cast<float>(tensors.epsilon)};
   Part part = MergeOfBlock<kTwoPassThreads>(pass.Reduce(scale.factor), shared);
-  if (!IsInRange(part.squares, scale.epsilon)) {  // of all threads or of none
+  if (!IsInRange(part.squares, scale.epsilon)) {  // in all threads or in none
     __shared__ float largest[kTwoPassThreads / 32];
     scale = ScaleFor(MaxOfBlock<kTwoPassThreads>(pass.Largest(), largest), tensors.epsilon);
     part = MergeOfBlock<kTwoPassThreads>(pass.Reduce(scale.factor), shared);
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
   if (row < tensors.rows) NormalizeRow<T, Tiling>(tensors, row);
 }
 
-// Whether a library that sums a mean of elements as they are, and squares as they come, got a row
-// of n elements wrong.
+// Returns true if a library got a row of n elements wrong, given that it sums elements and squares
+// without scaling or correction.
 __device__ bool IsWrong(const RowStatistics& known, int64_t row, float n, float epsilon) {
   const float reciprocal = known.reciprocals[row];
   if (!IsReciprocalInRange(reciprocal, n, epsilon)) return true;
@@ -117,7 +117,7 @@ __device__ bool IsWrong(const RowStatistics& known, int64_t row, float n, float 
   return known.means != nullptr && AreCloseTogether(known.means[row], square, 1);
 }
 
-// Each block looks at as many rows as it has threads.
+// Each block checks as many rows as it has threads.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
     RowsOutOfRange(RowTensors<T> tensors, RowStatistics known) {
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kTwoPassThreads, kResidentBlocks)
   for (int i = 0; i < kTwoPassThreads; ++i) {
     if (!wrong[i]) continue;
     NormalizeRow<T, Tiling>(tensors, first + i);
-    __syncthreads();  // what it exchanged in shared memory is free again
+    __syncthreads();  // the exchanges' shared memory is free again
   }
 }
 

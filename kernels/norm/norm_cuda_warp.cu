@@ -19,7 +19,7 @@ struct WarpTiling {
   static constexpr int kLanes = kRow.threads;
   static constexpr int kWidth = kVectors ? WidestVector(sizeof(T)) : 1;
   static constexpr int kRows = std::max(1, kInFlight / kRow.elements);
-  static constexpr int kRowsPerStep = 32 / kLanes;  // of a warp; neighbouring rows
+  static constexpr int kRowsPerStep = 32 / kLanes;  // per warp; neighbouring rows
   static constexpr int kRowsPerWarp = kRowsPerStep * kRows;
   static constexpr int kRowsPerBlock = kWarpsPerBlock * kRowsPerWarp;
   static_assert(kRow.elements % kWidth == 0 && 32 % kLanes == 0);
@@ -33,8 +33,8 @@ __device__ Moments MomentsOf(const HeldRow& held, int lane, const Extent& row) {
   return Corrected(mean, SumOfLanes<kLanes>(held.SumsAround(mean, lane, row.vectors)), row.n);
 }
 
-// Rows whose squares leave float32's range are scaled; the others of the warp stay as they are. All
-// lanes take part, as shuffles want.
+// Scales rows whose squares leave float32's range; the warp's other rows stay as they are. All
+// lanes must take part in the shuffles.
 template <int kLanes, typename HeldRow>
 __device__ Scale Rescale(HeldRow& held, bool in_range, double epsilon) {
   const float largest = MaxOfLanes<kLanes>(held.Largest());
@@ -43,7 +43,7 @@ __device__ Scale Rescale(HeldRow& held, bool in_range, double epsilon) {
   return scale;
 }
 
-// Each step for all rows of a warp before the next, so that none waits for another's shuffles.
+// Does each step for all rows of a warp before the next: no row waits for another's shuffles.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(kWarpsPerBlock * 32) WarpPerRow(RowTensors<T> tensors) {
   using HeldRow = typename Tiling::HeldRow;

@@ -30,17 +30,17 @@ using cuda::CudnnTensorKind;
 enum Id : int64_t { kIdX = 1, kIdWeight, kIdBias, kIdEpsilon, kIdY, kIdMean, kIdReciprocal };
 
 constexpr size_t kLibraryBytes = size_t{1} << 20;  // plans that want more are left aside
-// What offsets of 32 bits reach: cuDNN promises no more.
+// Largest count that 32-bit offsets reach: cuDNN promises no more.
 constexpr int64_t kElementsMax = std::numeric_limits<int32_t>::max();
 constexpr int kPlansMax = 2;  // making one may compile a kernel, which takes some 0.1 s
 
-// Of the workspace: a float for each row, from an aligned place.
+// Workspace bytes of one float per row, rounded up to the operands' alignment.
 size_t RowBytes(const View& view) {
   const int64_t units = CeilDivide(view.rows, int64_t{kOperandAlignmentBytes / sizeof(float)});
   return SaturatingBytes(units, kOperandAlignmentBytes);
 }
 
-// Rows as images of n channels and one pixel. As for training, so that it tells means and
+// Describes rows as images of n channels and one pixel. The training phase also returns means and
 // reciprocals.
 absl::StatusOr<CudnnGraph> MakeGraph(const View& view, cudnnHandle_t handle) {
   CudnnGraph graph;

@@ -1,4 +1,4 @@
-// What the row of family `compiled` generates its kernel from.
+// The task from which the implementation of family `compiled` generates its kernel.
 #pragma once
 
 #include "kernels/expression/cuda_task.h"
@@ -6,11 +6,11 @@
 
 namespace warpcall::norm {
 
-// What epsilon may be: from and to which 1 / sqrt(mean square + epsilon) has float32's range.
+// Range of epsilon within which 1 / sqrt(mean square + epsilon) has float32's range.
 inline constexpr double kEpsilonMin = 1e-60;
 inline constexpr double kEpsilonMax = 1e60;
 
-// REQUIRES: epsilon is in that range.
+// REQUIRES: kEpsilonMin <= epsilon <= kEpsilonMax.
 expression::CudaTask TaskOf(const Problem& problem);
 
 }  // namespace warpcall::norm

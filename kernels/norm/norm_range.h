@@ -15,41 +15,41 @@
 namespace warpcall::norm {
 
 struct Scale {
-  float factor = 1;   // of x
+  float factor = 1;   // multiplies x
   float epsilon = 0;  // epsilon x factor^2
 };
 
-// Whether a sum of squares of x itself tells what it should: it neither overflowed nor can what it
-// lost to underflow matter beside itself or epsilon. False for NaN.
+// Returns true if a sum of squares of unscaled x is usable: it has not overflowed, and its loss to
+// underflow is negligible beside the sum or epsilon. False for NaN.
 WARPCALL_NORM_INLINE bool IsInRange(float sum_of_squares, float epsilon) {
   constexpr float kLargest = 0x1p127f;
   return sum_of_squares <= kLargest && epsilon <= 0x1p100f &&
          (sum_of_squares >= 0x1p-100f || epsilon >= 0x1p-60f);
 }
 
-// The same of a row of n elements of which only `reciprocal` is known, 1 / sqrt(mean square +
-// epsilon) as float32 has it; false as well for some rows that are right, all of them very small.
+// As IsInRange, given only a row's `reciprocal`, 1 / sqrt(mean square + epsilon) in float32, and
+// its n elements. Also false for some rows that are right, all of them very small.
 WARPCALL_NORM_INLINE bool IsReciprocalInRange(float reciprocal, float n, float epsilon) {
   const float total = 1 / (reciprocal * reciprocal);
   return reciprocal > 0 && total * n <= 0x1p127f && epsilon <= 0x1p100f && total >= 0x1p-60f;
 }
 
-// Whether elements are close together beside their mean, given the sum of n squares around it, or
-// more: a mean that is summed from them as they are is then off by too much of their distances.
+// Returns true if n elements are close together beside their mean, given the sum of squares around
+// it or more. A mean summed from such elements directly is off by too much of their distances.
 WARPCALL_NORM_INLINE bool AreCloseTogether(float mean, float sum_of_squares, float n) {
   const float sixteenth = mean / 16;
   return sum_of_squares < n * sixteenth * sixteenth;
 }
 
-// Of epsilon, scaled: above 0 where epsilon is, for where a row is the same throughout it is all
-// that keeps the square above 0.
+// Scaled epsilon, kept above 0 if epsilon is above 0: in a row of equal elements only epsilon keeps
+// the square above 0.
 WARPCALL_NORM_INLINE float KeptAboveZero(float scaled, double epsilon) {
   constexpr float kLeastNormal = 0x1p-126f;
   return epsilon > 0 && scaled < kLeastNormal ? kLeastNormal : scaled;
 }
 
-// For a row whose largest finite |x| is `largest`. `largest` infinite: as it is, for the result is
-// NaN or 0 then.
+// The scale for a row whose largest finite |x| is `largest`. An infinite `largest` leaves x as it
+// is: the result is then NaN or 0.
 WARPCALL_NORM_INLINE Scale ScaleFor(float largest, double epsilon) {
   const float root = static_cast<float>(sqrt(epsilon));
   const float greater = largest > root ? largest : root;

@@ -1,4 +1,4 @@
-// What the vectorised rows of layernorm and rmsnorm are asked for; shared by the code of every
+// The tasks of the vectorised implementations of layernorm and rmsnorm, shared by the code of every
 // instruction set.
 #pragma once
 
@@ -17,15 +17,15 @@ inline constexpr int64_t kBlock = 8192;
 // Elements that one thread handles between two looks at the stop flag: under a millisecond.
 inline constexpr int64_t kElementsPerLook = 32 * kBlock;
 
-// Of a part of a row: its elements, their mean (0 where the row is not centred) and the sum of
-// squares around it.
+// Statistics of a part of a row: its number of elements, their mean (0 where the row is not
+// centred) and the sum of squares around it.
 struct Partial {
   float count = 0;
   float mean = 0;
   float squares = 0;
 };
 
-// Parts of one row (Chan, Golub and LeVeque, 1979). With means of 0 squares are added.
+// Merges parts of one row (Chan, Golub and LeVeque, 1979). With means of 0, squares are added.
 inline Partial Merge(const Partial& a, const Partial& b) {
   const float count = a.count + b.count;
   const float share = b.count / count;
@@ -34,7 +34,7 @@ inline Partial Merge(const Partial& a, const Partial& b) {
           a.squares + b.squares + distance * distance * a.count * share};
 }
 
-// How a row's elements become results: ((x x factor - mean) x reciprocal) x weight + bias.
+// Turns a row's elements into results: ((x x factor - mean) x reciprocal) x weight + bias.
 struct Normalizer {
   float factor = 1;
   float mean = 0;
@@ -59,10 +59,10 @@ struct RowRange {
   int64_t last;
 };
 
-// Whole rows, one after the other, on this thread.
+// Normalises whole rows, one after the other, on the calling thread.
 void NormalizeRows(const RowRange& rows);
 
-// Elements [first, last), up to kBlock, of row `row`; what ReducePiece leaves or WritePiece takes.
+// Elements [first, last), up to kBlock, of `row`. ReducePiece writes *partial.
 struct RowPiece {
   const Tensors& tensors;
   int64_t row;

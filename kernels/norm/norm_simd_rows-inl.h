@@ -175,7 +175,7 @@ HWY_INLINE void ShortRow(const T* x, const Target<T>& to, const View& view) {
                            [&](size_t j, size_t) HWY_ATTR { return hn::LoadU(d, values + j); });
 }
 
-// Of up to kBlock elements.
+// Statistics of up to kBlock elements.
 template <typename T>
 HWY_INLINE Partial PartialOfBlock(const T* x, size_t n, float factor, bool centered) {
   HWY_ALIGN float values[kBlock + hn::MaxLanes(Floats())];
@@ -183,7 +183,7 @@ HWY_INLINE Partial PartialOfBlock(const T* x, size_t n, float factor, bool cente
   return PartialOf(values, n, centered);
 }
 
-// Nothing when `stop` was set.
+// Returns nullopt if `stop` was set.
 template <typename T>
 HWY_INLINE std::optional<Partial> ReduceRow(const T* x, const View& view, float factor,
                                             const StopFlag* stop) {

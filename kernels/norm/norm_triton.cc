@@ -12,7 +12,7 @@ namespace {
 
 const char* OpOf(bool centered) { return centered ? "layernorm" : "rmsnorm"; }
 
-// What norm_triton.py knows of epsilon.
+// Describes a problem to norm_triton.py's kernels, which get epsilon as `root` and `least`.
 triton::Order OrderFor(const View& view) {
   return {.traits = {},
           .integers = {{"rows", view.rows}, {"n", view.n}},

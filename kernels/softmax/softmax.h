@@ -1,5 +1,5 @@
-// softmax: y = exp(x - max) / sum(exp(x - max)) along one axis, as torch.softmax. A row is what
-// sums to 1: the elements that differ in their index on the axis only.
+// softmax: y = exp(x - max) / sum(exp(x - max)) along one axis, as torch.softmax. The elements that
+// differ only in their index on the axis form a row, which sums to 1.
 //
 // A row that holds NaN, +infinity or nothing but -infinity is NaN throughout: infinity minus
 // infinity has no limit. -infinity beside finite values gives 0.
@@ -14,10 +14,10 @@ namespace warpcall {
 
 const Op& SoftmaxOp();
 
-// The rows of the CPU device, in order of preference.
+// The implementations for the CPU device, in order of preference.
 std::vector<Implementation> SoftmaxCpuRows();
 
-// The rows of CUDA devices, in order of preference.
+// The implementations for CUDA devices, in order of preference.
 std::vector<Implementation> SoftmaxCudaRows();
 
 namespace softmax {
@@ -32,7 +32,7 @@ struct View {
   int64_t inner;
 
   int64_t rows() const { return outer * inner; }
-  // Where element 0 of row 0 <= row < rows() lies.
+  // Index of element 0 of row 0 <= row < rows().
   int64_t RowOffset(int64_t row) const {
     WARPCALL_DCHECK(row >= 0 && row < rows(), row, outer, inner);
     return row / inner * n * inner + row % inner;
@@ -42,13 +42,13 @@ struct View {
 // REQUIRES: the tensor has elements.
 View ViewOf(const Problem& problem);
 
-// The truth, which the reference row rounds.
+// The exact definition, which the reference implementation rounds.
 extern const Definition kDefinition;
 
-// What the rows are checked on.
+// The cases on which the implementations are checked.
 OpCases Cases();
 
-// The rows, one per file.
+// The implementations, one per file.
 Implementation SimdRowsRow();
 Implementation OnednnSoftmaxRow();
 Implementation SubwarpPerRowRow();

@@ -59,7 +59,7 @@ struct Chain {
   void Sum(const float* t, float* statistic) const {
     const int64_t stride = view.inner;
     ForEachRow([&](int64_t row, int64_t offset) {
-      double sum = 0;  // of thousands of parts that may be alike
+      double sum = 0;  // float64: thousands of parts may be alike
       cpu::ForRanges(view.n, workers.stop(), [&](int64_t begin, int64_t end) {
         for (int64_t first = begin; first < end; first += kSumBlock) {
           float part = 0;

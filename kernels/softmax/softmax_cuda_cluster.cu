@@ -1,6 +1,6 @@
-// Rows that no block holds: a cluster of up to 16 blocks does, each a part in registers, and memory
-// is read once and written once. Blocks exchange (maximum, sum) through distributed shared memory.
-// Where rows are many, parts of the next ones are copied ahead and clusters draw their rows.
+// Rows that no block holds. A cluster of up to 16 blocks holds one, in registers; memory is read
+// once and written once. Blocks exchange (maximum, sum) through distributed shared memory. If rows
+// are many, parts of the next rows are copied ahead and clusters draw their rows.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 static_assert(kClusterBlocksMax == cuda::ClusterExchange::kBlocksMax);
 
-// What the largest kernel needs of a multiprocessor: compute capability 9.0 has 227 KiB, 12.0 99.
+// Shared memory that the largest kernel needs: compute capability 9.0 has 227 KiB, 12.0 99.
 constexpr int64_t kSharedBytes = 216 << 10;
 
 template <typename T, int kVariant>
@@ -26,7 +26,7 @@ struct VariantTiling {
   using Tiling = ClusterTiling<T, kShape>;
 };
 
-// What a plan launches, beside its kernel.
+// A plan's launch arguments, beside its kernel.
 struct ClusterWay {
   cuda::ClusterGrid grid;
   View view;

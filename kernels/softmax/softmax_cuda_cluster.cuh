@@ -54,11 +54,11 @@ __device__ MaxSum MergeOfCluster(MaxSum part, MaxSum* warps, cuda::ClusterExchan
   return MergeOfLanes<kBlocksMax>({pair.x, pair.y});
 }
 
-// Brings a block's parts of the rows to come into the ring. By one thread.
+// Copies a block's parts of the coming rows into the ring. Used by one thread.
 template <typename T, typename Tiling>
 class Feed {
  public:
-  // As many chunks as there is room for, kVectors to a part.
+  // Puts as many chunks as there is room for, kVectors to a part.
   __device__ void Fill(const RowTensor<T>& tensor, VectorRange range, const cuda::RowQueue& rows,
                        typename Tiling::Ring* ring) {
     while (ring->HasRoom() && ahead_ < cuda::RowQueue::kAhead) {
@@ -78,12 +78,12 @@ class Feed {
 
  private:
   static_assert(cuda::RowQueue::kAhead == 3);
-  int ahead_ = 0;  // of the queue's rows, that which is being put
+  int ahead_ = 0;  // index of the row being put, among the queue's
   int chunk_ = 0;
 };
 
-// Clusters take rows, each block `share` vectors of them. The first warp tells the other blocks
-// this one's (maximum, sum), the last asks for what comes next.
+// Clusters take rows, each block `share` vectors of a row. The first warp sends the block's
+// (maximum, sum) to the other blocks, the last warp requests the coming rows.
 template <typename T, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads, Tiling::kResident)
     ClusterPerRow(RowTensor<T> tensor, int share, unsigned long long* next) {

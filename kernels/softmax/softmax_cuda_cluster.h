@@ -1,4 +1,4 @@
-// Which of cluster_per_row's kernels a problem takes, in clusters of how many blocks: pure
+// Chooses a kernel of cluster_per_row and the number of blocks in a cluster for a problem: pure
 // functions, no CUDA.
 #pragma once
 
@@ -20,13 +20,13 @@ struct ClusterShape {
   int elements;  // per thread
   int stages;    // chunks, of a vector for each thread, that are copied ahead; 0: none, a row a
                  // cluster
-  int resident;  // blocks of a multiprocessor
+  int resident;  // per multiprocessor
 
   constexpr int capacity() const { return threads * elements; }
 };
 
-// Two for few rows, and two that stream: small parts, and large ones for rows that these are too
-// many of. As measured on an H200, by bytes of an element.
+// Two shapes for few rows, and two that stream: with small parts, and with large ones for rows of
+// too many small parts. As measured on an H200, by bytes of an element.
 inline constexpr ClusterShape kClusterShapesOf4[] = {
     {256, 32, 0, 4}, {512, 64, 0, 1}, {512, 32, 26, 1}, {512, 64, 26, 1}};
 inline constexpr ClusterShape kClusterShapesOf2[] = {
@@ -42,13 +42,13 @@ constexpr const ClusterShape& ClusterShapeOf(int variant, size_t element_bytes) 
 
 struct ClusterPlan {
   int variant;
-  int blocks;  // of a cluster; 0: none takes the rows
-  int share;   // vectors of a block
+  int blocks;  // per cluster; 0: none takes the rows
+  int share;   // vectors per block
 };
 
-// How clusters of a variant take rows of n, in as few blocks as hold one, but in two at least, as
-// compute-sanitizer wants them. Every block begins at a line of 128 bytes of its row; of a row that
-// is very short the second has nothing.
+// Plans clusters of a variant for rows of n: as few blocks as hold a row, but at least two, as
+// compute-sanitizer requires. Every block begins at a line of 128 bytes of its row; the second
+// block of a very short row has no elements.
 constexpr ClusterPlan PlanClusterAs(int variant, int64_t n, size_t element_bytes) {
   constexpr int64_t kLineVectors = 8;
   const ClusterShape& shape = ClusterShapeOf(variant, element_bytes);
@@ -59,9 +59,9 @@ constexpr ClusterPlan PlanClusterAs(int variant, int64_t n, size_t element_bytes
   return {variant, static_cast<int>(blocks), static_cast<int>(share)};
 }
 
-// Rows of which each cluster would take few are not streamed: up to four for each that is at work
-// at once. Parts are small where clusters of 8 or fewer blocks have room for a row: those leave few
-// multiprocessors out.
+// Does not stream rows if each cluster would take few: up to four for each cluster that runs at
+// once. Parts are small where clusters of 8 or fewer blocks have room for a row: such clusters
+// leave few multiprocessors out.
 constexpr ClusterPlan PlanCluster(int64_t rows, int64_t n, size_t element_bytes,
                                   int32_t multiprocessors) {
   constexpr int64_t kRowsOfACluster = 4;
@@ -78,13 +78,13 @@ constexpr ClusterPlan PlanCluster(int64_t rows, int64_t n, size_t element_bytes,
   return PlanClusterAs(kFewRowsVariants + 1, n, element_bytes);
 }
 
-// The longest row.
+// The longest row that a cluster holds.
 constexpr int64_t ClusterLengthMax(size_t element_bytes) {
   return int64_t{kClusterBlocksMax} *
          ClusterShapeOf(kClusterVariants - 1, element_bytes).capacity();
 }
 
-// Blocks below which the device is better shared by two_pass's chunks.
+// With fewer blocks than this, two_pass's chunks share the device better.
 constexpr int64_t ClusterBlocksMin(int32_t multiprocessors) { return multiprocessors / 3; }
 
 }  // namespace warpcall::softmax

@@ -52,9 +52,9 @@ struct HeldVectors {
   using Vector = cuda::Vector<T, kWidth>;
 
   Vector raw[kColumnClusterVectors];
-  int64_t offset;  // of the first
+  int64_t offset;  // the first vector's
   int64_t step;
-  int count;  // those that exist
+  int count;  // number of vectors that exist
 
   __device__ void Load(const ColumnTensor<T>& tensor) {
     const ColumnShape& shape = tensor.shape;
@@ -81,7 +81,7 @@ struct HeldVectors {
     }
   }
 
-  // Of the columns, of all threads of the warp that share them.
+  // Reduces the columns over all threads of the warp that share them.
   __device__ void Reduce(MaxSum (&part)[kWidth]) const {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) part[k] = {kLowest, 0};
@@ -132,7 +132,7 @@ struct HeldVectors {
   }
 };
 
-// Of every column (maximum, sum) over the cluster, from what its warps have of them.
+// Merges the values of the cluster's warps into (maximum, sum) of every column.
 template <typename Tiling>
 __device__ void MergeColumns(ColumnShared<Tiling>* shared, int blocks) {
   const int column = static_cast<int>(threadIdx.x) / Tiling::kMergers;
@@ -196,7 +196,7 @@ absl::Status CheckColumns(const Problem& problem) {
                    " apart; here they are ", view.inner, " apart"));
 }
 
-// Of shorter ones thread_per_column's blocks hold most, those of up to 128 elements all.
+// thread_per_column's blocks hold most shorter axes, and all axes of up to 128 elements.
 constexpr int64_t kShortestAxis = 513;
 
 absl::Status Supports(const Problem& problem, const DeviceProperties& device) {

@@ -1,4 +1,4 @@
-// Which columns cluster_per_columns takes, in clusters of how many blocks: pure functions, no CUDA.
+// Chooses columns and cluster sizes for cluster_per_columns: pure functions, no CUDA.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace warpcall::softmax {
 
-// A block's part of its columns lies in its threads' registers as it came from memory, of each
-// thread so many vectors of 16 bytes.
+// A block's part of its columns lies in its threads' registers as it came from memory: so many
+// vectors of 16 bytes for each thread.
 inline constexpr int kColumnClusterThreads = 512;
 inline constexpr int kColumnClusterVectors = 8;
 
-// Neighbouring vectors of columns that a cluster takes, 128 to 32 bytes: the variants, of which the
-// first that holds the axis is taken.
+// Neighbouring vectors of columns that a cluster takes, 128 to 32 bytes, by variant. The first
+// variant that holds the axis is taken.
 inline constexpr int kColumnClusterLanes[] = {8, 4, 2};
 inline constexpr int kColumnClusterVariants = std::size(kColumnClusterLanes);
 
@@ -29,18 +29,18 @@ constexpr int64_t ColumnClusterAxis(int variant) {
   return kColumnClusterThreads / kColumnClusterLanes[variant] * kColumnClusterVectors;
 }
 
-// The longest axis.
+// The longest axis that a cluster holds.
 inline constexpr int64_t kColumnClusterAxisMax =
     kClusterBlocksMax * ColumnClusterAxis(kColumnClusterVariants - 1);
 
 struct ColumnClusterPlan {
   int variant;
-  int blocks;      // of a cluster; 0: none takes the axis
+  int blocks;      // per cluster; 0: none takes the axis
   int64_t share;   // elements of the axis that a block takes
   int64_t across;  // clusters side by side in one slab
 };
 
-// How clusters of a variant take them, in two blocks at least, as compute-sanitizer wants them.
+// Plans clusters of a variant: at least two blocks each, as compute-sanitizer requires.
 constexpr ColumnClusterPlan PlanColumnClusterAs(int variant, const ColumnShape& shape) {
   WARPCALL_DCHECK(shape.n >= 1 && shape.lanes >= 1, shape.n, shape.lanes);
   const int64_t blocks = std::max<int64_t>(2, CeilDivide(shape.n, ColumnClusterAxis(variant)));

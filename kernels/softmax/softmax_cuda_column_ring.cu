@@ -83,7 +83,7 @@ std::vector<std::string> Names(DataType type) {
   return names;
 }
 
-// What a plan launches, beside its kernel.
+// A plan's launch arguments, beside its kernel.
 struct RingWay {
   ColumnShape shape;
   ColumnRingPlan plan;

@@ -1,7 +1,7 @@
-// The kernel of ring_per_columns. A block's warps have one task each: one brings chunks of the
-// panels to come into the ring, some reduce what has come, one exchanges what is known of the
-// columns with the cluster's other blocks, and some write. So memory works on while blocks wait for
-// each other.
+// The kernel of ring_per_columns. Each of a block's warps has one task: one copies chunks of coming
+// panels into the ring, some reduce the chunks that have arrived, one exchanges the columns'
+// statistics with the cluster's other blocks, and some write. So memory works on while blocks wait
+// for each other.
 #pragma once
 
 #include <cuda.h>
@@ -40,11 +40,11 @@ struct RingTensor {
   ColumnRingPlan plan;
 };
 
-// What a block has to do: its share of the rows of its cluster's panels.
+// A block's work: its share of the rows of its cluster's panels.
 template <typename Tiling>
 struct RingWork {
   const RingTensor<typename Tiling::T>& tensor;
-  int rank;  // of the block in its cluster
+  int rank;  // the block's, in its cluster
   int first_row;
   int64_t first_panel;
   int64_t step;
@@ -71,14 +71,14 @@ struct RingWork {
   }
 };
 
-// A cluster's panels are counted; what is known of one lies in one of two slots, whose barriers
-// have a phase for each use.
+// Counts a cluster's panels. The statistics of a panel lie in one of two slots, whose barriers have
+// a phase for each use.
 struct Turn {
   uint32_t number = 0;
 
   __device__ uint32_t slot() const { return number & 1; }
   __device__ uint32_t parity() const { return number >> 1 & 1; }
-  __device__ bool HasBefore() const { return number >= 2; }  // a use of the slot
+  __device__ bool HasBefore() const { return number >= 2; }  // an earlier use of the slot
 };
 
 struct RingPlace {
@@ -96,16 +96,16 @@ template <typename Tiling>
 struct RingShared {
   cuda::SharedBarrier full[kRingStages];
   cuda::SharedBarrier empty[kRingStages];
-  cuda::SharedBarrier parts[2];    // all reducers have told theirs
-  cuda::SharedBarrier totals[2];   // the columns are known
-  cuda::SharedBarrier taken[2];    // all writers know them
+  cuda::SharedBarrier parts[2];    // all reducers have stored theirs
+  cuda::SharedBarrier totals[2];   // the columns' statistics are complete
+  cuda::SharedBarrier taken[2];    // all writers have read them
   cuda::SharedBarrier arrived[2];  // all of the cluster's blocks have sent theirs
   MaxSum warps[2][Tiling::kReducers][Tiling::kColumns];
   alignas(8) float2 blocks[2][kRingBlocksMax][Tiling::kColumns];  // the cluster's, by rank
-  float2 columns[2][Tiling::kColumns];  // the maximum, and what to multiply with
+  float2 columns[2][Tiling::kColumns];  // the maximum and the factor
 
-  // By one thread. Whoever writes or reads what threads tell each other arrives itself: racecheck
-  // does not see that one thread may arrive for those of its warp after __syncwarp().
+  // Called by one thread. Every thread that writes or reads shared values arrives itself: racecheck
+  // does not see that one thread may arrive for its warp's threads after __syncwarp().
   __device__ void Create() {
     for (cuda::SharedBarrier& barrier : full) barrier.Create(1);
     for (cuda::SharedBarrier& barrier : empty) barrier.Create(Tiling::kWriters);
@@ -116,7 +116,7 @@ struct RingShared {
   }
 };
 
-// Once for each warp, after all its threads have come.
+// Arrives once for each warp, after all its threads have come.
 __device__ inline void ArriveWarp(cuda::SharedBarrier* barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier->Arrive();
@@ -124,7 +124,7 @@ __device__ inline void ArriveWarp(cuda::SharedBarrier* barrier) {
 
 // ---- Filling ----
 
-// By one thread.
+// Used by one thread.
 template <typename Tiling>
 class RingFeed {
  public:
@@ -137,12 +137,12 @@ class RingFeed {
         chunk_bytes_(static_cast<uint32_t>(work.tensor.plan.chunk_rows) * Tiling::kRowBytes),
         panel_(work.first_panel) {}
 
-  // What an empty ring has room for.
+  // Fills an empty ring.
   __device__ void Begin() {
     for (int i = 0; i < kRingStages && panel_ < work_.end; ++i) Put();
   }
 
-  // All that is left.
+  // Puts all remaining chunks.
   __device__ void Finish() {
     while (panel_ < work_.end) {
       shared_->empty[place_.stage].Wait(place_.parity ^ 1);
@@ -185,7 +185,7 @@ __device__ inline uint4 LoadShared(uint32_t address) {
   return vector;
 }
 
-// Of a chunk of kCount vectors for each of kThreads threads, those of one.
+// Loads one thread's vectors of a chunk, which holds kCount for each of kThreads threads.
 template <int kThreads, typename Vector, int kCount>
 __device__ void LoadChunk(uint32_t chunk, int thread, Vector (&vectors)[kCount]) {
 #pragma unroll
@@ -225,7 +225,7 @@ class Reducer {
     for (int k = 0; k < kWidth; ++k) part_[k] = {kLowest, 0};
   }
 
-  // A chunk, of whose rows so many exist.
+  // Adds a chunk, whose first `rows` rows exist.
   __device__ void Add(uint32_t chunk, int thread, int rows) {
     Vector raw[kVectors];
     LoadChunk<kThreads>(chunk, thread, raw);
@@ -240,7 +240,7 @@ class Reducer {
     Merge(raw);
   }
 
-  // Of all threads of the warp that share the columns.
+  // Merges over all threads of the warp that share the columns.
   __device__ void MergeWarp() {
     float max[kWidth];
 #pragma unroll
@@ -264,7 +264,7 @@ class Reducer {
   __device__ MaxSum operator[](int k) const { return part_[k]; }
 
  private:
-  // The maxima first, so that sums are scaled once for all vectors.
+  // Finds the maxima first, so that sums are scaled once for all vectors.
   __device__ void Merge(const Vector (&raw)[kVectors]) {
     uint4 top = raw[0].raw;
 #pragma unroll

@@ -181,7 +181,7 @@ ColumnTile TileOf(const ColumnShape& shape, const DeviceProperties& device) {
                              .multiprocessors = device.multiprocessors});
 }
 
-// How the columns are taken. What reads twice may also take what would fit.
+// The ways to take columns. kTwice reads twice and also takes columns that would fit.
 enum class Taking : uint8_t { kByOne, kByShares, kTwice };
 
 struct ColumnVariant {
@@ -210,7 +210,7 @@ auto WithKernel(const View& view, const DeviceProperties& device, int variant, c
       });
 }
 
-// What columns in vectors of kWidth need: the whole of them in registers, if that is possible.
+// The way for columns in vectors of kWidth: whole columns in registers, if that is possible.
 template <typename T, int kWidth>
 Taking TakingOf(const View& view, const DeviceProperties& device) {
   using Holding = ColumnTiling<T, kWidth, true>;

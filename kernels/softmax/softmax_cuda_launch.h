@@ -1,4 +1,4 @@
-// What the launchers of softmax's GPU rows share on the host.
+// Shared on the host by the launchers of softmax's GPU implementations.
 #pragma once
 
 #include <algorithm>

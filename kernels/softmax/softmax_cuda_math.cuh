@@ -35,8 +35,8 @@ __device__ inline float Reciprocal(float x) {
   return result;
 }
 
-// What is known of a part of a row: its maximum, at least kLowest, and sum(exp(x - max)). For no
-// elements it is {kLowest, 0}.
+// Statistics of a part of a row: its maximum, at least kLowest, and sum(exp(x - max)). {kLowest, 0}
+// for no elements.
 struct MaxSum {
   float max;
   float sum;
@@ -54,14 +54,14 @@ __device__ MaxSum MergeOfLanes(MaxSum part) {
   return {max, SumOfLanes<kLanes>(part.sum * Exp(part.max - max))};
 }
 
-// What exp(x - part.max) is to be multiplied with to become the result: the rest of the exponent,
-// and the quotient.
+// The factor that turns exp(x - part.max) into the result: the rest of the exponent, and the
+// quotient.
 __device__ inline float ScaleOf(float max, MaxSum row) {
   return Exp(max - row.max) * Reciprocal(row.sum);
 }
 
-// Over a block of kThreads; every thread gets the result. `shared` holds one pair a warp and is
-// free again after the next barrier.
+// Merges over a block of kThreads; every thread gets the result. `shared` holds one pair a warp and
+// is free again after the next barrier.
 template <int kThreads>
 __device__ MaxSum MergeOfBlock(MaxSum part, MaxSum* shared) {
   constexpr int kWarps = kThreads / 32;

@@ -22,7 +22,7 @@ struct WarpTiling {
   static constexpr int kVectors = kVectorsIn;
   static constexpr int kRows = kRowsIn;
   static constexpr bool kAligned = kAlignedIn;
-  static constexpr int kRowsPerStep = 32 / kThreads;  // of a warp; neighbouring rows
+  static constexpr int kRowsPerStep = 32 / kThreads;  // per warp; neighbouring rows
   static constexpr int kRowsPerBlock = kRowWarps * kRowsPerStep * kRows;
   static_assert(32 % kThreads == 0 && kRows >= 1);
 };

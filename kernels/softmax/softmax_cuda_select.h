@@ -1,5 +1,5 @@
-// Which method and which compiled variant a GPU takes for which row length: pure functions, no
-// CUDA, so that every length can be tested without a GPU.
+// Chooses the method and the compiled variant for a row length on a GPU: pure functions, no CUDA,
+// so that every length can be tested without a GPU.
 //
 // Lengths along the last axis fall into three ranges with a row in registers, and the rest:
 //   subwarp   1 to 16 lanes a row, several rows a warp; vectors as wide as n allows
@@ -27,7 +27,7 @@ using cuda::kVectorBytes;
 using cuda::WidestVector;
 inline constexpr int kWarpThreads = 32;
 
-// What kernels of contiguous rows are given: a tensor [rows, n].
+// Arguments of kernels for contiguous rows: a tensor [rows, n].
 template <typename T>
 struct RowTensor {
   const T* x;
@@ -42,7 +42,7 @@ inline constexpr int kHeldElementsMax = 64;
 
 enum class RowMethod : uint8_t { kSubwarp, kWarp, kBlock, kTwoPass };
 
-// How many threads share a row, and what each holds of it.
+// The number of threads that share a row, and the elements that each holds.
 struct RowShape {
   int threads;
   int elements;      // per thread
@@ -59,7 +59,7 @@ inline constexpr RowShape kSubwarpShapes[] = {{1, 1},  {2, 1},  {4, 1},  {8, 1},
 inline constexpr int kSubwarpElementsMax = 128;
 inline constexpr int kSubwarpWidths[] = {8, 4, 2, 1};
 
-// subwarp: what its kernels are compiled for.
+// subwarp: a variant that its kernels are compiled for.
 struct SubwarpVariant {
   int width;
   int shape;  // index into kSubwarpShapes
@@ -68,19 +68,19 @@ struct SubwarpVariant {
   constexpr bool operator==(const SubwarpVariant&) const = default;
 };
 
-// Whether a row can take this with the widest vector that divides it: of a narrower than the widest
-// there is then an odd number, which two lanes of one vector each never suit best.
+// Returns true if some row takes the variant with the widest vector that divides the row. Rows of
+// narrower vectors have an odd number of them, for which two lanes of one vector are never best.
 constexpr bool IsUsed(const SubwarpVariant& variant, int widest) {
   return variant.width <= widest && variant.vectors() * variant.width <= kSubwarpElementsMax &&
          (variant.width == widest || variant.vectors() != 2);
 }
 
-// All of them for vectors of at most kWidest elements. A variant's number is its place here.
+// All variants for vectors of at most `widest` elements. A variant's number is its index.
 struct SubwarpTable {
   SubwarpVariant variants[std::size(kSubwarpWidths) * std::size(kSubwarpShapes)];
   int count;
 
-  // REQUIRES: it is one of them.
+  // REQUIRES: `variant` is in the table.
   constexpr int NumberOf(const SubwarpVariant& variant) const {
     int number = 0;
     for (; variants[number] != variant; ++number)
@@ -189,12 +189,12 @@ constexpr LengthRange LengthsOf(RowMethod method) {
   return {kBlockMax + 1, std::numeric_limits<int64_t>::max()};
 }
 
-// warp and block: two variants for each shape, of which the second is for aligned rows.
+// warp and block: two variants for each shape; the second is for aligned rows.
 constexpr int WindowVariantOf(const RowPlan& plan) {
   return 2 * plan.shape + (plan.aligned ? 1 : 0);
 }
 
-// Whether rows of n fit the variant of `shape`, wherever they start.
+// Returns true if rows of n fit the variant of `shape`, wherever they start.
 constexpr bool FitsWindow(int64_t n, const RowShape& shape, int width, bool aligned) {
   return (!aligned || n % width == 0) && WindowVectorsMax(n, width) <= shape.capacity() / width;
 }

@@ -33,7 +33,7 @@ struct ColumnTile {
 struct TileLimits {
   int threads_max;   // in a block
   int held;          // elements of the axis that one thread may hold
-  int vector_bytes;  // of one lane
+  int vector_bytes;  // per lane
   int32_t multiprocessors;
 };
 

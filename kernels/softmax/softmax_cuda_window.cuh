@@ -16,8 +16,8 @@
 
 namespace warpcall::softmax {
 
-// Elements [shift, shift + n) of `vectors` aligned ones that begin at `start` in x and in y, which
-// are the tensor's own: the same for all threads, they cost none of them registers.
+// Elements [shift, shift + n) of `vectors` aligned vectors that begin at `start`. x and y are the
+// tensor's own: equal in all threads, they take no thread's registers.
 template <typename T>
 struct Window {
   const T* x;
@@ -25,8 +25,8 @@ struct Window {
   int64_t start;
   int shift;
   int n;
-  int vectors;  // that hold elements of the row; 0: nothing is read or written
-  int whole;    // of them lie within the tensor: all, or all but the last
+  int vectors;  // with elements of the row; 0: nothing is read or written
+  int whole;    // vectors within the tensor: all, or all but the last
 };
 
 template <typename T>
@@ -39,8 +39,8 @@ struct VectorRange {
   int64_t count;
 };
 
-// The `end - shift` elements from `start` + shift on, where `start` counts from the tensor's begin
-// and is a vector's.
+// The `end - shift` elements from `start` + shift on. `start` counts from the tensor's first
+// element and is the start of a vector.
 template <int kWidth, typename T>
 __device__ Window<T> WindowAt(const RowTensor<T>& tensor, int64_t start, int shift, int end) {
   WARPCALL_DEVICE_CHECK(start % kWidth == 0 && shift >= 0 && shift < kWidth && shift <= end);
@@ -49,7 +49,7 @@ __device__ Window<T> WindowAt(const RowTensor<T>& tensor, int64_t start, int shi
   return {tensor.x, tensor.y, start, shift, end - shift, vectors, vectors - (ends_inside ? 0 : 1)};
 }
 
-// How far into its first vector a row starts.
+// Offset of a row's first element in the vector that holds it.
 template <int kWidth, bool kAligned, typename T>
 __device__ int ShiftOfRow(const RowTensor<T>& tensor, int64_t row) {
   return kAligned ? 0 : static_cast<int>((row * tensor.n) & (kWidth - 1));
@@ -77,8 +77,8 @@ __device__ Window<T> PartOfRow(const RowTensor<T>& tensor, int64_t row, VectorRa
                           static_cast<int>(last - first));
 }
 
-// What one of kThreads threads holds: vectors first, first + kThreads, ... of a window. Places past
-// the window and of neighbouring rows hold -infinity, and 0 after Exponentiate.
+// The vectors that one of kThreads threads holds: first, first + kThreads, ... of a window. Places
+// past the window and of neighbouring rows hold -infinity, and 0 after Exponentiate.
 template <typename T, int kWidth, int kVectors, int kThreads, bool kAligned>
 struct Held {
   using Vector = cuda::Vector<T, kWidth>;

@@ -49,8 +49,8 @@ class CudnnPlan final : public Plan {
   }
 
  private:
-  // cuDNN tells neither grid nor block, nor how many kernels a call takes: what is known is the
-  // call.
+  // cuDNN reports neither grid nor block, nor the number of kernels in a call. The shape counts the
+  // call as one.
   absl::StatusOr<LaunchShape> AskShape() const override { return LaunchShape{.gpu_kernels = 1}; }
 
   const CudnnApi* const api_;
@@ -58,8 +58,8 @@ class CudnnPlan final : public Plan {
   const std::unique_ptr<cudnnTensorStruct, DestroyTensor> tensor_;  // x's and y's alike
 };
 
-// Rows as images of n channels and one pixel, each softmaxed as a whole. What is made runs once
-// where it may, so that what cuDNN refuses is known and its code is loaded.
+// Describes rows as images of n channels and one pixel, each softmaxed as a whole. A tryout runs
+// the plan once, which reports cuDNN's refusals and loads its code.
 absl::StatusOr<PlanPtr> MakeCudnnPlan(const Problem& problem, const PlanContext& context) {
   if (problem.inputs[0].elements() == 0) return PlanNothing();
   const View view = ViewOf(problem);

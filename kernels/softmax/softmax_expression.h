@@ -1,4 +1,4 @@
-// What the row of family `compiled` generates its kernel from.
+// The task from which the implementation of family `compiled` generates its kernel.
 #pragma once
 
 #include "kernels/expression/cuda_task.h"
@@ -6,7 +6,7 @@
 
 namespace warpcall::softmax {
 
-// REQUIRES: the elements of a row lie one behind the other, and there are some.
+// REQUIRES: the tensor has elements, and those of a row are adjacent.
 expression::CudaTask TaskOf(const Problem& problem);
 
 }  // namespace warpcall::softmax

@@ -87,12 +87,12 @@ void LaunchColumns(const Tensors& tensors, const cpu::Workers& workers) {
                       });
 }
 
-// How the work is shared out. A row of one block is read once, a longer one twice.
+// The ways to share out the work. A row of one block is read once, a longer one twice.
 enum class Sharing : uint8_t { kShortRows, kLongRows, kSplitRows, kColumns };
 
 struct SimdVariant {
   Sharing sharing;
-  bool stream;  // of rows: results bypass the caches
+  bool stream;  // results of rows bypass the caches
 };
 constexpr int kVariantCount = 7;
 

@@ -1,4 +1,4 @@
-// What the vectorised rows of softmax are asked for; shared by the code of every instruction set.
+// The tasks of softmax's vectorised implementations, shared by the code of every instruction set.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,9 @@ inline constexpr int64_t kElementsPerLook = 32 * kBlock;
 // lines.
 inline constexpr int64_t kColumns = 64;
 
-// For a part of a row: its maximum (at least the lowest finite float) and sum(exp(x - maximum)).
-// Starting at a finite maximum makes rows of -infinity alone come out right without a branch: their
-// sum is 0, and 0 x (1 / 0) is NaN.
+// Statistics of a part of a row: its maximum (at least the lowest finite float) and sum(exp(x -
+// maximum)). Starting at a finite maximum makes rows of only -infinity come out right without a
+// branch: their sum is 0, and 0 x (1 / 0) is NaN.
 struct Partial {
   float max;
   float sum;
@@ -56,8 +56,8 @@ struct RowRange {
   int64_t last;
 };
 
-// Elements [first, last) of one such row. For the first pass `partial` is where the result goes;
-// for the second it is that of the whole row.
+// Elements [first, last) of one such row. The first pass writes `partial`; the second reads it, and
+// it is then that of the whole row.
 struct RowPiece {
   Tensors tensors;
   int64_t row;

@@ -75,7 +75,7 @@ HWY_INLINE float SumOfChains(const T* x, size_t n, float max, float* terms) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
 }
 
-// The same for any n: chains of more terms that are alike may be off by more than the bound.
+// As SumOfChains, for any n: longer chains of like terms may be off by more than the bound.
 template <bool kKeep, typename T>
 HWY_INLINE float SumOfExp(const T* x, size_t n, float max, float* terms) {
   const size_t chains = 2 * kTermsPerChain * hn::Lanes(Floats());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-// Of counts both ways: the sign of a saturated product is that of the true one.
+// Operations on counts saturate both ways; a saturated product keeps the true one's sign.
 int64_t Multiply(int64_t a, int64_t b) {
   int64_t product = 0;
   if (!__builtin_mul_overflow(a, b, &product)) return product;
@@ -171,7 +171,7 @@ int64_t Expression::Evaluate(absl::Span<const NamedInteger> values) const {
         left = Multiply(left, right);
         break;
       case Step::Kind::kCeilDivide:
-        // Of counts; nothing divided by nothing is nothing.
+        // Operands are counts: an empty dividend or divisor gives 0.
         left = right > 0 && left > 0 ? CeilDivide(left, right) : 0;
         break;
       case Step::Kind::kNumber:

@@ -1,4 +1,4 @@
-// What a manifest says by formula, such as how many blocks a problem takes:
+// Integer formulas in a manifest, such as the number of blocks that a problem takes:
 //   sum     = product { ("+" | "-") product }
 //   product = factor { "*" factor }
 //   factor  = number | name | "(" sum ")" | "ceil" "(" sum "/" sum ")"
@@ -22,18 +22,18 @@ class Expression {
   static constexpr int kCharactersMax = 256;
   static constexpr int kDepthMax = 16;
 
-  // INVALID_ARGUMENT says where it is wrong, or which name is none of `names`.
+  // INVALID_ARGUMENT gives the position of the error, or the name that is not in `names`.
   static absl::StatusOr<Expression> Parse(absl::string_view text,
                                           absl::Span<const std::string> names);
 
-  // In integers that stop at the ends of their range instead of wrapping. REQUIRES: `values` holds
-  // each of the names that it was parsed with.
+  // Evaluates in integers that saturate instead of wrapping. REQUIRES: `values` holds every name
+  // that the expression was parsed with.
   int64_t Evaluate(absl::Span<const NamedInteger> values) const;
 
  private:
   friend class ExpressionParser;
 
-  // One after the other, on a stack.
+  // A step of the evaluation, which runs in order on a stack.
   struct Step {
     enum class Kind : uint8_t { kNumber, kName, kAdd, kSubtract, kMultiply, kCeilDivide };
     Kind kind;

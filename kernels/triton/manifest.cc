@@ -44,7 +44,7 @@ class Node {
     return value_.get<std::string>();
   }
 
-  // Of 0 to `most`.
+  // An integer from 0 to `most`.
   absl::StatusOr<int64_t> Count(int64_t most) const {
     if (!value_.is_number_unsigned()) return Wrong("is no count");
     const auto count = value_.get<uint64_t>();
@@ -139,8 +139,8 @@ absl::StatusOr<Argument> ReadArgument(const Node& node) {
   return argument;
 }
 
-// Whether it is an ELF file for GPUs that ends where its headers say: a shorter one would be read
-// beyond its end, for the runtime is told no length.
+// Returns true for an ELF file for GPUs that ends where its headers say. The runtime, which gets no
+// length, would read a shorter file beyond its end.
 bool IsWholeCubin(absl::string_view cubin) {
   Elf64_Ehdr header;
   if (cubin.size() < sizeof(header)) return false;

@@ -36,7 +36,7 @@ struct Argument {
   int64_t divisible_by = 1;
 };
 
-// What expressions may speak of.
+// True for arguments that expressions may name.
 inline bool IsInteger(const Argument& argument) {
   return argument.type == Argument::Type::kInt32 || argument.type == Argument::Type::kInt64;
 }
@@ -45,10 +45,10 @@ inline bool IsInteger(const Argument& argument) {
 struct Image {
   int32_t architecture = 0;  // 90 for compute capability 9.0
   std::string entry;
-  int32_t threads = 0;      // of a block, in x
+  int32_t threads = 0;      // per block, in x
   size_t shared_bytes = 0;  // dynamic, per block
-  // Of all parameters: the kernel's arguments, then up to kHiddenMax addresses of scratch memory
-  // that none of these kernels needs, so that null is given.
+  // Sizes of all parameters: the kernel's arguments, then up to kHiddenMax addresses of scratch
+  // memory. None of these kernels needs scratch memory, so those addresses are null.
   std::vector<size_t> parameter_bytes;
   absl::string_view cubin;
 };
@@ -66,13 +66,13 @@ struct CompiledKernel {
   std::vector<Image> images;
 };
 
-// For a problem of such sizes, the kernels of this tile were fastest.
+// The tile whose kernels were fastest for a problem of these sizes.
 struct Choice {
   std::vector<int64_t> sizes;  // none of them 0
   std::string tile;
 };
 
-// An op's kernels in one data type. A variant's number is its place.
+// An op's kernels in one data type. A variant's number is its index.
 struct KernelSet {
   std::string op;
   DataType data_type = DataType::kFloat32;
@@ -84,12 +84,12 @@ struct Manifest {
   std::string unavailable;  // empty unless there are no kernels
   std::vector<KernelSet> sets;
 
-  // Null when there are none.
+  // Null if there is none.
   const KernelSet* Find(absl::string_view op, DataType data_type) const;
 };
 
-// INVALID_ARGUMENT names what is missing, of another type or out of bounds, and where. Cubins are
-// looked at as far as it takes to see that each is whole. The manifest refers to `cubins`.
+// Reads a manifest, which refers to `cubins`. INVALID_ARGUMENT names the member that is missing, of
+// the wrong type or out of bounds. Checks of each cubin only that it is whole.
 absl::StatusOr<Manifest> ReadManifest(absl::string_view json, absl::string_view cubins);
 
 }  // namespace warpcall::triton

@@ -31,11 +31,11 @@ const absl::StatusOr<Manifest>& EmbeddedKernels() {
   return manifest;
 }
 
-// What the kernel gets in place of each parameter, eight bytes each, of which it reads its own.
+// Values of the kernel's parameters, eight bytes each; the kernel reads the bytes of its type.
 struct Parameters {
   std::array<uint64_t, kParametersMax> values = {};
   size_t count = 0;
-  std::vector<int> pointers;  // which of them are addresses of operands, in the operands' order
+  std::vector<int> pointers;  // indices of the operands' addresses, in the operands' order
 };
 
 absl::StatusOr<Parameters> ParametersFor(const CompiledKernel& kernel, const Image& image,

@@ -1,5 +1,5 @@
-// What the rows of family `triton` share: from an order to a plan that launches one of the kernels
-// compiled for their op.
+// Shared by the implementations of family `triton`: turns an order into a plan that launches one of
+// the kernels compiled for the op.
 #pragma once
 
 #include <string>
@@ -15,18 +15,18 @@
 
 namespace warpcall::triton {
 
-// Those of this build. UNIMPLEMENTED gives the reason why there are none.
+// The kernels of this build. UNIMPLEMENTED gives the reason why there are none.
 absl::StatusOr<const KernelSet*> KernelsOf(absl::string_view op, DataType data_type);
 
 // For Implementation::variant_names: empty where there are no kernels.
 std::vector<std::string> VariantNames(absl::string_view op, DataType data_type);
 
-// OK, or why no kernel takes it, for Implementation::supports.
+// OK, or the reason why no kernel takes the order; for Implementation::supports.
 absl::Status CheckSupported(absl::string_view op, DataType data_type, const Order& order,
                             const DeviceProperties& device);
 
-// Launches the variant asked for or the choice for such a problem. A kernel is loaded now where
-// there is a device to load it onto, else when it is first launched.
+// Launches the variant that the context names, or the one chosen for the problem. A kernel is
+// loaded now if there is a device to load it onto, else at its first launch.
 absl::StatusOr<PlanPtr> PlanKernel(absl::string_view op, const Problem& problem, const Order& order,
                                    const PlanContext& context);
 

@@ -1,4 +1,4 @@
-// Which of the kernels compiled for an op takes a problem: pure functions of what a manifest says.
+// Selects the compiled kernel of an op that takes a problem: pure functions of a manifest's data.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace warpcall::triton {
 
-// What a row tells of a problem.
+// A problem as an implementation describes it to the selection.
 struct Order {
-  // What a kernel's traits of these names must be.
+  // Values that the kernel's traits of these names must have.
   absl::InlinedVector<std::pair<absl::string_view, absl::string_view>, 2> traits;
-  // The kernels' integer arguments, and what is given for expressions, by name.
+  // The kernels' integer arguments and the names given to expressions, with their values.
   absl::InlinedVector<NamedInteger, 12> integers;
   // The kernels' float arguments, by name.
   absl::InlinedVector<std::pair<absl::string_view, float>, 2> floats = {};
-  // What choices compare, each at least 1.
+  // Sizes by which choices are compared, each at least 1.
   absl::InlinedVector<int64_t, 3> sizes;
 };
 
-// The value of a name. REQUIRES: it is there.
+// Returns the value of a name. REQUIRES: the order has it.
 int64_t ValueOf(const Order& order, absl::string_view name);
 float FloatOf(const Order& order, absl::string_view name);
 
@@ -35,21 +35,21 @@ struct Blocks {
   uint32_t z = 1;
 };
 
-// The one that runs on such a device: compiled for its compute capability or, before Hopper, for an
-// earlier one of the same generation. Null when there is none.
+// The image that runs on the device: compiled for its compute capability or, before Hopper, for an
+// earlier one of the same generation. Null if there is none.
 const Image* ImageFor(const CompiledKernel& kernel, int32_t architecture);
 
-// How many blocks the kernel takes for it. INVALID_ARGUMENT says why it cannot take it,
-// UNIMPLEMENTED that it cannot run on the device. REQUIRES: the order has all names that the kernel
-// asks for.
+// The number of blocks that the kernel takes for the order. INVALID_ARGUMENT says why the kernel
+// cannot take the order, UNIMPLEMENTED that the kernel cannot run on the device. REQUIRES: the
+// order has all names that the kernel uses.
 absl::StatusOr<Blocks> BlocksFor(const CompiledKernel& kernel, const Order& order,
                                  const DeviceProperties& device);
 
-// OK when one of the kernels takes it; UNIMPLEMENTED with the most general one's reason.
+// OK if a kernel takes the order; otherwise UNIMPLEMENTED with the most general kernel's reason.
 absl::Status CheckTaken(const KernelSet& set, const Order& order, const DeviceProperties& device);
 
-// The number of the kernel that takes it and has the tile of the choice whose sizes are nearest, by
-// their ratios; the first that takes it when no choice has one. UNIMPLEMENTED as above.
+// The number of the kernel that takes the order and has the tile of the choice with the nearest
+// sizes, by ratio; of the first that takes it if no choice fits. UNIMPLEMENTED as CheckTaken.
 absl::StatusOr<int> Choose(const KernelSet& set, const Order& order,
                            const DeviceProperties& device);
 
